@@ -1,9 +1,9 @@
-"""Serves the gauges of queues and cohorts, and ends the counters of those that are gone.
+"""Serves the gauges of queues and cohorts, and ends the series of those that are gone.
 
-    /metrics ─▶ refresh: pictures, in slices, on the event loop ─▶ text, in a thread
+    /metrics ─▶ refresh: snapshots, in slices, on the event loop ─▶ text, in a thread
 
-Counters of a ClusterQueue, LocalQueue or Cohort end when it is deleted, as Kueue's do, and when a custom
-label of it has another value: the series would otherwise stand for ever.
+As in Kueue, the counters of a ClusterQueue, LocalQueue or Cohort end when it is deleted, and when one of its
+custom labels changes: the series would otherwise stay forever.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from admission.controller.runtime.clock import Clock
 G = TypeVar("G", bound=QueueGauges | LocalQueueGauges | CohortGauges)
 MetricFamily = GaugeMetricFamily | CounterMetricFamily
 
-# The event loop is given back after reading for so long.
+# Reading yields the event loop after this long.
 SLICE_SECONDS = 0.01
 
 
 class QueueCollector(Collector):
-    """Serves the gauges of the latest pictures. `refresh` takes new ones, before each scrape.
+    """Serves the gauges of the latest snapshots. Call `refresh` for new ones before each scrape.
 
-    `drop` is called with kind, namespace and name of an object whose counters are to end.
+    `drop` is called with kind, namespace and name of an object whose counters end.
     """
 
     def __init__(
@@ -58,13 +58,13 @@ class QueueCollector(Collector):
         self._clock = clock
         self._drop = drop
         self._pictures = Pictures()
-        # By object the values of its custom labels, as last served: what is missing or other
-        # next time has ended.
+        # By object: the values of its custom labels as last served. An object that is missing next time, or
+        # has other values then, has ended.
         self._shown: dict[QueueKey, tuple[str, ...]] = {}
         metrics.registry.register(self)
 
     async def refresh(self) -> None:
-        """Take new pictures, a slice of time after the other."""
+        """Take new snapshots, and yield the event loop between slices."""
         queues: list[QueueGauges] = []
         local_queues: list[LocalQueueGauges] = []
         cohorts: list[CohortGauges] = []
@@ -76,22 +76,22 @@ class QueueCollector(Collector):
                 local_queues.append(picture)
             else:
                 cohorts.append(picture)
-            # By time and not by number, as queues differ by a thousand in what they cost.
+            # By time and not by number: the costs of two queues may differ by a factor of a thousand.
             if self._clock.monotonic() > until:
                 await asyncio.sleep(0)
                 until = self._clock.monotonic() + SLICE_SECONDS
         self._pictures = Pictures(
             cluster_queues=tuple(queues), local_queues=tuple(local_queues), cohorts=tuple(cohorts)
         )
-        # After the new pictures stand, so that no scrape shows an object without its counters.
+        # After the new snapshots are in place, so that no scrape shows an object without its counters.
         self._drop_gone()
 
     def describe(self) -> Iterable[MetricFamily]:
-        """Return nothing, so that registering does not read."""
+        """Return nothing, so that registering does not read anything."""
         return ()
 
     def collect(self) -> Iterator[MetricFamily]:
-        """Yield the families of the latest pictures."""
+        """Yield the metric families of the latest snapshots."""
         pictures = self._pictures
         yield from self._families(CLUSTER_QUEUE, CLUSTER_QUEUE_FAMILIES, pictures.cluster_queues)
         if self._reader.labels.has_local_queues:
@@ -129,13 +129,13 @@ class QueueCollector(Collector):
         )
         queues = {queue.name: queue.labels for queue in self._pictures.cluster_queues}
         for (name, result), count in tally.recomputations.items():
-            # The tally keeps those that are gone; their series ended with their queue.
+            # The tally keeps queues that are gone, whose series have ended.
             if name in queues:
                 again.add_metric((role, name, result, *queues[name]), count)
         yield again
 
     def _drop_gone(self) -> None:
-        """End the counters of what is no longer there; a changed custom label begins new series."""
+        """End the counters of objects that are gone. A changed custom label begins new series."""
         pictures = self._pictures
         shown: dict[QueueKey, tuple[str, ...]] = {
             **{(CLUSTER_QUEUE, "", one.name): one.labels for one in pictures.cluster_queues},

@@ -1,7 +1,7 @@
-"""The gauges of queues and cohorts: name, labels and how a picture becomes samples. Names are Kueue's.
+"""The gauges of queues and cohorts: name, labels, and how a snapshot becomes samples. Names are Kueue's.
 
-They are made at scrape time from pictures, so they cost nothing in between, cannot drift, and end with the
-object that they are about. A new gauge is one line of a table here, and one in docs/metrics.md.
+They are made from snapshots at scrape time, so they cost nothing in between, cannot drift, and end with their
+object. A new gauge needs one entry in a table here and one line in docs/metrics.md.
 Source of names and labels: Kueue, pkg/metrics/metrics.go.
 """
 
@@ -24,7 +24,7 @@ Row = tuple[tuple[str, ...], float]
 
 @dataclass(frozen=True, slots=True)
 class Family(Generic[G]):
-    """One metric. `rows` gives the values of `labels`, and the number, for one picture."""
+    """One metric. `rows` returns, for one snapshot, the values of `labels` with the number."""
 
     name: str
     text: str
@@ -202,7 +202,7 @@ def _local_pending(queue: LocalQueueGauges) -> Iterator[Row]:
 
 
 def _local_status(queue: LocalQueueGauges) -> Iterator[Row]:
-    # Unknown is Kueue's third word; a queue that Berth has seen is one of the others.
+    # Kueue also has Unknown. A queue that Berth has seen is never in that state.
     for word, is_so in (("True", queue.is_active), ("False", not queue.is_active), ("Unknown", False)):
         yield (queue.name, queue.namespace, word), float(is_so)
 

@@ -1,7 +1,7 @@
-"""Queues and cohorts as the gauges show them, read from what the controller knows. Amounts are in base units.
+"""Snapshots of queues and cohorts for the gauges. Amounts are in base units.
 
-Read anew for every scrape, object by object, so that the reader can give the event loop back between them;
-what is deleted is simply not read any more.
+They are read again for every scrape, object by object, so that the caller can yield the event loop in
+between. A deleted object is not read any more.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from queues.quota.resources import FlavorResource
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaGauges:
-    """Quota and use of one resource of a flavor. A limit that is not set is infinite."""
+    """Quota and usage of one resource of a flavor. A limit that is not set is infinite."""
 
     flavor: str
     resource: str
@@ -40,7 +40,7 @@ class QuotaGauges:
 class QueueGauges:
     """One ClusterQueue. `labels` are the values of its custom labels.
 
-    `weighted_share` None where fair sharing is off; `head_age_seconds` None where nobody waits.
+    `weighted_share` is None if fair sharing is off, `head_age_seconds` if no Workload waits.
     """
 
     name: str
@@ -59,14 +59,14 @@ class QueueGauges:
     unadmitted: Mapping[Unadmitted, int]
     preemption_skips: int
     quotas: tuple[QuotaGauges, ...] = ()
-    # By flavor, resource and the quota window that is open.
+    # By flavor, resource and the name of the open quota window.
     quotas_in_force: Mapping[tuple[str, str, str], float] = field(default_factory=dict)
     weighted_share: float | None = None
     labels: tuple[str, ...] = ()
 
 
 class UsageGauges(NamedTuple):
-    """What a LocalQueue has of one resource of a flavor."""
+    """How much of one resource of a flavor a LocalQueue has reserved and uses."""
 
     flavor: str
     resource: str
@@ -78,7 +78,7 @@ class UsageGauges(NamedTuple):
 class LocalQueueGauges:
     """One LocalQueue. `labels` are the values of its custom labels.
 
-    `fair_usage` None: past usage does not decide its place.
+    `fair_usage` is None if past usage does not affect the order of its Workloads.
     """
 
     namespace: str
@@ -112,7 +112,7 @@ class CohortGauges:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pictures:
-    """All queues and cohorts at about one instant."""
+    """All queues and cohorts at about the same time."""
 
     cluster_queues: tuple[QueueGauges, ...] = ()
     local_queues: tuple[LocalQueueGauges, ...] = ()
@@ -121,7 +121,7 @@ class Pictures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GaugeSettings:
-    """Which gauges cost too many series, or mean nothing, unless asked for.
+    """Turns on gauges that have many series, or that mean nothing without a feature.
 
     `with_quotas`: a series for each flavor and resource. `with_shares`: fair sharing is on.
     """
@@ -132,20 +132,21 @@ class GaugeSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GaugeReader:
-    """Makes pictures of what is known."""
+    """Takes snapshots of queues and cohorts."""
 
     cluster_state: ClusterState
     labels: MetricLabels = field(default_factory=MetricLabels)
     settings: GaugeSettings = field(default_factory=GaugeSettings)
 
     def pictures(self, *, now: float) -> Iterator[QueueGauges | LocalQueueGauges | CohortGauges]:
-        """Yield one picture after the other, by kind and name. `now` in Unix seconds."""
+        """Yield one snapshot after the other, ordered by kind and name. `now` in Unix seconds."""
         specs = self.cluster_state.specs.cluster_queues
-        # Once for all queues: to look through all LocalQueues for each would be quadratic.
+        # Built once for all queues: searching all LocalQueues for each queue would be quadratic.
         members = self._local_queues_of()
         for name in sorted(specs):
             spec, view = specs.get(name), self.cluster_state.engine.cluster_queue_view(name)
-            # Gone while the pictures were made: the reader gives the event loop back between two of them.
+            # It may have been deleted meanwhile, because the caller yields the event
+            # loop between two snapshots.
             if spec is not None and view is not None:
                 yield self._cluster_queue(spec, view, members.get(name, ()), now=now)
         for key in sorted(self.cluster_state.specs.local_queues):
@@ -179,7 +180,7 @@ class GaugeReader:
             name=spec.name,
             cohort=spec.cohort or "",
             root=above[-1] if above else "",
-            # Kueue's words; a queue that is being deleted and still admits nothing is "terminating".
+            # Kueue's words. A queue that is being deleted and still admits Workloads is "active".
             status="active" if view.is_active else "terminating" if spec.is_terminating else "pending",
             pending_active=view.active_pending,
             pending_inadmissible=view.parked_pending,
@@ -240,7 +241,7 @@ def _quotas(spec: ClusterQueue, view: ClusterQueueView) -> Iterator[QuotaGauges]
     """Yield quota and use of each resource of each flavor that the ClusterQueue declares."""
     for flavor in (flavor for group in spec.resource_groups for flavor in group.flavors):
         for resource, quota in flavor.resources.items():
-            # Bound here, since every number of the row is of this resource.
+            # One unit for all numbers of the row.
             to_number = partial(_to_number, resource)
             yield QuotaGauges(
                 flavor=flavor.name,
@@ -270,14 +271,14 @@ def _to_numbers(amounts: Mapping[FlavorResource, int]) -> dict[FlavorResource, f
 
 
 def _to_number(resource: str, amount: int | None) -> float:
-    """Return an amount as metrics show it: cores, bytes or devices; infinite where there is no limit."""
+    """Return an amount in the unit of the metrics: cores, bytes or devices; infinite if there is no limit."""
     if amount is None:
         return inf
-    # Prometheus' base units are cores, though quota counts in thousandths.
+    # Prometheus uses whole cores as the base unit, quota counts in thousandths.
     return amount / 1000 if resource == CPU else float(amount)
 
 
 def _share(share: int) -> float:
-    """Return a share, not a number where a queue of weight 0 borrows."""
-    # As Kueue's gauge: not a number, and neither infinity nor the largest number there is.
+    """Return the weighted share; NaN for a queue of weight 0 that borrows."""
+    # NaN as in Kueue's gauge, and neither infinity nor the largest number.
     return nan if share >= MAX_SHARE else float(share)

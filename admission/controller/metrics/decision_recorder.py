@@ -1,4 +1,4 @@
-"""The journal: logs, Events and metrics of what was decided and written, each made from the value itself."""
+"""Logs, Events and metrics of decisions and writes, each made from the decision or write itself."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ from queues.profile.planned_start import PlannedStart
 
 log = Log("berth.decisions")
 
-# An Event whose cause still stands is told again after this long, not at every look.
+# An Event whose cause persists is sent again after this long, not at every look.
 REPEAT_SECONDS = 600.0
 _WAITING = frozenset(PendingReason) - {PendingReason.MISCONFIGURED}
 MAX_REMEMBERED = 10_000
 
 
 class DecisionRecorder:
-    """Tells operators and users; never blocks, never fails."""
+    """Reports to operators and users. It never blocks and never fails."""
 
     def __init__(
         self,
@@ -68,27 +68,27 @@ class DecisionRecorder:
         self._told: OrderedDict[tuple[str, str, str], float] = OrderedDict()
         self._placements = PlacementMetrics(metrics)
         self._evictions = EvictionMetrics(metrics)
-        # Who was evicted for whom, by uid, the latest last.
-        self._gave_way: OrderedDict[tuple[str, str], None] = OrderedDict()
+        # Pairs of uids, victim and preemptor, the latest last.
+        self._evicted_for: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     @property
     def role(self) -> str:
-        """The replica_role label."""
+        """Return the value of the label `replica_role`."""
         return self._metrics.role
 
     def note(self, event: Event, *, is_once: bool = True) -> None:
-        """Send a Kubernetes Event; one that repeats itself only now and then."""
-        # By the object's life, reason and words: the same sentence of another Job is another event.
+        """Send a Kubernetes Event. With `is_once` the same Event is sent again only after REPEAT_SECONDS."""
+        # The uid is part of the identity: the same sentence about another Job is another Event.
         identity = (event.regarding.uid, event.reason, event.note)
         at = self._monotonic()
         if is_once and at - self._told.get(identity, -REPEAT_SECONDS) < REPEAT_SECONDS:
             return
-        # Moved to the end, so that what is told again and again is not forgotten first.
+        # Moved to the end, so that an Event that is sent repeatedly is not forgotten first.
         self._told[identity] = at
         self._told.move_to_end(identity)
         if len(self._told) > MAX_REMEMBERED:
             self._told.popitem(last=False)
-        # Kueue tells by Warnings, too, who merely waits; that is nobody's mistake.
+        # Like Kueue, waiting Workloads get Warnings too, but waiting is no fault.
         if event.type is ActionEventType.WARNING and event.reason not in _WAITING:
             self._metrics.warnings.labels(self.role, event.reason).inc()
         about = event.regarding
@@ -107,8 +107,8 @@ class DecisionRecorder:
         )
 
     def note_cycle(self, decisions: tuple[Decision, ...], seconds: float) -> None:
-        """Log and count one cycle's decisions."""
-        # Kueue's words: a cycle that admitted or evicted anybody was a success.
+        """Log and count one cycle's decisions. `seconds` is how long the cycle took."""
+        # As in Kueue: a cycle that admitted or evicted a Workload is a success.
         is_success = any(not isinstance(decision, Wait) for decision in decisions)
         result = "success" if is_success else "inadmissible"
         self._metrics.attempts.labels(self.role, result).inc()
@@ -118,7 +118,7 @@ class DecisionRecorder:
             self._note_decision(decision)
 
     def note_repair(self, evictions: tuple[Evict, ...]) -> None:
-        """Log that another writer's admissions are taken back."""
+        """Log the eviction of Workloads that another writer admitted beyond the quota."""
         for eviction in evictions:
             log.warning("over-admitted", workload=eviction.key, cluster_queue=eviction.cluster_queue)
             self._note_decision(eviction)
@@ -133,8 +133,8 @@ class DecisionRecorder:
                     waited=round(decision.waited_seconds, 3),
                 )
             case Evict():
-                # An eviction that waits for a checkpoint is only asked for; as a preemption it
-                # counts when it comes about.
+                # An eviction that waits for a checkpoint is only requested. It counts as a
+                # preemption once it happens.
                 word = "evict" if decision.save_by is None else "request-eviction"
                 log.info(word, workload=decision.key, reason=decision.reason, message=decision.message)
                 if decision.preemption_reason is not None and decision.save_by is None:
@@ -148,7 +148,7 @@ class DecisionRecorder:
     def _note_plan(self, decision: Plan) -> None:
         planned, former = decision.planned, decision.former
         log.info("plan", workload=decision.key, what=plan_text(decision))
-        # A promise that was withdrawn is counted at the queue that had made it.
+        # A promise that was withdrawn counts for the queue that had made it.
         known = planned or former
         if known is None:
             return
@@ -158,14 +158,14 @@ class DecisionRecorder:
             self._metrics.promise_moves.labels(self.role, planned.cluster_queue, planned.cause or "").inc()
 
     def note_time(self, kept: Iterable[PromiseOutcome], measured: Iterable[MeasuredRun]) -> None:
-        """Count promises that were kept, or broken by more than a second, and how good estimates were."""
+        """Count kept promises, those broken by more than a second, and the accuracy of estimates."""
         for one in kept:
             queue, late = one.planned.cluster_queue, one.at - one.planned.first_start_at
             event = "kept" if late <= SLACK_SECONDS else "late"
             self._metrics.promises.labels(self.role, queue, event).inc()
             self._metrics.promise_error.labels(self.role, queue).observe(abs(late))
         for run in measured:
-            # At least a second: a run of no length would make the ratio infinite.
+            # At least a second: an estimate of zero would make the ratio infinite.
             ratio = run.seconds / max(1.0, run.estimate.seconds)
             self._metrics.estimate_ratio.labels(self.role, run.estimate.source).observe(ratio)
 
@@ -174,18 +174,18 @@ class DecisionRecorder:
         self._metrics.backfilled.labels(self.role, cluster_queue).inc()
 
     def _note_repeat(self, decision: Evict) -> None:
-        """Count a Workload that gives way to one for which it was evicted before: work lost in vain."""
+        """Count a Workload that is preempted again by the same one: work that was lost for nothing."""
         pair = (decision.uid, decision.preemptor_uid)
-        if pair in self._gave_way:
+        if pair in self._evicted_for:
             self._metrics.repeated_preemptions.labels(self.role, decision.preempting_cluster_queue).inc()
             log.warning("evicted-again", workload=decision.key, preemptor=decision.preemptor)
-        self._gave_way[pair] = None
-        self._gave_way.move_to_end(pair)
-        if len(self._gave_way) > MAX_REMEMBERED:
-            self._gave_way.popitem(last=False)
+        self._evicted_for[pair] = None
+        self._evicted_for.move_to_end(pair)
+        if len(self._evicted_for) > MAX_REMEMBERED:
+            self._evicted_for.popitem(last=False)
 
     def note_second_pass(self, decisions: Iterable[SecondPassDecision]) -> None:
-        """Log what was decided about Workloads with failed nodes; tell who has to wait for room."""
+        """Log the decisions on Workloads with failed nodes, and report those that have to wait for room."""
         for decision in decisions:
             match decision:
                 case Reassign():
@@ -197,8 +197,8 @@ class DecisionRecorder:
                     self.note(unreplaced_event(decision))
 
     def note_recovery(self, result: str, seconds: float) -> None:
-        """Measure a recovery from failed nodes: `replaced` or `evicted`. Who does not lead measures none."""
-        # Followers see the same objects change and would count everything twice.
+        """Measure a recovery from failed nodes, `replaced` or `evicted`. A follower measures nothing."""
+        # Followers see the same objects change and would count each recovery twice.
         if self.role != FOLLOWER:
             self._metrics.recovery_seconds.labels(self.role, result).observe(seconds)
 
@@ -210,20 +210,21 @@ class DecisionRecorder:
         now: float,
         cohorts_above: Callable[[str], tuple[str, ...]] = lambda _: (),
     ) -> None:
-        """Count what has come about between two versions of a Workload. Who does not lead counts nothing."""
+        """Count the steps between two versions of a Workload. A follower counts nothing."""
         if self.role != FOLLOWER:
             self._workload_metrics.note(before, after, now=now, cohorts_above=cohorts_above)
 
     def note_loss(
         self, before: Workload, after: Workload, *, saved_at: float | None, now: float, price_of: PriceOf
     ) -> None:
-        """Count what an eviction that has come about between two versions loses, and tell its Workload, where
-        that tells of checkpoints.
+        """Count the work that an eviction between two versions loses.
+
+        The Workload gets an Event about it if it reports checkpoints.
         """
         if self.role == FOLLOWER:
             return
         lost = self._evictions.note_loss(before, after, saved_at=saved_at, now=now, price_of=price_of)
-        # Nobody else would know what to do with it, and without any policy events are Kueue's.
+        # Only for a Workload that uses checkpoints: otherwise there are no Events besides Kueue's.
         if lost is not None and tells_of_checkpoints(after):
             about = workload_ref(after.key.namespace, after.key.name, after.uid)
             normal = ActionEventType.NORMAL
@@ -232,9 +233,9 @@ class DecisionRecorder:
             )
 
     def note_saving(self, before: Workload, after: Workload, *, saved_at: float | None) -> None:
-        """Count what has come of an eviction that waits for a checkpoint.
+        """Count the outcome of an eviction that waited for a checkpoint.
 
-        A preemption counts as one when the wait is over: until then it may still be taken back.
+        It counts as a preemption once the wait is over: until then the eviction may be taken back.
         """
         if self.role == FOLLOWER:
             return
@@ -243,43 +244,43 @@ class DecisionRecorder:
             self._note_decision(decision_of(before, request))
 
     def note_created(self, kind: str, seconds: float) -> None:
-        """Count that a Job of this kind got its Workload so long after its own creation."""
+        """Record how long after its creation a Job of this kind got its Workload."""
         if self.role != FOLLOWER:
-            # Clocks of server and controller differ; nothing was created before it was created.
+            # The clocks of server and controller differ, so the time may come out negative.
             self._metrics.creation_latency.labels(self.role, kind).observe(max(0.0, seconds))
 
     def note_ungated(self, gate: str, workload: Workload, *, now: float) -> None:
-        """Count that a pod of an admitted Workload has been let go."""
+        """Count that a pod of an admitted Workload has been ungated."""
         admitted = workload.conditions.get(ConditionType.ADMITTED)
         if self.role != FOLLOWER and workload.admission is not None and admitted is not None:
             labels = (gate, workload.admission.cluster_queue, "false")
             self._metrics.gate_removal.labels(self.role, *labels).observe(max(0.0, now - admitted.at))
 
     def drop_series(self, kind: str, namespace: str, name: str) -> None:
-        """End the counters of a ClusterQueue, LocalQueue or Cohort that is gone."""
+        """End the series of a ClusterQueue, LocalQueue or Cohort that is gone."""
         self._workload_metrics.drop(kind, namespace, name)
 
     def note_write(self, write: Write, result: Result) -> None:
-        """Count a write; send the Events that tell of it once it has succeeded."""
+        """Count a write, and send its Events once it has succeeded."""
         self._metrics.writes.labels(self.role, write.purpose, type(result).__name__).inc()
         if not isinstance(result, Written):
             return
-        # One event a pod that was found elsewhere.
+        # The write has one Event for each misplaced pod.
         if write.purpose is Purpose.REPORT_PODS:
             self._metrics.misplaced.labels(self.role).inc(len(write.events))
         for event in write.events:
-            # With the write: told each time, since each write is another occurrence.
+            # Sent each time, since each write is another occurrence.
             self.note(event, is_once=False)
         if write.purpose is Purpose.ADMIT:
             self._placements.note_written(write.namespace, write.name, monotonic=self._monotonic())
-        # Hundreds of them a minute under load, and they say nothing that the status does not.
+        # Not logged: there are hundreds per minute under load, and each only repeats the status.
         if write.purpose is Purpose.QUEUE_STATUS:
             return
         log.debug("written", purpose=write.purpose, kind=write.kind, object=f"{write.namespace}/{write.name}")
 
     def note_refused(self, write: Write, error: KubeError) -> None:
-        """Tell on the object itself that the API server will not take a write."""
-        # Of other kinds the owner cannot be told on the object; the log has it.
+        """Report on the object that the API server refuses a write."""
+        # Objects of other kinds get no Event; the log has the refusal.
         if write.kind not in ("Job", "Workload") or not write.uid:
             return
         ref = job_ref if write.kind == "Job" else workload_ref
@@ -299,14 +300,14 @@ class DecisionRecorder:
         log.warning("unreadable-object", kind=kind, object=name, error=error)
 
     def note_stumble(self) -> None:
-        """Count a fault in our own code that cost one object its turn; its traceback is in the log."""
+        """Count a bug that affected one object. Its traceback is in the log."""
         self._metrics.stumbles.labels(self.role).inc()
 
     def note_pause(self, is_paused: bool, unconfirmed: int) -> None:
-        """Show whether the cycle waits for confirmations."""
+        """Set the gauges of the cycle's pause and of the unconfirmed decisions, and count dropped Events."""
         self._metrics.cycle_paused.labels(self.role).set(float(is_paused))
         self._metrics.unconfirmed.labels(self.role).set(unconfirmed)
-        # What the recorder counts is a total; the metric wants what came since.
+        # The recorder counts a total, and the metric needs the increase since the last call.
         dropped, self._dropped = self._recorder.dropped - self._dropped, self._recorder.dropped
         self._metrics.events_dropped.labels(self.role).inc(dropped)
 
@@ -316,7 +317,7 @@ def _promise_event(planned: PlannedStart | None, former: PlannedStart | None) ->
         return "withdrawn"
     if former is None:
         return "made"
-    # Moved later first: its start may be earlier than another's, and still later than its own.
+    # A later move comes first: such a start may still be earlier than the former one.
     if planned.moves > former.moves:
         return "moved-later"
     return "moved-earlier" if planned.start_at < former.start_at else "changed"

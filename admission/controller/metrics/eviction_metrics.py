@@ -1,7 +1,7 @@
-"""What evictions cost, and what became of those that waited for a checkpoint.
+"""What evictions cost, and how those ended that waited for a checkpoint.
 
-Fed like all counters of Workloads by what an object says that its former version did not: so a step is
-counted when it has come about, once, whoever made it.
+As for all counters of Workloads, the input is two versions of an object. A step is counted once, when the
+object shows it, whichever client made it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = Log("berth.evictions")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostWork:
-    """What an eviction has lost; `saved_at` is the checkpoint that the work goes on from, None for none."""
+    """What an eviction has lost. `saved_at` is the checkpoint that the work resumes from; None for none."""
 
     device_seconds: float
     devices: int
@@ -37,23 +37,23 @@ class LostWork:
     saved_at: float | None
 
     def text(self) -> str:
-        """Return the sentence for whoever owns the work."""
+        """Return the sentence for the owner of the work."""
         if self.saved_at is None:
-            kept = "It told of no checkpoint"
+            kept = "It reported no checkpoint"
         else:
-            kept = f"It goes on from its checkpoint of {to_rfc3339(self.saved_at)}"
-        # Checkpoints tell whole seconds.
+            kept = f"It resumes from its checkpoint of {to_rfc3339(self.saved_at)}"
+        # Checkpoint times have whole seconds.
         if self.device_seconds < self.devices:
             return f"{kept}; nothing is lost"
-        # A price of which less than a cent is lost says nothing to anybody.
-        price = f", {self.money:.2f} by its price" if self.money >= 0.01 else ""
+        # A loss of less than a cent is not worth reporting.
+        price = f", worth {self.money:.2f}" if self.money >= 0.01 else ""
         seconds = self.device_seconds / self.devices
         devices = "1 device" if self.devices == 1 else f"{self.devices} devices"
         return f"{kept}; {seconds:.0f} s of work on {devices} are lost{price}"
 
 
 class EvictionMetrics:
-    """Counts requests to save and their outcomes."""
+    """Counts evictions that wait for a checkpoint, their outcomes, and the work that evictions lose."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -74,16 +74,17 @@ class EvictionMetrics:
     def note_loss(
         self, before: Workload, after: Workload, *, saved_at: float | None, now: float, price_of: PriceOf
     ) -> LostWork | None:
-        """Count what an eviction that has come about loses, and return it; None where there is none.
+        """Count and return what an eviction between two versions has lost; None if there was none.
 
-        Of one that saves at SIGTERM that is known when its pods have ended: what it did until it was told to.
+        If the pods save at SIGTERM, the loss is known once they have ended: it is the work
+        up to the eviction.
         """
         evicted, admission = after.eviction, before.admission
         if evicted is None or admission is None:
             return None
         if outcome_of_stop(before, after, saved_at=saved_at) is not None:
             if saved_at is not None and saved_at <= now + CLOCK_SKEW_SECONDS:
-                # On its way out it saved all that it had done.
+                # It saved all of its work while it was terminating.
                 saved_at = min(saved_at, evicted.at)
             now = evicted.at
         elif before.is_evicted or is_saving_at_sigterm(after):
@@ -93,7 +94,7 @@ class EvictionMetrics:
         self.lost.labels(*labels).inc(lost)
         money = lost_money(admission, lost, price_of)
         self.lost_money.labels(*labels).inc(money)
-        # Of the future, beyond what clocks differ by: nobody goes on from there.
+        # A checkpoint further in the future than clocks differ is not believed.
         is_believed = saved_at is not None and saved_at <= now + CLOCK_SKEW_SECONDS
         return LostWork(
             device_seconds=lost,
@@ -103,9 +104,9 @@ class EvictionMetrics:
         )
 
     def note(self, before: Workload, after: Workload, *, saved_at: float | None) -> SaveOutcome | None:
-        """Count what has come about between two versions. Returns it, None for nothing.
+        """Count and return the outcome of an eviction request between two versions; None if there is none.
 
-        `saved_at` is when the Workload's last checkpoint was complete, as far as anybody has told.
+        `saved_at` is when the Workload's last checkpoint was complete, as far as reported.
         """
         if has_request(before) and eviction_request(before) is None and not has_request(after):
             self._metrics.unreadable.labels(self._metrics.role, "berth.dev/eviction").inc()

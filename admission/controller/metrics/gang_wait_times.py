@@ -1,7 +1,7 @@
-"""How long gangs waited, by the name of the Job, for the last of them only.
+"""How long gangs waited, by the name of the Job, for the most recent gangs only.
 
-A series a Job would grow without end, so the series of the gang that was admitted longest ago goes when there
-are too many. Sums over queues are in kueue_admission_wait_time_seconds.
+One series per Job would grow without bound, so the series of the gang that was admitted longest ago is
+removed when there are too many. Totals per queue are in kueue_admission_wait_time_seconds.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import OrderedDict
 from admission.controller.metrics.registry import Metrics
 from api.workload import Workload
 
-# How many gangs have series of their own.
+# How many gangs have a series of their own.
 MAX_GANGS = 100
 BUCKETS = (10.0, 30.0, 60.0, 300.0, 600.0)
 
@@ -30,7 +30,7 @@ class GangWaits:
         self._names: OrderedDict[tuple[str, str, str], None] = OrderedDict()
 
     def note(self, workload: Workload, seconds: float) -> None:
-        """Count the admission of a Workload, where it has more than one pod."""
+        """Count the admission of a Workload after `seconds` in the queue, if it has more than one pod."""
         if sum(pod_set.count for pod_set in workload.pod_sets) < 2:
             return
         name = workload.owner_name or workload.key.name

@@ -1,8 +1,8 @@
 """Custom labels of metrics, and which LocalQueues have metrics at all.
 
 A label or annotation of a ClusterQueue, LocalQueue, Cohort or Workload becomes the label `custom_<name>` of
-the metrics of that object, so that a dashboard can sum by team without a join. What is read here is what the
-object said last; `values` never fails, an object that is not known has empty values.
+that object's metrics, so that a dashboard can sum by team without a join. The values are those of the latest
+version of the object. `values` never fails: an unknown object has empty values.
 Source: Kueue, KEP 7066 and the Configuration's metrics section.
 """
 
@@ -16,7 +16,7 @@ from api.objects import Meta, WireSelector
 from api.selectors import matches_selector
 from api.workload import Workload
 
-# Stands for every value that the setting does not track, so that one label cannot make endless series.
+# Replaces every value that the setting does not track, so that one label cannot create endless series.
 UNTRACKED = "kueue.x-k8s.io/_UNTRACKED_VALUE_"
 
 CLUSTER_QUEUE, LOCAL_QUEUE, COHORT, WORKLOAD = "ClusterQueue", "LocalQueue", "Cohort", "Workload"
@@ -27,7 +27,7 @@ QueueKey = tuple[str, str, str]
 class CustomLabel:
     """One setting: the metric label `name` shows the label or annotation `key` of objects of `kind`.
 
-    `tracked` are the values that are told apart, None: all.
+    `tracked` are the values that are shown as they are; None: all.
     """
 
     name: str
@@ -37,16 +37,16 @@ class CustomLabel:
     tracked: frozenset[str] | None = None
 
     def read(self, labels: Mapping[str, str] | None, annotations: Mapping[str, str] | None) -> str:
-        """Return the value for an object with these labels and annotations, empty where it has none."""
+        """Return the value for an object with these labels and annotations; "" if it has none."""
         value = ((annotations if self.is_annotation else labels) or {}).get(self.key, "")
         return value if not value or self.tracked is None or value in self.tracked else UNTRACKED
 
 
 class MetricLabels:
-    """What metrics need to know of queues beyond their names.
+    """What metrics need to know of queues besides their names.
 
-    `local_queues` False: LocalQueues have no metrics; `selector` leaves out those whose labels it does not
-    match, None: nobody.
+    `local_queues` False: LocalQueues have no metrics. `selector` restricts metrics to LocalQueues whose
+    labels it matches; None matches all.
     """
 
     def __init__(
@@ -63,20 +63,20 @@ class MetricLabels:
             self._custom[one.kind] = (*self._custom.get(one.kind, ()), one)
         self._objects: dict[QueueKey, Meta] = {}
 
-    # --- what the watch brings --------------------------------------------------------------------
+    # --- changes from the watch -------------------------------------------------------------------
 
     def see(self, kind: str, metadata: Meta) -> None:
-        """Take the metadata of a queue or cohort as they are now."""
+        """Take the metadata of a queue or cohort as it is now."""
         self._objects[kind, metadata.namespace, metadata.name] = metadata
 
     def forget(self, kind: str, metadata: Meta) -> None:
-        """The object is gone."""
+        """Drop an object that is gone."""
         self._objects.pop((kind, metadata.namespace, metadata.name), None)
 
     # --- questions --------------------------------------------------------------------------------
 
     def names(self, kind: str) -> tuple[str, ...]:
-        """Return the custom labels of the metrics of this kind."""
+        """Return the names of the custom labels of this kind's metrics."""
         return tuple(one.name for one in self._custom.get(kind, ()))
 
     def values(self, kind: str, namespace: str, name: str) -> tuple[str, ...]:
@@ -84,7 +84,7 @@ class MetricLabels:
         custom = self._custom.get(kind, ())
         if not custom:
             return ()
-        metadata = self._objects.get((kind, namespace, name), _NOBODY)
+        metadata = self._objects.get((kind, namespace, name), _UNKNOWN)
         return tuple(one.read(metadata.labels, metadata.annotations) for one in custom)
 
     def values_of(self, workload: Workload) -> tuple[str, ...]:
@@ -101,11 +101,11 @@ class MetricLabels:
         return metadata is not None and matches_selector(self._selector, metadata.labels or {})
 
 
-_NOBODY = Meta()
+_UNKNOWN = Meta()
 
 
 def metric_labels(config: ControllerConfig) -> MetricLabels:
-    """Return what the configuration says; custom labels need the gate CustomMetricLabels, as in Kueue."""
+    """Return the configured labels. As in Kueue, custom labels need the gate CustomMetricLabels."""
     metrics = config.kueue.metrics
     selector = metrics.local_queue_metrics.local_queue_selector
     wanted = metrics.custom_labels if config.kueue.feature_gates.get("CustomMetricLabels") else ()

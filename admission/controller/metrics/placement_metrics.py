@@ -1,9 +1,9 @@
-"""What placement by topology did and how long it took, and how full the domains are.
+"""Results and durations of placement by topology, and how full the domains are.
 
-The names are those of the topology scheduler's article; each says here what it honestly can:
+The names are those of the article on the topology scheduler. This is what each one measures here:
 
-    latency_seconds             the deciding cycle's begin ─▶ the placement stands in the Workload's status
-    placement_duration_seconds  the deciding cycle alone, which searched the place
+    latency_seconds             from the start of the deciding cycle until the placement is in the status
+    placement_duration_seconds  the deciding cycle alone, which searched the placement
     placement_decisions_total   placed | no_place, by strategy; `kueue` is a pod set's own topology request
 """
 
@@ -21,16 +21,15 @@ from admission.controller.runtime.clock import Clock
 from admission.decisions.decision import Admit, Decision, Wait
 from admission.placement.topology.domain_usage import DomainUsage
 
-# Doubling from a millisecond to half a minute: a cycle is decided in the first few, a slow
-# API server is seen.
+# Doubling from a millisecond to 16 s: a cycle takes the first few, a slow API server the last.
 _BUCKETS = tuple(0.001 * 2**i for i in range(15))
-# Caps the decisions whose write is awaited; more are never on their way.
+# Caps the decisions whose write is awaited. More than this are never in flight.
 _MOST_AWAITED = 10_000
 _SLICE_SECONDS = 0.01
 
 
 class PlacementMetrics:
-    """Counts placements; the journal tells it of cycles and writes."""
+    """Counts placements. `DecisionRecorder` calls it with cycles and writes."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -52,7 +51,7 @@ class PlacementMetrics:
         self._awaited: OrderedDict[tuple[str, str], tuple[str, float]] = OrderedDict()
 
     def note_cycle(self, decisions: Iterable[Decision], seconds: float, *, monotonic: float) -> None:
-        """Count the places of one cycle, which took so long and ends now."""
+        """Count the placements of one cycle, which took `seconds` and ended at `monotonic`."""
         role = self._metrics.role
         for decision in decisions:
             if isinstance(decision, Admit) and decision.strategy:
@@ -68,7 +67,7 @@ class PlacementMetrics:
                 self._decisions.labels(role, decision.strategy, "no_place").inc()
 
     def note_written(self, namespace: str, name: str, *, monotonic: float) -> None:
-        """Take note that a Workload's admission has been written."""
+        """Record that a Workload's admission has been written."""
         awaited = self._awaited.pop((namespace, name), None)
         if awaited is not None:
             strategy, began = awaited
@@ -86,7 +85,7 @@ class DomainCollector(Collector):
         metrics.registry.register(self)
 
     async def refresh(self) -> None:
-        """Look at all domains anew, giving the event loop back now and then."""
+        """Read all domains again, and yield the event loop now and then."""
         found = []
         until = self._clock.monotonic() + _SLICE_SECONDS
         for usage in self._usages():

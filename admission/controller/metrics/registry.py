@@ -1,7 +1,7 @@
-"""Metrics: Kueue's names, labels and buckets where Kueue has them, `berth_*` for the rest.
+"""The metrics of a process: Kueue's names, labels and buckets where Kueue has them, `berth_*` for the rest.
 
-Counters and histograms are fed from decisions and from what the executor reports. Gauges of queues stand in
-`gauge_families`, what is counted of Workloads in `workload_metrics`.
+Counters and histograms are fed from decisions and from the executor's results. Gauges of queues are in
+`admission.controller.gauges`, counters of Workloads in `workload_metrics`.
 Source of names: Kueue, pkg/metrics/metrics.go.
 """
 
@@ -19,23 +19,23 @@ from prometheus_client import (
     generate_latest,
 )
 
-# The time of each series' first sample would double the number of series, and no dashboard asks for it.
-# Off for the whole process: prometheus_client knows no setting by registry.
+# A series for the creation time of each series would double their number, and no dashboard uses it. The
+# setting is global, because prometheus_client has none per registry.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
-# Kueue's E14: 1 s, then 2.5 s doubling.
+# Kueue's buckets (its E14): 1 s, then 2.5 s doubling.
 WAIT_BUCKETS = (1.0, *(2.5 * 2**i for i in range(13)))
 LONG_WAIT_BUCKETS = (1.0, *(2.5 * 2**i for i in range(15)))
 
-# From the two writes that a replacement takes to the half minute that a recovery may take.
+# From the two writes of a replacement to the minutes that a recovery may take.
 RECOVERY_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
 
-# The role of who watches and does not act.
+# The role of a replica that watches and does not act.
 FOLLOWER = "follower"
 
 
 class Metrics:
-    """All metrics of one process, in a registry of their own."""
+    """All metrics of one process, in a registry of their own. A new process is a follower."""
 
     def __init__(self, *, version: str) -> None:
         self.registry = CollectorRegistry(auto_describe=False)
@@ -49,7 +49,7 @@ class Metrics:
         ProcessCollector(registry=self.registry)
 
     def _add_cycle_metrics(self) -> None:
-        """What cycles decide, and what becomes of it."""
+        """Add the metrics of cycles: decisions and what follows from them."""
         counter, histogram, gauge = self.counter, self.histogram, self._gauge
         self.attempts = counter("kueue_admission_attempts", "Scheduling cycles with a head", ("result",))
         self.attempt_seconds = histogram(
@@ -83,7 +83,7 @@ class Metrics:
         )
 
     def _add_time_metrics(self) -> None:
-        """What is promised and expected, and how it came."""
+        """Add the metrics of time: promises, estimates, and how accurate they were."""
         counter, histogram = self.counter, self.histogram
         self.promises = counter(
             "berth_promises", "Promised starts, by what became of them", ("cluster_queue", "event")
@@ -108,7 +108,7 @@ class Metrics:
         )
 
     def _add_write_metrics(self) -> None:
-        """What is written, read and told, and whether it arrives."""
+        """Add the metrics of reads, writes, Events and the store."""
         counter, histogram, gauge = self.counter, self.histogram, self._gauge
         self.writes = counter("berth_writes", "Writes to the API server", ("purpose", "result"))
         self.write_seconds = histogram(
@@ -131,7 +131,7 @@ class Metrics:
         )
 
     def _add_process_metrics(self) -> None:
-        """How this process does."""
+        """Add the metrics of the process itself."""
         counter, histogram, gauge = self.counter, self.histogram, self._gauge
         self.stumbles = counter("berth_stumbles", "Faults of our own that were caught and logged", ())
         self.leading = gauge("berth_leader", "1 while this process leads", ("shard",))
@@ -144,21 +144,21 @@ class Metrics:
 
     @property
     def role(self) -> str:
-        """The replica_role label: leader, follower, or standalone."""
+        """The value of the label `replica_role`: leader, follower or standalone."""
         return self._role
 
     @role.setter
     def role(self, role: str) -> None:
-        """Counters keep what was counted in a former role; gauges of a former role would be untrue."""
+        """Set the role. Counters keep the counts of the former role; gauges are cleared."""
         if role == self._role:
             return
         self._role = role
-        # A follower that shows a leader's last numbers would look like a second leader.
+        # A follower that shows a leader's last gauges would look like a second leader.
         for gauge in self._gauges:
             gauge.clear()
 
     def _note_build(self, version: str) -> None:
-        """Serve Kueue's labels of the build; the commit is part of the version, the runtime is Python's."""
+        """Serve Kueue's labels of the build. The commit is part of the version, the runtime is Python's."""
         labels = {
             "git_version": version,
             "git_commit": "",
@@ -170,11 +170,11 @@ class Metrics:
         Gauge("kueue_build_info", "1", tuple(labels), registry=self.registry).labels(**labels).set(1)
 
     def render(self) -> bytes:
-        """Return the exposition text."""
+        """Return the text in Prometheus' exposition format."""
         return generate_latest(self.registry)
 
     def counter(self, name: str, text: str, labels: tuple[str, ...]) -> Counter:
-        """Return a new counter, whose first label is replica_role; `_total` is put behind its name."""
+        """Return a new counter whose first label is replica_role. `_total` is appended to its name."""
         return Counter(name, text, ("replica_role", *labels), registry=self.registry)
 
     def _gauge(self, name: str, text: str, labels: tuple[str, ...]) -> Gauge:
@@ -185,7 +185,7 @@ class Metrics:
     def histogram(
         self, name: str, text: str, labels: tuple[str, ...], buckets: tuple[float, ...] | None
     ) -> Histogram:
-        """Return a new histogram, whose first label is replica_role; `buckets` None: Prometheus' own."""
+        """Return a new histogram whose first label is replica_role. `buckets` None: Prometheus' default."""
         all_labels = ("replica_role", *labels)
         if buckets is None:
             return Histogram(name, text, all_labels, registry=self.registry)

@@ -1,7 +1,7 @@
-"""Counters and histograms of what becomes of Workloads, for their ClusterQueues and LocalQueues.
+"""Counters and histograms of the steps of Workloads, by ClusterQueue and by LocalQueue.
 
-They are fed by what an object says that its former version did not, whoever wrote it and for whatever reason:
-so a step is counted when it has come about, once, and the books of two leaders in turn add up.
+The input is two versions of an object. A step is counted once, when the object shows it, whichever client
+made it, so the counts of two consecutive leaders add up.
 Source of names, labels and buckets: Kueue, pkg/metrics/metrics.go.
 """
 
@@ -24,7 +24,7 @@ M = TypeVar("M", Counter, Histogram)
 _CLASS = ("priority_class",)
 _CLUSTER = ("cluster_queue",)
 _LOCAL = ("name", "namespace")
-# By which labels the metrics of a kind name their object.
+# By kind: the labels with which metrics name an object of that kind.
 _NAMING = {
     CLUSTER_QUEUE: (_CLUSTER, ("preempting_cluster_queue",)),
     LOCAL_QUEUE: (_LOCAL,),
@@ -34,21 +34,21 @@ _EVICTION = ("reason", "underlying_cause")
 
 
 class _Pair(NamedTuple):
-    """A counter by ClusterQueue and the same by LocalQueue."""
+    """A counter by ClusterQueue, and the same counter by LocalQueue."""
 
     cluster: Counter
     local: Counter | None = None
 
 
 class _Waits(NamedTuple):
-    """A histogram by ClusterQueue and the same by LocalQueue."""
+    """A histogram by ClusterQueue, and the same histogram by LocalQueue."""
 
     cluster: Histogram
     local: Histogram | None = None
 
 
 class _Place(NamedTuple):
-    """Where a step is counted: the labels of both kinds of queue, those of the object, and custom ones.
+    """The label values of a step: for both kinds of queue, its priority class, and custom ones.
 
     `local` None: the LocalQueue has no metrics.
     """
@@ -66,7 +66,7 @@ class WorkloadMetrics:
     def __init__(self, metrics: Metrics, labels: MetricLabels | None = None) -> None:
         self._metrics = metrics
         self._labels = labels if labels is not None else MetricLabels()
-        # Every counter and histogram of an object that may end, by the labels that name the object.
+        # Every metric whose series end with an object, and the labels that name the object.
         self._by_object: list[tuple[tuple[str, ...], Counter | Histogram]] = []
         self._gangs = GangWaits(metrics)
         self._reserved = self._counter("quota_reserved_workloads", "Quota reservations", _CLASS)
@@ -117,9 +117,9 @@ class WorkloadMetrics:
         now: float,
         cohorts_above: Callable[[str], tuple[str, ...]] = lambda _: (),
     ) -> None:
-        """Count what has come about between two versions of a Workload, seen at `now` (Unix seconds).
+        """Count the steps between two versions of a Workload, seen at `now` (Unix seconds).
 
-        `cohorts_above` gives the cohorts above a ClusterQueue.
+        `cohorts_above` returns the cohorts above a ClusterQueue.
         """
         queue = _cluster_queue(before, after)
         if queue is None or before.uid != after.uid:
@@ -136,7 +136,7 @@ class WorkloadMetrics:
             self._observe(self._execution, place, _since(before, ConditionType.ADMITTED, now))
 
     def note_preemption(self, decision: Evict, right: PreemptionReason) -> None:
-        """Count a decision to evict one in favour of another, by this right."""
+        """Count a preemption decision, by the preemptor's ClusterQueue and the reason."""
         queue = decision.preempting_cluster_queue
         custom = self._labels.values(CLUSTER_QUEUE, "", queue)
         self._preempted.labels(self._role, queue, right, *custom).inc()
@@ -255,7 +255,7 @@ class WorkloadMetrics:
         )
 
     def _custom_names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the custom labels of what is counted by ClusterQueue, and by LocalQueue."""
+        """Return the names of the custom labels for metrics by ClusterQueue, and by LocalQueue."""
         names = self._labels.names
         return (
             (*names(CLUSTER_QUEUE), *names(WORKLOAD)),
@@ -273,7 +273,7 @@ def _cluster_queue(before: Workload, after: Workload) -> str | None:
 
 
 def _queued_at(workload: Workload) -> float:
-    """Return since when the Workload has been queued: its creation, or its last return."""
+    """Return since when the Workload has been queued: since its creation, or its last requeue."""
     requeued = workload.conditions.get(ConditionType.REQUEUED)
     return requeued.at if requeued is not None and requeued.status else workload.created_at
 
@@ -284,7 +284,7 @@ def _since(workload: Workload, type_: ConditionType, now: float) -> float:
 
 
 def _new_evictions(before: Workload, after: Workload) -> Iterator[tuple[tuple[str, str], int, bool]]:
-    """Yield each reason and cause whose counter has risen, by how much, and whether it was at 0."""
+    """Yield each eviction reason and cause whose count has risen, by how much, and whether it was 0."""
     for kind, count in after.evictions.items():
         known = before.evictions.get(kind, 0)
         if count > known:

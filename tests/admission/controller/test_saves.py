@@ -276,7 +276,7 @@ def test_a_victim_that_tells_of_checkpoints_is_told_what_it_lost(scene: Victims)
     assert scene.events().count("WorkLost") == 1
     told = scene.leader.recorder.notes["WorkLost"]
     lost = scene.count("berth_evicted_device_seconds_lost_total", cluster_queue="cq", reason="Preempted")
-    assert told == f"It goes on from its checkpoint of {saved_at}; {lost:.0f} s of work on 1 device are lost"
+    assert told == f"It resumes from its checkpoint of {saved_at}; {lost:.0f} s of work on 1 device are lost"
 
 
 def test_a_victim_that_tells_nothing_of_checkpoints_is_told_nothing_of_its_loss() -> None:

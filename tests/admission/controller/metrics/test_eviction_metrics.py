@@ -10,7 +10,7 @@ from api.reasons import ConditionType
 from tests.builders import make_condition, make_workload, reserved, with_conditions
 
 NOW = 100_000.0
-KEPT = "It goes on from its checkpoint of 1970-01-02T03:36:40Z"
+KEPT = "It resumes from its checkpoint of 1970-01-02T03:36:40Z"
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ KEPT = "It goes on from its checkpoint of 1970-01-02T03:36:40Z"
             NOW - 600,
             2400,
             24.0,
-            f"{KEPT}; 600 s of work on 4 devices are lost, 24.00 by its price",
+            f"{KEPT}; 600 s of work on 4 devices are lost, worth 24.00",
             id="priced",
         ),
         pytest.param(0, NOW - 600, 600, 0.0, f"{KEPT}; 600 s of work on 1 device are lost", id="no devices"),
@@ -30,7 +30,7 @@ KEPT = "It goes on from its checkpoint of 1970-01-02T03:36:40Z"
             None,
             900,
             9.0,
-            "It told of no checkpoint; 900 s of work on 1 device are lost, 9.00 by its price",
+            "It reported no checkpoint; 900 s of work on 1 device are lost, worth 9.00",
             id="silent",
         ),
         pytest.param(
@@ -38,7 +38,7 @@ KEPT = "It goes on from its checkpoint of 1970-01-02T03:36:40Z"
             NOW + 5000,
             900,
             9.0,
-            "It told of no checkpoint; 900 s of work on 1 device are lost, 9.00 by its price",
+            "It reported no checkpoint; 900 s of work on 1 device are lost, worth 9.00",
             id="of the future",
         ),
         pytest.param(
@@ -46,7 +46,7 @@ KEPT = "It goes on from its checkpoint of 1970-01-02T03:36:40Z"
             NOW - 0.5,
             1,
             0.01,
-            "It goes on from its checkpoint of 1970-01-02T03:46:39Z; nothing is lost",
+            "It resumes from its checkpoint of 1970-01-02T03:46:39Z; nothing is lost",
             id="just saved",
         ),
     ],
