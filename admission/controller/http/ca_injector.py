@@ -1,8 +1,8 @@
-"""Tells kube-apiserver whom to trust: puts our authority into webhook configurations and APIServices.
+"""The CA injector: puts our authority into webhook configurations and APIServices.
 
-These objects are the user's to create (deploy/webhooks, deploy/visibility) and to delete. While they exist
-and lead to this controller's Service or, for webhooks, to any address under the name that is ours, their
-caBundle is kept equal to the bundle in the Secret; nothing else of them is touched.
+Users create these objects (deploy/webhooks, deploy/visibility) and delete them. If an object exists and
+points to this controller's Service or, for webhooks, has the name reserved for ours, its caBundle is kept
+equal to the bundle in the Secret. Nothing else in it is changed.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from api.wire.visibility import GROUP, VERSIONS
 
 log = Log("berth.trust")
 
-# Both kinds of webhook configuration bear this name.
+# The name of both kinds of webhook configuration.
 WEBHOOKS = "berth-webhooks"
 
-# The pause after a refused write: another may have changed the object, or the right is still to be given.
+# The pause after a refused write: the object may have changed, or a permission may still be granted.
 RETRY_SECONDS = 5.0
 
 
@@ -50,7 +50,7 @@ class _Webhook(Wire, frozen=True):
 
 
 class WebhookConfiguration(Wire, frozen=True):
-    """ValidatingWebhookConfiguration and MutatingWebhookConfiguration."""
+    """A ValidatingWebhookConfiguration or MutatingWebhookConfiguration."""
 
     metadata: Meta
     webhooks: tuple[_Webhook, ...] | None = None
@@ -62,7 +62,7 @@ class _ApiServiceSpec(Wire, frozen=True):
 
 
 class ApiService(Wire, frozen=True):
-    """apiregistration.k8s.io APIService."""
+    """An APIService of apiregistration.k8s.io."""
 
     metadata: Meta
     spec: _ApiServiceSpec = _ApiServiceSpec()
@@ -70,7 +70,7 @@ class ApiService(Wire, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class _Fields:
-    """Where caBundles of one object stand that are not as wanted, as JSON pointers."""
+    """The caBundles of one object that are outdated, as JSON pointers."""
 
     resource: Resource
     metadata: Meta
@@ -78,7 +78,7 @@ class _Fields:
 
 
 class TrustPublisher:
-    """Keeps caBundles up to date. `trusted` gives the present bundle, None for nothing to publish."""
+    """Keeps caBundles up to date. `trusted` returns the present bundle; None: publish nothing."""
 
     def __init__(self, client: KubeClient, *, namespace: str, trusted: Callable[[], bytes | None]) -> None:
         self._client = client
@@ -99,19 +99,19 @@ class TrustPublisher:
             resource,
             type_,
             lambda _: self.publish(),
-            # By name: the watch brings this one object and no others of its kind.
             on_error=partial(_log_error, resource),
+            # The watch is restricted to this one object.
             params={"fieldSelector": f"metadata.name={name}"},
             optional=True,
         )
 
     def publish(self) -> None:
-        """Look at all objects again, soon."""
+        """Have all objects checked again soon."""
         self._is_due.set()
 
     async def run(self) -> None:
-        # One task writes; watches only say that there is something to do.
         """Watch and write until cancelled."""
+        # One task writes; the watches only say that there is something to do.
         async with asyncio.TaskGroup() as group:
             for informer in (*self._configurations, *self._services):
                 group.create_task(informer.run(), name=f"trust-{informer.resource.plural}")
@@ -119,19 +119,19 @@ class TrustPublisher:
                 await self._is_due.wait()
                 self._is_due.clear()
                 if not await self._write_all():
-                    # Sooner where an object changes: the new version may be what it waited for.
+                    # A change of an object ends the pause: the new version may be writable.
                     with suppress(TimeoutError):
                         async with asyncio.timeout(RETRY_SECONDS):
                             await self._is_due.wait()
                     self._is_due.set()
 
     async def _write_all(self) -> bool:
-        """Bring every object to the present bundle; return False where one was refused."""
+        """Write the present bundle into every object. Return False if a write was refused."""
         trusted = self._trusted()
         if trusted is None:
             return True
         bundle = base64.b64encode(trusted).decode()
-        # A copy, since a write changes the very store that is walked over.
+        # A copy, because a write changes the store that is iterated over.
         results = [await self._write(fields, bundle) for fields in list(self._outdated(bundle))]
         return all(results)
 
@@ -145,7 +145,7 @@ class TrustPublisher:
                 ]
                 if pointers:
                     yield _Fields(informer.resource, found.metadata, pointers)
-        # Somebody else's APIService of the same group is none of ours: it may lead to Kueue.
+        # Another owner's APIService of the same group is left alone: it may point to Kueue.
         ours = _ServiceRef(namespace=self._namespace, name=SERVICE)
         for informer in self._services:
             for found in informer.store.values():
@@ -154,14 +154,14 @@ class TrustPublisher:
 
     async def _write(self, fields: _Fields, bundle: str) -> bool:
         resource, name = fields.resource, fields.metadata.name
-        # The index of a webhook is only right for the version that was seen.
-        # The version is checked by the server: the indexes are those of the object as it was seen.
+        # The server checks the version, because the indexes of the webhooks hold only for the
+        # version that was seen.
         version = {
             "op": "replace",
             "path": "/metadata/resourceVersion",
             "value": fields.metadata.resource_version,
         }
-        # "add" replaces what is there and works where nothing is.
+        # "add" replaces an existing value and also works if there is none.
         steps = [{"op": "add", "path": pointer, "value": bundle} for pointer in fields.pointers]
         try:
             await self._client.request(

@@ -1,13 +1,13 @@
-"""POST /v1/checkpoints: a running pod tells of its work's checkpoints, with its own token.
+"""POST /v1/checkpoints: a running pod reports its work's checkpoints, authenticated by its own token.
 
     who?       the token, reviewed by the API server, is a pod's                       401, 403, 429
     whose?     the pod runs for a Workload here: its Job's, its group's or its own     403
-    how often? each pod so often, all pods together so often                           429
+    how often? the limits for each pod and for all pods together are kept              429
     what?      the body is read field by field                                         400, 413, 422
-    stored     the subject's annotations say so, or something newer                    200, 404, 409, 503
+    stored     the subject's annotations show this checkpoint, or a newer one          200, 404, 409, 503
 
-Every replica answers, also those that do not lead. What is refused is counted by its cause and, once it is
-known what it is about, told by an Event there; it costs nobody else anything.
+Every replica answers, not only the leader. A refused report is counted by its cause and, once its subject is
+known, reported by an Event on it. It does not affect other reports.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from api.wire.checkpoint_report import MAX_REPORT_BYTES, BadReportError, Report,
 from api.wire.pod_tokens import TokenError, bearer_token
 
 PATH = "/v1/checkpoints"
-# A checkpoint takes seconds at the least; what comes faster than this for long is a loop that went wrong.
+# A checkpoint takes seconds at least. A pod that reports faster than this for long has a bug.
 POD_REPORTS_PER_SECOND = 0.5
 POD_BURST = 20.0
 ALL_REPORTS_PER_SECOND = 100.0
 ALL_BURST = 1000.0
-# Up to here a report that is too large is read and counted, beyond it is refused unread.
+# A report that is too large is read and counted up to this size, and refused unread beyond it.
 _MOST_READ_BYTES = 65_536
 _WORDS = {
     200: "stored",
@@ -54,7 +54,7 @@ _WORDS = {
 
 
 class CheckpointReports:
-    """The route, and the task that stores what it takes. `is_ready`: whether all Jobs and pods are known."""
+    """The route, and the task that stores reports. `is_ready`: whether all Jobs and pods are known."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class CheckpointReports:
         try:
             answer = await self._answer(request)
         except HttpError as error:
-            # Counted by what was answered, so that metric and client tell the same.
+            # Counted by the status of the answer, so that the metric agrees with what the client got.
             self._count(error.status)
             raise
         self._count(answer.status)
@@ -100,11 +100,11 @@ class CheckpointReports:
     async def _answer(self, request: Request) -> Response:
         if not self._is_ready():
             raise _later(503, "this replica does not know all Jobs yet", 1.0)
-        # Before the body is looked at: who may not report learns nothing of what would be wrong with it.
+        # Before the body is read: a client that may not report learns nothing about its validity.
         reporter = await self._identify(request)
         subject = self._subject(reporter)
         now = self._clock.monotonic()
-        # Its own share first, so that one pod in a loop uses up its own and not that of all.
+        # The pod's own limit first, so that a pod in a loop does not use up the shared limit.
         wait = self._of_pod.take(reporter.pod.uid, now=now) or self._of_all.take("", now=now)
         if wait:
             raise _later(429, "too many reports", wait)
@@ -120,7 +120,7 @@ class CheckpointReports:
             token = bearer_token(request.headers.get("authorization", ""))
             return await self._identities.identify(token, address=request.client_address)
         except TokenError as error:
-            # HTTP asks for it with a 401, and clients know by it what to send.
+            # HTTP requires this header with a 401. It says which credentials to send.
             headers = {"WWW-Authenticate": "Bearer"} if error.status == 401 else {}
             raise HttpError(error.status, str(error), headers=headers) from error
         except TooManyReviewsError as error:
@@ -187,7 +187,7 @@ def _field(kind: str, text: str, **more: object) -> dict[str, object]:
 
 
 REPORT_OPERATION: Mapping[str, object] = {
-    "summary": "Tell of a checkpoint of the Job, group or pod that sends this, or that its work goes on",
+    "summary": "Report a checkpoint of the Job, group or pod that sends this, or that its work has resumed",
     "description": "Authenticated with the pod's own ServiceAccount token as bearer token.",
     "security": [{"podToken": []}],
     "requestBody": {
@@ -225,4 +225,4 @@ REPORT_OPERATION: Mapping[str, object] = {
         "503": {"description": "the API server or this replica cannot take it now; see Retry-After"},
     },
 }
-"""What /v1/openapi.json says of the route."""
+"""The description of the route in /v1/openapi.json."""

@@ -1,11 +1,11 @@
-"""Whose checkpoints a pod may tell of, and on which object they are stored.
+"""Which checkpoints a pod may report, and on which object the reports are stored.
 
-    controlled by a Job       that Job, where it has a Workload       it outlasts the pod
-    queued by itself          the pod itself                          its Workload ends with it
-    one of a queued group     the group's Workload                    its pods come and go, it stays
+    controlled by a Job       that Job, if it has a Workload        it outlasts the pod
+    queued by itself          the pod itself                        its Workload ends with it
+    one of a queued group     the group's Workload                  its pods come and go, it stays
 
-A pod may name any owner and any group, also those of others: it is taken at its word only within its own
-namespace, and only where the Workload was made for what it names.
+A pod may name any owner and any group, including those of other users. Its claim counts only within its own
+namespace, and only if the Workload was created for the object that it names.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class Subject:
 
     @property
     def key(self) -> str:
-        """NAMESPACE/NAME."""
+        """Return NAMESPACE/NAME."""
         return f"{self.metadata.namespace}/{self.metadata.name}"
 
     @property
     def ref(self) -> ObjectRef:
-        """The object, for Events."""
+        """Return the reference to the object, for Events."""
         return ObjectRef(
             kind=self.resource.kind,
             api_version=self.resource.api_version,
@@ -52,17 +52,17 @@ class Subject:
 
 
 class Subjects:
-    """Finds subjects in what the controller knows."""
+    """Finds subjects in the cluster state."""
 
     def __init__(self, cluster_state: ClusterState) -> None:
         self._cluster_state = cluster_state
 
     def of(self, reporter: Reporter) -> Subject | None:
-        """Return what this pod's reports are stored on, None where it runs for nobody that Berth manages."""
+        """Return the object that this pod's reports are stored on; None if Berth does not manage its work."""
         job = self._cluster_state.jobs.by_uid(reporter.owner.uid) if reporter.owner is not None else None
         if job is not None:
-            # Owners are within a namespace by Kubernetes' rules, which no server enforces for what a
-            # pod writes of itself.
+            # Kubernetes requires an owner to be in the same namespace, but no server enforces that for the
+            # owner references that a pod is created with.
             is_ours = job.metadata.namespace == reporter.pod.namespace and self._cluster_state.workloads_of(
                 job
             )
@@ -76,16 +76,16 @@ class Subjects:
         return Subject(resource=resources.PODS, metadata=pod.metadata)
 
     def fresh(self, subject: Subject) -> Subject:
-        """Return the subject as it was seen since, or as it is."""
+        """Return the subject as it was seen last; unchanged if it is unknown by now."""
         known = self._cluster_state
         mirrors = {"Job": known.jobs.by_uid, "Pod": known.pods.by_uid, "Workload": known.workloads.by_uid}
         seen = mirrors[subject.resource.kind](subject.metadata.uid)
         return subject if seen is None else Subject(resource=subject.resource, metadata=seen.metadata)
 
     def started_at(self, subject: Subject) -> float | None:
-        """Return when the present attempt of the subject's work could start, None while it may not run."""
+        """Return when the present attempt of the subject's work could start; None if it may not run."""
         starts = (started_at(workload) for workload in self._workloads(subject))
-        # The latest attempt, where a Job has had several Workloads.
+        # The latest attempt, if a Job has had several Workloads.
         return max((at for at in starts if at is not None), default=None)
 
     def _workloads(self, subject: Subject) -> tuple[Workload, ...]:
@@ -102,6 +102,6 @@ class Subjects:
         known = self._cluster_state
         found = known.workload_of((pod,))
         seen = known.workloads.get(found[0].key) if found is not None else None
-        # A group may have been given the name of somebody's Workload.
+        # The group may have been named like another user's Workload.
         is_own = seen is not None and known.pods.unit_of_workload(seen.value) == known.pods.unit_of(pod.value)
         return seen if is_own else None

@@ -1,9 +1,10 @@
-"""Writing reports of checkpoints onto their subjects: any replica may, so nothing of it needs the lease.
+"""Writing of checkpoint reports onto their subjects. Any replica may do this, so no lease is needed.
 
-Reports of one subject (a Job, a pod, the Workload of a group) that come while one of it is being written are
-one write together. Each answers its sender only when it is stored. The write carries the version that it was
-worked out from: two replicas that hear of the same work at once, or a user who annotates it meanwhile, cannot
-take a newer checkpoint back, since the one that comes second meets a conflict and reads again.
+Reports for one subject (a Job, a pod, or the Workload of a group) that arrive while one of them is
+being written are combined into one write. Each is answered only when it is stored. The write carries
+the version that it was computed from. So if two replicas get reports on the same work at the same time,
+or a user annotates the subject meanwhile, no newer checkpoint is overwritten: the second write meets a
+conflict and reads again.
 """
 
 from __future__ import annotations
@@ -28,23 +29,23 @@ from api.wire.checkpoint_report import Report
 log = Log("berth.checkpoints")
 
 MOST_CONFLICTS = 5
-# Writes under way, and reports that may wait for one: more than any cluster needs, and an end for a flood.
+# Writes in flight, and reports that may wait for one: more than any cluster needs, and a limit for floods.
 MOST_IN_FLIGHT = 8
 MOST_WAITING = 512
 WRITE_SECONDS = 1.5
 
 
 class OutdatedError(Exception):
-    """A newer checkpoint is known; the message tells of what."""
+    """A newer checkpoint is known. The message names the subject."""
 
 
 class BusyError(Exception):
-    """More reports are waiting than will be stored in time."""
+    """More reports are waiting than can be stored in time."""
 
 
 @dataclass(slots=True, eq=False)
 class _Batch:
-    """Reports of one subject that are written together; `stored` is told its annotations afterwards."""
+    """Reports for one subject that are written together. `stored` then holds its annotations."""
 
     subject: Subject
     stored: asyncio.Future[Mapping[str, str]]
@@ -64,9 +65,9 @@ class CheckpointWriter:
         self._waiting = 0
 
     async def store(self, subject: Subject, report: Report) -> Mapping[str, str]:
-        """Return the subject's annotations once the report is in them.
+        """Store a report. Return the subject's annotations once the report is in them.
 
-        Raises OutdatedError, BusyError, and KubeError: NotFound where the subject has gone.
+        Raises OutdatedError, BusyError, and KubeError (NotFound if the subject is gone).
         """
         if self._waiting >= MOST_WAITING:
             raise BusyError("too many reports at once")
@@ -80,13 +81,13 @@ class CheckpointWriter:
         batch.reports.append(report)
         self._waiting += 1
         try:
-            # The sender may leave; its report is stored all the same, others may share the write.
+            # The sender may disconnect. The report is stored all the same, since others may share the write.
             return await asyncio.shield(batch.stored)
         finally:
             self._waiting -= 1
 
     async def run(self) -> None:
-        """Write what comes, until cancelled."""
+        """Write reports until cancelled."""
         async with asyncio.TaskGroup() as group:
             for number in range(MOST_IN_FLIGHT):
                 group.create_task(self._work(), name=f"checkpoint-writer-{number}")
@@ -95,7 +96,7 @@ class CheckpointWriter:
         while True:
             batch = await self._queue.get()
             uid = batch.subject.metadata.uid
-            # From here on, what comes is gathered for the next write, which waits for this one.
+            # Reports that arrive from here on are collected for the next write, which waits for this one.
             del self._gathering[uid]
             self._writing[uid] = batch
             try:
@@ -105,7 +106,7 @@ class CheckpointWriter:
             except asyncio.CancelledError:
                 _answer(batch, KubeError("this replica is stopping"))
                 raise
-            # A fault of ours with one report must not end the storing of all others.
+            # A bug met with one report must not end the task that stores all others.
             except Exception:
                 log.exception("checkpoint-not-stored", subject=batch.subject)
                 _answer(batch, KubeError("an internal error; the log says which"))
@@ -156,7 +157,7 @@ class CheckpointWriter:
         except msgspec.DecodeError as error:
             raise KubeError(f"{known} cannot be read: {error}") from error
         if fresh.uid != known.metadata.uid:
-            raise NotFound(f"{known} is another one by now", status=404)
+            raise NotFound(f"{known} was replaced by another of its name", status=404)
         return Subject(resource=known.resource, metadata=fresh)
 
 
@@ -165,7 +166,7 @@ def _answer(batch: _Batch, outcome: Mapping[str, str] | Exception) -> None:
         return
     if isinstance(outcome, Exception):
         batch.stored.set_exception(outcome)
-        # All senders may have left; then nobody else would fetch it.
+        # All senders may have disconnected. The exception is retrieved here to avoid a warning by asyncio.
         batch.stored.exception()
     else:
         batch.stored.set_result(outcome)

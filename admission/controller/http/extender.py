@@ -1,9 +1,9 @@
-"""The scheduler extender: POST /filter and /prioritize, asked by kube-scheduler for every pod.
+"""The scheduler extender: kube-scheduler sends POST /filter and /prioritize for every pod.
 
-It stands in the path of every pod's scheduling, so it never asks the API server: nodes and the pods of
-training jobs come from watches, and until both have synced the answer is 503. Where kube-scheduler sends
-names (nodeCacheCapable: true, 166 KiB for 5,000 nodes) their labels are looked up here; where it sends whole
-nodes (25 MB) the labels are read from those. Errors are plain text, as kube-scheduler logs them.
+Every pod's scheduling waits for it, so it never calls the API server. Nodes and the pods of training jobs
+come from watches, and until both have synced the answer is 503. If kube-scheduler sends names
+(nodeCacheCapable: true, 166 KiB for 5,000 nodes), their labels are looked up here. If it sends whole nodes
+(25 MB), the labels are read from the request. Errors are plain text, because kube-scheduler logs them.
 """
 
 from __future__ import annotations
@@ -57,17 +57,17 @@ from api.wire.extender import (
 log = Log("berth.extender")
 _T = TypeVar("_T")
 
-# A line for each node helps while an extender is set up on a few; of thousands for each pod it helps nobody.
+# One line per node helps while an extender is set up on a few nodes, but not for thousands of nodes.
 MOST_NODES_LOGGED = 20
-# A filter that takes longer than this holds up the placement of every pod, and is told.
+# A filter that takes longer than this delays the placement of every pod, and is logged.
 SLOW_FILTER_SECONDS = 0.05
 
 
 class Extender:
-    """Answers /filter and /prioritize from what is watched.
+    """Answers /filter and /prioritize from the watched nodes and pods.
 
-    `watch` is for the caller to run, after this is made. `rules` are the profiles' (`admission.extender`);
-    `encode` is there to be replaced in tests.
+    The caller runs `watch`, after this object was created. `rules` are those of the profiles
+    (`admission.extender`). Tests replace `encode`.
     """
 
     def __init__(
@@ -93,10 +93,10 @@ class Extender:
         return [Route("POST", "/filter", self._filter), Route("POST", "/prioritize", self._prioritize)]
 
     def state_routes(self) -> list[Route]:
-        """Return the route that shows where training jobs are."""
+        """Return the route that shows where training jobs run."""
         return [Route("GET", "/v1/trainingjobs", self._training_jobs)]
 
-    # --- what is watched --------------------------------------------------------------------------
+    # --- the watches ------------------------------------------------------------------------------
 
     def _take_node(self, change: Change[NodeObject]) -> None:
         metadata = change.object.metadata
@@ -157,9 +157,9 @@ class Extender:
     def _looked_at(
         self, pod: PodNeeds, candidates: NodeCandidates, raw: Sequence[msgspec.Raw]
     ) -> tuple[Sequence[int], Mapping[str, str], Mapping[str, str]]:
-        """Return the places of the nodes that were looked at, and of these who fails as `_failed` tells.
+        """Return the indexes of the nodes that were checked, and which of them fail, as `_failed` does.
 
-        Who was not looked at is in none of them: to kube-scheduler it is a node outside its own sample.
+        A node that was not checked is in none of them: for kube-scheduler it is outside its own sample.
         """
         failed: dict[str, str] = {}
         final: dict[str, str] = {}
@@ -180,7 +180,7 @@ class Extender:
     def _failed(
         self, pod: PodNeeds, candidates: NodeCandidates, raw: Sequence[msgspec.Raw]
     ) -> tuple[Mapping[str, str], Mapping[str, str]]:
-        """Return who fails and why, and of these those whom evicting pods would not help."""
+        """Return which nodes fail and why, and those of them that would fail even if pods were evicted."""
         of_model = failed_nodes(pod, candidates)
         by_rules = self._ruled.refusals(pod.scheduler_name, _ask(pod), candidates, raw)
         if not by_rules:
@@ -218,7 +218,7 @@ class Extender:
         return scores.values
 
     def _fabrics(self, pod: PodNeeds, candidates: NodeCandidates) -> tuple[frozenset[str], str]:
-        """Return the fabrics that the pod's job is in, or is expected in, and where to send its first pod."""
+        """Return the fabrics that the pod's job runs in or is expected in, and one for its first pod."""
         if not pod.training_job:
             return frozenset(), ""
         job, now = TrainingJob(pod.namespace, pod.training_job), self._clock.monotonic()
@@ -258,7 +258,7 @@ class Extender:
     def _answer(self, value: object) -> Response:
         try:
             return Response(body=self._encode(value))
-        # Whatever kept it from being written, kube-scheduler is to be told in its own word.
+        # Whatever the error is, kube-scheduler gets the message that it knows.
         except Exception as error:
             log.exception("extender-answer-unwritable")
             raise HttpError(500, "Failed to marshal response") from error
@@ -278,9 +278,9 @@ class Extender:
 
 
 def render_error(status: int, message: str) -> Response:
-    """Return an error as the extender's port answers it: the sentence alone.
+    """Return an error as the extender's port sends it: the message alone.
 
-    A body that cannot be read is a 500 here, as extenders written in Go answer it, and a 400 elsewhere.
+    A body that cannot be read is a 500 here, as in extenders written in Go, and a 400 on other ports.
     """
     return text_response(message, status=500 if message == UNREADABLE_BODY else status)
 

@@ -1,7 +1,7 @@
-"""The extender's profiles in a running process: what the configuration makes of them, and what they see.
+"""The extender's profiles in a running process: which rules the configuration gives, and what they see.
 
-Nodes and pods come from the extender's watches. Where kube-scheduler sends whole nodes, one that the watch
-has not brought yet is read from the request; what runs on it is then what is known of a node of its name.
+Nodes and pods come from the extender's watches. If kube-scheduler sends whole nodes, a node that the watch
+has not brought yet is read from the request, together with the pods known on a node of that name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from api.parsing.quantities import QuantityError
 
 log = Log("berth.extender")
 
-# A line for each node helps while profiles are set up on a few; of thousands for each pod it helps nobody.
+# One line per node helps while profiles are set up on a few nodes, but not for thousands of nodes.
 MOST_NODES_LOGGED = 20
 _NODE = msgspec.json.Decoder(NodeObject)
 _BUILT_IN = {profile.name: profile for profile in BUILT_IN}
@@ -34,18 +34,18 @@ _BUILT_IN = {profile.name: profile for profile in BUILT_IN}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtenderRules:
-    """The profiles by scheduler name, and what their rules are told. The defaults are the built-in ones."""
+    """The profiles by scheduler name, and the arguments of their rules. The defaults are built in."""
 
     profiles: Mapping[str, ExtenderProfile] = field(default_factory=lambda: _BUILT_IN)
     arguments: Arguments = field(default_factory=Arguments)
 
     def profile_of(self, scheduler_name: str) -> ExtenderProfile:
-        """Return the profile of a pod by its spec.schedulerName."""
+        """Return the profile for a pod's spec.schedulerName."""
         return self.profiles.get(scheduler_name, PLAIN)
 
 
 def extender_rules(settings: ExtenderSettings) -> ExtenderRules:
-    """Return what the configuration says; a profile of a built-in's name takes its place."""
+    """Return the configured profiles. A profile with the name of a built-in one replaces it."""
     given = (
         ExtenderProfile(
             name=one.scheduler_name,
@@ -63,7 +63,7 @@ def extender_rules(settings: ExtenderSettings) -> ExtenderRules:
 
 
 class Ruled:
-    """Answers by the profiles' rules, on nodes and pods that it is told of."""
+    """Applies the profiles' rules to the nodes and pods that it is given."""
 
     def __init__(self, rules: ExtenderRules) -> None:
         self._rules = rules
@@ -71,11 +71,11 @@ class Ruled:
         self._rotation = Rotation()
 
     def take_node(self, node: NodeObject) -> None:
-        """Take a node as it is now. One that cannot be read is named, and taken as having nothing."""
+        """Take a node as it is now. An unreadable node is logged and counts as having no resources."""
         self._book.put_node(_to_node(node))
 
     def remove_node(self, name: str) -> None:
-        """Forget a node."""
+        """Remove a node."""
         self._book.remove_node(name)
 
     def take_pod(self, pod: PodObject) -> None:
@@ -91,15 +91,16 @@ class Ruled:
             self.remove_pod(metadata.namespace, metadata.name)
 
     def remove_pod(self, namespace: str, name: str) -> None:
-        """Forget a pod."""
+        """Remove a pod."""
         self._book.release((namespace, name))
 
     def look(
         self, scheduler_name: str, nodes: int, refused: Callable[[Sequence[int]], Collection[int]]
     ) -> Sequence[int] | None:
-        """Return which of so many nodes were looked at until enough passed, None where all of them are to be.
+        """Return which of `nodes` nodes were checked until enough passed; None if all have to be checked.
 
-        Nodes are named by their places in the request, in no order; `refused` says which of some will not do.
+        Nodes are identified by their index in the request, in no order. `refused` returns which
+        of some nodes fail.
         """
         profile = self._rules.profile_of(scheduler_name)
         enough = nodes_to_find(profile.percentage_of_nodes_to_score, nodes)
@@ -119,20 +120,21 @@ class Ruled:
         return refusals(profile, pod, self._views(candidates, raw), self._rules.arguments)
 
     def has_scores(self, scheduler_name: str) -> bool:
-        """Return whether pods of this scheduler name are scored by rules."""
+        """Return whether rules score the pods of this scheduler name."""
         return bool(self._rules.profile_of(scheduler_name).scores)
 
     def scores(
         self, scheduler_name: str, pod: PodAsk, candidates: NodeCandidates, raw: Iterable[msgspec.Raw]
     ) -> list[int] | None:
-        """Return a score from 0 to 10 for each candidate, None where the profile has no scores."""
+        """Return a score from 0 to 10 for each candidate; None if the profile has no scores."""
         profile = self._rules.profile_of(scheduler_name)
         if not profile.scores:
             return None
         views = self._views(candidates, raw)
         values = scores(profile, pod, [views[name] for name in candidates.names])
         _log_scores(pod, candidates, values)
-        # Halves go up: 95 of 100 is the best there is, and is not to be told from 90 by Python's rounding.
+        # Halves are rounded up: 95 of 100 becomes 10, and stays distinct from 90. Python's
+        # round() rounds to even.
         return [int(value + 0.5) for value in values]
 
     def _views(self, candidates: NodeCandidates, raw: Iterable[msgspec.Raw]) -> Mapping[str, NodeView | None]:
@@ -153,7 +155,7 @@ def _to_node(node: NodeObject) -> NodeInfo:
 
 
 def _log_scores(pod: PodAsk, candidates: NodeCandidates, values: Iterable[float]) -> None:
-    """Trace each node's score, as kube-scheduler's own plugins do at verbosity 4."""
+    """Log each node's score, as kube-scheduler's own plugins do at verbosity 4."""
     if not log.shows_debug() or len(candidates.names) > MOST_NODES_LOGGED:
         return
     for name, value in zip(candidates.names, values, strict=True):

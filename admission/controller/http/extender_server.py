@@ -1,7 +1,7 @@
-"""The scheduler extender as a process of its own, with the rights to read nodes and pods and no others.
+"""The scheduler extender as a process of its own, which may only read nodes and pods.
 
-It stands in the path of every pod's scheduling, so it can be run beside kube-scheduler with replicas of its
-own, while controllers are updated or stopped. Answers are the same as those of a controller's extender port.
+Every pod's scheduling waits for it, so it can run next to kube-scheduler, with replicas of its own, while
+controllers are updated or stopped. Its answers are those of a controller's extender port.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = Log("berth.extender")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtenderOptions:
-    """How it is started. `port` 0 is any free one. With both PEM files it serves TLS."""
+    """How it is started. `port` 0 means any free port. With both PEM files it serves TLS."""
 
     kubeconfig: str | None = None
     bind: str = "127.0.0.1"
@@ -42,9 +42,9 @@ class ExtenderOptions:
 async def run_extender(
     options: ExtenderOptions, *, on_listening: Callable[[Mapping[str, str]], None], stop: asyncio.Event
 ) -> None:
-    """Serve until `stop` is set; `on_listening` is told the URL.
+    """Serve until `stop` is set. `on_listening` is called with the URL by port name.
 
-    Raises KubeError, ListenError, OSError and ValueError at the start, each one sentence.
+    Raises KubeError, ListenError, OSError and ValueError at the start, each with a one-sentence message.
     """
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(await KubeClient.connect(options.kubeconfig))

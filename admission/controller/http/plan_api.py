@@ -1,6 +1,7 @@
-"""HTTP: the plan and the decision log as JSON, on every replica alike.
+"""HTTP: the plan and the decision log as JSON, served by every replica.
 
-What is promised is read from this replica's engine, which shows the leader's plan; the log from the store.
+The plan is read from this replica's engine, which shows the leader's plan. The decision log is
+read from the store.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ from queues.reservations.reservations import LOG_LENGTH, LoggedDecision, Reserva
 
 _DEFAULT_DECISIONS = 100
 
-# Returns the last decisions, so many, the newest first.
+# Returns up to that many of the last decisions, the newest first.
 Decisions = Callable[[int], Awaitable[tuple[LoggedDecision, ...]]]
 
 
 class PlanApi:
-    """/v1/plan and /v1/decisions. `decisions` None: nothing is logged here."""
+    """Serves /v1/plan and /v1/decisions. `decisions` None: this replica has no decision log."""
 
     def __init__(self, cluster_state: ClusterState, decisions: Decisions | None) -> None:
         self._cluster_state = cluster_state
         self._decisions = decisions
 
     def routes(self) -> list[Route]:
-        """Return the routes."""
+        """Return the two routes."""
         return [Route("GET", "/v1/plan", self._plan), Route("GET", "/v1/decisions", self._logged)]
 
     async def _plan(self, request: Request) -> Response:
@@ -42,10 +43,10 @@ class PlanApi:
 
     async def _logged(self, request: Request) -> Response:
         if self._decisions is None:
-            raise HttpError(404, "nothing is decided here: this replica only observes")
+            raise HttpError(404, "this replica only observes, so it has no decision log")
         limit = _limit(request)
         workload, what = request.query.get("workload"), request.query.get("what")
-        # Of one Workload the last ones may lie far back.
+        # The last decisions on one Workload may be far back in the log.
         is_filtered = workload is not None or what is not None
         try:
             found = await self._decisions(LOG_LENGTH if is_filtered else limit)
@@ -60,7 +61,7 @@ class PlanApi:
 
 
 def promise_json(planned: PlannedStart) -> dict[str, Any]:
-    """Return a promise for machines, with its Workload."""
+    """Return a promise and its Workload as JSON."""
     return {
         "namespace": planned.key.namespace,
         "name": planned.key.name,
@@ -76,7 +77,7 @@ def promise_json(planned: PlannedStart) -> dict[str, Any]:
 
 
 def decision_json(one: LoggedDecision) -> dict[str, Any]:
-    """Return an entry of the decision log for machines."""
+    """Return an entry of the decision log as JSON."""
     return {
         "at": to_rfc3339(one.at),
         "by": one.by,

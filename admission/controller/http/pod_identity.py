@@ -1,13 +1,13 @@
-"""Who reports: a token becomes the pod that it was made for, and the object that controls the pod.
+"""The identity of a reporter: from a token to the pod that it was issued for, and the pod's controller.
 
-Both are asked of the API server, so both are remembered for a minute: a job that reports every few seconds
-costs two reads a minute. A token that was refused is remembered too, for less, since a pod may be too new for
-the server that was asked. A pod that is deleted can still report for the rest of that minute; it does so
-about its own job alone.
+Both are requested from the API server and cached for a minute, so a job that reports every few seconds
+costs two reads a minute. A rejected token is cached too, but for a shorter time, since the pod may be too
+new for the server that was asked. A deleted pod can still report for the rest of that minute, but only
+about its own job.
 
-Reviews cost the API server, and whoever reaches the port can ask for one with a forged token. So each address
-has a budget of its own, and all together have one: an outsider that floods the port runs out of the first
-before the second.
+Reviews are expensive for the API server, and any client that reaches the port can cause one with a forged
+token. So each address has a budget of its own, and all addresses share another. A client that floods the port
+exhausts its own budget before the shared one.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ REVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview",
 KNOWN_SECONDS = 60.0
 REFUSED_SECONDS = 10.0
 MOST_KNOWN = 20_000
-# The program that reports waits for two seconds.
+# The reporting program waits for two seconds.
 ASK_SECONDS = 1.5
 
 
 class TooManyReviewsError(Exception):
-    """The address, or all together, ask too often; `retry_after_seconds` says when to come again."""
+    """The address, or all addresses together, sent too many requests. Retry after `retry_after_seconds`."""
 
     def __init__(self, retry_after_seconds: float) -> None:
-        super().__init__(f"too many tokens to review; come again in {retry_after_seconds:.0f} s")
+        super().__init__(f"too many tokens to review; retry in {retry_after_seconds:.0f} s")
         self.retry_after_seconds = retry_after_seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reporter:
-    """A pod that may report, and what controls it."""
+    """A pod that may report, and the object that controls it."""
 
     pod: PodIdentity
     owner: OwnerReference | None
 
 
 class PodIdentities:
-    """Remembers who is behind which token, by the token's digest: tokens themselves are not kept."""
+    """Caches which pod a token belongs to, by the token's digest. Tokens themselves are not stored."""
 
     def __init__(self, client: KubeClient, clock: Clock) -> None:
         self._client = client
@@ -64,8 +64,8 @@ class PodIdentities:
     async def identify(self, token: str, *, address: str) -> Reporter:
         """Return the pod of a token.
 
-        Raises TokenError for one that is not accepted, TooManyReviewsError, and KubeError where the API
-        server does not tell.
+        Raises TokenError for a rejected token, TooManyReviewsError, and KubeError if the API
+        server does not answer.
         """
         digest = hashlib.sha256(token.encode()).digest()
         until, found = self._known.get(digest, (0.0, None))
@@ -99,12 +99,12 @@ class PodIdentities:
         except msgspec.DecodeError as error:
             raise KubeError(f"the pod {pod.namespace}/{pod.name} cannot be read: {error}") from error
         if metadata.uid != pod.uid:
-            raise TokenError(401, f"the pod {pod.namespace}/{pod.name} is another one by now")
+            raise TokenError(401, f"the pod {pod.namespace}/{pod.name} was replaced by another of its name")
         return metadata.controller
 
     def _check_budget(self, address: str) -> None:
         now = self._clock.monotonic()
-        # In this order: who is stopped at the first takes nothing from the others.
+        # In this order: a client that exceeds its own budget takes nothing from the shared one.
         wait = self._by_address.take(address, now=now) or self._in_all.take("", now=now)
         if wait:
             raise TooManyReviewsError(wait)

@@ -1,7 +1,7 @@
-"""The ports beside page and metrics: extender, visibility and webhook, each on where its number is not -1.
+"""The ports besides web page and metrics: extender, visibility and webhook, each on unless its number is -1.
 
-They serve others than the controller's own users, so each has its own rules: the extender plain HTTP (TLS
-where a certificate is given by files), the two others TLS always, because kube-apiserver speaks nothing else.
+Their clients are not the controller's own users, so each has its own rules. The extender serves plain HTTP,
+or TLS if certificate files are given. The other two always serve TLS, because kube-apiserver requires it.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ log = Log("berth.ports")
 LOOPBACK = "127.0.0.1"
 _NO_PROXY = (
     "the authority of kube-apiserver's front proxy is not in ConfigMap"
-    " kube-system/extension-apiserver-authentication, or may not be read; without it whoever reaches the port"
-    " could list what waits"
+    " kube-system/extension-apiserver-authentication, or may not be read; without it any client that reaches"
+    " the port could list pending Workloads"
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Port:
-    """One address to serve on. `name` is its word in the line that tells the URLs."""
+    """One address to serve on. `name` identifies it in the output that lists the URLs."""
 
     name: str
     number: int
@@ -56,7 +56,7 @@ class Port:
 
 
 async def listen(stack: AsyncExitStack, port: Port) -> str:
-    """Serve on the port until the stack ends; return its URL. Raises ListenError."""
+    """Serve on the port until the stack ends. Return its URL. Raises ListenError."""
     server = HttpServer(
         port.routes,
         host=port.host,
@@ -68,10 +68,10 @@ async def listen(stack: AsyncExitStack, port: Port) -> str:
 
 
 class SidePorts:
-    """The three ports: prepare() first, then ports() and tasks().
+    """The three ports. Call prepare() first, then ports() and tasks().
 
-    `is_ready`: whether the brain knows all that there is. `watch` is for the caller to run, where
-    `needs_ground` says so.
+    `is_ready`: whether the control loop has taken in all first lists. The caller runs `watch`
+    if `needs_ground` says so.
     """
 
     def __init__(
@@ -99,11 +99,11 @@ class SidePorts:
         self._proxy: FrontProxy | None = None
 
     def _source(self, clock: Clock, namespace: str) -> CertificateSource | None:
-        # Given by files they are somebody else's to renew; own ones are for kube-apiserver.
+        # Certificate files are renewed by others. A self-issued certificate is for kube-apiserver only.
         options = self._options
         if options.tls_certificate is not None and options.tls_key is not None:
             return FileCertificates(Path(options.tls_certificate), Path(options.tls_key))
-        # Neither port needs TLS: then no Secret is read or written.
+        # Neither of the ports that need TLS is on, so no Secret is read or written.
         if max(options.visibility_port, options.webhook_port) < 0:
             return None
         return OwnCertificates(
@@ -119,10 +119,10 @@ class SidePorts:
         return self._certificates.trusted if self._certificates is not None else None
 
     async def prepare(self) -> None:
-        """Get certificates and learn who may ask. Raises KubeError, OSError and ValueError."""
+        """Get certificates and learn which clients may call. Raises KubeError, OSError and ValueError."""
         if self._certificates is not None:
             await self._certificates.open()
-        # On loopback nobody but this machine asks, and no front proxy is needed.
+        # On loopback only this machine can call, so no front proxy is needed.
         if self._options.visibility_port >= 0 and not is_loopback(self._options.bind):
             self._proxy = await find_front_proxy(self._client)
 
@@ -147,18 +147,17 @@ class SidePorts:
             number=self._options.extender_port,
             host=self._options.bind,
             routes=served.routes(),
-            # The extender speaks plain HTTP unless a certificate was given: kube-scheduler's
-            # configuration has to match.
+            # Plain HTTP unless certificate files were given. kube-scheduler's configuration has to match.
             tls=self._tls() if isinstance(self._certificates, FileCertificates) else None,
             render_error=extender.render_error,
         )
 
     def _visibility_port(self) -> Port:
         host, tls = self._options.bind, self._tls()
-        # Requests come through kube-apiserver, which shows its own client certificate.
+        # Requests come through kube-apiserver, which presents its own client certificate.
         if self._proxy is not None:
             self._proxy.require(tls.context)
-        # Without a way to tell who asks, nobody but this machine may.
+        # Callers cannot be identified, so only this machine may call.
         elif not is_loopback(host):
             log.info("visibility-on-loopback", note=_NO_PROXY)
             host = LOOPBACK
@@ -176,27 +175,27 @@ class SidePorts:
         return self._certificates.serving_tls()
 
     def state_routes(self) -> list[Route]:
-        """Return what is shown of these ports under /v1."""
+        """Return the routes under /v1 that show the state of these ports."""
         return self._extender.state_routes() if self._extender is not None else []
 
     @property
     def needs_ground(self) -> bool:
-        """Whether nodes and pods have to be watched for these ports, needed elsewhere or not."""
+        """Return whether these ports need nodes and pods to be watched, whether or not placement does."""
         return self._extender is not None
 
     def tasks(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
-        """Yield what has to run beside the ports, by name."""
+        """Yield the tasks that have to run along with the ports, by name."""
         if self._certificates is not None:
             yield "certificates", self._certificates.run()
-            # An observer writes nothing, caBundles included.
+            # In observe mode nothing is written, caBundles included.
             if isinstance(self._certificates, OwnCertificates) and not self._options.observe:
                 yield "trust", self._trust.run()
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches the address."""
+    """Return whether only this machine can reach the address."""
     try:
         return ipaddress.ip_address(host).is_loopback
-    # A host name instead of an address: only the one that is certain.
+    # A host name: only localhost is certain.
     except ValueError:
         return host == "localhost"

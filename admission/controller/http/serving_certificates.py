@@ -1,9 +1,9 @@
-"""The certificates of the TLS ports: made here and shared through a Secret, or read from files.
+"""The certificates of the TLS ports: self-issued and shared through a Secret, or read from files.
 
-All replicas serve the same certificate, so whoever trusts one trusts all: the first to start writes the
-Secret, the others read it, and each looks again a few times a day whether something is due. A Secret that may
-not be read or written is no reason not to start: the certificate then lives in this process alone, and nobody
-is told to trust it.
+All replicas serve the same certificate, so a client that trusts one trusts all. The first replica to start
+writes the Secret and the others read it. Each checks several times a day whether a renewal is due. If the
+Secret may not be read or written, the controller starts all the same: the certificate then exists only in
+this process, and no client is configured to trust it.
 """
 
 from __future__ import annotations
@@ -37,36 +37,36 @@ from api.objects import Meta
 log = Log("berth.certificates")
 
 SECRET = "berth-certificates"
-# The Service before the controllers, in their namespace; its names are the certificate's.
+# The Service in front of the controllers, in their namespace. The certificate is issued for its names.
 SERVICE = "berth-controller"
 
-# Certificates are renewed months before they end, so a look is needed seldom.
+# A certificate is renewed months before it expires, so a rare check is enough.
 LOOK_SECONDS = 6 * 3600.0
-# cert-manager writes a Secret, the kubelet a file up to a minute later.
+# cert-manager writes a Secret, and the kubelet updates the file up to a minute later.
 FILE_LOOK_SECONDS = 30.0
-# Replicas that start together meet at the Secret; each meeting settles it for one of them.
+# Replicas that start together race for the Secret. Each round settles it for one of them.
 _MOST_TRIES = 10
 
 
 class CertificateSource(Protocol):
-    """Where the certificates of the TLS ports come from."""
+    """Provides the certificates of the TLS ports."""
 
     @property
     def trusted(self) -> bytes | None:
-        """The PEM bundle that clients are to trust; None where others see to that, or nobody can."""
+        """Return the PEM bundle that clients should trust; None if others publish it or it is not shared."""
 
     async def open(self) -> None:
         """Get the certificate."""
 
     def serving_tls(self) -> ServingTls:
-        """Return TLS for one more port; it is kept up to date while run() runs."""
+        """Return TLS settings for one more port. They are kept up to date while run() runs."""
 
     async def run(self) -> None:
-        """Keep all TLS given out up to date, until cancelled."""
+        """Keep all TLS settings that were returned up to date, until cancelled."""
 
 
 class _Served:
-    """The TLS of all ports, which serve one certificate."""
+    """The TLS settings of all ports, which serve one certificate."""
 
     def __init__(self) -> None:
         self._ports: list[ServingTls] = []
@@ -79,10 +79,10 @@ class _Served:
         return port
 
     def load(self, pair: KeyPair) -> None:
-        """Serve the pair on all ports. Raises ValueError, and serves on, where it cannot be served."""
+        """Serve the pair on all ports. Raises ValueError if it is unusable, and serves the former one on."""
         if pair == self.pair:
             return
-        # Tried on its own first: a pair that cannot be served must not reach some of the ports.
+        # Tried on its own first: an unusable pair must not reach some of the ports.
         ServingTls(pair)
         for port in self._ports:
             port.load(pair)
@@ -90,7 +90,7 @@ class _Served:
 
 
 class FileCertificates:
-    """A certificate that others issue and renew, as two PEM files: a mounted Secret of cert-manager."""
+    """A certificate that others issue and renew, as two PEM files, such as a Secret of cert-manager."""
 
     def __init__(self, certificate: Path, key: Path) -> None:
         self._files = (certificate, key)
@@ -98,30 +98,30 @@ class FileCertificates:
 
     @property
     def trusted(self) -> bytes | None:
-        """None: who issues the certificate also says whom to trust (cert-manager's CA injector)."""
+        """Return None: the issuer also publishes its authority (as cert-manager's CA injector does)."""
         return None
 
     async def open(self) -> None:
-        """Read the files. Raises OSError, and ValueError where certificate and key do not fit."""
+        """Read the files. Raises OSError, and ValueError if certificate and key do not match."""
         self._served.load(key_pair_of_files(*self._files))
 
     def serving_tls(self) -> ServingTls:
-        """Return TLS for one more port."""
+        """Return TLS settings for one more port."""
         return self._served.add()
 
     async def run(self) -> None:
-        """Read the files again and again; what cannot be served is logged, and the former served on."""
+        """Read the files regularly. An unusable pair is logged, and the former one is served on."""
         complained = ""
         while True:
             await asyncio.sleep(FILE_LOOK_SECONDS)
             complained = self.look(complained)
 
     def look(self, complained: str = "") -> str:
-        """Read the files; return what is wrong with them, logged unless it is what was complained of."""
+        """Read the files. Return what is wrong with them, which is logged unless it equals `complained`."""
         try:
             self._served.load(key_pair_of_files(*self._files))
         except (OSError, ValueError) as error:
-            # Once, and again when the fault is another.
+            # Logged once, and again when the error changes.
             if str(error) != complained:
                 log.warning("certificate-not-renewed", error=error)
             return str(error)
@@ -135,17 +135,17 @@ class _Secret(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What the Secret holds now; `version` is empty where there is no Secret."""
+    """What the Secret holds now. `version` is empty if there is no Secret."""
 
     certificates: Certificates | None
     version: str = ""
 
 
 class OwnCertificates:
-    """A certificate of our own, kept in a Secret of `namespace`.
+    """A self-issued certificate, kept in a Secret of `namespace`.
 
-    `may_write` False reads the Secret and writes none. `on_renewed` is called when the bundle to trust has
-    changed.
+    With `may_write` False the Secret is read but never written. `on_renewed` is called when the bundle
+    to trust has changed.
     """
 
     def __init__(
@@ -170,19 +170,19 @@ class OwnCertificates:
 
     @property
     def trusted(self) -> bytes | None:
-        """The bundle in the Secret; None while the certificate is this process's alone."""
+        """Return the bundle in the Secret; None while the certificate exists only in this process."""
         return self._certificates.trusted if self._certificates is not None and self._is_shared else None
 
     async def open(self) -> None:
-        """Take the Secret's certificate, or make one. Raises KubeError where the server does not answer."""
+        """Take the Secret's certificate, or issue one. Raises KubeError if the server does not answer."""
         await self.look()
 
     def serving_tls(self) -> ServingTls:
-        """Return TLS for one more port."""
+        """Return TLS settings for one more port."""
         return self._served.add()
 
     async def run(self) -> None:
-        """Look now and then whether something is due."""
+        """Check regularly whether a renewal is due."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             try:
@@ -191,13 +191,13 @@ class OwnCertificates:
                 log.warning("certificate-not-looked-at", error=error)
 
     async def look(self) -> None:
-        """Bring Secret and ports to what is good now. Raises KubeError."""
+        """Renew Secret and ports where that is due. Raises KubeError."""
         before = self.trusted
         try:
             self._certificates = await self._agreed()
             self._is_shared = True
-        # Without the right to share it the certificate is this replica's alone, and nobody is
-        # told to trust it.
+        # Without permission to share it, the certificate exists only in this replica, and no client is
+        # configured to trust it.
         except (Forbidden, NotFound) as error:
             log.warning("certificate-not-shared", secret=f"{self._namespace}/{SECRET}", error=error)
             self._certificates = self._renewed(self._certificates)
@@ -207,19 +207,19 @@ class OwnCertificates:
             self._on_renewed()
 
     async def _agreed(self) -> Certificates:
-        """Return what the Secret holds once it is good, whoever of the replicas wrote it."""
+        """Return the Secret's certificates once they are valid, whichever replica wrote them."""
         for _ in range(_MOST_TRIES):
             found = await self._read()
             wanted = self._renewed(found.certificates)
-            # Good as it is, whoever wrote it.
+            # They are valid as they are.
             if wanted is found.certificates:
                 return wanted
             if not self._may_write:
-                raise Forbidden("only observing, so no Secret is written")
+                raise Forbidden("in observe mode no Secret is written")
             try:
                 await self._write(wanted, found.version)
                 return wanted
-            # Another replica was first; what it wrote is most likely good.
+            # Another replica was first. Its certificates are most likely valid.
             except (AlreadyExists, Conflict):
                 continue
         raise Conflict(f"the Secret {self._namespace}/{SECRET} changes faster than it can be written")
@@ -228,7 +228,7 @@ class OwnCertificates:
         return renewed(there, self._names(there), now=self._clock.now())
 
     def _names(self, there: Certificates | None) -> Sequence[str]:
-        """Return what the certificate is for. Names that another replica's host added are kept."""
+        """Return the names that the certificate is for, including names that another replica has added."""
         service = f"{SERVICE}.{self._namespace}"
         names = [f"{service}.svc", f"{service}.svc.cluster.local", service, "localhost", "127.0.0.1", "::1"]
         if self._host not in ("0.0.0.0", "::", *names):
@@ -246,7 +246,7 @@ class OwnCertificates:
 
     async def _write(self, certificates: Certificates, version: str) -> None:
         body = msgspec.json.encode(_secret_object(self._namespace, certificates, version))
-        # A Secret without a version has yet to be made.
+        # Without a version the Secret does not exist yet.
         if version:
             await self._client.replace(resources.SECRETS, SECRET, body, self._namespace)
         else:
@@ -259,7 +259,7 @@ def _certificates(data: dict[str, str]) -> Certificates | None:
         return certificates_of_secret(
             {key: base64.b64decode(value, validate=True) for key, value in data.items()}
         )
-    # Somebody wrote something else into it: it is written anew.
+    # Another client wrote something else into the Secret: it is overwritten.
     except binascii.Error:
         return None
 

@@ -1,4 +1,4 @@
-"""HTTP: health and metrics, and the state of queues and Workloads as JSON. Handlers read views only."""
+"""HTTP: health and metrics, and the state of queues and Workloads as JSON. Handlers only read views."""
 
 from __future__ import annotations
 
@@ -26,17 +26,20 @@ from api.workload import WorkloadKey, to_rfc3339
 from queues.estimates.runtime_estimate import Estimate
 from queues.profile.planned_start import PlannedStart
 
-# How many entries a list answers with, as Kueue's visibility API does.
+# How many entries a list returns by default, as in Kueue's visibility API.
 DEFAULT_LIMIT = 1000
 MAX_LIMIT = 100_000
 
 
-# Who is named as what a promised Workload waits for.
+# How many Workloads are listed at most that a promised Workload waits for.
 MOST_HOLDERS = 20
 
 
 class Health:
-    """/healthz and /readyz. `is_ready` tells whether every cache has synced, `waiting_for` which have not."""
+    """/healthz and /readyz.
+
+    `is_ready`: whether every cache has synced. `waiting_for`: those that have not.
+    """
 
     def __init__(self, is_ready: Callable[[], bool], waiting_for: Callable[[], list[str]]) -> None:
         self._is_ready = is_ready
@@ -54,17 +57,18 @@ class Health:
         del request
         if self._is_ready():
             return text_response("ok")
-        # Not ready though all caches have synced: the brain has yet to take in what they brought.
+        # All caches may have synced already, and only the control loop has yet to take in what they brought.
         missing = ", ".join(self._waiting_for()) or "the API server"
         return Response(status=503, body=f"waiting for {missing}".encode(), content_type="text/plain")
 
 
 def metrics_route(metrics: Metrics, queues: QueueCollector, domains: DomainCollector) -> Route:
-    """Return /metrics. Its text takes long to make where there are many queues, so a thread makes it."""
+    """Return /metrics. With many queues the text takes long to build, so a thread builds it."""
 
     async def handle(request: Request) -> Response:
         del request
-        # In slices on the loop; only the text is made in a thread, from values that nobody changes any more.
+        # The values are read in slices on the event loop. The thread only formats values
+        # that no longer change.
         await queues.refresh()
         await domains.refresh()
         body = await asyncio.to_thread(metrics.render)
@@ -74,7 +78,7 @@ def metrics_route(metrics: Metrics, queues: QueueCollector, domains: DomainColle
 
 
 class StateApi:
-    """/v1: what the controller knows and decides, read-only."""
+    """/v1: the controller's state and decisions, read-only."""
 
     def __init__(self, cluster_state: ClusterState) -> None:
         self._cluster_state = cluster_state
@@ -108,7 +112,7 @@ class StateApi:
         # 404 for a queue that does not exist, rather than an empty list.
         self._view(name)
         offset, limit = _number(request, "offset", 0), _number(request, "limit", DEFAULT_LIMIT)
-        # Cut to the bound: whoever asks for more gets as many as there may be.
+        # A larger limit is reduced to the maximum.
         found = self._engine.pending(name)[offset : offset + min(limit, MAX_LIMIT)]
         items = [
             {
@@ -246,7 +250,7 @@ def _number(request: Request, name: str, default: int) -> int:
 
 
 def _get(summary: str, *parameters: str) -> dict[str, Any]:
-    # What is no place in the path is a parameter of the query.
+    # These are parameters of the query, all others are parts of the path.
     places = {"offset": "integer", "limit": "integer", "workload": "string", "what": "string"}
     return {
         "get": {
@@ -272,11 +276,13 @@ _OPENAPI = {
     "paths": {
         "/v1/clusterqueues": _get("All ClusterQueues with their use and counts"),
         "/v1/clusterqueues/{name}": _get("One ClusterQueue", "name"),
-        "/v1/clusterqueues/{name}/pendingworkloads": _get("Who waits, in order", "name", "offset", "limit"),
+        "/v1/clusterqueues/{name}/pendingworkloads": _get(
+            "Pending Workloads in order", "name", "offset", "limit"
+        ),
         "/v1/workloads/{namespace}/{name}": _get(
             "One Workload, and what keeps it waiting", "namespace", "name"
         ),
-        "/v1/plan": _get("All planned starts, and who runs ahead of one on a lease"),
+        "/v1/plan": _get("All planned starts, and Workloads that run ahead of one on a lease"),
         "/v1/decisions": _get("The last decisions, the newest first", "limit", "workload", "what"),
         "/v1/checkpoints": {"post": REPORT_OPERATION},
     },
@@ -288,7 +294,7 @@ def _instant(at: float | None) -> str | None:
 
 
 def _eviction(request: EvictionRequest | None) -> dict[str, Any] | None:
-    """Return an eviction that waits for the Workload's checkpoint, None where there is none."""
+    """Return an eviction that waits for the Workload's checkpoint; None if there is none."""
     if request is None:
         return None
     return {

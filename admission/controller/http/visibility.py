@@ -1,10 +1,10 @@
-"""The visibility API: who waits in a ClusterQueue or a LocalQueue, and at which place.
+"""The visibility API: which Workloads wait in a ClusterQueue or a LocalQueue, and at which position.
 
-kube-apiserver passes requests on (an APIService) after it has authenticated and authorised them, and shows
-a client certificate of its own with each. On loopback nobody else can call; on any other address that
-certificate is asked for, signed by the front proxy's authority and bearing an allowed name, and without that
-authority the port stays on loopback. So a request that arrives is allowed: it is not reviewed a second time
-(no SubjectAccessReview), and the X-Remote headers that tell the user are not read.
+kube-apiserver forwards requests (through an APIService) after it has authenticated and authorised them, and
+presents a client certificate of its own with each. On loopback only this machine can call. On any other
+address that certificate is required: it must be signed by the front proxy's authority and have an allowed
+name. Without a known authority the port stays on loopback. A request that arrives is therefore authorised:
+there is no second SubjectAccessReview, and the X-Remote headers, which name the user, are not read.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from api.workload import WorkloadKey
 log = Log("berth.visibility")
 
 _T = TypeVar("_T")
-# Numbers of more digits than 64 bits hold are no offsets.
+# A number with more digits may not fit into 64 bits, and is no offset.
 _MOST_DIGITS = 18
 _ROOT = f"/apis/{wire.GROUP}"
 _CONFIG_MAP = ("kube-system", "extension-apiserver-authentication")
@@ -40,17 +40,20 @@ _CONFIG_MAP = ("kube-system", "extension-apiserver-authentication")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontProxy:
-    """Whom kube-apiserver is when it passes requests on: `authority` is PEM, no names allow every name."""
+    """The identity of kube-apiserver as a proxy: `authority` is PEM; without names every name is allowed."""
 
     authority: str
     allowed_names: tuple[str, ...] = ()
 
     def is_allowed(self, name: str) -> bool:
-        """Return whether a certificate of this common name, signed by the authority, may ask."""
+        """Return whether a certificate with this common name, signed by the authority, is accepted."""
         return not self.allowed_names or name in self.allowed_names
 
     def require(self, context: ssl.SSLContext) -> None:
-        """Let only clients with a certificate of the authority connect. Raises ValueError for no PEM."""
+        """Accept only clients with a certificate of the authority.
+
+        Raises ValueError if it is not valid PEM.
+        """
         try:
             context.load_verify_locations(cadata=self.authority)
         except ssl.SSLError as error:
@@ -65,13 +68,13 @@ class _ConfigMap(msgspec.Struct):
 async def find_front_proxy(client: KubeClient) -> FrontProxy | None:
     """Return what the cluster publishes about its front proxy.
 
-    None where it publishes nothing that can be used, or we may not read it. Raises KubeError where the API
+    None if it publishes nothing usable, or if we may not read it. Raises KubeError if the API
     server does not answer.
     """
     namespace, name = _CONFIG_MAP
     try:
         raw = await client.get(resources.CONFIG_MAPS, name, namespace)
-    # Neither is a fault: then the port serves loopback alone.
+    # Neither is an error: the port then serves only loopback.
     except (Forbidden, NotFound):
         return None
     data = msgspec.json.decode(raw, type=_ConfigMap).data or {}
@@ -80,7 +83,7 @@ async def find_front_proxy(client: KubeClient) -> FrontProxy | None:
         return None
     try:
         proxy = FrontProxy(authority=authority, allowed_names=_names(data))
-        # Tried now on a context of no use, so that a broken authority is told by its ConfigMap's name.
+        # Tried on a throw-away context, so that the log can name the ConfigMap of a broken authority.
         proxy.require(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
     except (msgspec.DecodeError, ValueError) as error:
         log.warning("front-proxy-unreadable", config_map="/".join(_CONFIG_MAP), error=error)
@@ -94,7 +97,7 @@ def _names(data: Mapping[str, str]) -> tuple[str, ...]:
 
 
 class Visibility:
-    """The routes. `is_ready`: whether every queue and Workload is known. `proxy`: who may ask."""
+    """The routes. `is_ready`: whether every queue and Workload is known. `proxy`: which clients may call."""
 
     def __init__(
         self, cluster_state: ClusterState, is_ready: Callable[[], bool], proxy: FrontProxy | None = None
@@ -104,7 +107,7 @@ class Visibility:
         self._proxy = proxy
 
     def routes(self) -> list[Route]:
-        """Return the API's routes with those of discovery and health."""
+        """Return the API's routes, including those of discovery and health."""
         routes = [
             Route("GET", "/healthz", self._guarded(_tell_ok)),
             Route("GET", "/apis", self._guarded(partial(_tell, wire.group_list()))),
@@ -125,9 +128,10 @@ class Visibility:
     def _guarded(self, handler: Handler) -> Handler:
         async def handle(request: Request) -> Response:
             if self._proxy is not None and not self._proxy.is_allowed(request.client_name):
-                # The certificate is of the right authority, yet the authority signs for others than
-                # the front proxy, too.
-                raise HttpError(403, f"{request.client_name or 'a client without a name'} may not ask here")
+                # The authority may sign certificates for other clients than the front proxy, too.
+                raise HttpError(
+                    403, f"{request.client_name or 'a client without a name'} may not call this API"
+                )
             answer = await handler(request)
             assert isinstance(answer, Response)
             return answer
@@ -156,8 +160,8 @@ class Visibility:
             raise HttpError(503, "the caches have not synced yet")
 
     def _pending(self, cluster_queue: str) -> Iterator[tuple[tuple[str, str], wire.PendingWorkload]]:
-        """Yield who waits in the ClusterQueue in its order, each with the LocalQueue it came by."""
-        # Counted on the way: the place within a LocalQueue is nowhere kept.
+        """Yield the pending Workloads of the ClusterQueue in order, each with its LocalQueue."""
+        # Counted on the way, because the position within a LocalQueue is not stored.
         places = Counter[tuple[str, str]]()
         for position, one in enumerate(self._cluster_state.engine.pending(cluster_queue)):
             yield one.local_queue, self._shown(one, position, places[one.local_queue])
@@ -174,21 +178,21 @@ class Visibility:
 
     def _metadata(self, key: WorkloadKey) -> wire.PendingMeta:
         seen = self._cluster_state.workloads.get((key.namespace, key.name))
-        # Decided on and not yet seen, as a name is all that Kueue's clients need of it.
+        # Queued but no longer in the cache: Kueue's clients need only the name.
         if seen is None:
             return wire.PendingMeta(name=key.name, namespace=key.namespace)
         return wire.pending_meta(seen.metadata)
 
 
 def render_error(status: int, message: str) -> Response:
-    """Return an error as Kubernetes tells it."""
+    """Return an error in the form of a Kubernetes Status."""
     return json_response(wire.status(status, message), status=status)
 
 
 def _page(found: Iterable[_T], request: Request) -> list[_T]:
-    """Return the entries that `offset` and `limit` ask for. Raises HttpError for what is no such number."""
+    """Return the entries that `offset` and `limit` select. Raises HttpError if one of them is invalid."""
     offset, limit = _number(request, "offset", 0), _number(request, "limit", wire.DEFAULT_LIMIT)
-    # A page alone is made: behind it may stand fifteen thousand others.
+    # Only the requested page is built: the queue may hold many thousands of Workloads.
     return list(islice(found, offset, offset + min(limit, wire.MAX_LIMIT)))
 
 

@@ -1,9 +1,9 @@
-"""Webhooks: what is wrong with an object is said at `kubectl apply`, and a new Job is suspended in time.
+"""The webhooks: faults are reported at `kubectl apply`, and a new Job is suspended before it starts.
 
-Berth does without them; they make mistakes visible sooner, and put pods at the gate. kube-apiserver asks
-here before it stores an object (deploy/webhooks): /mutate for new Jobs and pods, /validate for Jobs,
-ClusterQueues, Cohorts, ResourceFlavors and Workloads. Both read what the controller knows and change nothing
-themselves, so a dry run is no other request.
+Berth works without them; they report mistakes sooner, and gate pods. kube-apiserver calls them before
+it stores an object (deploy/webhooks): /mutate for new Jobs and pods, /validate for Jobs, ClusterQueues,
+Cohorts, ResourceFlavors and Workloads. Both only read the controller's state, so a dry run is handled
+like any other request.
 """
 
 from __future__ import annotations
@@ -52,16 +52,15 @@ class Webhooks:
 
     async def _mutate(self, request: Request) -> Response:
         review = _read(request)
-        # Deployments and StatefulSets need nothing of what the caches know, so they are answered at once.
+        # Deployments and StatefulSets do not need the caches, so they are answered at once.
         if self._is_serving(review):
             return _answer_serving(review)
         make_patch = self._patches.get(_kind(review))
-        # Subresources (status, scale) are no new Jobs.
+        # A request on a subresource (status, scale) creates no Job.
         is_asked = review.operation is Operation.CREATE and not review.sub_resource
         if make_patch is None or not is_asked:
             return Response(body=admission_review.allow(review.uid))
-        # What may have to wait, as far as anybody knows, must not run: the user tries again.
-        # What may have to wait must not start before anybody knows whether it has to.
+        # An object that may have to be queued must not start before that is known: the user has to retry.
         if not self._is_ready():
             raise HttpError(503, "the caches have not synced yet; try again in a moment")
         return Response(body=admission_review.allow(review.uid, patch=make_patch(review)))
@@ -72,7 +71,7 @@ class Webhooks:
         return is_served and not review.sub_resource
 
     def _pod_patch(self, review: AdmissionRequest) -> list[dict[str, Any]]:
-        # Without the pod integration nobody would ever take the gate off again.
+        # Without the pod integration nothing would ever remove the gate.
         if not self._cluster_state.pods.is_kept:
             return []
         body = _object(review.object)
@@ -90,13 +89,13 @@ class Webhooks:
         )
         patch = admission_review.labels_patch(body, defaults.labels)
         if defaults.suspends:
-            # `add` replaces what is there: a Job may say suspend: false.
+            # `add` replaces an existing value: a Job may say suspend: false.
             patch.append({"op": "add", "path": "/spec/suspend", "value": True})
         return patch
 
     async def _validate(self, request: Request) -> Response:
         review = _read(request)
-        # DELETE brings no new object, and needs no rules.
+        # DELETE has no new object to check.
         if review.operation not in (Operation.CREATE, Operation.UPDATE):
             return Response(body=admission_review.allow(review.uid))
         new, old = _object(review.object), _object(review.old_object)
@@ -112,12 +111,12 @@ class Webhooks:
     ) -> tuple[FieldError, ...]:
         if review.operation is Operation.CREATE:
             return validate(new)
-        # What is going away needs no rules, only to be let go.
+        # An object that is being deleted is not checked, so that its deletion can finish.
         if (new.get("metadata") or {}).get("deletionTimestamp"):
             return ()
         errors = validate_update(old, new)
-        # Only where a default queue would take the Job back in at once: taking the label off
-        # would say nothing then.
+        # Only in a namespace with a default queue, which would queue the Job again at once: removing the
+        # label would have no effect.
         if _kind(review) == ("batch", "Job") and self._has_default_queue(review.namespace):
             errors = (*errors, *_removed_queue(old, new))
         return errors
@@ -127,7 +126,7 @@ class Webhooks:
 
 
 def _answer_serving(review: AdmissionRequest) -> Response:
-    """Answer about a Deployment or StatefulSet, new or changed: what it says itself is enough for that."""
+    """Answer for a new or changed Deployment or StatefulSet, from the object alone."""
     body = _object(review.object)
     patch = admission_review.changes_patch(body, template_changes(review.kind.kind, body))
     warnings = parent_warnings(body)
@@ -153,7 +152,7 @@ def _object(raw: msgspec.Raw) -> dict[str, Any]:
 
 
 def _decoded(review: AdmissionRequest, wire: type[Decoded]) -> Decoded:
-    """Return the object under review in its namespace, which it may itself leave to the request."""
+    """Return the object under review, with the namespace of the request."""
     try:
         found = msgspec.json.decode(review.object, type=wire)
     except msgspec.DecodeError as error:
@@ -174,7 +173,7 @@ def _removed_queue(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Fiel
 
 
 def _warnings(review: AdmissionRequest, new: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what a Job's author should know though nothing is wrong: keys that nobody reads."""
+    """Return warnings for the author of a valid Job: keys that Berth does not know."""
     if _kind(review) != ("batch", "Job"):
         return ()
     return unknown_keys(to_job(_decoded(review, JobObject)), job_template(new))

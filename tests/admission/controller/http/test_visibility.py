@@ -285,7 +285,7 @@ async def test_another_name_of_the_same_authority_may_not(tmp_path: Path) -> Non
     async with behind_a_proxy(proxy, authority) as url:
         answer = await ask(url, PATH, ssl=client_tls(tmp_path, authority, make_client("eve", authority)))
 
-    assert (answer[0], answer[1]["message"]) == (403, "eve may not ask here")
+    assert (answer[0], answer[1]["message"]) == (403, "eve may not call this API")
 
 
 @pytest.mark.parametrize("shows", ["no certificate", "one of another authority"])
