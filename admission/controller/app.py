@@ -281,7 +281,7 @@ class Controller:
                     for informer in self._informers
                 ]
                 background += [
-                    group.create_task(self._control_loop.run(), name="brain"),
+                    group.create_task(self._control_loop.run(), name="control-loop"),
                     group.create_task(self._watch_lag(), name="loop-lag"),
                     group.create_task(self._settle(), name="first-sync"),
                     group.create_task(self._watch_ground(), name="watch-ground"),

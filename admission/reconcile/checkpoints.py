@@ -1,14 +1,14 @@
-"""What annotations say of checkpoints after a report, and which of it the Workload takes over.
+"""What reports change in the checkpoint annotations, and which of those the Workload takes over.
 
     pod ──POST──▶ Job, or pod ──this module's rule──▶ Workload annotations ──▶ losses, evictions
     user ──kubectl annotate──▶ ┘                             ▲
     pod of a group ──POST────────────────────────────────────┘
 
-The Job is where users look and write, and so is a pod that is queued itself; the pods of a group come and go,
-so what is to outlast them stands on their Workload. Decisions read Workloads alone, so that a dry run from
-files and a controller see the same. On all ways one rule holds: an instant only ever goes forward, and none
-lies in the future. Without it a slow or repeated report would take a newer checkpoint back, and one wrong
-clock would hide every later checkpoint for as long as it is ahead.
+Users read and annotate the Job, or the pod if it is queued itself. The pods of a group come and go, so what
+has to outlast them is stored on their Workload. Decisions read only Workloads, so a dry run from files and a
+controller see the same. One rule holds everywhere: a checkpoint time only moves forward, and is never in the
+future. Otherwise a slow or repeated report would replace a newer checkpoint, and a wrong clock would hide
+every later checkpoint for as long as it is ahead.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ Annotations = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """What reports make of an object's annotations: those to be written, none where nothing is new.
+    """The changes of an object's annotations that reports cause; empty if nothing is new.
 
-    `is_outdated`: all that they tell is older than what is known.
+    `is_outdated`: everything that was reported is older than what is known.
     """
 
     annotations: dict[str, str] = field(default_factory=dict)
@@ -47,12 +47,11 @@ class Progress:
 def progress(
     present: Annotations, reports: Sequence[Report], *, started_at: float | None, now: float
 ) -> Progress:
-    """Return what these reports of one Workload change where they are stored.
+    """Return what these reports on one subject change in the annotations of the object that stores them.
 
-    `present` are the annotations there; `started_at` is when the present attempt started, None for none.
-
-    The newest checkpoint counts, whatever order they come in. A report that comes twice changes nothing.
-    Its step may go down: who starts again from an older checkpoint does the steps again.
+    `present` are its annotations. `started_at` is when the present attempt started, None if it has not. The
+    newest checkpoint counts, in whatever order the reports come. A repeated report changes nothing. The step
+    may decrease: work that restarts from an older checkpoint repeats the steps after it.
     """
     known = _believed(present, now)
     saved = [one for one in reports if one.saved_at is not None and int(one.saved_at) > known]
@@ -70,9 +69,7 @@ def progress(
 
 
 def taken_over(owner: Annotations, workload: Annotations, *, now: float) -> dict[str, str]:
-    """Return the annotations that the Workload takes over from its Job or pod since they tell of something
-    newer.
-    """
+    """Return the annotations that the Workload takes over from its Job or pod because they are newer."""
     keys_of_progress = (keys.CHECKPOINT_TIME, keys.CHECKPOINT_STEP)
     taken = {}
     if refusal(owner, workload, now=now) is None:
@@ -86,17 +83,15 @@ def taken_over(owner: Annotations, workload: Annotations, *, now: float) -> dict
 
 
 def newest(members: Iterable[Annotations], *, now: float) -> Annotations:
-    """Return what that member of a group says which tells of the newest checkpoint; of equals the first.
+    """Return the annotations of the group member with the newest checkpoint; of a tie the first.
 
-    {} for a group of nobody.
+    {} for an empty group.
     """
     return max(members, key=lambda one: _believed(one, now), default={})
 
 
 def refusal(owner: Annotations, workload: Annotations, *, now: float) -> str | None:
-    """Return why the Workload does not take over the checkpoint of its Job or pod; None where it does, or
-    has done.
-    """
+    """Return why the Workload ignores the checkpoint of its Job or pod; None if it takes or has it."""
     text = owner.get(keys.CHECKPOINT_TIME)
     if text is None or text == workload.get(keys.CHECKPOINT_TIME):
         return None
@@ -106,26 +101,26 @@ def refusal(owner: Annotations, workload: Annotations, *, now: float) -> str | N
     if _believed(owner, now) < known:
         return (
             f"{keys.CHECKPOINT_TIME} is {text}, which is before {to_rfc3339(known)}, the last one known;"
-            " it is passed over"
+            " it is ignored"
         )
     return None
 
 
 def disbelief(annotations: Annotations, *, now: float) -> str | None:
-    """Return why a checkpoint cannot be believed whatever is known; None where it can, or there is none."""
+    """Return why a checkpoint is rejected in any case; None if it is credible, or if there is none."""
     text = annotations.get(keys.CHECKPOINT_TIME)
     if text is None:
         return None
     told = parse_instant(text)
     if told is None:
-        return f"{keys.CHECKPOINT_TIME} is {text!r}, which is no RFC 3339 time; it is passed over"
+        return f"{keys.CHECKPOINT_TIME} is {text!r}, which is no RFC 3339 time; it is ignored"
     if told > now + CLOCK_SKEW_SECONDS:
-        return f"{keys.CHECKPOINT_TIME} is {text}, which lies in the future; it is passed over"
+        return f"{keys.CHECKPOINT_TIME} is {text}, which is in the future; it is ignored"
     return None
 
 
 def _believed(annotations: Annotations, now: float) -> float:
-    """Return the checkpoint that is known, 0 for none: one of the future is none."""
+    """Return the time of the known checkpoint; 0 if there is none, or if its time is in the future."""
     at = parse_instant(annotations.get(keys.CHECKPOINT_TIME, ""))
     return 0.0 if at is None or at > now + CLOCK_SKEW_SECONDS else at
 
@@ -133,13 +128,13 @@ def _believed(annotations: Annotations, now: float) -> float:
 def _measure(
     before: MeasuredCosts, saved: Sequence[Report], reports: Sequence[Report], started_at: float | None
 ) -> MeasuredCosts:
-    """Return what is measured after these: each new checkpoint's saving, each attempt's restart once."""
+    """Return the costs measured so far: each new checkpoint's save, and each attempt's restart once."""
     saves = tuple(round(one.save_seconds, 1) for one in saved if one.save_seconds is not None)
     resumed = [one.resumed_at for one in reports if one.resumed_at is not None]
     restarts, restart_of = before.restart, before.restart_of
     if started_at is not None and resumed and restart_of != to_rfc3339(started_at):
         seconds = min(resumed) - started_at
-        # Before the start it is another attempt's, and longer than a day nobody starts.
+        # A time before the start belongs to another attempt, and no restart takes longer than a day.
         if 0 <= seconds <= MOST_SECONDS:
             restarts, restart_of = (*restarts, round(seconds, 1)), to_rfc3339(started_at)
     return MeasuredCosts(

@@ -1,6 +1,6 @@
-"""The instants at which something happens to a Workload by itself: back-off, time-outs, retention.
+"""The instants at which something is due on a Workload: back-off, time-outs, retention.
 
-Each is worked out from the object alone, so a restart forgets none. None means that nothing is due, ever.
+Each is computed from the object alone, so a restart loses none. None means that nothing will be due.
 Source: Kueue, pkg/controller/core/workload_controller.go.
 """
 
@@ -14,9 +14,9 @@ from api.workload import Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodsReadySettings:
-    """waitForPodsReady. Defaults are Kueue's: on, half an hour, requeued for ever.
+    """waitForPodsReady. Defaults are Kueue's: on, half an hour, requeued without limit.
 
-    `recovery_timeout_seconds` 0 never gives up on pods that were ready once. `backoff_limit` None: no limit.
+    `recovery_timeout_seconds` 0 never evicts for pods that were ready once. `backoff_limit` None: no limit.
     """
 
     timeout_seconds: float = 1800.0
@@ -26,17 +26,17 @@ class PodsReadySettings:
     backoff_max_seconds: float = 3600.0
 
     def backoff_seconds(self, count: int) -> float:
-        """Return how long a Workload stays out after its `count`th time-out (1 is the first).
+        """Return how long a Workload stays out of its queue after its `count`th time-out (from 1).
 
-        Kueue adds a jitter of up to one ten-thousandth, which whole seconds do not show; it is left out.
+        Kueue adds a jitter of up to one ten-thousandth, which whole seconds do not show. It is left out here.
         """
-        # The exponent is capped: beyond it every maximum has long been reached.
+        # The exponent is capped: with it every maximum has long been reached.
         return min(self.backoff_base_seconds * 2.0 ** min(count - 1, 64), self.backoff_max_seconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionSettings:
-    """objectRetentionPolicies, in seconds; None keeps for ever, 0 deletes at once."""
+    """objectRetentionPolicies, in seconds. None keeps objects forever, 0 deletes them at once."""
 
     after_finished_seconds: float | None = None
     after_deactivated_seconds: float | None = None
@@ -44,38 +44,38 @@ class RetentionSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadinessDeadline:
-    """When the pods of a running Workload must be ready, and what they are waited for."""
+    """Until when the pods of a running Workload must be ready, and the cause of an eviction after that."""
 
     at: float
     cause: str
 
 
 def readiness_deadline(workload: Workload, settings: PodsReadySettings | None) -> ReadinessDeadline | None:
-    """Return until when the pods may be missing; only of Workloads whose pods somebody reports on."""
+    """Return until when the pods may be unready; None unless the Workload runs and has PodsReady=False."""
     found = workload.conditions.get(ConditionType.PODS_READY)
     if settings is None or found is None or found.status or not _is_running(workload):
         return None
-    # Never ready so far: its time runs since it was admitted.
+    # The pods were never ready: the time runs from the admission.
     if found.reason != "WaitForRecovery":
         admitted = workload.conditions[ConditionType.ADMITTED]
         return ReadinessDeadline(at=admitted.at + settings.timeout_seconds, cause="WaitForStart")
     if not settings.recovery_timeout_seconds:
         return None
-    # It was ready once: from when it ceased to be.
+    # The pods were ready once: the time runs from when they ceased to be.
     return ReadinessDeadline(at=found.at + settings.recovery_timeout_seconds, cause="WaitForRecovery")
 
 
 def execution_deadline(workload: Workload) -> float | None:
-    """Return when the Workload has run for as long as it may, earlier runs counted."""
+    """Return when the Workload reaches its maximum execution time, earlier runs included; None: never."""
     limit = workload.maximum_execution_time_seconds
     if limit is None or not _is_running(workload):
         return None
-    # The limit is for the work as a whole, so earlier runs have used it up in part.
+    # The limit is for the work as a whole, so earlier runs have used up part of it.
     return workload.conditions[ConditionType.ADMITTED].at + limit - workload.accumulated_execution_seconds
 
 
 def retention_deadline(workload: Workload, settings: RetentionSettings) -> float | None:
-    """Return when the object (or the Job of a Workload that Berth deactivated) is to be deleted."""
+    """Return when a Workload is to be deleted (or the Job of one that Berth deactivated); None: never."""
     if workload.is_finished:
         seconds, condition = settings.after_finished_seconds, ConditionType.FINISHED
     elif is_deactivated_by_us(workload):
@@ -86,18 +86,18 @@ def retention_deadline(workload: Workload, settings: RetentionSettings) -> float
 
 
 def is_deactivated_by_us(workload: Workload) -> bool:
-    """Return whether a time-out, a limit or a check took it out, and not a user."""
+    """Return whether a time-out, a limit or a check deactivated the Workload, rather than a user."""
     evicted = workload.eviction
     if workload.active or evicted is None:
         return False
-    # By the reason alone: a user who sets spec.active leaves none with a cause.
+    # Decided by the reason: a user who sets spec.active to false leaves a reason without a cause.
     return evicted.reason.startswith(f"{EvictionReason.DEACTIVATED}DueTo")
 
 
 def next_deadline(
     workload: Workload, *, pods_ready: PodsReadySettings | None, retention: RetentionSettings, now: float
 ) -> float | None:
-    """Return the earliest instant after `now` at which the Workload must be looked at again."""
+    """Return the earliest instant after `now` at which the Workload must be looked at again; None: never."""
     readiness = readiness_deadline(workload, pods_ready)
     due = (
         workload.requeue_at,
@@ -105,7 +105,7 @@ def next_deadline(
         execution_deadline(workload),
         retention_deadline(workload, retention),
     )
-    # What has passed is due now, and is acted on by who asks this; another look at it would be in vain.
+    # An instant that has passed is handled in the present look, so it needs no other.
     return min((at for at in due if at is not None and at > now), default=None)
 
 

@@ -1,24 +1,23 @@
-"""What a new leader does with the reservations it finds: one rule, one table.
+"""What a new leader does with the reservations that it finds: one rule, one table.
 
-The reservation was made by the leader before, who died, slept or was cut off between reserving and patching.
-What the cluster shows is right (a list served by quorum, started after the lease was won):
+A reservation was made by an earlier leader, which died, was suspended or was cut off between reserving and
+writing. The state of the cluster is authoritative (a list served by quorum, started after the lease was won):
 
     Workload                                     verdict     because
-    gone, finished, or another of that name      DROP        nothing is left to hold quota for
-    has its admission                            CONFIRM     the patch arrived
-    unchanged since the decision, and it fits    REPLAY      the same bytes; if the old leader sends them too,
-                                                             one of the two meets 409
-    unchanged, and it does not fit               RELEASE     its maker has given the quota to another, and
-                                                             could not say so any more
-    unchanged, but of nobody's knowledge         RELEASE     somebody may have decided since without knowing
-                                                             of it, and given its quota away
-    changed, and not admitted                    RELEASE     the decision is stale: first the Workload is
-                                                             written, so that the old leader's patch, still
-                                                             on its way, meets 409, and only then the quota
-                                                             is freed
+    gone, finished, or another of that name      DROP        there is nothing left to hold quota for
+    has its admission                            CONFIRM     the write was stored
+    unchanged since the decision, and it fits    REPLAY      the same bytes are sent; if the old leader sends
+                                                             them too, one of the two meets 409
+    unchanged, and it does not fit               RELEASE     the leader that made it had given the quota to
+                                                             another Workload, and could not record that
+    unchanged, but possibly unknown since        RELEASE     a leader may have decided without knowing of it
+                                                             and given its quota to another Workload
+    changed, and not admitted                    RELEASE     the decision is outdated. First the Workload is
+                                                             written, so that the old leader's write, if still
+                                                             in flight, meets 409; then the quota is freed
 
-Nobody can have decided in between where the reservation is our own, or our direct predecessor's and we have
-not decided without the store either.
+No leader can have decided without knowing of a reservation if it is our own, or if it is our direct
+predecessor's and we have not decided without the store either.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from queues.reservations.reservations import QuotaReservation
 
 
 class RecoveryVerdict(StrEnum):
-    """What becomes of a reservation found at the start."""
+    """What happens to a reservation that is found at the start of a term."""
 
     DROP = "drop"
     CONFIRM = "confirm"
@@ -39,12 +38,12 @@ class RecoveryVerdict(StrEnum):
 
 
 def is_known(reservation: QuotaReservation, *, fence: int, has_decided_blindly: bool) -> bool:
-    """Return whether every decision since this reservation was made in knowledge of it.
+    """Return whether every decision since this reservation was made with knowledge of it.
 
-    `fence` is ours. A reservation of an earlier leader than the one before us was passed over by somebody
-    who led while the store was lost.
+    `fence` is ours. Between a reservation that is older than our direct predecessor's and now, a leader may
+    have decided while the store was lost.
     """
-    # Fences count up by one a leader, so fence - 1 is whoever led directly before us.
+    # Each leader raises the fence by one, so fence - 1 is our direct predecessor's.
     return reservation.fence == fence or (reservation.fence == fence - 1 and not has_decided_blindly)
 
 
@@ -52,10 +51,10 @@ def judge(
     reservation: QuotaReservation, workload: Workload | None, *, is_known: bool = True
 ) -> RecoveryVerdict:
     """Return what a new leader does with `reservation`, given the Workload as the cluster shows it."""
-    # A uid tells lives apart: the Workload of that name may have been deleted and made again.
+    # The uid differs if the Workload of that name was deleted and created again.
     if workload is None or workload.uid != reservation.uid or workload.is_finished:
         return RecoveryVerdict.DROP
-    # The cluster shows quota: the patch arrived, whoever sent it.
+    # The cluster shows the quota: the write was stored, whichever leader sent it.
     if workload.has_quota_reservation:
         return RecoveryVerdict.CONFIRM
     if is_known and workload.resource_version == reservation.resource_version and workload.active:

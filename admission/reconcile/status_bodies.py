@@ -1,9 +1,9 @@
-"""Decisions and steps of a Workload's life, as the status bodies that carry them out.
+"""Decisions and steps of a Workload's life as status bodies.
 
-Each function takes the object's last seen bytes and gives the whole body for PUT .../status; None means that
-nothing would change and nothing need be written. Which condition says what is Kueue's; see api.status_bodies
-for how a body is made. Source: Kueue, pkg/workload (admission patch, eviction, release) and the API
-reference of its conditions.
+Each function takes the object's bytes as last seen and returns the whole body for PUT .../status. None means
+that nothing would change, so no write is needed. The conditions and their messages are Kueue's;
+`api.status_bodies` explains how a body is built. Source: Kueue, pkg/workload (admission patch, eviction,
+release) and the API reference of its conditions.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from api.status_bodies import StatusEdit, admission_body, requests_body, topolog
 from api.workload import DELAYED_READY, TopologyAssignment, to_rfc3339
 
 NOT_READY_MESSAGE = "Not all pods are ready or succeeded"
-# Behind the message of QuotaReserved=True: the only word on the object that a Workload runs on a lease.
+# Appended to the message of QuotaReserved=True: nothing else on the object says that it runs on a lease.
 LEASE_WORDS = ", on a backfill lease"
 READY_MESSAGE = "All pods reached readiness and the workload is running"
 
-# Of these evictions the Workload may queue again at once; after all others something must happen first
-# (a back-off ends, somebody reactivates it, a queue runs again).
+# After these evictions the Workload queues again at once. After all others something must happen first (a
+# back-off ends, a user reactivates the Workload, a queue is restarted).
 _REQUEUED_AT_ONCE = frozenset(
     {
         EvictionReason.PREEMPTED.value,
@@ -41,15 +41,15 @@ _RESET_BY_ADMISSION = (
 
 
 def admit(raw: bytes, decision: Admit, *, now: float, awaits_pods: bool = False) -> bytes:
-    """Give the Workload its quota, and admit it where no admission check is outstanding.
+    """Return the status with the Workload's quota, and admitted if no admission check is pending.
 
-    `awaits_pods` (waitForPodsReady is on) writes PodsReady=False for a Workload that a Job will report on in
-    the same write. Checks that the flavors require are entered as Pending, others leave the list.
+    With `awaits_pods` (waitForPodsReady is on) PodsReady=False is written too if a Job reports on the
+    Workload. Checks that the flavors require are added as Pending, others are removed.
     """
     edit = StatusEdit(raw, now=now)
     edit.put("admission", admission_body(decision.admission))
-    # What a waiting Workload was found to ask for is in the admission from now on; kept here too, the two
-    # would contradict each other after a partial admission.
+    # The admission now has the resource requests. If they were kept here too, the two would contradict each
+    # other after a partial admission.
     edit.put("resourceRequests", None)
     _sync_checks(edit, decision.checks, now)
     cluster_queue = decision.admission.cluster_queue
@@ -57,7 +57,7 @@ def admit(raw: bytes, decision: Admit, *, now: float, awaits_pods: bool = False)
         ConditionType.QUOTA_RESERVED,
         True,
         reason="QuotaReserved",
-        # Kueue's sentence, and behind it what Kueue has no word for.
+        # Kueue's sentence, followed by what Kueue has no word for.
         message=f"Quota reserved in ClusterQueue {cluster_queue}{LEASE_WORDS if decision.on_lease else ''}",
     )
     for type_ in _RESET_BY_ADMISSION:
@@ -70,7 +70,7 @@ def admit(raw: bytes, decision: Admit, *, now: float, awaits_pods: bool = False)
 
 
 def wait(raw: bytes, decision: Wait, *, now: float) -> bytes | None:
-    """Tell why the Workload does not run; None where the same reason and message already stand."""
+    """Return the status that reports why the Workload waits; None if it reports the same already."""
     edit = StatusEdit(raw, now=now)
     found = edit.condition(ConditionType.QUOTA_RESERVED)
     if (
@@ -78,7 +78,7 @@ def wait(raw: bytes, decision: Wait, *, now: float) -> bytes | None:
         and found.get("status") == "False"
         and (found.get("reason"), found.get("message")) == (decision.reason.value, decision.message)
     ):
-        # The requests and the generation alone are not worth a write.
+        # A change of only the requests or the generation is not worth a write.
         return None
     if decision.requests:
         edit.put("resourceRequests", requests_body(decision.requests))
@@ -87,9 +87,9 @@ def wait(raw: bytes, decision: Wait, *, now: float) -> bytes | None:
 
 
 def evict(raw: bytes, decision: Evict, *, now: float) -> bytes:
-    """Tell the Workload to stop. Its quota stays until its Job has stopped (see `release`).
+    """Return the status of an eviction. The quota is kept until the Job has stopped (see `release`).
 
-    Checks begin anew, placements of other controllers are cleared, the eviction is counted.
+    Checks are reset, assignments by other controllers are cleared, and the eviction is counted.
     """
     edit = StatusEdit(raw, now=now)
     begin_eviction(edit, decision, now=now)
@@ -97,7 +97,7 @@ def evict(raw: bytes, decision: Evict, *, now: float) -> bytes:
 
 
 def begin_eviction(edit: StatusEdit, decision: Evict, *, now: float) -> None:
-    """Write an eviction into an edit that has more to say."""
+    """Write an eviction into an edit that may contain other changes."""
     edit.set_condition(ConditionType.EVICTED, True, reason=eviction_word(decision), message=decision.message)
     if decision.preemption_reason is not None:
         edit.set_condition(
@@ -106,8 +106,8 @@ def begin_eviction(edit: StatusEdit, decision: Evict, *, now: float) -> None:
             reason=decision.preemption_reason.value,
             message=decision.message,
         )
-    # A check's Ready was about the place that the Workload loses; admitted again elsewhere, it has
-    # to be asked again.
+    # A check that is Ready was about the quota that the Workload loses. After the next admission it has
+    # to be evaluated again.
     _reset_checks(edit, now)
     for field in ("clusterName", "nominatedClusterNames", "unhealthyNodes"):
         edit.put(field, None)
@@ -116,7 +116,7 @@ def begin_eviction(edit: StatusEdit, decision: Evict, *, now: float) -> None:
 
 
 def eviction_word(decision: Evict) -> str:
-    """Return the reason of Evicted=True. A deactivation that Berth caused says by what."""
+    """Return the reason of Evicted=True. A deactivation that Berth caused includes the cause."""
     if decision.reason is EvictionReason.DEACTIVATED and decision.underlying_cause:
         return f"{decision.reason.value}DueTo{decision.underlying_cause}"
     return decision.reason.value
@@ -129,23 +129,22 @@ def release(
     reason: PendingReason = PendingReason.PENDING_EVALUATION,
     message: str | None = None,
 ) -> bytes:
-    """Take the reservation away: after an eviction once the Job has stopped, or before it was admitted.
+    """Return the status without the reservation: once an evicted Job has stopped, or before admission.
 
-    After an eviction, Requeued says whether the Workload queues again at once; `message` defaults to the
-    eviction's.
+    After an eviction, Requeued says whether the Workload queues again at once. `message` defaults
+    to the eviction's message.
     """
     edit = StatusEdit(raw, now=now)
     evicted = edit.condition(ConditionType.EVICTED)
     if evicted is not None and evicted.get("status") == "True":
         why, text = str(evicted.get("reason", "")), str(evicted.get("message", ""))
         edit.set_condition(ConditionType.REQUEUED, why in _REQUEUED_AT_ONCE, reason=why, message=text)
-        # Kueue repeats the eviction's words as the reason for waiting: until the next cycle
-        # there is no other.
+        # Kueue repeats the eviction's message as the reason for waiting, until the next cycle finds another.
         message = text if message is None else message
-    # First, as it reads when Admitted became True, which the lines below overwrite.
+    # First, because it reads since when Admitted has been True, which the lines below overwrite.
     edit.accumulate_execution()
     edit.put("admission", None)
-    # Said of this eviction alone.
+    # This condition was about this eviction only.
     edit.remove_condition(ConditionType.DISRUPTION_ALLOWED)
     _set_unreserved(edit, reason.value, message or "The quota reservation was released")
     if edit.condition(ConditionType.PODS_READY) is not None:
@@ -154,14 +153,14 @@ def release(
 
 
 def finish(raw: bytes, reason: FinishedReason, message: str, *, now: float) -> bytes:
-    """Say that the work has ended, in success or not. Its quota is free from then on."""
+    """Return the status of a Workload whose work has ended, successfully or not. Its quota is free then."""
     edit = StatusEdit(raw, now=now)
     edit.set_condition(ConditionType.FINISHED, True, reason=reason.value, message=message)
     return edit.to_bytes()
 
 
 def complete_admission(raw: bytes, *, now: float, awaits_pods: bool = False) -> bytes:
-    """Admit a Workload that held quota while its admission checks ran."""
+    """Return the status that admits a Workload which held quota while its admission checks ran."""
     edit = StatusEdit(raw, now=now)
     _set_admitted(edit)
     if awaits_pods and edit.is_owned:
@@ -170,23 +169,23 @@ def complete_admission(raw: bytes, *, now: float, awaits_pods: bool = False) -> 
 
 
 def sync_checks(raw: bytes, required: Iterable[str], *, now: float) -> bytes | None:
-    """Make status.admissionChecks hold exactly the required ones; new ones start Pending."""
+    """Return the status with exactly the required admission checks, new ones Pending; None if it has them."""
     edit = StatusEdit(raw, now=now)
     _sync_checks(edit, required, now)
     return edit.to_bytes() if edit.is_changed else None
 
 
 def put_unhealthy(raw: bytes, nodes: Iterable[str], *, now: float) -> bytes:
-    """Tell which nodes under the Workload's pods have failed; with none the list goes."""
+    """Return the status that lists the failed nodes under the Workload's pods; without any the list goes."""
     edit = StatusEdit(raw, now=now)
     edit.put("unhealthyNodes", [{"name": name} for name in nodes] or None)
     return edit.to_bytes()
 
 
 def reassign(raw: bytes, assignments: Mapping[str, TopologyAssignment], *, now: float) -> bytes:
-    """Give pod sets other nodes; with that no node is unhealthy any more. Everything else stays.
+    """Return the status that gives pod sets other nodes, or their first ones. Nothing else is changed.
 
-    Those that had none yet have got them with that.
+    The list of unhealthy nodes is cleared, because the pods no longer use any.
     """
     edit = StatusEdit(raw, now=now)
     admission = dict(edit.status.get("admission") or {})
@@ -207,7 +206,7 @@ def _placed(body: Mapping[str, Any], assignment: TopologyAssignment) -> dict[str
 
 
 def requeue(raw: bytes, reason: RequeueReason, message: str, *, now: float) -> bytes:
-    """Let an evicted Workload queue again."""
+    """Return the status that lets an evicted Workload queue again."""
     edit = StatusEdit(raw, now=now)
     edit.set_condition(ConditionType.REQUEUED, True, reason=reason.value, message=message)
     put_requeue_at(edit, None)
@@ -217,7 +216,7 @@ def requeue(raw: bytes, reason: RequeueReason, message: str, *, now: float) -> b
 
 
 def put_requeue_at(edit: StatusEdit, at: float | None, *, count: int | None = None) -> None:
-    """Set or clear the earliest time at which the Workload queues again, and how often it was put back."""
+    """Set or clear the earliest time of the next requeue. `count` sets the number of requeues so far."""
     state = dict(edit.status.get("requeueState") or {})
     state.pop("requeueAt", None)
     if at is not None:
@@ -228,14 +227,14 @@ def put_requeue_at(edit: StatusEdit, at: float | None, *, count: int | None = No
 
 
 def target_deactivation(raw: bytes, cause: str, message: str, *, now: float) -> bytes:
-    """Mark the Workload for deactivation; spec.active follows in a write of its own."""
+    """Return the status that marks the Workload for deactivation. spec.active follows in a separate write."""
     edit = StatusEdit(raw, now=now)
     edit.set_condition(ConditionType.DEACTIVATION_TARGET, True, reason=cause, message=message)
     return edit.to_bytes()
 
 
 def report_pods(edit: StatusEdit, *, is_ready: bool) -> None:
-    """Write PodsReady as the Job now has it; the reason tells a first start from a recovery."""
+    """Write PodsReady as the Job shows it. The reason tells a first start from a recovery."""
     found = edit.condition(ConditionType.PODS_READY)
     reason = "" if found is None else found.get("reason")
     if is_ready:
@@ -250,7 +249,7 @@ def report_pods(edit: StatusEdit, *, is_ready: bool) -> None:
 
 
 def await_replacements(edit: StatusEdit, reason: str) -> None:
-    """Say of a group that pods have yet to take the places of others: until then it is in no queue."""
+    """Write that a group waits for replacements of its pods: until then it is in no queue."""
     message = "Some Failed pods need replacement"
     edit.set_condition(ConditionType.WAITING_FOR_REPLACEMENT_PODS, True, reason=reason, message=message)
 
@@ -265,7 +264,7 @@ def _set_admitted(edit: StatusEdit) -> None:
 
 def _set_unreserved(edit: StatusEdit, reason: str, message: str) -> None:
     edit.set_condition(ConditionType.QUOTA_RESERVED, False, reason=reason, message=message)
-    # A Workload that never was admitted does not say so: one condition less for those that merely wait.
+    # A Workload that was never admitted has no Admitted condition, which saves writes for those that wait.
     if edit.condition(ConditionType.ADMITTED) is not None:
         edit.set_condition(
             ConditionType.ADMITTED, False, reason="NoReservation", message="The workload has no reservation"
@@ -274,8 +273,8 @@ def _set_unreserved(edit: StatusEdit, reason: str, message: str) -> None:
 
 def _sync_checks(edit: StatusEdit, required: Iterable[str], now: float) -> None:
     standing = {entry.get("name"): entry for entry in edit.status.get("admissionChecks") or ()}
-    # The entry of a check that is still required is kept as it is: its state belongs to the check's
-    # controller, and a Ready that was reset would hold up a Workload that is about to start.
+    # The entry of a check that is still required is kept: its state belongs to the check's controller, and a
+    # Ready that was reset would delay a Workload that is about to start.
     wanted = [standing.get(name) or _pending_check(name, now) for name in required]
     edit.put("admissionChecks", wanted or None)
 
@@ -296,7 +295,7 @@ def _reset_check(entry: Mapping[str, Any], now: float) -> dict[str, Any]:
         return dict(entry)
     reset = _pending_check(str(entry.get("name", "")), now)
     reset["message"] = f"Reset to Pending after eviction. Previously: {state}"
-    # A check that asked for the retry is counted; one that was merely evicted along with it is not.
+    # Only a check that asked for a retry is counted, not one that was reset along with it.
     retries = int(entry.get("retryCount") or 0) + (state == "Retry")
     return {**reset, **({"retryCount": retries} if retries else {})}
 

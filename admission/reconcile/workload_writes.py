@@ -1,6 +1,7 @@
-"""Decisions and other changes of a Workload as writes, with the Events that tell of them once they succeeded.
+"""Decisions and other changes of a Workload as writes, with the Events that report them once they succeeded.
 
-Log lines and metrics of a decision are made from the decision by the shell; the words of its Events are here.
+The shell makes the log lines and metrics of a decision from the decision. The messages of
+its Events are here.
 Source: Kueue's Events of a Workload.
 """
 
@@ -34,7 +35,7 @@ from queues.profile.planned_start import PlannedStart
 def write_of(
     decision: Decision | Reassign, raw: bytes, *, now: float, awaits_pods: bool = False
 ) -> Write | None:
-    """Return the status write of a decision, or None for a Wait that the object already tells.
+    """Return the write of a decision, or None for a Plan, and for a Wait that the object already shows.
 
     `raw` is the Workload as the decision saw it. `awaits_pods`: waitForPodsReady is on.
     """
@@ -56,7 +57,7 @@ def write_of(
                 return None
             return status_write(decision, waiting, Purpose.WAIT, wait_event(decision))
         case Plan():
-            # Annotations are kept in step by the reconciler, which sees what the object says already.
+            # The reconciler keeps the annotations up to date, because it compares them with the object.
             return None
         case _:
             assert_never(decision)
@@ -69,21 +70,21 @@ def status_write(decision: Decision | Reassign, body: bytes, purpose: Purpose, *
 
 
 def request_write(decision: Evict, raw: bytes, save_by: float, *, now: float) -> Write:
-    """Return the patch that puts an eviction onto the Workload which waits for a checkpoint until `save_by`.
+    """Return the patch that requests an eviction, which waits for a checkpoint until `save_by`.
 
-    The request is dated when it is written: a checkpoint that was complete before is none that it asked for.
+    The request is dated when it is written: a checkpoint that was complete before is no answer to it.
     """
     reserved = StatusEdit(raw, now=now).condition(ConditionType.QUOTA_RESERVED) or {}
-    # Whole seconds, as the annotation has them; never after the deadline, where the clock of
-    # the decision was ahead.
+    # Whole seconds, as in the annotation, and never after the deadline, which the decision took from a clock
+    # that may be ahead.
     requested_at = min(float(int(now)), save_by)
     request = EvictionRequest(
         reason=decision.reason,
         requested_at=requested_at,
         deadline=save_by,
         ask_at=requested_at if decision.ask_at is None else float(int(decision.ask_at)),
-        # Which reservation is meant: on one that the Workload gets later the
-        # request is over (`standing_request`).
+        # Which reservation is meant: for a later reservation of the Workload the
+        # request is void (`standing_request`).
         reserved_at=to_seconds(reserved.get("lastTransitionTime")),
         message=decision.message,
         preemption_reason=decision.preemption_reason,
@@ -99,11 +100,11 @@ def request_write(decision: Evict, raw: bytes, save_by: float, *, now: float) ->
 
 
 def request_text(request: EvictionRequest) -> str:
-    """Return the sentence for a victim that is waited for: until when, for whom, and why."""
-    whom = f" for {request.preemptor}" if request.preemptor is not None else ""
+    """Return the sentence for a victim that is to save first: until when, for which Workload, and why."""
+    for_preemptor = f" for {request.preemptor}" if request.preemptor is not None else ""
     return (
-        f"Gives way{whom} once it has saved a checkpoint, at {to_rfc3339(request.deadline)} at the latest: "
-        f"{request.message}"
+        f"To be evicted{for_preemptor} once it has saved a checkpoint, at {to_rfc3339(request.deadline)} at "
+        f"the latest: {request.message}"
     )
 
 
@@ -118,29 +119,28 @@ def workload_status(workload: Workload, body: bytes, purpose: Purpose, *events: 
 
 
 def workload_patch(workload: Workload, patch: dict[str, Any], purpose: Purpose, *events: Event) -> Write:
-    """Return a merge patch of the Workload, refused unless it is the one that was seen."""
+    """Return a merge patch of the Workload, which the server refuses on any other version."""
     body = guarded_patch(patch, uid=workload.uid, resource_version=workload.resource_version)
     return _workload_write(workload.key, _seen(workload), Verb.MERGE_PATCH, body, purpose, events)
 
 
 def workload_deletion(workload: Workload, *events: Event) -> Write:
-    """Return the deletion of the Workload, refused unless it is the one that was seen."""
+    """Return the deletion of the Workload, which the server refuses on any other version."""
     body = delete_options(uid=workload.uid, resource_version=workload.resource_version)
     return _workload_write(workload.key, _seen(workload), Verb.DELETE, body, Purpose.DELETE_WORKLOAD, events)
 
 
 def finalizer_off(workload: Workload, raw: bytes) -> Write:
-    """Return the patch that lets a deleted or finished Workload go. Finalizers of others stay."""
+    """Return the patch that removes our finalizer from the Workload. Finalizers of others stay."""
     metadata = msgspec.json.decode(raw).get("metadata", {})
-    # A merge patch replaces the whole list, so it is built from the bytes that
-    # its resourceVersion vouches for.
+    # A merge patch replaces the whole list, so it is built from the bytes of the version that it names.
     kept = [name for name in metadata.get("finalizers") or () if name != keys.RESOURCE_IN_USE]
-    # None takes the field away: an empty list would stay behind.
+    # None removes the field: an empty list would stay behind.
     return workload_patch(workload, {"metadata": {"finalizers": kept or None}}, Purpose.REMOVE_FINALIZER)
 
 
 def admit_events(decision: Admit) -> tuple[Event, ...]:
-    """Return QuotaReserved and, where nothing is outstanding, Admitted."""
+    """Return QuotaReserved and, if no admission check is pending, Admitted."""
     cluster_queue = decision.admission.cluster_queue
     waited = f"wait time since queued was {decision.waited_seconds:.0f}s"
     leased = status_bodies.LEASE_WORDS if decision.on_lease else ""
@@ -150,20 +150,20 @@ def admit_events(decision: Admit) -> tuple[Event, ...]:
         "QuotaReserved",
         f"Quota reserved in ClusterQueue {cluster_queue}, {waited}{leased}",
     )
-    # Admission follows the checks; until then only the quota is told.
+    # Admitted follows the admission checks.
     if not decision.is_admitted:
         return (reserved,)
     return (reserved, admitted_event(_ref(decision), cluster_queue, 0.0))
 
 
 def admitted_event(regarding: ObjectRef, cluster_queue: str, waited_seconds: float) -> Event:
-    """Return Admitted; `waited_seconds` counts from the reservation."""
+    """Return Admitted. `waited_seconds` is counted from the reservation."""
     note = f"Admitted by ClusterQueue {cluster_queue}, wait time since reservation was {waited_seconds:.0f}s"
     return Event(regarding=regarding, type=EventType.NORMAL, reason="Admitted", note=note, action="Admit")
 
 
 def evict_events(decision: Evict) -> tuple[Event, ...]:
-    """Return EvictedDueTo<reason>[DueTo<cause>] and, of a preemption, Preempted and the preemptor's Event."""
+    """Return EvictedDueTo<reason>[DueTo<cause>]; for a preemption also Preempted and PreemptedWorkload."""
     cause = f"DueTo{decision.underlying_cause}" if decision.underlying_cause else ""
     word = f"EvictedDueTo{decision.reason.value}{cause}"
     events = [_event(decision, EventType.NORMAL, word, decision.message)]
@@ -173,7 +173,7 @@ def evict_events(decision: Evict) -> tuple[Event, ...]:
     if decision.preemption_reason is not None:
         events.append(_event(decision, EventType.NORMAL, "Preempted", decision.message))
     if decision.preemptor is not None:
-        # The preemptor's own Event, so that `kubectl describe` of either shows the other.
+        # The preemptor has an Event too, so that `kubectl describe` of either shows the other.
         preemptor = workload_ref(
             decision.preemptor.namespace, decision.preemptor.name, decision.preemptor_uid
         )
@@ -183,29 +183,29 @@ def evict_events(decision: Evict) -> tuple[Event, ...]:
 
 
 def reassign_events(decision: Reassign) -> tuple[Event, ...]:
-    """Return that lost nodes were replaced; of first places nothing, as the admission follows and tells."""
+    """Return NodesReplaced; () for a first placement, which the Event of the admission reports."""
     if not decision.lost:
         return ()
     return (_event(decision, EventType.NORMAL, "NodesReplaced", reassign_text(decision)),)
 
 
 def reassign_text(decision: Reassign) -> str:
-    """Return which nodes were lost, and which take their pods; without lost ones, where the pods go."""
-    found = ", ".join(decision.found) or "nodes that it has already"
+    """Return which nodes were lost and which replace them; for a first placement, where the pods go."""
+    found = ", ".join(decision.found) or "nodes that it already has"
     if not decision.lost:
         return f"Placed the pods on {found}"
     return f"Moved the pods of {', '.join(decision.lost)} to {found}"
 
 
 def unreplaced_event(decision: Unreplaced) -> Event:
-    """Return the Warning that there is no room for pods of lost nodes, or for those that have none yet."""
+    """Return the Warning that there is no room for pods of lost nodes, or for pods without a node yet."""
     return _event(decision, EventType.WARNING, "SecondPassFailed", f"There is {decision.message}")
 
 
 def plan_text(decision: Plan) -> str:
-    """Return the sentence for a promise made, moved or withdrawn."""
+    """Return the sentence for a promise that was made, moved or withdrawn."""
     if decision.planned is None:
-        return "is promised no start any more"
+        return "is no longer promised a start"
     return planned_text(decision.planned)
 
 
@@ -218,7 +218,7 @@ def planned_text(planned: PlannedStart) -> str:
 
 
 def wait_event(decision: Wait) -> Event:
-    """Return the Warning that says why the Workload waits."""
+    """Return the Warning that reports why the Workload waits."""
     return _event(decision, EventType.WARNING, decision.reason.value, decision.message)
 
 
@@ -255,7 +255,7 @@ def _workload_write(
         kind="Workload",
         namespace=key.namespace,
         name=key.name,
-        # Only PUTs go to the status; patches and deletions are about the object itself.
+        # Only a PUT goes to the status; patches and deletions concern the object itself.
         subresource="status" if verb is Verb.REPLACE else "",
         body=body,
         uid=uid,

@@ -234,9 +234,9 @@ def test_a_misspelt_setting_is_named_and_stops_nobody(
         ),
         pytest.param(
             "low",
-            "SERVER does not let this user read or create the namespace berth-system (namespaces is forbidden:"
-            ' User "low" cannot create resource "namespaces" in API group "" at the cluster scope); create it,'
-            " and bind the roles of deploy/rbac.yaml to this user",
+            "SERVER does not let this user read or create the namespace berth-system (namespaces is"
+            ' forbidden: User "low" cannot create resource "namespaces" in API group "" at the cluster'
+            " scope); create it, and bind the roles of deploy/rbac.yaml to this user",
             id="a user without rights",
         ),
     ],

@@ -282,7 +282,7 @@ def test_a_stateful_set_of_a_drained_queue_stays_whole_until_its_budget_lets_all
     told = scene.wait_workload(
         "shards",
         lambda found: (
-            "shards lets 2 of the group's 3 ready pods go"
+            "shards allows 2 of the group's 3 ready pods to be evicted"
             in condition(found, "berth.dev/DisruptionAllowed").get("message", "")
         ),
         "what its budget keeps",

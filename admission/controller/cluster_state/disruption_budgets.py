@@ -36,7 +36,7 @@ class DisruptionBudgets:
 
     def see(self, before: Workload | None, after: Workload | None) -> None:
         """Take a Workload as it is now; None if it is gone."""
-        was, now = _word(before), _word(after)
+        was, now = _is_allowed(before), _is_allowed(after)
         if was is now:
             return
         subject = after if after is not None else before
@@ -92,7 +92,7 @@ def _less(budget: DisruptionBudget, pods: Sequence[Pod]) -> DisruptionBudget:
     return replace(budget, allowed=max(0, budget.allowed - taken)) if taken else budget
 
 
-def _word(workload: Workload | None) -> bool | None:
+def _is_allowed(workload: Workload | None) -> bool | None:
     """Return whether the Workload's pods may be evicted together; None if it has no such condition."""
     said = workload.conditions.get(ConditionType.DISRUPTION_ALLOWED) if workload is not None else None
     return None if said is None else said.status

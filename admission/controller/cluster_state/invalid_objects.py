@@ -43,7 +43,7 @@ class InvalidObjects:
     def __init__(self) -> None:
         self._found: dict[_Key, Finding] = {}
         self._judged: dict[_Key, tuple[str, int]] = {}
-        self._untold: dict[_Key, None] = {}
+        self._unreported: dict[_Key, None] = {}
 
     def look(self, kind: str, metadata: Meta, raw: bytes) -> None:
         """Check an object as it is now, unless only its status has changed since the last check."""
@@ -69,13 +69,13 @@ class InvalidObjects:
         if known is not None and is_same and known.metadata.uid == metadata.uid:
             return
         self._found[key] = Finding(metadata, sentence, raw)
-        self._untold[key] = None
+        self._unreported[key] = None
 
     def clear(self, kind: str, metadata: Meta) -> None:
         """Drop the fault of an object that is valid now, or gone."""
         key = (kind, metadata.namespace, metadata.name)
         self._found.pop(key, None)
-        self._untold.pop(key, None)
+        self._unreported.pop(key, None)
 
     def forget(self, kind: str, metadata: Meta) -> None:
         """Drop all records of an object that is gone."""
@@ -97,18 +97,18 @@ class InvalidObjects:
 
     def mark_all(self) -> None:
         """Have all faults reported again: a new leader does not know what was reported."""
-        self._untold.update(dict.fromkeys(self._found))
+        self._unreported.update(dict.fromkeys(self._found))
 
     def take_untold(self, *, now: float) -> tuple[Action, ...]:
         """Return what reports the next fault, () if all were reported. `now` in Unix seconds."""
-        if not self._untold:
+        if not self._unreported:
             return ()
         # One at a time, so that the caller may stop between two.
-        key = next(iter(self._untold))
-        del self._untold[key]
+        key = next(iter(self._unreported))
+        del self._unreported[key]
         kind, found = key[0], self._found[key]
-        told = (_event(kind, found),)
-        return (*told, *_waiting(found, now=now)) if kind == "Workload" else told
+        reports = (_event(kind, found),)
+        return (*reports, *_waiting(found, now=now)) if kind == "Workload" else reports
 
 
 def _event(kind: str, found: Finding) -> Event:

@@ -26,14 +26,14 @@ class Unadmitted(NamedTuple):
 
 
 _FINISHED = "finished"
-_Standing = Unadmitted | str
+_State = Unadmitted | str
 
 
 class WorkloadCounts:
     """Counts Workloads by their LocalQueue."""
 
     def __init__(self) -> None:
-        self._counts: dict[LocalQueueKey, Counter[_Standing]] = {}
+        self._counts: dict[LocalQueueKey, Counter[_State]] = {}
 
     def move(self, before: Workload | None, after: Workload | None) -> None:
         """Count a Workload as `after` instead of as `before`.
@@ -42,9 +42,9 @@ class WorkloadCounts:
         """
         # Remove the old state and add the new one. A state that has not changed cancels out.
         for workload, step in ((before, -1), (after, 1)):
-            standing = _standing(workload) if workload is not None else None
-            if workload is not None and standing is not None:
-                self._add((workload.key.namespace, workload.queue_name), standing, step)
+            state = _state_of(workload) if workload is not None else None
+            if workload is not None and state is not None:
+                self._add((workload.key.namespace, workload.queue_name), state, step)
 
     def finished(self, queue: LocalQueueKey) -> int:
         """Return how many finished Workloads of the LocalQueue still exist."""
@@ -53,22 +53,22 @@ class WorkloadCounts:
     def unadmitted(self, queue: LocalQueueKey) -> Mapping[Unadmitted, int]:
         """Return how many of the LocalQueue's Workloads are not admitted, by the reason."""
         counts = self._counts.get(queue, _NO_COUNTS)
-        return {standing: count for standing, count in counts.items() if isinstance(standing, Unadmitted)}
+        return {state: count for state, count in counts.items() if isinstance(state, Unadmitted)}
 
-    def _add(self, queue: LocalQueueKey, standing: _Standing, step: int) -> None:
+    def _add(self, queue: LocalQueueKey, state: _State, step: int) -> None:
         counts = self._counts.setdefault(queue, Counter())
-        counts[standing] += step
+        counts[state] += step
         # Zeros are dropped, otherwise every reason that ever occurred would stay a series forever.
-        if not counts[standing]:
-            del counts[standing]
+        if not counts[state]:
+            del counts[state]
         if not counts:
             del self._counts[queue]
 
 
-_NO_COUNTS: Counter[_Standing] = Counter()
+_NO_COUNTS: Counter[_State] = Counter()
 
 
-def _standing(workload: Workload) -> _Standing | None:
+def _state_of(workload: Workload) -> _State | None:
     """Return what the Workload is counted as; None if it is admitted."""
     if workload.is_finished:
         return _FINISHED

@@ -57,7 +57,7 @@ class QueueCollector(Collector):
         self._reader = reader
         self._clock = clock
         self._drop = drop
-        self._pictures = Pictures()
+        self._snapshots = Pictures()
         # By object: the values of its custom labels as last served. An object that is missing next time, or
         # has other values then, has ended.
         self._shown: dict[QueueKey, tuple[str, ...]] = {}
@@ -69,18 +69,18 @@ class QueueCollector(Collector):
         local_queues: list[LocalQueueGauges] = []
         cohorts: list[CohortGauges] = []
         until = self._clock.monotonic() + SLICE_SECONDS
-        for picture in self._reader.pictures(now=self._clock.now()):
-            if isinstance(picture, QueueGauges):
-                queues.append(picture)
-            elif isinstance(picture, LocalQueueGauges):
-                local_queues.append(picture)
+        for snapshot in self._reader.pictures(now=self._clock.now()):
+            if isinstance(snapshot, QueueGauges):
+                queues.append(snapshot)
+            elif isinstance(snapshot, LocalQueueGauges):
+                local_queues.append(snapshot)
             else:
-                cohorts.append(picture)
+                cohorts.append(snapshot)
             # By time and not by number: the costs of two queues may differ by a factor of a thousand.
             if self._clock.monotonic() > until:
                 await asyncio.sleep(0)
                 until = self._clock.monotonic() + SLICE_SECONDS
-        self._pictures = Pictures(
+        self._snapshots = Pictures(
             cluster_queues=tuple(queues), local_queues=tuple(local_queues), cohorts=tuple(cohorts)
         )
         # After the new snapshots are in place, so that no scrape shows an object without its counters.
@@ -92,23 +92,23 @@ class QueueCollector(Collector):
 
     def collect(self) -> Iterator[MetricFamily]:
         """Yield the metric families of the latest snapshots."""
-        pictures = self._pictures
-        yield from self._families(CLUSTER_QUEUE, CLUSTER_QUEUE_FAMILIES, pictures.cluster_queues)
+        snapshots = self._snapshots
+        yield from self._families(CLUSTER_QUEUE, CLUSTER_QUEUE_FAMILIES, snapshots.cluster_queues)
         if self._reader.labels.has_local_queues:
-            yield from self._families(LOCAL_QUEUE, LOCAL_QUEUE_FAMILIES, pictures.local_queues)
-        yield from self._families(COHORT, COHORT_FAMILIES, pictures.cohorts)
+            yield from self._families(LOCAL_QUEUE, LOCAL_QUEUE_FAMILIES, snapshots.local_queues)
+        yield from self._families(COHORT, COHORT_FAMILIES, snapshots.cohorts)
         yield from self._tallies()
 
     def _families(
-        self, kind: str, families: tuple[Family[G], ...], pictures: tuple[G, ...]
+        self, kind: str, families: tuple[Family[G], ...], snapshots: tuple[G, ...]
     ) -> Iterator[GaugeMetricFamily]:
         role, custom = self._metrics.role, self._reader.labels.names(kind)
         for family in families:
             labels = ("replica_role", *family.labels, *custom)
             found = GaugeMetricFamily(family.name, family.text, labels=labels)
-            for picture in pictures:
-                for values, number in family.rows(picture):
-                    found.add_metric((role, *values, *picture.labels), number)
+            for snapshot in snapshots:
+                for values, number in family.rows(snapshot):
+                    found.add_metric((role, *values, *snapshot.labels), number)
             yield found
 
     def _tallies(self) -> Iterator[CounterMetricFamily]:
@@ -127,7 +127,7 @@ class QueueCollector(Collector):
             "Searches for other victims, after another head had taken one",
             labels=("replica_role", "cluster_queue", "result", *custom),
         )
-        queues = {queue.name: queue.labels for queue in self._pictures.cluster_queues}
+        queues = {queue.name: queue.labels for queue in self._snapshots.cluster_queues}
         for (name, result), count in tally.recomputations.items():
             # The tally keeps queues that are gone, whose series have ended.
             if name in queues:
@@ -136,11 +136,11 @@ class QueueCollector(Collector):
 
     def _drop_gone(self) -> None:
         """End the counters of objects that are gone. A changed custom label begins new series."""
-        pictures = self._pictures
+        snapshots = self._snapshots
         shown: dict[QueueKey, tuple[str, ...]] = {
-            **{(CLUSTER_QUEUE, "", one.name): one.labels for one in pictures.cluster_queues},
-            **{(LOCAL_QUEUE, one.namespace, one.name): one.labels for one in pictures.local_queues},
-            **{(COHORT, "", one.name): one.labels for one in pictures.cohorts},
+            **{(CLUSTER_QUEUE, "", one.name): one.labels for one in snapshots.cluster_queues},
+            **{(LOCAL_QUEUE, one.namespace, one.name): one.labels for one in snapshots.local_queues},
+            **{(COHORT, "", one.name): one.labels for one in snapshots.cohorts},
         }
         for key, labels in self._shown.items():
             if shown.get(key) != labels:

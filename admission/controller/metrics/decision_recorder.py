@@ -65,7 +65,7 @@ class DecisionRecorder:
         self._workload_metrics = WorkloadMetrics(metrics, labels)
         self._dropped = 0
         self._monotonic = monotonic
-        self._told: OrderedDict[tuple[str, str, str], float] = OrderedDict()
+        self._sent_at: OrderedDict[tuple[str, str, str], float] = OrderedDict()
         self._placements = PlacementMetrics(metrics)
         self._evictions = EvictionMetrics(metrics)
         # Pairs of uids, victim and preemptor, the latest last.
@@ -81,13 +81,13 @@ class DecisionRecorder:
         # The uid is part of the identity: the same sentence about another Job is another Event.
         identity = (event.regarding.uid, event.reason, event.note)
         at = self._monotonic()
-        if is_once and at - self._told.get(identity, -REPEAT_SECONDS) < REPEAT_SECONDS:
+        if is_once and at - self._sent_at.get(identity, -REPEAT_SECONDS) < REPEAT_SECONDS:
             return
         # Moved to the end, so that an Event that is sent repeatedly is not forgotten first.
-        self._told[identity] = at
-        self._told.move_to_end(identity)
-        if len(self._told) > MAX_REMEMBERED:
-            self._told.popitem(last=False)
+        self._sent_at[identity] = at
+        self._sent_at.move_to_end(identity)
+        if len(self._sent_at) > MAX_REMEMBERED:
+            self._sent_at.popitem(last=False)
         # Like Kueue, waiting Workloads get Warnings too, but waiting is no fault.
         if event.type is ActionEventType.WARNING and event.reason not in _WAITING:
             self._metrics.warnings.labels(self.role, event.reason).inc()

@@ -110,14 +110,14 @@ class Dispatch:
 
     def _is_worth_telling(self, decision: Wait, workload: Workload) -> bool:
         """Return whether to write: a new reason at once, a new message of the same reason after a pause."""
-        told = workload.conditions.get("QuotaReserved")
-        if told is None or told.status or told.reason != decision.reason:
+        shown = workload.conditions.get("QuotaReserved")
+        if shown is None or shown.status or shown.reason != decision.reason:
             return True
-        if told.message == decision.message:
+        if shown.message == decision.message:
             return True
         now = self._clock.monotonic()
         # Put it off if it was reported within the last minute or if the executor is busy.
-        if self._clock.now() - told.at <= REWORD_SECONDS or self.executor.backlog:
+        if self._clock.now() - shown.at <= REWORD_SECONDS or self.executor.backlog:
             return False
         if now < self._next_reword_at:
             return False

@@ -113,7 +113,7 @@ class LeaderTerm(Dispatch):
         # The number of the cycle whose decisions are carried out, and the wait reasons reported since the
         # last flush of the decision log.
         self._cycle = 0
-        self._told: list[LoggedDecision] = []
+        self._reported: list[LoggedDecision] = []
 
     # --- deciding ---------------------------------------------------------------------------------
 
@@ -210,14 +210,14 @@ class LeaderTerm(Dispatch):
 
     async def _flush_log(self) -> None:
         """Log the wait reasons reported since the last call. They are dropped if the store fails."""
-        told, self._told = self._told, []
-        if told:
+        reported, self._reported = self._reported, []
+        if reported:
             # A commit without reservations, because the store has no separate call for the log.
-            await self._store.commit((), fence=self.settings.fence, request_id=uuid.uuid4().hex, log=told)
+            await self._store.commit((), fence=self.settings.fence, request_id=uuid.uuid4().hex, log=reported)
 
     def _submit_wait(self, decision: Wait, write: Write) -> None:
         # Logged when it is reported, not when it is decided: a short wait is usually never reported.
-        self._told.append(self._entry(decision))
+        self._reported.append(self._entry(decision))
         super()._submit_wait(decision, write)
 
     def end(self) -> None:

@@ -1,7 +1,8 @@
-"""The integration of batch/v1 Jobs: `reconcile_job` says what a Job and its Workloads need next.
+"""The integration of batch/v1 Jobs: `reconcile_job` returns what a Job and its Workloads need next.
 
-`context` holds what it must be told of the cluster, `view` what one look at a Job sees, `compose` how a
-Workload is made from a Job, `writes` how an answer becomes a request, `reconcile` the rules.
+`context` holds the state of the cluster that the rules depend on, `view` a Job and its Workloads
+during one look, `compose` builds a Workload from a Job, `writes` builds requests and Events, and
+`reconcile` has the rules.
 """
 
 from admission.reconcile.job.context import Ancestor, FlavorInjection, JobContext, JobSettings, PriorityClass

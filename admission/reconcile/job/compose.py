@@ -1,4 +1,4 @@
-"""Making a Workload from its Job, and keeping it in step while the Job changes."""
+"""Building a Workload from its Job, and keeping it up to date while the Job changes."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ from queues.estimates.estimator import length_problems
 
 
 def create(view: JobView) -> tuple[Action, ...]:
-    """Return the creation of the Job's Workload, or the Event that says what stands in the way.
+    """Return the creation of the Job's Workload, or the Event that reports why it cannot be created.
 
-    Keys under berth.dev/ that nobody reads, and wishes for a place that cannot be read, are told here, once,
-    and do not stand in the way.
+    Unknown keys under berth.dev/ and placement annotations that cannot be read are reported here, once. They
+    do not prevent the creation.
     """
     job = view.job
-    # An unknown class is told and nothing is made: a Workload of the wrong priority would be worse than none.
+    # No Workload is created for an unknown class: one with the wrong priority would be worse than none.
     priority = resolved_priority(view)
     if isinstance(priority, Event):
         return (priority, *_notices(view))
     copied = view.context.settings.label_keys_to_copy
-    # Refused with all that is wrong, the notices beside it.
     try:
         body = workload_body(job, view.body, priority, label_keys_to_copy=copied)
     except ComposeError as error:
+        # The notices are reported with the error, so that the owner sees all faults at once.
         return (refusal(view, error), *_notices(view))
     name = name_of_workload(job)
     write = Write(
@@ -57,16 +57,16 @@ def create(view: JobView) -> tuple[Action, ...]:
         name=name,
         body=msgspec.json.encode(body),
         purpose=Purpose.CREATE_WORKLOAD,
-        # With the write: nobody is told of a Workload whose creation failed.
+        # Sent with the write, so that there is no Event about a Workload whose creation failed.
         events=(normal(view, "CreatedWorkload", f"Created Workload: {job.namespace}/{name}", "Create"),),
     )
     return (write, *_notices(view))
 
 
 def _notices(view: JobView) -> Iterator[Event]:
-    """Yield what is wrong with the Job that does not keep it from its queue: of each kind all in one Event.
+    """Yield the faults of a Job that do not prevent queueing, each kind in one Event.
 
-    Also beside a refusal, so that its owner mends everything at once.
+    They are also reported along with a refusal, so that the owner can fix everything at once.
     """
     found = (
         ("UnknownKey", unknown_keys(view.job, view.template)),
@@ -83,7 +83,7 @@ def _length_problems(view: JobView) -> tuple[str, ...]:
 
 
 def rewrite(view: JobView, held: HeldJob) -> tuple[Action, ...]:
-    """Return the update that gives a waiting Workload the pod sets that its Job now has."""
+    """Return the update that gives a waiting Workload the pod sets of its changed Job."""
     try:
         pod_sets = pod_sets_body(view.job, view.body)
     except ComposeError as error:
@@ -94,17 +94,18 @@ def rewrite(view: JobView, held: HeldJob) -> tuple[Action, ...]:
 
 
 def changed_fields(view: JobView, held: HeldJob) -> dict[str, Any]:
-    """Return the merge patch of what the Job says otherwise than its Workload, {} for nothing.
+    """Return the merge patch for all fields in which the Workload differs from its Job; {} if none does.
 
-    The API freezes the queue and the kind of the priority class while quota is held, the limit on execution
-    time while admitted; then they stay. Raises ComposeError for changes of a Job that could not be queued.
+    The API freezes the queue and the kind of the priority class while quota is held, and the maximum
+    execution time while the Workload is admitted. They then stay as they are. Raises ComposeError if the
+    changed Job could not be queued.
     """
     job, workload = view.job, held.workload
     spec: dict[str, Any] = {}
-    # Frozen while quota is held: the quota is of the queue that gave it.
+    # Frozen while quota is held, because the quota belongs to the present queue.
     if not workload.has_quota_reservation and job.queue_name != workload.queue_name:
         spec["queueName"] = job.queue_name or None
-    # A prebuilt Workload is its maker's; only its life follows the Job.
+    # The limit of a prebuilt Workload is set by its author.
     if not workload.is_admitted and not job.prebuilt_workload:
         limit = maximum_execution_time_seconds(job)
         if limit != workload.maximum_execution_time_seconds:
@@ -112,13 +113,13 @@ def changed_fields(view: JobView, held: HeldJob) -> dict[str, Any]:
     spec.update(priorities.changed_priority(job.labels, workload, view.context))
     metadata = _changed_metadata(view, workload)
     if (spec or metadata) and not workload.is_admitted:
-        # After what was changed is known: a Job that nobody edited is not judged anew at every look.
+        # Checked only if something changed: an unedited Job is not checked again at every look.
         check_job(job, view.body)
     return {**({"metadata": metadata} if metadata else {}), **({"spec": spec} if spec else {})}
 
 
 def resolved_priority(view: JobView) -> Priority | Event:
-    """Return the Job's priority, or the Event that says which class is missing."""
+    """Return the Job's priority, or the Event that reports which class is missing."""
     spec = view.template.get("spec") or {}
     found = priorities.resolved_priority(view.job.labels, spec, view.context, where="spec.template.spec")
     if isinstance(found, Priority):
@@ -130,16 +131,16 @@ def resolved_priority(view: JobView) -> Priority | Event:
 
 
 def _progress(view: JobView) -> Mapping[str, str]:
-    """Return the Job's annotations, with the checkpoint of a pod in the place of an older one of its own.
+    """Return the Job's annotations, with a pod's checkpoint in place of the Job's own if it is newer.
 
-    Which step that was the pod does not say.
+    The pod does not report the step of its checkpoint.
     """
-    # What a pod says reaches Berth directly and may be newer than what its Job says.
+    # A pod's report reaches Berth directly and may be newer than the Job's.
     saved_at, annotations = view.context.saved_at(view.job), view.job.annotations
     own = parse_instant(annotations.get(keys.CHECKPOINT_TIME, "")) or 0.0
     if saved_at is None or saved_at <= own:
         return annotations
-    # The Job's step belongs to the older checkpoint, and beside the newer time it would lie.
+    # The Job's step belongs to the older checkpoint, and would be wrong with the newer time.
     others = {key: value for key, value in annotations.items() if key != keys.CHECKPOINT_STEP}
     return {**others, keys.CHECKPOINT_TIME: to_rfc3339(saved_at)}
 
@@ -149,12 +150,12 @@ def _changed_metadata(view: JobView, workload: Workload) -> dict[str, Any]:
     told = taken_over(_progress(view), workload.annotations, now=view.now)
     annotations: dict[str, str | None] = {**copied_annotations(view.job), **told}
     if keys.ADMISSION_GATED_BY in workload.annotations:
-        # A gate is opened by taking it off the Job.
+        # A gate is opened by removing it from the Job.
         annotations.setdefault(keys.ADMISSION_GATED_BY, None)
     changed = {
         "labels": {key: value for key, value in labels.items() if workload.labels.get(key) != value},
         "annotations": {
-            # Only what differs: a Workload in step costs no write.
+            # Only differences: a Workload that is up to date costs no write.
             key: value
             for key, value in annotations.items()
             if workload.annotations.get(key) != value

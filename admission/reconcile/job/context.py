@@ -1,4 +1,4 @@
-"""What the reconciliation of Jobs must be told of the cluster and of the configuration."""
+"""The state of the cluster and the configuration on which the reconciliation of Jobs depends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FlavorInjection = Callable[[PodSetAssignment], tuple[Mapping[str, str], Sequence
 
 
 class Ancestor(StrEnum):
-    """What stands above a Job in its chain of controllers, as far as queues are concerned."""
+    """The state of the queued ancestor of a Job in its chain of controllers."""
 
     NONE = "None"
     WAITING = "Waiting"
@@ -32,7 +32,7 @@ class PriorityClass:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSettings:
-    """What the configuration says about Jobs. The defaults are Kueue's.
+    """The configuration for Jobs. The defaults are Kueue's.
 
     `waits_for_pods` (waitForPodsReady): whether PodsReady is reported.
     """
@@ -44,13 +44,14 @@ class JobSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobContext:
-    """What a Job's reconciliation needs to know. The mappings may be live; they are only read.
+    """What a Job's reconciliation needs to know. The mappings may be live, and are only read.
 
-    `injection` gives node labels and tolerations of the flavors assigned to a pod set; `is_namespace_managed`
-    answers managedJobsNamespaceSelector, `is_pod_selected` integrations.podOptions (namespace and labels of a
-    pod that is queued itself); `is_domain` whether a value names a domain of any topology.
-    `awaits_ends` tells whether a Workload's Job has stopped only when its last pod has ended, `saved_at` when
-    a Job's last checkpoint was complete by what its pods say of themselves.
+    `injection` returns node labels and tolerations of the flavors assigned to a pod set.
+    `is_namespace_managed` evaluates managedJobsNamespaceSelector, and `is_pod_selected` evaluates
+    integrations.podOptions on the namespace and labels of a pod that is queued itself. `is_domain` returns
+    whether a value names a domain of any topology. `awaits_ends` returns whether a Workload's quota is
+    kept until the last pod of its Job has ended. `saved_at` returns when a Job's last checkpoint was
+    complete, as its pods report.
     """
 
     injection: FlavorInjection

@@ -1,6 +1,7 @@
-"""Which priority a Job or a pod has, and by which class.
+"""The priority of a Job or a pod, and the priority class that it comes from.
 
-In this order: the WorkloadPriorityClass named by label, the template's own class, the cluster's default.
+The first that applies: the WorkloadPriorityClass named by label, the template's own
+class, the cluster's default.
 Source: Kueue, pkg/util/priority.
 """
 
@@ -20,7 +21,7 @@ _WORKLOAD_PRIORITY_CLASS = "WorkloadPriorityClass"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissingClass:
-    """A class that is named and does not exist: the reason of the Event, where it is named, what it is."""
+    """A named class that does not exist: the Event's reason, the field that names it, kind and name."""
 
     reason: str
     field: str
@@ -33,7 +34,7 @@ def resolved_priority(
     """Return the priority, or the class that is missing. `where` is the path of `pod_spec`."""
     if name := labels.get(keys.PRIORITY_CLASS):
         value = context.workload_priority_classes.get(name)
-        # Checked for None and not for truth: a class of value 0 is a class.
+        # Compared with None, because a class may have the value 0.
         if value is not None:
             return class_priority(name, value)
         what = f"{_WORKLOAD_PRIORITY_CLASS} {name!r}"
@@ -43,7 +44,7 @@ def resolved_priority(
     if own := pod_spec.get("priorityClassName"):
         found = context.priority_classes.get(own)
         if found is not None:
-            # A WorkloadPriorityClass is only for the queue; a template's class is the pods' priority as well.
+            # Unlike a WorkloadPriorityClass, the template's class is the priority of the pods as well.
             return _pod_priority(own, found.value)
         return MissingClass(
             reason="ErrWorkloadCompose", field=f"{where}.priorityClassName", what=f"PriorityClass {own!r}"
@@ -52,18 +53,18 @@ def resolved_priority(
 
 
 def changed_priority(labels: Mapping[str, str], workload: Workload, context: JobContext) -> dict[str, Any]:
-    """Return the fields of spec in which the Workload's priority lags behind the label, {} for none.
+    """Return the fields of spec that change because of the Job's label; {} if none does.
 
-    Another class of the same kind may be named at any time; the kind is frozen while quota is held.
+    The label may name another class of the same kind at any time. The kind is frozen while quota is held.
     """
-    # A label that was taken away changes nothing: the class under which it was queued stays.
+    # Removing the label changes nothing: the Workload keeps the class under which it was queued.
     name = labels.get(keys.PRIORITY_CLASS, "")
     value = context.workload_priority_classes.get(name)
     if value is None:
         return {}
     reference = workload.priority_class
     is_ours = reference is not None and reference.kind == _WORKLOAD_PRIORITY_CLASS
-    # Its quota was weighed by a class of another kind; the API refuses the change.
+    # Its admission was decided with a class of another kind, and the API refuses the change.
     if workload.has_quota_reservation and not is_ours:
         return {}
     if is_ours and reference is not None and (reference.name, workload.priority) == (name, value):
@@ -81,8 +82,8 @@ def class_priority(name: str, value: int) -> Priority:
 def _default_priority(context: JobContext) -> Priority:
     classes = context.priority_classes.items()
     defaults = ((found.value, name) for name, found in classes if found.is_global_default)
-    # Two defaults can exist for a moment; the API server takes the lower one too.
-    # By value, then by name: two defaults of one value would else depend on the order of a dict.
+    # Two defaults may exist for a moment. The API server takes the lower one too. Ties are broken by name, so
+    # that the result does not depend on the order of a dict.
     lowest = min(defaults, default=None)
     return Priority() if lowest is None else _pod_priority(lowest[1], lowest[0])
 

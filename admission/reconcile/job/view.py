@@ -1,4 +1,4 @@
-"""One look at a Job and its Workloads: what was given, and what follows from it."""
+"""A Job and its Workloads during one look: what was given, and what follows from it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from api.workload import PodSetAssignment, Workload
 
 
 class HeldJob:
-    """A Workload with the bytes it was seen in."""
+    """A Workload with the bytes in which it was seen."""
 
     def __init__(self, workload: Workload, raw: bytes) -> None:
         self.workload = workload
@@ -23,29 +23,29 @@ class HeldJob:
 
     @cached_property
     def body(self) -> Mapping[str, Any]:
-        """The object as it stands."""
+        """Return the decoded object."""
         return _DECODER.decode(self.raw)
 
     @property
     def pod_set(self) -> Mapping[str, Any] | None:
-        """The only pod set, None where there is not exactly one: then it is no Job's Workload."""
+        """Return the only pod set; None if there is not exactly one, which no Workload of a Job has."""
         pod_sets: Sequence[Mapping[str, Any]] = self.body.get("spec", {}).get("podSets") or ()
         return pod_sets[0] if len(pod_sets) == 1 else None
 
     @property
     def assignment(self) -> PodSetAssignment | None:
-        """What the only pod set was given, None without a reservation."""
+        """Return the assignment of the only pod set; None without a reservation."""
         admission = self.workload.admission
         return admission.pod_sets[0] if admission is not None and admission.pod_sets else None
 
     @property
     def admitted_count(self) -> int | None:
-        """The pods it was admitted with, None while it holds no quota."""
+        """Return how many pods it was admitted with; None while it holds no quota."""
         return None if self.assignment is None else self.assignment.count
 
 
 class JobView:
-    """A Job, the Workloads that are its own, and the context; parsed only as far as a step asks."""
+    """A Job, its own Workloads, and the context. Bytes are decoded only when a step needs them."""
 
     def __init__(
         self,
@@ -61,8 +61,8 @@ class JobView:
         self.now = now
         self._raw = raw
         held = [HeldJob(workload, seen) for workload, seen in workloads]
-        # By admission, then by reservation, then by age.
-        # Whoever holds quota comes first, so that of two that match the idle one goes.
+        # By admission, then by reservation, then by age. A Workload that holds quota comes first, so that of
+        # two that match the idle one is deleted.
         self.owned = tuple(
             sorted(
                 (h for h in held if h.workload.owner_uid == job.uid), key=lambda h: _precedence(h.workload)
@@ -73,19 +73,19 @@ class JobView:
 
     @cached_property
     def body(self) -> Mapping[str, Any]:
-        """The Job's object as it stands."""
+        """Return the decoded Job."""
         return _DECODER.decode(self._raw)
 
     @property
     def template(self) -> Mapping[str, Any]:
-        """The Job's pod template as it stands."""
+        """Return the Job's pod template."""
         return job_template(self.body)
 
     @cached_property
     def match(self) -> HeldJob | None:
-        """The Workload that stands for this Job, None where none does."""
+        """Return the Workload that matches this Job; None if none does."""
         if self.job.prebuilt_workload:
-            # Only live: a prebuilt Workload that is being deleted stands for nothing any more.
+            # A prebuilt Workload that is being deleted does not count.
             return self.prebuilt if self.prebuilt in self.live else None
         return next((held for held in self.live if self.is_match(held)), None)
 

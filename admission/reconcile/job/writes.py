@@ -1,4 +1,4 @@
-"""Answers about a Job as requests and Events. Each write carries the version that was seen."""
+"""Requests and Events about a Job. Each write carries the version that was seen."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def warning(view: JobView, reason: str, note: str) -> Event:
 
 
 def refusal(view: JobView, error: ComposeError) -> Event:
-    """Return the Event that says why the Job cannot be queued."""
+    """Return the Event that reports why the Job cannot be queued."""
     return warning(view, "ErrWorkloadCompose", f"Job {view.job}: {error}")
 
 
@@ -49,27 +49,27 @@ def job_patch(
 
 
 def suspend(view: JobView, reason: str, note: str, *, is_restored: bool) -> Write:
-    """Return the first step of a stop; `is_restored`: the template is to be restored afterwards."""
+    """Return the first step of a stop. `is_restored`: the template is to be restored afterwards."""
     event = normal(view, reason, note, "Stop")
     return job_patch(view, suspend_patch(is_restored=is_restored), Purpose.STOP_JOB, event)
 
 
 def adopt(view: JobView, held: HeldJob) -> Write:
-    """Return the patch that makes the Job own a Workload that it names."""
-    # Appended: a Workload may have owners that are no controllers.
+    """Return the patch that makes the Job the owner of a prebuilt Workload."""
+    # Appended: a Workload may have owners that are not its controller.
     references = held.body.get("metadata", {}).get("ownerReferences") or ()
     patch = {"metadata": {"ownerReferences": [*references, owner_reference(view.job)]}}
     return workload_patch(held.workload, patch, Purpose.ADOPT_WORKLOAD)
 
 
 def delete(view: JobView, held: HeldJob) -> Write:
-    """Return the deletion of a Workload that does not stand for its Job."""
+    """Return the deletion of a Workload that does not match its Job."""
     note = f"Deleted not matching Workload: {held.workload.key}"
     return workload_deletion(held.workload, normal(view, "DeletedWorkload", note, "Delete"))
 
 
 def finish(view: JobView, held: HeldJob, reason: FinishedReason, message: str) -> Write:
-    """Return the write that ends the Workload with its Job."""
+    """Return the write that finishes the Workload with its Job."""
     body = status_bodies.finish(held.raw, reason, message, now=view.now)
     if reason is FinishedReason.FAILED_TO_START:
         told = warning(view, reason.value, message)

@@ -1,9 +1,9 @@
-"""The integration of plain pods and groups of pods: `reconcile_pods` says what they and their Workload need.
+"""The integration of plain pods and groups of pods: `reconcile_pods` returns what they need next.
 
-A *unit* is what is admitted as a whole: a pod by itself, or all pods of one group. `view` holds what one
-look at a unit sees, `compose` how its Workload is made and kept in step, `groups` what only groups have
-(members that are too many, that are missing, that failed), `whole` when a serving one may be evicted, `start`
-how pods are let go, `writes` how an answer becomes a request, `reconcile` the rules and their order.
+A *unit* is admitted as a whole: a single pod, or all pods of one group. `view` holds the state of a unit
+during one look, `compose` builds its Workload and keeps it up to date, `groups` has the rules that apply only
+to groups (surplus, missing and failed members), `whole` decides when a serving unit may be evicted, `start`
+ungates pods, `writes` builds requests and Events, and `reconcile` has the rules and their order.
 """
 
 from admission.reconcile.pod.reconcile import reconcile_empty_group, reconcile_pods

@@ -1,4 +1,4 @@
-"""Making the Workload of a unit, and keeping it in step while its pods change."""
+"""Building the Workload of a unit, and keeping it up to date while its pods change."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from queues.estimates.estimator import length_problems
 
 
 def create(view: PodView) -> tuple[Action, ...]:
-    """Return the creation of the unit's Workload, or the Event that says what stands in the way.
+    """Return the creation of the unit's Workload, or the Event that reports why it cannot be created.
 
-    () while members of the group are still to come.
+    () while members of the group are missing.
     """
     try:
         pod_sets = wanted_pod_sets(view)
-    # Nothing can be made of these pods; their author is told, and a change of them is another look.
+    # No Workload can be built from these pods: report it, and look again when they change.
     except ComposeError as error:
         return (refusal(view, error),)
     if not pod_sets:
         return ()
-    # Before the write: a class that does not exist must not leave a Workload of the wrong priority behind.
+    # Resolved first: an unknown class must not leave a Workload with the wrong priority behind.
     priority = _resolved_priority(view)
     if isinstance(priority, Event):
         return (priority,)
@@ -64,53 +64,53 @@ def create(view: PodView) -> tuple[Action, ...]:
         purpose=Purpose.CREATE_WORKLOAD,
         events=(normal(view.first, "CreatedWorkload", f"Created Workload: {key}", "Create"),),
     )
-    # Told with the creation, so that they come once and not with every look.
+    # Reported with the creation, so that they are sent once and not at every look.
     return (write, *_notices(view))
 
 
 def wanted_pod_sets(view: PodView) -> list[dict[str, Any]]:
-    """Return the pod sets that the unit's pods make up, [] while some are missing. Raises ComposeError."""
+    """Return the pod sets of the unit's pods; [] while some are missing. Raises ComposeError."""
     if not view.alive:
         return []
     if not view.group:
         return pod_sets_of_pod(view.alive[0])
-    # While a StatefulSet is changed its pods differ in what they say of their number; it counts itself.
+    # While a StatefulSet is being changed, its pods disagree about its size. It is counted itself.
     total = group_total(view.alive) if view.facts.replicas is None else view.facts.replicas
-    # A scale to nothing, or a number that cannot be read: there is no unit to be made.
+    # A group scaled to zero, or of unreadable size, makes no unit.
     if not total or not view.kept:
         return []
-    # Until all are there nobody knows which roles the group has; fast admission takes them from the first.
+    # Until all pods exist the roles are unknown. Fast admission takes them from the first pod.
     if len(view.kept) < total and not view.is_fast:
         return []
     return pod_sets_of_group(view.kept, total)
 
 
 def refusal(view: PodView, error: ComposeError) -> Event:
-    """Return the Event that says why the unit cannot be queued."""
+    """Return the Event that reports why the unit cannot be queued."""
     what = f"Pod group {view.first.namespace}/{view.group}" if view.group else f"Pod {view.first}"
     return warning(view.first, "ErrWorkloadCompose", f"{what}: {error}")
 
 
 def outdated_pod_sets(view: PodView) -> list[dict[str, Any]] | None:
-    """Return the pod sets that a waiting Workload should have, None where it has them.
+    """Return the pod sets that a waiting Workload should have; None if it has them.
 
-    Only what makes another unit of it counts: which roles there are, and how many pods of each.
+    Only the roles and the number of pods of each are compared.
     """
-    # What holds quota keeps its pod sets: it was admitted with those.
+    # A Workload that holds quota keeps its pod sets, because it was admitted with those.
     if view.workload.admission is not None or not view.group or view.missing:
         return None
     try:
         wanted = wanted_pod_sets(view)
     except ComposeError:
-        # What is wrong is told where the Workload is made; a waiting one keeps what it has.
+        # Faults are reported when a Workload is created; one that waits keeps its pod sets.
         return None
     have = {one.name: one.count for one in view.workload.pod_sets}
-    # Names and numbers alone: a webhook or a default may change a template without making another unit of it.
+    # Templates are not compared: a webhook or a default may change one without making it another unit.
     return wanted if wanted and {one["name"]: one["count"] for one in wanted} != have else None
 
 
 def update(view: PodView) -> tuple[Action, ...] | None:
-    """Return the patch of what the pods say otherwise than their Workload, None for nothing."""
+    """Return the patch for all fields in which the Workload differs from its pods; None if there is none."""
     spec = _changed_spec(view)
     if (pod_sets := outdated_pod_sets(view)) is not None:
         spec["podSets"] = pod_sets
@@ -120,7 +120,10 @@ def update(view: PodView) -> tuple[Action, ...] | None:
 
 
 def _changed_spec(view: PodView) -> dict[str, Any]:
-    """The API freezes the queue while quota is held, and the limit on execution time while admitted."""
+    """Return the changed fields of spec, except for those that the API has frozen.
+
+    The queue is frozen while quota is held, the maximum execution time while the Workload is admitted.
+    """
     pod, workload = view.speaker, view.workload
     spec = priorities.changed_priority(pod.labels, workload, view.context)
     if not workload.has_quota_reservation and pod.queue_name != workload.queue_name:
@@ -138,7 +141,7 @@ def _changed_metadata(view: PodView) -> dict[str, Any]:
     told = taken_over(_progress(view), workload.annotations, now=view.now)
     annotations: dict[str, str | None] = {**copied_annotations(pod), **told}
     if keys.ADMISSION_GATED_BY in workload.annotations:
-        # A gate is opened by taking it off the pod.
+        # A gate is opened by removing it from the pod.
         annotations.setdefault(keys.ADMISSION_GATED_BY, None)
     changed = {
         "labels": {key: value for key, value in labels.items() if workload.labels.get(key) != value},
@@ -150,15 +153,15 @@ def _changed_metadata(view: PodView) -> dict[str, Any]:
 
 
 def _progress(view: PodView) -> Mapping[str, str]:
-    """Return the annotations that tell of the unit's checkpoints: in a group any pod may be the one."""
+    """Return the annotations with the unit's newest checkpoint: in a group any pod may report it."""
     if not view.group:
         return view.first.annotations
-    # The newest of all members counts, since they save together.
+    # The members save together, so the newest checkpoint of all counts.
     return newest((member.pod.annotations for member in view.members), now=view.now)
 
 
 def _notices(view: PodView) -> Iterator[Event]:
-    """Yield what is wrong with the pods' own keys that does not keep them from their queue."""
+    """Yield the faults of the pods' own keys that do not prevent queueing."""
     pod = view.first
     sources = (pod.annotations, pod.labels)
     domain = domain_fault(sources, view.context.is_domain)

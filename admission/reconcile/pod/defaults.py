@@ -1,7 +1,7 @@
-"""What a pod is given as it is created, so that it waits for its queue: label, finalizer, gate, role.
+"""The defaults of a pod at its creation, which make it wait for its queue: label, finalizer, gate, role.
 
-Without these it would run: a gate cannot be put on later. Pods of Jobs wait through their Job, pods of a
-DaemonSet for nothing.
+Without these it would run: a gate cannot be added later. The pods of a Job wait through their Job, and the
+pods of a DaemonSet never wait.
 Source: Kueue, pkg/controller/jobs/pod/pod_webhook.go.
 """
 
@@ -22,9 +22,9 @@ Changes = dict[tuple[str, ...], object]
 def pod_defaults(
     pod: Pod, body: Mapping[str, Any], context: JobContext, *, has_default_queue: bool
 ) -> Changes:
-    """Return what a pod that is being created lacks, as whole values by path; {} for one that is not queued.
+    """Return the fields of a pod that is being created, as whole values by path; {} if it is not queued.
 
-    `has_default_queue`: in its namespace. A pod that is created on a node already cannot be held.
+    `has_default_queue`: whether its namespace has one. A pod that is created with a node cannot be gated.
     """
     if pod.node or is_queued_through(pod.owner) or not context.is_namespace_managed(pod.namespace):
         return {}

@@ -1,12 +1,13 @@
-"""What only groups of pods have: members that are too many, that are missing, that failed.
+"""The rules that apply only to groups of pods: members that are surplus, missing or failed.
 
-    failed or deleted    stays, held by the finalizer, until another pod has taken its place
-    too many             are deleted, those that have least to lose first
-    missing              the Workload waits for replacements: it is in no queue until they are there
+    failed or deleted    is kept by its finalizer until another pod has replaced it
+    surplus              is deleted, pods with the least work to lose first
+    missing              the Workload waits for replacements, and is in no queue until they exist
 
-The dead are kept because they own the Workload: were all of them taken at once, the Workload would go with
-them, and with it the group's place in the queue. A serving group is owned by whoever keeps it up, and its
-dead are let go at once: the next pod is made only when the one of that name is gone.
+Failed pods are kept because they own the Workload. If all of them were removed at once, the Workload would be
+garbage-collected, and the group would lose its place in the queue. A serving group is owned by the object
+that creates its pods. Its failed pods are released at once, because the owner creates the next pod only when
+the former one of that name is gone.
 Source: Kueue, pkg/controller/jobs/pod, and its pages on groups of pods.
 """
 
@@ -28,30 +29,30 @@ Answer = tuple[Action, ...] | None
 
 
 def answer_surplus(view: PodView) -> Answer:
-    """Pods beyond what the group is to have are deleted, the youngest first."""
+    """Delete the pods beyond the group's size, the youngest first."""
     if not view.group or view.held is None or (view.workload.admission is None and view.missing):
         return None
     if view.first.is_serving:
-        # Its keeper would make another at once.
+        # The owner would create another at once.
         return None
-    # Who has least to lose comes last in `kept`, and so is what is left over.
+    # `kept` begins with the pods that have most to lose, so the surplus are those with least.
     surplus = _surplus(view)
-    # Who is about to go has its place to itself until then, and its successor may have come already.
+    # A pod that is terminating keeps its place until it has ended, and its successor may exist already.
     leaving = sum(member.pod.is_deleted for member in view.kept)
-    # Pods on their way out make room for as many, which are not told to go as well.
+    # Terminating pods make room for as many others, which are then not deleted.
     excess = (pod for pod in surplus[leaving:] if not pod.is_deleted)
     return tuple(delete(pod, "ExcessPodDeleted", "Excess pod deleted") for pod in excess) or None
 
 
 def answer_waiting_surplus(view: PodView) -> Answer:
-    """Pods that a serving group was scaled up by wait at the gate, and are told why."""
+    """Report on the gated pods of a serving group that was scaled up beyond its admission."""
     if not view.group or not view.first.is_serving or view.held is None:
         return None
     note = (
         f"The group was admitted with {view.wanted} pods, and all of its quota is in use:"
-        " scale it to 0 and then up again to have it admitted anew"
+        " scale it to 0 and then up again to have it admitted again"
     )
-    # Only those at the gate wait for anything; the others run, and the quota for them is held.
+    # Only gated pods wait. The others run, and there is quota for them.
     gated = (pod for pod in _surplus(view) if pod.is_gated)
     return tuple(warning(pod, "ScaledBeyondAdmission", note) for pod in gated) or None
 
@@ -62,13 +63,13 @@ def _surplus(view: PodView) -> list[Pod]:
 
 
 def answer_dead(view: PodView) -> Answer:
-    """Members that ended otherwise than they should are let go once another has their place."""
+    """Remove the finalizers of failed and deleted members once other pods have replaced them."""
     if not view.group:
         return None
     dead = [one for one in view.members if not one.pod.is_alive and one.pod.has_finalizer]
-    # As many of the dead are held as are missing: each keeps the Workload owned until its successor is there.
+    # As many are held back as are missing: each keeps the Workload owned until its successor exists.
     held_back = 0 if view.members[0].pod.is_serving else view.missing
-    # Who never ran holds nothing and tells nothing.
+    # A pod that never ran has no result and holds nothing.
     unborn = [one for one in dead if one.pod.is_gated]
     ended = [one for one in dead if not one.pod.is_gated]
     leaving = (*unborn, *ended[: max(0, len(ended) - held_back)])
@@ -76,50 +77,50 @@ def answer_dead(view: PodView) -> Answer:
 
 
 def answer_abandoned(view: PodView) -> Answer:
-    """A group whose pods somebody has deleted, every one of them, is let go with its Workload's quota.
+    """Remove the finalizers of a group whose pods were all deleted by others, which frees its quota.
 
-    Pods that we stopped ourselves are to come again, made by whoever made them; but for a group that its
-    LeaderWorkerSet was scaled down by. While that is there the Workload would be, too: it is deleted.
+    Pods that Berth stopped are expected to be created again, except in a group that was removed when its
+    LeaderWorkerSet was scaled down. Its Workload would live as long as the set, so it is deleted here.
     """
     keeper = view.facts.keeper
     is_dropped = keeper is not None and not keeper.has_place
-    # By whoever deleted them: pods that an eviction told to end come again.
+    # Pods that were told to end by an eviction are created again; pods that others deleted are not.
     is_left = all(one.pod.is_deleted and (is_dropped or not one.pod.is_told_to_end) for one in view.members)
     if not view.group or not is_left or not view.is_stopped:
         return None
     released = tuple(write for member in view.members for write in let_go(member))
-    # The Workload first: were the pods let go alone, their next would find it and wait in its place.
+    # The Workload goes first: if the pods were released first, new ones could find it and take its place.
     if is_dropped and view.held is not None:
         return (workload_deletion(view.workload), *released)
     return released or None
 
 
 def answer_owners(view: PodView) -> Answer:
-    """Every member owns the Workload, so that it is there for as long as one of them is."""
+    """Make every member an owner of the Workload, so that it lives as long as one of them."""
     if not view.group or view.held is None:
         return None
     present = view.held.body.get("metadata", {}).get("ownerReferences") or ()
-    # By uid: a pod of the same name that was made anew is another owner.
+    # Compared by uid: a pod that was created again under the same name is another owner.
     known = {reference.get("uid") for reference in present}
     wanted = owner_references(view.members, is_group=True, keeper=view.keeper)
     added = [reference for reference in wanted if reference["uid"] not in known]
     if not added:
         return None
-    # Those that are there stay, also those of pods that are gone: the garbage collector reads them all.
+    # Present owners stay, including pods that are gone: the garbage collector checks all of them.
     patch = {"metadata": {"ownerReferences": [*present, *added]}}
     event = normal(view.first, "OwnerReferencesAdded", f"Added {len(added)} owner reference(s)", "Adopt")
     return (workload_patch(view.workload, patch, Purpose.ADOPT_WORKLOAD, event),)
 
 
 def answer_replacements(view: PodView) -> Answer:
-    """WaitingForReplacementPods tells whether members have to come again before the group may queue."""
+    """Set WaitingForReplacementPods while members have to be replaced before the group may queue."""
     if not view.group or view.held is None:
         return None
     edit = StatusEdit(view.raw, now=view.now)
     type_, workload = ConditionType.WAITING_FOR_REPLACEMENT_PODS, view.workload
     if view.missing:
         evicted = workload.eviction
-        # The reason of the eviction, where it was one: an observer looks for that, not for pods that failed.
+        # The reason of the eviction, if there was one: the pods did not fail by themselves.
         reason = evicted.reason if evicted is not None else "PodsFailed"
         if not workload.is_true(type_):
             status_bodies.await_replacements(edit, reason)
@@ -129,18 +130,19 @@ def answer_replacements(view: PodView) -> Answer:
 
 
 def ended_message(members: Sequence[GroupMember], wanted: int) -> tuple[bool, str] | None:
-    """Return whether a group that has ended did so in success, and what to say of it; None: it goes on.
+    """Return whether a group that has ended succeeded, with the message; None while it has not ended.
 
-    It ends when all have succeeded, or when none runs any more and one says that none is to take its place.
+    It ends when all members have succeeded, or when none runs any more and one says that it
+    must not be replaced.
     """
-    # What serves has no end: its pods are made anew whatever they ended with.
+    # A serving group has no end: its pods are created again however they ended.
     if members[0].pod.is_serving:
         return None
     succeeded = sum(member.pod.is_succeeded for member in members)
     message = f"Pods succeeded: {succeeded}/{wanted}."
     if succeeded >= wanted:
         return True, message
-    # One that is about to be deleted need not be waited for; it will say nothing more.
+    # A pod that is being deleted counts as ended: its result no longer matters.
     is_over = all(one.pod.is_finished or one.pod.is_deleted for one in members)
     is_final = any(not one.pod.is_retriable for one in members)
     is_active = any(one.pod.is_active for one in members)
@@ -148,5 +150,5 @@ def ended_message(members: Sequence[GroupMember], wanted: int) -> tuple[bool, st
 
 
 def all_let_go(view: PodView) -> tuple[Write, ...]:
-    """Return the patches that let all members go that take of nothing any more."""
+    """Return the patches that remove the finalizers of all members that use no quota any more."""
     return tuple(write for one in view.members if not one.pod.is_active for write in let_go(one))

@@ -1,12 +1,12 @@
-"""What serves in a queue gives its pods what they need to wait for that queue.
+"""Defaults for objects whose pods serve in a queue, so that their pods wait for that queue.
 
-    Deployment         each replica is a pod by itself: it comes and goes, and is evicted, alone
-    StatefulSet        all replicas are one group, admitted as a whole with the first pod that is made
-    LeaderWorkerSet    each leader and its workers are a group, admitted as a whole when all of them are there
+    Deployment         each replica is a pod by itself, created, deleted and evicted alone
+    StatefulSet        all replicas are one group, admitted as a whole with the first pod
+    LeaderWorkerSet    each leader and its workers are a group, admitted as a whole once all pods exist
 
-The labels of the owner reach the template when it is created and when it changes; the pods are then held
-like any others. Annotations by which a Workload is placed are passed on too, because whoever writes them on
-the Deployment means its pods.
+The owner's labels are copied to its template when it is created or changed, and its pods are then gated like
+any others. Annotations that affect the placement of a Workload are copied too, because an author who sets
+them on a Deployment means its pods.
 Source: Kueue, pkg/controller/jobs/deployment, statefulset and leaderworkerset, the webhooks.
 """
 
@@ -24,7 +24,7 @@ from api.parsing.decimals import whole_number
 
 Changes = dict[tuple[str, ...], object]
 
-# The API group of each kind, and what stands for the kind in annotations.
+# The API group of each kind. `_NAMES` has its name in annotations.
 SERVING_GROUPS = {
     "Deployment": "apps",
     "StatefulSet": "apps",
@@ -44,22 +44,22 @@ _TEMPLATES = {
 }
 
 _PASSED_ON = (keys.QUEUE_NAME, keys.PRIORITY_CLASS)
-# What counts for the whole and not for each pod.
+# A count for the object as a whole is not copied to each pod.
 _OF_THE_WHOLE = frozenset({keys.GPU_COUNT, keys.ALIASES[keys.GPU_COUNT]})
 _WISHES = (keys.BERTH_TEMPLATE_KEYS | frozenset(keys.ALIASES.values())) - _OF_THE_WHOLE
 
 
 def template_changes(kind: str, body: Mapping[str, Any]) -> Changes:
-    """Return what the templates of what serves lack, as whole values by path.
+    """Return the fields that the object's templates lack, as whole values by path.
 
-    {} for one that names no queue: its pods may name one by themselves.
+    {} for an object without a queue name: its pods may have one of their own.
     """
     if not ((body.get("metadata") or {}).get("labels") or {}).get(keys.QUEUE_NAME):
         return {}
     changes: Changes = {}
     for path in _TEMPLATES.get(kind, (_TEMPLATE,)):
         template = _at(body, path)
-        # A LeaderWorkerSet without a template for its leaders makes them like workers.
+        # A LeaderWorkerSet without a leader template creates its leaders from the worker template.
         if template:
             changes |= _changes(kind, body, path, template.get("metadata") or {})
     return changes
@@ -71,9 +71,9 @@ def _changes(
     metadata = body.get("metadata") or {}
     labels = metadata.get("labels") or {}
     of_owner = {**labels, **(metadata.get("annotations") or {})}
-    # The Workload's own words, of annotation and label alike; what the template says itself
-    # comes after and wins.
     given_labels = {key: labels[key] for key in _PASSED_ON if labels.get(key)}
+    # The owner's placement keys, annotations and labels alike. The template's
+    # own annotations take precedence.
     annotations = {
         **{key: value for key, value in of_owner.items() if key in _WISHES},
         **(template.get("annotations") or {}),
@@ -81,33 +81,33 @@ def _changes(
     }
     if kind == "StatefulSet":
         given_labels[keys.POD_GROUP_NAME] = group_name(kind, metadata.get("name", ""))
-        # Said once: how many there are to be by now is read from the StatefulSet itself, and to say it anew
-        # would restart all pods for every step of scaling.
+        # Set only once: the present number of replicas is read from the StatefulSet itself, and changing it
+        # here would restart all pods with every step of scaling.
         annotations.setdefault(keys.POD_GROUP_TOTAL_COUNT, str(replicas(body)))
         annotations |= {
             keys.POD_GROUP_FAST_ADMISSION: "true",
             keys.POD_GROUP_SERVING: "true",
-            # So that pods have their place in the group by number from the first.
-            # The StatefulSet controller itself numbers its pods.
+            # The StatefulSet controller numbers its pods, so that each has a fixed place in the group.
             keys.POD_GROUP_INDEX_LABEL: "apps.kubernetes.io/pod-index",
         }
     merged = {"labels": {**(template.get("labels") or {}), **given_labels}, "annotations": annotations}
     if "metadata" not in (_at(body, path) or {}):
-        # A custom resource's template need not have it, and a patch cannot reach below what is not there.
+        # The template of a custom resource need not have metadata, and a patch cannot reach
+        # below a missing field.
         return {(*path, "metadata"): merged}
     return {(*path, "metadata", name): value for name, value in merged.items()}
 
 
 def group_of_leader_worker_set(pod: Pod) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the labels and annotations by which a pod of a LeaderWorkerSet belongs to its group.
+    """Return the labels and annotations that make a pod of a LeaderWorkerSet a member of its group.
 
-    Empty for other pods. A leader that is just being created may not carry the number of its group yet: its
-    name ends in it.
+    Empty for other pods. A leader that is just being created may not carry the index of its group yet, but
+    its name ends in it.
     """
     owner, index = leader_worker_set_of(pod.labels, pod.name)
     size = pod.annotations.get(keys.LEADER_WORKER_SIZE, "")
     is_ours = pod.annotations.get(keys.POD_SUSPENDING_PARENT) == _NAMES["LeaderWorkerSet"]
-    # Without all of these it is not ours, or not yet to be told: better in no group than in a wrong one.
+    # If one is missing, the pod is not ours or its group is unknown: no group is better than a wrong one.
     if not (is_ours and owner and size and index is not None):
         return {}, {}
     labels = {keys.POD_GROUP_NAME: group_name("LeaderWorkerSet", f"{owner}-{index}")}
@@ -115,29 +115,30 @@ def group_of_leader_worker_set(pod: Pod) -> tuple[dict[str, str], dict[str, str]
 
 
 def leader_worker_set_of(labels: Mapping[str, str], name: str = "") -> tuple[str, int | None]:
-    """Return the LeaderWorkerSet that a pod with these labels belongs to, and the number of its group.
+    """Return the LeaderWorkerSet that a pod with these labels belongs to, and the index of its group.
 
-    ("", None) for a pod of none; no number where nothing tells it. `name` is the pod's, where it is known.
+    ("", None) for a pod of no set. The index is None if neither label nor name has it. `name` is the
+    pod's, "" if unknown.
     """
     owner = labels.get(keys.LEADER_WORKER_SET, "")
-    # A name that does not end in a number tells nothing.
+    # A name that does not end in a number has no index.
     index = labels.get(keys.LEADER_WORKER_GROUP) or name.removeprefix(f"{owner}-")
     return owner, whole_number(index) if owner else None
 
 
 def group_name(kind: str, name: str) -> str:
-    """Return the name of the group, and so of its Workload. A new object has no uid yet to make it from."""
+    """Return the name of the group and of its Workload. A new object has no uid that could be part of it."""
     return workload_name(kind, SERVING_GROUPS[kind], name, "")
 
 
 def replicas(body: Mapping[str, Any]) -> int:
-    """Return how many pods there are to be; 1 where nothing is said."""
+    """Return how many pods the object should have; 1 if it does not say."""
     found = (body.get("spec") or {}).get("replicas")
     return found if isinstance(found, int) else 1
 
 
 def parent_warnings(body: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what the author should know though nothing is wrong: a GPU count that the pods contradict."""
+    """Return warnings for the author of a valid object: a GPU count that its pods contradict."""
     metadata, template = body.get("metadata") or {}, _at(body, _TEMPLATE)
     if not template:
         return ()
@@ -150,7 +151,7 @@ def parent_warnings(body: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _gpus(resources: Mapping[str, Any]) -> int:
     asked = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
-    # As its author wrote them: only what reads as an ordinary number can be compared with a wish.
+    # Only amounts that are plain numbers can be compared with the annotation.
     amounts = {name: whole_number(str(text)) for name, text in asked.items()}
     return gpus_of({name: amount for name, amount in amounts.items() if amount is not None})
 

@@ -1,17 +1,17 @@
 """What a unit of pods and its Workload need next, as one pure function.
 
-Theory of operation. As for Jobs (`admission.reconcile.job.reconcile`): level-triggered, the steps are tried
-in order, the first that has an answer ends the look, and an empty answer waits for the cluster. What differs
-follows from one fact: a pod that was let go cannot be held again.
+Theory of operation. As for Jobs (`admission.reconcile.job.reconcile`), it is level-triggered: the steps are
+tried in order, the first with an answer ends the look, and an empty answer waits for the cluster. The
+differences follow from one fact: a pod that was ungated cannot be gated again.
 
-    pods at the gate ─▶ Workload created ─▶ (queue) ─▶ admitted ─▶ gates off ─▶ ended ─▶ Workload finished
-                              ▲                            │
-                              │                         evicted ─▶ pods told, deleted ─▶ ended
-                 whoever made them makes others ◀──────────────────────────────────────────┘
+    pods gated ─▶ Workload created ─▶ (queue) ─▶ admitted ─▶ gates removed ─▶ ended ─▶ Workload finished
+                         ▲                            │
+                         │                         evicted ─▶ pods told, deleted ─▶ ended
+              their owner creates others ◀──────────────────────────────────────────┘
 
-So quota comes free when the pods have ended, and not when they were told to. The Workload of a pod by itself
-ends with it, whatever ended it: the next pod has another one. That of a group stays and waits for the pods
-that take the places of those that were deleted. Pods that nobody held at the gate are never touched.
+So quota is released when the pods have ended, and not when they were told to. The Workload of a single pod
+ends with it, however the pod ended; the next pod gets another Workload. That of a group stays and waits for
+the pods that replace the deleted ones. Pods that were never gated are not touched.
 Source: Kueue, pkg/controller/jobs/pod and pkg/controller/jobframework/reconciler.go.
 """
 
@@ -45,17 +45,17 @@ def reconcile_pods(
     now: float,
     facts: UnitFacts = NOTHING_ELSE,
 ) -> tuple[Action, ...]:
-    """Return what the unit of these pods needs next; () where all is as it should be.
+    """Return what the unit of these pods needs next; () if nothing.
 
-    `pods` are those of one group, or one by itself, in any order and at least one, each with the bytes in
-    which it was last seen; `workload` is the one that the pod owns, or that has the group's name.
-    Idempotent: once the writes are seen, the same call asks for nothing. Events may repeat as long as their
-    cause stands. Raises msgspec.DecodeError where bytes are no JSON object.
+    `pods` are those of one group, or a single one, in any order, each with the bytes in which it was last
+    seen; there is at least one. `workload` is the one that the pod owns, or that has the group's name.
+    Idempotent: once the writes are seen, the same call returns no more writes. An Event may be returned as
+    long as its cause persists. Raises msgspec.DecodeError if the bytes of an object are not a JSON object.
     """
     view = PodView(pods, workload, context=context, now=now, facts=facts)
     if not _is_managed(view):
         return ()
-    # Events beside the steps: what is not believed keeps nothing from going on.
+    # In addition to the steps: a checkpoint that is ignored stops nothing else.
     notes = tuple(_disbelieved(view))
     for step in _STEPS:
         answer = step(view)
@@ -65,43 +65,42 @@ def reconcile_pods(
 
 
 def reconcile_empty_group(workload: Workload, raw: bytes, *, replicas: int | None) -> tuple[Action, ...]:
-    """Return what the Workload needs of a group without any pod, whose keeper is to have `replicas` of them.
+    """Return what the Workload of a group without pods needs, whose owner should have `replicas` pods.
 
-    `raw` are the bytes in which the Workload was last seen.
-
-    While its pods are made anew it keeps its quota. One that is to have none is over (a StatefulSet of 0, a
-    group that a LeaderWorkerSet was scaled down by): with the first pod another one begins. Of a group that
-    nobody keeps up the garbage collector takes the Workload.
+    `raw` is the Workload's bytes as last seen. While its pods are being created again it keeps its quota.
+    With 0 replicas (a StatefulSet of 0, or a group that a LeaderWorkerSet was scaled down by) the group is
+    over, and the first new pod begins another. `replicas` None: the group has no such owner, and the garbage
+    collector deletes its Workload.
     """
     if keys.IS_GROUP_WORKLOAD not in workload.annotations:
         return ()
     if workload.deleted_at is not None:
-        # Looked at when it was deleted it had pods still, and it hears nothing of their end.
+        # It was marked for deletion while it still had pods, and their end does not trigger another look.
         return (finalizer_off(workload, raw),) if workload.has_finalizer else ()
     return (workload_deletion(workload),) if replicas == 0 else ()
 
 
 def _is_managed(view: PodView) -> bool:
-    # What has a Workload stays ours until that is gone, whatever was taken off the pods: it may hold quota.
+    # Units with a Workload stay managed even if pods lose their labels, because the Workload may hold quota.
     if view.held is not None:
         return True
     if all(member.pod.is_deleted or member.pod.is_finished for member in view.members):
-        # Nothing is made of the dead, but the finalizer on them is ours to take off.
+        # No Workload is created for them, but their finalizer is ours to remove.
         return True
     pod, context = view.first, view.context
-    # Nothing is held in namespaces that are not managed, or it would wait there for ever.
+    # No pod is gated in a namespace that is not managed: it would wait there forever.
     if not context.is_namespace_managed(pod.namespace):
         return False
     if not context.is_pod_selected(pod.namespace, pod.labels):
         return False
-    # A queue is what asks for us, unless the configuration holds everything.
+    # A pod needs a queue name, unless the configuration manages all pods.
     return bool(pod.queue_name) or context.settings.manages_without_queue_name
 
 
 def _disbelieved(view: PodView) -> Iterator[Event]:
-    """Yield an Event for each checkpoint that goes back or lies in the future. It stops nothing else.
+    """Report each checkpoint that is older than the last one or in the future. It stops nothing else.
 
-    In a group a pod may well know of an older one than another does.
+    In a group a pod may report an older checkpoint than another, so only the future counts there.
     """
     if view.held is None:
         return
@@ -116,12 +115,12 @@ def _disbelieved(view: PodView) -> Iterator[Event]:
             yield warning(member.pod, "CheckpointRefused", f"Pod {member.pod}: {said}")
 
 
-# --- whose Workload it is ------------------------------------------------------------------------
+# --- which Workload is the unit's own ------------------------------------------------------------
 
 
 def _answer_foreign(view: PodView) -> Answer:
-    """A Workload of the group's name that was not made for a group is left to its owner."""
-    # The annotation says that it was made for a group; the name alone could be chance.
+    """Report a Workload with the group's name that was not created for a group, and leave it alone."""
+    # Only the annotation proves that it was created for a group: the name may be a coincidence.
     if view.held is None or not view.group or keys.IS_GROUP_WORKLOAD in view.workload.annotations:
         return None
     note = (
@@ -132,10 +131,10 @@ def _answer_foreign(view: PodView) -> Answer:
 
 
 def _answer_deletion(view: PodView) -> Answer:
-    """A deleted Workload takes its pods with it, and goes when they have stopped. Who waits gets another."""
+    """Stop the pods of a deleted Workload, then remove its finalizer. Gated pods get another Workload."""
     if view.held is None or view.workload.deleted_at is None:
         return None
-    # Before the finalizer goes, or quota would come free under pods that run.
+    # Before the finalizer is removed: otherwise the quota would be free while pods run.
     stopped = stop_active(view, "Workload is deleted")
     if stopped is not None:
         return stopped
@@ -148,11 +147,11 @@ def _answer_deletion(view: PodView) -> Answer:
 
 
 def _answer_end(view: PodView) -> Answer:
-    """Pods that have ended finish their Workload, and are then let go."""
+    """Finish the Workload of pods that have ended, and then remove the pods' finalizers."""
     outcome = _outcome(view)
     if outcome is None:
         return None
-    # The Workload is told the end before the pods are let go, since its owner goes with them.
+    # The Workload is finished before its owners, the pods, are released.
     if view.held is not None and not view.workload.is_finished:
         is_success, message = outcome
         return (finish(view, FinishedReason.SUCCEEDED if is_success else FinishedReason.FAILED, message),)
@@ -164,7 +163,7 @@ def _answer_end(view: PodView) -> Answer:
 
 def _outcome(view: PodView) -> tuple[bool, str] | None:
     if view.group:
-        # Nobody knows how many there are to be, so nobody can say that all have ended.
+        # Without a known size it cannot be said whether all have ended.
         return groups.ended_message(view.members, view.wanted) if view.wanted else None
     pod = view.first
     if not pod.is_finished:
@@ -174,16 +173,16 @@ def _outcome(view: PodView) -> tuple[bool, str] | None:
 
 
 def _answer_withdrawn(view: PodView) -> Answer:
-    """A pod that was deleted before it ran is let go; the garbage collector takes its Workload."""
+    """Remove the finalizer of a pod that was deleted before it ran. Its Workload is garbage-collected."""
     pod = view.first
-    # An active one is asked to stop by its deletion already; it ends, and is let go then.
+    # An active pod is terminating because of its deletion, and is released when it has ended.
     if view.group or not pod.is_deleted or pod.is_active:
         return None
     return let_go(view.members[0])
 
 
 def _answer_finished_workload(view: PodView) -> Answer:
-    """A Workload that ended before its pods (they could not start, say) leaves them stopped."""
+    """Stop the pods of a Workload that finished before them (because they could not start, say)."""
     if view.held is None or not view.workload.is_finished:
         return None
     stopped = stop_active(view, view.workload.conditions[ConditionType.FINISHED].message)
@@ -194,30 +193,30 @@ def _answer_finished_workload(view: PodView) -> Answer:
     return (*(write for one in dead for write in let_go(one)), *off)
 
 
-# --- one Workload --------------------------------------------------------------------------------
+# --- the Workload and its pods -------------------------------------------------------------------
 
 
 def _answer_missing(view: PodView) -> Answer:
-    """Pods without a Workload get one, as soon as all of them are there; they do not run before."""
+    """Create the Workload of pods that have none, once all of them exist. They do not run before."""
     if view.held is not None:
         return None
-    # Running without a Workload: nobody has admitted it, so it stops before one is made.
+    # A pod that runs without a Workload was not admitted, so it is stopped first.
     return stop_active(view, "Not admitted by cluster queue") or create(view)
 
 
 def _answer_eviction(view: PodView) -> Answer:
-    """The pods of an evicted Workload are stopped, as their budgets let them go; then its quota is free."""
+    """Stop the pods of an evicted Workload as far as their budgets allow, then release the quota."""
     evicted = view.workload.eviction
     if evicted is None:
         return None
     if whole.held_back(view) is not None:
-        # Until then it serves as before: who is made anew meanwhile is let go, what changes is told.
+        # While it is held back it serves as before: new pods are ungated, and changes are copied.
         told = whole.tell(view)
         return None if told is None else (told,)
     stopped = stop_active(view, evicted.message)
     if stopped is not None:
         return stopped
-    # The quota has been given back already.
+    # The quota has been released already.
     if view.workload.admission is None:
         return None
     body = status_bodies.release(view.raw, now=view.now)
@@ -225,31 +224,31 @@ def _answer_eviction(view: PodView) -> Answer:
 
 
 def _answer_pods(view: PodView) -> Answer:
-    """PodsReady and the quota that the unit will not need again are told to the Workload."""
+    """Report on the Workload whether pods are ready and how much quota the unit no longer needs."""
     if not view.workload.is_admitted:
         return None
     edit = StatusEdit(view.raw, now=view.now)
-    # Only where the configuration waits for pods: the condition would be written for nobody.
+    # Only if waitForPodsReady is on: without it the condition has no reader.
     if view.context.settings.waits_for_pods:
         status_bodies.report_pods(edit, is_ready=_has_pods_ready(view))
     reclaimable = _reclaimable(view)
     if reclaimable:
-        # It only grows, as the API demands.
+        # The API requires that it only grows.
         edit.put("reclaimablePods", reclaimable)
     return (workload_status(view.workload, edit.to_bytes(), Purpose.SYNC_PODS),) if edit.is_changed else None
 
 
 def _has_pods_ready(view: PodView) -> bool:
     ready = sum(one.pod.is_succeeded or (one.pod.is_ready and one.pod.is_active) for one in view.members)
-    # Who succeeded counts as ready: it has been.
+    # A pod that succeeded was ready before.
     return ready >= view.expected
 
 
 def _reclaimable(view: PodView) -> list[dict[str, object]]:
-    """Return status.reclaimablePods: of a group that will end the members that have succeeded, of one that
-    serves those that it was scaled down by.
+    """Return status.reclaimablePods: the members that have succeeded, or the pods that were scaled away.
 
-    It may only grow while quota is held: what was given back may be somebody else's by now.
+    The former in a group that ends, the latter in one that serves. The numbers may only grow while quota is
+    held: quota that was given back may be in use by another Workload.
     """
     if not view.group:
         return []
@@ -258,12 +257,12 @@ def _reclaimable(view: PodView) -> list[dict[str, object]]:
         if member.pod.is_succeeded and not member.pod.is_serving:
             name = view.pod_set_of(member)
             succeeded[name] = succeeded.get(name, 0) + 1
-    # Of one role only: of several nobody can say which was scaled down.
+    # Only with one role: with several it is unknown which of them was scaled down.
     if view.first.is_serving and len(view.assignments) == 1:
         succeeded = dict.fromkeys(view.assignments, view.wanted - view.expected)
     known = view.workload.reclaimable
     counts = {
-        # Never less than is known, even if a pod that succeeded has been deleted since.
+        # Never less than before, even if a pod that succeeded has been deleted since.
         name: min(assignment.count, max(succeeded.get(name, 0), known.get(name, 0)))
         for name, assignment in view.assignments.items()
     }
@@ -271,7 +270,7 @@ def _reclaimable(view: PodView) -> list[dict[str, object]]:
 
 
 def _answer_start(view: PodView) -> Answer:
-    """Admitted pods are let go; those that run unadmitted are stopped."""
+    """Ungate the pods of an admitted unit, and stop pods that run without admission."""
     if not view.workload.is_admitted:
         return stop_active(view, "Not admitted by cluster queue")
     return start(view) or None
@@ -284,7 +283,7 @@ _STEPS: tuple[Callable[[PodView], Answer], ...] = (
     _answer_end,
     _answer_withdrawn,
     _answer_finished_workload,
-    # Before the dead go: the garbage collector takes the Workload with the last of its owners.
+    # Before failed pods are released: the garbage collector deletes the Workload with its last owner.
     groups.answer_owners,
     groups.answer_dead,
     _answer_missing,

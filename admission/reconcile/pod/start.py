@@ -1,8 +1,8 @@
-"""Letting pods go: the gate is taken off, and what the admission says goes into the pod, in one patch.
+"""Ungating of pods: one patch removes the gate and adds what the admission assigned to the pod.
 
-A pod that is still at a gate may get node labels and tolerations, but nothing taken away; what it lost with
-an eviction it gets as another pod. With a topology each pod is told its own domain here: unlike a Job's pods,
-which come after the start, those of a unit are there when it is admitted, so that no second gate is needed.
+A gated pod may get more node labels and tolerations, but none can be removed. After an eviction a new pod
+gets others. With a topology each pod gets its own domain here: the pods of a unit exist when it is admitted,
+unlike those of a Job, so they need no second gate.
 Source: Kueue, pkg/controller/jobs/pod (Run, RunWithPodSetsInfo); Kubernetes, KEP-3838.
 """
 
@@ -29,10 +29,10 @@ _OWN_GATES = frozenset({keys.ADMISSION_GATE, keys.TOPOLOGY_GATE})
 
 
 def start(view: PodView) -> tuple[Action, ...]:
-    """Return the patches that let the admitted pods go, or the end of a Workload that can never start."""
+    """Return the patches that ungate the admitted pods, or the end of a Workload that can never start."""
     try:
         return tuple(_starts(view))
-    # Such a conflict is for good: node labels are added to a pod, never replaced.
+    # The conflict is permanent, because a pod's node labels can be added but not replaced.
     except StartConflict as conflict:
         message = f"Pod {view.first}: {conflict}; then delete Workload {view.workload.key} to queue it again"
         return (finish(view, FinishedReason.FAILED_TO_START, message),)
@@ -42,14 +42,14 @@ def _starts(view: PodView) -> Iterator[Write]:
     for name, assignment in view.assignments.items():
         members = [member for member in view.kept if view.pod_set_of(member) == name]
         waiting = [member for member in members if member.pod.is_gated]
-        # None waits: neither injection nor places need be worked out.
+        # No pod waits, so neither injection nor domains are needed.
         if not waiting:
             continue
         injection = _injection(view, assignment)
         domains = _domains(view, assignment, members)
         for member in waiting:
             domain = domains.get(member.pod.uid) if assignment.topology is not None else {}
-            # Without a place in its topology it waits for one to come free.
+            # Without a free place in its topology the pod waits for one.
             if domain is not None:
                 yield _start(view, member, injection, domain)
 
@@ -57,14 +57,14 @@ def _starts(view: PodView) -> Iterator[Write]:
 def _injection(view: PodView, assignment: PodSetAssignment) -> Injection:
     node_labels, tolerations = view.context.injection(assignment)
     injection = start_injection(view.workload, assignment, node_labels, tolerations)
-    # Gates and choices are for Jobs' templates; a pod is told its own place here.
+    # Gates and choices are for the templates of Jobs. A pod gets its own domain here.
     return replace(injection, gates=(), one_of={})
 
 
 def _domains(
     view: PodView, assignment: PodSetAssignment, members: Sequence[GroupMember]
 ) -> Mapping[str, Mapping[str, str]]:
-    """Return the node labels of each waiting pod's domain by its uid, as far as there are places."""
+    """Return the node labels of each waiting pod's domain, by its uid, as far as there are places."""
     pod_set = next((one for one in view.workload.pod_sets if one.name == assignment.name), None)
     if pod_set is None or assignment.topology is None:
         return {}
@@ -93,10 +93,10 @@ def _start(view: PodView, member: GroupMember, injection: Injection, domain: Map
     spec = {**patch.get("spec", {}), "schedulingGates": gates or None}
     metadata = dict(patch.get("metadata", {}))
     if view.group:
-        # What is put into the pod now would make it one of another role.
+        # The role is recorded first, because it would change with the fields that are added now.
         metadata["annotations"] = {**metadata.get("annotations", {}), keys.ROLE_HASH: member.role}
     if not pod.has_finalizer:
-        # One that was made without the webhook: from here on its end must not go unseen.
+        # The pod was created without the webhook. From here on its end must be observed.
         present = member.body.get("metadata", {}).get("finalizers") or ()
         metadata["finalizers"] = [*present, keys.POD_FINALIZER]
     admission = view.workload.admission

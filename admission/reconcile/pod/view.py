@@ -1,4 +1,4 @@
-"""One look at a unit: its pods, the Workload that stands for them, and what follows from both."""
+"""A unit during one look: its pods, its Workload, and what follows from both."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from api.workload import PodSetAssignment, Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keeper:
-    """Who makes a group's pods anew and is not among their owners. `has_place`: it is to have this group."""
+    """The owner that creates a group's pods without owning them. `has_place`: it still wants this group."""
 
     reference: OwnerReference
     has_place: bool = True
@@ -28,11 +28,12 @@ class Keeper:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitFacts:
-    """What is known of a unit beside its pods. `by_eviction`: those that lose their quota go by the eviction
-    subresource, as their budgets allow. `replicas`: how many its keeper is to have, None: nobody keeps it up.
-    `keeper`: the LeaderWorkerSet whose group it is. `budgets`: those of its namespace, of each what is left
-    for this unit. `refusal`: in which words the server has just refused to evict its pods; None where it has
-    not, or it is time to try again.
+    """What is known of a unit besides its pods.
+
+    `by_eviction`: its pods are stopped by the eviction subresource, as their budgets allow. `replicas`: how
+    many pods its owner should have; None: it has no such owner. `keeper`: the LeaderWorkerSet of the group.
+    `budgets`: those of its namespace, less what other units use of each. `refusal`: the message with which
+    the server has just refused to evict its pods; None if it has not, or if the next attempt is due.
     """
 
     by_eviction: bool = False
@@ -46,7 +47,7 @@ NOTHING_ELSE = UnitFacts()
 
 
 class PodView:
-    """The pods of a unit, the oldest first, its Workload, and the context. There is at least one pod."""
+    """The pods of a unit (at least one, the oldest first), its Workload, and the context."""
 
     def __init__(
         self,
@@ -57,7 +58,7 @@ class PodView:
         now: float,
         facts: UnitFacts = NOTHING_ELSE,
     ) -> None:
-        # By age and name, so that all that is chosen from them is the same at every look.
+        # By age and name, so that every choice among them is the same at every look.
         in_order = sorted(pods, key=lambda one: (one[0].created_at, one[0].name))
         self.members = tuple(GroupMember(pod, raw) for pod, raw in in_order)
         self.held = HeldJob(*workload) if workload is not None else None
@@ -67,85 +68,86 @@ class PodView:
 
     @property
     def first(self) -> Pod:
-        """The oldest pod: it speaks for the others where they have to agree."""
+        """Return the oldest pod: it represents the unit in fields that all pods have to agree on."""
         return self.members[0].pod
 
     @property
     def speaker(self) -> Pod:
-        """The oldest pod that is alive, else the oldest: what it says now is what the unit asks for."""
+        """Return the oldest living pod, else the oldest: what it says now is what the unit asks for."""
         return self.alive[0].pod if self.alive else self.first
 
     @property
     def group(self) -> str:
-        """The name of the group; empty for a pod by itself."""
+        """Return the name of the group; "" for a single pod."""
         return self.first.group
 
     @property
     def keeper(self) -> OwnerReference | None:
-        """Who owns the Workload in the place of its pods."""
+        """Return the owner of the Workload, if it is not the pods."""
         return self.facts.keeper.reference if self.facts.keeper is not None else None
 
     @property
     def workload_name(self) -> str:
-        """The name of the Workload that stands for the unit."""
+        """Return the name of the unit's Workload."""
         return self.group or name_of_pod_workload(self.first)
 
     @property
     def workload(self) -> Workload:
-        """The unit's Workload, in steps that follow its creation."""
+        """Return the unit's Workload. Only for steps that follow its creation."""
         assert self.held is not None, "a step before this one answers for a unit without a Workload"
         return self.held.workload
 
     @property
     def raw(self) -> bytes:
-        """The bytes of the unit's Workload."""
+        """Return the bytes of the unit's Workload."""
         assert self.held is not None
         return self.held.raw
 
     @cached_property
     def alive(self) -> tuple[GroupMember, ...]:
-        """The members that nobody has to replace."""
+        """Return the members that need not be replaced."""
         return tuple(member for member in self.members if member.pod.is_alive)
 
     @cached_property
     def is_fast(self) -> bool:
-        """Whether the group is admitted before all its members are there."""
+        """Return whether the group is admitted before all of its members exist."""
         return is_fast(self.members)
 
     @property
     def is_stopped(self) -> bool:
-        """Whether no pod takes of the quota."""
+        """Return whether no pod uses quota."""
         return not any(member.pod.is_active for member in self.members)
 
     @property
     def assignments(self) -> Mapping[str, PodSetAssignment]:
-        """What each pod set was given, {} without a reservation."""
+        """Return the assignment of each pod set; {} without a reservation."""
         admission = self.workload.admission
         return {} if admission is None else {one.name: one for one in admission.pod_sets}
 
     def pod_set_of(self, member: GroupMember) -> str:
-        """Return the pod set that a member belongs to, as the Workload has it or would have it."""
+        """Return the pod set that a member belongs to, in the present Workload or in one to be created."""
         if not self.group:
             return MAIN_POD_SET
-        # Who is admitted fast is admitted for pods that nobody has seen: all of them are of the first's kind.
-        # More than one pod set came of roles that were seen, fast or not.
+        # With fast admission all pods count as the first one's role, because the others were not seen. More
+        # than one pod set comes from roles that were seen, so then the member's own role counts.
         if self.is_fast and self.held is not None and len(self.workload.pod_sets) == 1:
             return self.workload.pod_sets[0].name
         return member.role
 
     @cached_property
     def kept(self) -> tuple[GroupMember, ...]:
-        """The living members that have a place in the unit, those with most to lose first.
+        """Return the living members that have a place in the unit, those with most to lose first.
 
-        Once quota is held each role has as many places as were admitted; before that the group as a whole.
+        Once quota is held, each role has as many places as were admitted. Before that the group
+        as a whole has.
         """
         if not self.group:
             return self.alive
-        # A stable sort: among those at the gate, and among those that run, the oldest first.
+        # A stable sort: the oldest come first among running pods and among gated pods.
         in_order = sorted(self.alive, key=lambda member: member.pod.is_gated)
         if self.held is None or self.workload.admission is None:
             return tuple(in_order[: self.wanted])
-        # What a serving group gave back may be somebody else's by now.
+        # Quota that a serving group gave back may be in use by another Workload.
         given_back = self.workload.reclaimable if self.first.is_serving else {}
         places = {
             name: assignment.count - given_back.get(name, 0) for name, assignment in self.assignments.items()
@@ -160,30 +162,30 @@ class PodView:
 
     @property
     def wanted(self) -> int:
-        """How many pods the unit is to have."""
+        """Return how many pods the unit should have."""
         if not self.group:
             return 1
         is_waiting = self.held is None or self.workload.admission is None
-        # The keeper's number of now: what pods were told of it may be old.
+        # The owner's present number: what pods were created with may be outdated.
         if is_waiting and self.facts.replicas is not None:
             return self.facts.replicas
-        # From then on what the Workload says counts, as that was admitted.
+        # From the reservation on the Workload's number counts, because that was admitted.
         if self.held is not None and (counts := [one.count for one in self.workload.pod_sets]):
             return sum(counts)
         return whole_number(self.first.annotations.get(keys.POD_GROUP_TOTAL_COUNT)) or 0
 
     @property
     def expected(self) -> int:
-        """How many of the pods that were admitted there are to be now."""
+        """Return how many of the admitted pods should exist now."""
         replicas = self.facts.replicas
         return self.wanted if replicas is None else min(self.wanted, replicas)
 
     @property
     def missing(self) -> int:
-        """How many members have yet to come, or to come again.
+        """Return how many members have yet to be created or replaced.
 
-        To a group that is admitted fast they come when it runs (a StatefulSet makes the second pod once the
-        first is ready): it lacks nothing as long as it has one.
+        A group with fast admission lacks none as long as it has one: its other pods are created while it runs
+        (a StatefulSet creates the second pod once the first is ready).
         """
         if self.is_fast and self.kept:
             return 0

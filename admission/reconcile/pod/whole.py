@@ -1,29 +1,29 @@
-"""Serving groups leave whole: all of their pods go, or none does. Who may not go says so.
+"""Eviction of serving units: all pods of a group are evicted, or none. A unit that must stay reports why.
 
-The API server evicts pod by pod, and what is left of a group whose first pod has gone serves nobody, while it
-holds the quota of all. So nothing is touched before every budget lets go of all the pods that it covers:
+The API server evicts pod by pod. A group that has lost one pod serves no requests, but holds the quota of
+all. So no pod is evicted before every budget allows the eviction of all the pods that it covers:
 
-    Evicted ─┬▶ the budgets lack ─▶ DisruptionAllowed=False: told, and the group serves on, also with pods
-             │        ▲ │           that are made anew meanwhile   ▲
-             │        │ ▼                                          └ all refused
-             └▶ they let all go ─▶ DisruptionAllowed=True ─▶ all evicted ─┬▶ they have gone ─▶ released
-                                                                          └▶ who is left is deleted
+    Evicted ─┬▶ a budget is short ─▶ DisruptionAllowed=False: reported; the group keeps serving, with
+             │        ▲ │            pods that are created meanwhile   ▲
+             │        │ ▼                                              └ all refused
+             └▶ they allow all ─▶ DisruptionAllowed=True ─▶ all evicted ─┬▶ all are gone ─▶ released
+                                                                         └▶ those that are left are deleted
 
-Budgets are counted by their status. Dry runs of the evictions could not tell: each is answered as if it were
-the only one, so that three pass where two may go. Between the count and the evictions a budget may still
-tighten, and an admission webhook may refuse what every budget allows. Where the server refuses them all,
-nothing has happened: its words are told, and the group serves on until it is tried again, after a rest that
-grows with each refusal. A preemption that is held back for long is taken back
-(`admission.reconcile.workload.held_back`).
+Budgets are counted by their status. Dry runs of the evictions would not do: each is answered as if
+it were the only one, so three may pass where two are allowed. Between the count and the evictions a
+budget may still become tighter, and an admission webhook may refuse what every budget allows. If the
+server refuses all evictions, nothing has happened: its message is reported, and the group keeps
+serving until the next attempt, after a pause that grows with each refusal. A preemption that is held
+back for long is taken back (`admission.reconcile.workload.held_back`).
 
-Where one pod has gone the others follow, deleted, against the budget's word: it would keep them for good,
-because the pod that would have to be ready again waits at the gate until the whole group is admitted anew.
-Taking the eviction back even then was the alternative; it costs the restart of that pod (of all, where a
-LeaderWorkerSet restarts its groups as a whole, as it does by default), and whoever the quota was for starts
-its search again.
+Once one pod is gone, the others are deleted, against their budget. The budget would protect them for
+good: the pod that would have to become ready waits at its gate until the whole group is admitted again.
+The alternative, to take the eviction back even then, was rejected: it costs the restart of that pod (of
+all pods, if the LeaderWorkerSet restarts its groups as a whole, which is its default), and the
+preemptor has to search again.
 
-The word True is on the Workload before the first pod goes, so a new leader knows what it is to finish. A
-replica that is one pod is kept and told in the same way, and needs no such word.
+DisruptionAllowed=True is on the Workload before the first pod is evicted, so a new leader knows that it has
+to finish the eviction. A single pod is held back and reported in the same way, but it never needs the True.
 Source: Kubernetes, pkg/registry/core/pod/storage/eviction.go.
 """
 
@@ -43,24 +43,25 @@ _TYPE = ConditionType.DISRUPTION_ALLOWED
 
 
 def staying(view: PodView) -> tuple[Pod, ...]:
-    """Return the pods that take of the quota and are not on their way out."""
+    """Return the pods that use quota and are not terminating."""
     return tuple(one.pod for one in view.members if one.pod.is_active and not one.pod.is_deleted)
 
 
 def is_broken(view: PodView) -> bool:
-    """Return whether some pods of a group that may go have gone: whoever is left is to follow."""
+    """Return whether an evicted group has lost some of its pods: the others then have to follow."""
     if not _is_bound(view) or not _is_under_way(view):
         return False
     since = view.workload.conditions[_TYPE].at
     pods = [member.pod for member in view.kept]
-    # Whoever is at the gate since before has taken the place of one that went for another reason.
+    # A pod that was gated before then has replaced one that was lost for another reason.
     has_lost = any(pod.is_deleted or (pod.is_gated and pod.created_at >= since) for pod in pods)
     return has_lost or len(pods) < view.expected
 
 
 def held_back(view: PodView) -> str | None:
-    """Return what keeps the unit from being evicted, in words: a budget, or the server's refusal, until it is
-    tried again. None where nothing does.
+    """Return why the unit must not be evicted now; None if it may be.
+
+    The reason is a budget, or a refusal by the server until the next attempt is due.
     """
     if not _is_bound(view) or is_broken(view):
         return None
@@ -68,9 +69,9 @@ def held_back(view: PodView) -> str | None:
 
 
 def tell(view: PodView) -> Write | None:
-    """Return the write that says whether the unit may go, None where its Workload says so already.
+    """Return the write that reports whether the unit may be evicted; None if its Workload shows it already.
 
-    That it may is said of groups alone: a pod by itself goes or stays, and there is nothing to be finished.
+    True is reported only for a group: a single pod is evicted or not, and leaves nothing to be finished.
     """
     if not staying(view):
         return _take_back(view)
@@ -81,9 +82,9 @@ def tell(view: PodView) -> Write | None:
         return None
     edit = StatusEdit(view.raw, now=view.now)
     if why is None:
-        # Anew: a True of an earlier eviction would keep its time, by which it is known as such.
+        # Set again: a True from an earlier eviction would keep its time, and would count as outdated.
         edit.remove_condition(_TYPE)
-        message = "Every PodDisruptionBudget lets all pods of the group go, which are evicted together"
+        message = "Every PodDisruptionBudget allows all pods of the group to go; they are evicted together"
         edit.set_condition(_TYPE, True, reason=DisruptionReason.SUFFICIENT_PODS, message=message)
     else:
         is_short = _kept_by_budgets(view) is not None
@@ -91,16 +92,16 @@ def tell(view: PodView) -> Write | None:
         edit.set_condition(_TYPE, False, reason=reason, message=why)
     if not edit.is_changed:
         return None
-    # Numbers change while it waits; that it waits is news once.
+    # The numbers change while it waits, but the Event is sent only once.
     is_news = why is not None and (standing is None or standing.status)
     events = (_warning(view, why),) if is_news and why is not None else ()
     return workload_status(view.workload, edit.to_bytes(), Purpose.ALLOW_EVICTION, *events)
 
 
 def _take_back(view: PodView) -> Write | None:
-    """Return the write that takes the word back that a budget keeps pods which are on their way out.
+    """Return the write that removes the report that a budget protects pods, which are now terminating.
 
-    Its time would run on while they end, and the eviction be taken back under them.
+    Its time would run on while they terminate, and the eviction would be taken back meanwhile.
     """
     standing = view.workload.conditions.get(_TYPE) if view.held is not None else None
     if view.is_stopped or standing is None or standing.status:
@@ -118,7 +119,7 @@ def _is_under_way(view: PodView) -> bool:
     allowed, evicted = view.workload.conditions.get(_TYPE), view.workload.eviction
     if allowed is None or not allowed.status:
         return False
-    # What is older was said of an earlier eviction, whose end took another way than usual.
+    # An older one belongs to an earlier eviction, which ended in an unusual way.
     return evicted is None or allowed.at >= evicted.at
 
 
@@ -130,11 +131,11 @@ def _kept_by_budgets(view: PodView) -> str | None:
 def _shared(view: PodView, pods: Sequence[Pod]) -> str | None:
     for pod in pods:
         names = [one.name for one in view.facts.budgets if one.covers(pod.namespace, pod.labels)]
-        # The server passes over budgets for who has not run yet.
+        # The server ignores budgets for a pod that has not run yet.
         if len(names) > 1 and pod.phase != "Pending":
             return (
                 f"Pod {pod} falls under {len(names)} PodDisruptionBudgets ({', '.join(sorted(names))}),"
-                " and the API server evicts nobody who falls under more than one: let each pod have one"
+                " and the API server evicts no pod that falls under more than one: let each pod have one"
             )
     return None
 
@@ -147,16 +148,16 @@ def _shortage(view: PodView, pods: Sequence[Pod]) -> str | None:
         word = "" if budget.keeps_unready else "ready "
         name = f"PodDisruptionBudget {budget.namespace}/{budget.name}"
         if not view.group:
-            return f"{name} lets no pod go now: the replica serves on until it does, or is deleted"
+            return f"{name} allows no eviction now: the replica keeps serving until it does, or is deleted"
         return (
-            f"{name} lets {budget.allowed} of the group's {covered} {word}pods go, which leave together or"
-            " not at all: they serve on until it lets all of them go, or they are deleted"
+            f"{name} allows {budget.allowed} of the group's {covered} {word}pods to be evicted, and they are"
+            " evicted together or not at all: they keep serving until it allows all, or they are deleted"
         )
     return None
 
 
 def _takes(budget: DisruptionBudget, pod: Pod) -> bool:
-    """Return whether the budget has to let go of the pod; who has not run yet goes anyway."""
+    """Return whether the budget has to allow the pod's eviction. A pod that has not run yet needs none."""
     is_counted = pod.is_ready or (budget.keeps_unready and pod.phase != "Pending")
     return is_counted and budget.covers(pod.namespace, pod.labels)
 

@@ -1,7 +1,7 @@
-"""Answers about pods as requests and Events. Each write carries the version that was seen.
+"""Requests and Events about pods. Each write carries the uid of the pod, and its version if that matters.
 
-A pod is stopped in two steps, as Kueue does: the condition TerminationTarget first, by which whoever reads
-the dead pod knows why it ended, then the deletion.
+As in Kueue, a pod is stopped in two steps: first the condition TerminationTarget, which tells readers of the
+dead pod why it ended, then the deletion.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def pod_patch(pod: Pod, patch: dict[str, Any], purpose: Purpose, *events: Event)
 
 
 def let_go(member: GroupMember) -> tuple[Write, ...]:
-    """Return the patch that takes our finalizer off a pod, () where it is not on it."""
+    """Return the patch that removes our finalizer from a pod; () if the pod does not have it."""
     if not member.pod.has_finalizer:
         return ()
     finalizers = member.body.get("metadata", {}).get("finalizers") or ()
@@ -67,9 +67,9 @@ def let_go(member: GroupMember) -> tuple[Write, ...]:
 
 
 def stop_active(view: PodView, note: str) -> tuple[Action, ...] | None:
-    """Return the next step of stopping all pods that take of the quota, None once they have stopped.
+    """Return the next step of stopping all pods that use quota; None once they have stopped.
 
-    An empty answer waits for those that are on their way out.
+    An empty answer waits for pods that are terminating or held back.
     """
     if view.is_stopped:
         return None
@@ -80,10 +80,10 @@ def stop_active(view: PodView, note: str) -> tuple[Action, ...] | None:
         return ()
     is_broken = whole.is_broken(view)
     if view.facts.by_eviction and not is_broken:
-        # Nothing is told before: a budget may keep the pod, which then serves on.
+        # No condition is written first: a budget may protect the pod, which then keeps serving.
         return tuple(_evict(pod, note) for pod in staying)
     if is_broken:
-        note += "; others of its group have gone, and none serves without them"
+        note += "; other pods of its group are gone, and the group does not serve without them"
     return tuple(
         delete(pod, "Stopped", note) if pod.is_told_to_end else _tell(pod, note, now=view.now)
         for pod in staying
@@ -91,7 +91,7 @@ def stop_active(view: PodView, note: str) -> tuple[Action, ...] | None:
 
 
 def delete(pod: Pod, reason: str, note: str) -> Write:
-    """Return the deletion of a pod, whatever its version: it has no say in it."""
+    """Return the deletion of a pod in any version: no change of the pod can prevent it."""
     return Write(
         verb=Verb.DELETE,
         kind=POD_KIND,
@@ -125,7 +125,7 @@ def _evict(pod: Pod, note: str) -> Write:
 
 
 def finish(view: PodView, reason: FinishedReason, message: str) -> Write:
-    """Return the write that ends the Workload with its pods."""
+    """Return the write that finishes the Workload with its pods."""
     body = status_bodies.finish(view.raw, reason, message, now=view.now)
     if reason is FinishedReason.FAILED_TO_START:
         told = warning(view.first, reason.value, message)
@@ -151,7 +151,7 @@ def _tell(pod: Pod, note: str, *, now: float) -> Write:
         namespace=pod.namespace,
         name=pod.name,
         subresource="status",
-        # Only the uid is guarded: what the kubelet reports meanwhile does not change that it has to go.
+        # Only the uid is guarded: a status that the kubelet writes meanwhile does not matter.
         body=msgspec.json.encode({"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}),
         uid=pod.uid,
         purpose=Purpose.TELL_POD,

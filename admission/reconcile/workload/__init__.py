@@ -1,9 +1,10 @@
-"""The life of a Workload outside the decision: `reconcile_workload` says what it needs next.
+"""The life of a Workload apart from scheduling decisions: `reconcile_workload` returns what it needs next.
 
-`context` holds what it must be told of the cluster, `look` what one look sees, `admitted` the rules for who
-holds quota, `nodes` what failed nodes mean, `misplaced` pods that run elsewhere, `ungate` which pods go
-where, `saving` evictions that wait for a checkpoint, `held_back` those that wait for a budget, `reconcile`
-all others and their order.
+`context` holds the state of the cluster that the rules depend on, `look` a Workload during one look.
+`admitted` has the rules for Workloads that hold quota, `nodes` those for failed nodes, `misplaced`
+those for pods that run elsewhere, `ungate` decides which pod goes to which domain, `saving` handles
+evictions that wait for a checkpoint, and `held_back` those that wait for a budget. `reconcile` has all
+other rules and their order.
 """
 
 from admission.reconcile.workload.context import (

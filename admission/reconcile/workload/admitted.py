@@ -1,4 +1,4 @@
-"""The rules for Workloads that hold quota: checks, stopped queues, missing pods, execution time."""
+"""The rules for Workloads that hold quota: checks, stopped queues, unready pods, execution time."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from api.workload import CheckState
 
 
 def answer_check_list(look: Look) -> Answer:
-    """The list of checks follows the queue's. Who runs is not asked again for checks that are new."""
+    """Update the list of checks to the queue's. An admitted Workload keeps its list."""
     workload, required = look.workload, look.context.required_checks
-    # Who runs has passed its checks; a check that is added later is for those who come after.
+    # An admitted Workload has passed its checks; one that is added later applies only to later admissions.
     if workload.is_admitted or not workload.active or {c.name for c in workload.checks} == set(required):
         return None
     body = status_bodies.sync_checks(look.raw, required, now=look.now)
@@ -25,10 +25,10 @@ def answer_check_list(look: Look) -> Answer:
 
 
 def answer_check_failures(look: Look) -> Answer:
-    """A rejected check deactivates; one that wants another try evicts until it may be tried again."""
+    """Deactivate a Workload after a rejected check. Evict it after a check that asks for a retry."""
     workload = look.workload
     rejected = [check for check in workload.checks if check.state == "Rejected"]
-    # Deactivation is a write of its own, and comes first; the next look finds it inactive.
+    # Deactivation is a separate write and comes first. The next look finds the Workload inactive.
     if rejected and workload.active:
         return (_rejection(look, rejected),)
     retries = [check for check in workload.checks if check.state == "Retry"]
@@ -41,15 +41,15 @@ def answer_check_failures(look: Look) -> Answer:
 
 
 def answer_checks_ready(look: Look) -> Answer:
-    """A Workload that holds quota is admitted when all its checks are ready."""
+    """Admit a Workload that holds quota once all its checks are ready."""
     workload = look.workload
     if not workload.has_quota_reservation or workload.is_admitted or workload.is_evicted:
         return None
     admission = workload.admission
     states = {check.name: check.state for check in workload.checks}
-    # By the required names and not by the list: a check that is not required any more holds nobody up.
+    # By the required names and not by the list: a check that is no longer required delays nothing.
     is_ready = all(states.get(name) == "Ready" for name in look.context.required_checks)
-    # Quota without a place in the topology is no admission yet: pods would go anywhere.
+    # Quota without a topology assignment is no admission yet: the pods could go anywhere.
     if admission is None or not is_ready or admission.is_delayed:
         return None
     awaits_pods = look.context.settings.pods_ready is not None
@@ -60,20 +60,20 @@ def answer_checks_ready(look: Look) -> Answer:
 
 
 def answer_stopped_queue(look: Look) -> Answer:
-    """HoldAndDrain evicts who runs; any stop takes the quota of who was not yet admitted."""
+    """Evict running Workloads on HoldAndDrain. On any stop, release the quota of those not yet admitted."""
     workload, context = look.workload, look.context
     if not workload.has_quota_reservation or workload.is_evicted:
         return None
     if standing_request(workload) is not None:
-        # It is leaving, once it has saved.
+        # Its eviction has been requested already.
         return None
-    # The LocalQueue first: it is the nearer one, and its message the more useful.
+    # The LocalQueue comes first: it is more specific, so its message is more useful.
     for policy, kind, reason in (
         (context.local_queue_stop, "LocalQueue", EvictionReason.LOCAL_QUEUE_STOPPED),
         (context.cluster_queue_stop, "ClusterQueue", EvictionReason.CLUSTER_QUEUE_STOPPED),
     ):
-        # Only those who run are evicted; whoever merely holds quota gives it back without a stop.
         message = f"The {kind} is stopped"
+        # Only an admitted Workload has to be evicted. Others give back their quota without a stop.
         if policy is StopPolicy.HOLD_AND_DRAIN and workload.is_admitted:
             decision = eviction(workload, reason, message)
             return (evict(look, asked_first(decision, workload, context.policy, now=look.now)),)
@@ -86,27 +86,27 @@ def answer_stopped_queue(look: Look) -> Answer:
 
 
 def answer_readiness(look: Look) -> Answer:
-    """Pods that are not ready in time give their quota back, for longer each time."""
+    """Evict a Workload whose pods are not ready in time, with a longer back-off each time."""
     workload, settings = look.workload, look.context.settings.pods_ready
     deadline = readiness_deadline(workload, settings)
-    # `is_due` alone would not do: without the setting there is no deadline at all.
+    # Without the setting there is no deadline at all.
     if settings is None or deadline is None or not look.is_due(deadline.at):
         return None
     count = workload.requeue_count + 1
-    # The last try was one too many. It stays inactive until a person activates it.
+    # This was the last retry. The Workload stays inactive until a user activates it.
     if settings.backoff_limit is not None and count > settings.backoff_limit:
         message = "exceeding the maximum number of re-queuing retries"
         body = status_bodies.target_deactivation(look.raw, "RequeuingLimitExceeded", message, now=look.now)
         return (workload_status(look.workload, body, Purpose.DEACTIVATE),)
     message = f"Exceeded the PodsReady timeout {workload.key}"
     decision = eviction(workload, EvictionReason.PODS_READY_TIMEOUT, message, cause=deadline.cause)
-    # Longer each time, from now on and not from the failure: the write may come late.
+    # From now on, not from the deadline, because the write may come late.
     requeue_at = look.now + settings.backoff_seconds(count)
     return (evict(look, decision, requeue_at=requeue_at, count=count),)
 
 
 def answer_execution_time(look: Look) -> Answer:
-    """A Workload that has run for as long as it may is deactivated."""
+    """Deactivate a Workload that has reached its maximum execution time."""
     if not look.is_due(execution_deadline(look.workload)):
         return None
     limit = look.workload.maximum_execution_time_seconds

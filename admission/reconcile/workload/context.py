@@ -1,4 +1,4 @@
-"""What a Workload's reconciliation must be told of the cluster and of the configuration, and its answer."""
+"""The state of the cluster and the configuration on which a Workload's reconciliation depends; its result."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from queues.profile.planned_start import PlannedStart
 
 
 class Owner(StrEnum):
-    """What stands behind a Workload: nothing, a Job, an object of another kind, or one that is gone.
+    """The owner of a Workload: none, a Job, an object of another kind, or one that is gone.
 
-    JOB also stands for pods that are queued themselves. MISSING only once all Jobs are known: it ends the
-    Workload.
+    JOB includes pods that are queued themselves. MISSING is used only once all Jobs are known, because
+    it finishes the Workload.
     """
 
     NONE = "None"
@@ -32,7 +32,7 @@ class Owner(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LifecycleSettings:
-    """What the configuration says. `pods_ready` None: waitForPodsReady is off."""
+    """The configuration. `pods_ready` None: waitForPodsReady is off."""
 
     pods_ready: PodsReadySettings | None = field(default_factory=PodsReadySettings)
     node_failures: NodeFailureSettings = field(default_factory=NodeFailureSettings)
@@ -41,10 +41,11 @@ class LifecycleSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedPod:
-    """A pod of a placed Workload that has not ended and was not told to.
+    """A pod of a placed Workload that has not ended and is not terminating.
 
-    `gates` are all its scheduling gates. `node` is where it is bound, empty where it is not yet. `promised`
-    are the node labels in a patch on its way: its place is taken, though the pod does not show it yet.
+    `gates` are all its scheduling gates. `node` is the node that it is bound to, "" if it is unbound.
+    `promised` are the node labels in an ungating patch in flight: the pod counts in that domain, although it
+    does not show the labels yet.
     """
 
     namespace: str
@@ -59,18 +60,18 @@ class PlacedPod:
 
     @property
     def is_gated(self) -> bool:
-        """Whether it stands at the topology gate."""
+        """Return whether the pod has the topology gate."""
         return keys.TOPOLOGY_GATE in self.gates
 
     @property
     def is_untold(self) -> bool:
-        """Whether it stands at the gate and nobody is about to tell it its domain."""
+        """Return whether the pod is gated and no ungating patch is in flight."""
         return self.is_gated and self.promised is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedPod:
-    """A pod of a Workload that is to save: which of the two annotations of a request it carries."""
+    """A pod of a Workload that should save, with the annotations of the request that it carries."""
 
     namespace: str
     name: str
@@ -80,12 +81,12 @@ class AskedPod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavingContext:
-    """What must be known where an eviction waits for a checkpoint.
+    """What must be known of an eviction that waits for a checkpoint.
 
-    `is_wanted`: whoever is to get the quota still waits for it. `saved_at` is when the last checkpoint was
-    complete, as far as anybody has told. `hold_seconds`: so long freed quota is remembered to be for the
-    preemptor. `heir` is the eviction for somebody else who waits for the same quota, None where nobody does.
-    `is_undecided`: the preemptor is gone, and whether anybody else needs the quota is not known yet.
+    `is_wanted`: the preemptor still waits for the quota. `saved_at`: when the last checkpoint was complete,
+    as far as reported. `hold_seconds`: how long freed quota is held for the preemptor. `heir`: the eviction
+    for another Workload that waits for the same quota; None if there is none. `is_undecided`: the preemptor
+    is gone, and it is not known yet whether another Workload needs the quota.
     """
 
     is_wanted: bool
@@ -98,16 +99,16 @@ class SavingContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LifecycleContext:
-    """What must be known of the cluster about one Workload.
+    """What must be known of the cluster for one Workload.
 
-    `queue_problem` is why it cannot even be tried, None where its turn decides. `required_checks` are the
-    admission checks it must pass as it stands. A stop policy of None: that queue does not exist. `pods` are
-    those of its pods that were placed by topology, the first seen first. `faults` are those of the nodes that
-    it was placed on, None while nodes are not known. `recovery` is what a policy says of leaving
-    them. `misplaced` are those pods that are bound outside of their domains. `planned` is what it is
-    promised, `expected_at` when it is expected to start, None where nobody can say. `saving` is there where
-    the object carries an eviction that waits for a checkpoint. `policy` governs the ClusterQueue whose quota
-    it holds. `turns_at` is when the reservation that it names begins or ends.
+    `queue_problem`: why it cannot be considered for admission; None if it can. `required_checks`: the
+    admission checks that it has to pass now. A stop policy of None means that the queue does not exist.
+    `pods`: those of its pods that were placed by topology, the first seen first. `faults`: those of the nodes
+    that it was placed on; None while nodes are not known. `recovery`: the policy for leaving such nodes.
+    `misplaced`: pods that are bound outside of their domains. `planned`: its promised start. `expected_at`:
+    when it is expected to start; None if that is unknown. `saving` is set if the object carries an eviction
+    request. `policy` governs the ClusterQueue whose quota it holds. `turns_at`: when the advance reservation
+    that it names begins or ends.
     """
 
     owner: Owner = Owner.NONE
@@ -129,7 +130,7 @@ class LifecycleContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LifecycleResult:
-    """What is to be done, and until when to look again (Unix seconds; None: only when something changes)."""
+    """What to do now, and when to look again (Unix seconds; None: only after a change)."""
 
     actions: tuple[Action, ...] = ()
     wake_at: float | None = None

@@ -28,21 +28,21 @@ class Look:
 
     @property
     def owner(self) -> Owner:
-        """The owner. One that was there once, as the label tells, and is referred to no longer, is gone."""
-        # The garbage collector, or its owner's deletion with orphaning, took the reference away
-        # while the object stayed.
+        """Return the owner. It is missing if the label names one that is no longer referred to."""
+        # The garbage collector, or a deletion that orphans dependents, removed the reference
+        # and kept the object.
         if self.context.owner is Owner.NONE and keys.JOB_UID in self.workload.labels:
             return Owner.MISSING
         return self.context.owner
 
     @property
     def edit(self) -> StatusEdit:
-        """A new edit of the status."""
+        """Return a new edit of the status."""
         return StatusEdit(self.raw, now=self.now)
 
     @property
     def ref(self) -> ObjectRef:
-        """The Workload, for Events."""
+        """Return the reference to the Workload, for Events."""
         return workload_ref(self.workload.key.namespace, self.workload.key.name, self.workload.uid)
 
     def is_due(self, at: float | None) -> bool:
@@ -55,7 +55,7 @@ class Look:
 
 
 def eviction(workload: Workload, reason: EvictionReason, message: str, *, cause: str = "") -> Evict:
-    """Return the decision to take back the quota of a Workload as it stands."""
+    """Return the decision to evict the Workload in its present version."""
     return Evict(
         key=workload.key,
         uid=workload.uid,
@@ -68,13 +68,13 @@ def eviction(workload: Workload, reason: EvictionReason, message: str, *, cause:
 
 
 def evict(look: Look, decision: Evict, *, requeue_at: float | None = None, count: int | None = None) -> Write:
-    """Return the eviction, or the request for it where it waits for a checkpoint.
+    """Return the write of the eviction, or of the request for it if it waits for a checkpoint.
 
-    With `requeue_at` the Workload stays out until then.
+    With `requeue_at` the Workload stays out of its queue until then.
     """
     if decision.save_by is not None:
         return request_write(decision, look.raw, decision.save_by, now=look.now)
-    # One edit for both, so that no leader finds an eviction without its back-off.
+    # One write for both, so that no leader finds an eviction without its back-off.
     edit = look.edit
     status_bodies.begin_eviction(edit, decision, now=look.now)
     if requeue_at is not None:

@@ -1,8 +1,8 @@
-"""Pods that run elsewhere than their Workload was placed: seen, told and counted, and left alone.
+"""Pods that run outside of the domains assigned to their Workload: detected, reported, and left alone.
 
-It happens where somebody takes the scheduling gate off or binds a pod by hand. What such a pod takes of its
-node is counted at the place that it was given, so that the node looks emptier than it is: people have to
-know. The pod is not ended: it does its work, and its owner may have had a reason.
+This happens if a user removes the scheduling gate or binds a pod by hand. The usage of such a pod is counted
+in the domain that was assigned to it, so its node looks emptier than it is, and people have to know. The pod
+is not stopped: it does its work, and its owner may have had a reason.
 """
 
 from __future__ import annotations
@@ -12,31 +12,31 @@ from admission.reconcile.workload.look import Answer, Look
 from admission.reconcile.workload_writes import workload_status
 from api.reasons import ConditionType
 
-# So many pods are named in the message; of more it says how many.
+# How many pods the message names; of the others it gives the number.
 _MOST_NAMED = 10
 
 
 def answer_misplaced_pods(look: Look) -> Answer:
-    """The condition Misplaced tells which pods run elsewhere; it turns False when none does any more."""
+    """Set the condition Misplaced while pods run elsewhere. It becomes False when none does any more."""
     workload, pods = look.workload, look.context.misplaced
     standing = workload.conditions.get(ConditionType.MISPLACED)
-    # Nothing to tell, or nothing to tell any more: a Workload that is leaving has no wrong place.
+    # Nothing to report, or nothing any more: the pods of an evicted Workload do not matter.
     if not workload.has_quota_reservation or workload.is_evicted or not (pods or standing):
         return None
     edit = look.edit
     if not pods:
-        message = "All pods run in the domains that the workload was given"
-        # Once: the condition says False already on the next look.
+        message = "All pods run in the domains assigned to the workload"
+        # Written once: at the next look the condition is False already.
         edit.set_condition(ConditionType.MISPLACED, False, reason="InPlace", message=message)
         return (workload_status(workload, edit.to_bytes(), Purpose.REPORT_PODS),) if edit.is_changed else None
     told = [f"pod {pod.name} runs on node {pod.node}" for pod in sorted(pods, key=lambda pod: pod.name)]
     rest = f", and {len(told) - _MOST_NAMED} more" if len(told) > _MOST_NAMED else ""
-    message = f"{', '.join(told[:_MOST_NAMED])}{rest}: outside of the domains that the workload was given"
+    message = f"{', '.join(told[:_MOST_NAMED])}{rest}: outside of the domains assigned to the workload"
     edit.set_condition(ConditionType.MISPLACED, True, reason="PodsElsewhere", message=message)
     if not edit.is_changed:
         return None
     before = standing.message if standing is not None and standing.status else ""
-    # Those in the standing message have been told of. One that was cut from it is told
-    # again, which beats silence.
+    # Pods named in the former message have been reported. A pod that was cut from it is reported again, which
+    # is better than not at all.
     events = [look.event(EventType.WARNING, "PodMisplaced", one) for one in told if one not in before]
     return (workload_status(workload, edit.to_bytes(), Purpose.REPORT_PODS, *events),)

@@ -1,19 +1,19 @@
-"""Failed nodes under a placed Workload: told in status.unhealthyNodes, and taken off it when they are well.
+"""Failed nodes under a placed Workload: listed in status.unhealthyNodes, and removed when they recover.
 
 A fault makes a node lost to a Workload
 
     gone, silent      at once
-    not ready         once no pod of the Workload runs on it any more: all have ended or were told to. Without
-                      that gate after 30 s, whatever its pods do
-    tainted           once no pod of the Workload runs on it any more
+    not ready         once no pod of the Workload runs on it: all have ended or were told to end. Without
+                      that feature gate after 30 s, whether or not pods run on it
+    tainted           once no pod of the Workload runs on it
 
-so that a node which is away for a moment costs nobody anything, and no pod runs beside its replacement. A
-policy may say (spec.placement.recovery) that pods leave such a node at once: they are deleted, and the node
-is lost. The second pass (`admission.engine.second_pass`) then finds other nodes. A pod that was let go to a
-lost node and had not been bound yet would wait for it for ever; it is failed, so that its Job makes another,
-which waits at the gate until it is told where to go.
+so that a short outage of a node has no effect, and no pod runs next to its replacement. A policy
+(spec.placement.recovery) may have pods leave such a node at once: they are deleted, and the node is lost. The
+second pass (`admission.engine.second_pass`) then finds other nodes. A pod that was ungated for a lost node
+and is not bound yet would wait forever. It is failed, so that its Job creates another one, which stays gated
+until it has a domain.
 
-All this is read from nodes and pods as they are, at each look; nothing has to be remembered.
+All this is read from the present nodes and pods at each look, so no state has to be remembered.
 Source: Kueue, pkg/controller/tas/node_controller.go.
 """
 
@@ -40,7 +40,7 @@ from api.keys import HOSTNAME
 from api.reasons import EvictionReason
 from api.workload import Workload, to_rfc3339
 
-# So many fit into status.unhealthyNodes: a cap of the CRD.
+# The CRD limits status.unhealthyNodes to this many entries.
 MOST_UNHEALTHY = 8
 
 _TERMINATED = "TerminatedByKueue"
@@ -49,18 +49,18 @@ _UNSCHEDULABLE = "UnschedulableOnAssignedNode"
 
 
 def answer_lost_nodes(look: Look) -> Answer:
-    """The list of unhealthy nodes follows the nodes; pods that wait for a lost one are failed."""
+    """Update the list of unhealthy nodes, and fail pods that wait for a lost node."""
     if not _is_placed(look):
         return None
     lost = tuple(_lost(look))
     names = {fault.node for fault in lost}
-    # All in one answer: they are about different objects, and none waits for another.
+    # All writes in one answer: they are about different objects and do not depend on each other.
     writes = [*_unhealthy_write(look, lost), *_leaving_pods(look), *_stranded_pods(look, names)]
     return tuple(writes) or None
 
 
 def next_look_at(look: Look) -> float | None:
-    """Return when a node will have been not ready for too long; None where that is not waited for."""
+    """Return when a node will have been not ready for too long; None if no such time is waited for."""
     limits = [] if look.context.settings.node_failures.awaits_pods else [NOT_READY_SECONDS]
     if look.context.recovery is not None:
         limits.append(look.context.recovery.not_ready_seconds)
@@ -68,7 +68,7 @@ def next_look_at(look: Look) -> float | None:
         return None
     faults = [fault for fault in look.context.faults or () if fault.fault is Fault.NOT_READY]
     instants = [fault.since + limit for fault in faults for limit in limits]
-    # Only instants to come: what has passed has been dealt with in this look.
+    # Only future instants: those that have passed were handled in this look.
     return min((at for at in instants if at > look.now), default=None)
 
 
@@ -84,13 +84,13 @@ def _is_placed(look: Look) -> bool:
 def _lost(look: Look) -> Iterator[NodeFault]:
     """Yield the faults that make a node lost to this Workload now."""
     settings = look.context.settings.node_failures
-    # Pods that are bound; one at the gate, or unbound, is on no node.
+    # The nodes of bound pods. A gated or unbound pod is on no node.
     running = {pod.node for pod in look.context.pods if pod.node}
     for fault in look.context.faults or ():
         match fault.fault:
             case Fault.GONE | Fault.SILENT:
                 yield fault
-            # Before the general rules: a policy may leave a node on which pods still run.
+            # Before the general rules: a policy may give up a node on which pods still run.
             case _ if _is_to_be_left(look, fault):
                 yield fault
             case Fault.NOT_READY if settings.awaits_pods:
@@ -99,14 +99,13 @@ def _lost(look: Look) -> Iterator[NodeFault]:
             case Fault.NOT_READY:
                 if look.is_due(fault.since + NOT_READY_SECONDS):
                     yield fault
-            # A cordoned node is left alone while its pods run: cordoning only says that
-            # nothing new should come.
+            # A cordoned node is kept while its pods run: cordoning only keeps new pods away.
             case Fault.TAINTED | Fault.CORDONED if settings.heeds_taints and fault.node not in running:
                 yield fault
 
 
 def _is_to_be_left(look: Look, fault: NodeFault) -> bool:
-    """Return whether a policy takes the pods off the node."""
+    """Return whether a policy moves the pods off the node."""
     rules = look.context.recovery
     if rules is None:
         return False
@@ -117,7 +116,7 @@ def _is_to_be_left(look: Look, fault: NodeFault) -> bool:
             return rules.leave_tainted_nodes
         case Fault.CORDONED:
             return rules.leave_cordoned_nodes
-    # GONE and SILENT need no rule: they are lost at once.
+    # GONE and SILENT need no rule: the node is lost at once.
     return False
 
 
@@ -126,7 +125,7 @@ def _unhealthy_write(look: Look, lost: tuple[NodeFault, ...]) -> Iterator[Write]
     names = {fault.node for fault in lost}
     if names == set(workload.unhealthy_nodes):
         return
-    # More than the field holds: the work as a whole moves, which is Kueue's answer, too.
+    # The list cannot hold them all: the whole Workload is evicted, as in Kueue.
     if len(names) > MOST_UNHEALTHY:
         message = (
             "Workload eviction triggered due to multiple assigned nodes failure, including: "
@@ -134,7 +133,7 @@ def _unhealthy_write(look: Look, lost: tuple[NodeFault, ...]) -> Iterator[Write]
         )
         yield evict(look, eviction(workload, EvictionReason.NODE_FAILURES, message))
         return
-    # Those known for longer stand first.
+    # Nodes that have been listed for longer come first.
     kept = [name for name in workload.unhealthy_nodes if name in names]
     in_order = (*kept, *sorted(names.difference(kept)))
     body = status_bodies.put_unhealthy(look.raw, in_order, now=look.now)
@@ -151,7 +150,7 @@ def _events(look: Look, new: Iterable[NodeFault]) -> list[Event]:
 
 
 def _leaving_pods(look: Look) -> Iterator[Write]:
-    """Yield the deletion of each pod on a node that a policy has pods leave."""
+    """Yield the deletion of each pod on a node that a policy moves pods off."""
     left = {fault.node: fault for fault in look.context.faults or () if _is_to_be_left(look, fault)}
     for pod in look.context.pods:
         if pod.node in left:
@@ -169,12 +168,12 @@ def _leaving_pods(look: Look) -> Iterator[Write]:
 
 
 def _stranded_pods(look: Look, lost: Collection[str]) -> Iterator[Write]:
-    """Yield the failing of each pod that was let go to a node where it will never run."""
+    """Yield the write that fails each pod which was ungated for a node where it will never run."""
     hosts = _assigned(look.workload)
     for pod in look.context.pods:
         host = pod.node_selector.get(HOSTNAME)
         is_stranded = host is not None and (host in lost or host not in hosts)
-        # Without assigned hosts the selector is the user's own, and not ours to judge.
+        # Without assigned hosts the selector is the user's own, and not to be judged here.
         if hosts and is_stranded and not pod.is_gated and not pod.node:
             yield _failing(look, pod, str(host))
 
@@ -187,8 +186,8 @@ def _assigned(workload: Workload) -> set[str]:
 
 
 def _failing(look: Look, pod: PlacedPod, host: str) -> Write:
-    """Return the write that ends the pod. As a disruption, so that a Job need not count it as a failure."""
-    # Kubernetes' pod failure policy can ignore failures with the condition DisruptionTarget.
+    """Return the write that fails the pod, as a disruption, which a Job need not count as a failure."""
+    # A pod failure policy can ignore failures with the condition DisruptionTarget.
     message = f"The pod was assigned to node {host}, which has failed, and was not running there"
     at = to_rfc3339(look.now)
     conditions = [
@@ -203,8 +202,8 @@ def _failing(look: Look, pod: PlacedPod, host: str) -> Write:
     ]
     patch = {"status": {"phase": "Failed", "reason": _TERMINATED, "conditions": conditions}}
     return Write(
-        # Strategic, because conditions are merged by type: a PUT would have to carry those of the
-        # kubelet, which change all the time.
+        # Strategic, because it merges conditions by type: a PUT would have to include those of the kubelet,
+        # which change all the time.
         verb=Verb.STRATEGIC_PATCH,
         kind="Pod",
         namespace=pod.namespace,

@@ -1,8 +1,8 @@
-"""The step that keeps a waiting Workload's annotations in step with what it is promised.
+"""The step that keeps the annotations of a waiting Workload up to date with its promised start.
 
-Level-triggered like all others: it compares the promise as it stands with what the object says, so a write
-that was lost is made good, and a leader that knows of no promise takes an old one's annotations off. Once the
-Workload has its quota they stay as they are: what was promised can be compared with what came.
+It is level-triggered like all steps: it compares the present promise with the object. So a lost write is
+repeated, and a leader that knows of no promise removes the annotations of an old one. Once the Workload holds
+quota they are kept, so that the promised start can be compared with the real one.
 """
 
 from __future__ import annotations
@@ -14,20 +14,21 @@ from api.keys import EXPECTED_START, PLANNED_DOMAIN, PLANNED_START
 from api.workload import to_rfc3339, to_seconds
 from queues.profile.planned_start import PlannedStart
 
-# A gang may be promised a thousand hosts; an annotation that names them all helps nobody.
+# How many domains the annotation names: a gang may be promised a thousand hosts, too many to read.
 _MOST_DOMAINS = 32
-# An expected start is written again when it is off by more than this, or by this share of what is left.
+# An expected start is rewritten if it is off by more than this time, and by more than this share
+# of the time left.
 _LEAST_CHANGE_SECONDS = 60.0
 _LEAST_CHANGE_SHARE = 0.1
 
 
 def answer_promise(look: Look) -> Answer:
-    """Write what the Workload is promised and expected, where its annotations say otherwise."""
+    """Write the promised and the expected start if the Workload's annotations differ."""
     workload, context = look.workload, look.context
     if workload.has_quota_reservation or not workload.active:
         return None
     wanted = _wanted(context.planned, context.expected_at)
-    # As it was written, where it is close enough: the annotation stays, and nothing is sent for seconds.
+    # A value that is close enough is kept, so that no write is sent for a few seconds of difference.
     if _is_near(workload.annotations.get(EXPECTED_START), context.expected_at, now=look.now):
         wanted[EXPECTED_START] = workload.annotations.get(EXPECTED_START)
     changed = {key: value for key, value in wanted.items() if workload.annotations.get(key) != value}
@@ -36,7 +37,7 @@ def answer_promise(look: Look) -> Answer:
     patch = {"metadata": {"annotations": changed}}
     events = []
     if context.planned is not None and changed.keys() & {PLANNED_START, PLANNED_DOMAIN}:
-        # Whether it was promised before tells a first promise from a moved one.
+        # The annotation shows whether this is the first promise or a moved one.
         is_first = PLANNED_START not in workload.annotations
         reason = "StartPlanned" if is_first else "PlannedStartMoved"
         events.append(look.event(EventType.NORMAL, reason, f"The Workload {planned_text(context.planned)}"))
@@ -54,20 +55,20 @@ def _wanted(planned: PlannedStart | None, expected_at: float | None) -> dict[str
 
 
 def _is_near(text: str | None, expected_at: float | None, *, now: float) -> bool:
-    """Return whether what was written is close enough to what is expected now."""
+    """Return whether the written start is close enough to the one that is expected now."""
     if text is None or expected_at is None:
         return False
     try:
         written = to_seconds(text)
     except ValueError:
-        # Somebody wrote over it; it is put right.
+        # Another client has overwritten it: it is corrected.
         return False
     slack = max(_LEAST_CHANGE_SECONDS, _LEAST_CHANGE_SHARE * max(0.0, expected_at - now))
     return abs(written - expected_at) <= slack
 
 
 def shortened(domain: str) -> str:
-    """Return the domains, of very many the first and how many more there are."""
+    """Return the domains; if there are very many, the first ones and the number of the others."""
     names = domain.split(",")
     if len(names) <= _MOST_DOMAINS:
         return domain

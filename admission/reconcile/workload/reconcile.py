@@ -1,17 +1,17 @@
-"""What a Workload needs next, whoever made it: its life outside the decision, as one pure function.
+"""What a Workload needs next, apart from scheduling decisions, as one pure function.
 
-Theory of operation. As with Jobs (`admission.reconcile.job`), each look is level-triggered and ends at the
-first step that has an answer. The steps go from what ends a Workload to what merely tells why it waits:
+Theory of operation. As with Jobs (`admission.reconcile.job`), each look is level-triggered and ends at
+the first step with an answer. The steps are ordered from those that end a Workload to those that only
+report why it waits:
 
     going     deleted, finished, its owner gone
-    leaving   deactivated; waited for until it has saved, or until its budgets let it go; evicted without
-              anything that has to be stopped
+    leaving   deactivated; waiting for a checkpoint or for disruption budgets; evicted with nothing to stop
     returning back-off over, activated again, its queue running again
-    admitted  checks, stopped queues, pods that are not ready, execution time, failed nodes, pods at the gate
-    waiting   what is wrong with its queue
+    admitted  checks, stopped queues, unready pods, execution time, failed nodes, gated pods
+    waiting   problems with its queue
 
-Nothing here asks for an owner: a Workload made by another program lives the same life. What stops and starts
-a Job stands in `admission.reconcile.job`; so an evicted Workload with an owner keeps its quota until that has
+No step requires an owner: a Workload created by another program has the same life. Jobs are stopped and
+started by `admission.reconcile.job`, so an evicted Workload with an owner keeps its quota until that has
 stopped. Source: Kueue, pkg/controller/core/workload_controller.go.
 """
 
@@ -56,13 +56,13 @@ from queues.estimates.estimator import length_problems
 def reconcile_workload(
     workload: Workload, raw: bytes, context: LifecycleContext, *, now: float
 ) -> LifecycleResult:
-    """Return what this Workload needs next. Idempotent: once the writes are seen, nothing more is asked for.
+    """Return what this Workload needs next. Idempotent: once the writes are seen, no more are returned.
 
-    `raw` is the object as last seen. Raises msgspec.DecodeError where it is no JSON object.
+    `raw` is the object as last seen. Raises msgspec.DecodeError if it is not a JSON object.
     """
     look = Look(workload=workload, raw=raw, context=context, now=now)
     settings = context.settings
-    # All instants at which time alone changes an answer, whichever step answers today.
+    # All instants at which the passing of time alone changes an answer, whichever step answers now.
     wake_at = next_deadline(workload, pods_ready=settings.pods_ready, retention=settings.retention, now=now)
     wake_at = _earlier(_earlier(wake_at, next_look_at(look)), next_stage_look(look))
     wake_at = _earlier(_earlier(wake_at, context.turns_at), taken_back_at(workload))
@@ -75,7 +75,7 @@ def reconcile_workload(
 
 
 def _notices(look: Look) -> tuple[Event, ...]:
-    """Return what is wrong with a Workload of its own that stops nothing; a Job's or pod's is told there."""
+    """Return the faults of a Workload that stop nothing; those of a Job or pod are reported there."""
     if look.workload.owner_kind is not None or look.workload.is_finished:
         return ()
     said = length_problems((look.workload.annotations,), now=look.now)
@@ -86,22 +86,21 @@ def _notices(look: Look) -> tuple[Event, ...]:
 
 
 def _answer_deletion(look: Look) -> Answer:
-    """A deleted Workload is let go; one with a Job when the Job has stopped, which is seen there."""
+    """Remove the finalizer of a deleted Workload. With a Job, the Job's reconciler does that."""
     if look.workload.deleted_at is None:
         return None
-    # With a Job the Job's reconciler takes it off, when the Job has stopped.
     if look.workload.has_finalizer and look.owner is not Owner.JOB:
         return (finalizer_off(look.workload, look.raw),)
     return ()
 
 
 def _answer_end(look: Look) -> Answer:
-    """A finished Workload is let go, and deleted when it has been kept for long enough."""
+    """Remove the finalizer of a finished Workload, and delete it when its retention time is over."""
     if not look.workload.is_finished:
         return None
     if look.workload.has_finalizer and look.owner is not Owner.JOB:
         return (finalizer_off(look.workload, look.raw),)
-    # Kept for its owner to read; () ends the look: nothing else is done for the dead.
+    # Kept for users to read. () ends the look: a finished Workload needs nothing else.
     if not look.is_due(retention_deadline(look.workload, look.context.settings.retention)):
         return ()
     event = look.event(EventType.NORMAL, "Deleted", "Deleted finished workload due to elapsed retention")
@@ -109,7 +108,7 @@ def _answer_end(look: Look) -> Answer:
 
 
 def _answer_orphan(look: Look) -> Answer:
-    """A Workload whose owner is gone has nobody left to run."""
+    """Finish a Workload whose owner is gone, which leaves nothing to run."""
     if look.owner is not Owner.MISSING:
         return None
     message = "The owner of the workload no longer exists"
@@ -121,28 +120,28 @@ def _answer_orphan(look: Look) -> Answer:
 
 
 def _answer_deactivation_target(look: Look) -> Answer:
-    """A Workload marked for deactivation becomes inactive."""
+    """Deactivate a Workload that is marked for deactivation."""
     if not look.workload.active or not look.workload.is_true(ConditionType.DEACTIVATION_TARGET):
         return None
-    # spec and status are two writes, and this one is second: the status said why before the spec acts.
+    # spec and status need two writes. This one is second, so that the status gives the reason first.
     return (workload_patch(look.workload, {"spec": {"active": False}}, Purpose.DEACTIVATE),)
 
 
 def _answer_inactive(look: Look) -> Answer:
-    """An inactive Workload is evicted, whether it runs or waits, and its back-off is forgotten."""
+    """Evict an inactive Workload, whether it runs or waits, and drop its back-off."""
     workload = look.workload
     if workload.active:
         return None
     edit = look.edit
     events: tuple[Event, ...] = ()
-    # Also one that waits: Evicted is how the Job's reconciler hears that it is not to be admitted.
+    # A waiting one as well: Evicted tells the Job's reconciler that it is not going to be admitted.
     if not workload.is_evicted:
         decision = _deactivation(workload)
         status_bodies.begin_eviction(edit, decision, now=look.now)
         events = evict_events(decision)
     edit.remove_condition(ConditionType.DEACTIVATION_TARGET)
     edit.put("requeueState", None)
-    # The eviction and the cleaning up in one write.
+    # The eviction and the clean-up are one write.
     if edit.is_changed:
         return (workload_status(look.workload, edit.to_bytes(), Purpose.EVICT, *events),)
     if look.is_due(retention_deadline(workload, look.context.settings.retention)):
@@ -152,17 +151,16 @@ def _answer_inactive(look: Look) -> Answer:
 
 
 def _answer_release(look: Look) -> Answer:
-    """An evicted Workload without anything to stop gives its quota back at once."""
+    """Release the quota of an evicted Workload at once if nothing has to be stopped."""
     workload = look.workload
     if not workload.is_evicted or workload.admission is None:
         return None
     if look.owner is not Owner.NONE:
-        # Whoever runs it says when it has stopped; until then it is nobody else's turn to act.
-        # Its Job or another program says when it has stopped.
+        # The owner, a Job or another program, reports when it has stopped. Until then nothing is done here.
         return ()
     body = status_bodies.release(look.raw, now=look.now)
     if keys.IS_GROUP_WORKLOAD in workload.annotations:
-        # All of its pods are gone. Until others come, there is nobody whom quota could be given to.
+        # All of its pods are gone. Until they are replaced it must not be admitted again.
         edit = StatusEdit(body, now=look.now)
         status_bodies.await_replacements(edit, workload.conditions[ConditionType.EVICTED].reason)
         body = edit.to_bytes()
@@ -173,7 +171,7 @@ def _answer_release(look: Look) -> Answer:
 
 
 def _answer_return(look: Look) -> Answer:
-    """An evicted Workload that had to wait for something queues again when that has happened."""
+    """Requeue an evicted Workload once the event that it waits for has happened."""
     requeued = look.workload.conditions.get(ConditionType.REQUEUED)
     if requeued is None or requeued.status or not look.workload.active:
         return None
@@ -189,7 +187,7 @@ def _return_reason(look: Look, evicted_for: str) -> tuple[RequeueReason, str] | 
     context = look.context
     match evicted_for:
         case EvictionReason.PODS_READY_TIMEOUT | EvictionReason.ADMISSION_CHECK:
-            # No instant: whoever asked for the retry named none, and it may return at once.
+            # No instant: the retry was requested without a delay, so the Workload returns at once.
             if look.workload.requeue_at is None or look.is_due(look.workload.requeue_at):
                 return RequeueReason.BACKOFF_FINISHED, "The workload backoff was finished"
         case EvictionReason.LOCAL_QUEUE_STOPPED:
@@ -200,7 +198,7 @@ def _return_reason(look: Look, evicted_for: str) -> tuple[RequeueReason, str] | 
             if context.cluster_queue_stop is StopPolicy.NONE:
                 message = "The ClusterQueue was restarted after being stopped"
                 return RequeueReason.CLUSTER_QUEUE_RESTARTED, message
-        # `startswith`, since a deactivation says by what: DeactivatedDueTo...
+        # `startswith`, because the reason of a deactivation includes its cause: DeactivatedDueTo...
         case _ if evicted_for.startswith(EvictionReason.DEACTIVATED):
             return RequeueReason.REACTIVATED, "The workload was reactivated"
     return None
@@ -210,11 +208,11 @@ def _return_reason(look: Look, evicted_for: str) -> tuple[RequeueReason, str] | 
 
 
 def _answer_queue_problem(look: Look) -> Answer:
-    """A Workload that cannot even be tried says why, once."""
+    """Report once why a Workload cannot even be considered for admission."""
     workload, problem = look.workload, look.context.queue_problem
     if workload.admission is not None:
         return None
-    # The problem is gone, and the condition may still tell of a gate.
+    # The problem is gone, but the condition may still report a gate.
     if problem is None:
         return _gates_cleared(look)
     reason, message = problem
@@ -231,7 +229,7 @@ def _answer_queue_problem(look: Look) -> Answer:
 
 def _gates_cleared(look: Look) -> Answer:
     standing = look.workload.conditions.get(ConditionType.QUOTA_RESERVED)
-    # Only a gate's message is taken back: any other is replaced by the next cycle's answer.
+    # Only a gate's message is replaced here. Any other is replaced by the next cycle.
     if standing is None or standing.reason != PendingReason.ADMISSION_GATED:
         return None
     decision = _wait(look.workload, PendingReason.PENDING_EVALUATION, "All admission gates are cleared")
@@ -241,7 +239,7 @@ def _gates_cleared(look: Look) -> Answer:
 
 
 _STEPS: tuple[Callable[[Look], Answer], ...] = (
-    # The order is the theory (see above): a step may rely on those before it having had nothing to say.
+    # The order matters (see above): a step may rely on the steps before it having had no answer.
     _answer_deletion,
     _answer_end,
     _answer_orphan,
@@ -291,9 +289,9 @@ def _wait(workload: Workload, reason: PendingReason, message: str) -> Wait:
 
 
 def _owner_deletion(look: Look, event: Event) -> Write:
-    """Return the deletion of the Job or pod of a Workload, and so of the Workload; without one, of itself."""
+    """Return the deletion of the Workload's Job or pod, which includes the Workload, or of the Workload."""
     workload = look.workload
-    # The whole chain from its top: the Workload of a Job that lives on would be made again.
+    # The owner is deleted, because a Job that lives on would get a new Workload.
     if look.owner is not Owner.JOB or workload.owner_name is None:
         return workload_deletion(workload, event)
     uid = workload.owner_uid or ""

@@ -1,17 +1,18 @@
-"""The rule for a Workload whose eviction waits for a checkpoint: it is asked, then evicted or let be.
+"""The rule for a Workload whose eviction waits for a checkpoint: request one, then evict or cancel.
 
-Which stage it is in follows from the request on the Workload and from what is true of the cluster
-(`admission.preemption.checkpoint_before_eviction`); here stands what each stage wants written.
-Level-triggered as all rules are: a pod that lacks the request gets it, whenever it was made, and a request
-that is taken back leaves the pods first and the Workload last, so that a crash between the two leaves no pod
-with a request that nobody knows.
+The stage follows from the request on the Workload and from the state of the cluster
+(`admission.preemption.checkpoint_before_eviction`). This module has the writes of each stage. Like all rules
+it is level-triggered: a pod that lacks the request gets it, whenever the pod was created. A request that is
+cancelled is removed from the pods first and from the Workload last, so a crash in between leaves no pod with
+a request that is recorded nowhere else.
 
-The request stays on the Workload after the eviction, until the preemptor has its quota or the hold for it is
-over: by it a new leader knows for whom the quota came free. One that cannot be read asks nothing of anybody:
-it is taken off and named, and whoever needs the room asks anew.
+The request stays on the Workload after the eviction, until the preemptor has its quota or its hold has ended.
+From it a new leader learns for which Workload the quota was freed. A request that cannot be read has no
+effect: it is removed and reported, and a Workload that needs the quota requests it again.
 
-Others may come to need the same quota meanwhile. They join the wait: the victim is asked once and leaves
-once, by its first deadline. Where the one it was asked for goes away, the request passes on to one of them.
+Other Workloads may need the same quota meanwhile. They join the wait: the victim is asked once and
+evicted once, at the first deadline. If the preemptor it was asked for goes away, the request passes on
+to one of them.
 """
 
 from __future__ import annotations
@@ -41,31 +42,32 @@ from api.workload import Workload, to_rfc3339
 
 
 def answer_eviction_request(look: Look) -> Answer:
-    """A Workload that is asked to leave is waited for, evicted, or let be."""
+    """Wait for a Workload with an eviction request, evict it, or cancel the request."""
     workload, saving = look.workload, look.context.saving
     if not has_request(workload) or saving is None:
         return None
     try:
         request = read_request(workload.annotations[keys.EVICTION])
     except ValueError as error:
-        # Taken off at once: left alone it would stay for ever, and block whoever reads it as a request.
+        # Removed at once: it would stay forever otherwise, and block every reader that takes
+        # it for a request.
         return _unreadable(look, saving, str(error))
     if standing_request(workload) is None:
-        # Carried out, or of an earlier reservation.
+        # The eviction was carried out, or the request belongs to an earlier reservation.
         return None if _is_kept(look, request, saving) else (_cleared(look),)
     is_wanted = _is_wanted(look, request, saving)
     if not is_wanted and saving.heir is not None:
         return (_passed_on(look, request, saving.heir),)
-    # Until its deadline and no longer: in a tree that never comes to rest it would be left asked for ever.
+    # At most until the deadline: a tree that never settles would leave the request open forever.
     if not is_wanted and saving.is_undecided and look.now < request.deadline:
         return ()
     stage = stage_of(request, saved_at=saving.saved_at, is_wanted=is_wanted, now=look.now)
     match stage:
         case SaveStage.DEFERRED:
-            # None and not (): until its own next checkpoint it lives like any other.
+            # None and not (): until its own next checkpoint it is treated like any other Workload.
             return None
         case SaveStage.REQUESTED:
-            # Where every pod has been asked there is nothing to write, and later steps may go on.
+            # If every pod has the request there is nothing to write, and later steps may go on.
             return _asked(saving, request) or None
         case SaveStage.CANCELLED:
             return _cancelled(look, saving, request)
@@ -73,7 +75,7 @@ def answer_eviction_request(look: Look) -> Answer:
 
 
 def next_stage_look(look: Look) -> float | None:
-    """Return when time alone changes what is to be done about a request; None where it does not."""
+    """Return when the passing of time alone changes the next step for a request; None if it does not."""
     saving, request = look.context.saving, standing_request(look.workload)
     if saving is None:
         return None
@@ -84,7 +86,7 @@ def next_stage_look(look: Look) -> float | None:
 
 
 def decision_of(workload: Workload, request: EvictionRequest) -> Evict:
-    """Return the eviction that the request was made for, without any more waiting."""
+    """Return the eviction that was requested, without a further wait."""
     return Evict(
         key=workload.key,
         uid=workload.uid,
@@ -100,14 +102,14 @@ def decision_of(workload: Workload, request: EvictionRequest) -> Evict:
 
 
 def _is_wanted(look: Look, request: EvictionRequest, saving: SavingContext) -> bool:
-    """Return whether the reason stands: who is to have the quota waits, the queue is stopped."""
+    """Return whether the reason persists: the preemptor waits, or the queue is stopped."""
     context = look.context
     match request.reason:
         case EvictionReason.LOCAL_QUEUE_STOPPED:
             return context.local_queue_stop is StopPolicy.HOLD_AND_DRAIN
         case EvictionReason.CLUSTER_QUEUE_STOPPED:
             return context.cluster_queue_stop is StopPolicy.HOLD_AND_DRAIN
-    # A drain has no preemptor and is wanted until its queue runs again.
+    # A drain has no preemptor, and is wanted until its queue runs again.
     return request.preemptor is None or saving.is_wanted
 
 
@@ -116,14 +118,14 @@ def _eviction(look: Look, request: EvictionRequest, stage: SaveStage) -> Write:
     edit = look.edit
     status_bodies.begin_eviction(edit, decision, now=look.now)
     told = (
-        look.event(EventType.NORMAL, "CheckpointSaved", "Saved a checkpoint and gives way now")
+        look.event(EventType.NORMAL, "CheckpointSaved", "Saved a checkpoint and is evicted now")
         if stage is SaveStage.SAVED
         else look.event(
             EventType.WARNING,
             "CheckpointMissed",
             f"No checkpoint came between {to_rfc3339(request.requested_at)} and "
-            f"{to_rfc3339(request.deadline)}; it is stopped all the same. Pods hear of a request "
-            "by a downward-API file of their annotations, and answer it by a report",
+            f"{to_rfc3339(request.deadline)}; it is evicted all the same. Pods learn of a request from "
+            "a downward-API file of their annotations, and answer it with a report",
         )
     )
     return status_write(decision, edit.to_bytes(), Purpose.EVICT, told, *evict_events(decision))
@@ -131,18 +133,18 @@ def _eviction(look: Look, request: EvictionRequest, stage: SaveStage) -> Write:
 
 def _asked(saving: SavingContext, request: EvictionRequest) -> tuple[Write, ...]:
     wanted = {
-        # Never before the request itself, as a pod tells a checkpoint that is newer than what it was asked.
+        # Not before the request itself: the pod answers with a checkpoint that is newer than this time.
         keys.CHECKPOINT_REQUESTED_AT: to_rfc3339(max(request.requested_at, request.ask_at)),
         keys.CHECKPOINT_DEADLINE: to_rfc3339(request.deadline),
     }
-    note = f"A checkpoint is asked for, until {to_rfc3339(request.deadline)}"
-    # Compared with what the pod carries: a pod that was made meanwhile is asked too.
+    note = f"A checkpoint is requested until {to_rfc3339(request.deadline)}"
+    # Compared with the pod's annotations: a pod that was created meanwhile is asked too.
     return tuple(_pod_write(pod, wanted, note) for pod in saving.pods if pod.asked != wanted)
 
 
 def _unasked(saving: SavingContext) -> tuple[Write, ...]:
     taken_off = {keys.CHECKPOINT_REQUESTED_AT: None, keys.CHECKPOINT_DEADLINE: None}
-    note = "The checkpoint is not asked for any more"
+    note = "The checkpoint is no longer requested"
     return tuple(_pod_write(pod, taken_off, note) for pod in saving.pods if pod.asked)
 
 
@@ -153,7 +155,7 @@ def _pod_write(pod: AskedPod, annotations: Mapping[str, str | None], note: str) 
         kind="Pod",
         namespace=pod.namespace,
         name=pod.name,
-        # Any version of this very pod will do: the kubelet changes its status all the time.
+        # Guarded by uid only: the kubelet changes the pod's status all the time.
         body=merge_patch({"metadata": {"annotations": dict(annotations)}}, uid=pod.uid),
         uid=pod.uid,
         purpose=Purpose.ASK_POD,
@@ -166,16 +168,16 @@ def _pod_write(pod: AskedPod, annotations: Mapping[str, str | None], note: str) 
                 action="Evict",
             ),
         )
-        # To take a request back is told on the Workload, once, and not on every pod.
+        # A cancellation is reported once, on the Workload, and not on every pod.
         if any(annotations.values())
         else (),
     )
 
 
 def _passed_on(look: Look, request: EvictionRequest, heir: Evict) -> Write:
-    """Return the patch that has the Workload leave for somebody else who has joined the wait."""
-    # Its instants stay: the time to save runs from when its pods were asked, and a checkpoint that
-    # has come since counts.
+    """Return the patch that passes the eviction request on to another preemptor that joined the wait."""
+    # The times stay: the time to save counts from when the pods were asked, and a checkpoint that has
+    # been saved since counts.
     renamed = replace(
         request,
         reason=heir.reason,
@@ -191,27 +193,27 @@ def _passed_on(look: Look, request: EvictionRequest, heir: Evict) -> Write:
 
 
 def _cancelled(look: Look, saving: SavingContext, request: EvictionRequest) -> tuple[Write, ...]:
-    whom = f"{request.preemptor} needs the room no more" if request.preemptor else "the reason is gone"
-    event = look.event(EventType.NORMAL, "EvictionCancelled", f"Runs on: {whom}")
-    # `or`: the pods first. Only when none carries it any more is the Workload's own taken off.
+    reason = f"{request.preemptor} no longer needs the quota" if request.preemptor else "the reason is gone"
+    event = look.event(EventType.NORMAL, "EvictionCancelled", f"Not evicted: {reason}")
+    # `or`: first the pods. Only when none carries the request is it removed from the Workload.
     return _unasked(saving) or (_without_request(look, Purpose.CANCEL_EVICTION, event),)
 
 
 def _unreadable(look: Look, saving: SavingContext, error: str) -> tuple[Write, ...]:
     value = look.workload.annotations[keys.EVICTION]
     note = (
-        f"Workload {look.workload.key}: {keys.EVICTION} is {value[:200]!r}: {error}. It is taken off, the "
-        "Workload runs on, and whoever needs its quota asks anew"
+        f"Workload {look.workload.key}: {keys.EVICTION} is {value[:200]!r}: {error}. It is removed, the "
+        "Workload runs on, and a Workload that needs its quota requests it again"
     )
     event = look.event(EventType.WARNING, "EvictionUnreadable", note)
     return _unasked(saving) or (_without_request(look, Purpose.CANCEL_EVICTION, event),)
 
 
 def _is_kept(look: Look, request: EvictionRequest, saving: SavingContext) -> bool:
-    """Return whether a request that was carried out still tells for whom the quota came free."""
+    """Return whether a request that was carried out still says for which Workload the quota was freed."""
     workload = look.workload
     if workload.is_evicted and workload.admission is not None:
-        # On its way out: quota is still to come free for the preemptor.
+        # The pods are stopping: the quota is yet to be freed for the preemptor.
         return True
     if workload.has_quota_reservation or request.preemptor is None or not saving.is_wanted:
         return False
@@ -219,7 +221,7 @@ def _is_kept(look: Look, request: EvictionRequest, saving: SavingContext) -> boo
 
 
 def _hold_ends_at(workload: Workload, saving: SavingContext) -> float:
-    # `reserved_at_of` has become the instant of the release: QuotaReserved turned False then.
+    # `reserved_at_of` is the time of the release here, because QuotaReserved turned False then.
     return reserved_at_of(workload) + saving.hold_seconds
 
 

@@ -1,12 +1,12 @@
-"""Placed pods are let go, each to its domain: the scheduling gate is taken off and the node labels go on.
+"""Ungating of placed pods: each pod's scheduling gate is removed and its domain's node labels are added.
 
-By rank where the pods carry one: pod number k goes to the domain that holds the k-th place, so that
-neighbours in rank are neighbours in the topology. Else greedily: the domains are filled in order. A pod that
-has already been let go elsewhere than its rank says makes ranks useless, so the rest is filled greedily too.
+If the pods have ranks, pod k goes to the domain with the k-th place, so that neighbours in rank are
+neighbours in the topology. Otherwise the domains are filled in order (greedily). If a pod was ungated for
+another domain than its rank gives, ranks cannot be used, and the rest is placed greedily too.
 
-Pods come in the order in which they were first seen. A patch that is on its way counts as if it had arrived:
-were it not so, a pod that ends meanwhile would move those after it up by one place, and a new pod would be
-sent to a place that another is just being given.
+Pods are handled in the order in which they were first seen. A patch in flight counts as if it had been
+stored. Otherwise, if a pod ended meanwhile, the pods after it would move up by one place, and a new pod would
+be sent to a place that another pod is about to get.
 Source: Kueue, pkg/controller/tas/topology_ungater.go.
 """
 
@@ -25,15 +25,15 @@ from api.workload import PodSet, PodSetAssignment, TopologyAssignment
 
 
 def answer_gated_pods(look: Look) -> Answer:
-    """An admitted Workload's gated pods are told their domains."""
+    """Ungate the pods of an admitted Workload, each for its domain."""
     workload = look.workload
     if not workload.is_admitted or workload.is_evicted or workload.admission is None:
         return None
     if not any(pod.is_untold for pod in look.context.pods):
         return None
-    # By name: assignment and spec list pod sets in orders of their own.
+    # By name, because assignment and spec may list the pod sets in different orders.
     pod_sets = {pod_set.name: pod_set for pod_set in workload.pod_sets}
-    # A node with a fault takes no more pods: they wait for it to come back, or for another.
+    # A faulty node gets no more pods: they wait until it recovers or is replaced.
     avoid = {fault.node for fault in look.context.faults or ()}.union(workload.unhealthy_nodes)
     writes: list[Write] = []
     for assignment in workload.admission.pod_sets:
@@ -51,9 +51,9 @@ def ungate(
     *,
     avoid: Collection[str] = (),
 ) -> list[Write]:
-    """Return the patches that let gated pods go. Pods above the number that was placed stay gated.
+    """Return the patches that ungate pods. Pods beyond the number that was placed stay gated.
 
-    So do those whose turn leads to a host to `avoid`.
+    So do pods whose domain is a host to `avoid`.
     """
     if assignment.topology is None:
         return []
@@ -68,16 +68,15 @@ def domains_of(
     *,
     avoid: Collection[str] = (),
 ) -> list[tuple[PlacedPod, Mapping[str, str]]]:
-    """Return the pods at the gate for which there is a place, each with the node labels of its domain."""
+    """Return the gated pods for which there is a place, each with the node labels of its domain."""
     selectors = [dict(zip(topology.levels, one.values, strict=True)) for one in topology.domains]
     label = pod_set.topology_request.pod_index_label if pod_set.topology_request is not None else None
     chosen = _by_rank(topology, selectors, pods, label) if label is not None else None
-    # As a whole or not at all: with half of the pods placed by rank and half by room two would
-    # meet in one place.
+    # All by rank or all greedily: with a mixture two pods could get the same place.
     if chosen is None:
         chosen = _greedily(topology, selectors, pods, avoid)
     return [
-        # Chosen first and filtered then: ranks stay what they are while a host is avoided.
+        # Filtered only after the choice, so that ranks stay the same while a host is avoided.
         (pod, selectors[domain])
         for pod, domain in chosen
         if selectors[domain].get(HOSTNAME) not in avoid
@@ -91,8 +90,8 @@ Selectors = Sequence[Mapping[str, str]]
 def _by_rank(
     topology: TopologyAssignment, selectors: Selectors, pods: Sequence[PlacedPod], label: str
 ) -> Chosen | None:
-    """Return a domain for every gated pod by its rank, None where the ranks do not tell."""
-    # The k-th place of all, domain after domain, is the place of rank k.
+    """Return the domain of every gated pod by its rank; None if the ranks are unusable."""
+    # The k-th place, counted domain after domain, belongs to rank k.
     domain_of_rank = [index for index, one in enumerate(topology.domains) for _ in range(one.count)]
     seen: set[int] = set()
     chosen: Chosen = []
@@ -104,7 +103,7 @@ def _by_rank(
         domain = domain_of_rank[rank]
         if pod.is_untold:
             chosen.append((pod, domain))
-        # Let go elsewhere than its rank says: by hand, or by an earlier placement.
+        # The pod was ungated elsewhere: by hand, or for an earlier placement.
         elif not _is_in(pod, selectors[domain]):
             return None
     return chosen
@@ -113,19 +112,19 @@ def _by_rank(
 def _greedily(
     topology: TopologyAssignment, selectors: Selectors, pods: Sequence[PlacedPod], avoid: Collection[str]
 ) -> Chosen:
-    """Return a domain for the gated pods, in order, as long as there are places."""
+    """Return domains for the gated pods, in order, as long as there are places."""
     free = [one.count for one in topology.domains]
     for pod in pods:
         if not pod.is_untold:
             there = next((index for index, one in enumerate(selectors) if _is_in(pod, one)), None)
             if there is not None:
-                # Counted where it stands, whoever put it there; below zero where there are too
-                # many, and then nothing is free.
+                # Counted in the domain where it is, however it got there. The number becomes negative if a
+                # domain has too many pods, which leaves no free places.
                 free[there] -= 1
     open_ = [index for index in range(len(free)) if selectors[index].get(HOSTNAME) not in avoid]
     places = [index for index in open_ for _ in range(free[index])]
     untold = [pod for pod in pods if pod.is_untold]
-    # As many as there are places; the others stay gated until one comes free.
+    # As many pods as there are places. The others stay gated until a place becomes free.
     return list(zip(untold, places, strict=False))
 
 
@@ -135,7 +134,7 @@ def _is_in(pod: PlacedPod, selector: Mapping[str, str]) -> bool:
 
 
 def _patch(pod: PlacedPod, selector: Mapping[str, str]) -> Write:
-    # The user's own gates stay: they hold the pod for reasons of their own.
+    # The user's own gates stay: they have a purpose of their own.
     gates = [{"name": gate} for gate in pod.gates if gate != keys.TOPOLOGY_GATE]
     spec: dict[str, Any] = {"nodeSelector": dict(selector), "schedulingGates": gates or None}
     return Write(

@@ -77,7 +77,7 @@ def test_a_group_whose_budget_tightens_after_the_decision_stays_whole_and_is_tol
     assert (scene.serving(), scene.uids()) == (2, uids)
     told = scene.condition(ALLOWED)
     assert (told["status"], told["reason"]) == ("False", "InsufficientPods")
-    assert f"PodDisruptionBudget team/low lets {allowed} of the group's 2 ready pods go" in told["message"]
+    assert f"PodDisruptionBudget team/low allows {allowed} of the group's 2 ready pods" in told["message"]
     assert "EvictionHeldBack" in scene.events()
 
     scene.allow(2)

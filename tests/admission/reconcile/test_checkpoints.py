@@ -126,7 +126,7 @@ def test_the_checkpoint_of_a_group(members: list[dict[str, str]], want: dict[str
     [
         pytest.param({}, "", id="none"),
         pytest.param(told(9000), "", id="however old"),
-        pytest.param(told(-9000), "lies in the future", id="of the future"),
+        pytest.param(told(-9000), "is in the future", id="of the future"),
         pytest.param({TIME: "noon"}, "is no RFC 3339 time", id="unreadable"),
     ],
 )

@@ -15,7 +15,7 @@ from tests.admission.engine.test_second_pass import admitted
 from tests.admission.flavors.test_topology_assigner import make_engine, make_workload
 
 WRONG = make_pod("p", host="n7")
-TOLD = "pod p runs on node n7: outside of the domains that the workload was given"
+TOLD = "pod p runs on node n7: outside of the domains assigned to the workload"
 
 
 def reported(workload: Workload, *pods: PlacedPod) -> tuple[dict[str, str], list[str]] | None:

@@ -68,7 +68,7 @@ def test_a_members_checkpoint_of_the_future_is_named_and_hides_nobody_elses() ->
 
     assert known(world) == (30, 5)
     assert "Pod team/a" in warnings(world)[-1]
-    assert "lies in the future" in warnings(world)[-1]
+    assert "is in the future" in warnings(world)[-1]
 
 
 def test_what_a_group_was_told_of_outlasts_its_pods() -> None:

@@ -120,14 +120,14 @@ def test_a_replica_leaves_by_an_eviction_and_is_told_nothing_before() -> None:
         pytest.param(
             [0],
             ["allow-eviction"],
-            "PodDisruptionBudget team/b0 lets no pod go now: the replica serves on until it does, or is"
-            " deleted",
+            "PodDisruptionBudget team/b0 allows no eviction now: the replica keeps serving until it does, or"
+            " is deleted",
             id="it stays where its budget lets none go",
         ),
         pytest.param(
             [1, 1],
             ["allow-eviction"],
-            "Pod team/p falls under 2 PodDisruptionBudgets (b0, b1), and the API server evicts nobody who"
+            "Pod team/p falls under 2 PodDisruptionBudgets (b0, b1), and the API server evicts no pod that"
             " falls under more than one: let each pod have one",
             id="it stays where the server never lets it go",
         ),

@@ -100,17 +100,17 @@ def budget(name: str, allowed: int) -> DisruptionBudget:
 @pytest.mark.parametrize(
     ("budgets", "want", "says"),
     [
-        pytest.param((), ["allow-eviction", "evict-pod", "evict-pod"], "lets all", id="goes where none is"),
+        pytest.param((), ["allow-eviction", "evict-pod", "evict-pod"], "allows all", id="goes where none is"),
         pytest.param(
             (budget("b", 2),),
             ["allow-eviction", "evict-pod", "evict-pod"],
-            "Every PodDisruptionBudget lets all pods",
+            "Every PodDisruptionBudget allows all pods",
             id="goes where its budget lets all go",
         ),
         pytest.param(
             (budget("b", 1),),
             ["allow-eviction"],
-            "PodDisruptionBudget team/b lets 1 of the group's 2 ready pods go",
+            "PodDisruptionBudget team/b allows 1 of the group's 2 ready pods to be evicted",
             id="stays where its budget lets one go",
         ),
         pytest.param(

@@ -320,7 +320,7 @@ def test_a_workload_that_is_waited_for_says_for_whom_and_until_when() -> None:
 
     assert rows["saving"].reason == "Preempted"
     assert rows["saving"].message == (
-        "Gives way for team/large once it has saved a checkpoint, at 2001-09-09T01:48:00Z at the latest: "
+        "To be evicted for team/large once it has saved a checkpoint, at 2001-09-09T01:48:00Z at the latest: "
         "Preempted to accommodate another"
     )
     assert rows["broken"].message == "runs on a100"
