@@ -1,7 +1,8 @@
-"""Tell Berth of a training job's checkpoints, and learn when it asks for one.
+"""Report the checkpoints of a training job to Berth, and find out when Berth requests one.
 
-One file, standard library only: installed with Berth it is `berth_checkpoint`, and copied into an image it
-works alone. It needs no cluster either; where there is none, nothing is reported and nothing is ever asked.
+A single file that needs only the standard library: it is installed with Berth as `berth_checkpoint`, and
+it also works alone if it is copied into an image. Without a cluster, nothing is reported and no
+checkpoint is ever requested.
 
     import berth_checkpoint
 
@@ -13,17 +14,18 @@ works alone. It needs no cluster either; where there is none, nothing is reporte
             with berth_checkpoint.saving(step):
                 save(step)
 
-How it talks to Berth (docs/checkpoints.md has the manifests):
+Communication with Berth (docs/checkpoints.md has the manifests):
 
-    report      POST $BERTH_URL/v1/checkpoints with the pod's own token; the pod says which job it is
-    request     the pod's annotation berth.dev/checkpoint-requested-at in a downward-API file, and SIGTERM.
-                The kubelet brings the annotation up to a minute and a half late; SIGTERM comes at once.
-                With berth.dev/checkpoint-on-sigterm: "true" on the Job SIGTERM alone is sent, where a save
-                fits the grace of its pods
+    report      POST $BERTH_URL/v1/checkpoints with the pod's own token, which identifies the pod
+    and so the job request     the pod's annotation berth.dev/checkpoint-requested-at in a
+    downward-API file, and SIGTERM.
+                The kubelet updates the file up to 90 seconds late; SIGTERM arrives immediately.
+                With berth.dev/checkpoint-on-sigterm: "true" on the Job only SIGTERM is sent, if a save
+                fits the grace period of its pods
 
-A report that does not arrive costs no training: it is said once on stderr, and the job goes on. It goes
-straight to Berth, past the proxies that the environment names: they do not know a cluster's own names, and
-the token is nobody else's business. Python 3.8 and later.
+A report that fails does not affect the training: the failure is printed once to stderr, and the job
+continues. Reports bypass the proxies in the environment: proxies cannot resolve the names of a cluster, and
+must not see the token. Python 3.8 and later.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ from types import FrameType
 __all__ = ["deadline", "requested", "resumed", "saved", "saving", "stopping"]
 
 _DEFAULT_URL = "http://berth-controller.berth-system:8090"
-# Berth's own token first: made for one audience, it is of no use to whoever else gets hold of it.
+# Berth's own token first: it has a single audience, so it is useless anywhere else if it leaks.
 _TOKEN_FILES = (
     "/var/run/secrets/berth.dev/token",
     "/var/run/secrets/kubernetes.io/serviceaccount/token",
@@ -54,19 +56,19 @@ _TOKEN_FILES = (
 _ANNOTATIONS_FILE = "/etc/podinfo/annotations"
 _REQUESTED_AT = "berth.dev/checkpoint-requested-at"
 _DEADLINE = "berth.dev/checkpoint-deadline"
-# A line of a downward-API file: a key, and its value as Go quotes it.
+# A line of a downward-API file: a key, and its value with Go's quoting.
 _LINE = re.compile(r'^([^=]+)=("(?:[^"\\]|\\.)*")$')
-# A training step may take milliseconds; the file is looked at so often and no oftener.
+# A training step may take milliseconds; the file is read at most once in this time.
 _LOOK_SECONDS = 1.0
-# For about as long training stands still where Berth hangs; a report that is lost costs less than that.
+# Roughly how long training is blocked if Berth hangs; losing a report costs less.
 _REPORT_SECONDS = 2.0
 
 
 class _State:
-    """What this process knows. Instants in Unix seconds; 0 is never.
+    """The state of this process. Times are in Unix seconds; 0 means never.
 
-    A request is known by its own two instants, the annotation's and SIGTERM's, and never compared with this
-    machine's clock: the annotation is in whole seconds and of another machine.
+    A request is identified by two times, that of the annotation and that of SIGTERM. They are never compared
+    with this machine's clock: the annotation is in whole seconds and was written on another machine.
     """
 
     def __init__(self) -> None:
@@ -76,7 +78,7 @@ class _State:
         self.looked_at = 0.0
         self.annotations: dict[str, float] = {}
         self.complaints: set[str] = set()
-        # Those for SIGTERM that were set here, and by which process.
+        # The SIGTERM handlers that this module has installed, and the process that installed them.
         self.handlers: list[object] = []
         self.process = 0
 
@@ -85,40 +87,44 @@ _state = _State()
 
 
 def requested() -> bool:
-    """Return whether Berth asks for a checkpoint that has not been saved yet: save now, then go on.
+    """Return whether Berth requests a checkpoint that has not been saved yet: save now, then continue.
 
-    From the first call on SIGTERM is such a request too, and no longer ends the process (see `stopping`).
-    Of several ranks each calls it, and all do what rank 0 is told: they hear of a request one by one.
-    Call it from the main thread at least once, else SIGTERM ends the process as ever. A handler that the
-    program has set, before or since, is called as well. Costs next to nothing.
+    From the first call on, SIGTERM also counts as a request, and no longer ends the process (see `stopping`).
+    If a job has several ranks, each must call this function, but all must act on the result of rank 0,
+    because requests do not reach the ranks at the same time. Call it from the main thread at least once,
+    otherwise SIGTERM ends the process as usual. A handler that the program installs, before or later, is
+    called too. A call costs next to nothing.
     """
     _catch_sigterm()
     _state.asked = (_annotations().get(_REQUESTED_AT, 0.0), _state.sigterm_at)
-    # An annotation that is taken back asks for nothing.
+    # An annotation that was removed requests nothing.
     return any(asked not in (0.0, answered) for asked, answered in zip(_state.asked, _state.answered))
 
 
 def stopping() -> bool:
-    """Return whether the process is being stopped: SIGTERM has come, and its grace runs out."""
+    """Return whether the process is being stopped: SIGTERM has arrived, and the grace period is running."""
     _catch_sigterm()
     return _state.sigterm_at > 0
 
 
 def deadline() -> float | None:
-    """Return until when Berth waits for the checkpoint that it asks for, in Unix seconds; None: not known."""
+    """Return the time (Unix seconds) until which Berth waits for the requested
+    checkpoint; None if unknown."""
     return _annotations().get(_DEADLINE)
 
 
 def saved(step: int, *, save_seconds: float | None = None) -> bool:
-    """Tell that a checkpoint of `step` is complete and can be resumed from; returns whether Berth has heard.
+    """Report that a checkpoint of `step` is complete and can be resumed from; return
+    whether Berth accepted it.
 
-    Call it once the checkpoint is durable, from one process of the job (rank 0). `save_seconds` is how long
-    the saving took, from which Berth learns what a request costs. Raises nothing.
+    Call it once the checkpoint is durable, from one process of the job (rank 0). `save_seconds` is the
+    duration of the save, from which Berth learns the cost of a request. Raises no exception.
     """
-    # What came while the checkpoint was being written may not be in it, and is asked for again.
+    # A request that arrived while the checkpoint was being written may not be covered by it,
+    # so it stays open.
     _state.answered = _state.asked
-    # It was complete after it had been asked for, whatever this machine's clock says: by a clock that is slow
-    # it would be no answer, and be waited for in vain.
+    # The checkpoint was completed after the request, whatever this machine's clock says. With a slow clock,
+    # it would otherwise not count as an answer, and Berth would keep waiting.
     at = max(time.time(), _state.asked[0])
     report: dict[str, object] = {"step": int(step), "time": _to_text(at)}
     if save_seconds is not None:
@@ -127,46 +133,48 @@ def saved(step: int, *, save_seconds: float | None = None) -> bool:
 
 
 def resumed() -> bool:
-    """Tell that useful work goes on from here; returns whether Berth has heard.
+    """Report that useful work starts here; return whether Berth accepted the report.
 
-    Call it once, from one process of the job (rank 0), when all that comes before the first step is done:
-    Berth learns from it how long a start takes, from admission on. Raises nothing.
+    Call it once, from one process of the job (rank 0), when all initialization before the first step is done.
+    Berth learns from it how long a start takes, counted from admission. Raises no exception.
     """
     return _send({"resumedAt": _to_text(time.time())})
 
 
 @contextmanager
 def saving(step: int) -> Iterator[None]:
-    """Measure the saving in the body and report it when it is done. One that raises is not reported."""
+    """Measure the save in the body and report the checkpoint afterwards. A save that
+    raises is not reported."""
     began = time.monotonic()
     yield
     saved(step, save_seconds=time.monotonic() - began)
 
 
-# --- what Berth asks -------------------------------------------------------------------------------------
+# --- requests from Berth ---------------------------------------------------------------------------------
 
 
 def _catch_sigterm() -> None:
-    # Only the main thread may set a handler (`signal.signal` raises elsewhere); requests by
-    # annotation are heard from any thread.
+    # Only the main thread may install a handler (`signal.signal` raises elsewhere); requests by annotation
+    # are noticed in any thread.
     if threading.current_thread() is not threading.main_thread():
         return
-    # Also in a child that trains: what it has inherited would not count for it.
+    # Also set in a forked child that trains: otherwise it would ignore the inherited handler.
     _state.process = os.getpid()
     earlier = signal.getsignal(signal.SIGTERM)
-    # Asked each time: a framework that sets its own when its training begins would hide the signal from us.
+    # Checked at each call: a framework that installs a handler when training starts would hide the signal.
     if any(earlier is ours for ours in _state.handlers):
         return
 
     def note(number: int, frame: FrameType | None) -> None:
-        # A child that was forked since has this handler too, and nobody there asks `stopping`: without this,
-        # whoever ends workers by SIGTERM (multiprocessing, data loaders) would wait for them for ever.
+        # A child that was forked later inherits this handler, but does not call `stopping`. Without
+        # this branch, a parent that ends its workers by SIGTERM (multiprocessing, data loaders) would
+        # wait for them forever.
         if os.getpid() != _state.process and not callable(earlier):
             signal.signal(number, signal.SIG_DFL if earlier is None else earlier)
             os.kill(os.getpid(), number)
             return
         _state.sigterm_at = time.time()
-        # A framework that saves by itself, say, has set a handler of its own.
+        # The program may have its own handler, for example a framework that saves by itself.
         if callable(earlier):
             earlier(number, frame)
 
@@ -176,7 +184,7 @@ def _catch_sigterm() -> None:
 
 def _annotations() -> dict[str, float]:
     now = time.monotonic()
-    # The second condition is the first look: a monotonic clock may begin near zero, as in a fresh container.
+    # The second condition covers the first call: in a fresh container, a monotonic clock may start near zero.
     if now - _state.looked_at >= _LOOK_SECONDS or not _state.looked_at:
         _state.looked_at = now
         _state.annotations = _read_annotations(os.environ.get("BERTH_PODINFO", _ANNOTATIONS_FILE))
@@ -185,12 +193,12 @@ def _annotations() -> dict[str, float]:
 
 def _read_annotations(path: str) -> dict[str, float]:
     try:
-        # Read while it is written, or with another's annotation in whatever encoding: no reason to end.
+        # The file may be read while it is written, and other annotations may have any encoding.
         with open(path, encoding="utf-8", errors="replace") as file:
             lines = file.read().splitlines()
     except OSError:
         return {}
-    # The file holds every annotation of the pod; all but two are somebody else's and may look as they like.
+    # The file contains every annotation of the pod; only two are Berth's, and all others may have any form.
     found = (match for match in map(_LINE.match, lines) if match and match[1] in (_REQUESTED_AT, _DEADLINE))
     instants = {match[1]: _to_instant(match[1], match[2]) for match in found}
     return {key: at for key, at in instants.items() if at is not None}
@@ -198,18 +206,18 @@ def _read_annotations(path: str) -> dict[str, float]:
 
 def _to_instant(key: str, quoted: str) -> float | None:
     try:
-        # Go's quoting of plain text is JSON's.
+        # Go quotes plain text in the same way as JSON.
         return datetime.fromisoformat(json.loads(quoted).replace("Z", "+00:00")).timestamp()
     except ValueError:
         _complain(f"the annotation {key} is {quoted}, not a time such as 2026-01-15T12:00:00Z")
         return None
 
 
-# --- what Berth is told ----------------------------------------------------------------------------------
+# --- reports to Berth ------------------------------------------------------------------------------------
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Berth sends nobody elsewhere: whoever does is not Berth, and the token is not for where it points."""
+    """Rejects redirects: Berth sends none, and the token must not be sent to another server."""
 
     def redirect_request(self, *_: object) -> None:
         return None
@@ -224,14 +232,14 @@ def _send(report: dict[str, object]) -> bool:
         return False
     url = os.environ.get("BERTH_URL", _DEFAULT_URL).rstrip("/") + "/v1/checkpoints"
     heard: list[bool] = []
-    # In a thread, for nothing else ends a look-up of the name, or an answer that comes drop by drop, in time.
+    # In a thread, because no timeout covers a slow name resolution or a response that arrives byte by byte.
     thread = threading.Thread(target=lambda: heard.append(_post(url, token, report)), daemon=True)
     try:
         thread.start()
-    # While the interpreter ends no thread begins any more.
+    # No thread can be started while the interpreter shuts down.
     except RuntimeError:
         return _post(url, token, report)
-    # A little longer than the request's own limit, which says more.
+    # Slightly longer than the timeout of the request, whose error is more specific.
     thread.join(_REPORT_SECONDS + 0.5)
     if thread.is_alive():
         _complain(f"{url} does not answer within {_REPORT_SECONDS:g} s")
@@ -246,15 +254,15 @@ def _post(url: str, token: str, report: dict[str, object]) -> bool:
             return True
     except urllib.error.HTTPError as error:
         _complain(f"{url} answers {error.code}: {_beginning(error)}")
-    # Something that speaks another language than HTTP (TLS, say), and a URL that nothing can be sent to,
-    # raise errors of http.client that are no OSError.
+    # A server that does not speak HTTP (TLS, for example), or an invalid URL, raises errors of http.client
+    # that are not OSErrors.
     except (OSError, ValueError, http.client.HTTPException) as error:
         _complain(f"{url} cannot be reached: {error}")
     return False
 
 
 def _beginning(answer: urllib.error.HTTPError) -> str:
-    """Return how the body of a refusal begins; "" where the connection breaks before."""
+    """Return the beginning of the body of an error response; "" if the connection breaks before."""
     try:
         return answer.read(500).decode(errors="replace").strip()
     except (OSError, http.client.HTTPException):
@@ -262,7 +270,7 @@ def _beginning(answer: urllib.error.HTTPError) -> str:
 
 
 def _read_token() -> str | None:
-    """Return the pod's token, read anew each time as the kubelet renews it; None outside a cluster."""
+    """Return the pod's token, read again each time because the kubelet renews it; None outside a cluster."""
     given = os.environ.get("BERTH_TOKEN_FILE")
     for path in (given,) if given else _TOKEN_FILES:
         try:
@@ -278,7 +286,7 @@ def _to_text(at: float) -> str:
 
 
 def _complain(sentence: str) -> None:
-    """Say it once: a training loop would say it a thousand times."""
+    """Print a sentence once: a training loop would repeat it a thousand times."""
     if sentence not in _state.complaints:
         _state.complaints.add(sentence)
         print(f"berth_checkpoint: {sentence}; training goes on", file=sys.stderr, flush=True)

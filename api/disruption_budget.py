@@ -1,8 +1,8 @@
-"""PodDisruptionBudgets as frozen values: how many of an application's pods may be taken just now.
+"""PodDisruptionBudgets as frozen values: how many pods of an application may be evicted now.
 
-The disruption controller keeps the number in the budget's status; the eviction subresource holds to it and
-counts it down at once. Here it is read so that nobody is chosen whom the server would not let go.
-Source: policy/v1 PodDisruptionBudget; Kubernetes, pkg/registry/core/pod/storage/eviction.go.
+The disruption controller maintains this number in the status of the budget; the eviction subresource enforces
+it and decrements it immediately. Berth reads it to avoid choosing a victim whose eviction the API server
+would reject. Source: policy/v1 PodDisruptionBudget; Kubernetes, pkg/registry/core/pod/storage/eviction.go.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from api.selectors import matches_selector
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DisruptionBudget:
-    """One budget. `allowed` pods may be taken now; a budget that was just changed allows none as yet.
+    """One budget. `allowed` pods may be evicted now; 0 if the spec changed and its status is not
+    up to date yet.
 
-    `keeps_unready`: pods that run and are not ready count like the others. Else they may go in any number.
+    `keeps_unready`: the budget also applies to running pods that are not ready. Otherwise any number of
+    these may be evicted.
     """
 
     namespace: str
@@ -28,7 +30,7 @@ class DisruptionBudget:
     keeps_unready: bool = False
 
     def covers(self, namespace: str, labels: Mapping[str, str]) -> bool:
-        """Return whether a pod with these labels is one of the application's."""
+        """Return whether the budget selects a pod with these labels in this namespace."""
         return namespace == self.namespace and matches_selector(self.selector, labels)
 
 
@@ -36,7 +38,7 @@ def to_disruption_budget(wire: PodDisruptionBudgetObject) -> DisruptionBudget:
     """Return the budget as a value."""
     meta, status = wire.metadata, wire.status
     is_current = status.observed_generation >= meta.generation
-    # Where the policy is not said it is IfHealthyBudget. A budget of none is taken for one not counted yet.
+    # The policy defaults to IfHealthyBudget. A budget with no desired pods is treated as not counted yet.
     is_healthy = status.current_healthy >= status.desired_healthy > 0
     return DisruptionBudget(
         namespace=meta.namespace,

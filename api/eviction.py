@@ -1,8 +1,8 @@
-"""An eviction that waits for its victim's checkpoint, as it stands on the Workload: `berth.dev/eviction`.
+"""An eviction that waits for a checkpoint of the victim, as recorded on the Workload: `berth.dev/eviction`.
 
-The annotation is the state of the eviction and the only place that has it: whoever leads reads there who is
-to leave, for whom and until when, so that neither the end of a controller nor an empty store loses or repeats
-one. What follows from it is `admission.preemption.checkpoint_before_eviction`.
+The annotation is the only record of the eviction. Every leader reads from it which Workload is evicted, for
+which preemptor and until when, so neither the end of a controller nor an empty store loses or repeats an
+eviction. Its effects are implemented in `admission.preemption.checkpoint_before_eviction`.
 
     {"reason": "Preempted", "preemptor": "team/large", "preemptorUid": "…", "requestedAt": "2026-…Z",
      "deadline": "2026-…Z", "reservedAt": "2026-…Z", "askAt": "2026-…Z", "message": "…", …}
@@ -25,11 +25,12 @@ Word = TypeVar("Word", bound=StrEnum)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionRequest:
-    """Who is to leave and why. Instants in Unix seconds, whole ones.
+    """A requested eviction and its reason. Times are in whole Unix seconds.
 
-    Pods are asked for a checkpoint from `ask_at` on and stopped at `deadline` at the latest. `reserved_at` is
-    since when the Workload held the quota that it is to give back: on a Workload that has got another since,
-    the request is over. `preemptor` is None where nobody in particular gets the quota (a drain).
+    Pods are asked for a checkpoint from `ask_at` on, and are stopped at `deadline` at the latest.
+    `reserved_at` is the time since when the Workload holds the quota that it is to release; if it has
+    reserved quota again since then, the request is obsolete. `preemptor` is None if the quota is not freed
+    for a particular Workload (a drain).
     """
 
     reason: EvictionReason
@@ -38,7 +39,7 @@ class EvictionRequest:
     ask_at: float
     reserved_at: float
     message: str = ""
-    # Which of Kueue's rules let the preemptor take it; None where no rule was needed (a drain).
+    # The rule of Kueue that allows the preemption; None if no rule is needed (a drain).
     preemption_reason: PreemptionReason | None = None
     preemptor: WorkloadKey | None = None
     preemptor_uid: str = ""
@@ -46,12 +47,12 @@ class EvictionRequest:
 
 
 def has_request(workload: Workload) -> bool:
-    """Return whether the Workload carries a request, readable or not."""
+    """Return whether the Workload has a request, valid or not."""
     return keys.EVICTION in workload.annotations
 
 
 def eviction_request(workload: Workload) -> EvictionRequest | None:
-    """Return the request on the Workload, None where there is none or it cannot be read."""
+    """Return the request on the Workload, or None if there is none or it is malformed."""
     text = workload.annotations.get(keys.EVICTION)
     if text is None:
         return None
@@ -62,24 +63,26 @@ def eviction_request(workload: Workload) -> EvictionRequest | None:
 
 
 def standing_request(workload: Workload) -> EvictionRequest | None:
-    """Return the request that the Workload is to follow: on the quota that it holds, not carried out yet."""
+    """Return the request that applies to the quota which the Workload holds now and that is
+    not completed; else None."""
     request = eviction_request(workload)
-    # A finished one has nothing left to save, an evicted one is past asking, and one without quota
-    # has nothing to give back.
+    # A finished Workload has nothing to save, an evicted one has already been stopped, and one without quota
+    # has nothing to release.
     if request is None or workload.is_evicted or workload.is_finished or not workload.has_quota_reservation:
         return None
-    # Instants of one condition in whole seconds, both read from the object: equal, or of another reservation.
+    # Both are whole seconds of the same condition, so they are equal unless the quota was reserved again.
     return request if request.reserved_at == reserved_at_of(workload) else None
 
 
 def reserved_at_of(workload: Workload) -> float:
-    """Return since when the Workload has, or has lost, its quota; 0 where nothing says so."""
+    """Return the time since when the Workload has, or lacks, quota; 0 if it
+    has no QuotaReserved condition."""
     condition = workload.conditions.get(ConditionType.QUOTA_RESERVED)
     return condition.at if condition is not None else 0.0
 
 
 def render_request(request: EvictionRequest) -> str:
-    """Return the annotation's value."""
+    """Return the value of the annotation."""
     fields: dict[str, Any] = {
         "reason": request.reason.value,
         "preemptor": str(request.preemptor) if request.preemptor is not None else None,
@@ -92,27 +95,28 @@ def render_request(request: EvictionRequest) -> str:
         "preemptingClusterQueue": request.preempting_cluster_queue,
         "message": request.message,
     }
-    # Empty fields are left out: the annotation is read by people, in `kubectl describe`.
+    # Empty fields are omitted, because people read the annotation in `kubectl describe`.
     return msgspec.json.encode({key: value for key, value in fields.items() if value}).decode()
 
 
 def read_request(text: str) -> EvictionRequest:
-    """Return the request in an annotation's value. Raises ValueError naming field, value and expectation."""
+    """Return the request in the value of the annotation. Raises ValueError that names
+    field, value and expectation."""
     try:
         found = msgspec.json.decode(text)
-    # Nested deeper than the reader follows is no request either; a tenant may have written it.
+    # A tenant may write the annotation, so it may be nested deeper than the parser can follow.
     except (msgspec.DecodeError, RecursionError) as error:
-        raise ValueError(f"it is no JSON ({error})") from error
-    # Texts alone, so that every field below may be taken for one.
+        raise ValueError(f"it is not JSON ({error})") from error
+    # All values must be strings, because the code below uses them as such.
     if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
-        raise ValueError("it must be a JSON object of texts")
+        raise ValueError("it must be a JSON object of strings")
     requested_at = _instant(found, "requestedAt")
     right = found.get("preemptionReason")
     return EvictionRequest(
         reason=_word(EvictionReason, found, "reason"),
         requested_at=requested_at,
         deadline=_instant(found, "deadline"),
-        # Left out where its pods were asked at once.
+        # Omitted if the pods were asked immediately.
         ask_at=_instant(found, "askAt") if "askAt" in found else requested_at,
         reserved_at=_instant(found, "reservedAt"),
         message=found.get("message", ""),
@@ -139,7 +143,7 @@ def _word(words: type[Word], found: dict[str, str], field: str) -> Word:
     try:
         return words(text)
     except ValueError:
-        # The enum's own error names a Python class and no field.
+        # The enum's own error names a Python class and not the field.
         raise ValueError(f"{field} is {text!r}, but must be one of {', '.join(words)}") from None
 
 

@@ -1,6 +1,6 @@
-"""Well-known keys: labels, annotations, finalizers and scheduling gates, each in one place.
+"""Well-known keys: labels, annotations, finalizers and scheduling gates.
 
-Kueue's own keys are taken over unchanged, so that a team's manifests, dashboards and habits keep working.
+Kueue's own keys are used unchanged, so that existing manifests, dashboards and habits keep working.
 Source: Kueue's reference of labels and annotations.
 """
 
@@ -12,21 +12,21 @@ BATCH_VERSION = "batch/v1"
 BERTH_VERSION = "berth.dev/v1alpha1"
 _KUEUE = KUEUE_GROUP + "/"
 BERTH_PREFIX = "berth.dev/"
-# Raised by a new leader on a Workload, so that a late write of the old one meets 409.
+# Written to a Workload by a new leader, so that a late write of the previous one fails with a conflict (409).
 FENCE = BERTH_PREFIX + "fence"
 
-# How a Job, or its pod template, wants to be placed; read where a policy has a section for placement.
+# Placement requests on a Job or its pod template; read if the policy has a section for placement.
 PLACEMENT_STRATEGY = BERTH_PREFIX + "placement-strategy"
 PREFERRED_DOMAIN = BERTH_PREFIX + "preferred-domain"
 LATENCY_SENSITIVE = BERTH_PREFIX + "latency-sensitive"
 GPU_COUNT = BERTH_PREFIX + "gpu-count"
-# On a Job: the least bandwidth that each of its nodes must have. On a node: what it has.
+# On a Job: the minimum bandwidth of each of its nodes. On a node: the bandwidth that it has.
 NETWORK_BANDWIDTH = BERTH_PREFIX + "network-bandwidth"
-# Read on a Workload, which takes them over from its Job, or on its pod templates.
+# Read on a Workload, which copies them from its Job, or on its pod templates.
 EXPECTED_RUNTIME_SECONDS = BERTH_PREFIX + "expected-runtime-seconds"
 OPPORTUNISTIC = BERTH_PREFIX + "opportunistic"
-# Written on a Workload: its Job's activeDeadlineSeconds, when it is promised to start and where, and when
-# it is expected to.
+# Written on a Workload: its Job's activeDeadlineSeconds, its promised start time and domain, and
+# its expected start time.
 JOB_DEADLINE_SECONDS = BERTH_PREFIX + "job-deadline-seconds"
 PLANNED_START = BERTH_PREFIX + "planned-start"
 PLANNED_DOMAIN = BERTH_PREFIX + "planned-domain"
@@ -43,7 +43,7 @@ STOPPING = _KUEUE + "stopping"
 ADMISSION_GATED_BY = _KUEUE + "admission-gated-by"
 ELASTIC_JOB = _KUEUE + "elastic-job"
 
-# On a pod template, by the user.
+# On a pod template, set by the user.
 REQUIRED_TOPOLOGY = _KUEUE + "podset-required-topology"
 PREFERRED_TOPOLOGY = _KUEUE + "podset-preferred-topology"
 UNCONSTRAINED_TOPOLOGY = _KUEUE + "podset-unconstrained-topology"
@@ -52,7 +52,7 @@ SLICE_SIZE = _KUEUE + "podset-slice-size"
 SLICE_CONSTRAINTS = _KUEUE + "podset-slice-required-topology-constraints"
 POD_SET_GROUP = _KUEUE + "podset-group-name"
 
-# On a pod template, by the start of a Job.
+# On a pod template, set when a Job starts.
 POD_SET = _KUEUE + "podset"
 WORKLOAD = _KUEUE + "workload"
 CLUSTER_QUEUE_NAME = _KUEUE + "cluster-queue-name"
@@ -60,8 +60,8 @@ LOCAL_QUEUE_NAME = _KUEUE + "local-queue-name"
 MANAGED = _KUEUE + "managed"
 TOPOLOGY_GATE = _KUEUE + "topology"
 
-# On a pod that is queued itself, or as a member of a group: the gate and the finalizer are put on as it is
-# created, by the webhook or by the template that it is made from.
+# On a pod that is queued individually or as a member of a group. The gate and the finalizer are added at its
+# creation, by the webhook or by the template that it is created from.
 ADMISSION_GATE = _KUEUE + "admission"
 POD_FINALIZER = _KUEUE + "managed"
 POD_GROUP_NAME = _KUEUE + "pod-group-name"
@@ -77,7 +77,7 @@ ROLE_HASH = _KUEUE + "role-hash"
 LEADER_WORKER_SET = "leaderworkerset.sigs.k8s.io/name"
 LEADER_WORKER_GROUP = "leaderworkerset.sigs.k8s.io/group-index"
 LEADER_WORKER_SIZE = "leaderworkerset.sigs.k8s.io/size"
-# On the Workload of a group of pods.
+# On the Workload of a pod group.
 IS_GROUP_WORKLOAD = _KUEUE + "is-group-workload"
 
 # On a Workload.
@@ -95,7 +95,7 @@ NODE_GPU_MODEL = "nvidia.com/gpu.product"
 NODE_NUMA_NODE = "nvidia.com/gpu.numa"
 NODE_FABRIC = "nvlink-fabric-id"
 GPU_RESOURCE = "nvidia.com/gpu"
-# More that the extender's rules read. Which GPUs of its node a pod was given, by whoever gives them ("0,1").
+# Also read by the extender. GPU_IDS lists the GPUs of its node that were assigned to a pod ("0,1").
 GPU_IDS = BERTH_PREFIX + "gpu-ids"
 GPU_MEMORY_MIB = BERTH_PREFIX + "gpu-memory-mib"
 PARALLELISM = BERTH_PREFIX + "parallelism"
@@ -107,40 +107,40 @@ NODE_GPU_INTERCONNECT = "gpu-interconnect"
 NODE_GPU_GENERATION = "gpu-generation"
 NODE_COST_PER_HOUR = "node-cost-per-hour"
 
-# Kubernetes' own.
+# Kubernetes' own key.
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 
-# On a Workload: the application that its pod is a replica of; and how many replicas are to stay.
+# On a Workload: the application that its pod is a replica of, and the minimum number of replicas.
 REPLICA_OF = BERTH_PREFIX + "replica-of"
 MIN_REPLICAS = BERTH_PREFIX + "min-replicas"
 
-# training, inference or batch; on a Job or its pod template.
+# On a Job or its pod template: training, inference or batch.
 WORKLOAD_TYPE = BERTH_PREFIX + "workload-type"
-# On a Job or its pod template, by the user or by a report to /v1/checkpoints.
-# When a running Job expects to be complete, as it goes.
+# On a running Job: the time at which it expects to be complete.
 EXPECTED_COMPLETION_TIME = BERTH_PREFIX + "expected-completion-time"
+# On a Job or its pod template, set by the user or by a report to /v1/checkpoints.
 CHECKPOINT_TIME = BERTH_PREFIX + "checkpoint-time"
 CHECKPOINT_STEP = BERTH_PREFIX + "checkpoint-step"
 CHECKPOINT_SAVE_SECONDS = BERTH_PREFIX + "checkpoint-save-seconds"
 CHECKPOINT_RESTART_SECONDS = BERTH_PREFIX + "checkpoint-restart-seconds"
 CHECKPOINT_INTERVAL_SECONDS = BERTH_PREFIX + "checkpoint-interval-seconds"
-# "true": its pods save when they get SIGTERM, before they end.
+# "true": its pods save a checkpoint when they receive SIGTERM.
 CHECKPOINT_ON_SIGTERM = BERTH_PREFIX + "checkpoint-on-sigterm"
-# Written by Berth on a Job, a queued pod or the Workload of a group: the last lengths of saving and
-# restarting that it has measured, as JSON.
+# Written by Berth on a Job, a queued pod or the Workload of a group: the last measured save and
+# restart times, as JSON.
 CHECKPOINT_MEASURED = BERTH_PREFIX + "checkpoint-measured"
-# On a pod, by Berth: since when a checkpoint is asked for, and until when it is waited for.
+# Written by Berth on a pod: since when a checkpoint is requested, and until when Berth waits for it.
 CHECKPOINT_REQUESTED_AT = BERTH_PREFIX + "checkpoint-requested-at"
 CHECKPOINT_DEADLINE = BERTH_PREFIX + "checkpoint-deadline"
-# On a ResourceFlavor: what one of its devices costs in an hour, in whatever money people count in.
+# On a ResourceFlavor: the price of one of its devices per hour, in any currency.
 COST_PER_DEVICE_HOUR = BERTH_PREFIX + "cost-per-device-hour"
-# On a Workload, by Berth: an eviction that waits for a checkpoint (`api.eviction`).
+# Written by Berth on a Workload: an eviction that waits for a checkpoint (`api.eviction`).
 EVICTION = BERTH_PREFIX + "eviction"
 
-# The advance reservation of a policy that the work is to use.
+# The advance reservation of a policy that the Workload joins.
 RESERVATION = BERTH_PREFIX + "reservation"
 
-# Ours, by where a user writes them (the others are written by Berth itself).
+# Berth's keys that users write; Berth itself writes all others.
 BERTH_TEMPLATE_KEYS = frozenset(
     BERTH_PREFIX + name
     for name in (
@@ -167,11 +167,11 @@ BERTH_TEMPLATE_KEYS = frozenset(
         "checkpoint-on-sigterm",
     )
 )
-# The level of a topology that is the host itself; a node's own name where nobody changed it.
+# The lowest level of a topology, at which each node is a domain; the name of the node unless it was changed.
 HOSTNAME = "kubernetes.io/hostname"
-# Read by the simulated kubelet of the demo and of replays.
+# Read by the simulated kubelet of the demo and of trace replays.
 BERTH_SIMULATION_PREFIX = BERTH_PREFIX + "simulated-"
-# Written by Berth, so a user's object may carry them.
+# Keys that Berth writes, so that a user's copy of an object may contain them.
 BERTH_WRITTEN_KEYS = frozenset(
     BERTH_PREFIX + name
     for name in (
@@ -189,7 +189,7 @@ BERTH_WRITTEN_KEYS = frozenset(
     )
 )
 
-# The articles' own keys, which count where a policy says so.
+# Keys without Berth's prefix, which are read if the policy enables aliases.
 _ARTICLES = "topology.scheduler/"
 ALIASES = {
     WORKLOAD_TYPE: "workload-type",
@@ -199,12 +199,12 @@ ALIASES = {
     LATENCY_SENSITIVE: _ARTICLES + "latency-sensitive",
     GPU_COUNT: _ARTICLES + "gpu-count",
 }
-# By these, Workloads of equal requests may be placed differently.
+# Workloads with equal requests may be placed differently if one of these keys differs.
 PLACEMENT_KEYS = frozenset(ALIASES) | frozenset(ALIASES.values())
 # Controllers of admission checks that provide the nodes. Source: Kueue, pkg/controller/admissionchecks.
 PROVISIONING_CONTROLLER = _KUEUE + "provisioning-request"
 MULTIKUEUE_CONTROLLER = _KUEUE + "multikueue"
-# On the Workload of a Job that is to run in another cluster: what the Job's spec.managedBy says.
+# On the Workload of a Job that another cluster runs: the value of the Job's spec.managedBy.
 MANAGED_BY = BERTH_PREFIX + "managed-by"
 # On a variant of a Workload in a ClusterQueue with concurrent admission: the name of the Workload.
 CONCURRENT_ADMISSION_PARENT = _KUEUE + "concurrent-admission-parent"

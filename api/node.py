@@ -1,8 +1,8 @@
-"""Nodes, and what pods take of them, as frozen values: the ground that placement by topology stands on.
+"""Nodes, and the resources that pods use on them, as frozen values for topology-aware placement.
 
-A pod that was placed by topology is counted through its Workload, whose assignment says where it goes before
-it is bound. All other bound pods are counted here, one by one.
-Source: Kueue, pkg/cache/scheduler/tas_nodes_cache.go and tas_non_tas_pod_cache.go.
+A pod that was placed by topology is counted through its Workload, whose assignment names its
+domain before the pod is bound. All other bound pods are counted individually here. Source:
+Kueue, pkg/cache/scheduler/tas_nodes_cache.go and tas_non_tas_pod_cache.go.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from api.parsing.problems import read_amount
 from api.parsing.quantities import QuantityError
 from api.workload import to_seconds
 
+# A pod with any of these annotations is placed by its Workload.
 _TOPOLOGY_ANNOTATIONS = (
     keys.REQUIRED_TOPOLOGY,
     keys.PREFERRED_TOPOLOGY,
     keys.UNCONSTRAINED_TOPOLOGY,
     keys.SLICE_REQUIRED_TOPOLOGY,
-    # Any of these on a pod means that its Workload has said where it goes.
     keys.SLICE_CONSTRAINTS,
 )
 _TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
@@ -30,10 +30,10 @@ _TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeInfo:
-    """A Node as far as placement cares. `allocatable` is in canonical units, `pods` among them.
+    """The fields of a Node that placement needs. `allocatable` is in canonical units and includes `pods`.
 
-    `is_silent`: it has no Ready condition at all, so nobody keeps it. `ready_changed_at` (Unix seconds) is
-    when the Ready condition became what it is.
+    `is_silent`: it has no Ready condition, so no kubelet maintains it. `ready_changed_at` (Unix seconds) is
+    the last transition time of the Ready condition.
     """
 
     name: str
@@ -48,7 +48,7 @@ class NodeInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodUsage:
-    """What a pod takes of its node; `node` is empty where it takes nothing that is counted here."""
+    """The resources that a pod uses on its node; `node` is empty if the pod is not counted here."""
 
     namespace: str
     name: str
@@ -57,20 +57,19 @@ class PodUsage:
 
 
 def to_node(wire: NodeObject) -> NodeInfo:
-    """Return the Node as a value. Raises SpecError where an amount cannot be read."""
+    """Return the Node as a value. Raises SpecError if an amount cannot be parsed."""
     meta, status = wire.metadata, wire.status
     ready = next((one for one in status.conditions or () if one.type == "Ready"), None)
     return NodeInfo(
         name=meta.name,
         labels=meta.labels or {},
         taints=wire.spec.taints or (),
-        # Capacity is what the kubelet offers to pods, not what the machine has: system
-        # daemons take the difference.
+        # Allocatable and not capacity, because system daemons use the difference.
         allocatable={
             resource: read_amount(f"status.allocatable.{resource}", resource, quantity)
             for resource, quantity in (status.allocatable or {}).items()
         },
-        # A node without the condition is as unready as one whose condition is Unknown.
+        # A node without the condition counts as not ready, like one whose condition is Unknown.
         is_ready=ready is not None and ready.status == "True",
         is_silent=ready is None,
         ready_changed_at=_instant(ready.last_transition_time) if ready is not None else 0.0,
@@ -79,7 +78,7 @@ def to_node(wire: NodeObject) -> NodeInfo:
 
 
 def _instant(text: str | None) -> float:
-    """Return an instant as Unix seconds; one that cannot be read lies long ago."""
+    """Return a time as Unix seconds; 0 if it cannot be parsed, which counts as long ago."""
     try:
         return to_seconds(text)
     except ValueError:
@@ -87,7 +86,8 @@ def _instant(text: str | None) -> float:
 
 
 def to_pod_usage(wire: PodObject) -> PodUsage:
-    """Return what the pod takes of its node. One whose requests cannot be read takes a pod's place only."""
+    """Return the resources that the pod uses on its node; if its requests are malformed,
+    only one of `pods`."""
     meta = wire.metadata
     node = wire.spec.node_name or ""
     if not node or is_finished(wire) or is_placed_by_topology(wire):
@@ -95,17 +95,17 @@ def to_pod_usage(wire: PodObject) -> PodUsage:
     try:
         requests = pod_requests(wire.spec)
     except QuantityError:
-        # A pod runs whatever we can read of it; at least its place on the node is taken.
+        # The pod runs even if its requests cannot be parsed, so it is counted at least as a pod.
         requests = {}
     return PodUsage(namespace=meta.namespace, name=meta.name, node=node, requests={**requests, PODS: 1})
 
 
 def is_finished(wire: PodObject) -> bool:
-    """Return whether the pod has ended, in success or not."""
+    """Return whether the pod has finished, successfully or not."""
     return wire.status.phase in _TERMINAL_PHASES
 
 
 def is_placed_by_topology(wire: PodObject) -> bool:
-    """Return whether the pod asks for a place in a topology, and so is counted through its Workload."""
+    """Return whether the pod has a topology request, and so is counted through its Workload."""
     annotations = wire.metadata.annotations or {}
     return any(key in annotations for key in _TOPOLOGY_ANNOTATIONS)

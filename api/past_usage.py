@@ -1,7 +1,7 @@
-"""What a LocalQueue has consumed, as its status keeps it across restarts: read, and written.
+"""The past usage of a LocalQueue, which its status preserves across restarts: reading and writing.
 
-`status.fairSharing.admissionFairSharingStatus` of a LocalQueue, with quantities of the resources' own units.
-What it means stands in `queues.pending.admission_fair_sharing`.
+It is `status.fairSharing.admissionFairSharingStatus` of a LocalQueue, with quantities in the units of the
+resources. `queues.pending.admission_fair_sharing` defines its meaning.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NANOS = 10**9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastUsage:
-    """Consumption in billionths of each resource's unit, as of `updated_at`: Unix seconds, whole ones."""
+    """Usage in billionths of each resource's unit, as of `updated_at` (whole Unix seconds)."""
 
     consumed: Mapping[str, int]
     updated_at: int
@@ -42,11 +42,12 @@ class _Status(Wire, frozen=True):
 
 
 def read_past_usage(status: bytes | msgspec.Raw) -> PastUsage | None:
-    """Return what the status remembers of the past, None where it says nothing that can be read.
+    """Return the past usage in the status, or None if there is none or it cannot be parsed.
 
-    Nobody but a controller writes it, so what is broken there is no user's mistake: it is written anew.
+    Only a controller writes it, so malformed data is not reported to a user, but overwritten.
     """
-    # Most statuses say nothing of it, and they change with every admission.
+    # Most statuses do not contain it, and they change with every admission, so this
+    # check avoids decoding them.
     if b"admissionFairSharingStatus" not in bytes(status):
         return None
     try:
@@ -54,7 +55,7 @@ def read_past_usage(status: bytes | msgspec.Raw) -> PastUsage | None:
         past = sharing.admission_fair_sharing_status if sharing is not None else None
         if past is None:
             return None
-        # Cut off and not rounded, in billionths: nobody is charged for what was not used.
+        # Truncated to billionths instead of rounded, so that no queue is charged for more than it used.
         consumed = {name: int(parse(text) * _NANOS) for name, text in (past.consumed_resources or {}).items()}
         return PastUsage(consumed=consumed, updated_at=floor(to_seconds(past.last_update)))
     except (ValueError, RecursionError):
@@ -62,7 +63,7 @@ def read_past_usage(status: bytes | msgspec.Raw) -> PastUsage | None:
 
 
 def to_fair_sharing_status(past: PastUsage) -> dict[str, Any]:
-    """Return `status.fairSharing` of a LocalQueue; weightedShare is required there and means nothing."""
+    """Return `status.fairSharing` of a LocalQueue; weightedShare is required by the schema but not used."""
     consumed = {name: nano_text(nanos) for name, nanos in sorted(past.consumed.items())}
     return {
         "weightedShare": 0,

@@ -1,8 +1,8 @@
-"""AdmissionPolicy as frozen values: which features are on for which ClusterQueues, and with which numbers.
+"""AdmissionPolicy as frozen values: which features apply to which ClusterQueues, with which parameters.
 
-A section that is None is off, and decisions are then Kueue's. The values say what is to be decided, not how;
-each belongs to the module that acts on it. How they are read from the object stands in `api.policy_objects`,
-what each field means to its writer in `api.models.policy_*` and docs/policy.md.
+A section that is None is disabled, and the decisions are then Kueue's. The values state what is to be
+decided; the module that implements each feature decides how. `api.policy_objects` creates them from the
+objects; `api.models.policy_*` and docs/policy.md document each field for its users.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from api.selectors import matches_selector
 
 
 class Aliases(StrEnum):
-    """Whether the keys of the scheduling articles count like their berth.dev/ counterparts."""
+    """Whether annotations and labels without a prefix count like their berth.dev/ counterparts."""
 
     NONE = "None"
     ARTICLES = "Articles"
 
 
 class OrderingMode(StrEnum):
-    """Which of equal priority goes first."""
+    """The order of Workloads with equal priority."""
 
     PRIORITY = "Priority"
     SHORTEST_PREDICTED = "ShortestPredicted"
@@ -33,7 +33,7 @@ class OrderingMode(StrEnum):
 
 
 class BackfillMode(StrEnum):
-    """Who is promised a start, and who may run before it."""
+    """Which Workloads are promised a start time, and which may run before it."""
 
     NONE = "None"
     EASY = "EASY"
@@ -42,15 +42,15 @@ class BackfillMode(StrEnum):
 
 
 class OnOverrun(StrEnum):
-    """What becomes of backfilled work that is still running at the promised start."""
+    """What happens to backfilled work that is still running at the promised start time."""
 
     EVICT = "Evict"
     EXTEND = "Extend"
 
 
 class StrategyChoice(StrEnum):
-    """How pods are spread; by workload type: training consolidated, inference distributed, others
-    balanced."""
+    """How pods are spread. By workload type: training consolidated, inference
+    distributed, all others balanced."""
 
     BY_WORKLOAD_TYPE = "ByWorkloadType"
     CONSOLIDATED = "Consolidated"
@@ -60,7 +60,7 @@ class StrategyChoice(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ordering:
-    """spec.ordering. `age_seconds` None: nobody ages. `level_ends` in device-seconds received, rising."""
+    """spec.ordering. `age_seconds` None: no aging. `level_ends` are in device-seconds received, ascending."""
 
     mode: OrderingMode = OrderingMode.PRIORITY
     age_seconds: int | None = 86400
@@ -69,7 +69,8 @@ class Ordering:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backfill:
-    """spec.backfill. `reservation_depth`: Workloads of a ClusterQueue that are promised a start at a time."""
+    """spec.backfill. `reservation_depth`: Workloads of a ClusterQueue that are promised a
+    start time at once."""
 
     mode: BackfillMode = BackfillMode.EASY
     reservation_depth: int = 1
@@ -95,11 +96,11 @@ class VictimRules:
     """spec.preemption.rules. None: the rule is off."""
 
     protected_priority: int | None = None
-    """Training of this priority or more is never a victim."""
+    """Training of at least this priority is never a victim."""
     prefers_inference: bool = False
     """Inference of lower priority is always a candidate."""
     protected_remaining_seconds: int | None = None
-    """Training with less left than this is never a victim."""
+    """Training with less remaining run time than this is never a victim."""
     protects_uncheckpointed: bool = False
     """Training without checkpoints is never a victim."""
     checkpoint_max_age_seconds: int | None = None
@@ -108,7 +109,7 @@ class VictimRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreemptionRules:
-    """spec.preemption. `grace_seconds` 0: the request to save is SIGTERM alone."""
+    """spec.preemption. `grace_seconds` 0: SIGTERM is the only request to save."""
 
     rules: VictimRules = field(default_factory=VictimRules)
     max_counted_loss_seconds: int = 3600
@@ -123,7 +124,7 @@ class PreemptionRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeRule:
-    """Domain of gangs of up to `max_nodes` nodes. `leaves` None: as few as hold the gang."""
+    """Limits for gangs of up to `max_nodes` nodes. `leaves` None: as few leaves as can hold the gang."""
 
     max_nodes: int
     leaves: int | None = None
@@ -133,7 +134,7 @@ class SizeRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DomainRules:
-    """spec.placement.domainRules. `size_rules` by rising `max_nodes`; none: the standard ones."""
+    """spec.placement.domainRules. `size_rules` by ascending `max_nodes`; empty means the default rules."""
 
     leaf_level: str | None = None
     adjacency_label: str | None = None
@@ -144,7 +145,7 @@ class DomainRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoringWeights:
-    """spec.placement.scoringWeights, divided by their sum: they add up to 1."""
+    """spec.placement.scoringWeights, normalized so that they add up to 1."""
 
     resource_availability: float = 0.4
     topology_alignment: float = 0.3
@@ -154,7 +155,7 @@ class ScoringWeights:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consolidation:
-    """spec.placement.consolidation. `max_lost_seconds` is for each device of the gang."""
+    """spec.placement.consolidation. `max_lost_seconds` applies to each device of the gang."""
 
     max_moves_per_hour: int = 6
     min_waiting_seconds: int = 600
@@ -163,7 +164,7 @@ class Consolidation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
-    """spec.placement.recovery: from which failing nodes pods are taken, and when."""
+    """spec.placement.recovery: from which failing nodes pods are removed, and when."""
 
     not_ready_seconds: int = 0
     leave_tainted_nodes: bool = False
@@ -172,8 +173,8 @@ class Recovery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementRules:
-    """spec.placement. `domain_rules` None: no rules by size. `bandwidth_label`: what tells a node's network
-    bandwidth."""
+    """spec.placement. `domain_rules` None: no rules by size. `bandwidth_label`: node label
+    with the network bandwidth."""
 
     strategy: StrategyChoice = StrategyChoice.BY_WORKLOAD_TYPE
     domain_rules: DomainRules | None = None
@@ -186,7 +187,7 @@ class PlacementRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """When a window opens again and again: a five-field cron line in a time zone."""
+    """When a window opens repeatedly: a cron line with five fields, in a time zone."""
 
     cron: str
     time_zone: str
@@ -195,7 +196,7 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaWindow:
-    """One of spec.quotaWindows: open from `start_at` to `end_at`, or by `schedule`."""
+    """One entry of spec.quotaWindows: open from `start_at` to `end_at`, or by `schedule`."""
 
     name: str
     cluster_queue: str
@@ -210,7 +211,8 @@ class QuotaWindow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapacityReservation:
-    """One of spec.reservations: amounts by flavor and resource, or a `domain` by its values, widest first."""
+    """One entry of spec.reservations: amounts by flavor and resource, or a `domain` by
+    its values, widest first."""
 
     name: str
     local_queue: tuple[str, str]
@@ -222,7 +224,7 @@ class CapacityReservation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionPolicy:
-    """One policy. `queue_names` and `selector` together name nobody: it governs every ClusterQueue."""
+    """One policy. If `queue_names` is empty and `selector` is None, it governs every ClusterQueue."""
 
     name: str
     uid: str = ""
@@ -241,32 +243,32 @@ class AdmissionPolicy:
 
     @property
     def backfill_rules(self) -> Backfill | None:
-        """The section on backfill where it is switched on: mode None is as good as no section."""
-        # A mode of None is written to say "no backfill here" beside a section's other numbers;
-        # every reader asks here.
+        """The backfill section if backfill is enabled; None if the section is absent or its mode is None."""
+        # A user may set mode None to disable backfill and keep the other values of the section, so every
+        # reader must use this property.
         return self.backfill if self.backfill is None or self.backfill.mode is not BackfillMode.NONE else None
 
     def is_for(self, queue: ClusterQueue) -> bool:
-        """Return whether the policy is bound to this ClusterQueue; another one may still come before it."""
+        """Return whether the policy selects this ClusterQueue; another policy may still take precedence."""
         if not self.queue_names and self.selector is None:
             return True
-        # By name or by label: the two widen each other, so that one queue can be named beside
-        # a class of others.
+        # By name or by label: either is sufficient, so that a queue can be listed in addition to those
+        # that a selector matches.
         return queue.name in self.queue_names or matches_selector(self.selector, queue.labels)
 
 
 KUEUE = AdmissionPolicy(name="")
-"""What governs a ClusterQueue that no policy is bound to: every section off, decisions are Kueue's."""
+"""The policy of a ClusterQueue that no policy selects: every section is off, and decisions are Kueue's."""
 
 
 def choose_policy(
     policies: Iterable[AdmissionPolicy], queue: ClusterQueue, *, default: AdmissionPolicy = KUEUE
 ) -> AdmissionPolicy:
-    """Return the policy that governs the queue: of the highest precedence, then the first by name.
+    """Return the policy that governs the queue: the one with the highest precedence, then the first by name.
 
-    `default` where none is bound to it. Sections are not mixed: what the chosen policy leaves out is off, so
-    that one object tells all about a queue.
+    Returns `default` if no policy selects the queue. Policies are not merged: a section that the chosen one
+    omits is off, so that a single object describes the behaviour of a queue.
     """
     bound = (policy for policy in policies if policy.is_for(queue))
-    # Negated, so that the highest precedence and the lowest name both come first.
+    # Precedence is negated, so that the minimum has the highest precedence and then the lowest name.
     return min(bound, key=lambda policy: (-policy.precedence, policy.name), default=default)

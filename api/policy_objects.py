@@ -1,7 +1,7 @@
-"""AdmissionPolicy objects to the frozen values of `api.policy`.
+"""Conversion of AdmissionPolicy objects to the frozen values of `api.policy`.
 
-The schema and its defaults are the model's (`api.models.admission_policy`), the rules between fields those of
-`api.validation`, so that the API server, a manifest in a file and the controller say the same of an object.
+The schema and its defaults come from the model (`api.models.admission_policy`), the rules between fields from
+`api.validation`, so that the API server, a manifest in a file and the controller report the same faults.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _SECONDS_PER_HOUR = 3600.0
 
 
 class AdmissionPolicyObject(Wire, frozen=True):
-    """berth.dev AdmissionPolicy; its spec stays bytes until the model reads it."""
+    """berth.dev AdmissionPolicy; its spec stays undecoded until the model validates it."""
 
     metadata: Meta
     spec: msgspec.Raw = msgspec.Raw(b"{}")
@@ -61,7 +61,7 @@ class AdmissionPolicyObject(Wire, frozen=True):
 
 
 def to_admission_policy(wire: AdmissionPolicyObject) -> AdmissionPolicy:
-    """Return the policy. Raises SpecError naming every field that cannot be used."""
+    """Return the policy. Raises SpecError that names every invalid field."""
     meta = wire.metadata
     obj = {
         "apiVersion": "berth.dev/v1alpha1",
@@ -103,7 +103,7 @@ def _sections(spec: AdmissionPolicySpec) -> dict[str, Any]:
 def _ordering(section: OrderingModel) -> Ordering:
     return Ordering(
         mode=OrderingMode(section.mode),
-        # Zero is how the object says that nobody ages.
+        # In the object, zero disables aging.
         age_seconds=section.age_seconds or None,
         level_ends=tuple(hours * _SECONDS_PER_HOUR for hours in section.levels),
     )
@@ -124,8 +124,8 @@ def _backfill(section: BackfillModel) -> Backfill:
 
 
 def _preemption(section: PreemptionSection) -> PreemptionRules:
-    # The other fields have the names of the value's own: a field that is added to one and not to
-    # the other fails here.
+    # The other fields have the same names in the model and in the value: a field that is added to only one of
+    # them raises an error here.
     numbers = section.model_dump(exclude={"rules"})
     return PreemptionRules(rules=_victim_rules(section.rules), **numbers)
 
@@ -156,7 +156,8 @@ def _placement(section: PlacementSection) -> PlacementRules:
 
 
 def _domain_rules(rules: DomainRulesModel) -> DomainRules:
-    # By size, whatever order they were written in: the first that is large enough is the rule of a gang.
+    # Sorted by size in whatever order they were written: the first rule that is large enough
+    # applies to a gang.
     sizes = sorted(rules.size_rules or (), key=lambda rule: rule.max_nodes)
     return DomainRules(
         leaf_level=rules.leaf_level,
@@ -177,7 +178,7 @@ def _domain_rules(rules: DomainRulesModel) -> DomainRules:
 
 def _weights(weights: WeightsModel) -> ScoringWeights:
     given = weights.model_dump()
-    # fsum, so that weights which add up to 1 on paper stay as they were written.
+    # fsum is exact, so that decimal weights which add up to 1 stay unchanged.
     total = fsum(given.values())
     return ScoringWeights(**{name: value / total for name, value in given.items()})
 
@@ -215,7 +216,7 @@ def _reservation(one: ReservationModel) -> CapacityReservation:
 
 
 def _at(text: str) -> float:
-    # RFC 3339 allows lower-case letters, and not every Python reads them.
+    # RFC 3339 allows lower-case letters, which not every Python version parses.
     return datetime.fromisoformat(text.upper()).timestamp()
 
 

@@ -1,7 +1,7 @@
 """ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology and AdmissionCheck as frozen values.
 
-Amounts are canonical integers (`api.parsing.quantities.amount`). A limit of None is no limit. Weights are in
-thousandths. How they are read from the objects stands in `api.specs`.
+Amounts are canonical integers (`api.parsing.quantities.amount`). A limit of None means no limit. Weights are
+in thousandths. `api.specs` creates the values from the objects.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from api.past_usage import PastUsage
 
 
 class QueueingStrategy(StrEnum):
-    """What happens to the queue behind a head that does not fit."""
+    """What happens to the Workloads behind a head that does not fit."""
 
     STRICT_FIFO = "StrictFIFO"
     BEST_EFFORT_FIFO = "BestEffortFIFO"
 
 
 class StopPolicy(StrEnum):
-    """Hold: nothing new is admitted. HoldAndDrain: what runs is evicted too."""
+    """Hold: no new Workload is admitted. HoldAndDrain: admitted Workloads are evicted too."""
 
     NONE = "None"
     HOLD = "Hold"
@@ -30,21 +30,21 @@ class StopPolicy(StrEnum):
 
 
 class FungibilityPolicy(StrEnum):
-    """Whether the flavor search stops at a flavor that needs borrowing (or preemption)."""
+    """Whether the search for a flavor stops at one that needs borrowing (or preemption)."""
 
     MAY_STOP_SEARCH = "MayStopSearch"
     TRY_NEXT_FLAVOR = "TryNextFlavor"
 
 
 class FungibilityPreference(StrEnum):
-    """Which of the flavors seen is taken when the search went on."""
+    """Which of several possible flavors is chosen if the search did not stop."""
 
     BORROWING_OVER_PREEMPTION = "BorrowingOverPreemption"
     PREEMPTION_OVER_BORROWING = "PreemptionOverBorrowing"
 
 
 class PreemptionPolicy(StrEnum):
-    """Which Workloads may be taken."""
+    """Which Workloads may be preempted."""
 
     NEVER = "Never"
     LOWER_PRIORITY = "LowerPriority"
@@ -79,7 +79,7 @@ class ResourceGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlavorFungibility:
-    """When the search looks at the next flavor."""
+    """When the search for a flavor continues with the next one."""
 
     when_can_borrow: FungibilityPolicy = FungibilityPolicy.MAY_STOP_SEARCH
     when_can_preempt: FungibilityPolicy = FungibilityPolicy.TRY_NEXT_FLAVOR
@@ -88,7 +88,8 @@ class FlavorFungibility:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preemption:
-    """spec.preemption. `borrow_max_priority` bounds the victims taken while borrowing, None: no bound."""
+    """spec.preemption. `borrow_max_priority`: highest priority of a victim while borrowing;
+    None means no limit."""
 
     within_cluster_queue: PreemptionPolicy = PreemptionPolicy.NEVER
     reclaim_within_cohort: PreemptionPolicy = PreemptionPolicy.NEVER
@@ -98,7 +99,7 @@ class Preemption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckRule:
-    """An admission check of a ClusterQueue; no flavors: of all."""
+    """An admission check of a ClusterQueue; without flavors, it applies to all of them."""
 
     name: str
     on_flavors: frozenset[str] = frozenset()
@@ -106,9 +107,9 @@ class CheckRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterQueue:
-    """A ClusterQueue's spec. `namespace_selector` None selects no namespace, an empty one every.
+    """A ClusterQueue's spec. `namespace_selector` None selects no namespace, an empty one selects all.
 
-    Policies select by `labels`.
+    Policies select ClusterQueues by `labels`.
     """
 
     name: str
@@ -142,9 +143,9 @@ class Cohort:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalQueue:
-    """A LocalQueue's spec, and what its status remembers of the past.
+    """A LocalQueue's spec, and the past usage from its status.
 
-    Two are equal where their specs are: the status is written by ourselves, and is no news.
+    Two are equal if their specs are equal, because Berth writes the status itself.
     """
 
     namespace: str
@@ -155,7 +156,7 @@ class LocalQueue:
     created_at: float = 0.0
     stop_policy: StopPolicy = StopPolicy.NONE
     fair_weight_milli: int = 1000
-    # Not compared, so that our own write of the status does not look like a change of the queue.
+    # Not compared, so that Berth's own write of the status does not count as a change of the queue.
     past_usage: PastUsage | None = field(default=None, compare=False)
 
     @property
@@ -166,7 +167,7 @@ class LocalQueue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceFlavor:
-    """A ResourceFlavor's spec. `cost_per_device_hour`: of one device, 0 where nobody says."""
+    """A ResourceFlavor's spec. `cost_per_device_hour` is the price of one device; 0 if it is not given."""
 
     name: str
     node_labels: Mapping[str, str] = field(default_factory=dict)
@@ -178,7 +179,7 @@ class ResourceFlavor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
-    """Node labels of the levels, widest first."""
+    """A Topology: the node labels of its levels, the widest first."""
 
     name: str
     levels: tuple[str, ...]

@@ -1,6 +1,6 @@
-"""Every word for why: the reasons that Berth writes into conditions, events and metrics.
+"""The reasons that Berth writes into conditions, events and metrics.
 
-The words are Kueue's, so that dashboards and alerts written for Kueue keep working.
+They are Kueue's, so that dashboards and alerts written for Kueue keep working.
 Source: Kueue's API, apis/kueue/v1beta2/workload_types.go and clusterqueue_types.go.
 """
 
@@ -22,9 +22,10 @@ class ConditionType(StrEnum):
     FINISHED = "Finished"
     WAITING_FOR_REPLACEMENT_PODS = "WaitingForReplacementPods"
     BLOCKED_ON_PREEMPTION_GATES = "BlockedOnPreemptionGates"
-    # Ours: pods run outside of the domains that their Workload was given.
+    # Berth's own: pods run outside of the domains that their Workload was assigned.
     MISPLACED = "berth.dev/Misplaced"
-    # Ours: whether the budgets let all pods of a group go that is evicted whole. The word is a budget's own.
+    # Berth's own: whether the budgets allow the eviction of all pods of a group. The name is that
+    # of a PodDisruptionBudget's condition.
     DISRUPTION_ALLOWED = "berth.dev/DisruptionAllowed"
 
 
@@ -46,9 +47,10 @@ class PendingReason(StrEnum):
 
 
 class DisruptionReason(StrEnum):
-    """Why the pods of a replica that is to go may be evicted, or may not (`berth.dev/DisruptionAllowed`).
+    """Why the pods of an evicted replica may or may not be evicted:
+    the reason of `berth.dev/DisruptionAllowed`.
 
-    The first two are those of a PodDisruptionBudget's own condition.
+    The first two are the reasons of a PodDisruptionBudget's own condition.
     """
 
     SUFFICIENT_PODS = "SufficientPods"
@@ -66,27 +68,27 @@ class EvictionReason(StrEnum):
     LOCAL_QUEUE_STOPPED = "LocalQueueStopped"
     NODE_FAILURES = "NodeFailures"
     DEACTIVATED = "Deactivated"
-    # Kueue has one writer and no word for it; this one is ours.
+    # Berth's own: Kueue has a single writer, so it needs no such reason.
     OVER_ADMITTED = "OverAdmitted"
-    # Ours: it ran ahead of a promised Workload, whose time has come.
+    # Berth's own: it was backfilled before a promised Workload, whose start is now due.
     BACKFILL_LEASE_EXPIRED = "BackfillLeaseExpired"
-    # Ours: it is in the way of an advance reservation that begins.
+    # Berth's own: it uses capacity that an advance reservation needs from now on.
     RESERVATION_DUE = "ReservationDue"
 
 
 class PreemptionReason(StrEnum):
-    """By which right a Workload was preempted: the reason of Preempted=True."""
+    """Which rule allowed the preemption of a Workload: the reason of Preempted=True."""
 
     IN_CLUSTER_QUEUE = "InClusterQueue"
     IN_COHORT_RECLAMATION = "InCohortReclamation"
     IN_COHORT_FAIR_SHARING = "InCohortFairSharing"
     IN_COHORT_RECLAIM_WHILE_BORROWING = "InCohortReclaimWhileBorrowing"
-    # Ours: it keeps its quota's worth, and has another place; a gang needs the one it has.
+    # Berth's own: it moves to other nodes, with the same quota, because a gang needs its domain.
     CONSOLIDATION = "Consolidation"
 
 
 class FinishedReason(StrEnum):
-    """How a Workload ended: the reason of Finished=True."""
+    """How a Workload finished: the reason of Finished=True."""
 
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
@@ -96,7 +98,7 @@ class FinishedReason(StrEnum):
 
 
 class RequeueReason(StrEnum):
-    """Why a Workload may queue again: the reason of Requeued=True."""
+    """Why a Workload may be queued again: the reason of Requeued=True."""
 
     PREEMPTED = "Preempted"
     NODE_FAILURES = "NodeFailures"
@@ -110,7 +112,7 @@ class RequeueReason(StrEnum):
 
 
 class InactiveReason(StrEnum):
-    """Why a ClusterQueue or LocalQueue admits nothing: the reason of Active=False."""
+    """Why a ClusterQueue or LocalQueue admits no Workload: the reason of Active=False."""
 
     TERMINATING = "Terminating"
     STOPPED = "Stopped"
@@ -118,7 +120,7 @@ class InactiveReason(StrEnum):
     TOPOLOGY_NOT_FOUND = "TopologyNotFound"
     ADMISSION_CHECK_NOT_FOUND = "AdmissionCheckNotFound"
     ADMISSION_CHECK_INACTIVE = "AdmissionCheckInactive"
-    # Kueue leaves out such queues without a word; this one is ours.
+    # Berth's own: Kueue ignores such queues without a condition.
     COHORT_CYCLE = "CohortCycle"
     UNKNOWN = "Unknown"
     CLUSTER_QUEUE_DOES_NOT_EXIST = "ClusterQueueDoesNotExist"

@@ -1,6 +1,7 @@
-"""Who matches whom: label selectors, node affinity against a flavor's labels, taints against tolerations.
+"""Matching rules of Kubernetes: label selectors, node affinity for the labels of a
+flavor, taints and tolerations.
 
-The rules are Kubernetes' own, restated for the wire structs. An operator that Kubernetes does not know
+The rules are Kubernetes' own, implemented for the wire structs. An operator that Kubernetes does not define
 matches nothing. Source: k8s.io/apimachinery labels.Selector; k8s.io/component-helpers nodeaffinity, taints.
 """
 
@@ -23,10 +24,11 @@ _NO_LABELS: Mapping[str, str] = {}
 
 
 def matches_selector(selector: WireSelector | None, labels: Mapping[str, str] | None) -> bool:
-    """Return whether `labels` are selected. No selector selects nothing, an empty one everything."""
+    """Return whether the selector matches `labels`. None matches nothing, an
+    empty selector matches everything."""
     if selector is None:
         return False
-    # All of both: matchLabels are requirements like any other.
+    # Both parts must match: matchLabels are requirements too.
     labels = labels or _NO_LABELS
     wanted = selector.match_labels or _NO_LABELS
     return all(labels.get(key) == value for key, value in wanted.items()) and all(
@@ -35,7 +37,7 @@ def matches_selector(selector: WireSelector | None, labels: Mapping[str, str] | 
 
 
 def matches_requirement(requirement: WireSelectorRequirement, labels: Mapping[str, str]) -> bool:
-    """Return whether `labels` meet one expression. NotIn and DoesNotExist hold for an absent key."""
+    """Return whether `labels` satisfy one requirement. NotIn and DoesNotExist hold for an absent key."""
     value = labels.get(requirement.key)
     values = requirement.values or ()
     match requirement.operator:
@@ -48,18 +50,18 @@ def matches_requirement(requirement: WireSelectorRequirement, labels: Mapping[st
         case "DoesNotExist":
             return value is None
         case "Gt" | "Lt":
-            # Gt and Lt take exactly one value; with more the requirement holds nowhere.
+            # Gt and Lt take exactly one value; with more, the requirement never holds.
             return _compares(requirement.operator, value, values[0] if len(values) == 1 else None)
         case _:
             return False
 
 
 def selector_problem(selector: WireSelector | None) -> str | None:
-    """Return what is wrong with a label selector, None for nothing."""
+    """Return what is wrong with a label selector, or None if it is valid."""
     for requirement in selector.match_expressions or () if selector else ():
         if requirement.operator in ("In", "NotIn"):
-            # In with an empty list matches nothing and NotIn everything; neither is what its author
-            # meant, and Kubernetes refuses both.
+            # With an empty list, In matches nothing and NotIn everything; neither is intended,
+            # and Kubernetes rejects both.
             if not requirement.values:
                 return f"matchExpressions for {requirement.key!r}: {requirement.operator} needs values"
         elif requirement.operator not in ("Exists", "DoesNotExist"):
@@ -71,8 +73,10 @@ def selector_problem(selector: WireSelector | None) -> str | None:
 
 
 def tolerates(toleration: WireToleration, taint: WireTaint) -> bool:
-    """Return whether one toleration covers the taint. An empty key with Exists covers every taint."""
-    # An empty effect covers all effects, an empty key (only with Exists) all keys.
+    """Return whether one toleration tolerates the taint.
+
+    An empty effect tolerates all effects; an empty key, which needs operator Exists, tolerates all keys.
+    """
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:
@@ -81,8 +85,8 @@ def tolerates(toleration: WireToleration, taint: WireTaint) -> bool:
         case "Exists":
             return True
         case "Equal":
-            # Equal without a key would cover every taint of an empty value; Kubernetes refuses it
-            # and so it covers none.
+            # Equal without a key would tolerate every taint with an empty value; Kubernetes rejects it, so
+            # it tolerates none here.
             return toleration.value == taint.value and bool(toleration.key)
         case "Gt" | "Lt":
             return _compares(toleration.operator, taint.value, toleration.value)
@@ -91,8 +95,8 @@ def tolerates(toleration: WireToleration, taint: WireTaint) -> bool:
 
 
 def find_untolerated(taints: Iterable[WireTaint], tolerations: Iterable[WireToleration]) -> WireTaint | None:
-    """Return the first NoSchedule or NoExecute taint that no toleration covers, None if there is none."""
-    # Once into a tuple: it is walked for each taint, and an iterator would be empty after the first.
+    """Return the first NoSchedule or NoExecute taint that is not tolerated, or None if there is none."""
+    # Copied to a tuple, because it is iterated once per taint.
     held = tuple(tolerations)
     for taint in taints:
         if taint.effect in _BINDING_EFFECTS and not any(tolerates(toleration, taint) for toleration in held):
@@ -106,14 +110,15 @@ def taint_text(taint: WireTaint) -> str:
 
 
 def matches_flavor(spec: WirePodSpec, flavor_labels: Mapping[str, str]) -> bool:
-    """Return whether the pods may land on nodes with these labels, as far as the labels can tell.
+    """Return whether the pods may run on nodes with these labels, as far as the labels of
+    the flavor decide it.
 
-    Only keys that the flavor defines are looked at: the nodes of a flavor may carry any others. A required
-    affinity term left without such a key can hold on some node, so it (and with it the whole OR) matches.
+    Only keys that the flavor defines are considered, because its nodes may have any other labels. A required
+    affinity term without such a key can hold on some node, so it matches, and with it the whole affinity.
     Source: Kueue, pkg/scheduler/flavorassigner/flavorassigner.go, flavorSelector.
     """
     for key, value in (spec.node_selector or _NO_LABELS).items():
-        # A key that the flavor does not define may stand on any of its nodes.
+        # A key that the flavor does not define may be present on any of its nodes.
         if key in flavor_labels and flavor_labels[key] != value:
             return False
     terms = _required_terms(spec.affinity)
@@ -127,8 +132,8 @@ def matches_node(
     name: str,
     labels: Mapping[str, str],
 ) -> tuple[bool, bool]:
-    """Return whether a node of that name and those labels has all of the node selector, and whether it meets
-    the required affinity. Terms are alternatives; a term without any expression holds nowhere.
+    """Return whether a node with this name and these labels matches the node selector, and whether it matches
+    the required affinity. Terms are alternatives; a term without any expression never matches.
     """
     terms = _required_terms(affinity)
     has_selected = all(labels.get(key) == value for key, value in (node_selector or _NO_LABELS).items())
@@ -136,7 +141,7 @@ def matches_node(
 
 
 def keys_of_affinity(affinity: WireAffinity | None) -> tuple[frozenset[str], bool]:
-    """Return the labels that the required affinity looks at, and whether it looks at nodes' names, too."""
+    """Return the label keys that the required affinity uses, and whether it also uses the names of nodes."""
     terms = _required_terms(affinity)
     keys = frozenset(one.key for term in terms for one in term.match_expressions or ())
     return keys, any(term.match_fields for term in terms)
@@ -144,7 +149,7 @@ def keys_of_affinity(affinity: WireAffinity | None) -> tuple[frozenset[str], boo
 
 def _term_holds(term: WireNodeSelectorTerm, name: str, labels: Mapping[str, str]) -> bool:
     expressions, fields = term.match_expressions or (), term.match_fields or ()
-    # As kube-scheduler: an empty term selects no object, it is not a wildcard.
+    # As in kube-scheduler, an empty term selects no node; it is not a wildcard.
     if not expressions and not fields:
         return False
     return all(matches_requirement(one, labels) for one in expressions) and all(
@@ -167,7 +172,7 @@ def _term_matches(term: WireNodeSelectorTerm, flavor_labels: Mapping[str, str]) 
     )
 
 
-# Kubernetes compares whole numbers only; whatever is none meets neither.
+# Kubernetes compares integers only; any other value never matches.
 def _compares(operator: str, value: str | None, bound: str | None) -> bool:
     try:
         left, right = int(value or ""), int(bound or "")

@@ -1,4 +1,4 @@
-"""The controller's configuration: Kueue's file as it is, Berth's own settings beside it.
+"""The controller's configuration: Kueue's configuration file, plus Berth's own settings.
 
     apiVersion: config.kueue.x-k8s.io/v1beta2        # or v1beta1
     kind: Configuration
@@ -8,8 +8,8 @@
     kind: ControllerConfig
     ...
 
-Either document may be missing. `load_config` reads the text of such a file; without a file
-`ControllerConfig()` holds the defaults.
+Each document is optional. `load_config` parses the text of such a file; without a file,
+`ControllerConfig()` contains the defaults.
 """
 
 from api.config.loading import ConfigError, ControllerConfig, LeaseTimes, load_config

@@ -1,8 +1,8 @@
 """Berth's own settings: the document `ControllerConfig` of berth.dev/v1alpha1.
 
-It stands beside Kueue's `Configuration`, in the same file, so that Kueue's file needs no change. Every
-setting has a default that serves a cluster of up to 15,000 Workloads; each says its unit and why its default
-is what it is.
+It is a separate document in the same file as Kueue's `Configuration`, so that Kueue's document needs no
+change. The defaults suit a cluster of up to 15,000 Workloads. Each setting states its unit and the
+reason for its default.
 """
 
 from typing import Annotated, Literal
@@ -17,39 +17,41 @@ PositiveNumber = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
 class Lease(Section):
-    """The Lease by which one of several replicas decides. Longer times bear longer outages of the API server;
-    shorter ones mean a shorter pause when a leader dies."""
+    """The Lease that elects the leader among several replicas. Longer times tolerate longer outages of the
+    API server; shorter times reduce the pause after a leader fails."""
 
     duration_seconds: PositiveSeconds = 4.0
-    """Seconds that a silent leader is believed in. Default 4: no admission waits longer for a dead leader."""
+    """Seconds without a renewal after which another replica may take over. Default 4, which bounds how long
+    admission pauses after a leader fails."""
     renew_seconds: PositiveSeconds = 1.0
-    """Seconds between renewals. Default 1: two may fail before the deadline."""
+    """Seconds between renewals. Default 1, so that two renewals may fail before the deadline."""
     deadline_seconds: PositiveSeconds = 2.5
-    """Seconds without renewal after which a leader stops by itself. Default 2.5: that leaves 1.5 s, more than
-    any of its requests may take, before another can lead."""
+    """Seconds without a successful renewal after which a leader stops by itself. Default 2.5, which leaves
+    1.5 s before another replica can lead, more than any of its requests may take."""
 
 
 class Execution(Section):
-    """How decisions are carried out, and when the cycle waits for them."""
+    """How decisions are written to the API server, and when the cycle waits for the writes."""
 
     max_in_flight: PositiveNumber = 32
-    """Requests to the API server at once. Default 32: more did not raise throughput on a busy API server."""
+    """Maximum number of concurrent requests to the API server. Default 32; more did not increase the
+    throughput of a busy API server."""
     max_unconfirmed: PositiveNumber = 256
-    """Decisions not yet seen back from the API server at which the cycle pauses. Default 256: about five
-    seconds of work at the speed that an API server on two cores reaches, so little is lost to a restart."""
+    """Number of decisions not yet confirmed by the API server at which the cycle pauses. Default 256, about
+    five seconds of work for an API server on two cores, so that a restart loses little."""
     max_unconfirmed_seconds: PositiveSeconds = 10.0
-    """Age in seconds of the oldest such decision at which the cycle pauses. Default 10: by then the API
-    server, and not the queue, needs attention."""
+    """Age in seconds of the oldest unconfirmed decision at which the cycle pauses. Default 10; by then the
+    API server is the bottleneck, and further decisions would not help."""
 
 
 class Events(Section):
-    """Kubernetes Events, which tell people what was decided and why."""
+    """Kubernetes Events, which report each decision and its reason."""
 
     per_second: Annotated[float, Field(ge=0, le=10_000)] = 20.0
-    """Events per second, 0 for none. Default 20: an Event costs the API server as much as a new Workload, and
-    admissions go first."""
+    """Events per second; 0 disables Events. Default 20, because an Event costs the API server as much as a
+    new Workload, and admissions have priority."""
     burst: PositiveNumber = 200
-    """Events above that rate at once. Default 200: a cycle's worth of decisions is told at once."""
+    """Maximum burst above that rate. Default 200, enough for the decisions of one cycle."""
 
 
 FilterName = Literal["WorkloadType", "NVLinkTopology", "InferenceMemory", "GPUAware"]
@@ -61,53 +63,55 @@ def _asked_for() -> list[FilterName]:
 
 
 class ExtenderScore(Section):
-    """One score of a profile."""
+    """One score function of a profile."""
 
     name: ScoreName
-    """Which one."""
+    """Name of the score function."""
     weight: Annotated[float, Field(gt=0, le=1000)] = 1.0
-    """How much it counts beside the profile's others. Default 1."""
+    """Weight relative to the other scores of the profile. Default 1."""
 
 
 class ExtenderProfile(Section):
-    """The rules for pods of one scheduler name."""
+    """The filters and scores for pods with a given scheduler name."""
 
     scheduler_name: Annotated[str, Field(min_length=1, max_length=253)]
-    """spec.schedulerName of the pods; a profile of kube-scheduler must bear this name, too."""
+    """spec.schedulerName of the pods; a profile of kube-scheduler must have the same name."""
     filters: list[FilterName] = Field(default_factory=_asked_for)
-    """Filters in the order in which they are asked. Default: those that pods ask for by keys of their own."""
+    """Filters, in the order in which they run. Default: the filters that pods request with annotations or
+    labels of their own."""
     scores: list[ExtenderScore] = Field(default_factory=list)
-    """Scores. Default none: by NUMA node and fabric."""
+    """Scores. Default none: nodes are scored by NUMA node and fabric."""
     percentage_of_nodes_to_score: Annotated[int, Field(ge=0, le=100)] = 100
-    """Percent of the nodes asked about that are enough: the filter stops once so many have passed, but not
-    below 100 nodes. 0 goes by their number, from 50% of 100 to 10% of 5,000, never below 5%. Default 100,
-    which is all: kube-scheduler has taken its own sample before it asks."""
+    """Percentage of the requested nodes that is sufficient: the filter stops when this many have passed, but
+    not below 100 nodes. 0 derives it from the number of nodes, from 50% of 100 to 10% of 5,000, and at least
+    5%. Default 100, which checks all nodes, because kube-scheduler has already sampled them."""
 
 
 class ExtenderSettings(Section):
-    """The scheduler extender: which rules it asks for whose pods."""
+    """The scheduler extender: which filters and scores apply to which pods."""
 
     required_topologies: list[str] = Field(default_factory=lambda: ["nvlink", "nvswitch"])
-    """Values of the node label nvidia.com/gpu-topology on which tensor parallelism runs. Default both fast
-    fabrics."""
+    """Values of the node label nvidia.com/gpu-topology that are fast enough for tensor parallelism. Default:
+    both fast fabrics, nvlink and nvswitch."""
     min_gpu_memory_gb: Annotated[int, Field(ge=0, le=100_000)] = 8
-    """Memory in GB of the GPUs that GPUAware lets pods on, at least. Default 8: what is smaller is for
-    screens."""
+    """Minimum memory in GB of the GPUs to which GPUAware admits pods. Default 8; smaller GPUs
+    are meant for graphics."""
     profiles: list[ExtenderProfile] = Field(default_factory=list)
-    """Profiles besides the built-in ones; one of the same name takes its place. Default none."""
+    """Profiles in addition to the built-in ones; a profile with the name of a built-in one
+    replaces it. Default none."""
 
 
 class Settings(Section):
     """Berth's own settings."""
 
     shard: DnsLabel = "default"
-    """Name of the shard. Controllers with different shards have Leases and keys in Redis of their own.
-    Default "default": one controller for the whole cluster."""
+    """Name of the shard. Controllers with different shards use separate Leases and Redis keys. Default
+    "default": one controller for the whole cluster."""
     lease: Lease = Field(default_factory=Lease)
-    """The Lease by which one of several replicas decides."""
+    """The Lease that elects the leader among several replicas."""
     execution: Execution = Field(default_factory=Execution)
-    """How decisions are carried out."""
+    """How decisions are written to the API server."""
     events: Events = Field(default_factory=Events)
     """Kubernetes Events."""
     extender: ExtenderSettings = Field(default_factory=ExtenderSettings)
-    """The scheduler extender's rules."""
+    """The filters and scores of the scheduler extender."""

@@ -12,9 +12,11 @@ from api.parsing.durations import DurationError, parse_duration
 
 
 class Section(BaseModel):
-    """Base of every part of a configuration: camelCase, exact types, unknown fields kept to be warned of."""
+    """Base of every part of a configuration: camelCase, strict types; unknown fields are kept,
+    to warn about them."""
 
-    # Frozen, as every task reads it; exact types, since "true" for true is a mistake worth a sentence.
+    # Frozen, because every task reads it. Strict, because "true" in place of true is
+    # a mistake worth reporting.
     model_config = ConfigDict(
         alias_generator=to_camel,
         populate_by_name=True,
@@ -62,7 +64,7 @@ class Selector(LabelSelector):
 
 
 def unknown_fields(section: BaseModel, path: str = "") -> list[tuple[str, str, list[str]]]:
-    """Return (path of the section, unknown field, known fields there) for each field that no model knows."""
+    """Return (path of the section, unknown field, known fields of the section) for each unknown field."""
     found = [(path, name, _known(section)) for name in section.model_extra or ()]
     for name, value in _set_fields(section):
         for place, inner in _sections(value, f"{path}.{name}" if path else name):
@@ -71,7 +73,7 @@ def unknown_fields(section: BaseModel, path: str = "") -> list[tuple[str, str, l
 
 
 def set_paths(section: BaseModel, path: str = "") -> list[str]:
-    """Return the paths of the fields that were written, down to lists, maps and plain values."""
+    """Return the paths of the fields that the file sets, down to lists, maps and scalar values."""
     found: list[str] = []
     for name, value in _set_fields(section):
         place = f"{path}.{name}" if path else name

@@ -1,8 +1,8 @@
-"""Kueue's `Configuration` (config.kueue.x-k8s.io/v1beta2), every documented field of it.
+"""Kueue's `Configuration` (config.kueue.x-k8s.io/v1beta2), with every documented field.
 
-A cluster that changes over hands its file to Berth as it is. What Berth does not act upon is read and checked
-all the same, and said once in the log, so that nobody believes in a setting without effect. Units: durations
-are read to seconds. Defaults are Kueue's.
+A cluster that migrates from Kueue passes its file to Berth unchanged. Fields that have no effect in Berth are
+parsed and validated too, and are reported once in the log, so that such a setting is not mistaken for an
+effective one. Durations are converted to seconds. The defaults are Kueue's.
 """
 
 from typing import Annotated, Any, Literal
@@ -13,7 +13,7 @@ from api.config.fields import Duration, NaturalNumber, Port, Section, Selector
 from api.models.common import Quantity
 
 LEASE_NAME = "c1f6bfd2.kueue.x-k8s.io"
-"""The Lease that tells a live Kueue."""
+"""Name of Kueue's own Lease, by which a running Kueue is detected."""
 
 
 class Webhook(Section):
@@ -22,72 +22,72 @@ class Webhook(Section):
     port: Port = 9443
     """TCP port."""
     host: str = ""
-    """Address to bind; empty is all."""
+    """Address to bind; empty means all addresses."""
     cert_dir: str = "/tmp/k8s-webhook-server/serving-certs"
-    """Folder with tls.crt and tls.key."""
+    """Directory that contains tls.crt and tls.key."""
 
 
 class LeaderElection(Section):
-    """Which of several replicas decides."""
+    """Leader election among several replicas."""
 
     leader_elect: bool = True
     """Whether replicas elect a leader."""
     lease_seconds: Duration | None = Field(default=None, alias="leaseDuration")
-    """How long a silent leader is still believed in. Kueue: 15 s."""
+    """Time without a renewal after which another replica may take over. Kueue's default is 15 s."""
     deadline_seconds: Duration | None = Field(default=None, alias="renewDeadline")
-    """When a leader that cannot renew stops by itself. Kueue: 10 s."""
+    """Time without a successful renewal after which a leader stops by itself. Kueue's default is 10 s."""
     renew_seconds: Duration | None = Field(default=None, alias="retryPeriod")
-    """How often the lease is renewed. Kueue: 2 s."""
+    """Time between renewals. Kueue's default is 2 s."""
     resource_name: str = LEASE_NAME
-    """Name of the Lease. Berth's leases are named by shard, so that both are told apart."""
+    """Name of the Lease. Berth names its Leases by shard, so that they differ from Kueue's."""
     resource_namespace: str = ""
-    """Namespace of the Lease; empty is the own one."""
+    """Namespace of the Lease; empty means the controller's own namespace."""
     resource_lock: Literal["leases"] = "leases"
-    """Kind of the lock."""
+    """Kind of the lock object."""
 
 
 class CustomLabel(Section):
-    """A label or annotation of an object that becomes a label of its metrics."""
+    """A label or annotation of an object that is exported as a label of its metrics."""
 
     name: Annotated[str, Field(pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*$")]
-    """Metric label, with `custom_` put before it."""
+    """Name of the metric label, without its prefix `custom_`."""
     source_label_key: str = ""
-    """Label to read; default is `name`."""
+    """Label to read; defaults to `name`."""
     source_annotation_key: str = ""
     """Annotation to read instead."""
     source_kind: Literal["ClusterQueue", "LocalQueue", "Cohort", "Workload"] = "ClusterQueue"
     """Kind of object to read from."""
     tracked_values: list[str] | None = None
-    """Values that are told apart; others are counted together."""
+    """Values that are exported individually; all others are combined."""
 
 
 class LocalQueueMetrics(Section):
     """Metrics per LocalQueue."""
 
     enable: bool = True
-    """Whether there are any."""
+    """Whether they are exported."""
     local_queue_selector: Selector | None = None
-    """LocalQueues that have them; absent is all."""
+    """LocalQueues for which they are exported; absent selects all."""
 
 
 class Metrics(Section):
     """Prometheus metrics."""
 
     bind_address: str = ":8443"
-    """Where they are served; "0" is nowhere."""
+    """Address of the metrics endpoint; "0" disables it."""
     enable_cluster_queue_resources: bool = False
-    """Whether quota and usage of every ClusterQueue are exported: a series per flavor and resource."""
+    """Whether quota and usage of every ClusterQueue are exported, one series per flavor and resource."""
     custom_labels: Annotated[list[CustomLabel], Field(max_length=20)] = Field(default_factory=list)
-    """Labels and annotations that become labels of metrics."""
+    """Labels and annotations that are exported as labels of metrics."""
     local_queue_metrics: LocalQueueMetrics = Field(default_factory=LocalQueueMetrics)
     """Metrics per LocalQueue."""
 
 
 class Health(Section):
-    """Probes."""
+    """Health probes."""
 
     health_probe_bind_address: str = ":8081"
-    """Where they are answered; "0" is nowhere."""
+    """Address of the probe endpoints; "0" disables them."""
     readiness_endpoint_name: str = "readyz"
     """Path of the readiness probe."""
     liveness_endpoint_name: str = "healthz"
@@ -98,66 +98,67 @@ class Controller(Section):
     """Settings of the controllers."""
 
     group_kind_concurrency: dict[str, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)
-    """Reconciliations at once, by Kind.group."""
+    """Number of concurrent reconciliations, by Kind.group."""
     cache_sync_timeout: str | int | None = None
-    """How long to wait for the first lists: nanoseconds or a duration. Kueue: 2 minutes."""
+    """Timeout for the initial lists, in nanoseconds or as a duration. Kueue's default is 2 minutes."""
 
 
 class Tls(Section):
     """TLS of the servers."""
 
     min_version: Literal["", "VersionTLS12", "VersionTLS13"] = ""
-    """Oldest version that is spoken."""
+    """Minimum TLS version."""
     cipher_suites: list[str] = Field(default_factory=list)
     """Cipher suites of TLS 1.2."""
     curve_preferences: list[str | int] = Field(default_factory=list)
-    """Key exchanges, the best first."""
+    """Key exchange mechanisms, in order of preference."""
 
 
 class InternalCertManagement(Section):
-    """Certificates that the controller makes itself."""
+    """Certificates that the controller generates itself."""
 
     enable: bool = True
-    """Whether it does."""
+    """Whether the controller generates them."""
     webhook_service_name: str = "kueue-webhook-service"
-    """Service that stands in the certificate."""
+    """Service that the certificate is issued for."""
     webhook_secret_name: str = "kueue-webhook-server-cert"
-    """Secret that keeps it."""
+    """Secret that stores the certificate."""
 
 
 class RequeuingStrategy(Section):
-    """When a Workload whose pods were not ready may queue again."""
+    """When a Workload whose pods did not become ready may be queued again."""
 
     timestamp: Literal["Eviction", "Creation"] = "Eviction"
-    """Its place in the queue: by the eviction, or by its creation as before."""
+    """Timestamp that determines its position in the queue: that of the eviction or that of its creation."""
     backoff_limit_count: NaturalNumber | None = None
-    """How often it is tried again before it is deactivated; absent is for ever."""
+    """Number of retries before the Workload is deactivated; absent means no limit."""
     backoff_base_seconds: NaturalNumber = 60
-    """First wait; doubled each time."""
+    """First back-off in seconds; doubled for each retry."""
     backoff_max_seconds: NaturalNumber = 3600
-    """Longest wait."""
+    """Maximum back-off in seconds."""
 
 
 class WaitForPodsReady(Section):
-    """What happens when the pods of an admitted Workload are not ready in time."""
+    """What happens if the pods of an admitted Workload do not become ready in time."""
 
     timeout_seconds: Duration = Field(default=1800.0, alias="timeout")
-    """From admission to all pods ready."""
+    """Maximum time from admission until all pods are ready."""
     block_admission: bool = False
-    """Whether others wait until the pods are ready."""
+    """Whether other Workloads wait until the pods are ready."""
     requeuing_strategy: RequeuingStrategy = Field(default_factory=RequeuingStrategy)
-    """When the Workload may queue again."""
+    """When the Workload may be queued again."""
     recovery_timeout_seconds: Duration | None = Field(default=None, alias="recoveryTimeout")
-    """From the loss of a ready pod to all ready again; absent is `timeout`, 0 is no limit."""
+    """Maximum time from the loss of a ready pod until all are ready again; absent means
+    `timeout`, 0 no limit."""
 
 
 class ClientConnection(Section):
-    """Limits of requests to the API server."""
+    """Rate limits of requests to the API server."""
 
     qps: float = 300.0
-    """Requests per second; negative is no limit."""
+    """Requests per second; negative means no limit."""
     burst: int = 500
-    """Requests above that at once."""
+    """Maximum burst above that rate."""
 
 
 Framework = Literal[
@@ -183,74 +184,75 @@ Framework = Literal[
 
 
 class PodOptions(Section):
-    """Which pods are managed, besides what holds for jobs. v1beta1 alone had it; it is read here too."""
+    """Which pods are managed, in addition to the settings for jobs. Part of v1beta1 only,
+    but accepted here too."""
 
     namespace_selector: Selector | None = None
-    """Namespaces whose pods are managed; absent is all whose jobs are."""
+    """Namespaces whose pods are managed; absent selects all namespaces whose jobs are managed."""
     pod_selector: Selector | None = None
-    """Pods that are managed; absent is all."""
+    """Pods that are managed; absent selects all."""
 
 
 class Integrations(Section):
-    """Kinds that become Workloads."""
+    """Kinds for which Workloads are created."""
 
     frameworks: list[Framework] = Field(default=["batch/job"])
-    """Built-in kinds."""
+    """Built-in integrations."""
     external_frameworks: list[str] = Field(default_factory=list)
-    """Kinds that others make Workloads of, as Kind.version.group."""
+    """Kinds for which other controllers create Workloads, as Kind.version.group."""
     pod_options: PodOptions = Field(default_factory=PodOptions)
     """Which pods are managed."""
     label_keys_to_copy: list[str] = Field(default_factory=list)
-    """Labels of a job that its Workload gets."""
+    """Labels that are copied from a job to its Workload."""
 
 
 class ExternalFramework(Section):
-    """A kind that is sent to worker clusters as it is."""
+    """A kind that is dispatched to worker clusters unchanged."""
 
     name: str
-    """Kind.version.group."""
+    """The kind, as Kind.version.group."""
 
 
 class AccessProvider(Section):
-    """How credentials for a ClusterProfile are got."""
+    """How credentials for a ClusterProfile are obtained."""
 
     name: str
     """Name of the provider."""
     exec_config: dict[str, Any] = Field(default_factory=dict)
-    """Program that gives them."""
+    """Program that returns the credentials."""
 
 
 class ClusterProfile(Section):
     """Worker clusters known through the ClusterProfile API."""
 
     access_providers: list[AccessProvider] = Field(default_factory=list)
-    """How credentials are got."""
+    """How credentials are obtained."""
 
 
 class IncrementalDispatcher(Section):
-    """Worker clusters tried a few at a time."""
+    """Dispatches to worker clusters in steps of a few clusters."""
 
     step_size: Annotated[int, Field(ge=1)] = 3
-    """Clusters that are added at each step."""
+    """Number of clusters added in each step."""
 
 
 class MultiKueue(Section):
-    """Work sent to other clusters."""
+    """Dispatching of jobs to other clusters."""
 
     gc_interval_seconds: Duration = Field(default=60.0, alias="gcInterval")
-    """Time between looks for remote objects that nobody owns; 0 is never."""
+    """Time between garbage collections of remote objects without an owner; 0 disables them."""
     origin: str = "multikueue"
-    """Label value by which remote objects are known as ours."""
+    """Label value that identifies remote objects created by this controller."""
     worker_lost_timeout_seconds: Duration = Field(default=900.0, alias="workerLostTimeout")
-    """How long a check stays Ready when its worker cluster is lost."""
+    """How long a check stays Ready after its worker cluster is lost."""
     dispatcher_name: str = "kueue.x-k8s.io/multikueue-dispatcher-all-at-once"
-    """Who chooses the clusters."""
+    """Dispatcher that chooses the clusters."""
     external_frameworks: Annotated[list[ExternalFramework], Field(max_length=10)] = Field(
         default_factory=list
     )
-    """Kinds that are sent as they are."""
+    """Kinds that are dispatched unchanged."""
     cluster_profile: ClusterProfile | None = None
-    """Clusters known through the ClusterProfile API."""
+    """Worker clusters known through the ClusterProfile API."""
     incremental_dispatcher_config: IncrementalDispatcher | None = None
     """Settings of the incremental dispatcher."""
 
@@ -259,85 +261,85 @@ PreemptionStrategy = Literal["LessThanOrEqualToFinalShare", "LessThanInitialShar
 
 
 class FairSharing(Section):
-    """Shares of a cohort by weight; off where the section is absent."""
+    """Weighted sharing of a cohort; disabled if the section is absent."""
 
     preemption_strategies: Annotated[list[PreemptionStrategy], Field(min_length=1)] = Field(
         default=["LessThanOrEqualToFinalShare", "LessThanInitialShare"]
     )
-    """Rules for victims; the second is tried where the first finds none."""
+    """Rules for choosing victims; the second is used if the first finds none."""
 
 
 class AdmissionFairSharing(Section):
-    """LocalQueues share a ClusterQueue by their past usage; off where the section is absent."""
+    """LocalQueues share a ClusterQueue by past usage; disabled if the section is absent."""
 
     usage_half_life_seconds: Duration = Field(default=0.0, alias="usageHalfLifeTime")
-    """After this time past usage counts half; 0 forgets at once."""
+    """Time after which past usage counts half; 0 discards it immediately."""
     usage_sampling_seconds: Duration = Field(default=300.0, alias="usageSamplingInterval")
-    """Time between two steps of the decay."""
+    """Time between two updates of the decayed usage."""
     resource_weights: dict[str, Annotated[float, Field(ge=0)]] = Field(default_factory=dict)
-    """How much each resource counts; 1 where absent."""
+    """Weight of each resource; absent entries have weight 1."""
 
 
 class ResourceTransformation(Section):
-    """Turns a requested resource into others that are counted."""
+    """Maps a requested resource to other resources that are counted against quota."""
 
     input: str
-    """Requested resource."""
+    """The requested resource."""
     strategy: Literal["Retain", "Replace"] = "Retain"
-    """Whether the input is counted beside the outputs."""
+    """Whether the input is counted in addition to the outputs."""
     multiply_by: str = ""
-    """Resource whose requested amount multiplies the outputs."""
+    """Resource whose requested amount is a factor of the outputs."""
     outputs: dict[str, Quantity] = Field(default_factory=dict)
-    """Amounts for one unit of the input."""
+    """Amounts that correspond to one unit of the input."""
 
 
 class DeviceClassMapping(Section):
-    """Device classes that count as one resource."""
+    """Device classes that are counted as one resource."""
 
     name: str
-    """Resource in quotas."""
+    """Name of the resource in quotas."""
     device_class_names: Annotated[list[str], Field(min_length=1, max_length=8)]
     """Device classes."""
     sources: list[dict[str, Any]] = Field(default_factory=list)
-    """What of a device is counted."""
+    """Properties of a device that are counted."""
 
 
 class Resources(Section):
-    """What of a request is counted, and how."""
+    """Which requested resources are counted against quota, and how."""
 
     quota_check_strategy: Literal["BlockUndeclared", "IgnoreUndeclared"] = "BlockUndeclared"
-    """Whether a resource that the ClusterQueue does not cover blocks the Workload or is let through."""
+    """Whether a resource that the ClusterQueue does not cover blocks the Workload or is ignored."""
     exclude_resource_prefixes: list[str] = Field(default_factory=list)
-    """Resources whose names begin so are not counted."""
+    """Resources whose names have one of these prefixes are not counted."""
     transformations: list[ResourceTransformation] = Field(default_factory=list)
-    """Resources that are counted as others."""
+    """Resources that are mapped to others."""
     device_class_mappings: Annotated[list[DeviceClassMapping], Field(max_length=16)] = Field(
         default_factory=list
     )
-    """Devices of dynamic allocation that are counted as resources."""
+    """Devices of dynamic resource allocation that are counted as resources."""
 
 
 class WorkloadRetention(Section):
     """When Workloads are deleted."""
 
     after_finished_seconds: Duration | None = Field(default=None, alias="afterFinished")
-    """After their end; absent is never, 0 at once."""
+    """Time after they finish; absent means never, 0 immediately."""
     after_deactivated_seconds: Duration | None = Field(default=None, alias="afterDeactivatedByKueue")
-    """After the controller deactivated them, with their jobs; absent is never."""
+    """Time after the controller deactivated them; their jobs are deleted too. Absent means never."""
 
 
 class ObjectRetentionPolicies(Section):
     """When objects are deleted."""
 
     workloads: WorkloadRetention = Field(default_factory=WorkloadRetention)
-    """Workloads."""
+    """Retention of Workloads."""
 
 
 class VisibilityServer(Section):
-    """Where the positions in queues are served."""
+    """Where the visibility API, which lists pending Workloads and their positions, is served."""
 
     bind_address: str = "0.0.0.0"
-    """Address."""
+    """Address to bind."""
     bind_port: Port = 8082
     """TCP port."""
 
@@ -346,44 +348,45 @@ class Configuration(Section):
     """Kueue's configuration file."""
 
     namespace: str = ""
-    """Own namespace; empty is that of the pod."""
+    """Namespace of the controller; empty means the namespace of its pod."""
     webhook: Webhook = Field(default_factory=Webhook)
     """Where the webhook server listens."""
     leader_election: LeaderElection = Field(default_factory=LeaderElection)
-    """Which of several replicas decides."""
+    """Leader election among several replicas."""
     metrics: Metrics = Field(default_factory=Metrics)
     """Prometheus metrics."""
     health: Health = Field(default_factory=Health)
-    """Probes."""
+    """Health probes."""
     pprof_bind_address: str = ""
-    """Where profiles are served; empty is nowhere."""
+    """Address where profiles are served; empty disables them."""
     controller: Controller = Field(default_factory=Controller)
     """Settings of the controllers."""
     tls: Tls = Field(default_factory=Tls)
     """TLS of the servers."""
     manage_jobs_without_queue_name: bool = False
-    """Whether jobs without a queue are held back too."""
+    """Whether jobs without a queue name are managed too."""
     managed_jobs_namespace_selector: Selector | None = None
-    """Namespaces whose jobs are managed; absent is all but kube-system and the own one."""
+    """Namespaces whose jobs are managed; absent selects all but kube-system and
+    the controller's own namespace."""
     internal_cert_management: InternalCertManagement = Field(default_factory=InternalCertManagement)
-    """Certificates that the controller makes itself."""
+    """Certificates that the controller generates itself."""
     wait_for_pods_ready: WaitForPodsReady | None = Field(default_factory=WaitForPodsReady)
-    """What happens when pods are not ready in time; None where that is switched off."""
+    """What happens if pods do not become ready in time; None if the feature is disabled."""
     client_connection: ClientConnection = Field(default_factory=ClientConnection)
-    """Limits of requests to the API server."""
+    """Rate limits of requests to the API server."""
     integrations: Integrations = Field(default_factory=Integrations)
-    """Kinds that become Workloads."""
+    """Kinds for which Workloads are created."""
     multi_kueue: MultiKueue = Field(default_factory=MultiKueue)
-    """Work sent to other clusters."""
+    """Dispatching of jobs to other clusters."""
     fair_sharing: FairSharing | None = None
-    """Shares of a cohort by weight."""
+    """Weighted sharing of a cohort."""
     admission_fair_sharing: AdmissionFairSharing | None = None
-    """Shares of a ClusterQueue by past usage."""
+    """Sharing of a ClusterQueue by past usage."""
     resources: Resources = Field(default_factory=Resources)
-    """What of a request is counted."""
+    """Which requested resources are counted against quota."""
     feature_gates: dict[str, bool] = Field(default_factory=dict)
-    """Features switched on and off by name."""
+    """Features enabled or disabled by name."""
     object_retention_policies: ObjectRetentionPolicies = Field(default_factory=ObjectRetentionPolicies)
     """When objects are deleted."""
     visibility_server: VisibilityServer = Field(default_factory=VisibilityServer)
-    """Where the positions in queues are served."""
+    """Where the visibility API is served."""

@@ -1,4 +1,5 @@
-"""From the text of a configuration file to a ControllerConfig, or to sentences about what is wrong."""
+"""Parses the text of a configuration file into a ControllerConfig, or reports all of
+its faults as sentences."""
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
@@ -71,21 +72,22 @@ ACTED_UPON = frozenset(
         "waitForPodsReady.timeout",
     }
 )
-"""Fields of Kueue's configuration that have an effect. Whoever gives another one an effect adds it here."""
+"""Fields of Kueue's configuration that have an effect in Berth. Every newly supported field
+must be added here."""
 
-# Integrations that have an effect; the others are named one by one.
+# Integrations that have an effect; every other one is reported by name.
 _FRAMEWORKS = frozenset(
     {"batch/job", "deployment", "leaderworkerset.x-k8s.io/leaderworkerset", "pod", "statefulset"}
 )
 
 
-# Whole sections stand in the list by their name: what is below them has an effect, too.
+# Whole sections are listed by their name, which includes all fields below them.
 def _is_acted_upon(path: str) -> bool:
     return any(path == known or path.startswith(f"{known}.") for known in ACTED_UPON)
 
 
 class ConfigError(ValueError):
-    """A configuration that cannot be used; each of `sentences` names file, field, value and the rule."""
+    """A configuration is invalid; each of `sentences` names the file, field, value and rule."""
 
     def __init__(self, sentences: Iterable[str]) -> None:
         self.sentences = tuple(sentences)
@@ -94,7 +96,7 @@ class ConfigError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseTimes:
-    """The three times of leader election, in seconds."""
+    """The three durations of leader election, in seconds."""
 
     duration_seconds: float
     renew_seconds: float
@@ -103,9 +105,9 @@ class LeaseTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerConfig:
-    """A checked configuration. `warnings` are sentences about what the file says in vain.
+    """A valid configuration. `warnings` are sentences about unknown fields, which have no effect.
 
-    `topology` is the topology scheduler's document, None without one.
+    `topology` is the topology scheduler's document, None if the file has none.
     """
 
     kueue: Configuration = field(default_factory=Configuration)
@@ -116,24 +118,24 @@ class ControllerConfig:
 
     @property
     def default_policy(self) -> AdmissionPolicy | None:
-        """The policy of ClusterQueues that no AdmissionPolicy is bound to; None: Kueue's decisions."""
+        """The policy of ClusterQueues that no AdmissionPolicy selects; None means Kueue's decisions."""
         return self.topology.to_policy() if self.topology is not None else None
 
     @property
     def lease(self) -> LeaseTimes:
-        """The times of leader election: Berth's where they are written, else Kueue's, else the defaults.
+        """The durations of leader election: Berth's if they are set, else Kueue's, else the defaults.
 
-        Kueue's three are taken together, because times from two sources need not fit each other.
+        Kueue's three are used together, because durations from two sources need not be consistent.
         """
         ours, theirs = self.berth.lease, self.kueue.leader_election
-        # Asked by what was written, not by the values: who writes a default has chosen it.
+        # Compares which fields are set, not their values: writing a default is a choice too.
         is_kueues = not ours.model_fields_set and bool(
             theirs.model_fields_set & {"lease_seconds", "renew_seconds", "deadline_seconds"}
         )
         if is_kueues:
             return LeaseTimes(
-                # Kueue's own default beside Kueue's given ones, not ours: 4 s would be less than
-                # a deadline of 10.
+                # Kueue's own default, because the other values are Kueue's too: Berth's 4 s would be less
+                # than a deadline of 10 s.
                 duration_seconds=15.0 if theirs.lease_seconds is None else theirs.lease_seconds,
                 renew_seconds=2.0 if theirs.renew_seconds is None else theirs.renew_seconds,
                 deadline_seconds=10.0 if theirs.deadline_seconds is None else theirs.deadline_seconds,
@@ -146,7 +148,7 @@ class ControllerConfig:
 
     @property
     def resources(self) -> ResourceSettings:
-        """What of a request is counted, in the form that `api.jobs.resource_requests` works with."""
+        """The settings for counting requests, in the form that `api.jobs.resource_requests` uses."""
         resources = self.kueue.resources
         return ResourceSettings(
             exclude_prefixes=tuple(resources.exclude_resource_prefixes),
@@ -155,7 +157,7 @@ class ControllerConfig:
                     input=each.input,
                     strategy=TransformationStrategy(each.strategy),
                     outputs={name: parse(text) for name, text in each.outputs.items()},
-                    # Absent and empty are the same wish in YAML.
+                    # An empty string in YAML means the same as an absent field.
                     multiply_by=each.multiply_by or None,
                 )
                 for each in resources.transformations
@@ -164,8 +166,8 @@ class ControllerConfig:
         )
 
     def unused(self) -> tuple[str, ...]:
-        """Return one sentence for each field of Kueue's that is written and has no effect in Berth."""
-        # Gates are told one by one below: the section as a whole has an effect where one of them has.
+        """Return one sentence for each field of Kueue's that is set but has no effect in Berth."""
+        # Feature gates are listed individually below, because some have an effect and others do not.
         written = [path for path in set_paths(self.kueue) if path != "featureGates"]
         gates = [f"featureGates.{name}" for name in self.kueue.feature_gates]
         fields = [path for path in (*written, *gates) if not _is_acted_upon(path)]
@@ -178,16 +180,17 @@ class ControllerConfig:
 
     def _waiting_for_gates(self) -> Iterator[str]:
         gate = "CustomMetricLabels"
-        # Kueue has it behind a gate; whoever copies half of the pair would wait for labels that never come.
+        # In Kueue this field needs a feature gate; without this message, the labels
+        # would be missing silently.
         if self.kueue.metrics.custom_labels and not self.kueue.feature_gates.get(gate):
             yield f"{self.source}: metrics.customLabels has no effect unless featureGates.{gate} is true"
 
 
 def load_config(text: str, *, source: str, namespace: str = DEFAULT_NAMESPACE) -> ControllerConfig:
-    """Return the configuration that the YAML `text` says.
+    """Return the configuration in the YAML `text`.
 
-    `source` names the file in sentences, `namespace` is the one Berth runs in. Fields that nobody knows are
-    warnings, because a newer Kueue may know them. Raises ConfigError with all faults at once.
+    `source` is the file name used in messages, `namespace` the namespace that Berth runs in. Unknown fields
+    only give warnings, because a newer Kueue may define them. Raises ConfigError with all faults at once.
     """
     documents = _documents(text, source)
     faults: list[str] = []
@@ -198,13 +201,13 @@ def load_config(text: str, *, source: str, namespace: str = DEFAULT_NAMESPACE) -
         if document["kind"] == "Configuration":
             body, notes = upgrade(document)
             warnings += [f"{source}: {note}" for note in notes]
-            # With a fault the defaults stand in, so that the other documents are still looked at.
+            # If a document is invalid, the defaults are used for now, so that the others are still checked.
             kueue = _section(Configuration, body, source, faults) or kueue
         elif document["kind"] in TOPOLOGY_KINDS:
             topology = _section(SchedulerConfig, document, source, faults)
         else:
             berth = _section(Settings, document, source, faults) or berth
-    # Rules between fields read fields that must be right for themselves.
+    # Rules between fields need fields that are valid by themselves.
     if not faults:
         found = [
             *configuration_errors(kueue, namespace=kueue.namespace or namespace),
@@ -213,7 +216,7 @@ def load_config(text: str, *, source: str, namespace: str = DEFAULT_NAMESPACE) -
         faults = [f"{source}: {fault}" for fault in found]
     if faults:
         raise ConfigError(faults)
-    # Only of a file that can be used: what is unknown in a broken one is mostly the fault itself.
+    # Only for a valid file: in an invalid one, an unknown field is usually the fault itself.
     for section in (kueue, berth, *((topology,) if topology is not None else ())):
         warnings += _unknown(section, source)
     return ControllerConfig(
@@ -223,7 +226,7 @@ def load_config(text: str, *, source: str, namespace: str = DEFAULT_NAMESPACE) -
 
 def _documents(text: str, source: str) -> list[dict[str, Any]]:
     try:
-        # An empty document is what a trailing `---` leaves behind.
+        # A trailing `---` leaves an empty document behind.
         loaded = [document for document in yaml.safe_load_all(text) if document is not None]
     except yaml.YAMLError as error:
         raise ConfigError([f"{source}: {_yaml_fault(error)}"]) from error
@@ -246,12 +249,12 @@ def _document_faults(documents: list[Any], source: str) -> Iterator[str]:
     for number, document in enumerate(documents, start=1):
         place = f"{source}: document {number}"
         if not isinstance(document, dict):
-            yield f"{place} is no object with named fields; {_EXPECTED}"
+            yield f"{place} is not a mapping; {_EXPECTED}"
             continue
         version, kind = document.get("apiVersion"), document.get("kind")
         if not _is_expected(version, kind):
             yield f"{place} is {kind} of {version}; {_EXPECTED}"
-        # Merging two would need an order that nobody has written down.
+        # There is no defined order in which two documents of a kind could be merged.
         if kind in seen:
             yield f"{place} is a second {kind}; one is expected"
         seen.add(kind)
@@ -289,7 +292,7 @@ def _section(model: type[_S], document: Mapping[str, Any], source: str, faults: 
 
 def _unknown(section: Section, source: str) -> Iterator[str]:
     for path, name, known in unknown_fields(section):
-        # Among the fields of the same section alone: the same word elsewhere would be the wrong advice.
+        # Only fields of the same section are suggested: a field elsewhere would be wrong advice.
         near = difflib.get_close_matches(name, known, n=1)
         advice = f"; did you mean {near[0]}?" if near else ""
         yield f"{source}: {f'{path}.' if path else ''}{name} is not known{advice}"

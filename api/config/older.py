@@ -1,6 +1,7 @@
-"""Kueue's Configuration of v1beta1, said in v1beta2.
+"""Conversion of Kueue's Configuration from v1beta1 to v1beta2.
 
-v1beta1 switched waitForPodsReady and fairSharing by a field `enable`; v1beta2 has the section or has it not.
+v1beta1 enables waitForPodsReady and fairSharing by a field `enable`; in v1beta2 they are enabled by the
+presence of the section.
 """
 
 from collections.abc import Mapping
@@ -10,9 +11,10 @@ _OLD = "config.kueue.x-k8s.io/v1beta1"
 
 
 def upgrade(document: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return the document in v1beta2, and a sentence for each field that is left out.
+    """Return the document in v1beta2, and a sentence for each field that is dropped.
 
-    A document of v1beta2 is returned as it is, but for the feature gate that switches waitForPodsReady off.
+    A document of v1beta2 is returned unchanged, except that the feature gate DisableWaitForPodsReady
+    removes the section waitForPodsReady.
     """
     body = dict(document)
     notes: list[str] = []
@@ -31,7 +33,7 @@ def _upgrade_ready(body: dict[str, Any]) -> None:
     if not isinstance(section, dict):
         return
     if section.get("enable") is True:
-        # In v1beta1 blocking was the default of an enabled section.
+        # In v1beta1, blockAdmission defaults to true in an enabled section.
         body["waitForPodsReady"] = {"blockAdmission": True, **_without(section, "enable")}
     else:
         body["waitForPodsReady"] = None
@@ -51,7 +53,7 @@ def _upgrade_sharing(body: dict[str, Any]) -> None:
 def _dropped(body: dict[str, Any]) -> list[str]:
     notes = []
     if body.pop("queueVisibility", None) is not None:
-        notes.append("queueVisibility is gone in v1beta2; positions are served by the visibility API")
+        notes.append("queueVisibility was removed in v1beta2; positions are served by the visibility API")
     return notes
 
 

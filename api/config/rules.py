@@ -1,4 +1,4 @@
-"""Rules of a configuration that hold between fields. Each is a generator of what breaks it.
+"""Rules between fields of a configuration. Each function yields the violations of its rules.
 
 Source: Kueue, pkg/config/validation.go; client-go, tools/leaderelection for the lease.
 """
@@ -17,15 +17,15 @@ from api.selectors import matches_selector, selector_problem
 _INCREMENTAL = "kueue.x-k8s.io/multikueue-dispatcher-incremental"
 _KIND_VERSION_GROUP = re.compile(r"[A-Za-z][A-Za-z0-9]*\.v[0-9][a-z0-9]*\.[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
-# Kinds whose Workloads are made of pods, so that the pod integration must be on.
+# Integrations whose Workloads consist of pods, so that they need the pod integration.
 _POD_BASED = ("deployment", "statefulset", "leaderworkerset.x-k8s.io/leaderworkerset")
-# Caps of metrics.customLabels per kind of object, because each multiplies the number of series.
+# Limits of metrics.customLabels per kind of object, because each label multiplies the number of series.
 _LABELS_PER_KIND = {"ClusterQueue": 6, "LocalQueue": 6, "Cohort": 6, "Workload": 2}
 _TRACKED_VALUES = {"ClusterQueue": 16, "LocalQueue": 16, "Cohort": 16, "Workload": 12}
 
 
 def configuration_errors(configuration: Configuration, *, namespace: str) -> Iterator[FieldError]:
-    """Yield what breaks a rule in Kueue's configuration; `namespace` is the one Berth runs in."""
+    """Yield the violations of rules in Kueue's configuration; `namespace` is the one that Berth runs in."""
     yield from _leader_election(configuration.leader_election)
     yield from _custom_labels(configuration.metrics.custom_labels)
     yield from _tls(configuration)
@@ -38,16 +38,16 @@ def configuration_errors(configuration: Configuration, *, namespace: str) -> Ite
 
 
 def settings_errors(settings: Settings) -> Iterator[FieldError]:
-    """Yield what breaks a rule in Berth's own settings."""
+    """Yield the violations of rules in Berth's own settings."""
     lease = settings.lease
-    # One renewal at least has to be tried before a leader gives up.
+    # At least one renewal must be attempted before a leader gives up.
     if lease.deadline_seconds <= lease.renew_seconds:
         yield FieldError(
             path="lease.deadlineSeconds",
             value=lease.deadline_seconds,
             rule=f"must be more than renewSeconds ({lease.renew_seconds:g})",
         )
-    # Whoever leads has to have stopped before another may begin.
+    # A leader must have stopped before another replica may start to lead.
     if lease.duration_seconds <= lease.deadline_seconds:
         yield FieldError(
             path="lease.durationSeconds",
@@ -58,7 +58,7 @@ def settings_errors(settings: Settings) -> Iterator[FieldError]:
 
 def _leader_election(election: LeaderElection) -> Iterator[FieldError]:
     given = (election.renew_seconds, election.deadline_seconds, election.lease_seconds)
-    # Kueue's defaults stand in for those that are not given.
+    # Kueue's defaults are used for values that are not set.
     renew, deadline, duration = (
         ours if ours is not None else usual for ours, usual in zip(given, (2.0, 10.0, 15.0), strict=True)
     )
@@ -77,7 +77,7 @@ def _leader_election(election: LeaderElection) -> Iterator[FieldError]:
 
 
 def _custom_labels(labels: list[CustomLabel]) -> Iterator[FieldError]:
-    # Two labels of one name cannot stand on one series.
+    # A series cannot have two labels of the same name.
     for name in _duplicates(label.name for label in labels):
         yield FieldError(path="metrics.customLabels", value=name, rule="names must be unique")
     for kind, count in Counter(label.source_kind for label in labels).items():
@@ -96,7 +96,7 @@ def _custom_label(path: str, label: CustomLabel) -> Iterator[FieldError]:
             rule="sourceLabelKey and sourceAnnotationKey exclude each other",
         )
     values, most = label.tracked_values, _TRACKED_VALUES[label.source_kind]
-    # A value for each Workload would be a series for each, without end.
+    # Otherwise every Workload could add a series, without limit.
     if label.source_kind == "Workload" and not values:
         yield FieldError(
             path=f"{path}.trackedValues", value=ABSENT, rule="a label of Workloads needs tracked values"
@@ -111,7 +111,7 @@ def _custom_label(path: str, label: CustomLabel) -> Iterator[FieldError]:
 
 def _tls(configuration: Configuration) -> Iterator[FieldError]:
     tls = configuration.tls
-    # Not passed over: somebody believes in a restriction that TLS would not keep.
+    # Reported instead of ignored: TLS 1.3 would not enforce the restriction that the user expects.
     if tls.cipher_suites and tls.min_version == "VersionTLS13":
         yield FieldError(
             path="tls.cipherSuites", value=tls.cipher_suites, rule="TLS 1.3 has no choice of cipher suites"
@@ -124,7 +124,7 @@ def _frameworks(configuration: Configuration) -> Iterator[FieldError]:
     for name in _duplicates(frameworks):
         yield FieldError(path="integrations.frameworks", value=name, rule="must be listed once")
     for index, framework in enumerate(frameworks):
-        # Their Workloads are made of pods, and nobody would look at those.
+        # Their Workloads consist of pods, which only the pod integration reconciles.
         if framework in _POD_BASED and "pod" not in frameworks:
             yield FieldError(
                 path=f"integrations.frameworks[{index}]", value=framework, rule="needs pod to be listed too"
@@ -149,13 +149,14 @@ def _external(path: str, kinds: list[str]) -> Iterator[FieldError]:
 
 
 def _managed_namespaces(configuration: Configuration, namespace: str) -> Iterator[FieldError]:
-    """Pods of the system must never wait for a queue that may itself wait for them."""
+    """Yield a fault if the selector includes system pods, which must never wait for a queue
+    that depends on them."""
     path, selector = "managedJobsNamespaceSelector", configuration.managed_jobs_namespace_selector
     if selector is None:
         return
     wire = selector.to_wire()
     yield from _selector(path, wire)
-    # Jobs of the system may wait; only pods could be what the queue itself runs on.
+    # Only pods are protected: Jobs of the system may wait, because no controller runs as a Job.
     if "pod" not in configuration.integrations.frameworks:
         return
     for protected in ("kube-system", namespace):
@@ -200,7 +201,7 @@ def _preemption_strategies(configuration: Configuration) -> Iterator[FieldError]
         ["LessThanInitialShare"],
         ["LessThanOrEqualToFinalShare", "LessThanInitialShare"],
     )
-    # Kueue knows these three, and not the two words in the other order.
+    # Kueue accepts only these three, and not the two strategies in the other order.
     if sharing is not None and sharing.preemption_strategies not in orders:
         yield FieldError(
             path="fairSharing.preemptionStrategies",
@@ -211,10 +212,10 @@ def _preemption_strategies(configuration: Configuration) -> Iterator[FieldError]
 
 def _transformations(configuration: Configuration) -> Iterator[FieldError]:
     resources = configuration.resources
-    # Which of two would count is not said anywhere.
+    # It is undefined which of two transformations of the same input would apply.
     for name in _duplicates(transformation.input for transformation in resources.transformations):
         yield FieldError(
-            path="resources.transformations", value=name, rule="a resource may be the input of one only"
+            path="resources.transformations", value=name, rule="must be the input of only one transformation"
         )
     for name in _duplicates(mapping.name for mapping in resources.device_class_mappings):
         yield FieldError(path="resources.deviceClassMappings", value=name, rule="names must be unique")

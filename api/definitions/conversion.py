@@ -1,12 +1,12 @@
-"""Manifests of kueue.x-k8s.io/v1beta1, said in v1beta2.
+"""Conversion of manifests from kueue.x-k8s.io/v1beta1 to v1beta2.
 
-Berth serves v1beta2 only, because a conversion webhook would have to run before the cluster can read its own
-objects. Old manifests are converted when a person hands them over as files. What has no counterpart in
-v1beta2 is dropped, as Kueue's own conversion does; what is malformed is left as it stands, for validation to
-name it.
+Berth serves only v1beta2, because a conversion webhook would have to run before the cluster can read
+its own objects. Old manifests are converted when they are read from files. Fields without a
+counterpart in v1beta2 are dropped, as in Kueue's own conversion. Malformed fields are left unchanged,
+so that validation reports them.
 
-Functions take and return plain objects and never alter what they are given; parts that stay the same are
-shared between the two.
+The functions take and return plain objects and never modify their arguments; the result shares unchanged
+parts with the argument.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,33 +18,35 @@ Fields = dict[str, Any]
 OLD_VERSION = "kueue.x-k8s.io/v1beta1"
 NEW_VERSION = "kueue.x-k8s.io/v1beta2"
 
-# Caps the domains of one slice in the v1beta2 schema.
+# Maximum number of domains of one slice in the v1beta2 schema.
 _SLICE_DOMAINS = 100_000
 
 
 def convert(obj: Object) -> Object:
-    """Return `obj` in v1beta2 if it is a v1beta1 object of Kueue's, or a list of some; else `obj` itself."""
+    """Return `obj` in v1beta2 if it is a v1beta1 object of Kueue or a list of
+    such; otherwise `obj` itself."""
     items = _list_of(dict, obj.get("items"))
     if items is not None and str(obj.get("kind")).endswith("List"):
-        # A `kind: List` names its items' kinds itself, a `WorkloadList` does not.
-        # The items of a typed list carry no version and no kind of their own.
+        # The items of a `kind: List` have their own apiVersion and kind; those of
+        # a `WorkloadList` have neither.
         kind = str(obj.get("kind")).removesuffix("List")
         known = {"apiVersion": obj.get("apiVersion"), "kind": kind} if kind else {}
         return {**_renamed(obj), "items": [convert({**known, **item}) for item in items]}
     if obj.get("apiVersion") != OLD_VERSION:
         return obj
     change = _KINDS.get(str(obj.get("kind")))
-    # Renamed even where no field differs: apiVersion is all that most kinds need.
+    # The version is replaced even if no field differs: for most kinds nothing else changes.
     return change(_renamed(obj)) if change else _renamed(obj)
 
 
 def dropped(obj: Object) -> tuple[str, ...]:
-    """Return the paths of fields that `convert` leaves out of this object: v1beta2 has no such field."""
+    """Return the paths of the fields that `convert` drops from this object, because v1beta2
+    has no such field."""
     if obj.get("apiVersion") != OLD_VERSION:
         return ()
     kind = str(obj.get("kind"))
     paths = [path for path in _DROPPED.get(kind, ()) if _at(obj, path) is not None]
-    # Asked of the conversion itself, so that both say the same of a source that nobody knows.
+    # The conversion itself is consulted, so that both treat an unknown source in the same way.
     if kind == "Workload" and _at(_workload({**obj}), ("spec", "priorityClassRef")) is None:
         paths += [path for path in _NAMELESS_PRIORITY if _at(obj, path)]
     return tuple(".".join(path) for path in paths)
@@ -55,7 +57,7 @@ _DROPPED: Mapping[str, tuple[tuple[str, str], ...]] = {
     "ClusterQueue": (("status", "pendingWorkloadsStatus"),),
     "LocalQueue": (("status", "flavors"),),
 }
-# Without a source that is known.
+# Dropped if the source of the priority is unknown.
 _NAMELESS_PRIORITY = (("spec", "priorityClassName"), ("spec", "priorityClassSource"))
 
 
@@ -80,17 +82,17 @@ def _cluster_queue_spec(spec: Fields) -> Fields:
 
 
 def _with_check_rules(spec: Fields) -> Fields:
-    """Say the list of names as rules that apply to every flavor."""
+    """Return the spec with the list of check names converted to rules that apply to every flavor."""
     strategy = spec.get("admissionChecksStrategy") or {}
     names = _list_of(str, spec.get("admissionChecks") or [])
     rules = _list_of(dict, strategy.get("admissionChecks") or []) if isinstance(strategy, dict) else None
     if names is None or rules is None:
         return spec
-    # An entry of the strategy says more (its flavors) than the same name in the plain list, which
-    # would mean every flavor.
+    # An entry of the strategy is more specific (it has flavors) than the same name in the plain list,
+    # which means every flavor.
     listed = [rule.get("name") for rule in rules]
     rules = [*rules, *({"name": name} for name in names if name not in listed)]
-    # Both are taken away before one is written: v1beta2 has no plain list.
+    # Both fields are removed before one is written, because v1beta2 has no plain list.
     spec = _without(spec, "admissionChecks", "admissionChecksStrategy")
     # v1beta2 refuses a strategy without checks.
     return {**spec, "admissionChecksStrategy": {"admissionChecks": rules}} if rules else spec
@@ -101,7 +103,7 @@ _STOP_WORDS = {"Borrow": "MayStopSearch", "Preempt": "MayStopSearch"}
 
 def _fungibility(fungibility: Fields) -> Fields:
     return {
-        # Only words of the old API are put in other words; a misspelt one stays for validation to name.
+        # Only values of the old API are replaced; a misspelt one stays, so that validation reports it.
         key: _STOP_WORDS.get(value, value) if isinstance(value, str) else value
         for key, value in fungibility.items()
     }
@@ -121,7 +123,7 @@ def _workload(obj: Fields) -> Fields:
 def _workload_spec(spec: Fields) -> Fields:
     name, source = spec.get("priorityClassName"), spec.get("priorityClassSource")
     spec = _without(spec, "priorityClassName", "priorityClassSource")
-    # Without a source the name meant nothing in v1beta1 either: the number in `priority` counts.
+    # Without a source the name had no meaning in v1beta1 either: only the number in `priority` counts.
     if not name or str(source) not in _PRIORITY_SOURCES:
         return spec
     group, kind = _PRIORITY_SOURCES[str(source)]
@@ -129,7 +131,7 @@ def _workload_spec(spec: Fields) -> Fields:
 
 
 def _workload_status(status: Fields) -> Fields:
-    # The spelling is Kueue's.
+    # The misspelling is Kueue's.
     status = _moved(status, "accumulatedPastExexcutionTimeSeconds", "accumulatedPastExecutionTimeSeconds")
     return _changed(status, "admission", _admission)
 
@@ -147,8 +149,8 @@ def _topology_assignment(assignment: Fields) -> Fields:
     domains = _list_of(dict, assignment.get("domains"))
     if levels is None or domains is None:
         return assignment
-    # A domain with another number of values than there are levels is malformed; left as it
-    # is, validation names it.
+    # A domain that has more or fewer values than there are levels is malformed; it is left unchanged, so
+    # that validation reports it.
     if any(len(_list_of(str, domain.get("values")) or ()) != len(levels) for domain in domains):
         return assignment
     starts = range(0, len(domains), _SLICE_DOMAINS)
@@ -156,8 +158,7 @@ def _topology_assignment(assignment: Fields) -> Fields:
     return {**_without(assignment, "domains"), "slices": slices}
 
 
-# Column by column: v1beta2 keeps a level's values together, because they are mostly alike
-# and are written once.
+# v1beta2 stores the values of each level together, because they are mostly equal and are then written once.
 def _slice(domains: list[Fields], level_count: int) -> Fields:
     columns = [[domain["values"][level] for domain in domains] for level in range(level_count)]
     counts = [domain.get("count") for domain in domains]
@@ -172,14 +173,14 @@ def _slice(domains: list[Fields], level_count: int) -> Fields:
 
 
 def _list_of(type_: type, value: object) -> list[Any] | None:
-    """Return `value` if it is a list of such items, else None."""
+    """Return `value` if it is a list whose items all have type `type_`, otherwise None."""
     if not isinstance(value, list) or not all(isinstance(item, type_) for item in value):
         return None
     return value
 
 
 def _is_uniform(values: list[Any]) -> bool:
-    # Asked of columns that have a first value: there are as many values as domains, and no slice is empty.
+    # `values` is never empty: it has one value per domain, and no slice is empty.
     return all(value == values[0] for value in values)
 
 
@@ -214,13 +215,13 @@ _KINDS: Mapping[str, Callable[[Fields], Fields]] = {
 
 
 def _changed(obj: Fields, key: str, change: Callable[[Fields], Fields]) -> Fields:
-    """Return `obj` with the object at `key`, where there is one, changed."""
+    """Return `obj` with the object at `key` replaced by its changed form; `obj` itself if there is none."""
     value = obj.get(key)
     return {**obj, key: change(value)} if isinstance(value, dict) else obj
 
 
 def _moved(obj: Fields, old: str, new: str) -> Fields:
-    """Return `obj` with the field renamed; an empty one is dropped, as the API server would have done."""
+    """Return `obj` with the field renamed; an empty field is dropped, as the API server would have done."""
     value = obj.get(old)
     rest = _without(obj, old)
     return rest if value in (None, "") else {**rest, new: value}

@@ -1,9 +1,9 @@
 """The CustomResourceDefinitions that Berth serves, generated from the models.
 
-Names, columns and subresources follow Kueue's, so that kubectl habits and dashboards carry over; the kinds
-that Kueue has not are under berth.dev. Only v1beta2 is served, without a conversion webhook: a cluster needs
-nothing running to read its own objects. Manifests of v1beta1 are converted when they are read from a file
-(api.definitions.conversion).
+Names, columns and subresources are the same as Kueue's, so that kubectl commands and dashboards keep working;
+kinds that Kueue does not have are in the group berth.dev. Only v1beta2 is served, without a conversion
+webhook, so that a cluster can read its own objects when nothing of Berth runs. Manifests of v1beta1 are
+converted when they are read from a file (api.definitions.conversion).
 """
 
 from collections.abc import Sequence
@@ -20,25 +20,25 @@ from api.models.markers import RULES
 
 BERTH_GROUP = "berth.dev"
 
-# What `kubectl get berth` lists.
+# Category that makes `kubectl get berth` list all kinds.
 _CATEGORY = "berth"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A column of `kubectl get`; with `wide` only of `kubectl get -o wide`."""
+    """A column of `kubectl get`; if `wide`, it is shown only by `kubectl get -o wide`."""
 
     name: str
     path: str
     description: str
     type: str = "string"
-    # Wide columns keep the plain table within a terminal's 80 characters.
+    # Wide columns are hidden by default, to keep the table within 80 characters.
     wide: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """What a CustomResourceDefinition says besides the schema of its model."""
+    """The parts of a CustomResourceDefinition that are not in the schema of its model."""
 
     model: type[BaseModel]
     plural: str
@@ -51,7 +51,7 @@ class Kind:
 
     @property
     def name(self) -> str:
-        """The kind's own name, such as ClusterQueue."""
+        """The name of the kind, such as ClusterQueue."""
         return self.model.__name__
 
 
@@ -77,7 +77,7 @@ def _admitted_workloads(*, wide: bool) -> Column:
 
 
 def _condition(type_: str, description: str) -> Column:
-    # A JSONPath filter, since conditions are a list; kubectl shows an empty cell where there is none.
+    # A JSONPath filter selects the condition from the list; kubectl shows an empty cell if it is missing.
     return Column(
         name=type_, path=f".status.conditions[?(@.type=='{type_}')].status", description=description
     )
@@ -129,7 +129,7 @@ KINDS: tuple[Kind, ...] = (
             _condition("Finished", "Whether it has ended"),
             _AGE,
         ),
-        # For `kubectl get workloads --field-selector`, and for informers that want one ClusterQueue's.
+        # For `kubectl get workloads --field-selector`, and for informers that watch one ClusterQueue only.
         selectable_fields=(".status.admission.clusterQueue",),
     ),
     Kind(model=models.Cohort, plural="cohorts", short_names=("co",), columns=(_AGE,)),
@@ -182,7 +182,7 @@ KINDS: tuple[Kind, ...] = (
         ),
     ),
 )
-"""Every kind that Berth defines, in the order in which they are printed."""
+"""Every kind that Berth defines, in the order of output."""
 
 
 def crds() -> list[dict[str, Any]]:
@@ -202,7 +202,7 @@ def crd(kind: Kind) -> dict[str, Any]:
         "kind": "CustomResourceDefinition",
         "metadata": {"name": f"{kind.plural}.{kind.group}"},
         "spec": {
-            # No webhook converts: with one version stored and served there is nothing to convert.
+            # With a single version there is nothing to convert.
             "conversion": {"strategy": "None"},
             "group": kind.group,
             "names": _names(kind),
@@ -234,15 +234,15 @@ def _version(kind: Kind) -> dict[str, Any]:
     }
     if kind.selectable_fields:
         version["selectableFields"] = [{"jsonPath": path} for path in kind.selectable_fields]
-    # Only kinds with a status have the subresource: it would make the API server drop a
-    # status from ordinary writes.
+    # Only kinds with a status get the subresource: it makes the API server drop the status from writes
+    # to the main resource.
     if "status" in schema["properties"]:
         version["subresources"] = {"status": {}}
     return version
 
 
 def _column(column: Column) -> dict[str, Any]:
-    # Priority 0 is shown always, any other only with -o wide.
+    # Columns of priority 0 are always shown, all others only with -o wide.
     wide = {"priority": 1} if column.wide else {}
     return {
         "name": column.name,
@@ -254,14 +254,15 @@ def _column(column: Column) -> dict[str, Any]:
 
 
 def _object_schema(model: type[BaseModel]) -> dict[str, Any]:
-    """Return the schema of whole objects. What every object has is the API server's to define."""
+    """Return the schema of the whole object. The API server itself defines the fields
+    that all objects share."""
     schema = structural_schema(model)
     standard = {
         "apiVersion": {"type": "string", "description": "Group and version of this form of the object."},
         "kind": {"type": "string", "description": "Kind of the object."},
         "metadata": {"type": "object"},
     }
-    # Of metadata a CRD may restrict no more than name and generateName.
+    # A CRD may restrict no more of metadata than name and generateName, so its schema is left empty.
     own = {name: child for name, child in schema["properties"].items() if name not in standard}
     rules = {RULES: schema[RULES]} if RULES in schema else {}
     return {

@@ -1,15 +1,15 @@
-"""What a Job tells of its checkpoints: when it saved last, how often it does, what saving and restarting
-cost.
+"""The checkpoint annotations of a Job: when it saved last, how often it saves, and what
+saving and restarting cost.
 
-The facts stand in annotations of the Workload (which takes them over from its Job) or of its pod template.
-They are claims of whoever wrote them: what cannot be read, or is out of all bounds, counts as not said and is
-named by an Event on the Job; what is merely high is bounded by the policy where it is used
-(`admission.preemption.lost_work`). Whether an instant lies in the future only that place can tell, since
-nothing here knows the time.
+The facts are annotations of the Workload (which copies them from its Job) or of its pod template. They
+are claims of the Job's author: a value that cannot be parsed or is out of range counts as absent and is
+reported by an Event on the Job; a value that is merely high is capped by the policy where it is used
+(`admission.preemption.lost_work`). That module also checks whether a time is in the future, since this
+one has no clock.
 
-What was measured counts more than what was declared: of the last few lengths that were reported the middle
-one, once there are three. A single slow save (a full disk, a cold cache) is an exception and no rule, and the
-middle of three is the first that one exception cannot move.
+Measured values take precedence over declared ones: once at least three lengths are reported, the median of
+the last few is used. A single slow save (a full disk, a cold cache) is an outlier, and three is the smallest
+number whose median one outlier cannot change.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from api import keys
 from api.jobs.placement_annotations import Metadata, read_key
 from api.workload import Workload, to_seconds
 
-# A day. Nobody saves or restarts that long, so a larger number is in another unit.
+# One day. No save or restart takes that long, so a larger number is in another unit.
 MOST_SECONDS = 86_400.0
-# Far beyond the steps of any training, and within what every language reads as a whole number.
+# Far more than the steps of any training, and within the range of integers that every
+# JSON parser reads exactly.
 MOST_STEPS = 2**53
-# Clocks of nodes differ by less than this; what lies further ahead is wrong.
+# Clocks of nodes differ by less than this; a time further in the future is wrong.
 CLOCK_SKEW_SECONDS = 60.0
-# How many measured lengths are kept, and from how many on they count.
+# How many measured lengths are kept, and how many are needed before they are used.
 KEPT_OBSERVATIONS = 5
 FEWEST_OBSERVATIONS = 3
 WORKLOAD_TYPES = ("training", "inference", "batch")
@@ -40,7 +41,7 @@ _DURATIONS = (
     keys.CHECKPOINT_INTERVAL_SECONDS,
 )
 
-# By which a Workload tells of its checkpoints, and `CheckpointFacts.takes_part`.
+# Annotations with which a Workload reports its checkpoints; any of them sets `CheckpointFacts.takes_part`.
 CHECKPOINT_KEYS = frozenset(
     (
         keys.CHECKPOINT_TIME,
@@ -54,12 +55,13 @@ _SWITCH = {"true": True, "false": False}
 
 
 class MeasuredCosts(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The annotation `berth.dev/checkpoint-measured`: seconds, the latest last.
+    """The value of the annotation `berth.dev/checkpoint-measured`: lengths in seconds, the latest last.
 
-    `restart_of`: the attempt whose restart was measured last, by its start; each is measured once.
+    `restart_of` is the start time of the attempt whose restart was measured last; each
+    attempt is measured once.
     """
 
-    # A Struct for its defaults: an annotation of an earlier version lacks fields and is read all the same.
+    # A Struct with defaults, because an annotation written by an earlier version may lack fields.
     save: tuple[float, ...] = ()
     restart: tuple[float, ...] = ()
     restart_of: str = ""
@@ -67,10 +69,10 @@ class MeasuredCosts(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointFacts:
-    """What is known of one Workload. None: it does not say, or says what cannot be believed.
+    """The checkpoint facts of one Workload. None means that a value is absent or not credible.
 
-    `saved_at` in Unix seconds, lengths in seconds. `workload_type` is empty where nobody says.
-    `saves_on_sigterm`: its pods save when they are told to end, without being asked before.
+    `saved_at` is in Unix seconds, lengths are in seconds. `workload_type` is empty if it is not declared.
+    `saves_on_sigterm`: its pods save a checkpoint on SIGTERM, without an earlier request.
     """
 
     workload_type: str = ""
@@ -83,27 +85,29 @@ class CheckpointFacts:
 
     @property
     def takes_part(self) -> bool:
-        """Whether it tells anything of its checkpoints, and so may be expected to answer a request."""
+        """Whether it reports anything about checkpoints, and so can be expected to answer
+        a request to save."""
         told = (self.saved_at, self.step, self.save_seconds, self.restart_seconds, self.interval_seconds)
         return self.saves_on_sigterm or any(fact is not None for fact in told)
 
     @property
     def is_training(self) -> bool:
-        """Whether it calls itself training."""
+        """Whether it declares itself as training."""
         return self.workload_type == "training"
 
     @property
     def is_inference(self) -> bool:
-        """Whether it calls itself inference: it has no progress to lose."""
+        """Whether it declares itself as inference, which has no progress to lose."""
         return self.workload_type == "inference"
 
 
 def checkpoint_facts(workload: Workload, *, with_aliases: bool = False) -> CheckpointFacts:
-    """Return what the Workload, else the template of its first pod set, says of its checkpoints."""
+    """Return the checkpoint facts of the Workload's annotations, or else of the template of
+    its first pod set."""
     sources = _sources(workload)
     kind = read_key(keys.WORKLOAD_TYPE, sources, with_aliases=with_aliases).lower()
     save, restart, interval = (parse_duration(_read(key, sources)) for key in _DURATIONS)
-    # What cannot be read counts as nothing measured: then what is declared stands.
+    # An unreadable value counts as nothing measured, so that the declared values are used.
     measured = parse_measured(_read(keys.CHECKPOINT_MEASURED, sources)) or MeasuredCosts()
     return CheckpointFacts(
         workload_type=kind if kind in WORKLOAD_TYPES else "",
@@ -111,84 +115,86 @@ def checkpoint_facts(workload: Workload, *, with_aliases: bool = False) -> Check
         step=parse_step(_read(keys.CHECKPOINT_STEP, sources)),
         save_seconds=_learnt(measured.save, save),
         restart_seconds=_learnt(measured.restart, restart),
-        # An interval of nothing would say that no work can ever be lost.
+        # An interval of 0 would mean that no work can ever be lost.
         interval_seconds=interval or None,
         saves_on_sigterm=parse_switch(_read(keys.CHECKPOINT_ON_SIGTERM, sources)) or False,
     )
 
 
 def tells_of_checkpoints(workload: Workload) -> bool:
-    """Return whether anything of its checkpoints may be said, believable or not: a cheap question."""
+    """Return whether any checkpoint annotation is present, credible or
+    not. Cheaper than `checkpoint_facts`."""
     return any(source and not CHECKPOINT_KEYS.isdisjoint(source) for source in _sources(workload))
 
 
 def checkpoint_faults(sources: Metadata) -> Iterator[str]:
-    """Yield a sentence for each value that cannot be believed; the key then counts as absent."""
+    """Yield a sentence for each value that is not credible; the annotation then counts as absent."""
     checks = (
         (keys.CHECKPOINT_TIME, parse_instant, "an RFC 3339 time such as 2026-01-31T12:00:00Z"),
         (keys.CHECKPOINT_STEP, parse_step, "a whole number of steps"),
         *((key, parse_duration, f"seconds from 0 to {MOST_SECONDS:.0f}") for key in _DURATIONS),
         (keys.CHECKPOINT_ON_SIGTERM, parse_switch, "true or false"),
-        (keys.CHECKPOINT_MEASURED, parse_measured, "what Berth itself has written; take it off"),
+        (keys.CHECKPOINT_MEASURED, parse_measured, "a value that Berth has written; remove the annotation"),
     )
     for key, parse, expected in checks:
         text = _read(key, sources)
-        # Empty counts as absent, so that a template which fills keys from unset values warns nobody.
+        # Empty counts as absent, so that a template which fills annotations from unset
+        # values gives no warning.
         if text and parse(text) is None:
-            yield f"{key} is {text!r}, but must be {expected}; it is passed over"
+            yield f"{key} is {text!r}, but must be {expected}; it is ignored"
     kind = _read(keys.WORKLOAD_TYPE, sources)
     if kind and kind.lower() not in WORKLOAD_TYPES:
-        yield f"{keys.WORKLOAD_TYPE} is {kind!r}, but must be training, inference or batch; it is passed over"
+        yield f"{keys.WORKLOAD_TYPE} is {kind!r}, but must be training, inference or batch; it is ignored"
 
 
 def parse_instant(text: str) -> float | None:
-    """Return an RFC 3339 instant in Unix seconds, None for what is none."""
+    """Return an RFC 3339 time in Unix seconds, or None if the text is not one."""
     try:
-        # The epoch itself reads as none: it is what a missing time becomes elsewhere.
+        # The epoch counts as absent, because other programs write a missing time that way.
         return to_seconds(text) or None
     except (ValueError, OverflowError):
         return None
 
 
 def parse_step(text: str) -> int | None:
-    """Return a number of steps, None for what is none."""
-    # `isdecimal` alone is true of digits of every script; 16 digits reach beyond MOST_STEPS.
+    """Return a number of steps from 0 to MOST_STEPS, or None if the text is not one."""
+    # `isdecimal` alone accepts digits of every script; 16 digits are enough for MOST_STEPS.
     if not (text.isascii() and text.isdecimal()) or len(text) > 16:
         return None
     return int(text) if int(text) <= MOST_STEPS else None
 
 
 def parse_duration(text: str) -> float | None:
-    """Return seconds, None for what is no such number or longer than a day."""
+    """Return a number of seconds from 0 to MOST_SECONDS, or None if the text is not one."""
     try:
         seconds = float(text)
     except ValueError:
         return None
-    # Not a number compares false with everything.
+    # NaN compares false with every number, so it is rejected here too.
     return seconds if 0 <= seconds <= MOST_SECONDS else None
 
 
 def parse_switch(text: str) -> bool | None:
-    """Return a switch, None for what is neither true nor false."""
+    """Return the boolean that "true" or "false" in any case represents, or None for any other text."""
     return _SWITCH.get(text.lower())
 
 
 def parse_measured(text: str) -> MeasuredCosts | None:
-    """Return what was measured; None for what Berth would not have written."""
+    """Return the measured values, or None if the text is not one that Berth writes."""
     try:
         measured = msgspec.json.decode(text, type=MeasuredCosts)
-    # An annotation has room for JSON nested deeper than the reader follows, and anybody may write one: raised
-    # from here it would end every search that looks at this Workload.
+    # Anyone may write the annotation, and it is large enough for JSON nested deeper than the parser can
+    # follow. An exception raised here would abort every search that considers this Workload.
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
     lengths = (*measured.save, *measured.restart)
     is_believed = all(0 <= seconds <= MOST_SECONDS for seconds in lengths)
-    # Two lists of at most KEPT_OBSERVATIONS; more of them Berth would not have written.
+    # Berth writes two lists of at most KEPT_OBSERVATIONS values.
     return measured if is_believed and len(lengths) <= 2 * KEPT_OBSERVATIONS else None
 
 
 def _learnt(measured: tuple[float, ...], declared: float | None) -> float | None:
-    # The lower of the two in the middle, a length that was really seen, instead of a mean of two.
+    # The low median is a length that was really measured, unlike the mean of the two in the middle.
     return median_low(measured) if len(measured) >= FEWEST_OBSERVATIONS else declared
 
 

@@ -1,7 +1,7 @@
-"""batch/v1 Job as a frozen value: what its spec asks for and how far its pods have come.
+"""batch/v1 Job as a frozen value: what its spec requests and how far its pods have progressed.
 
-Only what decides is translated; patches and Workloads are made from the object's bytes
-(`api.jobs.job_patches`, `api.jobs.job_workload`), so that no field of the Job is lost on the way. Source:
+Only the fields that decisions need are translated. Patches and Workloads are made from the bytes of the
+object (`api.jobs.job_patches`, `api.jobs.job_workload`), so that no other field of the Job is lost. Source:
 Kueue, pkg/controller/jobs/job; Kubernetes, batch/v1 Job.
 """
 
@@ -22,12 +22,12 @@ _BUILT_IN_CONTROLLER = "kubernetes.io/job-controller"
 
 
 class ComposeError(ValueError):
-    """A Job cannot be put into a queue as it is. The message names field, value, rule and fix."""
+    """A Job cannot be queued. The message names the field, its value, the rule and the fix."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobOutcome:
-    """How a Job ended; `message` is its condition's."""
+    """How a Job finished; `message` is the message of its Complete or Failed condition."""
 
     is_success: bool
     message: str
@@ -35,9 +35,9 @@ class JobOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job(Queued):
-    """One Job. Counts of pods are the Job controller's; `completions` None is a work queue.
+    """One Job. The counts of pods are those of the Job controller; `completions` None means a work queue.
 
-    `is_dispatched`: it is to run in another cluster (MultiKueue).
+    `is_dispatched`: another cluster runs it (MultiKueue).
     """
 
     is_suspended: bool = False
@@ -58,41 +58,42 @@ class Job(Queued):
 
     @property
     def queue_name(self) -> str:
-        """The LocalQueue that the Job names; empty for none. The annotation is Kueue's older spelling."""
+        """The LocalQueue that the Job names; empty if none. The annotation is Kueue's older
+        form of the label."""
         return self.labels.get(keys.QUEUE_NAME) or self.annotations.get(keys.QUEUE_NAME, "")
 
     @property
     def prebuilt_workload(self) -> str:
-        """The name of a Workload that somebody else made for this Job; empty for none."""
+        """The name of the Workload that another component created for this Job; empty if none."""
         name = keys.PREBUILT_WORKLOAD_NAME
         return self.labels.get(name) or self.annotations.get(name, "")
 
     @property
     def is_stopping(self) -> bool:
-        """Whether it was suspended by us and its template is still to be restored."""
+        """Whether Berth has suspended it and its template has not been restored yet."""
         return keys.STOPPING in self.annotations
 
     @property
     def pod_count(self) -> int:
-        """Pods that run at once: never more than are to be completed."""
+        """Number of pods that run concurrently; never more than completions."""
         return self.parallelism if self.completions is None else min(self.parallelism, self.completions)
 
     @property
     def has_pods_ready(self) -> bool:
-        """Whether all pods that run at once are ready or have succeeded."""
-        # Uncounted ones have ended and are in no other number yet; without them a Job would look unready for
-        # a moment at its end.
+        """Whether all pods that run concurrently are ready or have succeeded."""
+        # Uncounted pods have finished, but are not in any other count yet; without them a Job would appear
+        # unready for a moment at its end.
         return self.succeeded + self.ready + self.uncounted_succeeded >= self.pod_count
 
     @property
     def reclaimable_pods(self) -> int:
-        """Pods whose quota will not be needed again, because fewer remain to be completed than run at once.
+        """Number of pods whose quota is no longer needed, because fewer completions remain than pods run.
 
-        An Indexed Job counts its finished indexes, failed ones included; another counts its successes, for a
-        failed pod comes again.
+        An Indexed Job counts its finished indexes, failed ones included. Any other Job counts successes only,
+        because a failed pod is replaced.
         """
         terminal = self.terminal_indexes if self.is_indexed else self.succeeded
-        # A single pod holds its quota to the end, whatever is to be completed after it.
+        # A single pod needs its quota until the end, whatever remains to be completed.
         if self.pod_count <= 1 or terminal == 0:
             return 0
         wanted = self.parallelism if self.completions is None else self.completions
@@ -100,15 +101,16 @@ class Job(Queued):
 
     @property
     def waits_for_controller(self) -> bool:
-        """Whether it is suspended and the Job controller has not yet reacted to that.
+        """Whether it is suspended and the Job controller has not reacted to that yet.
 
-        Newer servers take status.startTime away in the same step, so who clears it before only meets 409.
+        Newer API servers clear status.startTime in the same step, so clearing it
+        earlier only causes conflicts.
         """
         return self.is_suspended and not self.is_seen_suspended and not self.has_foreign_controller
 
 
 def to_job(obj: JobObject) -> Job:
-    """Return the Job as a value. Absent counts are Kubernetes' defaults."""
+    """Return the Job as a value. Absent counts get Kubernetes' defaults."""
     meta, spec, status = obj.metadata, obj.spec, obj.status
     uncounted = status.uncounted_terminated_pods or {}
     return Job(
@@ -124,7 +126,7 @@ def to_job(obj: JobObject) -> Job:
         parallelism=1 if spec.parallelism is None else spec.parallelism,
         completions=spec.completions,
         is_indexed=spec.completion_mode == "Indexed",
-        # The built-in one may be named as well, and means the same as nobody.
+        # The built-in controller may be named explicitly, which means the same as an absent field.
         has_foreign_controller=spec.managed_by not in (None, _BUILT_IN_CONTROLLER),
         is_dispatched=spec.managed_by == keys.MULTIKUEUE_CONTROLLER,
         active=status.active or 0,
@@ -132,7 +134,7 @@ def to_job(obj: JobObject) -> Job:
         ready=status.ready or 0,
         succeeded=status.succeeded or 0,
         uncounted_succeeded=len(uncounted.get("succeeded") or ()),
-        # Both: an index that failed for good takes no pod again either.
+        # Failed indexes count too, because no pod is created for them again.
         terminal_indexes=index_count((status.completed_indexes, status.failed_indexes)),
         has_start_time=status.start_time is not None,
         active_deadline_seconds=spec.active_deadline_seconds,
@@ -142,14 +144,14 @@ def to_job(obj: JobObject) -> Job:
 
 
 def index_count(texts: Iterable[str | None]) -> int:
-    """Return how many completion indexes are named by "1,3-5,7" texts, each counted once.
+    """Return how many completion indexes are named by texts such as "1,3-5,7", each counted once.
 
-    Counts intervals instead of numbers: an Indexed Job may have 100,000 indexes. What is no interval is
-    left out, for only the Job controller writes here.
+    Works on intervals instead of numbers, because an Indexed Job may have 100,000 indexes. Malformed
+    intervals are ignored; only the Job controller writes this field.
     """
     total, reached = 0, -1
     for first, last in sorted(interval for text in texts for interval in _intervals(text or "")):
-        # Sorted by their beginnings, so that what overlaps is counted by how far it reaches beyond.
+        # The intervals are sorted by their starts, so an overlapping one adds only the part beyond `reached`.
         total += max(0, last - max(first, reached + 1) + 1)
         reached = max(reached, last)
     return total
@@ -166,7 +168,7 @@ def _outcome(obj: JobObject) -> JobOutcome | None:
     for condition in obj.status.conditions or ():
         if condition.type in ("Complete", "Failed") and condition.status == "True":
             is_success = condition.type == "Complete"
-            # Kueue's words, where the Job controller has none.
+            # Kueue's messages, used if the Job controller gives none.
             fallback = "Job finished successfully" if is_success else "Job failed"
             return JobOutcome(is_success=is_success, message=condition.message or fallback)
     return None

@@ -1,14 +1,16 @@
 """The merge patches that start a Job and stop it.
 
-A template may change only while its Job is suspended, has no status.startTime and no active pod. So a start
-is one patch (the template and `suspend: false` together), and a stop is three steps, each its own write:
+The template of a Job can change only while the Job is suspended, has no status.startTime and no active
+pod. So a start is one patch (the template and `suspend: false` together), and a stop has three steps,
+each its own write:
 
     running ──▶ suspend: true          ──▶ status.startTime: null     ──▶ template restored ──▶ suspended,
                 annotation `stopping`       (servers from 1.36 on          `stopping` removed     as created
                                             do it themselves)
 
-The annotation tells whoever looks next, also after a crash, that the template is still to be restored.
-Source: Kueue, pkg/controller/jobs/job and pkg/podset; Kubernetes, batch/v1 validation of a suspended Job.
+The annotation records that the template must still be restored, also for a leader that takes over
+after a crash. Source: Kueue, pkg/controller/jobs/job and pkg/podset; Kubernetes, batch/v1 validation
+of a suspended Job.
 """
 
 from __future__ import annotations
@@ -32,12 +34,13 @@ def start_injection(
 ) -> Injection:
     """Return what an admission adds to the pods of one pod set. Raises StartConflict.
 
-    `node_labels` and `tolerations` are those of all flavors assigned to the pod set. The podSetUpdates of
-    the admission checks are merged in; two of them may not contradict each other.
+    `node_labels` and `tolerations` are those of all flavors assigned to the pod set. The podSetUpdates of the
+    admission checks are merged in; they must not contradict each other.
 
-    Where the topology ends above the hosts, the domains that were chosen are told as well: one by the node
-    selector, several by the values that are allowed. Of hosts each pod is told its own at the gate; named in
-    the template they would keep a pod from the node that replaces a failed one.
+    If the lowest level of the topology is above the host, the injection also names the chosen domains: a
+    single one in the node selector, several as allowed values. Hosts are not named, because each pod
+    gets its host when its gate is removed; in the template they would keep a pod off the node that
+    replaces a failed one.
     """
     selector, one_of = _chosen_domains(assignment.topology)
     injection = Injection(
@@ -45,12 +48,12 @@ def start_injection(
         annotations={keys.WORKLOAD: workload.key.name, **_topology_annotations(workload, assignment)},
         node_selector={**selector, **node_labels},
         tolerations=tuple(toleration_body(toleration) for toleration in tolerations),
-        # The gate holds each pod until it is told its own domain: without it the scheduler would be
-        # free to put a pod of one domain into another.
+        # The gate holds each pod until its domain is written to it: without the gate, the scheduler could
+        # place a pod in the domain of another one.
         gates=(keys.TOPOLOGY_GATE,) if _is_placed(assignment) else (),
         one_of=one_of,
     )
-    # After the flavors: a check may add to what a flavor says and not contradict it.
+    # Merged after the flavors: a check may add to the values of a flavor, but not contradict them.
     for check in workload.checks:
         for update in check.pod_set_updates:
             if update.get("name") == assignment.name:
@@ -63,8 +66,8 @@ def start_patch(job: Job, template: Template, injection: Injection, count: int) 
     spec: dict[str, Any] = {"suspend": False}
     if count != job.pod_count:
         spec["parallelism"] = count
-        # Kubernetes lets completions change only together with parallelism and equal to
-        # it (elastic Indexed Jobs).
+        # Kubernetes lets completions change only together with parallelism and only to the same
+        # value (elastic Indexed Jobs).
         if has_equal_completions(job):
             spec["completions"] = count
     if changes := injection_patch(template, injection):
@@ -73,28 +76,31 @@ def start_patch(job: Job, template: Template, injection: Injection, count: int) 
 
 
 def suspend_patch(*, is_restored: bool) -> dict[str, Any]:
-    """Return the merge patch that begins to stop a Job.
+    """Return the merge patch that starts to stop a Job.
 
-    `is_restored`: mark it, so that its template is restored afterwards. Without a Workload there is nothing
-    to restore from.
+    `is_restored`: add the annotation that causes the template to be restored afterwards. Without a Workload
+    there is nothing to restore it from.
     """
-    # One write: a Job that is marked and not suspended would be restored while it runs, and one
-    # that is suspended and not marked would keep the flavor's node selector for ever.
+    # Both in one write: a Job that is marked but not suspended would be restored while it runs, and one that
+    # is suspended but not marked would keep the node selector of the flavor permanently.
     spec = {"spec": {"suspend": True}}
     return {"metadata": {"annotations": {keys.STOPPING: "true"}}, **spec} if is_restored else {**spec}
 
 
 def clear_start_time_patch() -> dict[str, Any]:
-    """Return the merge patch of the status subresource without which older servers freeze the template."""
+    """Return the merge patch of the status subresource that older API servers need before
+    the template can change."""
     return {"status": {"startTime": None}}
 
 
 def restored_patch(job: Job, template: Template, pod_set: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the merge patch that ends a stop: template and counts as the Workload's pod set has them.
+    """Return the merge patch that completes a stop: template and counts of the Workload's
+    pod set are restored.
 
-    None, where the Workload is lost, only ends the stop: what the template was before cannot be known.
+    If `pod_set` is None because the Workload is lost, only the annotation is removed: the
+    original template is unknown.
     """
-    # Whatever else is lost, the mark goes: with it the Job would count as stopping for ever.
+    # The annotation is removed in every case; with it, the Job would count as stopping permanently.
     patch: dict[str, Any] = {"metadata": {"annotations": {keys.STOPPING: None}}}
     spec: dict[str, Any] = {}
     if pod_set is not None:
@@ -105,12 +111,12 @@ def restored_patch(job: Job, template: Template, pod_set: Mapping[str, Any] | No
 
 
 def has_equal_completions(job: Job) -> bool:
-    """Return whether the Job asks to be completed by as many pods as run at once."""
+    """Return whether completions of the Job always equal its parallelism."""
     return job.annotations.get(keys.JOB_COMPLETIONS_EQUAL_PARALLELISM) == "true"
 
 
 def toleration_body(toleration: WireToleration) -> dict[str, Any]:
-    """Return a toleration as it stands in a pod; what is empty or the default is left out."""
+    """Return a toleration in the form of a pod spec; empty fields are left out."""
     body: dict[str, Any] = {
         "key": toleration.key,
         "operator": toleration.operator,
@@ -119,23 +125,22 @@ def toleration_body(toleration: WireToleration) -> dict[str, Any]:
     }
     if toleration.toleration_seconds is not None:
         body["tolerationSeconds"] = toleration.toleration_seconds
-    # Only text is left out when empty: tolerationSeconds 0 means at once, and absent means for ever.
+    # Only empty strings are left out: tolerationSeconds 0 means immediately, and absent means without limit.
     return {name: value for name, value in body.items() if value != ""}
 
 
 def _chosen_domains(
     topology: TopologyAssignment | None,
 ) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
-    """Return the level labels that all domains share, and of the others the values that occur."""
-    # The host is not told here: see `start_injection`.
+    """Return the level labels that all domains share, and for each other level the values that occur."""
+    # Hosts are not part of the template: see `start_injection`.
     if topology is None or not topology.domains or topology.levels[-1] == keys.HOSTNAME:
         return {}, {}
-    # By level, in the order of their names: the same places give the same patch, whatever order the
-    # search found them in.
+    # Sorted by value, so that the same domains give the same patch in whatever order the search found them.
     columns = [sorted(set(column)) for column in zip(*(one.values for one in topology.domains), strict=True)]
     pairs = list(zip(topology.levels, columns, strict=True))
     return (
-        # A level that all share is a plain selector; only values that differ need an affinity.
+        # A value that all domains share needs only a node selector; different values need an affinity.
         {level: values[0] for level, values in pairs if len(values) == 1},
         {level: tuple(values) for level, values in pairs if len(values) > 1},
     )
@@ -146,13 +151,14 @@ def _labels(workload: Workload, assignment: PodSetAssignment) -> dict[str, str]:
     queues = {keys.LOCAL_QUEUE_NAME: workload.queue_name}
     if workload.admission is not None:
         queues[keys.CLUSTER_QUEUE_NAME] = workload.admission.cluster_queue
-    # A name may be longer than a label's value; these two are for observers only.
+    # A queue name may be longer than a label value; these two labels are only informational,
+    # so they are omitted.
     return {**labels, **{key: name for key, name in queues.items() if name and is_label_value(name)}}
 
 
 def _topology_annotations(workload: Workload, assignment: PodSetAssignment) -> dict[str, str]:
     asked = any(ps.name == assignment.name and ps.topology_request is not None for ps in workload.pod_sets)
-    # A placement that nobody asked for comes from a ClusterQueue whose flavors all have a topology.
+    # A placement without a request comes from a ClusterQueue in which every flavor has a topology.
     return {keys.UNCONSTRAINED_TOPOLOGY: "true"} if _is_placed(assignment) and not asked else {}
 
 
@@ -161,7 +167,7 @@ def _is_placed(assignment: PodSetAssignment) -> bool:
 
 
 def _counts(job: Job, count: int) -> dict[str, Any]:
-    # Only partial admission takes pods away from a Job; any other difference is an edit of its owner.
+    # Only partial admission reduces the pods of a Job; any other difference is an edit of its author.
     if count == job.pod_count or keys.JOB_MIN_PARALLELISM not in job.annotations:
         return {}
     return {"parallelism": count, **({"completions": count} if has_equal_completions(job) else {})}

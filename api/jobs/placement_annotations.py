@@ -1,7 +1,8 @@
-"""Annotations by which a Workload says how it wants to be placed, and their counterparts in the articles.
+"""Placement annotations of a Workload, and their aliases without the berth.dev/ prefix.
 
-Each is looked up on the Workload (which takes it over from its Job), then on the pod template, annotations
-before labels. Where a policy says `aliases: Articles` the articles' key is read after Berth's own.
+A key is looked up on the Workload (which copies it from its Job), then on the pod template; in
+each, annotations come before labels. If the policy has `aliases: Articles`, the alias is read
+after Berth's own key.
 """
 
 from __future__ import annotations
@@ -21,57 +22,59 @@ Metadata = tuple[Mapping[str, str] | None, ...]
 
 
 def read_key(key: str, sources: Metadata, *, with_aliases: bool) -> str:
-    """Return what the first of the sources says under the key, or under its alias; empty where none does."""
-    # Own key before its alias in every source: an alias on the Workload must not hide Berth's own
-    # key on the template.
+    """Return the value of the key, or else of its alias, in the first source that has one;
+    empty if none has."""
+    # Berth's own key is looked up in every source before the alias: an alias on the Workload must not hide
+    # Berth's own key on the template.
     names = (key, keys.ALIASES[key]) if with_aliases and key in keys.ALIASES else (key,)
     for name in names:
         for source in sources:
             text = (source or {}).get(name)
-            # An empty value is how a template leaves a key unset.
+            # An empty value means that a template leaves the key unset.
             if text:
                 return text
     return ""
 
 
 def parse_bandwidth(text: str) -> int | None:
-    """Return Mbit/s of "100Gb", "200 Gbps" or "1.6T"; None for what is no bandwidth.
+    """Return the Mbit/s of "100Gb", "200 Gbps" or "1.6T", or None if the text is not a bandwidth.
 
-    Bits, as networks are sold: a capital B is read as bits too, since labels and people mix the two.
+    The unit is bits, as usual for networks. An upper-case B is read as bits too, since labels
+    often mix the two.
     """
     match = _BANDWIDTH.fullmatch(text.strip())
-    # The number of digits is bounded by the pattern, so this is exact enough for Mbit/s and never overflows.
+    # The pattern limits the number of digits, so that float is exact enough for Mbit/s and never overflows.
     return None if match is None else round(float(match[1]) * _MBIT[match[2].upper()])
 
 
 def wish_faults(sources: Metadata) -> Iterator[str]:
-    """Yield a sentence for each value that cannot be read; the key then counts as absent."""
+    """Yield a sentence for each value that cannot be parsed; the key then counts as absent."""
     for key, is_good, expected in _VALUES:
         for name in (key, keys.ALIASES[key]):
             text = read_key(name, sources, with_aliases=False)
             if text and not is_good(text):
-                yield f"{name} is {text!r}, but must be {expected}; it is passed over"
+                yield f"{name} is {text!r}, but must be {expected}; it is ignored"
 
 
 def gpu_count_fault(sources: Metadata, gpus: int) -> str | None:
-    """Return what is wrong where the stated number of GPUs is not what all pods together ask for."""
+    """Return a sentence if the declared number of GPUs differs from what all pods request; otherwise None."""
     for name in (keys.GPU_COUNT, keys.ALIASES[keys.GPU_COUNT]):
         text = read_key(name, sources, with_aliases=False)
         told = whole_number(text)
         if told is not None and told != gpus:
             return (
-                f"{name} is {text}, but its pods ask for {gpus} GPUs in all; what they ask for counts,"
-                " so mend one of the two"
+                f"{name} is {text}, but its pods ask for {gpus} GPUs in all; the requests of the pods are"
+                " used, so correct one of the two"
             )
     return None
 
 
 def domain_fault(sources: Metadata, is_domain: Callable[[str], bool]) -> str | None:
-    """Return what is wrong where a domain is preferred that `is_domain` does not know."""
+    """Return a sentence if the preferred domain is unknown to `is_domain`; otherwise None."""
     for name in (keys.PREFERRED_DOMAIN, keys.ALIASES[keys.PREFERRED_DOMAIN]):
         text = read_key(name, sources, with_aliases=False)
         if text and not is_domain(text):
-            return f"{name} is {text!r}, which is no domain of any Topology; it is passed over"
+            return f"{name} is {text!r}, which is no domain of any Topology; it is ignored"
     return None
 
 

@@ -1,11 +1,11 @@
-"""Which pods a Workload runs: the key under which a Workload and its pods find each other.
+"""The key that connects a Workload with the pods that it runs.
 
-    pods of a Job      the uid of the Job, which is the Workload's controller as well
-    a pod by itself    its own uid, likewise
-    a pod of a group   NAMESPACE/NAME of the group, whose name is the Workload's too
+    pods of a Job       the uid of the Job, which is also the controller of the Workload
+    an individual pod   its own uid, likewise
+    a pod of a group    NAMESPACE/NAME of the group, which is also the name of the Workload
 
-No uid has a slash in it, so the kinds do not meet. Empty stands for none: a Workload that somebody else runs,
-and a pod that runs for nobody or does not run yet.
+A uid contains no slash, so keys of different kinds never collide. The key is empty for a Workload whose pods
+are managed by another controller, and for a pod that runs for no Workload or does not run yet.
 """
 
 from __future__ import annotations
@@ -19,29 +19,30 @@ _KINDS = frozenset({"Job", POD_KIND})
 
 
 def has_crew(workload: Workload) -> bool:
-    """Return whether the Workload's pods are known here; nobody else's can be told anything."""
+    """Return whether the pods of the Workload are known; requests can be delivered to known pods only."""
     return workload.owner_kind in _KINDS or keys.IS_GROUP_WORKLOAD in workload.annotations
 
 
 def crew_of(workload: Workload) -> str:
-    """Return the key of the Workload's pods."""
+    """Return the key of the Workload's pods; empty if they are not known."""
     if keys.IS_GROUP_WORKLOAD in workload.annotations:
         return str(workload.key)
     return (workload.owner_uid or "") if has_crew(workload) else ""
 
 
 def crew_of_pod(obj: PodObject) -> str:
-    """Return the key of the pods that this one belongs to.
+    """Return the key of the set of pods that this pod belongs to; empty if there is none or the pod is gated.
 
-    Raises ValueError where it is queued itself and cannot be read.
+    Raises ValueError if the pod is itself queued and cannot be parsed.
     """
     metadata = obj.metadata
     owner = metadata.controller
     is_marked = (metadata.labels or {}).get(keys.MANAGED) == "true"
-    # All pods of the cluster come by here: only those that a queue has marked are read as a whole.
+    # This runs for all pods of the cluster, so only pods that are marked for a
+    # queue are translated completely.
     if is_marked and not is_queued_through(owner):
         pod = to_pod(obj)
-        # Who stands at the gate runs nothing that could be saved, and hears of nothing.
+        # A gated pod runs nothing that could save a checkpoint, and receives no request.
         if pod.is_managed:
             return "" if pod.is_gated else (f"{pod.namespace}/{pod.group}" if pod.group else pod.uid)
     return owner.uid if owner is not None else ""

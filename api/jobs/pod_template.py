@@ -1,8 +1,8 @@
-"""Pod templates as plain objects: what a Workload keeps of them, what a start adds, what a stop takes away.
+"""Pod templates as plain objects: what a Workload stores of them, what a start adds, and what a stop removes.
 
-A template is edited as the JSON it is, never through the partial structs of `api.objects`: a pod has hundreds
-of fields and all of them must survive. Nothing given is altered; results share unchanged parts with it.
-Source: Kueue, pkg/podset/podset.go.
+A template is edited as JSON, never through the partial structs of `api.objects`: a pod has hundreds of
+fields, and all of them must be preserved. Arguments are not modified; results share unchanged parts with
+them. Source: Kueue, pkg/podset/podset.go.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from api.workload import NOTHING
 
 Template = Mapping[str, Any]
 
-# Labels that the API server writes into a Job's template, and that its selector needs.
+# Labels that the API server adds to a Job's template, and that the selector of the Job needs.
 _SERVER_LABELS = frozenset({"controller-uid", "job-name"})
 _SERVER_PREFIX = "batch.kubernetes.io/"
 
-# Keys that only Kueue and Berth write into a template: they are overwritten at a start, removed at a stop.
+# Keys that only Kueue and Berth write to a template: a start overwrites them, a stop removes them.
 _OWN_KEYS = frozenset(
     {keys.POD_SET, keys.WORKLOAD, keys.CLUSTER_QUEUE_NAME, keys.LOCAL_QUEUE_NAME, keys.MANAGED}
 )
-# Annotations that ProvisioningRequest checks have a start add.
+# Annotations that a start adds for ProvisioningRequest checks.
 _AUTOSCALING_PREFIX = "autoscaling.x-k8s.io/"
 
-# What makes a container another one. Fields that every version of the CRD keeps: comparing one that a
-# server prunes would find a difference for ever.
+# A container that differs in one of these fields counts as another one. Every version of the CRD keeps these
+# fields; a field that a server prunes would always appear to differ.
 _COMPARED = ("name", "image", "command", "args", "restartPolicy")
-# What a start adds to besides labels and annotations.
+# Fields that a start changes, besides labels and annotations.
 _STARTED = ("nodeSelector", "tolerations", "schedulingGates")
 _HOLDERS = ("initContainers", "containers")
 
@@ -40,7 +40,7 @@ _HOLDERS = ("initContainers", "containers")
 class Injection:
     """What a start adds to a pod template.
 
-    `gates` are names of scheduling gates. `one_of` are node labels with the values that a node may have.
+    `gates` are names of scheduling gates. `one_of` maps node labels to the values that a node may have.
     """
 
     labels: Mapping[str, str] = field(default_factory=lambda: NOTHING)
@@ -52,7 +52,8 @@ class Injection:
 
 
 class StartConflict(ValueError):
-    """Two sources want different values for one key of the template, so the pods cannot start as admitted."""
+    """Two sources require different values for one field of the template, so the pods
+    cannot start as admitted."""
 
     def __init__(self, field: str, have: str, want: str) -> None:
         super().__init__(
@@ -62,14 +63,14 @@ class StartConflict(ValueError):
 
 
 def sanitised(template: Template) -> dict[str, Any]:
-    """Return the template as a Workload keeps it: labels, annotations and the whole spec.
+    """Return the template as a Workload stores it: labels, annotations and the whole spec.
 
-    All labels and annotations are kept, because a stop restores them from here. Of variables given twice in
-    one container's env the last counts, as in a pod; a list with doubles could not be applied.
+    All labels and annotations are kept, because a stop restores them from here. If a container defines a
+    variable twice, the last definition is kept, as in a running pod.
     """
     kept = {name: values for name in ("labels", "annotations") if (values := _metadata(template, name))}
-    # The template goes into a CRD whose lists are keyed by name, where a Job's are not: the API server
-    # refuses a Workload with two env entries of a name that it accepted in the Job.
+    # The API server accepts two env entries of the same name in a Job, but rejects them in a Workload,
+    # because the lists of the CRD are keyed by name.
     spec = dict(template.get("spec") or {})
     for holder in _HOLDERS:
         if spec.get(holder):
@@ -78,9 +79,10 @@ def sanitised(template: Template) -> dict[str, Any]:
 
 
 def resource_faults(template: Template) -> list[str]:
-    """Return what is wrong with the template's containers and their quantities, each a sentence.
+    """Return the faults of the template's containers and their quantities, each as a sentence.
 
-    A quantity that is none or is negative, the resource `pods` (counted by itself), and no container at all.
+    Faults are: a quantity that is malformed or negative, the resource `pods` (which is counted
+    automatically), and a template without containers.
     """
     spec = template.get("spec") or {}
     if not spec.get("containers"):
@@ -95,9 +97,9 @@ def resource_faults(template: Template) -> list[str]:
 
 
 def has_same_containers(one: Template, other: Template) -> bool:
-    """Return whether both run the same containers with the same resources.
+    """Return whether both templates have the same containers with the same resources.
 
-    Quantities are compared by value: "1000m" is "1".
+    Quantities are compared by value: "1000m" equals "1".
     """
     return all(
         _shapes((one.get("spec") or {}).get(holder)) == _shapes((other.get("spec") or {}).get(holder))
@@ -106,7 +108,7 @@ def has_same_containers(one: Template, other: Template) -> bool:
 
 
 def has_same_tolerations(one: Template, other: Template) -> bool:
-    """Return whether both tolerate the same taints, in any order."""
+    """Return whether both templates tolerate the same taints, in any order."""
     mine, theirs = _tolerations(one), _tolerations(other)
     return len(mine) == len(theirs) and all(toleration in theirs for toleration in mine)
 
@@ -114,12 +116,12 @@ def has_same_tolerations(one: Template, other: Template) -> bool:
 def has_same_directives(one: Template, other: Template) -> bool:
     """Return whether labels, annotations, node selector, required node affinity and gates are the same.
 
-    Labels and annotations count only where the other template holds all of them: Workloads made by other
-    writers keep a part.
+    Labels and annotations are compared only if `other` has all of them: Workloads created by other
+    controllers contain a part.
     """
     mine, theirs = one.get("spec") or {}, other.get("spec") or {}
-    # Only what decides where a pod may run is compared. Priority, service account and volumes may differ
-    # without the admission being about other pods.
+    # Only fields that decide where a pod may run are compared. Priority, service account and volumes may
+    # differ without affecting the admission.
     if any(
         (mine.get(name) or None) != (theirs.get(name) or None) for name in ("nodeSelector", "schedulingGates")
     ):
@@ -132,7 +134,8 @@ def has_same_directives(one: Template, other: Template) -> bool:
 
 
 def merged_injection(first: Injection, update: Mapping[str, Any]) -> Injection:
-    """Return an injection with an admission check's podSetUpdates entry in it. Raises StartConflict."""
+    """Return the injection merged with an entry of an admission
+    check's podSetUpdates. Raises StartConflict."""
     return Injection(
         labels=_merged("label", first.labels, update.get("labels")),
         annotations=_merged("annotation", first.annotations, update.get("annotations")),
@@ -144,9 +147,9 @@ def merged_injection(first: Injection, update: Mapping[str, Any]) -> Injection:
 
 
 def injection_patch(template: Template, injection: Injection) -> dict[str, Any]:
-    """Return the merge patch that brings the injection into the template; empty where it is there already.
+    """Return the merge patch that adds the injection to the template; empty if the template already has it.
 
-    Raises StartConflict where the user's own label, annotation or node selector says something else.
+    Raises StartConflict if a label, annotation or node selector of the user has another value.
     """
     spec = template.get("spec") or {}
     wanted = {
@@ -164,10 +167,10 @@ def injection_patch(template: Template, injection: Injection) -> dict[str, Any]:
 
 
 def restore_patch(template: Template, original: Template) -> dict[str, Any]:
-    """Return the merge patch that brings the template back to the Workload's; empty where nothing differs.
+    """Return the merge patch that restores the Workload's template; empty if nothing differs.
 
-    What the API server itself wrote stays. From a Workload whose writer kept only a part of the metadata,
-    labels and annotations other than our own are left alone.
+    Labels that the API server wrote stay. If the Workload stores only a part of the metadata, because another
+    controller created it, labels and annotations other than Berth's and Kueue's own stay unchanged.
     """
     spec = original.get("spec") or {}
     wanted = {name: spec.get(name) for name in (*_STARTED, "affinity")}
@@ -181,7 +184,8 @@ def restore_patch(template: Template, original: Template) -> dict[str, Any]:
 def _patch(
     template: Template, metadata: Mapping[str, Mapping[str, str]], spec: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the merge patch from the template to these labels, annotations and fields of the spec."""
+    """Return the merge patch that changes the template to these labels, annotations and
+    fields of the spec."""
     labels = {
         name: changes
         for name, want in metadata.items()
@@ -199,11 +203,11 @@ def _patch(
 
 
 def _changes(have: Mapping[str, Any], want: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the merge patch from one object to another; lists are replaced as a whole."""
+    """Return the merge patch from one object to another; a list that differs is replaced as a whole."""
     changes: dict[str, Any] = {key: None for key in have if key not in want}
     for key, value in want.items():
-        # A key that is absent from `want` has been set to null above: that is how a merge patch removes.
-        # Lists cannot be merged that way, so they are replaced.
+        # Keys that are absent from `want` are already null in `changes`, which removes them. A merge patch
+        # cannot merge lists, so they are replaced.
         present = have.get(key)
         if isinstance(present, Mapping) and isinstance(value, Mapping):
             if inner := _changes(present, value):
@@ -214,11 +218,11 @@ def _changes(have: Mapping[str, Any], want: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _narrowed(affinity: Mapping[str, Any] | None, one_of: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """Return the affinity with one more requirement a label, in each of its alternatives."""
+    """Return the affinity with one additional requirement per label in each of its terms."""
     added = [{"key": key, "operator": "In", "values": list(values)} for key, values in one_of.items()]
-    # Terms are alternatives, expressions within one are all required: a requirement that must hold
-    # whatever the user's alternative has to go into each of them. An absent affinity is one term
-    # that asks for nothing.
+    # The terms are alternatives, the expressions within a term must all hold. A requirement that
+    # must hold in every case is therefore added to each term. An absent affinity is treated as
+    # one term without expressions.
     terms = (_required_affinity({"affinity": affinity}) or {}).get("nodeSelectorTerms") or [{}]
     narrowed = [
         {**term, "matchExpressions": _extended(term.get("matchExpressions"), added)} for term in terms
@@ -229,8 +233,8 @@ def _narrowed(affinity: Mapping[str, Any] | None, one_of: Mapping[str, Sequence[
 
 
 def _restored(have: Mapping[str, str], original: Mapping[str, str], is_complete: bool) -> dict[str, str]:
-    # Labels such as controller-uid are the API server's and immutable in effect: a patch that removed them
-    # would be refused, and with it the whole stop.
+    # The API server does not allow labels such as controller-uid to change: it would reject a patch that
+    # removes them, and the stop would fail.
     kept = {
         key: value
         for key, value in have.items()
@@ -241,7 +245,8 @@ def _restored(have: Mapping[str, str], original: Mapping[str, str], is_complete:
 
 
 def _is_complete(original: Template) -> bool:
-    """Return whether the Workload's template holds all labels of the Job's: the server's are among them."""
+    """Return whether the Workload's template has all labels of the Job, which include those
+    of the API server."""
     return any(_is_server_label(key) for key in _metadata(original, "labels"))
 
 
@@ -256,8 +261,8 @@ def _metadata(template: Template, name: str) -> Mapping[str, str]:
 
 def _merged(field: str, have: Mapping[str, str] | None, want: Mapping[str, str] | None) -> dict[str, str]:
     merged = dict(have or {})
-    # A user's own value is never overwritten. Running elsewhere than the user wrote would be as wrong as
-    # running elsewhere than was admitted, so neither wins and the conflict is told.
+    # A user's own value is never overwritten: running elsewhere than the user specified is as wrong as
+    # running elsewhere than was admitted, so the conflict is reported.
     for key, value in (want or {}).items():
         if key not in _OWN_KEYS and merged.get(key, value) != value:
             raise StartConflict(f"{field} {key}", merged[key], value)
@@ -285,7 +290,7 @@ def _tolerations(template: Template) -> list[dict[str, Any]]:
 
 
 def _without_empty(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a toleration without what is absent by another spelling: empty texts, operator Equal."""
+    """Return a toleration without the fields that equal their default: empty strings, operator Equal."""
     return {
         name: value
         for name, value in entry.items()
@@ -299,7 +304,7 @@ def _shapes(containers: Sequence[Mapping[str, Any]] | None) -> list[dict[str, An
 
 def _shape(container: Mapping[str, Any]) -> dict[str, Any]:
     shape = {name: container[name] for name in _COMPARED if container.get(name)}
-    # Of a variable only its plain value: newer sources of values are pruned by older CRDs.
+    # Only plain values of variables are compared: older CRDs prune newer kinds of sources.
     shape["env"] = {variable.get("name"): variable.get("value") for variable in container.get("env") or ()}
     resources = container.get("resources") or {}
     for kind in ("requests", "limits"):
@@ -332,7 +337,7 @@ def _resource_holders(spec: Mapping[str, Any]) -> list[tuple[str, Mapping[str, A
 
 def _quantity_fault(where: str, resource: str, quantity: Any) -> str | None:
     if resource == "pods":
-        return f"{where} is {quantity!r}: the resource pods is counted by itself; remove it"
+        return f"{where} is {quantity!r}: the resource pods is counted automatically; remove it"
     try:
         value = parse(quantity)
     except QuantityError as error:

@@ -1,11 +1,11 @@
-"""The Workload of a pod, or of a group of pods: its name, its pod sets, its whole object for creation.
+"""The Workload of a pod or of a pod group: its name, its pod sets, and its object for creation.
 
-    a pod by itself      Workload `pod-<name>-<hash>`, one pod set `main`, the pod is its controller
-    a group of pods      Workload of the group's name, a pod set for each role, all members are owners
+    an individual pod    Workload `pod-<name>-<hash>`, one pod set `main`, the pod is its controller
+    a pod group          Workload with the name of the group, a pod set per role, all members are owners
 
-What may run together is what the group says of itself: every member carries the group's name and how many
-they are. As long as they contradict each other nothing is made of them, and each is told.
-Source: Kueue, pkg/controller/jobs/pod.
+A group is defined by its members: each carries the name of the group and the total number of pods.
+As long as the members contradict each other, no Workload is created, and each member gets an
+event. Source: Kueue, pkg/controller/jobs/pod.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from api.parsing.decimals import whole_number
 from api.validation.jobs import job_errors
 
 _CORE_VERSION = "v1"
-# The most pod sets that a Workload holds.
+# Maximum number of pod sets of a Workload.
 MAX_ROLES = 18
-# The rules are those of a Job's template; a pod is its own template.
+# A pod is checked by the rules for a Job's template; this part of the path is removed from the messages.
 _TEMPLATE_PATH = "spec.template."
 
 
 class GroupMember:
-    """A pod and its object, which is decoded when first asked for: most looks at a group need no more than
-    the values.
+    """A pod and its object, which is decoded on first use, because most operations on a group need
+    only the pod's value.
     """
 
     def __init__(self, pod: Pod, raw: bytes) -> None:
@@ -51,31 +51,30 @@ class GroupMember:
 
     @cached_property
     def body(self) -> Mapping[str, Any]:
-        """The pod's object as it stands."""
+        """The pod's object as last seen."""
         return _DECODER.decode(self._raw)
 
     @cached_property
     def role(self) -> str:
-        """The pod set that it belongs to in a group."""
+        """The pod set that the pod belongs to in a group."""
         return self.pod.annotations.get(keys.ROLE_HASH) or role_of(self.body)
 
 
 def name_of_pod_workload(pod: Pod) -> str:
-    """Return the name of the Workload of a pod by itself."""
+    """Return the name of the Workload of an individual pod."""
     return workload_name(POD_KIND, POD_GROUP, pod.name, pod.uid)
 
 
 def pod_sets_of_pod(member: GroupMember) -> list[dict[str, Any]]:
-    """Return spec.podSets of a pod by itself. Raises ComposeError."""
+    """Return spec.podSets of an individual pod. Raises ComposeError."""
     _check(member, count=1)
     return [_pod_set(MAIN_POD_SET, 1, member)]
 
 
 def group_total(members: Sequence[GroupMember]) -> int:
-    """Return how many pods the group is to have. Raises ComposeError where its members contradict."""
+    """Return how many pods the group is to have. Raises ComposeError if its members contradict each other."""
     first = members[0].pod
-    # Of the first pod, and the others are compared with it: which of two that contradict is
-    # right nobody can tell.
+    # The others are compared with the first pod: it is impossible to know which of two values is right.
     text = first.annotations.get(keys.POD_GROUP_TOTAL_COUNT, "")
     total = whole_number(text)
     if not total:
@@ -92,19 +91,19 @@ def group_total(members: Sequence[GroupMember]) -> int:
 
 
 def is_fast(members: Iterable[GroupMember]) -> bool:
-    """Return whether the group is admitted as a whole as soon as its first pod is there."""
+    """Return whether the group is admitted as a whole as soon as its first pod exists."""
     return any(one.pod.annotations.get(keys.POD_GROUP_FAST_ADMISSION) == "true" for one in members)
 
 
 def pod_sets_of_group(members: Sequence[GroupMember], total: int) -> list[dict[str, Any]]:
-    """Return spec.podSets of a group: one a role, by name. Raises ComposeError.
+    """Return spec.podSets of a group: one per role, sorted by name. Raises ComposeError.
 
-    Of a group that is admitted fast the first pod stands for all `total`.
+    If the group is admitted fast, its first pod represents all `total` pods.
     """
-    # The first pod of each role, and how many there are. Counted and not listed: the total is whatever
-    # somebody wrote into an annotation, and a list of so many would take the controller's memory.
+    # The first pod of each role, and the number of its pods. A list of `total` entries could exhaust the
+    # memory of the controller, since the total is an arbitrary number from an annotation.
     roles: dict[str, tuple[GroupMember, int]] = {}
-    # The pods to come are not there to be asked for their roles, so they are taken to be like the first.
+    # The roles of pods that do not exist yet are unknown, so they are assumed to equal that of the first.
     if is_fast(members):
         roles[members[0].role] = (members[0], total)
     else:
@@ -115,7 +114,7 @@ def pod_sets_of_group(members: Sequence[GroupMember], total: int) -> list[dict[s
         raise ComposeError(f"the group has pods of {len(roles)} kinds, but at most {MAX_ROLES} can be queued")
     for first, count in roles.values():
         _check(first, count=count)
-    # By name: the order of the pods is the order in which they were heard of.
+    # Sorted by name, because the order of the pods depends on the order of watch events.
     return [_pod_set(role, count, first) for role, (first, count) in sorted(roles.items())]
 
 
@@ -128,7 +127,7 @@ def pod_workload_body(
     keeper: OwnerReference | None = None,
     label_keys_to_copy: Iterable[str] = (),
 ) -> dict[str, Any]:
-    """Return the whole Workload object of a pod, or with `group` of that group, ready to be created.
+    """Return the complete Workload object of a pod or, if `group` is set, of that group, ready for creation.
 
     `keeper` as in `owner_references`.
     """
@@ -142,7 +141,7 @@ def pod_workload_body(
         spec["maximumExecutionTimeSeconds"] = limit
     labels = copied_labels(pod, label_keys_to_copy)
     annotations = copied_annotations(pod)
-    # A group's Workload has no uid label: it has as many owners as pods, and is found by its name.
+    # A group's Workload has no uid label: it has one owner per pod, and is found by its name.
     if group:
         annotations[keys.IS_GROUP_WORKLOAD] = "true"
         if application := _application_of_group(pod):
@@ -159,8 +158,8 @@ def pod_workload_body(
         "metadata": {
             "name": group or name_of_pod_workload(pod),
             "namespace": pod.namespace,
-            # An application's or a queue's name may be longer than a label holds; the API server
-            # would refuse the whole Workload.
+            # The name of an application or queue may be too long for a label, and the API server would
+            # reject the whole Workload.
             "labels": {key: value for key, value in labels.items() if is_label_value(value)},
             "annotations": annotations,
             "finalizers": [keys.RESOURCE_IN_USE],
@@ -173,36 +172,38 @@ def pod_workload_body(
 def owner_references(
     members: Sequence[GroupMember], *, is_group: bool, keeper: OwnerReference | None = None
 ) -> list[dict[str, Any]]:
-    """Return who owns the Workload: its pod, the members of its group, or who keeps a serving group up.
+    """Return the owner references of the Workload: its pod, the members of its group,
+    or a service's controller.
 
-    The pods of a serving group come and go one by one: were they the owners, the garbage collector would
-    take the Workload in the moment between the last of them and its successor. `keeper` is one that is not
-    among the owners of the pods.
+    The pods of a serving group are replaced one by one. If they were the owners, the garbage collector could
+    delete the Workload between the deletion of the last pod and the creation of its successor. `keeper` is
+    such a controller if it is not among the owners of the pods.
     """
     if not is_group:
         return [{**_reference(members[0].pod), "controller": True, "blockOwnerDeletion": True}]
     if keeper is not None:
         return [_owner(keeper)]
     references = [_keeper(one.pod) or _reference(one.pod) for one in members]
-    # By uid, once each: the pods of one keeper have all the same owner.
+    # Each uid once: all pods of one controller have the same owner.
     return list({reference["uid"]: reference for reference in references}.values())
 
 
 def _application_of_group(pod: Pod) -> str:
-    """Return of what the group of this pod is a replica; empty where it is none."""
+    """Return the application that the group of this pod is a replica of; empty if there is none."""
     if not pod.is_serving:
         return ""
-    # Before the owner: its leaders are a StatefulSet's. A replica of such a set is a leader with its workers.
+    # Checked before the owner, because its leaders are owned by a StatefulSet. A replica is a
+    # leader with its workers.
     if leader_worker_set := pod.labels.get(keys.LEADER_WORKER_SET):
         return f"LeaderWorkerSet/{leader_worker_set}"
-    # All replicas of a StatefulSet are one group.
+    # All replicas of a StatefulSet form one group.
     return pod.application if pod.owner is not None and pod.owner.kind == "StatefulSet" else ""
 
 
 def _keeper(pod: Pod) -> dict[str, Any] | None:
     owner = pod.owner
-    # One StatefulSet keeps up the leaders of all groups of a LeaderWorkerSet, and outlives each of them. That
-    # set is the owner where it is known, else the pods are.
+    # One StatefulSet owns the leaders of all groups of a LeaderWorkerSet, and outlives each group. The
+    # LeaderWorkerSet is the owner if it is known, otherwise the pods are.
     if not pod.is_serving or owner is None or keys.LEADER_WORKER_SET in pod.labels:
         return None
     return _owner(owner)
@@ -217,9 +218,9 @@ def _reference(pod: Pod) -> dict[str, Any]:
 
 
 def _check(member: GroupMember, *, count: int) -> None:
-    """Raise ComposeError with all that keeps a pod from being queued."""
+    """Raise ComposeError with all faults that prevent a pod from being queued."""
     body = member.body
-    # A pod in the place of a Job's template: the rules are the same, and so are their words but for the path.
+    # The pod takes the place of a Job's template: rules and messages are the same, except for the path.
     as_job = {
         "metadata": body.get("metadata"),
         "spec": {"parallelism": count, "completions": count, "template": body},
@@ -231,14 +232,15 @@ def _check(member: GroupMember, *, count: int) -> None:
 
 def _pod_set(name: str, count: int, member: GroupMember) -> dict[str, Any]:
     template = sanitised(member.body)
-    # Where this pod stands now, and at which gates, is not what the next of its kind asks for.
+    # The node and the gates of this pod are not requirements of the next pod of its role.
     for field in ("schedulingGates", "nodeName"):
         template["spec"].pop(field, None)
     pod_set: dict[str, Any] = {"name": name, "count": count, "template": template}
     annotations = member.pod.annotations
     request = topology_request_body(annotations)
     if request is not None:
-        # Whoever makes the pods may number them by a label of his own; else the group's index counts.
+        # The creator of the pods may index them by a label of its own; otherwise the group's
+        # index label is used.
         label = annotations.get(keys.POD_GROUP_INDEX_LABEL) or keys.POD_GROUP_INDEX
         pod_set["topologyRequest"] = {**request, "podIndexLabel": label}
     return pod_set

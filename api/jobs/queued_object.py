@@ -1,4 +1,4 @@
-"""What Jobs and pods have in common where they are queued: who they are, what their Workload takes over."""
+"""The fields that queued Jobs and pods have in common: their identity, and what their Workload copies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from api.workload import NOTHING
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queued:
-    """An object that is queued itself. `owner` is its controller, None for none."""
+    """An object that is queued itself. `owner` is its controller, None if it has none."""
 
     namespace: str
     name: str

@@ -1,13 +1,12 @@
-"""What a pod set requests: template, limit ranges, overhead and transformations to amounts per pod.
+"""The requests of a pod set: from template, limit ranges, overhead and transformations to amounts per pod.
 
-The steps are Kueue's, worked out on values and never written back to the Workload:
-1. RuntimeClass overhead, LimitRange defaults, a limit where a request is missing;
-2. Kubernetes' rule for a pod: the larger of what runs together and what the init containers need in turn;
-3. resources dropped by prefix, resources derived from others;
-4. times the pods that are still to run.
-Whether the requests are allowed (within limits and limit ranges) is asked apart, by `request_problem`,
-because Kueue asks it when the Workload is nominated and not before.
-Source: Kueue, pkg/workload/resources.go and pkg/workload/workload.go; kubernetes component-helpers resource.
+The steps are Kueue's; the results are values and are never written back to the Workload: 1. RuntimeClass
+overhead, LimitRange defaults, and limits in place of missing requests; 2. Kubernetes' rule for a pod: the
+larger of what runs together and what the init containers need in turn; 3. resources excluded by prefix, and
+resources derived from others; 4. multiplication by the number of pods that still have to run.
+`request_problem` checks separately whether the requests are allowed (within limits and limit ranges), because
+Kueue checks it only when the Workload is nominated. Source: Kueue, pkg/workload/resources.go and
+pkg/workload/workload.go; kubernetes component-helpers resource.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from api.parsing.quantities import CPU, QuantityError, amount, to_text
 from api.workload import PodSet
 
 PODS = "pods"
-# What an extended resource is called that counts whole GPUs, behind its vendor's prefix.
+# Names, without the vendor's prefix, of extended resources that count whole GPUs.
 _GPU_NAMES = frozenset({"gpu", "i915", "xe", "gaudi"})
 
 _NO_SPEC = WirePodSpec()
@@ -35,19 +34,19 @@ Texts = Mapping[str, str | int | float]
 
 
 def gpus_of(amounts: Mapping[str, int]) -> int:
-    """Return how many GPUs stand among the amounts, whoever makes them."""
+    """Return the number of GPUs in the amounts, of all vendors."""
     return sum(count for name, count in amounts.items() if name.rpartition("/")[2] in _GPU_NAMES)
 
 
 class QuotaCheckStrategy(StrEnum):
-    """What a request for a resource means that the ClusterQueue does not cover."""
+    """What happens if a Workload requests a resource that the ClusterQueue does not cover."""
 
     BLOCK_UNDECLARED = "BlockUndeclared"
     IGNORE_UNDECLARED = "IgnoreUndeclared"
 
 
 class TransformationStrategy(StrEnum):
-    """Whether the input resource of a transformation stays beside its outputs."""
+    """Whether the input resource of a transformation is counted in addition to its outputs."""
 
     RETAIN = "Retain"
     REPLACE = "Replace"
@@ -55,7 +54,7 @@ class TransformationStrategy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transformation:
-    """One unit of `input` counts as `outputs`, times the amount of `multiply_by` where that is set."""
+    """One unit of `input` counts as `outputs`, multiplied by the amount of `multiply_by` if that is set."""
 
     input: str
     strategy: TransformationStrategy = TransformationStrategy.RETAIN
@@ -65,7 +64,7 @@ class Transformation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceSettings:
-    """`resources` of Kueue's configuration, and quotaCheckStrategy."""
+    """The section `resources` of Kueue's configuration, including quotaCheckStrategy."""
 
     exclude_prefixes: tuple[str, ...] = ()
     transformations: tuple[Transformation, ...] = ()
@@ -74,7 +73,7 @@ class ResourceSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitRange:
-    """The limits of a namespace: one LimitRange object."""
+    """One LimitRange object of a namespace."""
 
     namespace: str
     name: str
@@ -83,17 +82,18 @@ class LimitRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeClass:
-    """What a runtime adds to every pod."""
+    """A RuntimeClass, and the overhead that it adds to every pod."""
 
     name: str
     overhead: Texts = field(default_factory=dict)
 
 
 class PodSetRequests(msgspec.Struct, frozen=True, kw_only=True):
-    """What one pod of the set asks for, and how many pods are still to run (reclaimable ones are done).
+    """The requests of one pod of the set, and the number of pods that still have to
+    run (without reclaimable ones).
 
-    `per_pod` is what quota is charged. `on_node` is what the pod takes of its node, which configuration does
-    not change.
+    `per_pod` is charged to quota. `on_node` is what the pod uses of its node; the configuration does not
+    change it. Both are in canonical units: milli-CPU, bytes, devices.
     """
 
     name: str
@@ -102,12 +102,13 @@ class PodSetRequests(msgspec.Struct, frozen=True, kw_only=True):
     on_node: Mapping[str, int] = msgspec.field(default_factory=dict)
 
     def total(self) -> Amounts:
-        """Return what all pods of the set ask for together."""
+        """Return the requests of all pods of the set together."""
         return {resource: amount * self.count for resource, amount in self.per_pod.items()}
 
 
 class RequestError(ValueError):
-    """A pod template's requests cannot be read. The message names the pod set, field, value and form."""
+    """The requests of a pod template cannot be parsed. The message names the pod set,
+    field, value and syntax."""
 
 
 def pod_set_requests(
@@ -120,12 +121,12 @@ def pod_set_requests(
 ) -> PodSetRequests:
     """Return the requests of `pod_set`, in canonical units per pod.
 
-    `limits` are those of its namespace. Raises RequestError where a quantity cannot be read, and for devices
-    asked for by claim, which no quota counts.
+    `limits` are the limit ranges of its namespace. Raises RequestError if a quantity cannot be parsed, and
+    for devices that are requested by resource claims, which no quota counts.
     """
     spec = pod_set.template.spec or _NO_SPEC
-    # Devices by claim are admitted by DRA's own accounting. To count them as zero would admit such a Workload
-    # whatever the quota, so it is refused by name.
+    # Devices of resource claims are allocated by DRA. Counting them as zero would admit such a Workload
+    # regardless of quota, so it is rejected with a message.
     if spec.resource_claims:
         raise RequestError(
             f"pod set {pod_set.name!r}: spec.resourceClaims asks for devices by claim, which are not counted"
@@ -137,14 +138,14 @@ def pod_set_requests(
         per_pod = on_node if settings is None else _transformed(on_node, settings)
     except QuantityError as error:
         raise _unreadable(pod_set, error) from error
-    # A Job controller may report more succeeded pods than a Workload that was shrunk still counts: never
-    # below zero, else a Workload would give quota to its queue.
+    # A Job controller may report more succeeded pods than a Workload that was shrunk still has. The count
+    # never drops below zero, because negative usage would add quota to the queue.
     count = pod_set.count - min(reclaimable, pod_set.count)
     on_node_at_least_0 = {name: max(0, value) for name, value in on_node.items()}
     return PodSetRequests(
         name=pod_set.name,
         count=count,
-        # The same dict for both in the usual case of no settings: thousands of Workloads hold one each.
+        # Without settings both share one dict, because thousands of Workloads hold one each.
         per_pod=on_node_at_least_0
         if per_pod is on_node
         else {name: max(0, value) for name, value in per_pod.items()},
@@ -153,15 +154,14 @@ def pod_set_requests(
 
 
 def request_problem(pod_set: PodSet, limits: Iterable[LimitRange] = ()) -> str | None:
-    """Return why Kubernetes would refuse these pods, None where it would take them.
+    """Return why Kubernetes would reject these pods, or None if it would accept them.
 
-    Checked: requests within limits, and the min and max of the namespace's limit ranges. Raises RequestError
-    where a quantity cannot be read.
+    Checks that requests do not exceed limits, and the minimum and maximum of the namespace's limit ranges.
+    Raises RequestError if a quantity cannot be parsed.
     """
     held = tuple(limits)
     spec = pod_set.template.spec or _NO_SPEC
-    # Nearly every pod has no limits and no limit range: this is asked once a nomination, so
-    # the short way counts.
+    # Most pods have no limits and no limit range. This runs at every nomination, so the common case is fast.
     if not held and not _has_limits(spec):
         return None
     spec = _adjusted(spec, held, {})
@@ -175,7 +175,7 @@ def request_problem(pod_set: PodSet, limits: Iterable[LimitRange] = ()) -> str |
         ]
     except QuantityError as error:
         raise _unreadable(pod_set, error) from error
-    # Only the first is told: the others may vanish with it.
+    # Only the first problem is reported: fixing it may fix the others too.
     return next((problem for problem in problems if problem is not None), None)
 
 
@@ -191,9 +191,9 @@ def _unreadable(pod_set: PodSet, error: QuantityError) -> RequestError:
 def _adjusted(
     spec: WirePodSpec, limits: tuple[LimitRange, ...], runtime_classes: Mapping[str, RuntimeClass]
 ) -> WirePodSpec:
-    # The admission plugin of RuntimeClass fills overhead in when a *pod* is made. A Workload is made from a
-    # template, before there are pods, so what the plugin will add is added here; a template that has it
-    # already (the Workload of a running pod) keeps it.
+    # The RuntimeClass admission plugin adds the overhead when a *pod* is created. A Workload is created from
+    # a template, before there are pods, so the overhead is added here; a template that already has an
+    # overhead (in the Workload of an existing pod) keeps it.
     overhead = spec.overhead
     runtime_class = runtime_classes.get(spec.runtime_class_name or "")
     if not overhead and runtime_class is not None:
@@ -205,15 +205,15 @@ def _adjusted(
     return WirePodSpec(
         containers=tuple(_filled_container(c, of_containers) for c in spec.containers or ()),
         init_containers=tuple(_filled_container(c, of_containers) for c in spec.init_containers or ()),
-        # Pod-level resources are filled only where they are given: a Pod's defaults must not turn a
-        # pod of containers into one of pod-level resources.
+        # Pod-level resources are completed only if they are given: the defaults of a Pod limit range must not
+        # turn container-level resources into pod-level ones.
         resources=_filled(spec.resources, of_pods) if spec.resources is not None else None,
         overhead=overhead,
     )
 
 
 def _has_limits(spec: WirePodSpec) -> bool:
-    """Return whether a limit is given anywhere; where none is, none can stand in for a request."""
+    """Return whether a limit is set anywhere; if not, no request can default to a limit."""
     if spec.resources is not None and spec.resources.limits:
         return True
     containers = (*(spec.containers or ()), *(spec.init_containers or ()))
@@ -236,12 +236,11 @@ def _filled_container(container: WireContainer, defaults: tuple[LimitRangeItem, 
 
 
 def _filled(resources: WireResources, defaults: tuple[LimitRangeItem, ...]) -> WireResources:
-    """Return the resources with defaults where a key is missing, and limits where a request is missing."""
+    """Return the resources with limit range defaults for missing keys, and limits for missing requests."""
     requests = dict(resources.requests or {})
     limits = dict(resources.limits or {})
-    # Order matters and is Kubernetes': a container's own words before a limit range's, an
-    # earlier range before a later one, and a default limit stands in for a missing request only
-    # where no default request does.
+    # The order is Kubernetes': a container's own values before those of a limit range, an earlier limit range
+    # before a later one, and a default limit replaces a missing request only if there is no default request.
     for item in defaults:
         limits = {**(item.default or {}), **limits}
         requests = {**(item.default_request or {}), **requests}
@@ -252,10 +251,11 @@ def _filled(resources: WireResources, defaults: tuple[LimitRangeItem, ...]) -> W
 
 
 def pod_requests(spec: WirePodSpec) -> Amounts:
-    """Return what the scheduler would reserve for the pod. Raises QuantityError where it cannot be read.
+    """Return what the scheduler would reserve for the pod. Raises QuantityError if a
+    quantity cannot be parsed.
 
     Containers and sidecars (init containers that restart) run together; an ordinary init container runs alone
-    beside the sidecars started before it. Resources given for the pod as a whole replace both.
+    with the sidecars that started before it. Pod-level resources replace the sum of both.
     """
     total: Amounts = {}
     for container in spec.containers or ():
@@ -263,9 +263,9 @@ def pod_requests(spec: WirePodSpec) -> Amounts:
     if spec.init_containers:
         total = _with_init_containers(total, spec.init_containers)
     if spec.resources is not None:
-        # Written over and not added: what a pod asks for as a whole replaces what its containers ask for.
+        # Replaced and not added: pod-level requests override those of the containers.
         total.update(_amounts(spec.resources))
-    # Last, on top of everything: overhead is the runtime's own and no part of any container.
+    # Added last, because overhead belongs to the runtime and not to any container.
     for resource, text in (spec.overhead or {}).items():
         total[resource] = total.get(resource, 0) + amount(resource, text)
     return total
@@ -273,9 +273,10 @@ def pod_requests(spec: WirePodSpec) -> Amounts:
 
 def _with_init_containers(together: Amounts, init_containers: tuple[WireContainer, ...]) -> Amounts:
     sidecars: Amounts = {}
-    # Kubernetes starts init containers one after another, but a sidecar (restartPolicy Always) stays. At any
-    # moment the pod needs the sidecars begun so far plus the one init container that runs; at the end, all
-    # sidecars plus all containers. The scheduler reserves the larger of both, resource by resource.
+    # Kubernetes starts init containers one after another, but a sidecar (restartPolicy Always) keeps
+    # running. During initialization the pod needs the sidecars started so far plus the current init
+    # container; afterwards, all sidecars plus all containers. The scheduler reserves the maximum of
+    # both for each resource.
     peak: Amounts = {}
     for container in init_containers:
         need = _amounts(container.resources)
@@ -283,7 +284,7 @@ def _with_init_containers(together: Amounts, init_containers: tuple[WireContaine
             _add(sidecars, need)
             _raise(peak, sidecars)
         else:
-            # `need` is this function's own dict, so it may be added to.
+            # `need` is a new dict, so it may be modified.
             _add(need, sidecars)
             _raise(peak, need)
     _add(together, sidecars)
@@ -322,24 +323,25 @@ def _transformed(per_pod: Amounts, settings: ResourceSettings) -> Amounts:
     result: dict[str, Fraction] = {}
     for name, value in kept.items():
         transformation = by_input.get(name)
-        # Retained ones of no transformation too, so that an output that is also an input adds up.
+        # Resources without a transformation are added as well, so that an output that is also
+        # an input adds up.
         if transformation is None or transformation.strategy is TransformationStrategy.RETAIN:
             result[name] = result.get(name, Fraction(0)) + _base(name, value)
         if transformation is not None:
             factor = _base(name, value)
-            # Where the other resource is not asked for at all, the factor stands alone, as in Kueue.
+            # If the other resource is not requested, the factor is used without it, as in Kueue.
             if transformation.multiply_by is not None and transformation.multiply_by in kept:
                 factor *= _base(transformation.multiply_by, kept[transformation.multiply_by])
             for output, ratio in transformation.outputs.items():
                 result[output] = result.get(output, Fraction(0)) + factor * ratio
-    # Ratios are written against what people write (per core, per GPU), so they are applied to that
-    # unit, exactly, and only the sum is rounded: rounding each output up would charge a Workload of
-    # many resources several times.
+    # Ratios refer to the units that people write (cores, GPUs), so they are applied exactly in
+    # these units, and only the sum is rounded: rounding each output would overcharge a Workload
+    # that requests many resources.
     return {name: ceil(value * (1000 if name == CPU else 1)) for name, value in result.items()}
 
 
 def _base(resource: str, value: int) -> Fraction:
-    """Return an amount in the unit people write: cores, bytes, devices."""
+    """Return an amount in the unit that people write: cores, bytes, devices."""
     return Fraction(value, 1000) if resource == CPU else Fraction(value)
 
 
@@ -356,8 +358,7 @@ def _resource_holders(spec: WirePodSpec) -> list[tuple[str, WireResources]]:
         for container in containers
         if container.resources is not None
     ]
-    # Both halves of what a pod has, the containers and the pod as a whole, each with its
-    # name for the sentence.
+    # Containers and the pod as a whole, each with the name that messages use for it.
     return [*holders, ("pod-level resources", spec.resources)] if spec.resources is not None else holders
 
 
@@ -371,7 +372,7 @@ def _above_limits(where: str, resources: WireResources) -> str | None:
 
 def _limit_range_problem(pod_set: str, spec: WirePodSpec, limit_range: LimitRange) -> str | None:
     for item in limit_range.limits:
-        # Of a limit range's types only these two speak of running pods; PersistentVolumeClaim is not ours.
+        # Only these two types apply to pods; PersistentVolumeClaim is not relevant here.
         if item.type == "Pod":
             subjects = [("its pod", pod_requests(spec))]
         elif item.type == "Container":

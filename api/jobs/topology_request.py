@@ -1,6 +1,6 @@
-"""A pod set's topology request, read from the annotations of its pod template.
+"""The topology request of a pod set, read from the annotations of its pod template.
 
-Whether the annotations go together is asked before (`api.validation.jobs`); what breaks a rule is not read.
+`api.validation.jobs` checks before whether the annotations are consistent; invalid values are ignored here.
 Source: Kueue, pkg/controller/jobframework (topology annotations) and its API reference.
 """
 
@@ -30,7 +30,7 @@ _LAYERS = msgspec.json.Decoder(list[_Layer])
 
 
 def topology_request_body(annotations: Mapping[str, str]) -> dict[str, Any] | None:
-    """Return the podSets[].topologyRequest that a Job's template asks for, None where it asks for none."""
+    """Return podSets[].topologyRequest as the annotations request it, or None if they request none."""
     body: dict[str, Any] = {field: annotations[key] for key, field in _LEVELS.items() if annotations.get(key)}
     if annotations.get(keys.UNCONSTRAINED_TOPOLOGY) == "true":
         body["unconstrained"] = True
@@ -38,14 +38,14 @@ def topology_request_body(annotations: Mapping[str, str]) -> dict[str, Any] | No
         body["podSetSliceSize"] = size
     if layers := _layers(annotations.get(keys.SLICE_CONSTRAINTS)):
         body["podsetSliceRequiredTopologyConstraints"] = layers
-    # Ranks follow the completion index, where the Job is Indexed.
+    # The rank of a pod is its completion index, if the Job is Indexed.
     return {**body, "podIndexLabel": keys.COMPLETION_INDEX} if body else None
 
 
 def _layers(text: str | None) -> list[dict[str, Any]]:
     try:
         layers = _LAYERS.decode(text or "[]")
-    # An annotation has room for lists nested deeper than the reader follows.
+    # An annotation is large enough for lists nested deeper than the JSON parser can follow.
     except (msgspec.MsgspecError, RecursionError):
         return []
     return [{"topology": layer.topology, "size": layer.size} for layer in layers]

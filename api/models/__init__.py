@@ -1,7 +1,7 @@
 """pydantic models of the objects Berth serves: Kueue's kinds and AdmissionPolicy.
 
-They stand at the edges, where objects come from people: CRDs are generated from them and manifests are
-checked with them. The hot path reads objects with structs of its own and never passes through here.
+They are used at the edges, where objects come from people: the CRDs are generated from them and manifests are
+validated with them. The hot path decodes objects with the structs of api.objects and never uses these models.
 """
 
 from api.models.admission_policy import AdmissionPolicy

@@ -1,7 +1,7 @@
-"""AdmissionPolicy: which of Berth's features go beyond Kueue's decisions, and for which ClusterQueues.
+"""AdmissionPolicy: features of Berth that go beyond Kueue's decisions, and the ClusterQueues they apply to.
 
-Without a policy decisions are Kueue's. Each feature is its own section of the spec and is off until it stands
-there, so a cluster takes them up one by one.
+Without a policy, decisions are the same as Kueue's. Each feature is a section of the spec and is off while
+its section is absent, so that a cluster can adopt features one by one.
 """
 
 from typing import Annotated, Literal
@@ -27,7 +27,8 @@ from api.models.policy_time import Backfill, Estimates, Ordering, QuotaAmount, Q
 
 
 class BoundClusterQueues(Model):
-    """Which ClusterQueues a policy governs. Those named and those selected both; with neither, all."""
+    """ClusterQueues that a policy governs: those listed by name and those selected by label. All
+    if neither is set."""
 
     names: Annotated[list[DnsSubdomain], Field(max_length=256), SET] | None = None
     """ClusterQueues by name."""
@@ -36,34 +37,35 @@ class BoundClusterQueues(Model):
 
 
 class AdmissionPolicySpec(Model):
-    """What is governed, and how."""
+    """Which ClusterQueues the policy governs, and how."""
 
     cluster_queues: Annotated[BoundClusterQueues, EMPTY] = Field(default_factory=BoundClusterQueues)
-    """ClusterQueues that the policy governs. Default: all."""
+    """ClusterQueues that the policy governs. Default: all ClusterQueues."""
     precedence: Int32 = 0
-    """Of several policies for one ClusterQueue the one with the highest precedence counts, and of equals the
-    one whose name sorts first. Default 0, which leaves room on both sides."""
+    """Decides between several policies that select the same ClusterQueue: the one with the highest precedence
+    applies; if precedences are equal, the one whose name sorts first. Default 0."""
     aliases: Literal["None", "Articles"] = "None"
-    """Articles: the unprefixed keys of the scheduling articles count like their berth.dev/ counterparts.
-    Default None, because the Job controller itself sets one of them, job-name, on every pod."""
+    """Articles: annotations and labels without a prefix, such as job-name, count like their berth.dev/
+    counterparts. Default None, because the Job controller itself sets the label job-name on every pod."""
     ordering: Ordering | None = None
-    """In which order Workloads of equal priority are tried. Absent: Kueue's."""
+    """Order in which Workloads of equal priority are tried. Absent: Kueue's order."""
     backfill: Backfill | None = None
-    """Promised starts and who may fill the gap before them. Absent: none."""
+    """Planned start times, and which Workloads may use the capacity until then. Absent: no backfill."""
     preemption: PreemptionSection | None = None
-    """What an eviction may cost, and whom it spares. Absent: Kueue's rules alone."""
+    """Cost limits of an eviction, and which Workloads are protected from it. Absent:
+    only Kueue's rules apply."""
     placement: PlacementSection | None = None
-    """Where the pods of a gang go. Absent: Kueue's topology-aware scheduling alone."""
+    """Where the pods of a gang are placed. Absent: only Kueue's topology-aware scheduling applies."""
     quota_windows: QuotaWindows | None = None
-    """Times with another nominal quota."""
+    """Periods in which a ClusterQueue has another nominal quota."""
     reservations: Reservations | None = None
-    """Capacity kept for a LocalQueue at a given time."""
+    """Capacity reserved for a LocalQueue from a start time to an end time."""
     estimates: Estimates | None = None
-    """How long Workloads run that do not say so themselves. Absent: only their own word counts."""
+    """Run-time estimates for Workloads that declare none. Absent: only declared run times are used."""
 
 
 class QuotaInForce(Model):
-    """A quota that an open window has put in place of the one in the ClusterQueue."""
+    """A quota that an open window applies instead of the one in the ClusterQueue."""
 
     cluster_queue: str
     """ClusterQueue."""
@@ -84,13 +86,13 @@ Sentence = Annotated[str, Field(max_length=1024)]
 
 
 class QuotaWindowStatus(Model):
-    """Where a quota window stands."""
+    """Observed state of a quota window."""
 
     name: DnsLabel
     """Name of the window."""
     state: EntryState
-    """Upcoming; Lead: it lowers the quota soon, and nothing starts that would be in the way; Active: open;
-    Over: it opens no more; Refused: it has no effect."""
+    """Upcoming: not open yet. Lead: it lowers the quota soon, and no Workload starts that would exceed it
+    then. Active: open. Over: it will not open again. Refused: invalid and without effect."""
     cluster_queue: str
     """ClusterQueue."""
     flavor: str
@@ -104,64 +106,64 @@ class QuotaWindowStatus(Model):
     closes_at: Timestamp | None = None
     """When it closes, while it is open."""
     message: Sentence | None = None
-    """Why it is refused, or which later one of the list is open too and counts."""
+    """Why the window is refused, or which later window of the list is also open and takes precedence."""
 
 
 class ReservationStatus(Model):
-    """Where a reservation stands, what it keeps, and who uses it."""
+    """Observed state of a reservation: what it reserves, and which Workloads use it."""
 
     name: DnsLabel
     """Name of the reservation."""
     state: EntryState
-    """Upcoming, Active, Over, or Refused: it keeps nothing. Lead is of windows alone."""
+    """Upcoming, Active, Over, or Refused (invalid, reserves nothing). Lead is used for quota windows only."""
     namespace: str
     """Namespace of the LocalQueue."""
     local_queue: str
-    """LocalQueue that it is kept for."""
+    """LocalQueue that the capacity is reserved for."""
     cluster_queue: str | None = None
-    """ClusterQueue whose quota is kept."""
+    """ClusterQueue whose quota is reserved."""
     start: Timestamp
-    """From when on."""
+    """When the reservation starts."""
     end: Timestamp
-    """Until when."""
+    """When the reservation ends."""
     resources: Annotated[list[QuotaAmount], Field(max_length=64), ATOMIC] | None = None
-    """Quota that it keeps; with a domain, as much as its nodes have use for."""
+    """Quota that is reserved; with a domain, as much as the nodes of the domain can use."""
     domain: Annotated[str, Field(max_length=512)] | None = None
-    """Topology domain that it keeps."""
+    """Topology domain that is reserved."""
     nodes: Count | None = None
     """Ready nodes of the domain."""
     user_count: Count
-    """Workloads that hold quota and have joined it."""
+    """Number of Workloads that hold quota and have joined the reservation."""
     users: Annotated[list[str], Field(max_length=16), ATOMIC] | None = None
-    """The first 16 of them, as namespace/name in order."""
+    """The first 16 of these Workloads, sorted, as namespace/name."""
     message: Sentence | None = None
-    """Why it is refused."""
+    """Why the reservation is refused."""
 
 
 class AdmissionPolicyStatus(Model):
     """Observed state of an AdmissionPolicy."""
 
     conditions: Conditions | None = None
-    """Accepted: whether the policy is in force, and why not."""
+    """Accepted: whether the policy is in force, and if not, why."""
     cluster_queue_count: Count | None = None
-    """ClusterQueues that the policy governs now."""
+    """Number of ClusterQueues that the policy governs now."""
     cluster_queues: Annotated[list[str], Field(max_length=256), SET] | None = None
-    """Their names, the first 256 in order."""
+    """Names of these ClusterQueues, sorted; at most 256."""
     quotas_in_force: Annotated[list[QuotaInForce], Field(max_length=64), ATOMIC] | None = None
-    """Quotas that open windows have put in place of those in the ClusterQueues."""
+    """Quotas that open windows apply instead of those in the ClusterQueues."""
     quota_windows: Annotated[list[QuotaWindowStatus], Field(max_length=64), ATOMIC] | None = None
-    """All quota windows of the spec, in its order."""
+    """State of every quota window, in the order of the spec."""
     reservations: Annotated[list[ReservationStatus], Field(max_length=64), ATOMIC] | None = None
-    """All reservations of the spec, in its order."""
+    """State of every reservation, in the order of the spec."""
 
 
 class AdmissionPolicy(Model):
-    """Switches features of Berth on for ClusterQueues."""
+    """Enables features of Berth for ClusterQueues."""
 
     api_version: Literal["berth.dev/v1alpha1"] = "berth.dev/v1alpha1"
     kind: Literal["AdmissionPolicy"] = "AdmissionPolicy"
     metadata: ObjectMeta = Field(default_factory=ObjectMeta)
     spec: Annotated[AdmissionPolicySpec, EMPTY] = Field(default_factory=AdmissionPolicySpec)
-    """What is governed, and how."""
+    """Which ClusterQueues the policy governs, and how."""
     status: AdmissionPolicyStatus | None = None
     """Observed state."""

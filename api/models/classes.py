@@ -1,4 +1,4 @@
-"""WorkloadPriorityClass and AdmissionCheck: what a Workload refers to by name."""
+"""WorkloadPriorityClass and AdmissionCheck: cluster-scoped objects that are referred to by name."""
 
 from typing import Annotated, Literal
 
@@ -9,18 +9,18 @@ from api.models.markers import FROZEN
 
 
 class WorkloadPriorityClass(KueueObject):
-    """A priority for Workloads that leaves the priority of their pods alone."""
+    """A priority for Workloads that does not change the priority of their pods."""
 
     kind: Literal["WorkloadPriorityClass"] = "WorkloadPriorityClass"
     description: Annotated[str, Field(max_length=2048)] | None = None
     """What the class is meant for."""
     value: Int32
-    """Priority of the Workloads that name this class; higher goes first. A change reaches Workloads that
-    exist already."""
+    """Priority of the Workloads that name this class; higher is admitted first. A change also
+    applies to existing Workloads."""
 
 
 class AdmissionCheckParameters(Model):
-    """Names the object with the settings of a check."""
+    """Reference to the object that holds the settings of a check."""
 
     api_group: Annotated[DnsSubdomain, Field(min_length=1)]
     """API group of that object."""
@@ -31,7 +31,7 @@ class AdmissionCheckParameters(Model):
 
 
 class AdmissionCheckSpec(Model):
-    """Who evaluates the check."""
+    """Controller that evaluates the check, and its settings."""
 
     controller_name: Annotated[str, Field(min_length=1, max_length=253), FROZEN]
     """Controller that sets the state of this check on Workloads; not a pod or Deployment. Immutable."""
@@ -43,14 +43,15 @@ class AdmissionCheckStatus(Model):
     """Observed state of an AdmissionCheck."""
 
     conditions: Conditions | None = None
-    """Active: whether the check can be evaluated. While it cannot, its ClusterQueues admit nothing new."""
+    """Active: whether the check can be evaluated. If it is False, ClusterQueues with this
+    check admit no Workload."""
 
 
 class AdmissionCheck(KueueObject):
-    """Something that must be ready, besides quota, before a Workload starts."""
+    """A condition besides quota that must be Ready before a Workload starts."""
 
     kind: Literal["AdmissionCheck"] = "AdmissionCheck"
     spec: AdmissionCheckSpec
-    """Who evaluates the check."""
+    """Controller that evaluates the check, and its settings."""
     status: AdmissionCheckStatus | None = None
     """Observed state."""

@@ -1,4 +1,4 @@
-"""ClusterQueue: a pool of quota, and the rules by which Workloads get it."""
+"""ClusterQueue: a pool of quota, and the rules by which Workloads are admitted to it."""
 
 from typing import Annotated, Literal
 
@@ -21,55 +21,56 @@ from api.models.quotas import FlavorUsages, ResourceGroups, limits_need
 
 
 class AdmissionCheckRule(Model):
-    """A check, and the flavors that call for it."""
+    """An AdmissionCheck, and the flavors that require it."""
 
     name: CheckName
     """AdmissionCheck that must be Ready before a Workload starts."""
     on_flavors: Annotated[list[DnsSubdomain], Field(max_length=64), SET] | None = None
-    """The check applies only where one of these flavors is assigned; absent or empty means always."""
+    """Flavors that require the check. Absent or empty: every flavor requires it."""
 
 
 class AdmissionChecksStrategy(Model):
-    """Checks of the second phase, between quota and start."""
+    """Checks of the second phase of admission, after quota is reserved and before the Workload starts."""
 
     admission_checks: Annotated[
         list[AdmissionCheckRule], Field(min_length=1, max_length=64), list_map("name")
     ]
-    """Checks with the flavors that call for them."""
+    """Checks, each with the flavors that require it."""
 
 
 class AdmissionScope(Model):
-    """Whether LocalQueues share this ClusterQueue by their past usage."""
+    """Whether LocalQueues share this ClusterQueue according to their past usage."""
 
     admission_mode: Literal["UsageBasedAdmissionFairSharing", "NoAdmissionFairSharing"]
-    """UsageBasedAdmissionFairSharing: the LocalQueue with the least decayed usage goes first."""
+    """UsageBasedAdmissionFairSharing: Workloads of the LocalQueue with the lowest decayed
+    usage are tried first."""
 
 
 class MigrationConstraints(Model):
-    """Limits of moving a running Workload to a better flavor."""
+    """Limits on moving a running Workload to a preferred flavor."""
 
     last_acceptable_flavor_name: DnsSubdomain | None = None
-    """Flavors listed after this one are not moved to."""
+    """Last flavor of the resource group that a Workload may move to; flavors listed after it are excluded."""
 
 
 class Migration(Model):
-    """What happens after the first of several concurrent attempts was admitted."""
+    """What happens once one of several concurrent attempts is admitted."""
 
     mode: Annotated[Literal["TryPreferredFlavors", "RetainFirstAdmission"], Field(max_length=253)]
-    """TryPreferredFlavors keeps trying better flavors; RetainFirstAdmission stays with the first."""
+    """TryPreferredFlavors keeps trying flavors that are listed earlier; RetainFirstAdmission stops."""
     constraints: MigrationConstraints | None = None
-    """Limits; only with TryPreferredFlavors."""
+    """Limits of migration; allowed only with TryPreferredFlavors."""
 
 
 class ConcurrentAdmissionPolicy(Model):
-    """Lets one Workload wait for several flavors at once."""
+    """Lets a Workload wait for several flavors at the same time."""
 
     migration: Migration
-    """What happens after the first admission."""
+    """What happens after the first attempt is admitted."""
 
 
 class FlavorFungibility(Model):
-    """When to look at the next flavor."""
+    """When the search for a flavor continues with the next one."""
 
     model_config = object_rules(
         rule(
@@ -80,24 +81,25 @@ class FlavorFungibility(Model):
     )
 
     preference: Literal["BorrowingOverPreemption", "PreemptionOverBorrowing"] | None = None
-    """Which of two remembered flavors is better when all were tried. Default: BorrowingOverPreemption."""
+    """Which flavor is chosen if some fit only by borrowing and others only
+    by preemption. Default: BorrowingOverPreemption."""
     when_can_borrow: Literal["MayStopSearch", "TryNextFlavor"] = "MayStopSearch"
-    """At a flavor that fits by borrowing only: take it (MayStopSearch, the default) or look on."""
+    """If a flavor fits only by borrowing: use it (MayStopSearch, the default) or try the next one."""
     when_can_preempt: Literal["MayStopSearch", "TryNextFlavor"] = "TryNextFlavor"
-    """At a flavor that fits by preemption only: take it, or look on (TryNextFlavor, the default)."""
+    """If a flavor fits only by preemption: use it or try the next one (TryNextFlavor, the default)."""
 
 
 class BorrowWithinCohort(Model):
-    """Whether a Workload may borrow and preempt others at once."""
+    """Whether a Workload may preempt Workloads of other queues while it borrows."""
 
     max_priority_threshold: Int32 | None = None
-    """Workloads above this priority are not preempted by a borrower; absent means no threshold."""
+    """Workloads of a higher priority than this are not preempted by a borrower; absent means no threshold."""
     policy: Literal["Never", "LowerPriority"] = "Never"
     """LowerPriority: a borrower may preempt Workloads of lower priority in other queues of the cohort."""
 
 
 class Preemption(Model):
-    """Which running Workloads may be evicted for a pending one."""
+    """Which running Workloads may be preempted by a pending one."""
 
     model_config = object_rules(
         rule(
@@ -108,14 +110,16 @@ class Preemption(Model):
     )
 
     borrow_within_cohort: Annotated[BorrowWithinCohort, EMPTY] = Field(default_factory=BorrowWithinCohort)
-    """Preemption while borrowing; without effect under fair sharing."""
+    """Preemption while borrowing; ignored under fair sharing."""
     reclaim_within_cohort: Literal["Never", "LowerPriority", "Any"] = "Never"
-    """Victims among Workloads of other queues that borrow, when the own nominal quota is wanted back."""
+    """Which Workloads of other queues of the cohort, if these queues borrow, may be preempted
+    to reclaim nominal quota."""
     within_cluster_queue: Literal["Never", "LowerPriority", "LowerOrNewerEqualPriority"] = "Never"
-    """Victims in this ClusterQueue: none, those of lower priority, or also newer ones of equal priority."""
+    """Which Workloads of this ClusterQueue may be preempted: none, those of lower priority, or also newer
+    ones of equal priority."""
 
 
-# What concurrent admission asks of the rest of the spec.
+# Constraints that concurrent admission puts on other fields of the spec.
 _ONE_GROUP = (
     "!has(self.concurrentAdmissionPolicy) || (has(self.resourceGroups) && size(self.resourceGroups) == 1"
     " && size(self.resourceGroups[0].flavors) <= 16)"
@@ -132,7 +136,7 @@ _FROZEN_POLICY = (
 
 
 class ClusterQueueSpec(Model):
-    """Quota and the rules of getting it."""
+    """Quota, and the rules by which Workloads are admitted to it."""
 
     model_config = object_rules(
         rule(limits_need("cohortName"), "borrowingLimit and lendingLimit need cohortName"),
@@ -141,34 +145,36 @@ class ClusterQueueSpec(Model):
         ),
         rule(
             "!has(self.concurrentAdmissionPolicy) || self.queueingStrategy != 'StrictFIFO'",
-            "concurrentAdmissionPolicy does not go with queueingStrategy StrictFIFO",
+            "concurrentAdmissionPolicy cannot be combined with queueingStrategy StrictFIFO",
         ),
         rule(_MIGRATION_FLAVOR, "migration constraints need mode TryPreferredFlavors"),
         rule(_FROZEN_POLICY, "concurrentAdmissionPolicy is immutable"),
     )
 
     admission_checks_strategy: AdmissionChecksStrategy | None = None
-    """Checks that must be Ready before a Workload with quota starts."""
+    """Checks that must be Ready before a Workload with reserved quota starts."""
     admission_scope: AdmissionScope | None = None
     """How LocalQueues share this ClusterQueue over time."""
     cohort_name: DnsSubdomain | None = None
-    """Cohort to lend to and borrow from; a Cohort object of that name need not exist."""
+    """Cohort to lend to and borrow from; no Cohort object of that name needs to exist."""
     concurrent_admission_policy: ConcurrentAdmissionPolicy | None = None
-    """Lets a Workload wait for several flavors at once; immutable."""
+    """Lets a Workload wait for several flavors at the same time; immutable."""
     fair_sharing: FairSharing | None = None
-    """Weight among the members of the cohort."""
+    """Weight of this queue among the members of its cohort."""
     flavor_fungibility: Annotated[FlavorFungibility, EMPTY] = Field(default_factory=FlavorFungibility)
-    """When to look at the next flavor."""
+    """When the search for a flavor continues with the next one."""
     namespace_selector: LabelSelector | None = None
-    """Namespaces whose Workloads may use this quota: absent none, {} all."""
+    """Namespaces whose Workloads may use this quota. Absent selects no namespace, {} selects all."""
     preemption: Annotated[Preemption, EMPTY] = Field(default_factory=Preemption)
-    """Which running Workloads may be evicted for a pending one."""
+    """Which running Workloads may be preempted by a pending one."""
     queueing_strategy: Literal["StrictFIFO", "BestEffortFIFO"] = "BestEffortFIFO"
-    """StrictFIFO: a head that does not fit blocks those behind it. BestEffortFIFO: it is set aside."""
+    """StrictFIFO: a head that does not fit blocks the Workloads behind it. BestEffortFIFO: it is skipped
+    until it may fit."""
     resource_groups: ResourceGroups | None = None
-    """Quotas; without any, no Workload that requests resources is admitted."""
+    """Quotas. Without any, no Workload that requests resources is admitted."""
     stop_policy: StopPolicy = "None"
-    """Hold: admit nothing new. HoldAndDrain: also evict what is admitted. Both drop quota not yet used."""
+    """Hold: admit no new Workload. HoldAndDrain: also evict admitted Workloads. Both release quota that is
+    reserved by Workloads which are not admitted yet."""
 
 
 class ClusterQueueStatus(Model):
@@ -177,24 +183,24 @@ class ClusterQueueStatus(Model):
     admitted_workloads: Int32 | None = None
     """Workloads that are admitted and not finished."""
     conditions: Conditions | None = None
-    """Active: whether new Workloads can be admitted, and why not."""
+    """Active: whether Workloads can be admitted, and if not, why."""
     fair_sharing: FairSharingStatus | None = None
     """Share of the cohort's lendable quota."""
     flavors_reservation: FlavorUsages | None = None
-    """Quota held by Workloads with a quota reservation, admitted or not."""
+    """Quota held by Workloads with a quota reservation, whether they are admitted or not."""
     flavors_usage: FlavorUsages | None = None
     """Quota held by admitted Workloads."""
     pending_workloads: Int32 | None = None
-    """Workloads that wait, those set aside included."""
+    """Pending Workloads, inadmissible ones included."""
     reserving_workloads: Int32 | None = None
     """Workloads that hold quota and are not finished."""
 
 
 class ClusterQueue(KueueObject):
-    """A pool of quota that Workloads of many namespaces compete for."""
+    """A pool of quota that Workloads of several namespaces share."""
 
     kind: Literal["ClusterQueue"] = "ClusterQueue"
     spec: ClusterQueueSpec = Field(default_factory=ClusterQueueSpec)
-    """Quota and the rules of getting it."""
+    """Quota, and the rules by which Workloads are admitted to it."""
     status: ClusterQueueStatus | None = None
     """Observed state."""

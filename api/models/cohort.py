@@ -1,4 +1,4 @@
-"""Cohort: an inner node of the quota tree, with quota of its own if it likes."""
+"""Cohort: an inner node of the quota tree, optionally with quota of its own."""
 
 from typing import Literal
 
@@ -10,7 +10,7 @@ from api.models.quotas import ResourceGroups, limits_need
 
 
 class CohortSpec(Model):
-    """Place in the tree, own quota and weight."""
+    """Parent in the quota tree, own quota and weight."""
 
     model_config = object_rules(
         rule(limits_need("parentName"), "borrowingLimit and lendingLimit need parentName")
@@ -19,10 +19,11 @@ class CohortSpec(Model):
     fair_sharing: FairSharing | None = None
     """Weight among the siblings under the same parent."""
     parent_name: DnsSubdomain | None = None
-    """Parent cohort, whose object need not exist; absent makes this one a root. A cycle of parents stops
-    admission in the whole tree."""
+    """Parent cohort; no Cohort object of that name needs to exist. If absent, this cohort is a root. A cycle
+    of parents stops admission in the whole tree."""
     resource_groups: ResourceGroups | None = None
-    """Quota of this node itself, shared by all below it. Here lendingLimit may exceed nominalQuota."""
+    """Quota of this node itself, shared by all members below it. Here
+    lendingLimit may exceed nominalQuota."""
 
 
 class CohortStatus(Model):
@@ -37,6 +38,6 @@ class Cohort(KueueObject):
 
     kind: Literal["Cohort"] = "Cohort"
     spec: CohortSpec = Field(default_factory=CohortSpec)
-    """Place in the tree, own quota and weight."""
+    """Parent in the quota tree, own quota and weight."""
     status: CohortStatus | None = None
     """Observed state."""

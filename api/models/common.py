@@ -1,7 +1,7 @@
 """Types that several kinds share: names, quantities, timestamps, selectors, conditions, taints.
 
-Values keep the text in which they were written ("1000m" stays "1000m"), so that an object read through a
-model and dumped with `by_alias=True, exclude_unset=True` is the object that was read.
+Values keep the text in which they were written ("1000m" stays "1000m"), so that an object which is read
+through a model and dumped with `by_alias=True, exclude_unset=True` is unchanged.
 """
 
 import re
@@ -18,7 +18,7 @@ from api.parsing.quantities import QuantityError, parse
 
 
 class Model(BaseModel):
-    """Base of all models: camelCase on the wire, unknown fields of newer versions ignored, values frozen."""
+    """Base of all models: camelCase on the wire, unknown fields are ignored, values are frozen."""
 
     model_config = ConfigDict(
         alias_generator=to_camel,
@@ -30,7 +30,7 @@ class Model(BaseModel):
 
 
 class OpenModel(Model):
-    """Base of models that type a part of an object and keep the rest of it unread."""
+    """Base of models that declare some fields of an object and keep all other fields as they are."""
 
     model_config = ConfigDict(extra="allow", json_schema_extra={PRESERVE: True})
 
@@ -46,7 +46,7 @@ def _matching(pattern: str, kind: str) -> Callable[[str], str]:
     compiled = re.compile(pattern)
 
     def check(text: str) -> str:
-        # Not match(): in Python `$` also stands before a last line end.
+        # Not match(): in Python, `$` also matches before a trailing newline.
         if compiled.fullmatch(text) is None:
             raise PydanticCustomError("name", "must be {kind}", {"kind": kind})
         return text
@@ -54,8 +54,8 @@ def _matching(pattern: str, kind: str) -> Callable[[str], str]:
     return check
 
 
-# The pattern is said twice, as a sentence for people and as a schema word for the API server, because
-# pydantic's own message would show the expression alone.
+# Each pattern is given twice, as a sentence for people and as a schema keyword for the API server, because
+# pydantic's own message would show only the regular expression.
 DnsLabel = Annotated[
     str,
     Field(max_length=63),
@@ -80,7 +80,7 @@ CheckName = Annotated[str, Field(min_length=1, max_length=316)]
 
 
 class _IntegerFormat:
-    """Bounds of an integer that the API server derives from its format, and so are not said again."""
+    """Omits bounds of an integer that the API server derives from its format (int32, int64)."""
 
     __slots__ = ("bits",)
 
@@ -97,12 +97,12 @@ class _IntegerFormat:
 Int32 = Annotated[int, Field(strict=True, ge=-(2**31), le=2**31 - 1), _IntegerFormat(32)]
 Int64 = Annotated[int, Field(strict=True, ge=-(2**63), le=2**63 - 1), _IntegerFormat(64)]
 Count = Annotated[int, Field(strict=True, ge=0, le=2**31 - 1), _IntegerFormat(32)]
-"""A number of pods, workloads or events: 0 or more."""
+"""A number of pods, Workloads or events: 0 or more."""
 PositiveCount = Annotated[int, Field(strict=True, ge=1, le=2**31 - 1), _IntegerFormat(32)]
 
 
 def _quantity(value: object) -> int | str:
-    # A JSON number with a fraction is refused here because int-or-string refuses it on the server.
+    # A JSON number with a fraction is rejected here, because int-or-string rejects it on the API server too.
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise PydanticCustomError("quantity", 'must be a quantity such as "500m", "2" or "1.5Gi"')
     try:
@@ -123,7 +123,7 @@ Quantity = Annotated[
         }
     ),
 ]
-"""An amount of a resource as it was written; api.parsing.quantities gives its value."""
+"""An amount of a resource as it was written; `api.parsing.quantities.parse` returns its value."""
 
 
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
@@ -144,7 +144,7 @@ StopPolicy = Literal["None", "Hold", "HoldAndDrain"]
 
 
 class ObjectMeta(OpenModel):
-    """Standard metadata of an object; the API server knows its fields, so the CRDs do not repeat them."""
+    """Standard metadata of an object. The API server defines its fields, so the CRDs do not repeat them."""
 
     name: str = ""
     namespace: str = ""
@@ -153,97 +153,98 @@ class ObjectMeta(OpenModel):
 
 
 class KueueObject(Model):
-    """Base of the kinds of Kueue's group."""
+    """Base of the kinds in Kueue's API group."""
 
     api_version: Literal["kueue.x-k8s.io/v1beta2"] = "kueue.x-k8s.io/v1beta2"
     metadata: ObjectMeta = Field(default_factory=ObjectMeta)
 
 
 class LabelSelectorRequirement(Model):
-    """One condition on one label."""
+    """A requirement on one label."""
 
     key: str
-    """Label key that the condition looks at."""
+    """Label key that the requirement applies to."""
     operator: str
     """In, NotIn, Exists or DoesNotExist."""
     values: Annotated[list[str], ATOMIC] | None = None
-    """Values for In and NotIn; empty for the two others."""
+    """Values for In and NotIn; empty for Exists and DoesNotExist."""
 
 
 class LabelSelector(Model):
-    """Labels that an object must have; all conditions together. An empty selector matches everything."""
+    """Labels that an object must have; all requirements must hold. An empty selector matches every object."""
 
     model_config = ConfigDict(json_schema_extra={"x-kubernetes-map-type": "atomic"})
 
     match_expressions: Annotated[list[LabelSelectorRequirement], ATOMIC] | None = None
-    """Conditions that must all hold."""
+    """Requirements that must all hold."""
     match_labels: dict[str, str] | None = None
-    """Labels with the values that they must have."""
+    """Labels and the values that they must have."""
 
 
 class Condition(Model):
-    """One observed fact about an object, in the standard form of Kubernetes."""
+    """One aspect of the observed state of an object, in the standard form of Kubernetes."""
 
     last_transition_time: Timestamp
     """When `status` last changed."""
     message: Annotated[str, Field(max_length=32768)]
-    """What a person should know about the last change; may be empty."""
+    """Human-readable details about the last transition; may be empty."""
     observed_generation: Annotated[Int64, Field(ge=0)] | None = None
-    """metadata.generation of the object that this fact was observed on."""
+    """metadata.generation of the object that the condition was observed on."""
     reason: Annotated[
         str,
         Field(min_length=1, max_length=1024, pattern=r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"),
     ]
-    """One CamelCase word for programs."""
+    """CamelCase word that programs can rely on."""
     status: Literal["True", "False", "Unknown"]
-    """Whether the fact holds."""
+    """Whether the condition holds."""
     type: Annotated[LabelKey, Field(max_length=316)]
-    """Name of the fact, in CamelCase."""
+    """Name of the condition, in CamelCase."""
 
 
 Conditions = Annotated[list[Condition], Field(max_length=16), list_map("type")]
 
 
 class FairSharing(Model):
-    """How much weight a queue or cohort has when shares are compared."""
+    """Weight of a queue or cohort when shares are compared."""
 
     weight: Quantity = 1
-    """Divisor of the share: twice the weight, half the share for the same usage. 0, or more than 1e-9; with 0
-    only what nobody else wants may be borrowed. Default 1: all siblings count the same."""
+    """Divisor of the share: twice the weight halves the share for the same usage. Must be 0 or
+    more than 1e-9. With 0, only quota that no other queue wants may be borrowed. Default 1: all
+    siblings have equal weight."""
 
 
 class FairSharingStatus(Model):
-    """Share of a queue or cohort as of its last change."""
+    """Share of a queue or cohort, as of its last change."""
 
     weighted_share: Int64
-    """Largest ratio of borrowed to lendable quota over all resources, divided by the weight, rounded up; the
-    greatest int64 when the weight is 0 and quota is borrowed."""
+    """Highest ratio of borrowed to lendable quota among all resources, divided by the weight, rounded up. The
+    maximum int64 if the weight is 0 and quota is borrowed."""
 
 
 class Taint(Model):
-    """A taint as nodes carry it."""
+    """A taint of a node."""
 
     effect: str
     """NoSchedule, PreferNoSchedule or NoExecute."""
     key: str
     """Taint key."""
     time_added: Timestamp | None = None
-    """When the taint was added; only written by the node controller."""
+    """When the taint was added; written only by the node controller."""
     value: str | None = None
     """Value that belongs to the key."""
 
 
 class Toleration(Model):
-    """A toleration as pods carry it."""
+    """A toleration of a pod."""
 
     effect: str | None = None
-    """Taint effect that is tolerated; absent tolerates all of them."""
+    """Taint effect that is tolerated; absent tolerates every effect."""
     key: str | None = None
-    """Taint key that is tolerated; absent with operator Exists tolerates all of them."""
+    """Taint key that is tolerated; absent with operator Exists tolerates every key."""
     operator: str | None = None
     """Equal (default) or Exists."""
     toleration_seconds: Int64 | None = None
-    """Seconds that a NoExecute taint is tolerated; absent means for ever."""
+    """Seconds for which a NoExecute taint is tolerated; absent means without limit."""
     value: str | None = None
     """Value that the taint must have; absent with operator Exists."""
 

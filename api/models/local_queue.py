@@ -1,4 +1,4 @@
-"""LocalQueue: the door of one namespace to a ClusterQueue."""
+"""LocalQueue: the namespaced queue through which Jobs reach a ClusterQueue."""
 
 from typing import Annotated, Literal
 
@@ -21,32 +21,32 @@ from api.models.quotas import LocalFlavorUsages
 
 
 class LocalQueueSpec(Model):
-    """Where the queue leads."""
+    """ClusterQueue that the queue belongs to, and settings of the queue."""
 
     cluster_queue: Annotated[DnsSubdomain, FROZEN] | None = None
     """ClusterQueue that serves this queue; immutable."""
     fair_sharing: FairSharing | None = None
-    """Weight among the LocalQueues of a ClusterQueue that shares by usage."""
+    """Weight among the LocalQueues of a ClusterQueue with usage-based fair sharing."""
     stop_policy: StopPolicy = "None"
-    """Hold: admit nothing new from here. HoldAndDrain: also evict what is admitted."""
+    """Hold: admit no new Workload of this queue. HoldAndDrain: also evict its admitted Workloads."""
 
 
 class AdmissionFairSharingStatus(Model):
-    """Past usage as usage-based sharing counts it."""
+    """Past usage that usage-based fair sharing compares."""
 
     consumed_resources: dict[str, Quantity]
-    """Usage per resource, decayed with the configured half-life."""
+    """Usage per resource, decayed with the configured half-life time."""
     last_update: Timestamp
     """When the usage was last decayed."""
 
 
 class LocalQueueFairSharingStatus(Model):
-    """Standing of a LocalQueue among those of its ClusterQueue."""
+    """Share of a LocalQueue among the LocalQueues of its ClusterQueue."""
 
     admission_fair_sharing_status: AdmissionFairSharingStatus | None = None
     """Past usage."""
     weighted_share: Int64
-    """Not in use; 0."""
+    """Not used; always 0."""
 
 
 class LocalQueueStatus(Model):
@@ -57,22 +57,22 @@ class LocalQueueStatus(Model):
     conditions: Conditions | None = None
     """Active, with reason Ready, Stopped, ClusterQueueDoesNotExist or ClusterQueueIsInactive."""
     fair_sharing: LocalQueueFairSharingStatus | None = None
-    """Standing in usage-based sharing."""
+    """Share in usage-based fair sharing."""
     flavors_reservation: LocalFlavorUsages | None = None
     """Quota held by Workloads of this queue with a quota reservation."""
     flavors_usage: LocalFlavorUsages | None = None
     """Quota held by admitted Workloads of this queue."""
     pending_workloads: Int32 | None = None
-    """Workloads of this queue that wait."""
+    """Pending Workloads of this queue."""
     reserving_workloads: Int32 | None = None
     """Workloads of this queue that hold quota and are not finished."""
 
 
 class LocalQueue(KueueObject):
-    """The queue that the Jobs of a namespace name in their label kueue.x-k8s.io/queue-name."""
+    """The queue that Jobs of a namespace name in their label kueue.x-k8s.io/queue-name."""
 
     kind: Literal["LocalQueue"] = "LocalQueue"
     spec: LocalQueueSpec = Field(default_factory=LocalQueueSpec)
-    """Where the queue leads."""
+    """ClusterQueue that the queue belongs to, and settings of the queue."""
     status: LocalQueueStatus | None = None
     """Observed state."""

@@ -1,8 +1,8 @@
-"""Markers with which a model says what Python types cannot: list types, formats and CEL rules.
+"""Markers for what Python types cannot express: list types, formats and CEL rules.
 
-A CRD knows more about a field than its type: how a list merges, which strings are quantities, which fields
-freeze. pydantic carries such facts as annotations beside the type; api.definitions.structural_schema turns
-them into the `x-kubernetes-*` words of a structural schema.
+A CRD says more about a field than its type: how a list merges, which strings are quantities, which fields are
+immutable. pydantic carries these facts as annotations beside the type; api.definitions.structural_schema
+writes them as the `x-kubernetes-*` keywords of a structural schema.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,22 +22,24 @@ LIST_MAP_KEYS = "x-kubernetes-list-map-keys"
 
 
 Rule = dict[str, str]
-"""One CEL rule and the sentence that the API server answers when it is broken, by their schema names."""
+"""One CEL rule and the message that the API server returns when the rule is violated,
+by their schema keys."""
 
 
 def rule(expression: str, message: str) -> Rule:
-    """Return a CEL rule; `self` is the marked value, `oldSelf` makes it a rule about changes."""
+    """Return a CEL rule. `self` is the marked value; a rule that uses `oldSelf` is
+    evaluated on updates only."""
     return {"rule": expression, "message": message}
 
 
 def object_rules(*rules: Rule) -> ConfigDict:
-    """Return the `model_config` of a model whose objects must keep `rules`."""
+    """Return the `model_config` of a model whose objects must satisfy `rules`."""
     return ConfigDict(json_schema_extra={RULES: [{**rule} for rule in rules]})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Extension:
-    """Schema words added to those that pydantic derives from the type."""
+    """Schema keywords added to those that pydantic derives from the type."""
 
     words: Mapping[str, Any]
 
@@ -48,15 +50,15 @@ class Extension:
 
 
 def field_rules(*rules: Rule) -> Extension:
-    """Return the marker of a field whose value must keep `rules`."""
+    """Return the marker of a field whose value must satisfy `rules`."""
     return Extension({RULES: list(rules)})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _UniqueList:
-    """A list whose items differ in `keys`, or as a whole where there are none.
+    """A list whose items have different values of `keys`, or are different as a whole if `keys` is empty.
 
-    The API server refuses duplicates by itself; a manifest read from a file is checked here.
+    The API server rejects duplicates itself; for a manifest that is read from a file, the check runs here.
     """
 
     words: Mapping[str, Any]
@@ -83,18 +85,18 @@ class _UniqueList:
 
 
 def list_map(*keys: str) -> _UniqueList:
-    """Return the marker of a list whose items are told apart by `keys` (Python names of item fields)."""
+    """Return the marker of a list whose items are identified by `keys` (Python names of item fields)."""
     return _UniqueList({LIST_TYPE: "map", LIST_MAP_KEYS: [to_camel(key) for key in keys]}, keys)
 
 
 SET = _UniqueList({LIST_TYPE: "set"})
-"""A list that holds each value once and merges value by value."""
+"""A list that contains each value once and is merged value by value."""
 
 ATOMIC = Extension({LIST_TYPE: "atomic"})
 """A list that is always replaced as a whole."""
 
 FROZEN = field_rules(rule("self == oldSelf", "field is immutable"))
-"""A field that never changes once it has a value."""
+"""A field that cannot change once it has a value."""
 
 EMPTY = Extension({"default": {}})
-"""An object that the API server adds where it is absent, so that the defaults inside it are visible."""
+"""An object that the API server adds if it is absent, so that the defaults of its fields are visible."""

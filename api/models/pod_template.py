@@ -1,10 +1,10 @@
-"""The pod template inside a Workload: a typed minimum, and everything else kept as it came.
+"""The pod template of a Workload: the fields that admission reads are typed, all others are kept unchanged.
 
-Kueue's own CRD spells out the whole of core/v1 PodTemplateSpec, some 8,000 lines that age with every release
-of Kubernetes. Admission reads requests, selectors, tolerations and the like, so only those are typed here;
-the objects are open (`x-kubernetes-preserve-unknown-fields`), and whatever else a template holds comes back
-unchanged. The price is that a misspelt field of the pod is found when the Job controller creates pods, where
-the pod's own schema refuses it, rather than on the Workload.
+Kueue's CRD contains the whole of core/v1 PodTemplateSpec, some 8,000 lines that become outdated with every
+release of Kubernetes. Admission reads requests, selectors, tolerations and the like, so only those are typed
+here. The objects are open (`x-kubernetes-preserve-unknown-fields`), so every other field of a template is
+stored unchanged. The disadvantage is that a misspelt field of the pod is not reported on the Workload, but
+only when the Job controller creates pods and the API server validates them.
 """
 
 from typing import Annotated
@@ -17,18 +17,18 @@ class TemplateMeta(OpenModel):
     """Metadata of the pods."""
 
     annotations: dict[str, str] | None = None
-    """Annotations of the pods; topology requests and checkpoint settings stand here."""
+    """Annotations of the pods, for example topology requests and checkpoint settings."""
     labels: dict[str, str] | None = None
     """Labels of the pods."""
 
 
 class ResourceRequirements(OpenModel):
-    """What a container or pod asks for and may use at most."""
+    """Resources that a container or pod requests, and their limits."""
 
     limits: dict[str, Quantity] | None = None
-    """Most that may be used."""
+    """Maximum amount that may be used."""
     requests: dict[str, Quantity] | None = None
-    """What must be free; absent entries are taken from the limits."""
+    """Amount that must be free on the node; an absent entry defaults to the limit."""
 
 
 class Container(OpenModel):
@@ -41,18 +41,19 @@ class Container(OpenModel):
     resources: ResourceRequirements | None = None
     """Requests and limits."""
     restart_policy: str | None = None
-    """Always, on an init container, makes it run beside the others and count like them."""
+    """Always, on an init container, makes it a sidecar, which runs beside the others and
+    is counted with them."""
 
 
 class OpenObject(OpenModel):
-    """An object of core/v1 that is kept and read where it is used."""
+    """An object of core/v1 that is stored as it is and interpreted where it is used."""
 
 
 class PodSpec(OpenModel):
-    """The parts of a pod that decide where it may run and what it uses."""
+    """The fields of a pod that decide where it may run and which resources it uses."""
 
     affinity: OpenObject | None = None
-    """Node affinity decides which flavors suit the pods."""
+    """Affinity of the pods; its node affinity decides which flavors match."""
     containers: Annotated[list[Container], list_map("name")]
     """Containers that run together."""
     init_containers: Annotated[list[Container], list_map("name")] | None = None
@@ -60,7 +61,7 @@ class PodSpec(OpenModel):
     node_selector: dict[str, str] | None = None
     """Labels that the node must have."""
     overhead: dict[str, Quantity] | None = None
-    """Resources of the pod besides its containers."""
+    """Resources that the pod uses in addition to its containers."""
     priority_class_name: str | None = None
     """PriorityClass of the pods."""
     resources: ResourceRequirements | None = None
@@ -77,4 +78,4 @@ class PodTemplate(OpenModel):
     metadata: TemplateMeta | None = None
     """Labels and annotations of the pods."""
     spec: PodSpec | None = None
-    """What the pods are."""
+    """Specification of the pods."""

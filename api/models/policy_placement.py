@@ -1,4 +1,4 @@
-"""The section of an AdmissionPolicy that says where the pods of a gang go."""
+"""The section `placement` of an AdmissionPolicy: where the pods of a gang are placed."""
 
 from typing import Annotated, Literal
 
@@ -10,39 +10,41 @@ from api.models.policy_time import Fraction
 
 
 class SizeRule(Model):
-    """The domain of gangs of up to so many nodes."""
+    """Limits on the leaves that a gang up to a given size may use."""
 
     max_nodes: PositiveCount
-    """The rule is for gangs of at most so many nodes; the rule with the smallest maxNodes that holds
-    counts."""
+    """The rule applies to gangs of at most this many nodes. If several rules apply, the one with the
+    smallest maxNodes is used."""
     leaves: PositiveCount | None = None
-    """On how many leaves at most. Absent: as few as hold the gang."""
+    """Maximum number of leaves. Absent: as few leaves as can hold the gang."""
     adjacent: bool = True
-    """Whether the leaves must be neighbours. Default true."""
+    """Whether the leaves must be adjacent. Default true."""
     complete: bool = False
-    """Whether the leaves must be free of other work, and wholly the gang's. Default false."""
+    """Whether the gang must have its leaves to itself, with no other work on them. Default false."""
 
 
 class DomainRules(Model):
-    """Which domain a gang gets by its size: 2 nodes one leaf, 4 a complete one, 8 two neighbours, 16 four."""
+    """Which domain a gang gets, by its size: 2 nodes one leaf, 4 a complete leaf, 8 two
+    adjacent leaves, 16 four."""
 
     leaf_level: LabelKey | None = None
-    """Node label of the leaves. Absent: the level of the Topology right above the nodes."""
+    """Node label that identifies a leaf. Absent: the level of the Topology directly above the nodes."""
     adjacency_label: LabelKey | None = None
-    """Node label whose whole number is the leaf's place in a row; leaves are neighbours when their places
-    follow one another. Absent: when they share the domain above."""
+    """Node label whose integer value is the position of a leaf; leaves are adjacent if their positions are
+    consecutive. Absent: leaves are adjacent if they share the domain above."""
     max_nodes_per_leaf: PositiveCount = 4
-    """Nodes of one leaf that one gang may take. Default 4."""
+    """Maximum number of nodes of one leaf that one gang may use. Default 4."""
     max_gpus_per_leaf: PositiveCount = Field(default=32, alias="maxGPUsPerLeaf")
-    """GPUs of one leaf that one gang may take. Default 32: four nodes of eight."""
+    """Maximum number of GPUs of one leaf that one gang may use. Default 32: four nodes
+    with eight GPUs each."""
     size_rules: Annotated[list[SizeRule], Field(max_length=64), ATOMIC] | None = None
-    """Rules by size. Absent: as few neighbouring leaves as hold the gang, complete ones where it fills
-    them."""
+    """Rules by size. Absent: as few adjacent leaves as can hold the gang, complete ones if
+    the gang fills them."""
 
 
 class ScoringWeights(Model):
-    """How much each sub-score, from 0 to 1, counts in the score of a domain. They are divided by their
-    sum."""
+    """Weight of each sub-score, which ranges from 0 to 1, in the score of a domain. The weights are
+    normalized by their sum."""
 
     model_config = object_rules(
         rule(
@@ -53,58 +55,62 @@ class ScoringWeights(Model):
     )
 
     resource_availability: Fraction = 0.4
-    """Free devices of the domain that suit the gang. Default 0.4."""
+    """Free devices of the domain that match the gang. Default 0.4."""
     topology_alignment: Fraction = 0.3
-    """How near each other the pods are. Default 0.3."""
+    """How close to each other the pods are placed. Default 0.3."""
     domain_utilization: Fraction = 0.2
-    """How full the domain is afterwards: full ones first keep others whole. Default 0.2."""
+    """How full the domain is afterwards; filling domains first keeps other domains free. Default 0.2."""
     historical_performance: Fraction = 0.1
-    """How well earlier work went there. Default 0.1."""
+    """How well earlier work ran in the domain. Default 0.1."""
 
 
 class Consolidation(Model):
-    """Running work of lower priority is moved so that a gang gets a domain, where all of it has another
-    place."""
+    """Moves running work of lower priority to other nodes to free a domain for a gang, if all of the
+    moved work fits elsewhere."""
 
     max_moves_per_hour: Count = 6
-    """Workloads that are moved within an hour for gangs of the ClusterQueues of this policy. Default 6."""
+    """Maximum number of Workloads that are moved per hour for gangs in the ClusterQueues of
+    this policy. Default 6."""
     min_waiting_seconds: Count = 600
-    """Only for a gang that has waited so long. Default 600."""
+    """Minimum time that a gang has waited before work is moved for it. Default 600."""
     max_lost_seconds: Count = 600
-    """What those who are moved may lose for one gang: seconds of work and restart, for each device that it
-    gets. Default 600: what it has itself lost by waiting."""
+    """Maximum loss of the moved Workloads for one gang, in seconds of lost work and restart per device that
+    the gang gets. Default 600, which is what the gang itself has lost by waiting for minWaitingSeconds."""
 
 
 class Recovery(Model):
-    """Pods of placed gangs are taken off a failing node: their replacement need not wait for Kubernetes."""
+    """Removes pods of placed gangs from a failing node, so that their replacement need
+    not wait for Kubernetes."""
 
     not_ready_seconds: Count = 0
-    """How long a node may be not ready first. Default 0: Kubernetes has waited 40 s before it says so. It
-    takes the pods off itself after their tolerationSeconds, 300 as a rule."""
+    """How long a node must be not ready first. Default 0, because Kubernetes itself waits 40 s before it
+    marks a node as not ready. Kubernetes evicts pods after their tolerationSeconds, by default 300."""
     leave_tainted_nodes: bool = False
-    """Whether pods leave a node that got a NoSchedule or NoExecute taint which they do not tolerate. Default
-    false: NoSchedule lets them run, and NoExecute takes them off by itself."""
+    """Whether pods leave a node that gets a NoSchedule or NoExecute taint which they do not tolerate. Default
+    false: NoSchedule does not affect running pods, and Kubernetes evicts pods because of NoExecute."""
     leave_cordoned_nodes: bool = False
-    """Whether pods leave a cordoned node. Default false: they run on until somebody drains it."""
+    """Whether pods leave a cordoned node. Default false: they keep running until the node is drained."""
 
 
 class PlacementSection(Model):
-    """Placement beyond Kueue's, for flavors with a topology."""
+    """Placement rules beyond Kueue's, for flavors with a topology."""
 
     strategy: Literal["ByWorkloadType", "Consolidated", "Distributed", "Balanced"] = "ByWorkloadType"
-    """Consolidated: pods as near each other as can be. Distributed: spread over nodes and leaves, against
-    failures. Balanced: the domain with the best score. ByWorkloadType, the default: training consolidated,
-    inference distributed, all else balanced. A Job's own berth.dev/placement-strategy counts before it."""
+    """Consolidated: pods as close together as possible. Distributed: pods spread over nodes and leaves, so
+    that a failure affects few of them. Balanced: the domain with the highest score. ByWorkloadType, the
+    default: Consolidated for training, Distributed for inference, Balanced otherwise. The annotation
+    berth.dev/placement-strategy of a Job takes precedence."""
     domain_rules: DomainRules | None = None
-    """Which domain a gang gets by its size."""
+    """Which domain a gang gets, by its size."""
     scoring_weights: ScoringWeights = Field(default_factory=ScoringWeights)
-    """Weights of the score of a domain."""
+    """Weights of the sub-scores of a domain."""
     fragmentation: Literal["Ignore", "Avoid"] = "Ignore"
-    """Avoid: small work goes where others are already, so that whole leaves stay free for gangs."""
+    """Avoid: small work is placed in domains that are already in use, so that whole leaves
+    stay free for gangs."""
     consolidation: Consolidation | None = None
-    """Moves small running work together."""
+    """Moves small running work to free a domain for a gang."""
     recovery: Recovery | None = None
-    """Gangs leave failing nodes at once."""
+    """Removes pods of gangs from failing nodes early."""
     bandwidth_label: LabelKey = "berth.dev/network-bandwidth"
-    """Node label that tells its network bandwidth, such as 400Gb; ib.coreweave.cloud/speed, for instance. A
-    node without it takes nobody who asks for bandwidth."""
+    """Node label with the network bandwidth of the node, such as 400Gb; for instance
+    ib.coreweave.cloud/speed. A node without the label does not run Workloads that request bandwidth."""

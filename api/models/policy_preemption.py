@@ -1,4 +1,4 @@
-"""The section of an AdmissionPolicy that says what an eviction may cost, and whom it spares."""
+"""The section `preemption` of an AdmissionPolicy: the cost of an eviction, and what is protected from it."""
 
 from typing import Annotated
 
@@ -9,86 +9,96 @@ from api.models.markers import EMPTY
 
 
 class ProtectPriority(Model):
-    """Training of high priority is never evicted for another Workload."""
+    """Training Workloads of high priority are never preempted."""
 
     enabled: bool = True
-    """Default true: the rule applies once it is named."""
+    """Whether the rule applies. Default true."""
     min_priority: Int32 = 1000
-    """From this priority on. Default 1000."""
+    """Lowest priority that is protected. Default 1000."""
 
 
 class PreferInference(Model):
-    """Inference of lower priority is always a candidate, because it restarts cheaply: replica by replica, and
-    never below its PodDisruptionBudget or berth.dev/min-replicas."""
+    """Inference Workloads of lower priority are always candidates, because they restart cheaply. They are
+    preempted replica by replica, and never below their PodDisruptionBudget or berth.dev/min-replicas."""
 
     enabled: bool = True
-    """Default true: the rule applies once it is named."""
+    """Whether the rule applies. Default true."""
 
 
 class ProtectNearlyDone(Model):
-    """Training that will end soon is spared. Only an enforced limit or a learned estimate is believed."""
+    """Training Workloads that end soon are protected. Only an enforced time limit or a learned
+    estimate counts as evidence."""
 
     enabled: bool = True
-    """Default true: the rule applies once it is named."""
+    """Whether the rule applies. Default true."""
     remaining_seconds: Count = 7200
-    """Spared with less left than this. Default two hours."""
+    """Workloads with less remaining run time than this are protected. Default 7200, two hours."""
 
 
 class ProtectUncheckpointed(Model):
-    """Training that saves no checkpoints is never evicted for another Workload. It rewards hiding them."""
+    """Training Workloads that save no checkpoints are never preempted. Note that this rewards Jobs that do
+    not report their checkpoints."""
 
     enabled: bool = True
-    """Default true: the rule applies once it is named."""
+    """Whether the rule applies. Default true."""
 
 
 class RequireFreshCheckpoint(Model):
-    """Training is a candidate only for a while after a checkpoint. It rewards hiding them."""
+    """Training Workloads are candidates only for a while after a checkpoint. Note that this rewards Jobs that
+    do not report their checkpoints."""
 
     enabled: bool = True
-    """Default true: the rule applies once it is named."""
+    """Whether the rule applies. Default true."""
     max_age_seconds: Count = 1800
-    """A candidate while its last checkpoint is younger than this. Default half an hour."""
+    """A Workload is a candidate while its last checkpoint is younger than this. Default
+    1800, half an hour."""
 
 
 class VictimRules(Model):
-    """Whom preemption spares or prefers; each rule by itself, off when absent."""
+    """Which Workloads preemption avoids or prefers. Each rule is independent, and off while it is absent."""
 
     protect_priority: ProtectPriority | None = None
-    """Never training of high priority."""
+    """Protects training of high priority."""
     prefer_inference: PreferInference | None = None
-    """Always inference of lower priority."""
+    """Makes inference of lower priority a candidate in every case."""
     protect_nearly_done: ProtectNearlyDone | None = None
-    """Never training that is nearly done."""
+    """Protects training that ends soon."""
     protect_uncheckpointed: ProtectUncheckpointed | None = None
-    """Never training without checkpoints."""
+    """Protects training that saves no checkpoints."""
     require_fresh_checkpoint: RequireFreshCheckpoint | None = None
-    """Only training with a young checkpoint."""
+    """Limits candidates to training with a recent checkpoint."""
 
 
 class PreemptionSection(Model):
-    """Preemption that takes what loses least since its last checkpoint, among those whom Kueue's rules
-    allow."""
+    """Preemption that chooses the victims which lose the least work since their last checkpoint, among the
+    candidates that Kueue's rules allow."""
 
     rules: Annotated[VictimRules, EMPTY] = Field(default_factory=VictimRules)
-    """Whom preemption spares or prefers."""
+    """Which Workloads preemption avoids or prefers."""
     max_counted_loss_seconds: Count = 3600
-    """Work since the last checkpoint counts up to this, or twice the declared interval where that is less:
-    nobody becomes untouchable by saving seldom. Default an hour."""
+    """Maximum of the work since the last checkpoint that is counted as lost; twice the declared checkpoint
+    interval if that is less. The cap keeps a Job from becoming exempt from preemption by saving rarely.
+    Default 3600, one hour."""
     max_declared_seconds: Count = 600
-    """Times to save and to restart that a Job declares count up to this. Default ten minutes."""
+    """Maximum of the save and restart times that a Job may declare; higher values are capped.
+    Default 600, ten minutes."""
     default_save_seconds: Count = 30
-    """Time to save of Jobs that declare none. Default 30."""
+    """Time to save a checkpoint that is assumed for Jobs which declare none. Default 30."""
     default_restart_seconds: Count = 30
-    """Time to restart of Jobs that declare none. Default 30."""
+    """Time to restart that is assumed for Jobs which declare none. Default 30."""
     grace_seconds: Count = 120
-    """How long a victim may take to save before it is stopped. Pods see the request at the kubelet's next
-    sync, up to 90 seconds later, so less is pointless. Default 120; 0: SIGTERM is the only request."""
+    """How long a victim may take to save a checkpoint before it is stopped. Pods see the request at the
+    kubelet's next sync, up to 90 seconds later, so lower values have no effect. Default 120. With 0, SIGTERM
+    is the only request."""
     minimum_runtime_seconds: Count = 600
-    """Nobody is evicted for an equal before running this long. Default ten minutes."""
+    """Minimum time that a Workload runs before one of equal priority may preempt it.
+    Default 600, ten minutes."""
     hold_seconds: Count = 300
-    """How long freed capacity is held for the Workload it was freed for, at most. Default five minutes."""
+    """Maximum time for which freed capacity is held for the Workload that it was freed for.
+    Default 300, five minutes."""
     saved_first: bool = True
-    """Who was preempted and tells of its checkpoints goes before others of its priority until it runs again:
-    it gives way more often than who tells nothing, and loses least by it. Without effect where the policy
-    orders by something else than priority and age, or backfills, and where the newer gives way to the older
+    """Whether a preempted Workload that reports its checkpoints is tried before others of its
+    priority until it runs again. It loses the least when it is preempted, so it is preempted more
+    often than Workloads that report nothing. Without effect if the policy orders by anything but
+    priority and age, if it backfills, or if newer Workloads are preempted by older ones
     (withinClusterQueue: LowerOrNewerEqualPriority). Default true."""

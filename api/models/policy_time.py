@@ -18,7 +18,7 @@ from api.models.common import (
 from api.models.markers import ATOMIC, list_map, object_rules, rule
 
 Fraction = Annotated[float, Field(strict=True, ge=0, le=1)]
-"""A part of a whole, from 0 to 1."""
+"""A fraction from 0 to 1."""
 PositiveNumber = Annotated[float, Field(strict=True, gt=0)]
 
 _ONE_TIME = (
@@ -29,74 +29,75 @@ _ONE_TIME_RULE = rule(_ONE_TIME, "give start and end, or schedule and durationSe
 
 
 class Ordering(Model):
-    """In which order Workloads of equal priority are tried."""
+    """Order in which Workloads of equal priority are tried."""
 
     mode: Literal["Priority", "ShortestPredicted", "LeastAttained"] = "Priority"
-    """Priority: by time of creation, as Kueue does. ShortestPredicted: the shortest estimated run first.
-    LeastAttained: who has received the least device time so far first, which needs no estimate; Workloads of
-    a lower level may then take the place of running ones of a higher level."""
+    """Priority: by creation time, as in Kueue. ShortestPredicted: the shortest estimated run time first.
+    LeastAttained: the least device time received so far first, which needs no estimate; a Workload of a lower
+    level may then preempt running ones of a higher level."""
     age_seconds: Count = 86400
-    """Who has waited so long goes before all others of the priority, whatever the mode says, so that nobody
-    starves; under LeastAttained it climbs one level each time that it has, and goes before all above the
-    lowest. 0: never. Default a day: longer than most runs, shorter than patience."""
+    """A Workload that has waited this long is tried before all others of its priority, whatever the mode is,
+    so that no Workload starves. Under LeastAttained it moves to the next lower level each time it has waited
+    this long, and is tried before all Workloads above the lowest level. 0: never. Default 86400, one day,
+    which is longer than most runs."""
     levels: Annotated[list[PositiveNumber], Field(min_length=1, max_length=16), ATOMIC] = Field(
         default_factory=lambda: [1.0, 10.0]
     )
-    """LeastAttained: upper ends of the levels, in GPU-hours received, rising. Default 1 and 10: trials,
-    short trainings, and all that is longer, which takes its turns by age. With a level more at 100 most wait
-    less and gangs far longer, since few of them stay below it."""
+    """LeastAttained: upper limits of the levels, in GPU-hours received, ascending. Default 1 and 10, which
+    separate trials, short trainings, and longer runs, which take turns by age. With an additional level at
+    100, most Workloads wait less, but gangs wait much longer, since few of them stay below it."""
 
 
 class Backfill(Model):
-    """Promised starts, and who may fill the gap before them."""
+    """Planned start times, and which Workloads may use the capacity until then."""
 
     mode: Literal["None", "EASY", "Conservative", "Opportunistic"] = "EASY"
-    """None: nothing is promised. EASY: the head of the queue is promised a start. Conservative: the first
-    reservationDepth are. Opportunistic: the head is, and whoever is of lower priority may run in what is held
-    for it and gives way when it is ready."""
+    """None: no start is promised. EASY: the head of the queue is promised a start time. Conservative: the
+    first reservationDepth Workloads are. Opportunistic: the head is, and Workloads of lower priority may run
+    on the capacity held for it; they are preempted when the head can start."""
     reservation_depth: PositiveCount = 100
-    """Conservative: how many Workloads of a ClusterQueue are promised a start. Default 100: deep enough for
-    everybody who asks when it is their turn, and bounded in cost. The other modes promise one."""
+    """Conservative: number of Workloads of a ClusterQueue that are promised a start time. Default 100, which
+    bounds the cost. The other modes promise one."""
     window_seconds: PositiveCount = 604800
-    """How far ahead promises reach: only the head of a queue is promised a later start. Work of unknown
-    length is taken to run so long. Default a week."""
+    """How far ahead start times are promised; only the head of a queue is promised a later one. Work of
+    unknown length is assumed to run this long. Default 604800, one week."""
     resolution_seconds: PositiveCount = 60
-    """By how much a promised start must come nearer to be moved up. Default a minute: finer than any
-    estimate."""
+    """Minimum improvement of a promised start time for which it is moved up. Default 60, one minute, which is
+    more precise than any estimate."""
     max_tested: PositiveCount = 500
-    """Workloads of a ClusterQueue that are looked at for backfill each time that capacity comes free.
-    Default 500."""
+    """Maximum number of Workloads of a ClusterQueue that are considered for backfill each time capacity
+    becomes free. Default 500."""
     on_overrun: Literal["Evict", "Extend"] = "Evict"
-    """What happens to backfilled work that outruns its estimate up to the promised start. Evict: it gives
-    way, saved first where it can. Extend: it goes on, and the broken promise is recorded with cause
-    Overrun."""
+    """What happens to backfilled work that exceeds its estimate when the promised start is due. Evict: it is
+    preempted, after a checkpoint if it can save one. Extend: it keeps running, and the broken promise is
+    recorded with cause Overrun."""
     eta_depth: Count = 500
-    """Workloads of a ClusterQueue whose expected start is worked out one by one; those behind have a lower
-    bound. Default 500."""
+    """Number of Workloads of a ClusterQueue whose expected start is computed individually; those behind them
+    get a lower bound. Default 500."""
 
 
 class Estimates(Model):
-    """How long Workloads run that do not say so themselves."""
+    """Run-time estimates for Workloads that declare none."""
 
     default_seconds: PositiveCount | None = None
-    """Estimate of last resort. Absent: who says nothing and was never seen before is taken to run for the
-    window of backfill, and so starts only where it is in no promise's way."""
+    """Estimate of last resort. Absent: a Workload without a declared or learned run time is assumed to run
+    for windowSeconds of backfill, and so starts only where it delays no promised start."""
     quantile: Fraction = 0.9
-    """Which quantile of the measured run times of like Workloads is taken. Default 0.9: nine of ten end in
-    time."""
+    """Quantile of the measured run times of similar Workloads that is used as the estimate. Default 0.9: nine
+    of ten Workloads end in time."""
     min_observations: PositiveCount = 3
-    """Measured runs that it takes before they are believed. Default 3."""
+    """Minimum number of measured runs before they are used. Default 3."""
     raise_percent: PositiveCount = 50
-    """By how much an estimate is raised each time it is outrun. Default 50."""
+    """Percentage by which an estimate is raised each time a Workload exceeds it. Default 50."""
 
 
 class QuotaWindow(Model):
-    """A time in which a ClusterQueue has another nominal quota. The ClusterQueue itself is not written."""
+    """A period in which a ClusterQueue has another nominal quota. The ClusterQueue itself is not changed."""
 
     model_config = object_rules(_ONE_TIME_RULE)
 
     name: DnsLabel
-    """Name of the window, for events and messages."""
+    """Name of the window, used in events and messages."""
     cluster_queue: DnsSubdomain
     """ClusterQueue whose quota changes; the policy must govern it."""
     flavor: DnsSubdomain
@@ -104,20 +105,22 @@ class QuotaWindow(Model):
     resource: LabelKey
     """Resource of the quota."""
     nominal_quota: Quantity
-    """Quota in force while the window is open. Of overlapping windows the later in the list counts."""
+    """Quota in force while the window is open. If windows overlap, the later one in the list applies."""
     start: Timestamp | None = None
-    """When it opens; with end, and without schedule."""
+    """When the window opens; used with end, and not with schedule."""
     end: Timestamp | None = None
-    """When it closes."""
+    """When the window closes."""
     schedule: Annotated[str, Field(min_length=9, max_length=128)] | None = None
-    """When it opens again and again: minute, hour, day of month, month, day of week, as cron writes them."""
+    """When the window opens repeatedly, in cron syntax: minute, hour, day of month, month, day of week."""
     time_zone: Annotated[str, Field(min_length=1, max_length=64)] = "UTC"
     """Time zone of the schedule, by its IANA name. Default UTC."""
     duration_seconds: PositiveCount | None = None
-    """How long it stays open after each time of the schedule, in real seconds when clocks are set."""
+    """How long the window stays open after each time of the schedule, in elapsed seconds, also across changes
+    of daylight saving time."""
     reclaim_lead_seconds: Count = 0
-    """So long before the quota falls, because this window opens or closes, nothing is admitted that may still
-    run then and would not fit. Default 0: running work is never asked, and reclaimed as usual."""
+    """Lead time before the quota falls because this window opens or closes. During it, no Workload is
+    admitted that may still run then and would not fit. Default 0: admission ignores the change, and quota
+    is reclaimed as usual."""
 
 
 class QuotaAmount(Model):
@@ -132,30 +135,31 @@ class QuotaAmount(Model):
 
 
 class CapacityReservation(Model):
-    """Capacity kept free for one LocalQueue from a start to an end: a calendar entry."""
+    """Capacity reserved for one LocalQueue from a start time to an end time."""
 
     model_config = object_rules(
         rule("has(self.resources) != has(self.domain)", "give resources or a domain, not both"),
     )
 
     name: DnsLabel
-    """Name by which Workloads join: the annotation berth.dev/reservation."""
+    """Name by which Workloads join, in the annotation berth.dev/reservation."""
     namespace: DnsLabel
     """Namespace of the LocalQueue."""
     local_queue: DnsSubdomain
-    """LocalQueue whose Workloads may use it."""
+    """LocalQueue whose Workloads may use the capacity."""
     start: Timestamp
-    """When the capacity is there."""
+    """When the capacity is available."""
     end: Timestamp
-    """When it is given back."""
+    """When the capacity is released."""
     resources: (
         Annotated[list[QuotaAmount], Field(min_length=1, max_length=64), list_map("flavor", "resource")]
         | None
     ) = None
-    """How much is kept."""
+    """Amounts that are reserved."""
     domain: Annotated[str, Field(min_length=1, max_length=512)] | None = None
-    """A topology domain that is kept whole, by its label values from the widest level on, with / between: all
-    nodes in it, and as much of the ClusterQueue's quota as they have use for. Its members run inside it."""
+    """Topology domain that is reserved as a whole, given by its label values from the widest level on,
+    separated by /. All of its nodes are reserved, and as much quota of the ClusterQueue as they can use.
+    Workloads that join run inside the domain."""
 
 
 QuotaWindows = Annotated[list[QuotaWindow], Field(max_length=64), list_map("name")]

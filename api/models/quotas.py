@@ -1,4 +1,4 @@
-"""Quota as ClusterQueues and Cohorts declare it, and as their status counts it."""
+"""Quota as ClusterQueues and Cohorts declare it, and usage as their status reports it."""
 
 from typing import Annotated
 
@@ -14,24 +14,26 @@ class ResourceQuota(Model):
     name: str
     """Resource, such as cpu or nvidia.com/gpu."""
     nominal_quota: Quantity
-    """Amount that is guaranteed here; 0 or more."""
+    """Amount that is guaranteed to this queue or cohort; 0 or more."""
     borrowing_limit: Quantity | None = None
-    """Most that may be borrowed above the nominal quota; absent means no limit. Needs a cohort."""
+    """Maximum amount that may be borrowed above the nominal quota; absent means no limit. Needs a cohort."""
     lending_limit: Quantity | None = None
-    """Most of the unused nominal quota that the cohort may see; absent means all of it. Needs a cohort."""
+    """Maximum amount of unused nominal quota that is lent to the cohort; absent means all of
+    it. Needs a cohort."""
 
 
 class FlavorQuotas(Model):
     """Quotas of one flavor for all resources of its group."""
 
     name: DnsSubdomain
-    """ResourceFlavor that provides these quotas; while it does not exist, nothing new is admitted here."""
+    """ResourceFlavor that provides these quotas. While it does not exist, the queue
+    admits no new Workload."""
     resources: Annotated[list[ResourceQuota], Field(min_length=1, max_length=64), list_map("name")]
     """One quota for each covered resource of the group, in the same order."""
 
 
 class ResourceGroup(Model):
-    """Resources that come together from one flavor."""
+    """Resources that are assigned together from one flavor."""
 
     model_config = object_rules(
         rule(
@@ -41,16 +43,17 @@ class ResourceGroup(Model):
     )
 
     covered_resources: Annotated[list[str], Field(min_length=1, max_length=64), ATOMIC]
-    """Resources whose flavor is chosen together; each in one group only."""
+    """Resources whose flavor is chosen together; a resource may be covered by one group only."""
     flavors: Annotated[list[FlavorQuotas], Field(min_length=1, max_length=64), list_map("name")]
-    """Flavors in the order in which they are tried; each in one group only."""
+    """Flavors in the order in which they are tried; a flavor may be in one group only."""
 
 
 ResourceGroups = Annotated[list[ResourceGroup], Field(max_length=16), ATOMIC]
 
 
 def limits_need(parent: str) -> str:
-    """Return the CEL expression of a spec whose limits are allowed only where the field `parent` is set."""
+    """Return a CEL expression which is true if no limit is set, or if the field `parent` of
+    the spec is set."""
     return (
         f"has(self.{parent}) || !has(self.resourceGroups) || self.resourceGroups.all(g, g.flavors.all(f,"
         " f.resources.all(r, !has(r.borrowingLimit) && !has(r.lendingLimit))))"
@@ -61,11 +64,11 @@ class ResourceUsage(Model):
     """Usage of one resource in one flavor."""
 
     borrowed: Quantity | None = None
-    """Part of the total above the nominal quota."""
+    """Part of the total that exceeds the nominal quota."""
     name: str
     """Resource."""
     total: Quantity | None = None
-    """All that is held, borrowed quota included."""
+    """Amount that is held, borrowed quota included."""
 
 
 class FlavorUsage(Model):
@@ -86,7 +89,7 @@ class LocalResourceUsage(Model):
     name: str
     """Resource."""
     total: Quantity | None = None
-    """All that is held."""
+    """Amount that is held."""
 
 
 class LocalFlavorUsage(Model):

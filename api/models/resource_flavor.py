@@ -1,4 +1,4 @@
-"""ResourceFlavor and Topology: what kinds of nodes there are, and how they lie to each other."""
+"""ResourceFlavor and Topology: kinds of nodes, and the tree of domains that the nodes are in."""
 
 from typing import Annotated, Literal
 
@@ -10,7 +10,7 @@ from api.models.markers import ATOMIC, field_rules, object_rules, rule
 
 
 class ResourceFlavorSpec(Model):
-    """Nodes of this flavor, and what pods need to run on them."""
+    """Nodes of this flavor, and what pods need in order to run on them."""
 
     model_config = object_rules(
         rule(
@@ -25,14 +25,14 @@ class ResourceFlavorSpec(Model):
     )
 
     node_labels: Annotated[dict[str, str], Field(max_length=8)] | None = None
-    """Labels of the nodes. Admitted pods get them as nodeSelector, and a pod's own selector and affinity on
-    these keys decide whether the flavor suits it."""
+    """Labels of the nodes. Admitted pods get them as nodeSelector. The node selector and node affinity of a
+    pod for these keys decide whether the flavor matches."""
     node_taints: Taints | None = None
     """Taints of the nodes. A Workload must tolerate those with NoSchedule and NoExecute to get the flavor."""
     tolerations: Tolerations | None = None
-    """Given to admitted pods; what they tolerate counts as tolerated when the flavor is chosen."""
+    """Tolerations that are added to admitted pods. Taints that they tolerate do not exclude the flavor."""
     topology_name: DnsSubdomain | None = None
-    """Topology of these nodes; with it pods are placed by domain. Immutable once set."""
+    """Topology of these nodes; if set, pods are placed by domain. Immutable once set."""
 
 
 class ResourceFlavor(KueueObject):
@@ -40,15 +40,15 @@ class ResourceFlavor(KueueObject):
 
     kind: Literal["ResourceFlavor"] = "ResourceFlavor"
     spec: ResourceFlavorSpec = Field(default_factory=ResourceFlavorSpec)
-    """Nodes of this flavor, and what pods need to run on them."""
+    """Nodes of this flavor, and what pods need in order to run on them."""
 
 
 def _ends_in_hosts(levels: str) -> str:
     return f"{levels}[size({levels}) - 1].nodeLabel == '{HOSTNAME}'"
 
 
-# A tree that ends in hosts can be cut anew without making assignments unreadable, because those
-# name the host alone.
+# If the lowest level is the host, the levels above it can change without invalidating assignments, because
+# these name only the host.
 _LEVEL_RULES = field_rules(
     rule("self.all(l, self.exists_one(m, m.nodeLabel == l.nodeLabel))", "levels must be unique"),
     rule(
@@ -73,11 +73,11 @@ class TopologySpec(Model):
     """The levels of the tree."""
 
     levels: Annotated[list[TopologyLevel], Field(min_length=1, max_length=16), ATOMIC, _LEVEL_RULES]
-    """Levels, the widest first."""
+    """Levels, from the widest to the narrowest."""
 
 
 class Topology(KueueObject):
-    """The tree in which nodes lie: blocks, racks, hosts."""
+    """The tree of domains that the nodes are in, for example blocks, racks and hosts."""
 
     kind: Literal["Topology"] = "Topology"
     spec: TopologySpec

@@ -1,8 +1,9 @@
-"""TopologyAssignment: where the pods of a pod set are to run, packed for gangs of thousands of nodes.
+"""TopologyAssignment: the domains in which the pods of a pod set run, compact for gangs
+of thousands of nodes.
 
-An assignment is a list of domains with a pod count each. Domains are told by one value per level, and values
-repeat (the same block) or share a beginning (`block-7-rack-`), so a slice of domains stores what they have in
-common once:
+An assignment is a list of domains, each with a pod count. A domain is identified by one value per level.
+Values repeat (the same block) or have a common prefix (`block-7-rack-`), so a slice of domains stores the
+common parts only once:
 
     levels: [block, rack]                 domains: (b1, r1) × 4, (b1, r2) × 2
     slices: [{domainCount: 2,
@@ -27,14 +28,14 @@ _ONE_FORM = rule(
 
 
 class IndividualValues(Model):
-    """Values that differ from domain to domain, each being prefix + root + suffix."""
+    """Values that differ between domains; each is prefix + root + suffix."""
 
     prefix: ShortValue | None = None
-    """What all values begin with."""
+    """Common prefix of all values."""
     roots: Annotated[list[ShortValue], Field(min_length=1, max_length=100_000), ATOMIC]
-    """What is left of each value, one entry per domain."""
+    """Remaining part of each value, one entry per domain."""
     suffix: ShortValue | None = None
-    """What all values end with."""
+    """Common suffix of all values."""
 
 
 class LevelValues(Model):
@@ -43,24 +44,24 @@ class LevelValues(Model):
     model_config = object_rules(_ONE_FORM)
 
     individual: IndividualValues | None = None
-    """Values that differ."""
+    """Values, if they differ between domains."""
     universal: ShortValue | None = None
-    """The value that all domains of the slice have."""
+    """Value, if all domains of the slice have the same one."""
 
 
 class PodCounts(Model):
-    """Pods per domain of a slice."""
+    """Number of pods in each domain of a slice."""
 
     model_config = object_rules(_ONE_FORM)
 
     individual: Annotated[list[PositiveCount], Field(min_length=1, max_length=100_000), ATOMIC] | None = None
-    """One number per domain."""
+    """Numbers, one per domain, if they differ."""
     universal: PositiveCount | None = None
-    """The number that all domains of the slice have."""
+    """Number, if it is the same in all domains of the slice."""
 
 
 class AssignmentSlice(Model):
-    """Some of the domains, packed together."""
+    """A part of the domains, encoded together."""
 
     model_config = object_rules(
         rule(
@@ -76,13 +77,13 @@ class AssignmentSlice(Model):
     domain_count: PositiveCount
     """Number of domains in this slice."""
     pod_counts: PodCounts
-    """Pods per domain."""
+    """Number of pods in each domain."""
     values_per_level: Annotated[list[LevelValues], Field(min_length=1, max_length=16), ATOMIC]
-    """For each level the values of the domains."""
+    """Values of the domains, one entry per level."""
 
 
 class TopologyAssignment(Model):
-    """The domains that pods go to."""
+    """The domains in which the pods run."""
 
     model_config = object_rules(
         rule(
@@ -92,6 +93,6 @@ class TopologyAssignment(Model):
     )
 
     levels: Annotated[list[Annotated[str, Field(max_length=317)]], Field(min_length=1, max_length=16), ATOMIC]
-    """Node labels that tell the domains, the widest first; the host alone if the topology ends in hosts."""
+    """Node labels that identify a domain, the widest level first; only the host if it is the lowest level."""
     slices: Annotated[list[AssignmentSlice], Field(max_length=1000), ATOMIC]
-    """Domains; the assignment is all slices in their order."""
+    """Slices of domains; the assignment is their concatenation."""

@@ -1,4 +1,4 @@
-"""Workload: what one Job asks of its queue, and what it was given."""
+"""Workload: the quota that one Job requests from its queue, and what it was assigned."""
 
 from typing import Annotated, Literal
 
@@ -27,39 +27,41 @@ class SliceConstraint(Model):
     size: PositiveCount
     """Pods per slice of this layer."""
     topology: Annotated[LevelName, Field(min_length=1)]
-    """Level within whose single domain each slice must lie."""
+    """Topology level; each slice must be placed within a single domain of it."""
 
 
 class TopologyRequest(Model):
-    """How close together the pods of a pod set must run."""
+    """How close to each other the pods of a pod set must run."""
 
     pod_index_label: IndexLabel | None = None
-    """Pod label with the index of the pod, so that neighbours in rank become neighbours in space."""
+    """Pod label with the index of the pod, so that pods of neighbouring rank are placed
+    close to each other."""
     pod_set_group_name: Annotated[str, Field(max_length=256)] | None = None
     """Pod sets with the same name are placed together, on one flavor."""
     pod_set_slice_required_topology: LevelName | None = None
-    """Level within whose single domain each slice must lie."""
+    """Topology level; each slice must be placed within a single domain of it."""
     pod_set_slice_size: PositiveCount | None = None
-    """Pods per slice; the count must be divisible by it."""
-    # Kueue spells this one with a small s.
+    """Number of pods per slice; the count of the pod set must be divisible by it."""
+    # Kueue writes this one with a lower-case s.
     podset_slice_required_topology_constraints: (
         Annotated[list[SliceConstraint], Field(max_length=3), ATOMIC] | None
     ) = None
-    """Nested slices, the widest layer first."""
+    """Nested slices, from the widest layer to the narrowest."""
     preferred: LevelName | None = None
-    """Level to try first; if no single domain has room, wider ones and then several are taken."""
+    """Topology level to try first. If no single domain has room, wider levels and then
+    several domains are used."""
     required: LevelName | None = None
-    """Level within whose single domain all pods must lie."""
+    """Topology level; all pods must be placed within a single domain of it."""
     sub_group_count: Count | None = None
     """Number of replicated Jobs within the pod set."""
     sub_group_index_label: IndexLabel | None = None
     """Pod label with the index of the replicated Job."""
     unconstrained: bool | None = None
-    """Anywhere, but on nodes that are known to have room."""
+    """Any nodes may be used, provided that they are known to have room."""
 
 
 class PodSet(Model):
-    """Pods of one shape."""
+    """A group of pods with the same template."""
 
     model_config = object_rules(
         rule("!has(self.minCount) || self.minCount <= self.count", "minCount must not exceed count")
@@ -68,17 +70,18 @@ class PodSet(Model):
     count: Count = 1
     """Number of pods."""
     min_count: PositiveCount | None = None
-    """Fewest pods that are still worth starting; absent means all of them. One pod set may have it."""
+    """Minimum number of pods with which the Workload may start; absent means all of them. At most one pod
+    set may set it."""
     name: DnsLabel = "main"
-    """Role of the pods, unique in the Workload."""
+    """Name of the pod set, unique in the Workload."""
     template: PodTemplate
-    """Pod template; labels and annotations are the only metadata that count."""
+    """Pod template; of its metadata only labels and annotations are used."""
     topology_request: TopologyRequest | None = None
-    """How close together the pods must run."""
+    """How close to each other the pods must run."""
 
 
 class PriorityClassRef(Model):
-    """Where the priority came from."""
+    """The class that the priority was taken from."""
 
     model_config = object_rules(
         rule(
@@ -100,11 +103,11 @@ class PreemptionGate(Model):
     """A gate that must be open before this Workload may preempt others."""
 
     name: Annotated[str, Field(min_length=1, max_length=63)]
-    """Name of the gate; its position stands in the status."""
+    """Name of the gate; the status records whether it is open."""
 
 
 class WorkloadSpec(Model):
-    """What is asked for."""
+    """The pods of the Workload, its queue and its priority."""
 
     model_config = object_rules(
         rule("!has(self.priorityClassRef) || has(self.priority)", "priorityClassRef needs priority")
@@ -113,13 +116,14 @@ class WorkloadSpec(Model):
     active: bool = True
     """False evicts the Workload and keeps it out of its queue."""
     maximum_execution_time_seconds: PositiveCount | None = None
-    """Seconds that the Workload may be admitted before it is deactivated. Immutable while admitted."""
+    """Maximum time in seconds that the Workload may be admitted; after that it is
+    deactivated. Immutable while admitted."""
     pod_sets: Annotated[list[PodSet], Field(min_length=1, max_length=18), list_map("name")] | None = None
-    """Pods, grouped by shape. Immutable while quota is reserved."""
+    """Pods, grouped by template. Immutable while quota is reserved."""
     preemption_gates: Annotated[list[PreemptionGate], Field(max_length=8), list_map("name")] | None = None
     """Gates that must be open before this Workload may preempt others."""
     priority: Int32 | None = None
-    """Priority in the ClusterQueue; higher goes first."""
+    """Priority in the ClusterQueue; higher is admitted first."""
     priority_class_ref: PriorityClassRef | None = None
     """Class that the priority was taken from."""
     queue_name: DnsSubdomain | None = None
@@ -127,7 +131,7 @@ class WorkloadSpec(Model):
 
 
 def _holds(object_: str, condition: str) -> str:
-    """Return the CEL expression for "this condition is True on self or oldSelf"."""
+    """Return a CEL expression which is true if `condition` is True on `object_` (self or oldSelf)."""
     return (
         f"(has({object_}.status) && has({object_}.status.conditions) && {object_}.status.conditions"
         f".exists(c, c.type == '{condition}' && c.status == 'True'))"
@@ -155,8 +159,8 @@ def _limit(object_: str) -> str:
 _FROZEN = "is immutable while quota is reserved"
 _REF = "priorityClassRef"
 
-# What freezes once quota is reserved. The name of a WorkloadPriorityClass may change, because such a change
-# is how a running Workload gets another priority.
+# Fields that are immutable once quota is reserved. The name of a WorkloadPriorityClass may change, because
+# this is how a running Workload gets another priority.
 WORKLOAD_RULES: tuple[Rule, ...] = (
     rule(
         f"!({_RESERVED} && has(self.status.admission) && has(self.status.admission.podSetAssignments)"
@@ -192,12 +196,12 @@ WORKLOAD_RULES: tuple[Rule, ...] = (
 
 
 class Workload(KueueObject):
-    """One unit of admission: the pods of a Job, all or none of them."""
+    """One unit of admission: the pods of a Job, which are admitted together."""
 
     model_config = object_rules(*WORKLOAD_RULES)
 
     kind: Literal["Workload"] = "Workload"
     spec: Annotated[WorkloadSpec, EMPTY] = Field(default_factory=WorkloadSpec)
-    """What is asked for."""
+    """The pods of the Workload, its queue and its priority."""
     status: WorkloadStatus | None = None
-    """What was given, and how it went."""
+    """Assigned quota, and the observed state."""

@@ -1,4 +1,4 @@
-"""The status of a Workload: the admission, its checks, and how it went."""
+"""The status of a Workload: the admission, its checks, and the observed state."""
 
 from typing import Annotated, Literal
 
@@ -25,12 +25,12 @@ CauseWord = Annotated[str, Field(max_length=316)]
 
 
 class PodSetAssignment(Model):
-    """What one pod set was given."""
+    """What one pod set was assigned."""
 
     count: Count | None = None
-    """Pods that were admitted."""
+    """Number of pods that were admitted."""
     delayed_topology_request: Annotated[Literal["Pending", "Ready"], Field(max_length=7)] | None = None
-    """Pending: the placement waits until the admission checks are Ready."""
+    """Pending: the placement is decided once the admission checks are Ready."""
     flavors: dict[str, str] | None = None
     """Flavor for each resource."""
     name: DnsLabel = "main"
@@ -38,7 +38,7 @@ class PodSetAssignment(Model):
     resource_usage: dict[str, Quantity] | None = None
     """Quota charged for all pods of the set together."""
     topology_assignment: TopologyAssignment | None = None
-    """Domains that the pods go to."""
+    """Domains in which the pods run."""
 
 
 class Admission(Model):
@@ -49,11 +49,11 @@ class Admission(Model):
     pod_set_assignments: Annotated[list[PodSetAssignment], Field(max_length=18), list_map("name")] | None = (
         None
     )
-    """What each pod set was given."""
+    """What each pod set was assigned."""
 
 
 class PodSetUpdate(Model):
-    """What a check wants changed on pods when they start. Keys that are there already must not be changed."""
+    """Changes that a check makes to the pods when they start. Keys that already exist must not be changed."""
 
     annotations: dict[str, str] | None = None
     """Annotations to add."""
@@ -62,32 +62,32 @@ class PodSetUpdate(Model):
     name: DnsLabel
     """Pod set."""
     node_selector: dict[str, str] | None = None
-    """Node labels to ask for as well."""
+    """Entries to add to the node selector."""
     tolerations: Tolerations | None = None
     """Tolerations to add."""
 
 
 class AdmissionCheckState(Model):
-    """Where one check stands."""
+    """Observed state of one check."""
 
     last_transition_time: Timestamp
     """When `state` last changed."""
     message: Annotated[str, Field(max_length=32768)]
-    """What a person should know about the state; may be empty."""
+    """Human-readable details about the state; may be empty."""
     name: CheckName
-    """AdmissionCheck."""
+    """Name of the AdmissionCheck."""
     pod_set_updates: Annotated[list[PodSetUpdate], Field(max_length=18), ATOMIC] | None = None
-    """Changes to the pods; fixed once the check is Ready."""
+    """Changes to the pods; immutable once the check is Ready."""
     requeue_after_seconds: Count | None = None
     """Seconds to wait after Retry."""
     retry_count: Count | None = None
-    """How often the check has asked for a retry."""
+    """Number of times the check has requested a retry."""
     state: Literal["Pending", "Ready", "Retry", "Rejected"]
-    """Ready lets the Workload start, Retry evicts it for another try, Rejected deactivates it."""
+    """Ready: the Workload may start. Retry: it is evicted and queued again. Rejected: it is deactivated."""
 
 
 class PreemptionGateState(Model):
-    """Where one preemption gate stands."""
+    """Observed state of one preemption gate."""
 
     last_transition_time: Timestamp
     """When `position` last changed."""
@@ -98,45 +98,45 @@ class PreemptionGateState(Model):
 
 
 class ReclaimablePods(Model):
-    """Pods that no longer need their quota, because they have ended."""
+    """Pods that no longer need their quota because they have finished."""
 
     count: Count
-    """Number of such pods; only grows while quota is reserved."""
+    """Number of such pods; it can only grow while quota is reserved."""
     name: DnsLabel
     """Pod set."""
 
 
 class RequeueState(Model):
-    """Back-off after pods did not become ready in time."""
+    """Back-off after the pods did not become ready in time."""
 
     count: Count | None = None
-    """How often the Workload was evicted for that."""
+    """Number of evictions for that reason."""
     requeue_at: Timestamp | None = None
-    """When it may queue again."""
+    """When the Workload may be queued again."""
 
 
 class PodSetRequest(Model):
-    """What a waiting pod set asks for, as it is counted."""
+    """Resources that a pending pod set requests, as they are counted against quota."""
 
     name: DnsLabel
     """Pod set."""
     resources: dict[str, Quantity] | None = None
-    """Requests of all pods together, with overhead, defaults and transformations."""
+    """Requests of all pods together, including overhead, defaults and transformations."""
 
 
 class EvictionCount(Model):
-    """Evictions of one kind."""
+    """Number of evictions with one reason and cause."""
 
     count: Count
-    """How many there were."""
+    """Number of evictions."""
     reason: CauseWord
     """Reason of the Evicted condition."""
     underlying_cause: CauseWord
-    """What was behind it; may be empty."""
+    """More detailed cause; may be empty."""
 
 
 class SchedulingStats(Model):
-    """Counters of what happened to the Workload."""
+    """Counters of scheduling events of the Workload."""
 
     evictions: (
         Annotated[list[EvictionCount], Field(max_length=256), list_map("reason", "underlying_cause")] | None
@@ -148,11 +148,11 @@ class UnhealthyNode(Model):
     """A node that must be replaced."""
 
     name: Annotated[str, Field(max_length=63)]
-    """Node."""
+    """Name of the node."""
 
 
 class WorkloadStatus(Model):
-    """What was given, and how it went."""
+    """Assigned quota, and the observed state."""
 
     model_config = object_rules(
         rule(
@@ -167,30 +167,30 @@ class WorkloadStatus(Model):
     )
 
     accumulated_past_execution_time_seconds: Int32 | None = None
-    """Seconds admitted in earlier runs."""
+    """Seconds for which the Workload was admitted in earlier runs."""
     admission: Admission | None = None
-    """The quota reservation. Fixed while it stands, but for the placement."""
+    """The quota reservation. Immutable while it exists, except for the placement."""
     admission_checks: Annotated[list[AdmissionCheckState], Field(max_length=8), list_map("name")] | None = (
         None
     )
-    """Where each check stands."""
+    """Observed state of each check."""
     cluster_name: ClusterName | None = None
     """Worker cluster that runs the Workload."""
     conditions: Conditions | None = None
     """QuotaReserved, Admitted, PodsReady, Evicted, Preempted, Requeued, Finished and others."""
     nominated_cluster_names: Annotated[list[ClusterName], Field(max_length=20), ATOMIC] | None = None
-    """Worker clusters that are being tried."""
+    """Worker clusters that may still be chosen."""
     preemption_gates: Annotated[list[PreemptionGateState], Field(max_length=8), list_map("name")] | None = (
         None
     )
-    """Where each preemption gate stands."""
+    """Observed state of each preemption gate."""
     reclaimable_pods: Annotated[list[ReclaimablePods], Field(max_length=18), list_map("name")] | None = None
-    """Pods whose quota is free already."""
+    """Pods whose quota is already released."""
     requeue_state: RequeueState | None = None
-    """Back-off after pods did not become ready in time."""
+    """Back-off after the pods did not become ready in time."""
     resource_requests: Annotated[list[PodSetRequest], Field(max_length=18), list_map("name")] | None = None
-    """What the pods ask for, while the Workload waits."""
+    """Resources that the pods request, while the Workload is pending."""
     scheduling_stats: SchedulingStats | None = None
-    """Counters of what happened to the Workload."""
+    """Counters of scheduling events of the Workload."""
     unhealthy_nodes: Annotated[list[UnhealthyNode], Field(max_length=8), list_map("name")] | None = None
     """Nodes of the placement that must be replaced."""

@@ -1,10 +1,10 @@
-"""Hot reads: the wanted fields of the objects that Berth watches, as msgspec structs.
+"""Partial msgspec structs of the objects that Berth watches, for fast decoding.
 
-An informer decodes tens of thousands of these. A partial struct costs 4-9 us where a dict costs 60 and a
-pydantic model over 100, and it frees the garbage collector of the object (gc=False: they hold no cycles).
-Fields that Berth does not read are skipped; writes are built from the object's bytes, so nothing is lost.
-Explicit nulls are read as absent, as Kubernetes does. Values for the core are made in `api.workload`,
-`api.queueing`, `api.jobs.job` and `api.node`.
+An informer decodes tens of thousands of objects. A partial struct takes 4-9 us where a dict takes 60 and a
+pydantic model over 100, and the garbage collector need not track it (gc=False: the structs contain no
+cycles). Fields that Berth does not read are skipped; writes are built from the bytes of the object, so
+nothing is lost. Explicit nulls count as absent, as in Kubernetes. `api.workload`, `api.queueing`,
+`api.jobs.job` and `api.node` convert the structs to the values that decisions use.
 
 By subject: `common`, `templates`; Kueue's kinds in `queues` and `workloads`; Kubernetes' own in `cluster`.
 """

@@ -1,4 +1,4 @@
-"""Kubernetes' own kinds: what queues pods, what runs them, and what limits them."""
+"""Kubernetes' own kinds: Jobs, pods and their controllers, nodes, and the objects that limit pods."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from api.objects.templates import WirePodSpec
 
 
 class JobSpec(Wire, frozen=True):
-    """Job.spec as far as it is read; the template stays bytes until it is needed."""
+    """The fields of Job.spec that are read; the template stays undecoded until it is needed."""
 
-    # None, not False: what is absent is told from what was written, where a default is Kubernetes' to set.
+    # None instead of a default, so that an absent field differs from one that was set.
     suspend: bool | None = None
     parallelism: int | None = None
     completions: int | None = None
@@ -84,20 +84,20 @@ class PodObject(Wire, frozen=True):
 
 
 class ScaledSpec(Wire, frozen=True):
-    """spec of who keeps pods up, as far as it says how many there are to be."""
+    """The number of replicas in the spec of a controller of pods."""
 
     replicas: int | None = None
 
 
 class ScaledObject(Wire, frozen=True):
-    """apps/v1 StatefulSet and LeaderWorkerSet: how many pods, or groups of pods, it keeps up."""
+    """apps/v1 StatefulSet, or LeaderWorkerSet: the number of pods, or groups of pods, that it maintains."""
 
     metadata: Meta
     spec: ScaledSpec = ScaledSpec()
 
 
 class PodDisruptionBudgetSpec(Wire, frozen=True):
-    """PodDisruptionBudget.spec; what may be taken is read from the status."""
+    """PodDisruptionBudget.spec; the number of allowed disruptions is read from the status."""
 
     selector: WireSelector | None = None
     unhealthy_pod_eviction_policy: str = ""

@@ -1,11 +1,11 @@
-"""What objects of all kinds share: metadata, conditions, selectors, taints."""
+"""Structs that objects of all kinds share: metadata, conditions, selectors, taints."""
 
 from __future__ import annotations
 
 import msgspec
 
 
-# gc=False, as none of them can be part of a cycle: the collector need not look at tens of thousands.
+# gc=False, because none of them can be part of a cycle, so the collector need not traverse tens of thousands.
 class Wire(msgspec.Struct, rename="camel", gc=False, frozen=True, omit_defaults=True):
     """The base of all wire structs: camelCase names, frozen."""
 
@@ -21,7 +21,7 @@ class OwnerReference(Wire, frozen=True):
 
 
 class Meta(Wire, frozen=True):
-    """metadata, as far as it is read."""
+    """The fields of metadata that are read."""
 
     name: str = ""
     namespace: str = ""
@@ -38,7 +38,8 @@ class Meta(Wire, frozen=True):
 
     @property
     def controller(self) -> OwnerReference | None:
-        """The reference to the owner that manages this object: of several the one with controller=true."""
+        """The reference to the owner that manages this object, which has
+        controller=true; None without one."""
         return next((owner for owner in self.owner_references or () if owner.controller), None)
 
 
@@ -60,7 +61,7 @@ class NamedObject(Wire, frozen=True):
 
 
 class WireSelectorRequirement(Wire, frozen=True):
-    """A label selector's expression: operator In, NotIn, Exists, DoesNotExist."""
+    """One requirement of a label selector: operator In, NotIn, Exists, DoesNotExist."""
 
     key: str
     operator: str
@@ -78,7 +79,7 @@ class WireToleration(Wire, frozen=True):
     """core/v1 Toleration."""
 
     key: str = ""
-    # The API server's default, which objects from files may lack.
+    # The API server's default, which may be missing in objects from files.
     operator: str = "Equal"
     value: str = ""
     effect: str = ""

@@ -1,4 +1,4 @@
-"""Kueue's kinds that an administrator writes: queues, cohorts, flavors, topologies, checks, priorities."""
+"""Kueue's kinds that an administrator creates: queues, cohorts, flavors, topologies, checks, priorities."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class WireResourceQuota(Wire, frozen=True):
     """resourceGroups[].flavors[].resources[]."""
 
     name: str
-    # Quantities stay as they were written: "1k" and 1000 are one amount, and
-    # reading belongs to api.parsing.quantities.
+    # Quantities stay as they were written: "1k" and 1000 are the same amount,
+    # and api.parsing.quantities parses them.
     nominal_quota: str | int | float
     borrowing_limit: str | int | float | None = None
     lending_limit: str | int | float | None = None
@@ -35,7 +35,7 @@ class WireResourceGroup(Wire, frozen=True):
 
 
 class WireFungibility(Wire, frozen=True):
-    """flavorFungibility; v1beta1's words Borrow and Preempt are converted before."""
+    """flavorFungibility; v1beta1's values Borrow and Preempt are converted before."""
 
     when_can_borrow: str | None = None
     when_can_preempt: str | None = None

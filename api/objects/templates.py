@@ -1,4 +1,4 @@
-"""Pod templates, as far as requests and placement read them."""
+"""Pod templates, with the fields that requests and placement need."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class WireResources(Wire, frozen=True):
 
 
 class WireContainer(Wire, frozen=True):
-    """A container as far as scheduling cares."""
+    """The fields of a container that scheduling needs."""
 
     name: str = ""
     image: str = ""
@@ -38,7 +38,7 @@ class WireNodeSelector(Wire, frozen=True):
 
 
 class WireNodeAffinity(Wire, frozen=True):
-    """affinity.nodeAffinity; preferred terms do not bind, they are not read."""
+    """affinity.nodeAffinity; preferred terms are not binding and not read."""
 
     required_during_scheduling_ignored_during_execution: WireNodeSelector | None = None
 
@@ -50,7 +50,7 @@ class WireAffinity(Wire, frozen=True):
 
 
 class WirePodSpec(Wire, frozen=True):
-    """spec of a pod or of a pod template, as far as it is read."""
+    """The fields of the spec of a pod or of a pod template that are read."""
 
     containers: tuple[WireContainer, ...] | None = None
     init_containers: tuple[WireContainer, ...] | None = None

@@ -1,4 +1,4 @@
-"""Kueue's Workload, spec and status."""
+"""Kueue's Workload: spec and status."""
 
 from __future__ import annotations
 
@@ -36,12 +36,13 @@ class WireTopologyRequest(Wire, frozen=True):
     pod_set_group_name: str | None = None
     pod_set_slice_required_topology: str | None = None
     pod_set_slice_size: int | None = None
-    # The wire name has a lower-case s here, in Kueue's own types.
+    # Kueue writes this one with a lower-case s.
     podset_slice_required_topology_constraints: tuple[WireSliceConstraint, ...] | None = None
 
 
 class WirePodSet(Wire, frozen=True):
-    """Workload.spec.podSets[]. The template is parsed when the spec is new, not at every status change."""
+    """Workload.spec.podSets[]. The template is decoded only when the spec is new, not
+    on every status change."""
 
     template: msgspec.Raw
     name: str = "main"
@@ -96,7 +97,7 @@ class WireAdmission(Wire, frozen=True):
 
 
 class WirePodSetUpdate(Wire, frozen=True):
-    """status.admissionChecks[].podSetUpdates[], as far as it says which nodes the pods may use."""
+    """The fields of status.admissionChecks[].podSetUpdates[] that restrict the nodes of the pods."""
 
     name: str = ""
     node_selector: dict[str, str] | None = None
@@ -144,7 +145,7 @@ class WireNamedCount(Wire, frozen=True):
 
 
 class WireNamed(Wire, frozen=True):
-    """A list member of which only the name is read."""
+    """A list entry of which only the name is read."""
 
     name: str
 

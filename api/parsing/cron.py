@@ -1,8 +1,8 @@
-"""Five-field cron lines: minute, hour, day of month, month, day of week.
+"""Parser for cron lines with five fields: minute, hour, day of month, month, day of week.
 
-Each field is a list of numbers, ranges `a-b`, `*`, and steps `/n`; months and days of the week also have
-their English three-letter names, and Sunday is 0 or 7. Where both days are restricted a day that fits
-either counts, as in Vixie cron, whose manual page crontab(5) is the source.
+Each field is a list of numbers, ranges `a-b`, `*`, and steps `/n`. Months and days of the week also have
+their English three-letter names, and Sunday is 0 or 7. If both day fields are restricted, a day that matches
+either is accepted, as in Vixie cron. Source: the manual page crontab(5).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ _DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 
 
 class CronError(ValueError):
-    """A text is no cron line. The message names the field and what it may hold."""
+    """A text is not a valid cron line. The message names the field and its valid values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CronLine:
-    """The numbers at which a line fires; `weekdays` count from Sunday = 0."""
+    """The values at which a cron line fires; `weekdays` count from Sunday = 0."""
 
     minutes: frozenset[int]
     hours: frozenset[int]
@@ -32,7 +32,7 @@ class CronLine:
     is_weekday_free: bool
 
     def has_day(self, month: int, month_day: int, weekday: int) -> bool:
-        """Return whether it fires on such a day; `weekday` counts from Sunday = 0."""
+        """Return whether the line fires on this day; `weekday` counts from Sunday = 0."""
         if month not in self.months:
             return False
         if self.is_month_day_free or self.is_weekday_free:
@@ -41,7 +41,7 @@ class CronLine:
 
 
 def parse_cron(line: str) -> CronLine:
-    """Return the parsed line. Raises CronError."""
+    """Return the parsed line. Raises CronError if it is malformed."""
     fields = line.split()
     if len(fields) != 5:
         raise CronError("must have five fields: minute, hour, day of month, month, day of week")
@@ -51,9 +51,9 @@ def parse_cron(line: str) -> CronLine:
         hours=_numbers("hour", hour, 0, 23),
         month_days=_numbers("day of month", month_day, 1, 31),
         months=_numbers("month", _named(month, _MONTHS, 1), 1, 12),
-        # Sunday is 0 and 7; what follows counts it as 0.
+        # Both 0 and 7 mean Sunday; 7 is mapped to 0.
         weekdays=frozenset(n % 7 for n in _numbers("day of week", _named(weekday, _DAYS, 0), 0, 7)),
-        # By its first character and not by what it matches: `1-31` restricts the day, in cron's eyes.
+        # As in cron, a day field is unrestricted only if it starts with `*`: `1-31` counts as restricted.
         is_month_day_free=month_day.startswith("*"),
         is_weekday_free=weekday.startswith("*"),
     )
@@ -72,15 +72,15 @@ def _numbers(what: str, field: str, low: int, high: int) -> frozenset[int]:
         span, _, step = part.partition("/")
         first, dash, last = (str(low), "-", str(high)) if span == "*" else span.partition("-")
         if not dash:
-            # `5/15` means from 5 on, as in most crons; `5` alone means 5.
+            # As in most crons, `5/15` means every 15 from 5 on; `5` alone means 5.
             last = str(high) if step else first
         texts = (first, last, step or "1")
         begin, end, every = map(whole_number, texts)
         if begin is None or end is None or every is None:
             raise CronError(f"the {what} {part!r} must be numbers from {low} to {high}, ranges, * or steps")
         if not (low <= begin <= end <= high) or every < 1:
-            # A range that falls (`fri-mon`) has no meaning in cron; to wrap it round would
-            # surprise who knows crontab.
-            raise CronError(f"the {what} {part!r} must lie between {low} and {high} and rise")
+            # In cron, a descending range such as `fri-mon` is invalid; wrapping it
+            # around would be unexpected.
+            raise CronError(f"the {what} {part!r} must be between {low} and {high} and ascend")
         found.update(range(begin, end + 1, every))
     return frozenset(found)

@@ -1,6 +1,6 @@
-"""Durations as Go and Kubernetes write them: "90s", "1h30m", "1.5s", "250ms".
+"""Durations in the syntax of Go and Kubernetes: "90s", "1h30m", "1.5s", "250ms".
 
-Source: Go, time.ParseDuration, which reads metav1.Duration.
+Source: Go, time.ParseDuration, which parses metav1.Duration.
 """
 
 import re
@@ -12,11 +12,11 @@ _PARTS = re.compile(_PART, re.ASCII)
 
 
 class DurationError(ValueError):
-    """A text is no duration. The message names it and the form that was expected."""
+    """A text is not a duration. The message names the text and the expected syntax."""
 
 
 def parse_duration(text: str) -> float:
-    """Return the seconds of a duration; negative with a minus sign. Raises DurationError."""
+    """Return the duration in seconds; negative with a minus sign. Raises DurationError."""
     if text in ("0", "+0", "-0"):
         return 0.0
     if _WHOLE.fullmatch(text) is None:

@@ -1,7 +1,7 @@
-"""What is wrong with an object, said field by field: path, value and the rule that the value breaks.
+"""Faults of an object, one per field: the path, the value and the rule that the value violates.
 
-One form serves conditions, events and messages at the start: `spec.stopPolicy is "Stop": must be 'None',
-'Hold' or 'HoldAndDrain'`. pydantic's errors are said in the same words here, so nobody meets its own.
+Conditions, events and startup messages share one form: `spec.stopPolicy is "Stop": must be 'None', 'Hold' or
+'HoldAndDrain'`. pydantic's errors are translated to this form, so that its own messages are never shown.
 """
 
 import json
@@ -12,16 +12,16 @@ from typing import Any, Final
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-# Caps how much of a value stands in a sentence; whole pod templates would drown it.
+# Maximum length of a value in a message; a whole pod template would make the message unreadable.
 _SHOWN_CHARACTERS = 80
 
 ABSENT: Final = object()
-"""The value of a field that is not there."""
+"""Stands for the value of a field that is not set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldError:
-    """One fault: where it is, what stands there, and the rule that this breaks."""
+    """One fault: the path of the field, its value, and the rule that the value violates."""
 
     path: str
     value: object
@@ -33,12 +33,13 @@ class FieldError:
 
 
 def validation_errors(error: ValidationError) -> tuple[FieldError, ...]:
-    """Return pydantic's errors as ours, in the order of the fields."""
+    """Return pydantic's errors as FieldErrors, in the order of the fields."""
     return tuple(_field_error(details) for details in error.errors(include_url=False))
 
 
 def join_path(parts: Iterable[str | int]) -> str:
-    """Return "spec.podSets[0].name" for its parts; names with a dot or slash stand in brackets as well."""
+    """Return the path of a field, such as "spec.podSets[0].name". Names with a dot or
+    slash are in brackets."""
     path = ""
     for part in parts:
         if isinstance(part, int) or not part.replace("_", "").isalnum():

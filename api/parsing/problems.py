@@ -1,4 +1,4 @@
-"""SpecError: an object of the cluster that cannot be used, said so that its owner can mend it."""
+"""SpecError: an object in the cluster is invalid, with a message from which its owner can correct it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _E = TypeVar("_E", bound=StrEnum)
 
 
 class SpecError(ValueError):
-    """An object cannot be used. The message names its field, the value, and what was expected."""
+    """An object is invalid. The message names the field, its value, and what was expected."""
 
 
 def read_amount(field: str, resource: str, quantity: str | int | float) -> int:
-    """Return a quantity that may not be negative, in canonical units. Raises SpecError naming `field`."""
+    """Return a non-negative quantity in canonical units. Raises SpecError that names `field`."""
     try:
         value = amount(resource, quantity)
     except QuantityError as error:
@@ -27,8 +27,9 @@ def read_amount(field: str, resource: str, quantity: str | int | float) -> int:
 
 
 def read_word(field: str, words: type[_E], text: str | None, default: _E) -> _E:
-    """Return the enum's member for `text`, `default` for none. Raises SpecError naming the allowed words."""
-    # Absent and empty are the same on the wire.
+    """Return the enum member for `text`, or `default` if it is empty. Raises SpecError
+    with the allowed values."""
+    # On the wire, absent and empty mean the same.
     if not text:
         return default
     try:
@@ -38,7 +39,7 @@ def read_word(field: str, words: type[_E], text: str | None, default: _E) -> _E:
 
 
 def require_unique(field: str, names: Iterable[str]) -> None:
-    """Raise SpecError where a name occurs twice."""
+    """Raise SpecError if a name occurs twice."""
     seen = set()
     for name in names:
         if name in seen:
@@ -47,6 +48,6 @@ def require_unique(field: str, names: Iterable[str]) -> None:
 
 
 def require_at_most_one(field: str, given: Sequence[str]) -> None:
-    """Raise SpecError where more than one of the alternatives is given."""
+    """Raise SpecError if more than one of the alternatives is given."""
     if len(given) > 1:
         raise SpecError(f"{field} sets {' and '.join(given)}; set one of them")

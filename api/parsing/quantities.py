@@ -1,11 +1,11 @@
-"""Kubernetes quantities, exact: "500m", "2Gi", "1e3" to fractions and integers, and back to canonical text.
+"""Exact Kubernetes quantities: "500m", "2Gi", "1e3" to fractions and integers, and back to canonical text.
 
-Everything past the wire counts in integers (milli-CPU, bytes, devices), so this is the one place that knows
-suffixes and rounding. Binary floating point is never used: 0.1 CPU is exactly one tenth.
+All code that works on decoded objects counts in integers (milli-CPU, bytes, devices), so only this module
+handles suffixes and rounding. It never uses binary floating point: 0.1 CPU is exactly one tenth.
 
-Grammar, rounding and canonical form follow k8s.io/apimachinery/pkg/api/resource, whose rules are:
-a value finer than one nano is rounded away from zero to a nano, a value with a binary suffix is capped at
-2^63 - 1, and the canonical form has no fractional digits and the largest suffix that loses nothing.
+Grammar, rounding and canonical form follow k8s.io/apimachinery/pkg/api/resource: a value with digits below
+one nano is rounded away from zero to a whole number of nanos, a value with a binary suffix is capped at 2^63
+- 1, and the canonical form has no fractional digits and the largest suffix that loses nothing.
 """
 
 import re
@@ -20,9 +20,9 @@ _HUGE_PAGES_PREFIX = "hugepages-"
 
 _NANO = Fraction(1, 10**9)
 _MAX_INT64 = 2**63 - 1
-# Caps what "1e9999999" may make us compute; no machine has 1e100 of anything.
+# Limits the computation for a text such as "1e9999999"; no machine has 1e100 of anything.
 _MAX_EXPONENT = 100
-# Caps the memory of the caches; a cluster uses a few hundred different quantities.
+# Limits the memory of the caches; a cluster uses a few hundred different quantities.
 _CACHE_SIZE = 16_384
 
 _DECIMAL_SUFFIXES = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
@@ -37,11 +37,11 @@ _NUMBER = re.compile(
 
 
 class QuantityError(ValueError):
-    """A text is no Kubernetes quantity. The message names the value and the form that was expected."""
+    """A text is not a Kubernetes quantity. The message names the value and the expected syntax."""
 
 
 class Style(StrEnum):
-    """How a quantity was written, and so how its canonical form is written."""
+    """The notation of a quantity, which its canonical form keeps."""
 
     DECIMAL = "DecimalSI"
     BINARY = "BinarySI"
@@ -54,29 +54,32 @@ class _Parsed(NamedTuple):
 
 
 def parse(text: str | int | float) -> Fraction:
-    """Return the exact value of a quantity as it stands in an object, text or JSON number.
+    """Return the exact value of a quantity as it is written in an object, as text or as JSON number.
 
-    In the base unit (cores, bytes, devices). Raises QuantityError for anything else, booleans included.
+    The value is in the base unit (cores, bytes, devices). Raises QuantityError for any other
+    value, also a boolean.
     Source: k8s.io/apimachinery/pkg/api/resource/quantity.go, ParseQuantity.
     """
     return _parsed(_as_text(text)).value
 
 
 def amount(resource: str, quantity: str | int | float) -> int:
-    """Return `quantity` as the integer we count `resource` in: milli-CPU for cpu, whole units for all others.
+    """Return `quantity` as an integer in the unit that `resource` is counted in: milli-CPU for
+    cpu, else whole units.
 
     Fractions are rounded away from zero, so a request never shrinks. Raises QuantityError.
     Source: Kueue, pkg/resources/requests.go.
     """
-    # Asked by whether it is the CPU and not by name, so that one cache entry serves "8Gi" of every resource.
+    # The key is whether the resource is the CPU, not its name, so that one cache entry for
+    # "8Gi" serves all others.
     return _amount(resource == CPU, _as_text(quantity))
 
 
 def to_text(resource: str, amount: int) -> str:
-    """Return the canonical quantity for `amount` of `resource`, in the unit that `amount()` gives.
+    """Return the canonical quantity for `amount` of `resource`, in the unit that `amount()` returns.
 
-    cpu in decimal milli ("1500m", "2"); memory, ephemeral-storage, hugepages-* with binary suffixes ("8Gi");
-    all others decimal ("20", "5k"). Source: Kueue, pkg/resources/requests.go.
+    cpu is written in milli ("1500m", "2"); memory, ephemeral-storage and hugepages-* with binary suffixes
+    ("8Gi"); all others with decimal suffixes ("20", "5k"). Source: Kueue, pkg/resources/requests.go.
     """
     if resource == CPU:
         return _decimal_text(amount, -3)
@@ -86,17 +89,18 @@ def to_text(resource: str, amount: int) -> str:
 
 
 def nano_text(nanos: int) -> str:
-    """Return the canonical quantity for so many billionths of the base unit: 1_500_000_000 is "1500m"."""
+    """Return the canonical quantity for a number of billionths of the base unit: 1_500_000_000 is "1500m"."""
     return _decimal_text(nanos, -9)
 
 
 def canonical(text: str | int | float) -> str:
-    """Return the form in which the API server would print this quantity: "1000m" is "1", "1024Mi" is "1Gi".
+    """Return the quantity in the form in which the API server prints it: "1000m" as "1", "1024Mi" as "1Gi".
 
     Raises QuantityError. Source: k8s.io/apimachinery/pkg/api/resource/quantity.go, CanonicalizeBytes.
     """
     value, style = _parsed(_as_text(text))
-    # Binary suffixes hold whole numbers only; a finer value is printed in decimal rather than rounded.
+    # Binary suffixes are only used for whole numbers; any other value is printed in
+    # decimal instead of rounded.
     if style is Style.BINARY and value.denominator == 1:
         return _binary_text(value.numerator)
     return _decimal_text(int(value / _NANO), -9, style)
@@ -107,7 +111,7 @@ def _as_text(value: str | int | float) -> str:
         return value
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _refusal(value)
-    # `repr` is the shortest text that reads back as the same number: 0.1 stays one tenth.
+    # `repr` returns the shortest text that represents the same number: 0.1 stays one tenth.
     return repr(value)
 
 
@@ -123,13 +127,14 @@ def _parsed(text: str) -> _Parsed:
     if match is None:
         raise _refusal(text)
     whole, part, suffix = match["whole"], match["part"] or "", match["suffix"]
-    # A sign or a suffix alone matches the pattern and is none.
+    # The pattern also matches a sign or a suffix alone, which are not quantities.
     if not whole and not part:
         raise _refusal(text)
     factor, style = _scale(text, suffix)
     try:
         digits = int(whole + part)
-    except ValueError as error:  # more digits than Python converts
+    # More digits than Python converts.
+    except ValueError as error:
         raise _refusal(text) from error
     value = _representable(Fraction(digits, 10 ** len(part)) * factor, style)
     return _Parsed(-value if match["sign"] == "-" else value, style)
@@ -140,33 +145,33 @@ def _scale(text: str, suffix: str) -> tuple[Fraction, Style]:
         return Fraction(2 ** _BINARY_SUFFIXES[suffix]), Style.BINARY
     if suffix in _DECIMAL_SUFFIXES:
         return Fraction(10) ** _DECIMAL_SUFFIXES[suffix], Style.DECIMAL
-    # What is left is "e" or "E" with a number: the pattern lets nothing else through.
+    # The pattern leaves only "e" or "E" followed by a number.
     exponent = int(suffix[1:])
-    # Before the power is computed, not after.
+    # The exponent is checked before the power is computed.
     if abs(exponent) > _MAX_EXPONENT:
         raise QuantityError(f"quantity {text!r} has an exponent beyond {_MAX_EXPONENT}")
     return Fraction(10) ** exponent, Style.EXPONENT
 
 
 def _representable(value: Fraction, style: Style) -> Fraction:
-    # In lowest terms a value is a whole number of nanos exactly where its denominator divides 10^9.
+    # In lowest terms, a value is a whole number of nanos exactly if its denominator divides 10^9.
     if _NANO.denominator % value.denominator:
         value = _away_from_zero(value / _NANO) * _NANO
-    # Kubernetes caps binary values only; decimal ones go on as inf.Dec.
+    # Kubernetes caps only binary values; it stores larger decimal ones as inf.Dec.
     return Fraction(_MAX_INT64) if style is Style.BINARY and value > _MAX_INT64 else value
 
 
 def _away_from_zero(value: Fraction) -> int:
-    # Rounded up without floating point: floor division of the negative.
+    # Floor division of the negated value rounds up without floating point.
     rounded = -(-abs(value.numerator) // value.denominator)
     return rounded if value >= 0 else -rounded
 
 
 def _decimal_text(digits: int, exponent: int, style: Style = Style.DECIMAL) -> str:
-    """Return digits × 10^exponent, the exponent a multiple of three and as large as loses nothing."""
+    """Return digits × 10^exponent with the largest exponent that is a multiple of three and loses nothing."""
     if digits == 0:
         return "0"
-    # The largest decimal suffix is E; exponent notation has no end.
+    # The largest decimal suffix is E; exponent notation has no limit.
     while digits % 1000 == 0 and (style is Style.EXPONENT or exponent < 18):
         digits, exponent = digits // 1000, exponent + 3
     if style is Style.EXPONENT:
@@ -174,7 +179,7 @@ def _decimal_text(digits: int, exponent: int, style: Style = Style.DECIMAL) -> s
     return f"{digits}{_DECIMAL_TEXT[exponent]}"
 
 
-# As Kubernetes does: what is smaller than the first binary suffix is written in decimal.
+# As in Kubernetes, a value below the first binary suffix is written in decimal.
 def _binary_text(value: int) -> str:
     if -1024 < value < 1024:
         return _decimal_text(value, 0)

@@ -1,17 +1,16 @@
-"""When a cron line fires in a time zone: the instants before and after a given one.
+"""The times at which a cron line fires in a time zone: the last before and the next after a given time.
 
-A line speaks of the clock on the wall, which is set forward and back. Which hours a line names decides what
-becomes of its times then, as in Vixie cron (cron(8), "daylight saving time"):
+A cron line refers to local time, which changes with daylight saving time. As in Vixie cron (cron(8),
+"daylight saving time"), the hours of the line decide what happens then:
 
-                               line that names hours            line of every hour (`*`)
-    clock goes forward         a time that is skipped fires     fires by real time: what is
-    (02:30 does not exist)     so much later (03:30)            skipped is left out
-    clock goes back            fires once, the first time       fires both times
-    (02:30 comes twice)
+                               line that names hours            line for every hour (`*`)
+    clock goes forward         a skipped time fires later,      fires in elapsed time: skipped (02:30 does not
+    exist)     by the skipped hour (03:30)      times are left out clock goes back            fires once, the
+    first time       fires both times (02:30 occurs twice)
 
 So a window that opens daily at 02:30 opens on every day of the year, and one that opens every hour opens in
-every hour. A day is looked at as a whole and kept, because whoever asks for the last time soon asks for the
-next one.
+every hour. The firings of a day are computed together and cached, because a question for the last firing is
+usually followed by one for the next.
 """
 
 from __future__ import annotations
@@ -26,16 +25,17 @@ from zoneinfo import ZoneInfo
 
 from api.parsing.cron import CronLine, parse_cron
 
-# Days that a search looks through: 29 February comes again after eight years at the latest (1896 to 1904).
+# Days that a search covers: 29 February recurs after at most eight years (1896 to 1904).
 _MOST_DAYS = 9 * 366
 _HOURS = 24
 _DAY_SECONDS = 86400
 
 
 def last_firing(cron: str, time_zone: str, at: float) -> float | None:
-    """Return the latest instant (Unix seconds) at or before `at` when the line fires, None for never."""
+    """Return the latest time (Unix seconds) at or before `at` at which the line fires, None
+    if it never does."""
     for firings in _days(cron, time_zone, at, step=-1):
-        # At or before: a window that opens this very second is open.
+        # `at` is included, so that a window which opens in this second is open.
         index = bisect_right(firings, at)
         if index:
             return firings[index - 1]
@@ -43,9 +43,9 @@ def last_firing(cron: str, time_zone: str, at: float) -> float | None:
 
 
 def next_firing(cron: str, time_zone: str, after: float) -> float | None:
-    """Return the first instant (Unix seconds) after `after` when the line fires, None for never."""
+    """Return the first time (Unix seconds) after `after` at which the line fires, None if it never does."""
     for firings in _days(cron, time_zone, after, step=1):
-        # Strictly after: who asks for the next firing at a firing wants the one that follows.
+        # `after` is excluded, so that the next firing of a firing is the following one.
         index = bisect_left(firings, after)
         index += index < len(firings) and firings[index] == after
         if index < len(firings):
@@ -54,16 +54,16 @@ def next_firing(cron: str, time_zone: str, after: float) -> float | None:
 
 
 def firings(cron: str, time_zone: str, *, after: float, until: float) -> Iterator[float]:
-    """Yield the instants (Unix seconds) after `after`, up to `until`, when the line fires, in order.
+    """Yield the times (Unix seconds) after `after`, up to `until`, at which the line fires, in order.
 
-    One walk along the days, where asking for each next one would begin anew at each.
+    It visits each day once, while repeated calls of `next_firing` would start a new search each time.
     """
     last = after
     for of_day in _days(cron, time_zone, after, step=1, until=until):
         for at in of_day:
             if at > until:
                 return
-            # A skipped time fires later than it is written, and then perhaps with one of the next day.
+            # A skipped time fires later than it is written, possibly at the same time as one of the next day.
             if at > last:
                 last = at
                 yield at
@@ -72,21 +72,21 @@ def firings(cron: str, time_zone: str, *, after: float, until: float) -> Iterato
 def _days(
     cron: str, time_zone: str, at: float, *, step: int, until: float = inf
 ) -> Iterator[tuple[float, ...]]:
-    """Yield the firings of each day that has any, from about the day of `at` on, to about that of `until`."""
+    """Yield the firings of each day that has any, from about the day of `at` to about the day of `until`."""
     line = _parsed(cron)
-    # Nine years of days would be walked for a line that never fires, at every question; asked
-    # once a line instead.
+    # For a line that never fires, every call would walk through nine years of days, so this is checked first
+    # and cached per line.
     if not _has_days(cron):
         return
-    # A skipped time fires later than it is written, which may be on the day after.
+    # A skipped time fires later than it is written, possibly on the following day.
     day = datetime.fromtimestamp(at, _zone(time_zone)).date() - timedelta(days=step)
     end = day + timedelta(days=step * _MOST_DAYS)
     if until < inf:
         end = min(end, day + timedelta(days=2 + max(0.0, until - at) // _DAY_SECONDS + 1))
     while (day < end) is (step > 0):
-        # Past the month in one step: a line of one month a year is found in twelve steps and not in 365.
+        # Skips the month in one step: for a line that fires in one month a year, twelve steps instead of 365.
         if day.month not in line.months:
-            # To the last day of this month, or to its first: the next step leads out of it.
+            # Moves to the last or first day of this month, so that the next step leaves it.
             day = _month_end(day) if step > 0 else day.replace(day=1)
         elif line.has_day(day.month, day.day, day.isoweekday() % 7):
             yield _firings(cron, time_zone, day)
@@ -95,7 +95,7 @@ def _days(
 
 @lru_cache(maxsize=1024)
 def _has_days(cron: str) -> bool:
-    """Return whether there are days on which the line fires: 31 February is none."""
+    """Return whether there is any day on which the line fires; 31 February, for example, does not exist."""
     line, first = _parsed(cron), date(2000, 1, 1)
     days = (first + timedelta(days=number) for number in range(_MOST_DAYS))
     return any(line.has_day(day.month, day.day, day.isoweekday() % 7) for day in days)
@@ -107,20 +107,20 @@ def _month_end(day: date) -> date:
 
 @lru_cache(maxsize=1024)
 def _firings(cron: str, time_zone: str, day: date) -> tuple[float, ...]:
-    """Return when the line fires on a day that it has, in order."""
+    """Return the times at which the line fires on a day that matches it, in order."""
     line, zone = _parsed(cron), _zone(time_zone)
     is_hourly = len(line.hours) == _HOURS
     found: set[float] = set()
     for hour in line.hours:
         for minute in line.minutes:
             wall = datetime(day.year, day.month, day.day, hour, minute, tzinfo=zone)
-            # fold=0 is the earlier reading of a time that comes twice, fold=1 the later (PEP 495).
+            # For a time that occurs twice, fold=0 is the earlier and fold=1 the later reading (PEP 495).
             first, second = wall.timestamp(), wall.replace(fold=1).timestamp()
-            # Of a time that is skipped the first reading is later than the second (PEP 495).
+            # For a skipped time, the first reading is later than the second (PEP 495).
             if not is_hourly or first <= second:
                 found.add(first)
-            # A line of every hour fires by real time: at both readings of a time that comes twice,
-            # and never at one that is skipped.
+            # A line for every hour fires in elapsed time: at both readings of a time that occurs twice, and
+            # never at a skipped time.
             if is_hourly and first < second:
                 found.add(second)
     return tuple(sorted(found))

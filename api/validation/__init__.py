@@ -1,8 +1,8 @@
-"""What is wrong with an object that a person wrote: all faults at once, each a sentence.
+"""Validation of objects that people write. All faults of an object are returned at once, each as a sentence.
 
-The API server checks schemas and CEL rules by itself; Kueue checks the rest in webhooks. Berth must say the
-same of manifests in files and of clusters without webhooks, so here stands all of it: first the schema, and
-where that is kept, the rules between fields.
+The API server checks schemas and CEL rules; Kueue checks the remaining rules in webhooks. Berth must report
+the same faults for manifests in files and for clusters without webhooks, so this package contains all of
+them: first the schema, and if the object satisfies it, the rules between fields.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -26,21 +26,21 @@ _Check = Callable[[Mapping[str, Any]], tuple[FieldError, ...]]
 
 
 def validate(obj: Mapping[str, Any]) -> tuple[FieldError, ...]:
-    """Return what is wrong with a Job or an object of Kueue's or Berth's kinds; empty for nothing.
+    """Return the faults of a Job or of an object of Kueue's or Berth's kinds; empty if there are none.
 
-    Kueue's kinds are read in v1beta2 (see api.definitions.conversion for older ones). Objects of
-    other kinds have no rules here. Faults of the schema are returned alone, because the rules between
-    fields need it kept.
+    Kueue's kinds are expected in v1beta2 (see api.definitions.conversion for older versions). Objects of
+    other kinds have no rules here. If the schema is violated, only those faults are returned, because the
+    rules between fields assume a valid schema.
     """
     check = _CHECKS.get((str(obj.get("apiVersion")), str(obj.get("kind"))))
     return check(obj) if check else ()
 
 
 def validate_update(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[FieldError, ...]:
-    """Return what is wrong with a change of an object, as `validate` does.
+    """Return the faults of a change from `old` to `new`, in the form of `validate`.
 
-    What was wrong before does not count: an object that came in before its rule must stay editable, if only
-    for a finalizer to be taken off.
+    Faults that `old` already had are left out: an object that was created before a rule existed must stay
+    editable, for example to remove a finalizer.
     """
     before = {str(error) for error in validate(old)}
     faults = [error for error in validate(new) if str(error) not in before]

@@ -1,4 +1,4 @@
-"""Rules of ResourceFlavors and Topologies that a schema cannot say.
+"""Rules of ResourceFlavors and Topologies that a schema cannot express.
 
 Source: Kueue, pkg/webhooks/resourceflavor_webhook.go; Topology's rules are those of its CRD.
 """
@@ -12,7 +12,7 @@ from api.validation.names import duplicates, label_errors, taint_errors, tolerat
 
 
 def resource_flavor_errors(flavor: ResourceFlavor) -> Iterator[FieldError]:
-    """Yield what keeps a ResourceFlavor from being used."""
+    """Yield the faults of a ResourceFlavor."""
     spec = flavor.spec
     yield from label_errors("spec.nodeLabels", spec.node_labels)
     yield from taint_errors("spec.nodeTaints", spec.node_taints)
@@ -24,7 +24,7 @@ def resource_flavor_errors(flavor: ResourceFlavor) -> Iterator[FieldError]:
 
 
 def topology_errors(topology: Topology) -> Iterator[FieldError]:
-    """Yield what keeps a Topology from being a tree."""
+    """Yield the faults of a Topology: duplicate levels, and a hostname level that is not the last one."""
     levels = [level.node_label for level in topology.spec.levels]
     for name in duplicates(levels):
         yield FieldError(path="spec.levels", value=name, rule="levels must be unique")

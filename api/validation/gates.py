@@ -1,4 +1,4 @@
-"""The list of external gates that hold a job back: annotation kueue.x-k8s.io/admission-gated-by."""
+"""The external gates that keep a Job pending: annotation kueue.x-k8s.io/admission-gated-by."""
 
 from collections.abc import Iterator, Mapping
 
@@ -10,7 +10,7 @@ _MOST_CHARACTERS = 63
 
 
 def gate_errors(annotations: Mapping[str, str]) -> Iterator[FieldError]:
-    """Yield the gates that can be none. They stand in one text, with commas between them."""
+    """Yield a fault for each invalid or duplicate gate. The annotation lists gates separated by commas."""
     text = annotations.get(keys.ADMISSION_GATED_BY)
     if text is None:
         return
@@ -23,4 +23,4 @@ def gate_errors(annotations: Mapping[str, str]) -> Iterator[FieldError]:
         elif len(gate) > _MOST_CHARACTERS:
             yield FieldError(path=path, value=gate, rule=f"a gate has at most {_MOST_CHARACTERS} characters")
     for gate in duplicates(gates):
-        yield FieldError(path=path, value=gate, rule="a gate may be listed once")
+        yield FieldError(path=path, value=gate, rule="a gate must be listed only once")

@@ -1,7 +1,7 @@
-"""Rules of the labels and annotations by which a Job asks for a queue, a limit or a place.
+"""Rules for the labels and annotations with which a Job requests a queue, a time limit or a topology.
 
-A Job is read as the plain object it is, because its own fields are the API server's to check; whatever has
-another form than expected is passed over here.
+A Job is read as a plain object, because the API server checks its own fields; a field that has an unexpected
+type is ignored here.
 Source: Kueue, pkg/controller/jobframework/validation.go, tas_validation.go and pkg/controller/jobs/job.
 """
 
@@ -17,7 +17,7 @@ from api.validation.gates import gate_errors
 from api.validation.names import LABEL_KEY_RULE, SUBDOMAIN_RULE, is_dns_subdomain, is_label_key
 
 _STRENGTHS = (keys.REQUIRED_TOPOLOGY, keys.PREFERRED_TOPOLOGY, keys.UNCONSTRAINED_TOPOLOGY)
-# Kueue's cap.
+# Kueue's limit on the number of layers of nested slices.
 _MOST_LAYERS = 3
 _MOST_SECONDS = 2**31 - 1
 
@@ -39,7 +39,7 @@ class _Job:
 
 
 def job_errors(obj: Mapping[str, Any]) -> Iterator[FieldError]:
-    """Yield what keeps a Job from being queued as it asks to be."""
+    """Yield the faults that prevent a Job from being queued as its labels and annotations request."""
     job = _read(obj)
     yield from _name_errors(job)
     yield from _limit_errors(job)
@@ -47,12 +47,12 @@ def job_errors(obj: Mapping[str, Any]) -> Iterator[FieldError]:
     yield from gate_errors(job.annotations)
     yield from _strength_errors(job)
     yield from _slice_errors(job)
-    # Told rather than passed over: whoever writes it expects two pod sets to be placed together.
+    # Reported instead of ignored: the author expects two pod sets to be placed together.
     if keys.POD_SET_GROUP in job.template:
         yield FieldError(
             path=f"{_TEMPLATE}[{keys.POD_SET_GROUP}]",
             value=job.template[keys.POD_SET_GROUP],
-            rule="joins two pod sets, and a Job has one",
+            rule="groups two pod sets, but a Job has only one",
         )
 
 
@@ -65,7 +65,7 @@ def _read(obj: Mapping[str, Any]) -> _Job:
         labels=_texts(metadata, "labels"),
         annotations=_texts(metadata, "annotations"),
         template=_texts(template, "annotations"),
-        # What is no number is the API server's to refuse, in its own words.
+        # The API server rejects a value that is not a number, with its own message.
         parallelism=parallelism if isinstance(parallelism, int) else 1,
         completions=completions if isinstance(completions, int) else None,
         is_indexed=spec.get("completionMode") == "Indexed",
@@ -82,7 +82,8 @@ def _texts(obj: Mapping[str, Any], key: str) -> Mapping[str, str]:
 
 
 def _name_errors(job: _Job) -> Iterator[FieldError]:
-    """The names of other objects; Kueue once had some of them as annotations and still reads those."""
+    """Yield invalid names of other objects. Kueue once used annotations for some of them
+    and still reads these."""
     for place, texts in (("labels", job.labels), ("annotations", job.annotations)):
         for key in (keys.QUEUE_NAME, keys.PRIORITY_CLASS, keys.PREBUILT_WORKLOAD_NAME):
             if key in texts and not is_dns_subdomain(texts[key]):
@@ -91,7 +92,7 @@ def _name_errors(job: _Job) -> Iterator[FieldError]:
 
 def _limit_errors(job: _Job) -> Iterator[FieldError]:
     text = job.labels.get(keys.MAX_EXEC_TIME_SECONDS)
-    # The label becomes a field of 32 bits on the Workload.
+    # The label becomes a 32-bit field of the Workload.
     if text is not None and not 1 <= _whole(text) <= _MOST_SECONDS:
         path = f"metadata.labels[{keys.MAX_EXEC_TIME_SECONDS}]"
         yield FieldError(path=path, value=text, rule="must be a whole number of seconds above 0")
@@ -99,19 +100,19 @@ def _limit_errors(job: _Job) -> Iterator[FieldError]:
 
 def _parallelism_errors(job: _Job) -> Iterator[FieldError]:
     least = job.annotations.get(keys.JOB_MIN_PARALLELISM)
-    # As many as all would be no smaller start than the Job itself.
+    # A minimum equal to the parallelism would not allow a partial start.
     if least is not None and not 1 <= _whole(least) < job.parallelism:
         path = f"metadata.annotations[{keys.JOB_MIN_PARALLELISM}]"
         rule = f"must be a whole number from 1 to less than spec.parallelism ({job.parallelism})"
         yield FieldError(path=path, value=least, rule=rule)
     if least is not None and job.is_elastic:
         path = f"metadata.annotations[{keys.JOB_MIN_PARALLELISM}]"
-        yield FieldError(path=path, value=least, rule="does not go with an elastic job")
+        yield FieldError(path=path, value=least, rule="cannot be combined with an elastic job")
     equal = job.annotations.get(keys.JOB_COMPLETIONS_EQUAL_PARALLELISM)
     path = f"metadata.annotations[{keys.JOB_COMPLETIONS_EQUAL_PARALLELISM}]"
     if equal not in (None, "true", "false"):
         yield FieldError(path=path, value=equal, rule="must be true or false")
-    # Only then does a Job bear its parallelism and completions to be lowered together.
+    # Kubernetes allows parallelism and completions to change together only for such a Job.
     if equal == "true" and not (job.is_indexed and job.completions == job.parallelism):
         rule = "needs completionMode Indexed and as many completions as parallelism"
         yield FieldError(path=path, value=equal, rule=rule)
@@ -119,7 +120,7 @@ def _parallelism_errors(job: _Job) -> Iterator[FieldError]:
 
 def _strength_errors(job: _Job) -> Iterator[FieldError]:
     given = [key for key in _STRENGTHS if key in job.template]
-    # The first one is not blamed: one fault for each word too many.
+    # The first key is not reported: there is one fault for each key in excess.
     for key in given[1:]:
         rule = f"{given[0]} is set too, and only one of them may be"
         yield FieldError(path=f"{_TEMPLATE}[{key}]", value=job.template[key], rule=rule)
@@ -130,7 +131,7 @@ def _strength_errors(job: _Job) -> Iterator[FieldError]:
                 yield FieldError(path=path, value=value, rule="must be true or false")
         elif not is_label_key(value):
             yield FieldError(path=path, value=value, rule=LABEL_KEY_RULE)
-        # Its pods come and go, so no domain could be kept for all of them.
+        # The pods of an elastic Job come and go, so no domain can be reserved for all of them.
         elif job.is_elastic:
             rule = f"an elastic job may only ask for {keys.UNCONSTRAINED_TOPOLOGY}"
             yield FieldError(path=path, value=value, rule=rule)
@@ -147,7 +148,7 @@ def _slice_errors(job: _Job) -> Iterator[FieldError]:
             yield FieldError(path=path, value=level, rule=LABEL_KEY_RULE)
         if size is None:
             yield FieldError(path=path, value=level, rule=f"needs {keys.SLICE_SIZE}")
-    # Level and size are each of no use alone, and each is told where the other is missing.
+    # Level and size are useless alone, so each is reported if the other is missing.
     if size is not None:
         path = f"{_TEMPLATE}[{keys.SLICE_SIZE}]"
         if not 1 <= _whole(size) <= job.parallelism:
@@ -177,18 +178,19 @@ def _layer_errors(job: _Job, text: str, *, is_alone: bool) -> Iterator[FieldErro
 
 
 def _layers(text: str) -> list[tuple[str, int]] | None:
-    """Return (topology, size) of each layer, None where the text is no such list."""
+    """Return (topology, size) of each layer, or None if the text is not a JSON list of 1
+    to 3 such objects."""
     try:
         layers = json.loads(text)
         found = [(layer["topology"], layer["size"]) for layer in layers]
-    # An annotation has room for lists nested deeper than the reader follows.
+    # An annotation is large enough for lists nested deeper than the JSON parser can follow.
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
-    # Exactly int: a JSON true would pass for the number 1.
+    # The type must be exactly int, because isinstance would accept JSON true as the number 1.
     is_read = all(isinstance(topology, str) and type(size) is int for topology, size in found)
     return found if is_read and 1 <= len(found) <= _MOST_LAYERS else None
 
 
 def _whole(text: str) -> int:
-    """Return the number that `text` is in decimal digits, 0 for anything else."""
+    """Return the number that `text` represents in decimal digits, or 0 if it represents none."""
     return whole_number(text) or 0

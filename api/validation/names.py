@@ -1,4 +1,4 @@
-"""Rules about names, labels, selectors and taints that several kinds share.
+"""Rules for names, labels, selectors and taints that several kinds share.
 
 Source: k8s.io/apimachinery, pkg/util/validation; k8s.io/kubernetes, pkg/apis/core/validation (tolerations).
 """
@@ -34,13 +34,13 @@ LABEL_VALUE_RULE = "must be a label value: at most 63 letters, digits, '-', '_' 
 
 
 def is_dns_subdomain(text: str) -> bool:
-    """Tell whether `text` can name an object."""
+    """Return whether `text` is a valid name of an object."""
     return len(text) <= _MOST_NAME_CHARACTERS and _DNS_SUBDOMAIN.fullmatch(text) is not None
 
 
 def is_label_key(text: str) -> bool:
-    """Tell whether `text` can be the key of a label, an annotation, a taint or a resource."""
-    # From the right, so that a second slash falls into the prefix, where it is no DNS name.
+    """Return whether `text` is a valid key of a label, an annotation, a taint or a resource."""
+    # Split at the last slash, so that an additional slash is part of the prefix, where it is invalid.
     prefix, slash, name = text.rpartition("/")
     return (
         len(name) <= _MOST_LABEL_CHARACTERS
@@ -50,17 +50,17 @@ def is_label_key(text: str) -> bool:
 
 
 def is_label_value(text: str) -> bool:
-    """Tell whether `text` can be the value of a label."""
+    """Return whether `text` is a valid label value."""
     return len(text) <= _MOST_LABEL_CHARACTERS and _LABEL_VALUE.fullmatch(text) is not None
 
 
 def duplicates(values: Iterable[str]) -> list[str]:
-    """Return the values that occur more than once, each once."""
+    """Return the values that occur more than once, each of them once."""
     return [value for value, count in Counter(values).items() if count > 1]
 
 
 def label_errors(path: str, labels: Mapping[str, str] | None) -> Iterator[FieldError]:
-    """Yield the keys and values of `labels` that can be none."""
+    """Yield a fault for each invalid key or value of `labels`."""
     for key, value in (labels or {}).items():
         if not is_label_key(key):
             yield FieldError(path=path, value=key, rule=LABEL_KEY_RULE)
@@ -69,19 +69,19 @@ def label_errors(path: str, labels: Mapping[str, str] | None) -> Iterator[FieldE
 
 
 def annotation_errors(path: str, annotations: Mapping[str, str] | None) -> Iterator[FieldError]:
-    """Yield the keys of `annotations` that can be none; a prefix may have capitals there."""
+    """Yield a fault for each invalid key of `annotations`; upper-case letters in a prefix are allowed."""
     for key in annotations or {}:
-        # As the API server, which lowers them before it looks.
+        # The API server also converts annotation keys to lower case before it checks them.
         if not is_label_key(key.lower()):
             yield FieldError(path=path, value=key, rule=LABEL_KEY_RULE)
 
 
 def selector_errors(path: str, selector: LabelSelector | None) -> Iterator[FieldError]:
-    """Yield what keeps a label selector from being understood."""
+    """Yield the faults of a label selector; nothing for None."""
     if selector is None:
         return
-    # Checked though the API server checks labels of objects: a selector that matches nothing
-    # is refused by nobody.
+    # The API server checks labels of objects, but not the values of a selector: one that can never
+    # match is accepted there.
     yield from label_errors(f"{path}.matchLabels", selector.match_labels)
     for index, requirement in enumerate(selector.match_expressions or ()):
         place = f"{path}.matchExpressions[{index}]"
@@ -106,7 +106,7 @@ def _operator_errors(path: str, operator: str, values: list[str] | None) -> Iter
 
 
 def taint_errors(path: str, taints: list[Taint] | None) -> Iterator[FieldError]:
-    """Yield what is wrong with taints; of one key and effect there may be one."""
+    """Yield the faults of taints: invalid keys, values and effects, and duplicates of a key and effect."""
     for index, taint in enumerate(taints or ()):
         place = f"{path}[{index}]"
         if not is_label_key(taint.key):
@@ -120,23 +120,23 @@ def taint_errors(path: str, taints: list[Taint] | None) -> Iterator[FieldError]:
                 rule="must be NoSchedule, PreferNoSchedule or NoExecute",
             )
     for name in duplicates(f"{taint.key}:{taint.effect}" for taint in taints or ()):
-        yield FieldError(path=path, value=name, rule="a key and effect may stand there once")
+        yield FieldError(path=path, value=name, rule="taints must differ in key or effect")
 
 
 def toleration_errors(path: str, tolerations: list[Toleration] | None) -> Iterator[FieldError]:
-    """Yield what is wrong with tolerations."""
+    """Yield the faults of tolerations."""
     for index, toleration in enumerate(tolerations or ()):
         yield from _toleration(f"{path}[{index}]", toleration)
 
 
 def _toleration(path: str, toleration: Toleration) -> Iterator[FieldError]:
-    # The API server's default, as the field may come without it.
+    # Equal is the API server's default if the field is empty.
     operator = toleration.operator or "Equal"
     if toleration.key and not is_label_key(toleration.key):
         yield FieldError(path=f"{path}.key", value=toleration.key, rule=LABEL_KEY_RULE)
     if operator not in _OPERATORS:
         yield FieldError(path=f"{path}.operator", value=operator, rule="must be Equal or Exists")
-    # No key means any taint, and no value could equal that of each.
+    # Without a key the toleration matches every taint, so it cannot require a value.
     if not toleration.key and operator != "Exists":
         yield FieldError(path=f"{path}.operator", value=operator, rule="must be Exists where there is no key")
     if operator == "Exists" and toleration.value:
@@ -153,7 +153,7 @@ def _toleration_effect(path: str, toleration: Toleration) -> Iterator[FieldError
             value=toleration.effect,
             rule="must be NoSchedule, PreferNoSchedule or NoExecute",
         )
-    # Only this effect ends pods that run, so only there is a time to wait for.
+    # Only NoExecute evicts running pods, so only there does a time limit make sense.
     if toleration.toleration_seconds is not None and toleration.effect != "NoExecute":
         yield FieldError(
             path=f"{path}.effect",

@@ -1,4 +1,4 @@
-"""Rules of AdmissionPolicies that a schema cannot say."""
+"""Rules of AdmissionPolicies that a schema cannot express."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -15,7 +15,7 @@ from api.validation.names import duplicates, selector_errors
 
 
 def admission_policy_errors(policy: AdmissionPolicy) -> Iterator[FieldError]:
-    """Yield what keeps an AdmissionPolicy from being in force."""
+    """Yield the faults that prevent an AdmissionPolicy from taking effect."""
     spec = policy.spec
     yield from selector_errors("spec.clusterQueues.selector", spec.cluster_queues.selector)
     if spec.ordering is not None:
@@ -26,20 +26,22 @@ def admission_policy_errors(policy: AdmissionPolicy) -> Iterator[FieldError]:
 
 
 def _ordering_errors(ordering: Ordering) -> Iterator[FieldError]:
-    # Told as one fault for duplicates too: both are levels that nobody can be on.
+    # Duplicates are part of the same fault: a level between two equal limits would always be empty.
     if sorted(set(ordering.levels)) != ordering.levels:
-        yield FieldError(path="spec.ordering.levels", value=ordering.levels, rule="must rise")
+        yield FieldError(
+            path="spec.ordering.levels", value=ordering.levels, rule="must be in ascending order"
+        )
 
 
 def _placement_errors(placement: PlacementSection) -> Iterator[FieldError]:
     rules = placement.domain_rules
     sizes = [rule.max_nodes for rule in rules.size_rules or ()] if rules else []
-    # Which of two rules for one size counts is not said.
+    # It is undefined which of two rules for the same size applies.
     for size in duplicates(map(str, sizes)):
         yield FieldError(
-            path="spec.placement.domainRules.sizeRules", value=int(size), rule="one rule for each maxNodes"
+            path="spec.placement.domainRules.sizeRules", value=int(size), rule="maxNodes must be unique"
         )
-    # All zero would score every domain alike, and the order of names would decide.
+    # With only zero weights every domain has the same score, and the order of names would decide.
     if sum(placement.scoring_weights.model_dump().values()) <= 0:
         yield FieldError(
             path="spec.placement.scoringWeights",
@@ -58,7 +60,7 @@ def _calendar_errors(spec: AdmissionPolicySpec) -> Iterator[FieldError]:
 def _window_errors(path: str, window: QuotaWindow) -> Iterator[FieldError]:
     yield from _amount_errors(f"{path}.nominalQuota", window.nominal_quota)
     if window.schedule is None:
-        # One form or the other: half of each would leave open when it ends.
+        # A mixture of the two forms would leave the end of the window undefined.
         if window.start is None or window.end is None or window.duration_seconds is not None:
             yield _which_form(path, window)
         else:
@@ -91,7 +93,7 @@ def _which_form(path: str, window: QuotaWindow) -> FieldError:
 
 def _reservation_errors(path: str, reservation: CapacityReservation) -> Iterator[FieldError]:
     yield from _span_errors(path, reservation.start, reservation.end)
-    # A domain keeps all that its nodes have; amounts beside it could only contradict that.
+    # A domain reserves all that its nodes have; amounts in addition could only contradict that.
     if (reservation.resources is None) == (reservation.domain is None):
         yield FieldError(path=path, value=reservation.name, rule="give resources or a domain, not both")
     for index, each in enumerate(reservation.resources or ()):
@@ -104,6 +106,7 @@ def _amount_errors(path: str, value: Quantity) -> Iterator[FieldError]:
 
 
 def _span_errors(path: str, start: str, end: str) -> Iterator[FieldError]:
-    # In capitals, since RFC 3339 allows a small `t` and `z` that Python 3.11 does not read.
+    # Converted to upper case, since RFC 3339 allows a lower-case `t` and `z`, which Python
+    # 3.11 does not parse.
     if datetime.fromisoformat(end.upper()) <= datetime.fromisoformat(start.upper()):
         yield FieldError(path=f"{path}.end", value=end, rule=f"must be after start ({start})")

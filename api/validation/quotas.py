@@ -1,4 +1,4 @@
-"""Rules of ClusterQueues and Cohorts that a schema cannot say.
+"""Rules of ClusterQueues and Cohorts that a schema cannot express.
 
 Source: Kueue, pkg/webhooks/clusterqueue_webhook.go and cohort_webhook.go.
 """
@@ -15,7 +15,7 @@ from api.parsing.faults import ABSENT, FieldError
 from api.parsing.quantities import parse
 from api.validation.names import LABEL_KEY_RULE, duplicates, is_label_key, selector_errors
 
-# Kueue's caps, so that one object never makes a cycle search for long.
+# Kueue's limits; they bound the cost of a scheduling cycle for one object.
 _MOST_FLAVORS = 256
 _MOST_RESOURCES = 256
 _MOST_QUOTAS_OF_A_GROUP = 512
@@ -26,10 +26,10 @@ _GROUPS = "spec.resourceGroups"
 
 
 def cluster_queue_errors(queue: ClusterQueue) -> Iterator[FieldError]:
-    """Yield what keeps a ClusterQueue from being used."""
+    """Yield the faults of a ClusterQueue."""
     spec = queue.spec
     groups = spec.resource_groups or []
-    # Limits between nobody and nobody: without a parent they would silently have no effect.
+    # Without a cohort there is nothing to lend to or borrow from, so limits would silently have no effect.
     yield from _group_errors(groups, parent="cohortName" if not spec.cohort_name else "")
     yield from _lending_errors(groups)
     yield from _weight_errors(spec.fair_sharing)
@@ -41,11 +41,12 @@ def cluster_queue_errors(queue: ClusterQueue) -> Iterator[FieldError]:
 
 
 def cohort_errors(cohort: Cohort) -> Iterator[FieldError]:
-    """Yield what keeps a Cohort from being used. Unlike a queue, it may lend more than its nominal quota."""
+    """Yield the faults of a Cohort. Unlike a ClusterQueue, it may lend more than its nominal quota."""
     spec = cohort.spec
     yield from _group_errors(spec.resource_groups or [], parent="parentName" if not spec.parent_name else "")
     yield from _weight_errors(spec.fair_sharing)
-    # Longer circles are seen only beside the other Cohorts, and told by the status of the queues in them.
+    # Longer cycles are visible only together with the other Cohorts; the status of
+    # their ClusterQueues reports them.
     if spec.parent_name and spec.parent_name == cohort.metadata.name:
         yield FieldError(
             path="spec.parentName", value=spec.parent_name, rule="a Cohort cannot be its own parent"
@@ -53,23 +54,24 @@ def cohort_errors(cohort: Cohort) -> Iterator[FieldError]:
 
 
 def _group_errors(groups: list[ResourceGroup], *, parent: str) -> Iterator[FieldError]:
-    """Yield the faults of resource groups. `parent` names the missing field that limits need, if it is."""
+    """Yield the faults of resource groups. `parent` is the missing field that limits require; empty
+    if it is set."""
     for index, group in enumerate(groups):
         yield from _group(f"{_GROUPS}[{index}]", group, parent)
     resources = list(chain.from_iterable(group.covered_resources for group in groups))
     flavors = [flavor.name for group in groups for flavor in group.flavors]
-    # Two groups that cover one resource would both have to be asked for it, with no order between them.
+    # If two groups covered one resource, both would have to be asked for it, in no defined order.
     for name in duplicates(resources):
-        yield FieldError(path=_GROUPS, value=name, rule="a resource may be covered once")
+        yield FieldError(path=_GROUPS, value=name, rule="a resource must be covered only once")
     for name in duplicates(flavors):
-        yield FieldError(path=_GROUPS, value=name, rule="a flavor may stand in one group only")
+        yield FieldError(path=_GROUPS, value=name, rule="a flavor must be in one group only")
     yield from _size(_GROUPS, len(flavors), _MOST_FLAVORS, "flavors in all")
     yield from _size(_GROUPS, len(resources), _MOST_RESOURCES, "covered resources in all")
 
 
 def _size(path: str, count: int, most: int, what: str) -> Iterator[FieldError]:
     if count > most:
-        yield FieldError(path=path, value=count, rule=f"there may be {most} {what}")
+        yield FieldError(path=path, value=count, rule=f"must be at most {most} {what}")
 
 
 def _group(path: str, group: ResourceGroup, parent: str) -> Iterator[FieldError]:
@@ -84,7 +86,7 @@ def _group(path: str, group: ResourceGroup, parent: str) -> Iterator[FieldError]
 
 def _flavor(path: str, flavor: FlavorQuotas, covered: list[str], parent: str) -> Iterator[FieldError]:
     names = [quota.name for quota in flavor.resources]
-    # In their order: users compare flavors line by line, and Kueue refuses anything else.
+    # The order matters too: users compare flavors line by line, and Kueue rejects any other order.
     if names != covered:
         yield FieldError(
             path=f"{path}.resources",
@@ -98,7 +100,7 @@ def _flavor(path: str, flavor: FlavorQuotas, covered: list[str], parent: str) ->
 def _quota(path: str, quota: ResourceQuota, parent: str) -> Iterator[FieldError]:
     limits = {"borrowingLimit": quota.borrowing_limit, "lendingLimit": quota.lending_limit}
     for name, value in {"nominalQuota": quota.nominal_quota, **limits}.items():
-        # A schema of quantities cannot say this: they are text to it.
+        # The schema cannot express this, because it treats quantities as strings.
         if value is not None and parse(value) < 0:
             yield FieldError(path=f"{path}.{name}", value=value, rule="must not be negative")
     for name, value in limits.items():
@@ -109,7 +111,7 @@ def _quota(path: str, quota: ResourceQuota, parent: str) -> Iterator[FieldError]
 def _lending_errors(groups: list[ResourceGroup]) -> Iterator[FieldError]:
     for path, quota in _quotas(groups):
         limit = quota.lending_limit
-        # It cannot lend what it does not have.
+        # A ClusterQueue cannot lend more than it has.
         if limit is not None and parse(limit) > parse(quota.nominal_quota):
             rule = f"must be at most nominalQuota ({quota.nominal_quota})"
             yield FieldError(path=f"{path}.lendingLimit", value=limit, rule=rule)
@@ -124,7 +126,8 @@ def _quotas(groups: list[ResourceGroup]) -> Iterator[tuple[str, ResourceQuota]]:
 
 def _weight_errors(sharing: FairSharing | None) -> Iterator[FieldError]:
     weight: Quantity = sharing.weight if sharing else 1
-    # Shares are divided by it: smaller ones lose all their digits. Nought is allowed, and means: last of all.
+    # Shares are divided by the weight, and a smaller one would exceed their precision. 0 is allowed and
+    # means that the queue is served after all others.
     if parse(weight) != 0 and parse(weight) <= _LEAST_WEIGHT:
         yield FieldError(path="spec.fairSharing.weight", value=weight, rule="must be 0 or more than 1e-9")
 
@@ -132,7 +135,7 @@ def _weight_errors(sharing: FairSharing | None) -> Iterator[FieldError]:
 def _policy_errors(spec: ClusterQueueSpec) -> Iterator[FieldError]:
     preemption, fungibility = spec.preemption, spec.flavor_fungibility
     borrow = preemption.borrow_within_cohort.policy
-    # Who may not even take back its own must not take others' while it borrows.
+    # A queue that may not even reclaim its own quota must not preempt Workloads of others while it borrows.
     if preemption.reclaim_within_cohort == "Never" and borrow != "Never":
         yield FieldError(
             path="spec.preemption.borrowWithinCohort.policy",
@@ -153,7 +156,7 @@ def _check_errors(spec: ClusterQueueSpec, groups: list[ResourceGroup]) -> Iterat
     known = {flavor.name for group in groups for flavor in group.flavors}
     for c, check in enumerate(strategy.admission_checks if strategy else ()):
         for f, name in enumerate(check.on_flavors or ()):
-            # A misspelt flavor would mean that the check is asked for never, without a word.
+            # With a misspelt flavor the check would never apply, without any message.
             if name not in known:
                 yield FieldError(
                     path=f"spec.admissionChecksStrategy.admissionChecks[{c}].onFlavors[{f}]",
@@ -171,7 +174,9 @@ def _concurrency_errors(
     flavors = [flavor.name for group in groups for flavor in group.flavors]
     yield from _size(_GROUPS, len(flavors), _MOST_CONCURRENT_FLAVORS, f"flavors beside {path}")
     if spec.queueing_strategy == "StrictFIFO":
-        yield FieldError(path="spec.queueingStrategy", value="StrictFIFO", rule=f"does not go with {path}")
+        yield FieldError(
+            path="spec.queueingStrategy", value="StrictFIFO", rule=f"cannot be combined with {path}"
+        )
     yield from _migration_errors(f"{path}.migration", policy, flavors)
 
 
@@ -181,7 +186,7 @@ def _migration_errors(
     constraints = policy.migration.constraints
     if constraints is None:
         return
-    # Only that mode goes through flavors in an order that a constraint could end.
+    # Only TryPreferredFlavors tries flavors in an order that a constraint could end.
     if policy.migration.mode != "TryPreferredFlavors":
         yield FieldError(
             path=f"{path}.mode", value=policy.migration.mode, rule="constraints need TryPreferredFlavors"

@@ -1,7 +1,7 @@
-"""What of an object may not change, and when: rules between the object before and after.
+"""Rules for updates: which fields of a Job or Workload are immutable, and in which state.
 
-Both are read as plain objects. What a queue decided by cannot be swapped under a running Job, and what quota
-was given for stands as long as the Workload holds it.
+Both versions are read as plain objects. Fields that an admission was decided on cannot change under a running
+Job, and fields that quota was reserved for cannot change while the Workload holds the quota.
 Source: Kueue, pkg/controller/jobframework/validation.go, pkg/controller/jobs/job/job_webhook.go and
 pkg/webhooks/workload_webhook.go.
 """
@@ -18,7 +18,7 @@ _RESERVED = "cannot change while quota is reserved"
 
 
 def job_update_errors(old: _Object, new: _Object) -> Iterator[FieldError]:
-    """Yield what of this change a Job may not make."""
+    """Yield the changes that are not allowed on a Job."""
     was_suspended, is_suspended = _is_suspended(old), _is_suspended(new)
     if not is_suspended:
         yield from _frozen_key(old, new, keys.QUEUE_NAME, _RUNNING)
@@ -35,16 +35,16 @@ def job_update_errors(old: _Object, new: _Object) -> Iterator[FieldError]:
 
 
 def gate_update_errors(old: _Object, new: _Object) -> Iterator[FieldError]:
-    """Yield the gates that were added: a Job or Workload gets them at its creation and can only lose them."""
+    """Yield the gates that were added: gates can only be set when a Job or Workload is created."""
     before, after = _gates(old), _gates(new)
     for gate in after:
         if gate not in before:
             path = f"metadata.annotations[{keys.ADMISSION_GATED_BY}]"
-            yield FieldError(path=path, value=gate, rule="gates can be removed, and none added")
+            yield FieldError(path=path, value=gate, rule="gates can be removed but not added")
 
 
 def workload_update_errors(old: _Object, new: _Object) -> Iterator[FieldError]:
-    """Yield what of this change a Workload may not make."""
+    """Yield the changes that are not allowed on a Workload."""
     before, after = _part(old, "status"), _part(new, "status")
     if _is_true(before, "QuotaReserved"):
         yield from _pod_set_errors(old, new)
@@ -123,7 +123,7 @@ def _admission_errors(before: _Object, after: _Object) -> Iterator[FieldError]:
 
 
 def _frozen_part(admission: _Object) -> object:
-    """Return all of an admission but what is filled in and mended later."""
+    """Return the admission without the fields that may be set or changed later."""
     later = ("topologyAssignment", "delayedTopologyRequest")
     pod_sets = [
         {key: value for key, value in one.items() if key not in later}
@@ -172,7 +172,7 @@ def _items(obj: _Object, name: str) -> Sequence[_Object]:
 
 
 def _key(obj: _Object, key: str) -> str:
-    """Return a label, or the annotation that Kueue once had in its place; empty for neither."""
+    """Return a label, or the annotation that Kueue once used instead; empty if neither is set."""
     metadata = _part(obj, "metadata")
     for place in ("labels", "annotations"):
         value = _part(metadata, place).get(key)

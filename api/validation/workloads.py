@@ -1,4 +1,4 @@
-"""Rules of a Workload at its creation that a schema cannot say: those of its spec and of a given status.
+"""Rules for new Workloads that a schema cannot express: for the spec, and for the status if one is given.
 
 Source: Kueue, pkg/webhooks/workload_webhook.go.
 """
@@ -22,7 +22,7 @@ _PODS = "pods"
 
 
 def workload_errors(workload: Workload) -> Iterator[FieldError]:
-    """Yield what keeps a new Workload from being queued."""
+    """Yield the faults of a new Workload."""
     spec, annotations = workload.spec, workload.metadata.annotations or {}
     pod_sets = spec.pod_sets or []
     if spec.priority_class_ref is not None:
@@ -83,7 +83,7 @@ def _resource_errors(path: str, resources: ResourceRequirements | None) -> Itera
 def _amount_errors(path: str, amounts: Mapping[str, Quantity] | None) -> Iterator[FieldError]:
     for name, quantity in (amounts or {}).items():
         if name == _PODS:
-            rule = "pods are counted by themselves and cannot be requested"
+            rule = "pods are counted automatically and cannot be requested"
             yield FieldError(path=f"{path}[{name}]", value=quantity, rule=rule)
         if parse(quantity) < 0:
             yield FieldError(path=f"{path}[{name}]", value=quantity, rule="must not be negative")
@@ -103,13 +103,13 @@ def _partial_errors(pod_sets: list[PodSet], *, is_elastic: bool) -> Iterator[Fie
         yield FieldError(
             path=f"spec.podSets[{index}].minCount",
             value=pod_sets[index].min_count,
-            rule="one pod set may have it",
+            rule="at most one pod set may have it",
         )
     if is_elastic and partial:
         yield FieldError(
             path=f"spec.podSets[{partial[0]}].minCount",
             value=pod_sets[partial[0]].min_count,
-            rule="does not go with an elastic job, which grows and shrinks by itself",
+            rule="cannot be combined with an elastic job, which grows and shrinks by itself",
         )
 
 
@@ -185,7 +185,7 @@ def _slice_errors(path: str, part: AssignmentSlice) -> Iterator[FieldError]:
 def _form_errors(
     path: str, universal: object, individual: Sequence[object] | None, wanted: int
 ) -> Iterator[FieldError]:
-    """Yield the faults of what is either one value for all domains or one value for each of them."""
+    """Yield the faults of a field that holds either one value for all domains or one value per domain."""
     if (universal is None) == (individual is None):
         value = ABSENT if universal is None else universal
         rule = "exactly one of universal and individual must be set"

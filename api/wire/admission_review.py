@@ -1,8 +1,7 @@
-"""AdmissionReview (admission.k8s.io/v1): what kube-apiserver asks a webhook, and the answers.
+"""AdmissionReview (admission.k8s.io/v1): requests of kube-apiserver to a webhook, and the responses.
 
-A mutating webhook answers with a JSON patch, a validating one with a verdict. The object is kept as bytes
-until somebody knows its kind.
-Source: k8s.io/api/admission/v1.
+A mutating webhook responds with a JSON patch, a validating one with a verdict. The object stays undecoded
+until its kind is known. Source: k8s.io/api/admission/v1.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from api.objects import Wire
 
 _VERSION = "admission.k8s.io/v1"
 _NULL = msgspec.Raw(b"null")
-# kube-apiserver cuts warnings off at 256 characters, or drops them.
+# kube-apiserver truncates or drops warnings of more than 256 characters.
 _WARNING_CHARACTERS = 250
 
 
 class Operation(StrEnum):
-    """What is being done to the object."""
+    """The operation on the object."""
 
     CREATE = "CREATE"
     UPDATE = "UPDATE"
@@ -32,7 +31,7 @@ class Operation(StrEnum):
 
 
 class GroupVersionKind(Wire, frozen=True):
-    """The kind in which the object is sent."""
+    """The kind of the object in the request."""
 
     group: str = ""
     version: str = ""
@@ -40,7 +39,7 @@ class GroupVersionKind(Wire, frozen=True):
 
 
 class AdmissionRequest(Wire, frozen=True):
-    """One question. `object` is null for DELETE, `old_object` for CREATE."""
+    """One request. `object` is null for DELETE, `old_object` for CREATE."""
 
     uid: str
     operation: Operation
@@ -57,16 +56,16 @@ class _Review(Wire, frozen=True):
 
 
 def read_review(body: bytes | bytearray) -> AdmissionRequest:
-    """Return the question in a review. Raises ValueError where there is none."""
+    """Return the request of a review. Raises ValueError if the body is not an AdmissionReview."""
     try:
         return _REVIEW.decode(body).request
-    # JSON nested too deep is the caller's fault like any other body that cannot be read.
+    # JSON that is nested too deeply is the client's fault, like any other malformed body.
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"this is no AdmissionReview of {_VERSION}: {error}") from error
 
 
 def read_object(raw: msgspec.Raw) -> dict[str, Any]:
-    """Return the object in these bytes; empty for none. Raises ValueError for anything else."""
+    """Return the object in these bytes; empty for null. Raises ValueError for any other JSON value."""
     found = msgspec.json.decode(raw)
     if found is None:
         return {}
@@ -76,7 +75,7 @@ def read_object(raw: msgspec.Raw) -> dict[str, Any]:
 
 
 def allow(uid: str, *, patch: Sequence[Mapping[str, Any]] = (), warnings: Sequence[str] = ()) -> bytes:
-    """Return consent, with the changes to make and what the user is to be told besides."""
+    """Return a response that allows the request, with a patch to apply and warnings for the user."""
     response: dict[str, Any] = {"uid": uid, "allowed": True}
     if patch:
         response["patchType"] = "JSONPatch"
@@ -87,18 +86,19 @@ def allow(uid: str, *, patch: Sequence[Mapping[str, Any]] = (), warnings: Sequen
 
 
 def refuse(uid: str, message: str) -> bytes:
-    """Return a refusal; kube-apiserver puts the webhook's name before the message."""
+    """Return a response that denies the request; kube-apiserver prefixes the message
+    with the webhook's name."""
     status = {"status": "Failure", "code": 422, "reason": "Invalid", "message": message}
     return _answer({"uid": uid, "allowed": False, "status": status})
 
 
 def pointer(*parts: str) -> str:
-    """Return a JSON pointer (RFC 6901)."""
+    """Return the JSON pointer (RFC 6901) to the field with this path."""
     return "".join(f"/{part.replace('~', '~0').replace('/', '~1')}" for part in parts)
 
 
 def labels_patch(obj: Mapping[str, Any], labels: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return the JSON patch that adds labels to an object, which may have none yet."""
+    """Return the JSON patch that adds labels to an object, which may have none yet; empty without labels."""
     if not labels:
         return []
     if not (obj.get("metadata") or {}).get("labels"):
@@ -110,9 +110,10 @@ def labels_patch(obj: Mapping[str, Any], labels: Mapping[str, str]) -> list[dict
 
 
 def changes_patch(obj: Mapping[str, Any], changes: Mapping[tuple[str, ...], object]) -> list[dict[str, Any]]:
-    """Return the JSON patch that puts values at these paths, each whole; what stands there already is kept.
+    """Return the JSON patch that sets the values at these paths as a whole; values that are
+    equal are left out.
 
-    The objects on the way are there: they are `metadata`, `spec`, or what the API server fills in.
+    The parent objects exist: they are `metadata`, `spec`, or objects that the API server fills in.
     """
     patch = []
     for path, value in changes.items():
@@ -120,7 +121,7 @@ def changes_patch(obj: Mapping[str, Any], changes: Mapping[tuple[str, ...], obje
         for part in path:
             found = (found or {}).get(part)
         if found != value:
-            # To add a field that is there replaces it.
+            # In a JSON patch, `add` replaces a field that exists.
             patch.append({"op": "add", "path": pointer(*path), "value": value})
     return patch
 

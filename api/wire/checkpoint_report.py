@@ -1,10 +1,10 @@
-"""The body of POST /v1/checkpoints: what a running job tells of its checkpoints, checked field by field.
+"""The body of POST /v1/checkpoints: a running job's report of its checkpoints, validated field by field.
 
     {"step": 1200, "time": "2026-01-31T12:00:00Z", "saveSeconds": 28.4}     a checkpoint is complete
-    {"resumedAt": "2026-01-31T12:05:00Z"}                                   useful work has begun (again)
+    {"resumedAt": "2026-01-31T12:05:00Z"}                                   useful work has started (again)
 
-Both forms may stand in one report. A field that nobody reads is refused rather than passed over: a misspelt
-one would be lost without a word, and its sender is a program that has no other way to notice.
+One report may contain both forms. An unknown field is rejected instead of ignored: a misspelt one would be
+lost silently, and the sender is a program that has no other way to detect it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 
 from api.jobs.checkpoint_annotations import CLOCK_SKEW_SECONDS, MOST_SECONDS, MOST_STEPS, parse_instant
 
-# A report is under 200 bytes. Whatever is larger than this is none.
+# A report has less than 200 bytes, so a much larger body is not a report.
 MAX_REPORT_BYTES = 4096
 FIELDS = ("step", "time", "saveSeconds", "resumedAt")
 _INSTANT = "an RFC 3339 time such as 2026-01-31T12:00:00Z"
@@ -25,7 +25,7 @@ _T = TypeVar("_T")
 
 
 class BadReportError(ValueError):
-    """The report is not taken: the HTTP status to answer with, and a sentence that names the field."""
+    """A report is rejected: `status` is the HTTP status of the response, the message names the field."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -34,7 +34,8 @@ class BadReportError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """One report, with instants in Unix seconds. None: it does not say. `saved_at` and `step` go together."""
+    """One report, with times in Unix seconds. None means not given. `saved_at` and
+    `step` are given together."""
 
     saved_at: float | None = None
     step: int | None = None
@@ -43,17 +44,19 @@ class Report:
 
 
 def read_report(body: bytes | bytearray, *, now: float) -> Report:
-    """Return what the body says. Raises BadReportError: 413, 400 for no JSON, 422 for what is not believed.
+    """Return the report in the body. Raises BadReportError: 413 if too large, 400 if not
+    JSON, 422 if invalid.
 
-    An instant ahead of `now` by less than clocks differ counts as now, so that the next report of the same
-    job is not taken for an older one.
+    A time in the future, but within the tolerated clock skew, counts as `now`, so that the next report of the
+    same job is not considered older.
     """
     if len(body) > MAX_REPORT_BYTES:
         raise BadReportError(413, f"a report has up to {MAX_REPORT_BYTES} bytes, this one {len(body)}")
     given = _decode(body)
     unknown = sorted(given.keys() - set(FIELDS))
     if unknown:
-        # One name is enough to find the slip; which one must not depend on the order of a set.
+        # One name is enough to find the mistake; it is the first in order, so that
+        # the message is deterministic.
         raise BadReportError(422, f"{unknown[0]!r} is no field of a report; there are {', '.join(FIELDS)}")
     report = Report(
         saved_at=_field(given, "time", lambda value: _instant(value, now), _INSTANT),
@@ -61,7 +64,7 @@ def read_report(body: bytes | bytearray, *, now: float) -> Report:
         save_seconds=_field(given, "saveSeconds", _length, f"seconds from 0 to {MOST_SECONDS:.0f}"),
         resumed_at=_field(given, "resumedAt", lambda value: _instant(value, now), _INSTANT),
     )
-    # After all fields have been read: a wrong field is named before a missing one.
+    # Checked after all fields are parsed, so that an invalid field is reported before a missing one.
     _check_whole(report)
     return report
 
@@ -104,7 +107,7 @@ def _step(value: Any) -> int | None:
 
 
 def _length(value: Any) -> float | None:
-    # No NaN comes this way: JSON has none.
+    # JSON cannot represent NaN.
     return float(value) if type(value) in (int, float) and 0 <= value <= MOST_SECONDS else None
 
 

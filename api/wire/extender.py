@@ -1,10 +1,10 @@
-"""The scheduler extender's words on the wire: what kube-scheduler sends to it and what it answers.
+"""The wire types of the scheduler extender: requests of kube-scheduler and the responses.
 
-kube-scheduler's types carry no JSON names, so it sends `Pod`, `Nodes`, `NodeNames`; older ones sent `pod`,
-`nodes`, `nodenames`. Go reads keys in any case, so each of these spellings is taken here, and answers are
-written in the lower one. Only what is used is decoded: 5,000 whole nodes are 25 MB, of which names and three
-labels count. The nodes' own bytes are kept, because those that pass are sent back as they came.
-Source: k8s.io/kube-scheduler/extender/v1.
+kube-scheduler's types have no JSON names, so it sends `Pod`, `Nodes`, `NodeNames`; older versions sent
+`pod`, `nodes`, `nodenames`. Go matches keys case-insensitively, so all of these spellings are accepted here,
+and responses use lower case. Only fields that are used are decoded: 5,000 whole nodes are 25 MB, of which
+only names and three labels are needed. The bytes of the nodes are kept, because nodes that pass are sent
+back unchanged. Source: k8s.io/kube-scheduler/extender/v1.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _Labels = TypeVar("_Labels")
 
 
 class LabelledMeta(Wire, Generic[_Labels], frozen=True):
-    """metadata with the few labels that count; all others stay undecoded, of each of 5,000 nodes."""
+    """metadata with only the labels that are needed; all other labels of each of
+    5,000 nodes stay undecoded."""
 
     name: str = ""
     namespace: str = ""
@@ -35,7 +36,7 @@ class LabelledMeta(Wire, Generic[_Labels], frozen=True):
 
 
 class NodeLabels(Wire, frozen=True):
-    """The labels of a node that the extender compares; empty for one that the node does not have."""
+    """The labels of a node that the extender compares; empty if the node does not have the label."""
 
     gpu_model: str = msgspec.field(name=keys.NODE_GPU_MODEL, default="")
     numa_node: str = msgspec.field(name=keys.NODE_NUMA_NODE, default="")
@@ -46,7 +47,7 @@ NO_LABELS = NodeLabels()
 
 
 def node_labels(labels: Mapping[str, str]) -> NodeLabels:
-    """Return the labels that are compared, out of all of a node's."""
+    """Return the labels that the extender compares, out of all labels of a node."""
     return NodeLabels(
         gpu_model=labels.get(keys.NODE_GPU_MODEL, ""),
         numa_node=labels.get(keys.NODE_NUMA_NODE, ""),
@@ -55,7 +56,7 @@ def node_labels(labels: Mapping[str, str]) -> NodeLabels:
 
 
 class LabelledNode(Wire, frozen=True):
-    """A node of which only the labels count."""
+    """A node of which only the labels are needed."""
 
     metadata: LabelledMeta[NodeLabels] = LabelledMeta()
 
@@ -90,7 +91,7 @@ class _NodeList(Wire, Generic[_Node], frozen=True):
 
 
 class _Args(msgspec.Struct, Generic[_Node], gc=False):
-    """ExtenderArgs with each key in the spellings that have been in use."""
+    """ExtenderArgs, with every spelling that kube-scheduler has used for each key."""
 
     pod: _Pod | None = None
     pod_of_go: _Pod | None = msgspec.field(name="Pod", default=None)
@@ -103,9 +104,10 @@ class _Args(msgspec.Struct, Generic[_Node], gc=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodNeeds:
-    """What a pod asks of its node. Empty texts and 0 GPUs are no wish.
+    """The requirements of a pod on its node. Empty strings and 0 GPUs mean no requirement.
 
-    `gpus` are those of its limits, `requested_gpus` of its requests, or of its limits where it has none.
+    `gpus` are those of its limits, `requested_gpus` those of its requests, or of its limits if
+    it has no requests.
     """
 
     namespace: str
@@ -125,7 +127,8 @@ class PodNeeds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholeNodes:
-    """The nodes of a request that came whole: what was read of each, and its bytes where they were kept."""
+    """The nodes of a request that contains whole nodes: the decoded part of each, and its bytes
+    if they were kept."""
 
     read: tuple[LabelledNode, ...]
     raw: tuple[msgspec.Raw, ...] = ()
@@ -133,7 +136,7 @@ class WholeNodes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtenderArgs:
-    """A request. `nodes` is set where they came whole, `node_names` where the extender is to know them."""
+    """A request. `nodes` is set if it contains whole nodes, `node_names` if the extender caches the nodes."""
 
     pod: PodNeeds | None
     nodes: WholeNodes | None
@@ -141,16 +144,18 @@ class ExtenderArgs:
 
 
 class NodeListAnswer(msgspec.Struct):
-    """The nodes that passed, as they came."""
+    """The nodes that passed, unchanged."""
 
     items: Sequence[msgspec.Raw]
 
 
 class FilterResult(msgspec.Struct, rename="camel", omit_defaults=True):
-    """ExtenderFilterResult. Of `nodes` and `node_names` the one that was asked with is set, even if empty.
+    """ExtenderFilterResult. The field of `nodes` and `node_names` that the request used is
+    set, even if empty.
 
-    `failed_and_unresolvable_nodes` repeats what evicting pods cannot mend: without it kube-scheduler's
-    preemption, which does not ask the extender, would evict pods from a node of the wrong model in vain.
+    `failed_and_unresolvable_nodes` repeats the failures that an eviction cannot resolve. Preemption in
+    kube-scheduler does not call the extender; without this field, it would evict pods from a node of the
+    wrong GPU model for nothing.
     """
 
     nodes: NodeListAnswer | None = None
@@ -161,7 +166,7 @@ class FilterResult(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 class HostPriority(msgspec.Struct, gc=False):
-    """One node's score, from 0 to 10."""
+    """The score of one node, from 0 to 10."""
 
     host: str
     score: int
@@ -170,17 +175,17 @@ class HostPriority(msgspec.Struct, gc=False):
 def read_args(
     body: bytes | bytearray, *, keeps_nodes: bool, texts: NodeTexts[LabelledNode] | None = None
 ) -> ExtenderArgs:
-    """Return a request's contents. Raises ValueError where the body is no ExtenderArgs.
+    """Return the contents of a request. Raises ValueError if the body is not an ExtenderArgs.
 
-    `keeps_nodes`: with the bytes of whole nodes, which takes as long again. `texts` are those of the requests
-    before: what is in them is not read anew.
+    `keeps_nodes`: also keep the bytes of whole nodes, which doubles the time. `texts` caches the nodes of
+    earlier requests: a node with unchanged text is not decoded again.
     """
     try:
         cut = texts.cut(body) if texts is not None else None
         if cut is not None:
             args = _ARGS.decode(cut.rest)
             nodes = args.nodes_of_go
-            # Had the cut been made elsewhere than in the request's own list, that would not be empty now.
+            # If the text was cut anywhere but in the request's own list, that list would not be empty now.
             if nodes is not None and nodes.items == ():
                 return _args(args, WholeNodes(read=cut.nodes, raw=cut.raw))
         if keeps_nodes:
@@ -189,7 +194,7 @@ def read_args(
         args = _ARGS.decode(body)
         nodes = args.nodes or args.nodes_of_go
         return _args(args, None if nodes is None else WholeNodes(read=nodes.items or ()))
-    # JSON nested too deep is the caller's fault like any other body that cannot be read.
+    # JSON that is nested too deeply is the client's fault, like any other malformed body.
     except (msgspec.DecodeError, QuantityError, RecursionError) as error:
         raise ValueError(str(error)) from error
 
@@ -232,7 +237,7 @@ def _needs(pod: _Pod | None) -> PodNeeds | None:
 
 
 def _gpus(spec: _PodSpec, of: Callable[[_Container], int]) -> int:
-    """Return the pod's GPUs: all containers together, or what one init container takes if that is more.
+    """Return the pod's GPUs: the sum of its containers, or the maximum during initialization if that is more.
 
     An init container that restarts (a sidecar) runs beside the containers. Raises QuantityError.
     """
@@ -256,13 +261,13 @@ def _limit(container: _Container) -> int:
 def _request(container: _Container) -> int:
     requests = container.resources.requests if container.resources is not None else None
     if requests is None or requests.gpus is None:
-        # The API server takes an extended resource's limit for its request.
+        # In the API server, the request of an extended resource defaults to its limit.
         return _limit(container)
     return amount(keys.GPU_RESOURCE, requests.gpus)
 
 
 def node_texts() -> NodeTexts[LabelledNode]:
-    """Return a memory of whole nodes, empty."""
+    """Return an empty cache of whole nodes."""
     return NodeTexts(_NODE)
 
 

@@ -1,17 +1,17 @@
-"""Whole nodes in a scheduler extender's request, each read once for as long as its text stays the same.
+"""A cache of the whole nodes in requests to the scheduler extender: each is decoded again only
+if its text changes.
 
-kube-scheduler sends every node with every pod that it asks about: 25 MB for 5,000 nodes, of which a handful
-have changed since the pod before. Reading them as JSON takes longer than all else together. So the texts of
-the nodes are kept, and a request is walked along:
+kube-scheduler sends every node with every pod that it filters: 25 MB for 5,000 nodes, of which only a few
+have changed since the last pod. Decoding them as JSON takes longer than all other work together. So the texts
+of the nodes are kept, and a request is compared with them from one node to the next:
 
     …"Nodes":{"metadata":{},"items":[{"metadata":{"name":"node-1",…},{"metadata":{"name":"node-2",…}]},"NodeNames"…
-                                     └ the text kept for this name? ┘└ compare, go on behind it
+                                     └ the text kept for this name? ┘└ compare, continue behind it
 
-Comparing costs a tenth of reading. It trusts nobody's version number: only the very bytes that have been read
-as a node before are taken for that node. Where they differ, the node's end is looked for, and what lies
-before it is read; that it can be read proves that the end was the right one, because an object that is cut
-short is no JSON. Whoever writes nodes in another way than Go does is read in the ordinary way
-(`api.wire.extender`).
+A comparison costs a tenth of decoding. It does not rely on resource versions: a node is taken from the cache
+only if its bytes are equal. If they differ, the end of the node is searched, and the text before it is
+decoded. Successful decoding proves that the end is right, because a truncated object is not valid JSON. A
+request that is not formatted as Go formats it is decoded in the ordinary way (`api.wire.extender`).
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _Node = TypeVar("_Node")
 
 _NODES = b'"Nodes":{'
 _ITEMS = b'"items":['
-# At most these bytes lie between the beginning of a node and its name, as Go orders the fields.
-# Before it stand apiVersion and kind, or nothing: kube-scheduler's own nodes have lost them.
+# Maximum number of bytes between the start of a node and its name, in Go's order of fields. They contain
+# apiVersion and kind, or nothing, because kube-scheduler's own nodes have lost these fields.
 _NAME = b'"metadata":{"name":"'
 _MOST_BYTES_BEFORE_NAME = 64
-# A name has up to 253 characters, and a quote behind it.
+# A name has up to 253 characters, followed by a quote.
 _MOST_NAME_BYTES = 254
 _LAST = b'}]},"NodeNames":'
-# What is kept at most. Beyond it all is forgotten, and what is still there is read once more.
+# Maximum size of the cache. Beyond it, the whole cache is dropped, and existing nodes are decoded once more.
 _MOST_BYTES = 64 << 20
 
 
@@ -42,7 +42,7 @@ class _Known(NamedTuple, Generic[_Node]):
 
 
 class Cut(NamedTuple, Generic[_Node]):
-    """A request's nodes, what was read of each and its bytes, and the request without them."""
+    """The decoded nodes of a request and their bytes, and the request without them."""
 
     nodes: tuple[_Node, ...]
     raw: tuple[msgspec.Raw, ...]
@@ -50,24 +50,24 @@ class Cut(NamedTuple, Generic[_Node]):
 
 
 class NodeTexts(Generic[_Node]):
-    """The texts of the nodes that were sent before, and what was read of them. One task owns it."""
+    """The texts of the nodes in earlier requests, and the decoded nodes. It is used by a single task."""
 
     def __init__(self, decoder: msgspec.json.Decoder[_Node]) -> None:
         self._decoder = decoder
-        # By name.
+        # Keyed by the name of the node.
         self._known: dict[bytes, _Known[_Node]] = {}
         self._size = 0
 
     def cut(self, body: bytes | bytearray) -> Cut[_Node] | None:
-        """Return the nodes of a request, None where it is not written as Go would write it."""
+        """Return the nodes of a request, or None if it is not formatted as Go would format it."""
         nodes = body.find(_NODES)
         items = body.find(_ITEMS, nodes) + len(_ITEMS)
         name = body.find(_NAME, items, items + _MOST_BYTES_BEFORE_NAME)
-        # -1 plus a length is less than the length: nothing was found.
+        # find() returns -1 for a missing text, so that `items` is less than the length that was added.
         if nodes < 0 or items < len(_ITEMS) or name < 0:
             return None
-        # All nodes of one request begin alike, since one program wrote them: so the beginning is
-        # taken from the first and demanded of all.
+        # All nodes of a request begin in the same way, since one program wrote them. So the beginning is
+        # taken from the first node and required of all others.
         opening = bytes(body[items : name + len(_NAME)])
         at, found = items, list[_Known[_Node]]()
         while True:
@@ -77,8 +77,8 @@ class NodeTexts(Generic[_Node]):
                 return None
             key = bytes(body[named:quote])
             known = self._known.get(key)
-            # The whole remembered text, the closing brace included: a node that has grown at its
-            # end does not pass for its beginning.
+            # The whole cached text is compared, including the closing brace, so that a node which has grown
+            # at its end does not match.
             if known is None or not body.startswith(known.text, at):
                 known = self._learn(key, body, at, b"}," + opening)
                 if known is None:
@@ -97,19 +97,18 @@ class NodeTexts(Generic[_Node]):
         )
 
     def _learn(self, key: bytes, body: bytes | bytearray, at: int, next_: bytes) -> _Known[_Node] | None:
-        """Read the node that begins at `at` and keep its text, None where its end is not to be found.
+        """Decode the node that begins at `at` and keep its text; return None if its end is not found.
 
-        `next_` is how a node ends and another begins.
+        `next_` is the text that separates the end of a node from the next one.
         """
-        # Looked for from the beginning of this node, and a node may contain these bytes itself (an
-        # annotation that quotes a node): then what lies before them is no whole JSON, and the
-        # request is read in the ordinary way.
+        # A node may contain this text itself (an annotation that quotes a node). Then the text before it is
+        # not complete JSON, and the request is decoded in the ordinary way.
         end = body.find(next_, at)
         if end < 0:
             end = body.find(_LAST, at)
         if end < 0:
             return None
-        # A copy: a slice of the request would keep its 25 MB alive.
+        # Copied, because a slice of the request would keep its 25 MB in memory.
         text = bytes(body[at : end + 1])
         try:
             node = self._decoder.decode(text)
@@ -117,7 +116,7 @@ class NodeTexts(Generic[_Node]):
             return None
         former = self._known.pop(key, None)
         self._size += len(text) - (len(former.text) if former is not None else 0)
-        # Forgotten as a whole and not one by one: nothing tells which nodes are gone.
+        # Dropped as a whole and not node by node, because it is unknown which nodes were deleted.
         if self._size > _MOST_BYTES:
             self._known.clear()
             self._size = len(text)

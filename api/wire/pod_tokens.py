@@ -1,11 +1,11 @@
-"""A pod's token: what it says of itself before anybody has checked it, and what a TokenReview finds.
+"""A pod's token: its unverified claims, and the result of a TokenReview.
 
-A token is believed for nothing until the API server has reviewed it. Its unchecked claims serve two ends:
-what is plainly no pod's token, or has run out, costs the API server no review; and they tell which audience
-to review it for. A token made for Berth (a projected volume with `audience: berth.dev`) is the better one,
-since whoever gets hold of it can do nothing else with it; the pod's ordinary token is taken as well, as it is
-there without any change to a manifest.
-Source: Kubernetes, authentication.k8s.io/v1 and the claims of bound ServiceAccount tokens.
+A token is trusted only after the API server has reviewed it. Its unverified claims have two uses: a
+text that is obviously not the token of a pod, or an expired one, needs no review; and they name the
+audience to review it for. A token made for Berth (a projected volume with `audience: berth.dev`) is
+preferable, since it is useless anywhere else if it leaks. The pod's ordinary token is accepted too,
+because it exists without any change to a manifest. Source: Kubernetes, authentication.k8s.io/v1 and the
+claims of bound ServiceAccount tokens.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import msgspec
 
 AUDIENCE = "berth.dev"
-# A ServiceAccount's token is about 1 KiB.
+# The token of a ServiceAccount has about 1 KiB.
 MAX_TOKEN_BYTES = 8192
 _POD_NAME = "authentication.kubernetes.io/pod-name"
 _POD_UID = "authentication.kubernetes.io/pod-uid"
@@ -25,7 +25,7 @@ _ACCOUNT = "system:serviceaccount:"
 
 
 class TokenError(Exception):
-    """The token does not do: the HTTP status (401 not believed, 403 not a pod's), and why."""
+    """A token is rejected: the HTTP status (401 not authenticated, 403 not bound to a pod), and why."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -34,7 +34,7 @@ class TokenError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodIdentity:
-    """A pod, as the API server vouches for it."""
+    """A pod, as authenticated by the API server."""
 
     namespace: str
     name: str
@@ -64,7 +64,7 @@ class _Review(msgspec.Struct):
 
 
 def bearer_token(header: str) -> str:
-    """Return the token of an Authorization header. Raises TokenError for none."""
+    """Return the token of an Authorization header. Raises TokenError if there is none."""
     scheme, _, token = header.partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
         raise TokenError(401, "send the pod's own token: Authorization: Bearer <token>")
@@ -72,18 +72,18 @@ def bearer_token(header: str) -> str:
 
 
 def review_body(token: str, *, now: float) -> bytes:
-    """Return the TokenReview that checks this token.
+    """Return the TokenReview for this token.
 
-    Raises TokenError for what no API server would accept: no JWT, no ServiceAccount's, or one that has run
-    out. For whom it was made is up to the review, which is asked for one audience only: with both, a token
-    for one of them would tell nothing about the other.
+    Raises TokenError for a text that no API server would accept: not a JWT, not the token of a
+    ServiceAccount, or expired. The review verifies the audience. It names a single audience, because with two
+    audiences the answer for a token with one of them would not say which one it has.
     """
     claims = _claims(token)
     if claims is None or not claims.sub.startswith(_ACCOUNT):
         raise TokenError(401, "this is no token of a ServiceAccount")
     if claims.exp <= now:
-        raise TokenError(401, "the token has run out; read it anew from its file before each report")
-    # RFC 7519: `aud` is one text or a list of them.
+        raise TokenError(401, "the token has expired; read it again from its file before each report")
+    # RFC 7519: `aud` is a string or a list of strings.
     audiences = [claims.aud] if isinstance(claims.aud, str) else claims.aud
     spec = {"token": token, **({"audiences": [AUDIENCE]} if AUDIENCE in audiences else {})}
     return msgspec.json.encode(
@@ -92,21 +92,21 @@ def review_body(token: str, *, now: float) -> bytes:
 
 
 def expires_at(token: str) -> float:
-    """Return until when the token says that it holds, in Unix seconds; 0 where it does not say."""
+    """Return the expiration time that the token claims, in Unix seconds; 0 if it claims none."""
     claims = _claims(token)
     return 0.0 if claims is None else claims.exp
 
 
 def read_review(raw: bytes) -> PodIdentity:
-    """Return the pod that the API server found behind a token. Raises TokenError."""
+    """Return the pod that the API server has identified by a token. Raises TokenError."""
     try:
         status = msgspec.json.decode(raw, type=_Review).status
     except msgspec.DecodeError as error:
         raise TokenError(401, f"the API server's review of the token cannot be read: {error}") from error
-    # `authenticated` alone may stand without a user in what a broken webhook authenticator answers.
+    # A broken webhook authenticator may return `authenticated` without a user.
     if not status.authenticated or status.user is None:
         raise TokenError(401, "the API server does not accept the token")
-    # A token that is not bound to a pod has no such claims: a ServiceAccount's long-lived secret, say.
+    # A token that is not bound to a pod, such as that of a long-lived secret, has no such claims.
     extra = status.user.extra or {}
     name, uid = extra.get(_POD_NAME) or [], extra.get(_POD_UID) or []
     namespace = status.user.username.removeprefix(_ACCOUNT).partition(":")[0]
@@ -118,15 +118,15 @@ def read_review(raw: bytes) -> PodIdentity:
 
 
 def _claims(token: str) -> _Claims | None:
-    """Return what the token says of itself, unchecked; None where it is no JWT."""
+    """Return the unverified claims of the token, or None if it is not a JWT."""
     parts = token.split(".")
-    # Three parts and no more: an encrypted token (JWE) has five and tells nothing.
+    # A signed JWT has exactly three parts; an encrypted token (JWE) has five and cannot be read.
     if len(parts) != 3 or len(token) > MAX_TOKEN_BYTES:
         return None
     try:
-        # JWTs come without padding, which Python's decoder demands.
+        # JWTs have no padding, which Python's decoder requires.
         payload = base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4))
         return msgspec.json.decode(payload, type=_Claims)
-    # A token is a stranger's text: 8 KiB hold JSON nested deeper than the reader follows.
+    # The token is untrusted: 8 KiB have room for JSON nested deeper than the parser can follow.
     except (binascii.Error, ValueError, RecursionError):
         return None

@@ -1,8 +1,8 @@
-"""The visibility API's words on the wire: who waits, and where in the queue.
+"""The wire types of the visibility API: the pending Workloads and their positions in the queues.
 
-An API of its own, group visibility.kueue.x-k8s.io, which kube-apiserver passes on to the controller
-(an APIService). `clusterqueues` and `localqueues` exist in it only as the parents of `pendingworkloads`.
-Source: Kueue, apis/visibility; kube-aggregator reads the documents of discovery.
+It is a separate API in the group visibility.kueue.x-k8s.io, which kube-apiserver forwards to the controller
+(an APIService). `clusterqueues` and `localqueues` exist in it only as parents of `pendingworkloads`. Source:
+Kueue, apis/visibility; kube-aggregator reads the discovery documents.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 from api.objects import Meta, OwnerReference, Wire
 
 GROUP = "visibility.kueue.x-k8s.io"
-# The preferred one first. Both have the same fields.
+# The preferred version first. Both have the same fields.
 VERSIONS = ("v1beta2", "v1beta1")
 
 DEFAULT_LIMIT = 1000
@@ -32,7 +32,7 @@ _REASONS = {
 
 
 class PendingMeta(Wire, frozen=True):
-    """What is shown of a Workload's metadata."""
+    """The part of a Workload's metadata that is shown."""
 
     name: str
     namespace: str
@@ -41,7 +41,7 @@ class PendingMeta(Wire, frozen=True):
 
 
 class PendingWorkload(msgspec.Struct, rename="camel", gc=False, frozen=True):
-    """One that waits. Positions begin at 0."""
+    """One pending Workload. Positions start at 0."""
 
     metadata: PendingMeta
     priority: int
@@ -58,7 +58,7 @@ class _Summary(msgspec.Struct, rename="camel"):
 
 
 def pending_meta(metadata: Meta) -> PendingMeta:
-    """Return what is shown of these metadata; of owners only who they are."""
+    """Return the part of the metadata that is shown; owners are reduced to their identity."""
     return PendingMeta(
         name=metadata.name,
         namespace=metadata.namespace,
@@ -74,17 +74,17 @@ def summary(version: str, items: Sequence[PendingWorkload]) -> bytes:
     """Return a PendingWorkloadsSummary."""
     return msgspec.json.encode(
         _Summary(
-            # An empty list is written as such: clients of Go range over `items`.
             kind="PendingWorkloadsSummary",
             api_version=f"{GROUP}/{version}",
             metadata={},
+            # An empty list is written as [] and not as null, because clients iterate over it.
             items=list(items),
         )
     )
 
 
 def status(code: int, message: str) -> dict[str, Any]:
-    """Return a failure as Kubernetes tells it."""
+    """Return a failure in the form of a Kubernetes Status."""
     return {
         "kind": "Status",
         "apiVersion": "v1",
@@ -97,17 +97,17 @@ def status(code: int, message: str) -> dict[str, Any]:
 
 
 def group_list() -> dict[str, Any]:
-    """Return what /apis answers."""
+    """Return the response to /apis."""
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group()]}
 
 
 def group() -> dict[str, Any]:
-    """Return what /apis/<group> answers."""
+    """Return the response to /apis/<group>."""
     return {"kind": "APIGroup", "apiVersion": "v1", **_group()}
 
 
 def resource_list(version: str) -> dict[str, Any]:
-    """Return what /apis/<group>/<version> answers."""
+    """Return the response to /apis/<group>/<version>."""
     return {
         "kind": "APIResourceList",
         "apiVersion": "v1",
@@ -127,7 +127,7 @@ def _group() -> dict[str, Any]:
 def _parent_and_child(singular: str, kind: str, *, is_namespaced: bool) -> list[dict[str, Any]]:
     plural = f"{singular}s"
     return [
-        # No verbs: the parents exist for the path alone, so that kubectl does not offer to list them.
+        # No verbs: the parents exist only as parts of the path, and kubectl does not offer to list them.
         {"name": plural, "singularName": singular, "namespaced": is_namespaced, "kind": kind, "verbs": []},
         {
             "name": f"{plural}/pendingworkloads",

@@ -293,7 +293,7 @@ def test_fair_sharing(version: str, body: str, want: list[str] | None) -> None:
         ),
         pytest.param(
             OLD + "queueVisibility: {}",
-            "f.yaml: queueVisibility is gone in v1beta2; positions are served by the visibility API",
+            "f.yaml: queueVisibility was removed in v1beta2; positions are served by the visibility API",
             id="a section that is gone",
         ),
     ],
@@ -381,7 +381,7 @@ def test_what_has_no_effect_is_said_field_by_field() -> None:
         ),
         pytest.param(
             KUEUE + "resources: {transformations: [{input: a}, {input: a}]}",
-            'f.yaml: resources.transformations is "a": a resource may be the input of one only',
+            'f.yaml: resources.transformations is "a": must be the input of only one transformation',
             id="a resource turned into others twice",
         ),
         pytest.param(
@@ -481,7 +481,7 @@ def test_what_has_no_effect_is_said_field_by_field() -> None:
             " SchedulerConfig of topology.scheduler/v1alpha1",
             id="another document",
         ),
-        pytest.param("- a", "f.yaml: document 1 is no object with named fields; expected", id="a list"),
+        pytest.param("- a", "f.yaml: document 1 is not a mapping; expected", id="a list"),
         pytest.param(
             KUEUE + "---\n" + KUEUE,
             "f.yaml: document 2 is a second Configuration; one is expected",

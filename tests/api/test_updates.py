@@ -145,7 +145,7 @@ LEAST, ELASTIC, GATES = keys.JOB_MIN_PARALLELISM, keys.ELASTIC_JOB, keys.ADMISSI
         pytest.param(
             make_job(annotations={GATES: "x.io/a"}, suspend=True),
             make_job(annotations={GATES: "x.io/a,x.io/b"}, suspend=True),
-            f'metadata.annotations[{GATES}] is "x.io/b": gates can be removed, and none added',
+            f'metadata.annotations[{GATES}] is "x.io/b": gates can be removed but not added',
             id="another gate",
         ),
         pytest.param(
@@ -188,7 +188,7 @@ LEAST, ELASTIC, GATES = keys.JOB_MIN_PARALLELISM, keys.ELASTIC_JOB, keys.ADMISSI
         pytest.param(
             make_workload(gates="x.io/a"),
             make_workload(gates="x.io/b"),
-            f'metadata.annotations[{GATES}] is "x.io/b": gates can be removed, and none added',
+            f'metadata.annotations[{GATES}] is "x.io/b": gates can be removed but not added',
             id="another gate of a Workload",
         ),
     ],

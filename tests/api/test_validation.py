@@ -158,7 +158,7 @@ def test_a_long_value_is_cut() -> None:
         ),
         pytest.param(
             {"spec.queueingStrategy": "StrictFIFO"},
-            'spec.queueingStrategy is "StrictFIFO": does not go with spec.concurrentAdmissionPolicy',
+            'spec.queueingStrategy is "StrictFIFO": cannot be combined with spec.concurrentAdmissionPolicy',
             id="concurrent admission in strict order",
         ),
         pytest.param(
@@ -182,32 +182,32 @@ def test_a_long_value_is_cut() -> None:
         pytest.param(
             {GROUPS: make_groups(1, 17, 1), "spec.admissionChecksStrategy": None}
             | {"spec.concurrentAdmissionPolicy.migration.constraints": None},
-            "spec.resourceGroups is 17: there may be 16 flavors beside spec.concurrentAdmissionPolicy",
+            "spec.resourceGroups is 17: must be at most 16 flavors beside spec.concurrentAdmissionPolicy",
             id="concurrent admission with many flavors",
         ),
         pytest.param(
             PLAIN_QUEUE | {GROUPS: make_groups(5, 52, 1)},
-            "spec.resourceGroups is 260: there may be 256 flavors in all",
+            "spec.resourceGroups is 260: must be at most 256 flavors in all",
             id="too many flavors",
         ),
         pytest.param(
             PLAIN_QUEUE | {GROUPS: make_groups(5, 1, 52)},
-            "spec.resourceGroups is 260: there may be 256 covered resources in all",
+            "spec.resourceGroups is 260: must be at most 256 covered resources in all",
             id="too many resources",
         ),
         pytest.param(
             PLAIN_QUEUE | {GROUPS: make_groups(1, 33, 16)},
-            "spec.resourceGroups[0] is 528: there may be 512 flavors times resources in a group",
+            "spec.resourceGroups[0] is 528: must be at most 512 flavors times resources in a group",
             id="too many quotas",
         ),
         pytest.param(
             PLAIN_QUEUE | {GROUPS: make_groups(1, 1, 1) * 2},
-            'spec.resourceGroups is "r0-0": a resource may be covered once',
+            'spec.resourceGroups is "r0-0": a resource must be covered only once',
             id="a resource in two groups",
         ),
         pytest.param(
             PLAIN_QUEUE | {GROUPS: make_groups(1, 1, 1) * 2},
-            'spec.resourceGroups is "f0-0": a flavor may stand in one group only',
+            'spec.resourceGroups is "f0-0": a flavor must be in one group only',
             id="a flavor in two groups",
         ),
         pytest.param(
@@ -271,7 +271,7 @@ def test_a_cohort(changes: Object, want: list[str]) -> None:
         pytest.param(
             "ResourceFlavor",
             {"spec.nodeTaints": [{"key": "a", "effect": "NoSchedule"}] * 2},
-            'spec.nodeTaints is "a:NoSchedule": a key and effect may stand there once',
+            'spec.nodeTaints is "a:NoSchedule": taints must differ in key or effect',
             id="a taint twice",
         ),
         pytest.param(
@@ -337,13 +337,13 @@ def test_a_cohort(changes: Object, want: list[str]) -> None:
         pytest.param(
             "AdmissionPolicy",
             {"spec.ordering.levels": [10.0, 1.0]},
-            "spec.ordering.levels is [10.0, 1.0]: must rise",
+            "spec.ordering.levels is [10.0, 1.0]: must be in ascending order",
             id="levels that fall",
         ),
         pytest.param(
             "AdmissionPolicy",
             {"spec.placement.domainRules.sizeRules": [{"maxNodes": 2}, {"maxNodes": 2}]},
-            "spec.placement.domainRules.sizeRules is 2: one rule for each maxNodes",
+            "spec.placement.domainRules.sizeRules is 2: maxNodes must be unique",
             id="two rules for one size",
         ),
         pytest.param(
@@ -362,7 +362,7 @@ def test_a_cohort(changes: Object, want: list[str]) -> None:
         pytest.param(
             "AdmissionPolicy",
             {"spec.quotaWindows.0.schedule": "0 25 * * *"},
-            "spec.quotaWindows[0].schedule is \"0 25 * * *\": the hour '25' must lie between 0 and 23",
+            "spec.quotaWindows[0].schedule is \"0 25 * * *\": the hour '25' must be between 0 and 23",
             id="a window at an hour that does not exist",
         ),
         pytest.param(
@@ -432,13 +432,13 @@ def test_an_object_is_refused(kind: str, changes: Object, want: str) -> None:
         ),
         pytest.param(
             {f"{TEMPLATE}.spec.containers.0.resources.requests": {"pods": 1}},
-            "spec.podSets[0].template.spec.containers[0].resources.requests[pods] is 1: pods are counted by"
-            " themselves and cannot be requested",
+            "spec.podSets[0].template.spec.containers[0].resources.requests[pods] is 1: pods are counted"
+            " automatically and cannot be requested",
             id="a container that requests pods",
         ),
         pytest.param(
             {f"{TEMPLATE}.spec.resources.requests": {"pods": 1}},
-            "spec.podSets[0].template.spec.resources.requests[pods] is 1: pods are counted by themselves",
+            "spec.podSets[0].template.spec.resources.requests[pods] is 1: pods are counted automatically",
             id="a pod that requests pods",
         ),
         pytest.param(
@@ -464,7 +464,7 @@ def test_an_object_is_refused(kind: str, changes: Object, want: str) -> None:
         ),
         pytest.param(
             {"metadata.annotations": {keys.ELASTIC_JOB: "true"}},
-            "spec.podSets[0].minCount is 2: does not go with an elastic job",
+            "spec.podSets[0].minCount is 2: cannot be combined with an elastic job",
             id="a minimum of an elastic job",
         ),
         pytest.param(
@@ -479,7 +479,7 @@ def test_an_object_is_refused(kind: str, changes: Object, want: str) -> None:
         ),
         pytest.param(
             {"metadata.annotations": {keys.ADMISSION_GATED_BY: "a.b/c,a.b/c"}},
-            'metadata.annotations[kueue.x-k8s.io/admission-gated-by] is "a.b/c": a gate may be listed once',
+            'metadata.annotations[kueue.x-k8s.io/admission-gated-by] is "a.b/c": a gate must be listed only once',
             id="a gate twice",
         ),
         pytest.param(
@@ -563,7 +563,9 @@ def test_one_pod_set_may_have_a_minimum() -> None:
     pod_set = workload["spec"]["podSets"][0]
     changes = {"spec.podSets": [pod_set, {**pod_set, "name": "more"}], "status": None}
 
-    assert sentences(put_all(workload, changes)) == ["spec.podSets[1].minCount is 2: one pod set may have it"]
+    assert sentences(put_all(workload, changes)) == [
+        "spec.podSets[1].minCount is 2: at most one pod set may have it"
+    ]
 
 
 def test_a_workload_that_waits_needs_no_admission() -> None:
@@ -622,7 +624,7 @@ def make_job(
         ),
         pytest.param(
             make_job(annotations={keys.JOB_MIN_PARALLELISM: "2", keys.ELASTIC_JOB: "true"}),
-            'metadata.annotations[kueue.x-k8s.io/job-min-parallelism] is "2": does not go with an elastic',
+            'metadata.annotations[kueue.x-k8s.io/job-min-parallelism] is "2": cannot be combined with an elastic',
             id="a minimum of an elastic job",
         ),
         pytest.param(
@@ -720,7 +722,7 @@ def make_job(
         pytest.param(
             make_job(template={keys.POD_SET_GROUP: "all"}),
             'spec.template.metadata.annotations[kueue.x-k8s.io/podset-group-name] is "all":'
-            " joins two pod sets, and a Job has one",
+            " groups two pod sets, but a Job has only one",
             id="a group of pod sets",
         ),
     ],

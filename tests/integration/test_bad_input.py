@@ -219,7 +219,7 @@ def test_a_job_that_cannot_be_served_says_why_until_that_is_mended_when(scene: S
         pytest.param(
             {"berth.dev/paralelism": "ddp"},
             "UnknownKey",
-            "The label 'berth.dev/paralelism' is unknown and changes nothing; did you mean"
+            "The label 'berth.dev/paralelism' is unknown and has no effect; did you mean"
             " 'berth.dev/parallelism'?",
             id="a misspelt key",
         ),

@@ -109,7 +109,7 @@ def test_what_is_refused_is_told_counted_and_changes_nothing(trainer: Trainer) -
         ({"step": 1, "time": ago(10)}, None, 401, "the pod's own token"),
         ({"step": 1, "time": ago(10)}, "not-a-token", 401, "no token of a ServiceAccount"),
         ({"step": 1, "time": ago(10)}, token[:-8] + "AAAAAAAA", 401, "does not accept"),
-        ({"step": 1, "time": ago(10)}, run_out(token), 401, "has run out"),
+        ({"step": 1, "time": ago(10)}, run_out(token), 401, "has expired"),
         ({"step": 1, "time": ago(10)}, trainer.token(is_bound=False), 403, "not bound to a pod"),
         ({"step": 1, "time": ago(3600)}, token, 409, "a newer checkpoint"),
         ({"step": 1, "time": to_rfc3339(time.time() + 3600)}, token, 422, "in the future"),

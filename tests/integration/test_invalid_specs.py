@@ -81,7 +81,7 @@ CASES = {
     "a flavor stands in one group": Case(
         kind="ClusterQueue",
         spec=lambda ns: queue(*two_flavors(f"{ns}-flavor", f"{ns}-flavor")),
-        says='spec.resourceGroups is "NS-flavor": a flavor may stand in one group only',
+        says='spec.resourceGroups is "NS-flavor": a flavor must be in one group only',
         is_active=True,
     ),
     "who never reclaims does not borrow by eviction": Case(
@@ -159,7 +159,7 @@ POLICIES = {
     "levels of an ordering rise": Case(
         kind="AdmissionPolicy",
         spec=lambda _: {"ordering": {"mode": "LeastAttained", "levels": [8, 2]}},
-        says="spec.ordering.levels is [8.0, 2.0]: must rise",
+        says="spec.ordering.levels is [8.0, 2.0]: must be in ascending order",
     ),
     "some weight counts": Case(
         kind="AdmissionPolicy",

@@ -91,7 +91,7 @@ def test_a_policy_that_cannot_be_used_says_what_is_wrong(scene: Scene) -> None:
     """The schema lets falling levels through; the condition and an Event name field, value and rule."""
     name = create_policy(scene, "broken", ordering={"levels": [10, 1]})
 
-    want = "The policy is not in force: spec.ordering.levels is [10.0, 1.0]: must rise"
+    want = "The policy is not in force: spec.ordering.levels is [10.0, 1.0]: must be in ascending order"
     assert wait_accepted(scene, "broken", "Invalid") == want
     assert accepted(scene, "broken")["status"] == "False"
     wait_for(lambda: want in notes_about(scene, name), "an Event about it")

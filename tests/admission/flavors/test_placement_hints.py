@@ -170,8 +170,8 @@ def test_values_that_cannot_be_read_are_named() -> None:
     )
 
     assert faults == [
-        "berth.dev/network-bandwidth is 'fast', but must be a bandwidth such as 100Gb; it is passed over",
-        "topology.scheduler/latency-sensitive is 'yes', but must be true or false; it is passed over",
+        "berth.dev/network-bandwidth is 'fast', but must be a bandwidth such as 100Gb; it is ignored",
+        "topology.scheduler/latency-sensitive is 'yes', but must be true or false; it is ignored",
     ]
 
 

@@ -108,9 +108,9 @@ def test_a_request_is_read_as_it_was_written() -> None:
 @pytest.mark.parametrize(
     ("text", "want"),
     [
-        pytest.param("", "no JSON", id="empty"),
-        pytest.param("[1]", "must be a JSON object of texts", id="a list"),
-        pytest.param('{"reason": 1}', "must be a JSON object of texts", id="a number"),
+        pytest.param("", "not JSON", id="empty"),
+        pytest.param("[1]", "must be a JSON object of strings", id="a list"),
+        pytest.param('{"reason": 1}', "must be a JSON object of strings", id="a number"),
         pytest.param("{}", "requestedAt is ''", id="without anything"),
         pytest.param('{"requestedAt": "soon"}', "requestedAt is 'soon'", id="no time"),
         pytest.param(

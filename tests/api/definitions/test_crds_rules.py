@@ -56,7 +56,7 @@ NEEDS_COHORT = "borrowingLimit and lendingLimit need"
         pytest.param(
             "ClusterQueue",
             {"spec.queueingStrategy": "StrictFIFO"},
-            "concurrentAdmissionPolicy does not go with queueingStrategy StrictFIFO",
+            "concurrentAdmissionPolicy cannot be combined with queueingStrategy StrictFIFO",
             id="concurrent admission in strict order",
         ),
         pytest.param(

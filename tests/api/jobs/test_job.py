@@ -258,8 +258,8 @@ def resources(**requests: Any) -> dict[str, Any]:
         pytest.param(
             make_job(),
             make_template(**resources(pods=1)),
-            "spec.template.spec.containers[c].resources.requests[pods] is 1: the resource pods is counted by"
-            " itself; remove it",
+            "spec.template.spec.containers[c].resources.requests[pods] is 1: the resource pods is counted"
+            " automatically; remove it",
             id="pods as a resource",
         ),
         pytest.param(
@@ -294,9 +294,9 @@ def test_a_misspelt_key_is_told_the_nearest_one() -> None:
     template = make_template({"berth.dev/zzz": "1", "berth.dev/checkpoint-time": "x"})
 
     assert unknown_keys(job, template) == (
-        "The annotation 'berth.dev/expected-runtime-second' is unknown and changes nothing;"
+        "The annotation 'berth.dev/expected-runtime-second' is unknown and has no effect;"
         " did you mean 'berth.dev/expected-runtime-seconds'?",
-        "The pod template's annotation 'berth.dev/zzz' is unknown and changes nothing;"
+        "The pod template's annotation 'berth.dev/zzz' is unknown and has no effect;"
         " see the documentation for the known ones",
     )
 

@@ -47,7 +47,7 @@ def test_a_header_without_a_token(header: str) -> None:
         pytest.param("e30.!!!.c2ln", "no token of a ServiceAccount", id="one that is no base64"),
         pytest.param(make_token(sub="alice"), "no token of a ServiceAccount", id="a user's"),
         pytest.param(make_token(pad="x" * 9000), "no token of a ServiceAccount", id="an endless one"),
-        pytest.param(make_token(exp=NOW), "has run out", id="one that has run out"),
+        pytest.param(make_token(exp=NOW), "has expired", id="one that has run out"),
         pytest.param(make_token(exp=None), "no token of a ServiceAccount", id="one without an end"),
     ],
 )
