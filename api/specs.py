@@ -1,8 +1,8 @@
-"""Objects of Kueue's kinds, as read from the API server, to the values that decide.
+"""Conversion of objects of Kueue's kinds, as decoded from the API server, to the values that decisions use.
 
-Each function raises SpecError with a sentence for the owner of the object: the field, its value, what was
-expected. The API server refuses most of this already; files and clusters without validation do not.
-Source: Kueue, apis/kueue/v1beta2 and pkg/webhooks.
+Each function raises SpecError with a sentence for the owner of the object: the field, its value, and what was
+expected. The API server already rejects most of these faults, but files and clusters without validation do
+not. Source: Kueue, apis/kueue/v1beta2 and pkg/webhooks.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _DEFAULT_WEIGHT = 1000
 
 
 def to_cluster_queue(wire: ClusterQueueObject) -> ClusterQueue:
-    """Return the ClusterQueue. Raises SpecError."""
+    """Return the ClusterQueue. Raises SpecError for an invalid field."""
     spec, meta = wire.spec, wire.metadata
     problem = selector_problem(spec.namespace_selector)
     if problem is not None:
@@ -75,7 +75,7 @@ def to_cluster_queue(wire: ClusterQueueObject) -> ClusterQueue:
         created_at=to_seconds(meta.creation_timestamp),
         is_terminating=meta.deletion_timestamp is not None,
         labels=meta.labels or {},
-        # Empty text and none are the same: no cohort.
+        # Absent and empty both mean that it has no cohort.
         cohort=spec.cohort_name or None,
         resource_groups=_groups(spec.resource_groups),
         queueing_strategy=read_word(
@@ -91,14 +91,14 @@ def to_cluster_queue(wire: ClusterQueueObject) -> ClusterQueue:
         stop_policy=read_word("spec.stopPolicy", StopPolicy, spec.stop_policy, StopPolicy.NONE),
         fair_weight_milli=_weight(spec.fair_sharing),
         is_admission_fair_sharing=scope is not None
-        # The only mode there is so far; another word of a newer Kueue counts as none.
+        # The only mode so far; an unknown mode of a newer Kueue is ignored.
         and scope.admission_mode == "UsageBasedAdmissionFairSharing",
         is_concurrent_admission=spec.concurrent_admission_policy is not None,
     )
 
 
 def to_cohort(wire: CohortObject) -> Cohort:
-    """Return the Cohort. Raises SpecError."""
+    """Return the Cohort. Raises SpecError for an invalid field."""
     parent = wire.spec.parent_name or None
     return Cohort(
         name=wire.metadata.name,
@@ -109,7 +109,7 @@ def to_cohort(wire: CohortObject) -> Cohort:
 
 
 def to_local_queue(wire: LocalQueueObject) -> LocalQueue:
-    """Return the LocalQueue. Raises SpecError."""
+    """Return the LocalQueue. Raises SpecError for an invalid field."""
     meta, spec = wire.metadata, wire.spec
     if not spec.cluster_queue:
         raise SpecError("spec.clusterQueue is empty; name the ClusterQueue that serves it")
@@ -127,7 +127,7 @@ def to_local_queue(wire: LocalQueueObject) -> LocalQueue:
 
 
 def to_resource_flavor(wire: ResourceFlavorObject) -> ResourceFlavor:
-    """Return the ResourceFlavor."""
+    """Return the ResourceFlavor; an invalid price counts as absent."""
     spec = wire.spec
     return ResourceFlavor(
         name=wire.metadata.name,
@@ -140,7 +140,7 @@ def to_resource_flavor(wire: ResourceFlavorObject) -> ResourceFlavor:
 
 
 def to_topology(wire: TopologyObject) -> Topology:
-    """Return the Topology. Raises SpecError where it has no level or one twice."""
+    """Return the Topology. Raises SpecError if it has no level or a duplicate one."""
     levels = tuple(level.node_label for level in wire.spec.levels)
     if not levels:
         raise SpecError("spec.levels is empty; name the node labels of the levels, the widest first")
@@ -149,31 +149,32 @@ def to_topology(wire: TopologyObject) -> Topology:
 
 
 def to_admission_check(wire: AdmissionCheckObject, *, without_conditions: bool = False) -> AdmissionCheck:
-    """Return the AdmissionCheck; `without_conditions` says whether one that has no conditions is active."""
+    """Return the AdmissionCheck. `without_conditions`: whether one without any
+    conditions counts as active."""
     conditions = (wire.status.conditions if wire.status is not None else None) or ()
     active = [condition.status == "True" for condition in conditions if condition.type == "Active"]
     return AdmissionCheck(
         name=wire.metadata.name,
         controller_name=wire.spec.controller_name,
-        # An AdmissionCheck whose controller has not yet spoken is not active; in files there is
-        # no controller to speak.
+        # A check whose controller has not reported yet is not active; for checks in files
+        # there is no controller.
         is_active=active[0] if active else without_conditions and not conditions,
     )
 
 
 def to_namespace(wire: NamespaceObject) -> Namespace:
-    """Return the namespace with the label that Kubernetes gives every one: its own name."""
+    """Return the namespace, including the label with its own name that every namespace has."""
     name = wire.metadata.name
-    # The API server sets this label on every namespace. A manifest in a file lacks it, and
-    # selectors ask for it.
+    # The API server adds this label to every namespace. A manifest in a file lacks it, but
+    # selectors may use it.
     return Namespace(name=name, labels={"kubernetes.io/metadata.name": name, **(wire.metadata.labels or {})})
 
 
 def to_limit_range(wire: LimitRangeObject) -> LimitRange:
-    """Return the limits of a namespace. Raises SpecError naming a quantity that cannot be read."""
+    """Return the limit range. Raises SpecError that names a quantity which cannot be parsed."""
     items = wire.spec.limits or ()
     for index, item in enumerate(items):
-        # Read once here, so that no quantity of a limit range can fail in the middle of a decision.
+        # Parsed once here, so that no quantity of a limit range can raise an error during a decision.
         for field in ("default", "default_request", "min", "max"):
             for resource, quantity in (getattr(item, field) or {}).items():
                 read_amount(f"spec.limits[{index}].{field}.{resource}", resource, quantity)
@@ -181,7 +182,8 @@ def to_limit_range(wire: LimitRangeObject) -> LimitRange:
 
 
 def to_runtime_class(wire: RuntimeClassObject) -> RuntimeClass:
-    """Return what a runtime adds to every pod. Raises SpecError naming a quantity that cannot be read."""
+    """Return the RuntimeClass and its overhead. Raises SpecError that names a quantity
+    which cannot be parsed."""
     overhead = (wire.overhead.pod_fixed if wire.overhead is not None else None) or {}
     for resource, quantity in overhead.items():
         read_amount(f"overhead.podFixed.{resource}", resource, quantity)
@@ -189,7 +191,7 @@ def to_runtime_class(wire: RuntimeClassObject) -> RuntimeClass:
 
 
 def object_name(kind: str, meta: Meta) -> str:
-    """Return how sentences name an object: kind, and namespace/name."""
+    """Return the name of an object for messages: its kind, and namespace/name."""
     return f"{kind} {meta.namespace}/{meta.name}" if meta.namespace else f"{kind} {meta.name}"
 
 
@@ -216,7 +218,7 @@ def _group(field: str, wire: WireResourceGroup) -> ResourceGroup:
 
 def _quotas(field: str, wire: WireFlavorQuotas, covered: tuple[str, ...]) -> dict[str, ResourceQuota]:
     quotas = {quota.name: _quota(f"{field}.resources[{quota.name}]", quota) for quota in wire.resources}
-    # In the order of the ResourceFlavor's own list, for a sentence that can be compared with the object.
+    # In the order of coveredResources, so that the message is easy to compare with the object.
     missing = [name for name in covered if name not in quotas]
     if missing:
         raise SpecError(
@@ -244,7 +246,7 @@ def _fungibility(wire: WireFungibility) -> FlavorFungibility:
     field = "spec.flavorFungibility"
     preference = None
     if wire.preference:
-        # The preference has no default word: where it is absent Kueue's older rules decide (see `queues`).
+        # There is no default preference: if it is absent, Kueue's older rules decide (see `queues`).
         fallback = FungibilityPreference.BORROWING_OVER_PREEMPTION
         preference = read_word(f"{field}.preference", FungibilityPreference, wire.preference, fallback)
     return FlavorFungibility(
@@ -280,7 +282,7 @@ def _checks(wire: WireChecksStrategy | None) -> tuple[CheckRule, ...]:
 
 
 def _weight(wire: WireFairSharing | None) -> int:
-    """Return the weight in thousandths, rounded up so that a small weight does not become none."""
+    """Return the weight in thousandths, rounded up so that a small weight does not become 0."""
     if wire is None or wire.weight is None:
         return _DEFAULT_WEIGHT
     try:

@@ -1,11 +1,11 @@
-"""Which node labels tell where a node stands in the network, by who writes them.
+"""The node labels that describe the position of a node in the network, by their source.
 
-No key is standard across vendors: the proposal to reserve some (KEP-4962) was closed without adoption, so
-every scheduler takes the list of levels as configuration. These are the lists in use. A preset names its
-levels widest first and leaves out the host, which `kubernetes.io/hostname` gives everywhere.
+No label key is standard across vendors: the proposal to reserve some (KEP-4962) was closed without adoption,
+so every scheduler is configured with a list of levels. This module contains the lists in use. A preset lists
+its levels from the widest to the narrowest, without the host, which is always `kubernetes.io/hostname`.
 
-Topograph numbers its tiers from the nearest switch outwards and fixes no depth, so the levels of its
-presets are read off the nodes: `tiers` is the prefix of such keys.
+Topograph numbers its tiers from the nearest switch outwards, with no fixed depth, so the levels of its
+presets are derived from the labels of the nodes: `tiers` is the prefix of such keys.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from dataclasses import dataclass
 from api.keys import HOSTNAME
 
 _TOPOGRAPH_TIERS = "fabric.topograph.run/tier-"
-# Its value `<ClusterUUID>.<CliqueID>` names one NVLink partition of a rack. Written by GPU Feature Discovery.
+# Its value `<ClusterUUID>.<CliqueID>` identifies one NVLink partition of a rack. GPU
+# Feature Discovery writes it.
 CLIQUE = "nvidia.com/gpu.clique"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelPreset:
-    """Label keys of one source, widest first. Keys that begin with `tiers` come first, the highest ahead."""
+    """Label keys of one source, the widest first. Keys with the prefix `tiers` come
+    first, by descending number."""
 
     name: str
     source: str
@@ -111,31 +113,30 @@ _BY_NAME = {preset.name: preset for preset in PRESETS}
 
 
 def find_preset(name: str) -> LabelPreset:
-    """Return the preset of this name. Raises ValueError, which names the known ones."""
+    """Return the preset with this name. Raises ValueError that names the known presets."""
     if name not in _BY_NAME:
         raise ValueError(f"no label preset is named {name!r}; known are {', '.join(_BY_NAME)}")
     return _BY_NAME[name]
 
 
 def preset_levels(preset: LabelPreset, labels: Iterable[Mapping[str, str]]) -> tuple[str, ...]:
-    """Return the preset's keys that any of the nodes carries, widest first, the host behind them.
+    """Return the keys of the preset that any of the nodes has, the widest first, followed by the host.
 
-    A key that no node carries is no level here: three-layer AWS instances lack the fourth, small sites have
-    no core switch. Empty where no key of the preset is found at all.
+    A key that no node has is not a level here: AWS instances with three layers lack the fourth, and small
+    sites have no core switch. Empty if no key of the preset is found.
     """
     found = {key for one in labels for key in one}
     tiers = [key for key in found if preset.tiers and _tier(preset, key) is not None]
     tiers.sort(key=lambda key: -(_tier(preset, key) or 0))
     own = [key for key in preset.levels if key in found]
-    # A preset that adds a level to another one's tiers is not meant where that level is nowhere.
-    # The NVLink partition alone would make every rack with a partition an nvl72, so the level
-    # itself has to be there.
+    # The preset nvl72 adds the level of NVLink partitions to the tiers of another preset. It applies only if
+    # that level exists; otherwise its tiers alone would match every site of topograph.
     if not own and (not tiers or preset.name == "nvl72"):
         return ()
     return (*tiers, *own, HOSTNAME)
 
 
 def _tier(preset: LabelPreset, key: str) -> int | None:
-    # Three digits: no network has more tiers, and other keys may begin alike.
+    # At most three digits, because no network has more tiers, and other keys may have the same prefix.
     match = re.fullmatch(re.escape(preset.tiers) + "([0-9]{1,3})", key)
     return int(match[1]) if match else None

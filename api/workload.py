@@ -1,9 +1,9 @@
-"""Workload: the unit that is admitted, as a frozen value, and its translation from the wire.
+"""Workload, the unit of admission, as a frozen value, and its conversion from the wire.
 
-A Workload asks for pod sets; an Admission says which flavors they got. Instants are Unix seconds (UTC),
-resources are integers in canonical units (`api.parsing.quantities.amount`: milli-CPU, else whole units).
-What a pod set *requests* depends on the cluster (limit ranges, overheads, transformations) and is worked
-out in `api.jobs.resource_requests`; here stands only what the object itself says.
+A Workload requests pod sets; an Admission records the flavors that they were assigned. Times are Unix seconds
+(UTC), resources are integers in canonical units (`api.parsing.quantities.amount`: milli-CPU, else whole
+units). The *requests* of a pod set depend on the cluster (limit ranges, overheads, transformations) and are
+computed in `api.jobs.resource_requests`; this module contains only the data of the object itself.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from api.objects import (
 from api.parsing.problems import SpecError, read_amount, require_at_most_one, require_unique
 from api.reasons import ConditionType, EvictionReason
 
-# One for all, read-only: of 15,000 Workloads most have no annotations.
+# One shared read-only mapping, because most of 15,000 Workloads have no annotations.
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class WorkloadKey(NamedTuple):
-    """Namespace and name; sorts and hashes fast, prints as Kubernetes prints it."""
+    """Namespace and name of a Workload; cheap to sort and hash, and printed as namespace/name."""
 
     namespace: str
     name: str
@@ -62,7 +62,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceConstraint:
-    """Every `size` pods within one domain of the level `topology`."""
+    """Every group of `size` pods must be within one domain of the level `topology`."""
 
     topology: str
     size: int
@@ -70,7 +70,7 @@ class SliceConstraint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopologyRequest:
-    """What a pod set asks of the topology; at most one of required, preferred, unconstrained is set."""
+    """The topology request of a pod set; at most one of required, preferred and unconstrained is set."""
 
     required: str | None = None
     preferred: str | None = None
@@ -84,7 +84,8 @@ class TopologyRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSet:
-    """`count` pods of one template. `min_count` is the floor of partial admission, None: all or nothing."""
+    """`count` pods with one template. `min_count` is the minimum for partial admission,
+    None if not allowed."""
 
     name: str
     count: int
@@ -103,20 +104,21 @@ class DomainCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopologyAssignment:
-    """Where the pods of a pod set go: one entry a domain, `levels` are the node labels of `values`."""
+    """The domains of the pods of a pod set, with one entry per domain; `levels` are the
+    node labels of `values`."""
 
     levels: tuple[str, ...]
     domains: tuple[DomainCount, ...]
 
 
-# The states of delayedTopologyRequest: a place is to be given, and has been given.
+# The states of delayedTopologyRequest: the placement is still to be decided, or has been decided.
 DELAYED_PENDING = "Pending"
 DELAYED_READY = "Ready"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSetAssignment:
-    """The flavors of one pod set, by resource, and what is charged for all its pods together."""
+    """The flavors of one pod set, by resource, and the quota that is charged for all of its pods together."""
 
     name: str
     count: int
@@ -128,14 +130,14 @@ class PodSetAssignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admission:
-    """A quota reservation as it stands in status.admission."""
+    """A quota reservation as recorded in status.admission."""
 
     cluster_queue: str
     pod_sets: tuple[PodSetAssignment, ...]
 
     @property
     def is_delayed(self) -> bool:
-        """Whether pods have quota and no place in the topology yet: that follows their checks."""
+        """Whether pods have quota but no domain yet, because the placement is decided after their checks."""
         return any(one.delayed_topology_request == DELAYED_PENDING for one in self.pod_sets)
 
 
@@ -154,9 +156,9 @@ class CheckState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """One Workload object as a value. Everything the decision needs, nothing of the wire.
+    """One Workload object as a value, with everything that decisions need.
 
-    `evictions` counts them by reason and underlying cause.
+    `evictions` counts evictions by reason and underlying cause.
     """
 
     key: WorkloadKey
@@ -190,28 +192,28 @@ class Workload:
     evictions: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     def is_true(self, type_: str) -> bool:
-        """Return whether the condition stands and is True."""
+        """Return whether the condition exists and is True."""
         condition = self.conditions.get(type_)
         return condition is not None and condition.status
 
     def is_false(self, type_: str) -> bool:
-        """Return whether the condition stands and is False (a missing one is not)."""
+        """Return whether the condition exists and is False."""
         condition = self.conditions.get(type_)
         return condition is not None and not condition.status
 
     @property
     def is_finished(self) -> bool:
-        """Whether the work has ended, in success or not."""
+        """Whether it has finished, successfully or not."""
         return self.is_true(ConditionType.FINISHED)
 
     @property
     def has_quota_reservation(self) -> bool:
-        """Whether it holds quota: admission and QuotaReserved=True, as Kueue counts it."""
+        """Whether it holds quota: it has an admission and QuotaReserved=True, as in Kueue."""
         return self.admission is not None and self.is_true(ConditionType.QUOTA_RESERVED)
 
     @property
     def awaits_place(self) -> bool:
-        """Whether it holds quota, its checks are ready, and its pods have no place in the topology yet.
+        """Whether it holds quota, its checks are ready, and its pods have no topology domain yet.
 
         Source: Kueue, pkg/workload/workload.go, needsSecondPassForDelayedAssignment.
         """
@@ -231,52 +233,53 @@ class Workload:
 
     @property
     def is_evicted(self) -> bool:
-        """Whether it has been told to stop; its quota is freed when its Job has stopped."""
+        """Whether it is evicted; its quota is released once its Job has stopped."""
         return self.eviction is not None
 
     @property
     def eviction(self) -> Condition | None:
-        """Evicted where it is True: of the last eviction until it is admitted again. None for none.
+        """The Evicted condition if it is True, which it is from an eviction until the
+        next admission; else None.
 
-        A condition that was turned False belongs to an eviction that is over.
+        A condition that was set to False belongs to an earlier eviction.
         """
         evicted = self.conditions.get(ConditionType.EVICTED)
         return evicted if evicted is not None and evicted.status else None
 
     @property
     def preemption(self) -> Condition | None:
-        """The `eviction` of one that had to give way to another and has not run since; None for none."""
+        """The `eviction` of a Workload that was preempted and has not been admitted since; else None."""
         eviction = self.eviction
         return eviction if eviction is not None and eviction.reason == EvictionReason.PREEMPTED else None
 
 
 def to_seconds(text: str | None) -> float:
-    """Return an RFC 3339 instant as Unix seconds; 0 for none. Raises ValueError naming the text."""
+    """Return an RFC 3339 time as Unix seconds; 0 if absent. Raises ValueError that names the text."""
     if not text:
         return 0.0
     try:
         parsed = datetime.fromisoformat(text)
     except ValueError:
         raise ValueError(f"{text!r} is no RFC 3339 time such as 2026-01-31T12:00:00Z") from None
-    # Kubernetes always writes a zone; annotations are written by people.
+    # Kubernetes always writes a time zone; annotations that people write may lack one.
     return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()
 
 
-# 9999-12-31T23:59:59Z.
+# 9999-12-31T23:59:59Z, the last time that RFC 3339 can express.
 _LAST_DATE = 253_402_300_799
 
 
 def to_rfc3339(at: float) -> str:
-    """Return Unix seconds as RFC 3339 in whole seconds, UTC, as Kubernetes writes metav1.Time.
+    """Return Unix seconds as RFC 3339 in whole seconds, UTC, in the form of metav1.Time.
 
-    What lies beyond the last date that can be written is that date: Jobs may say that they run for centuries,
-    and be promised their starts one after the other.
+    A later time than RFC 3339 can express is replaced by the last one that it can: Jobs may declare run times
+    of centuries, and their promised start times add up.
     """
     return datetime.fromtimestamp(int(min(at, _LAST_DATE)), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def to_conditions(wire: tuple[WireCondition, ...] | None) -> dict[str, Condition]:
-    """Return conditions by type."""
+    """Return the conditions by type."""
     return {
         c.type: Condition(
             type=c.type,
@@ -291,7 +294,8 @@ def to_conditions(wire: tuple[WireCondition, ...] | None) -> dict[str, Condition
 
 
 def to_template(raw: msgspec.Raw | bytes) -> WirePodTemplate:
-    """Return a pod template's scheduling-relevant part. Raises msgspec.DecodeError where unreadable."""
+    """Return the fields of a pod template that scheduling needs. Raises msgspec.DecodeError
+    if it is malformed."""
     return _TEMPLATE.decode(raw)
 
 
@@ -299,17 +303,17 @@ _TEMPLATE = msgspec.json.Decoder(WirePodTemplate)
 
 
 def to_workload(wire: WorkloadObject, previous: Workload | None = None) -> Workload:
-    """Return the Workload as a value. Raises ValueError (SpecError) naming field and value.
+    """Return the Workload as a value. Raises ValueError (SpecError) that names field and value.
 
-    `previous` is the same object as read before: its pod sets are taken over where the spec has not changed,
-    since reading pod templates is the costly part.
+    `previous` is the last version of the same object: its pod sets are reused if the spec has not changed,
+    since decoding pod templates is the expensive part.
     """
     meta, spec, status = wire.metadata, wire.spec, wire.status
     is_same_spec = (
         previous is not None
         and previous.uid == meta.uid
         and previous.generation == meta.generation
-        # 0 is a server that counts no generations, whose specs may change without a sign.
+        # A server that does not count generations reports 0, so its specs may change unnoticed.
         and meta.generation > 0
     )
     owner = meta.controller
@@ -354,7 +358,7 @@ def _evictions(wire: WireSchedulingStats | None) -> dict[tuple[str, str], int]:
 
 
 def to_admission(wire: WireAdmission) -> Admission:
-    """Return status.admission as a value. Raises SpecError where an amount or a topology cannot be read."""
+    """Return status.admission as a value. Raises SpecError if an amount or a topology cannot be parsed."""
     return Admission(
         cluster_queue=wire.cluster_queue,
         pod_sets=tuple(_assignment(one) for one in wire.pod_set_assignments or ()),
@@ -377,7 +381,7 @@ def _pod_set(wire: WirePodSet) -> PodSet:
             f"{field_name}.minCount is {wire.min_count}, but must be from 1 to count {wire.count}"
         )
     try:
-        # Read now: a template that cannot be read is told by its pod set's name, not by an offset in bytes.
+        # Decoded here, so that the message names the pod set and not only a byte offset.
         template = to_template(wire.template)
     except (msgspec.DecodeError, RecursionError) as error:
         raise SpecError(f"{field_name}.template cannot be read: {error}; correct the pod template") from error
@@ -399,7 +403,7 @@ def _topology_request(field_name: str, wire: WireTopologyRequest | None) -> Topo
         SliceConstraint(topology=one.topology, size=one.size)
         for one in wire.podset_slice_required_topology_constraints or ()
     ]
-    # The two fields are the older spelling of a list with one layer; the list counts where both are there.
+    # The two fields are the older form of a list with one layer; the list takes precedence if both are set.
     if not slices and wire.pod_set_slice_required_topology and wire.pod_set_slice_size:
         slices = [
             SliceConstraint(topology=wire.pod_set_slice_required_topology, size=wire.pod_set_slice_size)
@@ -444,7 +448,7 @@ def _assignment(wire: WirePodSetAssignment) -> PodSetAssignment:
 
 
 def _topology(field_name: str, wire: WireTopologyAssignment | None) -> TopologyAssignment | None:
-    """Return the domains that the compact encoding stands for, slice after slice."""
+    """Return the domains of the compact encoding, slice by slice. Raises SpecError if it is malformed."""
     if wire is None:
         return None
     try:
@@ -457,7 +461,7 @@ def _topology(field_name: str, wire: WireTopologyAssignment | None) -> TopologyA
 def _domains(wire: WireSlice) -> Iterator[DomainCount]:
     columns = [_column(values, wire.domain_count) for values in wire.values_per_level]
     universal = wire.pod_counts.get("universal")
-    # One number for all domains, or one for each: the wire packs what thousands of hosts have in common.
+    # Either one number for all domains or one per domain; the encoding is compact for thousands of hosts.
     counts = wire.pod_counts["individual"] if universal is None else [universal] * wire.domain_count
     for values, count in zip(zip(*columns, strict=True), counts, strict=True):
         yield DomainCount(values=values, count=count)

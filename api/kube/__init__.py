@@ -1,1 +1,2 @@
-"""The cluster: requests, local copies of what is there, leader election, events. Alone in talking to it."""
+"""Access to the cluster: requests, informers, leader election, events. No other package
+calls the API server."""

@@ -1,9 +1,9 @@
-"""Requests to one API server: bytes in, bytes out, and `KubeError` for everything that goes wrong.
+"""Client for one API server: bytes in, bytes out, and `KubeError` for every failure.
 
-Nothing is retried here: who writes decides what a lost answer means.
+Nothing is retried here: the caller of a write decides how to handle a lost response.
 
-Connections are kept apart by lane. A pool full of writes must never delay the renewal of a lease or a watch,
-and events must never take a connection from a decision.
+Each lane has connections of its own. Many concurrent writes must never delay the renewal of a lease or a
+watch, and events must never use a connection that a decision needs.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ T = TypeVar("T", bound=KubeObject)
 
 DEFAULT_TIMEOUT_SECONDS = 10.0
 
-# A page of 500 large objects from a busy server, and the beginning of a watch, may take longer than a write.
+# A page of 500 large objects from a busy server, and the start of a watch, may take longer than a write.
 LIST_TIMEOUT_SECONDS = 60.0
 
-# Caps a single watch event. etcd stores 1.5 MiB by default; whatever is larger than this is no API server.
+# Maximum size of a single watch event. etcd stores 1.5 MiB by default, so no API server sends a larger one.
 MAX_EVENT_BYTES = 64 << 20
 
 
 class Connection(StrEnum):
-    """Connections that do not wait for one another."""
+    """Lanes of connections that do not wait for each other."""
 
     REQUESTS = "requests"
     WATCHES = "watches"
@@ -53,14 +53,15 @@ class Connection(StrEnum):
     EVENTS = "events"
 
 
-# Caps the open connections of each lane; 0 is no limit (a watch holds its connection for minutes).
-# Four for leases: electors of a few shards renew at once, and a second attempt must not wait for a
-# connection on which the first hangs.
+# Maximum number of open connections of each lane; 0 means no limit (a watch holds its connection for
+# minutes). Leases have four: electors of several shards renew at the same time, and a second attempt must not
+# wait for a connection on which the first one hangs.
 _CONNECTIONS = {Connection.REQUESTS: 64, Connection.WATCHES: 0, Connection.LEASES: 4, Connection.EVENTS: 2}
 
 
 class KubeClient:
-    """One API server. Use as `async with await KubeClient.connect(...) as client`, or close() it."""
+    """Client for one API server. Use it as `async with await KubeClient.connect(...) as
+    client`, or close() it."""
 
     def __init__(self, endpoint: Endpoint, *, user_agent: str = "berth") -> None:
         self.server = endpoint.server
@@ -69,15 +70,15 @@ class KubeClient:
         self._headers = [
             ("User-Agent", user_agent),
             ("Accept", "application/json"),
-            # The server is the bound of throughput: compressing for a neighbour wastes its CPU.
+            # The API server limits the throughput, and compression would cost it CPU.
             ("Accept-Encoding", "identity"),
             *endpoint.headers,
         ]
         self._sessions: dict[Connection, aiohttp.ClientSession] = {}
         self._closed = False
-        # TLS options are per request in aiohttp; a plain server gets none.
+        # aiohttp expects TLS options with each request; a server without TLS gets none.
         self._options: dict[str, Any] = {
-            # A redirect would take the credentials along to another host; no API server answers with one.
+            # A redirect would send the credentials to another host; API servers send no redirects.
             "allow_redirects": False,
             "proxy": endpoint.proxy,
             "server_hostname": endpoint.server_hostname,
@@ -89,19 +90,19 @@ class KubeClient:
     ) -> KubeClient:
         """Return a client for a kubeconfig, else $KUBECONFIG, else in-cluster, else ~/.kube/config.
 
-        Reads files and sends nothing yet; `server_version()` shows whether the server answers. Raises
-        InvalidKubeconfig, one sentence that names the file and the fix.
+        Reads files but sends nothing; `server_version()` checks whether the server answers. Raises
+        InvalidKubeconfig with a sentence that names the file and the fix.
         """
         return cls(find_endpoint(kubeconfig, context), user_agent=user_agent)
 
     async def close(self) -> None:
-        """Close every connection; requests under way and later ones fail with Unreachable."""
+        """Close every connection; pending and later requests fail with Unreachable."""
         self._closed = True
         sessions, self._sessions = list(self._sessions.values()), {}
         for session in sessions:
             if session.connector is not None:
-                # Without the exchange of farewells that TLS knows: it would outlive the event loop of a
-                # command that ends right after, and leave sockets behind.
+                # TLS connections are aborted: an orderly shutdown would outlive the event loop of a command
+                # that exits right after, and leave sockets open.
                 await session.connector.close(abort_ssl=True)
             await session.close()
 
@@ -114,7 +115,8 @@ class KubeClient:
         await self.close()
 
     async def server_version(self) -> str:
-        """Return the server's version ("v1.36.3"); the cheapest way to see that it answers and lets us in."""
+        """Return the server's version ("v1.36.3"); the cheapest check that it answers
+        and accepts the credentials."""
         body = await self.request("GET", "/version")
         try:
             return msgspec.json.decode(body, type=_Version).git_version
@@ -132,20 +134,20 @@ class KubeClient:
         timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
         lane: Connection = Connection.REQUESTS,
     ) -> bytes:
-        """Return the body of the answer to one request.
+        """Return the body of the response to one request.
 
-        `timeout_seconds` bounds all of it, waiting for a connection of the lane included, so that a write
-        is never sent later than the caller allowed. Raises KubeError only.
+        `timeout_seconds` limits the total time, including the wait for a connection of the lane, so that a
+        write is never sent later than the caller allows. Raises only KubeErrors.
         """
         try:
-            # Around the credentials and the wait for a free connection too; aiohttp's
-            # own timeouts begin later.
+            # Includes the credentials and the wait for a free connection, which aiohttp's
+            # own timeouts do not.
             async with asyncio.timeout(timeout_seconds):
                 headers = await self._authorized({"Content-Type": content_type} if body is not None else {})
                 async with self._session(lane).request(
                     method, self._url(path), params=params, data=_data(body), headers=headers, **self._options
                 ) as response:
-                    # Read inside the timeout: headers that come at once say nothing of the body.
+                    # Read within the timeout: headers may arrive early and the body late or never.
                     answer = await response.read()
         except TimeoutError as error:
             raise Timeout(
@@ -158,7 +160,7 @@ class KubeClient:
         return answer
 
     async def get(self, resource: Resource, name: str, namespace: str | None = None) -> bytes:
-        """Return the object's JSON. Raises NotFound where it does not exist."""
+        """Return the object's JSON. Raises NotFound if it does not exist."""
         return await self.request("GET", resource.path(namespace, name))
 
     async def create(self, resource: Resource, body: bytes, namespace: str | None = None) -> bytes:
@@ -177,9 +179,9 @@ class KubeClient:
         subresource: str = "",
         timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
     ) -> bytes:
-        """Put the whole object and return it as stored.
+        """Replace the whole object (PUT) and return it as stored.
 
-        Raises Conflict where the resourceVersion in `body` is not the present one.
+        Raises Conflict if the resourceVersion in `body` is not the current one.
         """
         path = resource.path(namespace, name, subresource)
         return await self.request("PUT", path, body=body, timeout_seconds=timeout_seconds)
@@ -197,7 +199,7 @@ class KubeClient:
     ) -> bytes:
         """Merge `body` into the object (RFC 7386) and return it as stored.
 
-        A `metadata.resourceVersion` in `body` makes it raise Conflict where it is not the present one.
+        If `body` contains a `metadata.resourceVersion` that is not the current one, raises Conflict.
         """
         return await self.request(
             "PATCH",
@@ -219,9 +221,9 @@ class KubeClient:
         force: bool = True,
         subresource: str = "",
     ) -> bytes:
-        """Apply `body` server-side as `field_manager`, creating the object where it is absent.
+        """Apply `body` server-side as `field_manager`; create the object if it does not exist.
 
-        Raises Conflict where another manager owns a field and `force` is False.
+        Raises Conflict if another manager owns a field and `force` is False.
         """
         return await self.request(
             "PATCH",
@@ -241,12 +243,12 @@ class KubeClient:
         body: bytes | None = None,
         grace_period_seconds: int | None = None,
     ) -> None:
-        """Ask for the object's deletion; with finalizers it goes on existing for a while.
+        """Request the deletion of the object; with finalizers, it continues to exist for a while.
 
-        `body` is a whole DeleteOptions (for preconditions) and stands in for the two settings. Raises
-        NotFound.
+        `body` is a complete DeleteOptions (for preconditions) and replaces the other
+        two settings. Raises NotFound.
         """
-        # Always with a policy: batch/v1 still orphans the pods of a Job that is deleted without one.
+        # A policy is always sent: without one, batch/v1 still orphans the pods of a deleted Job.
         options = body or msgspec.json.encode(_delete_options(propagation, grace_period_seconds))
         await self.request("DELETE", resource.path(namespace, name), body=options)
 
@@ -258,9 +260,9 @@ class KubeClient:
         type_: type[T],
         params: Mapping[str, str] | None = None,
     ) -> ListResult[T]:
-        """Return all objects of the kind as of one moment, read from a quorum of etcd, page by page.
+        """Return all objects of the kind at one resourceVersion, read from a quorum of etcd, page by page.
 
-        An object that cannot be decoded as `type_` is named in `unreadable` and the others are returned.
+        An object that cannot be decoded as `type_` is listed in `unreadable`; the others are returned.
         """
         reader = Reader(type_, resource)
         return await collect(self.fetch_page, resource.path(namespace), params or {}, reader)
@@ -272,11 +274,12 @@ class KubeClient:
     async def watch(
         self, path: str, params: Mapping[str, str], *, idle_seconds: float
     ) -> AsyncGenerator[bytes, None]:
-        """Yield each line of a watch as it comes, until the server ends it.
+        """Yield each line of a watch as it arrives, until the server ends the watch.
 
-        The first line yielded is empty: it tells that the server has accepted the watch. A line cut off by
-        the end of the connection is dropped. No byte in `idle_seconds` raises Timeout: the
-        connection may be half open. Close the generator (contextlib.aclosing) when leaving early.
+        The first line yielded is empty: it signals that the server has accepted the watch. A line that
+        is truncated by the end of the connection is dropped. Raises Timeout if no byte arrives in
+        `idle_seconds`, because the connection may be half-open. Close the generator
+        (contextlib.aclosing) when leaving early.
         """
         try:
             response = await self._begin_watch(path, params, idle_seconds)
@@ -301,19 +304,19 @@ class KubeClient:
                     self._url(path),
                     params={**params, "watch": "true"},
                     headers=headers,
-                    # `total` would end a healthy watch; silence alone is what tells a dead one.
+                    # `total` would end a healthy watch; only silence indicates a dead connection.
                     timeout=aiohttp.ClientTimeout(total=None, sock_read=idle_seconds),
                     **self._options,
                 )
         except TimeoutError as error:
-            # Two timeouts end up here as the same exception. The other one is of reading, and is
-            # told as a silent watch.
+            # Both timeouts raise the same exception. The other one, for reading, is reported
+            # as a silent watch.
             if patience.expired():
                 raise Timeout(f"{self.server} did not begin the watch of {path}") from error
             raise
 
     def _url(self, path: str) -> URL:
-        # Paths come quoted from `Resource.path`; aiohttp's own requoting would undo "%2F" in names.
+        # `Resource.path` returns quoted paths; aiohttp's own quoting would decode "%2F" in names.
         return URL(self.server + path, encoded=True)
 
     async def _authorized(self, headers: dict[str, str]) -> dict[str, str]:
@@ -325,7 +328,7 @@ class KubeClient:
     def _session(self, lane: Connection) -> aiohttp.ClientSession:
         if self._closed:
             raise Unreachable(f"the client of {self.server} is closed")
-        # Made when first used: a session wants a running loop, and most commands use one lane only.
+        # Created on first use: a session needs a running event loop, and most commands use a single lane.
         session = self._sessions.get(lane)
         if session is None:
             session = self._sessions[lane] = aiohttp.ClientSession(
@@ -335,20 +338,20 @@ class KubeClient:
                     socket_factory=_socket_that_notices_death,
                 ),
                 headers=self._headers,
-                # A load balancer's cookie would tie all lanes to one server, also when that
-                # one is being drained.
+                # The cookie of a load balancer would bind all lanes to one server, even while it is drained.
                 cookie_jar=aiohttp.DummyCookieJar(),
                 timeout=aiohttp.ClientTimeout(total=None),
             )
-            # aiohttp repeats a PUT by itself where a kept connection broke. The first one may have been
-            # stored: the second would come back as a Conflict with ourselves, which reads as a lost race.
+            # aiohttp repeats a PUT by itself if a kept-alive connection breaks. The first one may have
+            # been stored; then the second one fails with a Conflict with our own write, which looks
+            # like a lost race.
             session._retry_connection = False
         return session
 
     def _refused(self, response: aiohttp.ClientResponse, body: bytes) -> KubeError:
         error = error_of_answer(response.status, body, retry_after=response.headers.get("Retry-After"))
         if isinstance(error, Unauthorized):
-            # A rotated token is read anew at the next request instead of up to a minute later.
+            # A rotated token is read again at the next request, instead of up to a minute later.
             self._endpoint.credentials.invalidate()
             message = f"{self.server} does not accept the credentials of {self.origin}: {error}; renew them"
             return Unauthorized(message, status=error.status, reason=error.reason)
@@ -380,25 +383,26 @@ def _delete_options(propagation: str, grace_period_seconds: int | None) -> dict[
 
 
 def _data(body: bytes | None) -> bytes | io.BytesIO | None:
-    """Return a large body (Kueue's own CRD is over 1 MiB) in the form that aiohttp sends in pieces."""
+    """Return the body in the form that aiohttp expects; large ones (Kueue's CRD is over 1 MiB)
+    are sent in chunks."""
     return io.BytesIO(body) if body is not None and len(body) > 1 << 20 else body
 
 
 async def _lines(stream: aiohttp.StreamReader) -> AsyncGenerator[bytes, None]:
-    """Yield the complete lines of a stream. aiohttp's own reader refuses lines above 512 KiB."""
+    """Yield the complete lines of a stream. aiohttp's own reader rejects lines above 512 KiB."""
     parts: list[bytes] = []
     size = 0
     async for chunk in stream.iter_any():
         if b"\n" not in chunk:
-            # Collected in a list and joined once: adding to one bytes object would copy a large
-            # event again with each chunk.
+            # Collected in a list and joined once: appending to a bytes object would copy a large
+            # event with each chunk.
             parts.append(chunk)
             size += len(chunk)
             if size > MAX_EVENT_BYTES:
                 raise ServerError(f"an event of a watch is larger than {MAX_EVENT_BYTES} bytes")
             continue
         *lines, rest = b"".join((*parts, chunk)).split(b"\n")
-        # What follows the last newline is the beginning of the next event, or nothing.
+        # The text after the last newline is the beginning of the next event, or empty.
         parts, size = [rest], len(rest)
         for line in lines:
             if line:
@@ -406,8 +410,8 @@ async def _lines(stream: aiohttp.StreamReader) -> AsyncGenerator[bytes, None]:
 
 
 def _why(error: Exception) -> str:
-    """Return what happened and what to look at."""
-    # Most special first: each of these is a subclass of one further down.
+    """Return what happened and what to check."""
+    # From the most to the least specific class: each class is a subclass of a later one.
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         return f"its certificate is not trusted ({error.certificate_error}); check the certificate-authority"
     if isinstance(error, aiohttp.ClientSSLError):
@@ -419,8 +423,9 @@ def _why(error: Exception) -> str:
     return f"the connection broke ({error or type(error).__name__})"
 
 
-# What tells a dead peer (host gone, NAT entry dropped) from a quiet one: probes after 30 s without traffic,
-# lost after three more, 10 s apart. The default of Linux is two hours.
+# TCP keep-alive distinguishes a dead peer (host gone, NAT entry dropped) from a silent one: probes
+# start after 30 s without traffic, and the connection is lost after three more, 10 s apart. Linux'
+# default is two hours.
 _KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 
 
@@ -431,8 +436,8 @@ def _socket_that_notices_death(
     made = socket.socket(family=family, type=kind, proto=protocol)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _KEEPALIVE.items():
-        # Not every system names the same options (macOS has no TCP_KEEPIDLE); there the
-        # default idle time stays.
+        # Some systems do not define all options (macOS has no TCP_KEEPIDLE); there the
+        # default idle time applies.
         if hasattr(socket, name):
             made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
     return made

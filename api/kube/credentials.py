@@ -1,8 +1,9 @@
-"""Who we say we are: the Authorization header of every request, kept fresh.
+"""Credentials for the API server: the Authorization header of every request, kept valid.
 
-Plain tokens never change. Token files do: the kubelet rewrites a service account's token well before it
-expires, so the file is read anew each minute. Everything that needs a program or an identity provider (exec
-plugins, OIDC, GCP) is left to kubernetes_asyncio, which is imported only then: it costs 0.6 s and 40 MB.
+Plain tokens never change. Token files do: the kubelet rewrites the token of a service account well before it
+expires, so the file is read again every minute. Credentials that need a program or an identity provider (exec
+plugins, OIDC, GCP) are left to kubernetes_asyncio, which is imported only then, because the import takes 0.6
+s and 40 MB.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from typing import Any, Protocol
 
 from api.kube.errors import InvalidKubeconfig, KubeError, Timeout
 
-# How old a token may be before its file is read, or its plugin asked, again. client-go's value.
+# Maximum age of a token before its file is read, or its plugin is called, again. client-go
+# uses the same value.
 REFRESH_SECONDS = 60.0
 
-# Caps how long an exec plugin or an identity provider may take.
+# Maximum time that an exec plugin or an identity provider may take.
 PLUGIN_TIMEOUT_SECONDS = 60.0
 
 
@@ -27,10 +29,10 @@ class Credentials(Protocol):
     """A source of the Authorization header."""
 
     async def authorization(self) -> str | None:
-        """Return the header's value, None for none. Raises KubeError where it cannot be had."""
+        """Return the value of the header, None for none. Raises KubeError if it cannot be obtained."""
 
     def invalidate(self) -> None:
-        """Forget what is remembered: the server has refused it."""
+        """Drop the cached value, because the server has rejected it."""
 
 
 class FixedCredentials:
@@ -44,11 +46,11 @@ class FixedCredentials:
         return self._value
 
     def invalidate(self) -> None:
-        """Do nothing: there is no other value."""
+        """Do nothing, because there is no other value."""
 
 
 class TokenFile:
-    """A bearer token in a file that someone else keeps fresh."""
+    """A bearer token in a file that another program keeps valid."""
 
     def __init__(self, path: Path, origin: str, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._path = path
@@ -58,14 +60,14 @@ class TokenFile:
         self._read_at = 0.0
 
     async def authorization(self) -> str | None:
-        """Return the file's token, at most REFRESH_SECONDS old."""
+        """Return the token of the file, read at most REFRESH_SECONDS ago."""
         if not self._value or self._clock() - self._read_at >= REFRESH_SECONDS:
             self._value = f"Bearer {self._read()}"
             self._read_at = self._clock()
         return self._value
 
     def invalidate(self) -> None:
-        """Read the file at the next request."""
+        """Read the file again at the next request."""
         self._value = ""
 
     def _read(self) -> str:
@@ -85,7 +87,7 @@ class TokenFile:
 class LibraryCredentials:
     """Credentials that kubernetes_asyncio obtains: exec plugins, OIDC, GCP.
 
-    `context` gets the client certificate that an exec plugin may answer with in place of a token.
+    `context` receives the client certificate that an exec plugin may return instead of a token.
     """
 
     def __init__(self, loader: Any, origin: str, context: ssl.SSLContext | None) -> None:
@@ -96,7 +98,8 @@ class LibraryCredentials:
         self._asking = asyncio.Lock()
 
     async def authorization(self) -> str | None:
-        """Return the plugin's token, asked for again each REFRESH_SECONDS (the loader caches by expiry)."""
+        """Return the plugin's token, requested again every REFRESH_SECONDS (the loader caches
+        it until it expires)."""
         async with self._asking:
             if self._asked_at is None or time.monotonic() - self._asked_at >= REFRESH_SECONDS:
                 await self._ask()
@@ -105,7 +108,7 @@ class LibraryCredentials:
         return token
 
     def invalidate(self) -> None:
-        """Ask the plugin at the next request, whatever expiry it told."""
+        """Call the plugin at the next request, whatever expiration it reported."""
         self._asked_at = None
         if hasattr(self._loader, "exec_plugin_expiry"):
             del self._loader.exec_plugin_expiry
@@ -118,8 +121,8 @@ class LibraryCredentials:
             raise Timeout(
                 f"the login of {self._origin} gave no answer in {PLUGIN_TIMEOUT_SECONDS:.0f} s"
             ) from error
-        # Plugins are foreign programs behind a library that raises whatever it meets (ConfigException,
-        # OSError, KeyError, ValueError): each means that there are no credentials.
+        # Plugins are external programs behind a library that passes on any exception (ConfigException,
+        # OSError, KeyError, ValueError): each of them means that there are no credentials.
         except Exception as error:
             raise InvalidKubeconfig(f"the login of {self._origin} failed: {error}") from error
         self._take_certificate()
@@ -133,8 +136,8 @@ class LibraryCredentials:
 def library_credentials(
     config: dict[str, Any], context_name: str, origin: str, context: ssl.SSLContext | None
 ) -> LibraryCredentials:
-    """Return credentials by kubernetes_asyncio's loader for one context of a whole kubeconfig."""
-    # Imported here because it costs 0.6 s, which no plain token or certificate shall pay.
+    """Return credentials of kubernetes_asyncio's loader for one context of a complete kubeconfig."""
+    # Imported here because it takes 0.6 s, which plain tokens and certificates do not need.
     from kubernetes_asyncio.config.kube_config import KubeConfigLoader
 
     try:

@@ -1,18 +1,18 @@
-"""What can go wrong when talking to an API server, one class per case that someone handles differently.
+"""The errors of requests to an API server, with one class per case that callers handle differently.
 
     KubeError
-    ├── InvalidKubeconfig       the configuration of the connection cannot be used (nothing was sent)
-    ├── Unreachable             no answer: refused, reset, not trusted; a write may have happened
-    │   └── Timeout             no answer in time; a write may have happened
+    ├── InvalidKubeconfig       the configuration of the connection is invalid (nothing was sent)
+    ├── Unreachable             no response: refused, reset, not trusted; a write may have happened
+    │   └── Timeout             no response in time; a write may have happened
     ├── Unauthorized            401
     ├── Forbidden               403
     ├── NotFound                404
     ├── AlreadyExists           409 for a create
-    ├── Conflict                409 for anything else: the resourceVersion is old
-    ├── Gone                    410: the resourceVersion or continue token is forgotten
-    ├── Invalid                 any other 4xx: the request itself is at fault, sending it again is no use
+    ├── Conflict                409 for anything else: the resourceVersion is outdated
+    ├── Gone                    410: the resourceVersion or continue token has expired
+    ├── Invalid                 any other 4xx: the request itself is invalid, and must not be repeated
     ├── TooManyRequests         429
-    └── ServerError             5xx, a redirect, or an answer that cannot be read; a write may have happened
+    └── ServerError             5xx, a redirect, or a malformed response; a write may have happened
 
 Errors of aiohttp and of kubernetes_asyncio never leave this package.
 """
@@ -21,16 +21,16 @@ from __future__ import annotations
 
 import msgspec
 
-# Caps how much of a foreign answer (a proxy's HTML page, say) is quoted in a message.
+# Maximum length of a foreign response (such as a proxy's HTML page) that a message quotes.
 MAX_QUOTED_CHARACTERS = 300
 
 
 class KubeError(Exception):
     """A request that did not succeed.
 
-    `status` is the HTTP status, None where there was no answer. `reason` is the server's word for machines
-    ("AlreadyExists"), "" where it gave none. `message` is one sentence for people.
-    `retry_after_seconds` is how long the server asks to be left alone, None where it does not say.
+    `status` is the HTTP status, None if there was no response. `reason` is the server's machine-readable
+    reason ("AlreadyExists"), "" if it gave none. `message` is one sentence for people. `retry_after_seconds`
+    is the time that the server asks to wait, None if it does not say.
     """
 
     def __init__(
@@ -49,23 +49,23 @@ class KubeError(Exception):
 
 
 class InvalidKubeconfig(KubeError):
-    """The kubeconfig is missing, broken, or names something that is not there."""
+    """The kubeconfig is missing or malformed, or refers to something that does not exist."""
 
 
 class Unreachable(KubeError):
-    """The server gave no answer. Whether a write happened is unknown."""
+    """The server did not respond. Whether a write happened is unknown."""
 
 
 class Timeout(Unreachable):
-    """The server gave no answer in time. Whether a write happened is unknown."""
+    """The server did not respond in time. Whether a write happened is unknown."""
 
 
 class Unauthorized(KubeError):
-    """The server does not know who we are (401)."""
+    """The server does not accept the credentials (401)."""
 
 
 class Forbidden(KubeError):
-    """We may not do this (403)."""
+    """The user is not permitted to do this (403)."""
 
 
 class NotFound(KubeError):
@@ -73,7 +73,7 @@ class NotFound(KubeError):
 
 
 class AlreadyExists(KubeError):
-    """An object of this name was there before (409, reason AlreadyExists)."""
+    """An object of this name already exists (409, reason AlreadyExists)."""
 
 
 class Conflict(KubeError):
@@ -81,19 +81,19 @@ class Conflict(KubeError):
 
 
 class Gone(KubeError):
-    """The server no longer knows this resourceVersion or continue token (410)."""
+    """The resourceVersion or continue token has expired on the server (410)."""
 
 
 class Invalid(KubeError):
-    """The request itself is refused (400, 405, 413, 415, 422 and other 4xx)."""
+    """The request itself is rejected (400, 405, 413, 415, 422 and other 4xx)."""
 
 
 class TooManyRequests(KubeError):
-    """The server or an eviction's budget asks to wait (429); see `retry_after_seconds`."""
+    """The server or the budget of an eviction requests a delay (429); see `retry_after_seconds`."""
 
 
 class ServerError(KubeError):
-    """The server failed (5xx) or its answer cannot be read. Whether a write happened is unknown."""
+    """The server failed (5xx) or its response is malformed. Whether a write happened is unknown."""
 
 
 _CLASS_OF_STATUS: dict[int, type[KubeError]] = {
@@ -121,11 +121,11 @@ _status_decoder = msgspec.json.Decoder(_Status)
 
 
 def error_of_answer(status: int, body: bytes, *, retry_after: str | None = None) -> KubeError:
-    """Return the error that an answer with HTTP `status` stands for.
+    """Return the error for a response with HTTP `status`.
 
-    The message is that of the `Status` object in `body`; where the body is something else (an old proxy, a
-    plain "404 page not found"), its beginning is quoted. `retry_after` is the header's text; a
-    date in it is taken as absent, since no API server sends one.
+    The message is that of the `Status` object in `body`; the beginning of any other body is quoted (an old
+    proxy, a plain "404 page not found"). `retry_after` is the value of the header; a date counts as absent,
+    since no API server sends one.
     """
     told = _read_status(body)
     details_seconds = told.details.retry_after_seconds if told.details else 0.0
@@ -133,25 +133,25 @@ def error_of_answer(status: int, body: bytes, *, retry_after: str | None = None)
         told.message or _quoted(status, body),
         status=status,
         reason=told.reason,
-        # The header first: a proxy sends it with a body that is no Status.
+        # The header takes precedence: a proxy sends it with a body that is not a Status.
         retry_after_seconds=_seconds(retry_after) or details_seconds or None,
     )
 
 
 def error_of_event(raw: bytes | msgspec.Raw) -> KubeError:
-    """Return the error that an ERROR event of a watch carries: its object is a `Status`."""
+    """Return the error in an ERROR event of a watch, whose object is a `Status`."""
     body = bytes(raw)
-    # A Status without a code must not pass for a success.
+    # A Status without a code must not be mistaken for success.
     return error_of_answer(_read_status(body).code or 500, body)
 
 
 def malformed(what: str, error: Exception) -> ServerError:
-    """Return the error for an answer that should have been `what` and cannot be decoded."""
+    """Return the error for a response that should be a `what` but cannot be decoded."""
     return ServerError(f"the answer is no {what}: {error}", status=200, reason="MalformedAnswer")
 
 
 def _class_of(status: int, reason: str) -> type[KubeError]:
-    # One status for two cases: a create that lost against another, and a write onto an old version.
+    # 409 has two meanings: a create of an existing object, and a write with an outdated version.
     if status == 409 and reason == "AlreadyExists":
         return AlreadyExists
     if status in _CLASS_OF_STATUS:
@@ -167,7 +167,7 @@ def _read_status(body: bytes) -> _Status:
 
 
 def _quoted(status: int, body: bytes) -> str:
-    # Cut before it is decoded: an HTML page of megabytes is of no use here.
+    # Truncated before it is decoded, because an HTML page may have megabytes.
     text = " ".join(body[: 4 * MAX_QUOTED_CHARACTERS].decode("utf-8", "replace").split())
     return f"HTTP {status}: {text[:MAX_QUOTED_CHARACTERS]}" if text else f"HTTP {status}"
 
