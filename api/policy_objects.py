@@ -69,7 +69,7 @@ def to_admission_policy(wire: AdmissionPolicyObject) -> AdmissionPolicy:
         "metadata": {"name": meta.name},
         "spec": msgspec.json.decode(wire.spec),
     }
-    # All faults at once: an administrator mends them in one edit.
+    # All faults are reported at once, so that an administrator can correct them in one edit.
     read = read_admission_policy(obj)
     if isinstance(read, tuple):
         raise SpecError("; ".join(map(str, read)))

@@ -1,1 +1,2 @@
-"""HTTP for callers: a server of routes and values, and certificates of our own. Knows nothing of queues."""
+"""HTTP server and certificates: routes, requests and responses as values. Independent
+of queues and admission."""

@@ -1,9 +1,10 @@
-"""Certificates of our own for webhooks and the visibility API, for clusters without anyone who issues them.
+"""Self-signed certificates for webhooks and the visibility API, for clusters without a certificate issuer.
 
-An authority (ten years) signs a leaf (one year), ECDSA P-256, 8 ms for both. Each is made anew when two
-thirds of its life are over. After a change of authority the old one's certificate stays in the bundle that
-clients trust for one leaf's life, because leaves that it signed are still served. All of it is a value; where
-it is kept (a Secret) and how often it is looked at (a day is enough) is the caller's.
+A certificate authority (ten years) signs a leaf certificate (one year), ECDSA P-256, 8 ms for both. Each is
+renewed after two thirds of its lifetime. After a renewal of the authority, the former one stays in the
+bundle that clients trust for the lifetime of one leaf, because leaves that it signed are still served.
+Everything here is a value; the caller decides where it is stored (a Secret) and how often it is checked
+(once a day is sufficient).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 AUTHORITY_DAYS = 3650
 LEAF_DAYS = 365
 
-# Clocks of a cluster differ: a certificate is valid from a little before it was made.
+# Clocks in a cluster differ, so a certificate is valid from shortly before its creation.
 _BACKDATED = timedelta(minutes=5)
 
 
@@ -39,14 +40,14 @@ class KeyPair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificates:
-    """All that there is: `trusted` is the PEM bundle for clients, the present authority first."""
+    """Authority, leaf and trust; `trusted` is the PEM bundle for clients, the current authority first."""
 
     authority: KeyPair
     leaf: KeyPair
     trusted: bytes
 
     def to_secret(self) -> dict[str, bytes]:
-        """Return the data of a Secret, under the keys that cert-manager uses, and `ca.key`."""
+        """Return the data of a Secret, under the keys that cert-manager uses, plus `ca.key`."""
         return {
             "tls.crt": self.leaf.certificate,
             "tls.key": self.leaf.key,
@@ -56,7 +57,7 @@ class Certificates:
 
 
 def certificates_of_secret(data: Mapping[str, bytes]) -> Certificates | None:
-    """Return what a Secret holds, None where it holds nothing that can be used (empty, cut, mixed up)."""
+    """Return the certificates in a Secret, or None if they are missing, truncated or inconsistent."""
     try:
         trusted = x509.load_pem_x509_certificates(data["ca.crt"])
         found = Certificates(
@@ -64,7 +65,7 @@ def certificates_of_secret(data: Mapping[str, bytes]) -> Certificates | None:
             leaf=KeyPair(certificate=data["tls.crt"], key=data["tls.key"]),
             trusted=data["ca.crt"],
         )
-        # Parts that do not fit each other are as good as none: serving them would fail at every client.
+        # Inconsistent parts are useless, because every client would reject them.
         _check(found, trusted)
     except (KeyError, IndexError, TypeError, ValueError):
         return None
@@ -72,10 +73,10 @@ def certificates_of_secret(data: Mapping[str, bytes]) -> Certificates | None:
 
 
 def renewed(there: Certificates | None, names: Sequence[str], *, now: float) -> Certificates:
-    """Return certificates for a server of these DNS names and addresses that are good at `now`.
+    """Return certificates for a server with these DNS names and addresses that are valid at `now`.
 
-    Returns `there` itself as long as nothing is due. A new authority does not sign a new leaf in the same
-    step unless it must: clients learn to trust it first, and the leaf follows when its own time comes.
+    Returns `there` itself if no renewal is due. A new authority signs a new leaf in the same step only if it
+    must: clients first learn to trust the authority, and the leaf is renewed when it is due itself.
     """
     if there is None:
         authority = make_authority(now=now)
@@ -83,10 +84,11 @@ def renewed(there: Certificates | None, names: Sequence[str], *, now: float) -> 
         return Certificates(authority=authority, leaf=leaf, trusted=authority.certificate)
     if now >= renewal_at(there.authority.certificate):
         authority = make_authority(now=now)
-        # Both for as long as a leaf of the former may be served by a replica that has not renewed yet.
+        # Both are trusted for as long as a replica that has not renewed may serve a leaf
+        # of the former authority.
         trusted = authority.certificate + there.authority.certificate
         there = replace(there, authority=authority, trusted=trusted)
-        # Only when it has ended: clients are yet to learn of the new authority.
+        # Only if the leaf has expired, because clients do not know the new authority yet.
         is_leaf_due = now >= _end(there.leaf.certificate)
     else:
         there = _without_former_authority(there, now)
@@ -97,14 +99,14 @@ def renewed(there: Certificates | None, names: Sequence[str], *, now: float) -> 
 
 
 def renewal_at(certificate: bytes) -> float:
-    """Return when two thirds of the certificate's life are over (Unix seconds)."""
+    """Return the time (Unix seconds) after two thirds of the certificate's lifetime."""
     read = x509.load_pem_x509_certificate(certificate)
     begins, ends = read.not_valid_before_utc.timestamp(), read.not_valid_after_utc.timestamp()
     return begins + (ends - begins) * 2 / 3
 
 
 def names_of(certificate: bytes) -> set[str]:
-    """Return the DNS names and addresses that the certificate is for."""
+    """Return the DNS names and addresses that the certificate is valid for."""
     read = x509.load_pem_x509_certificate(certificate)
     names = read.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     addresses = {str(address) for address in names.get_values_for_type(x509.IPAddress)}
@@ -112,7 +114,7 @@ def names_of(certificate: bytes) -> set[str]:
 
 
 def make_authority(*, now: float) -> KeyPair:
-    """Return a new authority that signs leaves and nothing else."""
+    """Return a new authority, which can only sign leaf certificates."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "berth")])
     certificate = (
@@ -125,14 +127,14 @@ def make_authority(*, now: float) -> KeyPair:
 
 
 def make_leaf(authority: KeyPair, names: Sequence[str], *, now: float) -> KeyPair:
-    """Return a server's certificate for these DNS names and IP addresses, signed by the authority."""
+    """Return a server certificate for these DNS names and IP addresses, signed by the authority."""
     if not names:
         raise ValueError("a server's certificate needs a name")
     issuer = x509.load_pem_x509_certificate(authority.certificate)
     signer = serialization.load_pem_private_key(authority.key, password=None)
     assert isinstance(signer, ec.EllipticCurvePrivateKey)
     key = ec.generate_private_key(ec.SECP256R1())
-    # A common name has 64 characters at most and no client reads it any more.
+    # A common name has at most 64 characters, and clients no longer evaluate it.
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])])
     issuer_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
     certificate = (
@@ -148,9 +150,9 @@ def make_leaf(authority: KeyPair, names: Sequence[str], *, now: float) -> KeyPai
 
 
 class ServingTls:
-    """A server's TLS whose certificate can be exchanged while it serves.
+    """TLS context of a server whose certificate can be replaced while it serves.
 
-    New connections get the new certificate; those that exist go on with the old one.
+    New connections get the new certificate; existing ones keep the old one.
     """
 
     def __init__(self, pair: KeyPair) -> None:
@@ -160,14 +162,15 @@ class ServingTls:
     def load(self, pair: KeyPair) -> None:
         """Serve this certificate from now on.
 
-        Raises ValueError where key and certificate do not fit; the one before is served on.
+        Raises ValueError if key and certificate do not match; then the previous certificate stays in use.
         """
-        # ssl takes certificates from files only; this directory is ours alone and gone right after.
+        # ssl loads certificates only from files; this directory is private and is deleted immediately.
         with tempfile.TemporaryDirectory(prefix="berth-") as directory:
             chain = Path(directory, "serving.pem")
             chain.touch(mode=0o600)
             chain.write_bytes(pair.certificate.rstrip() + b"\n" + pair.key)
-            # Tried on a context of its own first: a failure half-way leaves a context without a certificate.
+            # Tried on a separate context first, because a failure could leave the
+            # context without a certificate.
             try:
                 ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(chain)
             except ssl.SSLError as error:
@@ -176,12 +179,12 @@ class ServingTls:
 
 
 def key_pair_of_files(certificate: Path, key: Path) -> KeyPair:
-    """Return the certificate and key in two PEM files, such as a mounted Secret. Raises OSError."""
+    """Return the certificate and key in two PEM files, for example from a mounted Secret. Raises OSError."""
     return KeyPair(certificate=certificate.read_bytes(), key=key.read_bytes())
 
 
 def _without_former_authority(there: Certificates, now: float) -> Certificates:
-    """Stop trusting the former authority once every leaf that it can have signed has ended."""
+    """Stop trusting the former authority after every leaf that it can have signed has expired."""
     read = x509.load_pem_x509_certificate(there.authority.certificate)
     made_at = (read.not_valid_before_utc + _BACKDATED).timestamp()
     is_over = now >= made_at + timedelta(days=LEAF_DAYS).total_seconds()
@@ -232,7 +235,7 @@ def _name(name: str) -> x509.GeneralName:
 
 
 def _check(found: Certificates, trusted: Sequence[x509.Certificate]) -> None:
-    """Raise ValueError unless the parts belong together."""
+    """Raise ValueError if the parts do not belong together."""
     leaf = x509.load_pem_x509_certificate(found.leaf.certificate)
     if not any(_is_signed_by(leaf, authority) for authority in trusted):
         raise ValueError("none of the trusted authorities has signed the leaf")

@@ -1,8 +1,9 @@
-"""HTTP in the words of this package: routes given by the caller, requests and responses as values.
+"""HTTP server with routes given by the caller, and requests and responses as values.
 
-aiohttp's server stays in here. A handler gets a `Request` with its body read, and returns a `Response` or,
-for what goes on, a `Stream`; it raises `HttpError` for what the caller did wrong. Every error answer is JSON.
-A handler is cancelled when its caller has left, so that no search runs on for nobody.
+aiohttp's server is only used in this module. A handler receives a `Request` with its whole body, and returns
+a `Response` or, for a continuous answer, a `Stream`; it raises `HttpError` for a client error. Error
+responses are JSON by default. A handler is cancelled when its client disconnects, so that no search
+continues without a recipient.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ from aiohttp import web
 
 log = logging.getLogger("berth.http")
 
-# A scheduler extender is sent all nodes at once: 5,000 of them are 21 MiB. aiohttp's default is 1 MiB.
+# A scheduler extender receives all nodes at once: 5,000 of them are 21 MiB. aiohttp's default is 1 MiB.
 MAX_BODY_BYTES = 64 << 20
-# Time for a body to arrive whole: generous for 64 MiB, and an end for who announces one and sends nothing.
+# Timeout for a whole body: enough for 64 MiB, and a limit for clients that announce a body and send nothing.
 BODY_SECONDS = 30.0
-# The sentence for a body that is not encoded as its header says.
+# Message for a body whose encoding does not match its header.
 UNREADABLE_BODY = "Failed to read request body"
 
 
 class HttpError(Exception):
-    """What a handler raises to answer with an error status, one sentence, and headers such as Retry-After."""
+    """Raised by a handler to respond with an error status, a message, and headers such as Retry-After."""
 
     def __init__(self, status: int, message: str, *, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
@@ -37,16 +38,16 @@ class HttpError(Exception):
 
 
 class ListenError(Exception):
-    """The address cannot be listened on; the message names it and the fix."""
+    """The server cannot listen on the address; the message names it and the fix."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """A request with its body. `parameters` are the braced parts of the route's path, decoded.
 
-    Of a query parameter or header given twice the first counts; header names are lower-case. `client_name` is
-    the common name of the client's certificate, where TLS asked for one and has checked it; `client_address`
-    is where the connection comes from, which may be a proxy.
+    If a query parameter or header occurs twice, the first is used; header names are in lower case.
+    `client_name` is the common name of the client's certificate, if TLS requested one and verified it;
+    `client_address` is the peer address of the connection, which may be a proxy.
     """
 
     method: str
@@ -61,7 +62,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """A whole answer."""
+    """A complete response."""
 
     status: int = 200
     body: bytes = b""
@@ -71,7 +72,7 @@ class Response:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """An answer whose chunks are sent as they come, until they end or the caller leaves."""
+    """A response whose chunks are sent as they are produced, until they end or the client disconnects."""
 
     chunks: AsyncIterator[bytes]
     content_type: str = "text/event-stream"
@@ -83,9 +84,9 @@ Handler = Callable[[Request], Awaitable[Response | Stream]]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One method and path, such as ("GET", "/v1/queues/{name}"); GET answers HEAD as well.
+    """One method and path, such as ("GET", "/v1/queues/{name}"); GET also serves HEAD.
 
-    A larger body than `max_body_bytes` (None: MAX_BODY_BYTES) is refused with 413 before it is read.
+    A body larger than `max_body_bytes` (None: MAX_BODY_BYTES) is rejected with 413 before it is read.
     """
 
     method: str
@@ -95,25 +96,27 @@ class Route:
 
 
 def json_response(value: object, *, status: int = 200) -> Response:
-    """Return a value as JSON: anything that msgspec encodes."""
+    """Return a response with a value as JSON; any value that msgspec can encode."""
     return Response(status=status, body=msgspec.json.encode(value))
 
 
 def text_response(text: str, *, status: int = 200, content_type: str = "text/plain") -> Response:
-    """Return text as UTF-8."""
+    """Return a response with text in UTF-8."""
     return Response(status=status, body=text.encode(), content_type=f"{content_type}; charset=utf-8")
 
 
 def error_as_json(status: int, message: str) -> Response:
-    """Return how errors are answered unless the caller has another form (a Kubernetes Status, say)."""
+    """Return the default form of error responses, if the caller gives no other (such
+    as a Kubernetes Status)."""
     return json_response({"status": status, "error": message}, status=status)
 
 
 class HttpServer:
-    """Serves routes on one address. start() and stop() it, or use it as `async with`.
+    """Serves routes on one address. Call start() and stop(), or use it as `async with`.
 
-    `port` 0 takes any free one; `port` and `url` tell which after start(). `tls` may be given new
-    certificates while it serves (certificates.ServingTls). `render_error` forms error answers.
+    `port` 0 chooses any free port; after start(), `port` and `url` contain the actual one. `tls`
+    may get new certificates while it serves (certificates.ServingTls). `render_error` creates the
+    body of error responses.
     """
 
     def __init__(
@@ -129,7 +132,7 @@ class HttpServer:
         self.port = port
         self._tls = tls
         self._render_error = render_error
-        # Around all routes, so that whatever goes wrong is answered in the caller's own form.
+        # The middleware covers all routes, so that every error has the form that the caller chose.
         app = web.Application(middlewares=[self._answer_errors])
         for route in routes:
             if route.method == "GET":
@@ -140,14 +143,14 @@ class HttpServer:
 
     @property
     def url(self) -> str:
-        """Return the base URL; of a wildcard address the loopback one."""
-        # A wildcard is no address to call.
+        """The base URL; for a wildcard address, with the loopback address."""
+        # A client cannot connect to a wildcard address.
         host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self.host, self.host)
         host = f"[{host}]" if ":" in host and not host.startswith("[") else host
         return f"{'https' if self._tls else 'http'}://{host}:{self.port}"
 
     async def start(self) -> None:
-        """Listen. Raises ListenError where the address is taken or not ours."""
+        """Start to listen. Raises ListenError if the address is in use or not local."""
         await self._runner.setup()
         try:
             await web.TCPSite(self._runner, self.host, self.port, ssl_context=self._tls).start()
@@ -156,11 +159,11 @@ class HttpServer:
             raise ListenError(
                 f"cannot listen on {self.host} port {self.port}: {error}; give a free port, or 0 for any"
             ) from error
-        # Asked of the socket: with 0 the system has chosen.
+        # Read from the socket, because with port 0 the system chooses one.
         self.port = self._runner.addresses[0][1]
 
     async def stop(self) -> None:
-        """Stop listening, give requests under way a second to end, and close all connections."""
+        """Stop listening, give pending requests a second to complete, and close all connections."""
         await self._runner.cleanup()
 
     async def __aenter__(self) -> HttpServer:
@@ -179,17 +182,17 @@ class HttpServer:
         except HttpError as error:
             answer = _whole(self._render_error(error.status, error.message))
             answer.headers.update(error.headers)
-            # Said by a handler whose request was left half read: what follows on the line is not a request.
+            # The handler sets this if it has not read the whole body: the remaining bytes are not a request.
             if answer.headers.get("Connection") == "close":
                 answer.force_close()
             return answer
         except web.HTTPException as error:
             answer = _whole(self._render_error(error.status, _sentence(error, request)))
-            # Part of what a 405 says, by HTTP.
+            # HTTP requires this header in a 405 response.
             if "Allow" in error.headers:
                 answer.headers["Allow"] = error.headers["Allow"]
             return answer
-        # The one broad handler: a fault in one request must not end the process, nor hide.
+        # The only broad handler: an error in one request must neither end the process nor go unnoticed.
         except Exception:
             log.exception("request_failed method=%s path=%s", request.method, request.path)
             return _whole(self._render_error(500, "an internal error; the log says which"))
@@ -215,13 +218,13 @@ def _adapted(route: Route) -> Callable[[web.Request], Awaitable[web.StreamRespon
 
 
 async def _body(request: web.Request, most: int) -> bytearray:
-    """Return the body, gathered in one buffer of the length that was announced.
+    """Return the body, read into one buffer of the announced length.
 
-    aiohttp's own read() lets a buffer grow and copies it: at 16 MiB three times the CPU, all of it spent by
-    the kernel on fresh pages.
+    aiohttp's own read() grows a buffer and copies it, which takes three times the CPU at 16 MiB, all of it in
+    the kernel for new pages.
     """
     length = request.content_length or 0
-    # Before a byte is read where the length is announced; below for those who announce none, or another.
+    # Checked before reading if the length is announced; checked again below, in case it is missing or wrong.
     _refuse_larger(length, most)
     body, size = bytearray(length), 0
     try:
@@ -230,11 +233,11 @@ async def _body(request: web.Request, most: int) -> bytearray:
                 _refuse_larger(size + len(chunk), most)
                 body[size : size + len(chunk)] = chunk
                 size += len(chunk)
-    # Whoever announces a body and does not send it would keep its buffer for as long as it likes.
+    # A client that announces a body and does not send it would otherwise occupy the buffer indefinitely.
     except TimeoutError as error:
         raise HttpError(408, f"the body did not arrive within {BODY_SECONDS:g} s") from error
-    # Compressed, and not as the header says. Were it not said that nothing more comes, aiohttp would go on
-    # reading for the next request's sake, and log the same error as its own.
+    # The body is compressed in another way than its header says. Without feed_eof(), aiohttp would continue
+    # to read for the next request, and log the same error again.
     except web.RequestPayloadError as error:
         request.content.feed_eof()
         raise HttpError(400, UNREADABLE_BODY, headers={"Connection": "close"}) from error
@@ -276,7 +279,7 @@ async def _streamed(request: web.Request, answer: Stream) -> web.StreamResponse:
 
 
 def _sentence(error: web.HTTPException, request: web.Request) -> str:
-    """Return what was wrong with a request that no handler saw."""
+    """Return the message for a request that no handler received."""
     match error.status:
         case 404:
             return f"there is nothing at {request.path}"

@@ -1,9 +1,9 @@
-"""Kubernetes Events: told when there is room, and the first thing to be dropped when there is none.
+"""Kubernetes Events, sent in the background and dropped first under load.
 
-A decision never waits for its event. `record` puts it into a bounded queue, where repeats of the same message
-about the same object become one; a task of its own sends them over connections of its own, at a bounded rate.
-A server under pressure (429, 5xx, silence) is left alone and the queue fills; what then finds no room is
-counted in `dropped`.
+A decision never waits for its event. `record` puts the event into a bounded queue, in which repetitions of
+the same message about the same object are combined. A separate task sends the events over separate
+connections, at a limited rate. If the server is overloaded (429, 5xx, no response), sending pauses and the
+queue fills up; events that find the queue full are counted in `dropped`.
 """
 
 from __future__ import annotations
@@ -28,24 +28,25 @@ from api.kube.resources import EVENTS
 
 log = logging.getLogger("berth.kube.events")
 
-# Limits of events.k8s.io/v1, which refuses what is longer.
+# Limits of events.k8s.io/v1, which rejects longer values.
 MAX_NOTE_BYTES = 1024
 MAX_WORD_CHARACTERS = 128
 MAX_NAME_CHARACTERS = 253
 
-# A repeat within this time raises the count of the event that was sent; client-go's value.
+# A repetition within this time increments the count of the event that was sent. client-go
+# uses the same value.
 SERIES_SECONDS = 360.0
 
-# Caps how many sent events are remembered for their repeats: 300 bytes each.
-# Forgetting one costs no more than a second event in place of a higher count.
+# Maximum number of sent events that are remembered, at 300 bytes each. If one is forgotten, a repetition
+# creates a second event instead of incrementing a count.
 MAX_REMEMBERED = 4096
 
-# Caps the pause after failures in a row.
+# Maximum pause after several failures.
 LONGEST_PAUSE_SECONDS = 30.0
 
 
 class EventType(StrEnum):
-    """How an event is shown: Warning stands out."""
+    """The type of an event; kubectl highlights warnings."""
 
     NORMAL = "Normal"
     WARNING = "Warning"
@@ -53,7 +54,7 @@ class EventType(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectRef:
-    """The object that an event is about. `namespace` is "" for cluster-scoped ones."""
+    """The object that an event is about. `namespace` is "" for cluster-scoped objects."""
 
     api_version: str
     kind: str
@@ -63,11 +64,12 @@ class ObjectRef:
 
 
 class EventRecorder:
-    """Sends events in the background. run() must be running for anything to arrive.
+    """Sends events in the background, as long as run() is running.
 
-    `controller` and `instance` tell who reports. `events_per_second` and `burst` bound what a server gets
-    (20 and 200: a busy cycle's events at once, and no more than a small share of its writes after).
-    `max_queued` bounds what waits (2000, about 2 MB). `sent` and `dropped` only ever grow.
+    `controller` and `instance` identify the reporter. `events_per_second` and `burst` limit the load
+    on the server (20 and 200: all events of a busy cycle immediately, and a small share of its writes
+    in the long run). `max_queued` limits the queue (2000, about 2 MB). `sent` and `dropped` are
+    counters that only increase.
     """
 
     def __init__(
@@ -93,8 +95,7 @@ class EventRecorder:
         self._clock = clock
         self._queue: OrderedDict[_Key, _Pending] = OrderedDict()
         self._remembered: OrderedDict[_Key, _Sent] = OrderedDict()
-        # From the wall clock on, so that a restarted process does not use up names
-        # which its predecessor gave.
+        # Starts with the wall clock, so that a restarted process does not reuse names of its predecessor.
         self._numbers = itertools.count(time.time_ns())
         self._filled = asyncio.Event()
         self._emptied = asyncio.Event()
@@ -105,16 +106,16 @@ class EventRecorder:
     def record(
         self, regarding: ObjectRef, type_: EventType, reason: str, note: str, action: str = ""
     ) -> None:
-        """Queue an event; returns at once and raises nothing.
+        """Queue an event; return immediately and raise no exception.
 
-        `reason` is why, `action` what was done about it (default: the reason), each one word for machines;
-        `note` is the sentence for people, cut at 1024 bytes.
+        `reason` is why it happened, `action` what was done (default: the reason), both in CamelCase for
+        programs. `note` is the sentence for people, truncated to 1024 bytes.
         """
         reason = reason[:MAX_WORD_CHARACTERS]
         key = _Key(regarding, type_, reason, cut_note(note), (action or reason)[:MAX_WORD_CHARACTERS])
         if pending := self._queue.get(key):
             self._queue[key] = pending.again(_now())
-        # The newest is dropped, not the oldest: what waits is in order and its repeats may still be counted.
+        # The newest event is dropped, because repetitions of older ones may still be combined with them.
         elif len(self._queue) >= self._max_queued:
             self.dropped += 1
         else:
@@ -123,16 +124,15 @@ class EventRecorder:
             self._emptied.clear()
 
     async def run(self) -> None:
-        """Send what is queued, one after another, until cancelled."""
+        """Send the queued events, one after another, until cancelled."""
         while True:
             await self._filled.wait()
-            # A token is taken only when there is an event; the wait is outside of
-            # `_send`, whose failures count.
+            # A token is taken only if there is an event. The wait is outside of `_send`, so it is no failure.
             if wait_seconds := self._bucket.take(self._clock()):
                 await asyncio.sleep(wait_seconds)
                 continue
-            # Taken out before it is sent: a repeat that is recorded meanwhile becomes an event of
-            # its own in the queue and is counted onto this one afterwards.
+            # Removed before it is sent: if it is recorded again meanwhile, the repetition becomes a new entry
+            # of the queue, and increments the count of this event later.
             key, pending = self._queue.popitem(last=False)
             try:
                 await self._send(key, pending)
@@ -140,11 +140,11 @@ class EventRecorder:
                 await self._failed(key, pending, error)
             else:
                 self._succeeded()
-            # Not in record(): only when nothing is under way either may drain() return.
+            # Not in record(): drain() may return only when no event is being sent either.
             self._note_emptiness()
 
     async def drain(self, timeout_seconds: float) -> None:
-        """Return when nothing is queued any more, at the latest after `timeout_seconds`."""
+        """Return when the queue is empty, or after `timeout_seconds` at the latest."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_seconds):
                 await self._emptied.wait()
@@ -159,7 +159,7 @@ class EventRecorder:
     async def _send(self, key: _Key, pending: _Pending) -> None:
         earlier = self._remembered.get(key)
         if earlier and self._clock() - earlier.sent_at < SERIES_SECONDS:
-            # An event that has run out on the server since is told anew.
+            # If the event has expired on the server, it is created again.
             with contextlib.suppress(NotFound):
                 await self._raise_count(key, earlier, pending)
                 return
@@ -168,7 +168,7 @@ class EventRecorder:
     async def _create(self, key: _Key, pending: _Pending) -> None:
         suffix = f".{next(self._numbers):x}"
         name = key.regarding.name[: MAX_NAME_CHARACTERS - len(suffix)] + suffix
-        # Events about cluster-scoped objects live in "default", where kubectl looks for them.
+        # Events about cluster-scoped objects are stored in "default", where kubectl looks for them.
         namespace = key.regarding.namespace or "default"
         body = msgspec.json.encode(self._body(key, pending, name, namespace))
         await self._client.request("POST", EVENTS.path(namespace), body=body, lane=Connection.EVENTS)
@@ -215,23 +215,25 @@ class EventRecorder:
         known, self._error = self._error, error
         if known is None or (type(known), known.message) != (type(error), error.message):
             log.warning("events_failed status=%s error=%r", error.status, error.message)
-        # What may pass with time is sent again; all else, a namespace that is being deleted say, never will.
+        # Temporary failures are repeated. Any other failure rejects the event itself, for example because its
+        # namespace is being deleted, and would occur again.
         if not isinstance(error, TooManyRequests | ServerError | Unreachable):
-            self.dropped += 1  # the event itself is refused: sending it again is no use
+            self.dropped += 1
             return
         self._put_back(key, pending)
         self._failures += 1
-        # The power is capped for a server that is away for days.
+        # The exponent is limited, so that it cannot overflow if a server is down for days.
         pause = min(LONGEST_PAUSE_SECONDS, 0.5 * 2.0 ** min(self._failures, 16))
         await asyncio.sleep(max(pause, error.retry_after_seconds or 0.0))
 
     def _put_back(self, key: _Key, pending: _Pending) -> None:
-        """Put an event back to the front; it counts as dropped where others have taken its place."""
+        """Put an event back to the front of the queue; it is dropped if the queue is full."""
         if later := self._queue.get(key):
             merged = _Pending(
                 count=pending.count + later.count, first_at=pending.first_at, last_at=later.last_at
             )
-            # Recorded again while it was under way: one event, from the first occurrence to the last.
+            # It was recorded again while it was being sent: both become one event, from the first
+            # to the last time.
             self._queue[key] = merged
         elif len(self._queue) >= self._max_queued:
             self.dropped += 1
@@ -246,7 +248,7 @@ class EventRecorder:
 
 
 class TokenBucket:
-    """Allows `burst` at once and `rate` a second in the long run."""
+    """A rate limiter that allows `burst` events at once and `rate` per second in the long run."""
 
     def __init__(self, *, rate: float, burst: int, now: float) -> None:
         self._rate = rate
@@ -255,7 +257,7 @@ class TokenBucket:
         self._filled_at = now
 
     def take(self, now: float) -> float:
-        """Take a token and return 0, or take none and return the seconds until there is one."""
+        """Take a token and return 0, or take none and return the seconds until one is available."""
         self._tokens = min(float(self._burst), self._tokens + (now - self._filled_at) * self._rate)
         self._filled_at = now
         if self._tokens >= 1.0:
@@ -265,7 +267,7 @@ class TokenBucket:
 
 
 class _Key(NamedTuple):
-    """What makes two events the same."""
+    """Identity of an event: repetitions have equal keys."""
 
     regarding: ObjectRef
     type: EventType
@@ -276,7 +278,7 @@ class _Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Pending:
-    """Occurrences that wait to be sent; times are RFC 3339 with microseconds."""
+    """Occurrences that wait to be sent; times are in RFC 3339 with microseconds."""
 
     count: int
     first_at: str
@@ -288,7 +290,7 @@ class _Pending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sent:
-    """An event that the server has; `sent_at` in monotonic seconds."""
+    """An event that is stored on the server; `sent_at` is in monotonic seconds."""
 
     name: str
     count: int
@@ -296,13 +298,14 @@ class _Sent:
 
 
 def cut_note(note: str) -> str:
-    """Return the note, cut between characters and marked with "…" where it is over 1024 bytes of UTF-8."""
-    # A lone surrogate has no UTF-8; a "?" is told in its place instead of raising.
+    """Return the note; if it has over 1024 bytes of UTF-8, truncated between characters
+    and marked with "…"."""
+    # A lone surrogate cannot be encoded; it is replaced by "?" instead of raising an error.
     data = note.encode("utf-8", "replace")
     if len(data) <= MAX_NOTE_BYTES:
         return note
     mark = "…"
-    # "ignore" drops the character that the cut went through.
+    # "ignore" drops an incomplete character at the end.
     return data[: MAX_NOTE_BYTES - len(mark.encode())].decode("utf-8", "ignore") + mark
 
 

@@ -1,13 +1,13 @@
 """A local copy of all objects of a kind, kept up to date by list and watch.
 
-    list ──▶ watch ──▶ watch ──▶ …      a watch ends every few minutes; the next goes on at the same version
+    list ──▶ watch ──▶ watch ──▶ …      a watch ends every few minutes; the next continues at the same version
      ▲         │
-     └── 410 ──┘                        the version is forgotten: list anew and report the differences
+     └── 410 ──┘                        the version has expired: list again and report the differences
 
-What the change callback sees is exact: every object once as ADDED, then MODIFIED and at last DELETED, also
-across lost connections, restarts of the server and an object deleted and made again under the same name.
-A single object that cannot be decoded is named and skipped; the others go on. The copy may lag behind the
-server by a watch's delay; whoever must know better lists.
+The change callback receives an exact sequence: every object once as ADDED, then as MODIFIED, and finally as
+DELETED, also across lost connections, restarts of the server, and an object that is deleted and created again
+with the same name. An object that cannot be decoded is reported and skipped; the others are processed. The
+copy may lag behind the server by the delay of a watch; a caller that needs the current state must list.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ T_co = TypeVar("T_co", bound=KubeObject, covariant=True)
 
 log = logging.getLogger("berth.kube.informer")
 
-# Objects taken from a page before other tasks get their turn: 250 take about 5 ms.
+# Number of objects that are processed before other tasks may run: 250 take about 5 ms.
 SLICE = 250
 
-# A watch that ended sooner, without an error, is no sign of a healthy server.
+# A watch that ends earlier, even without an error, does not show that the server is healthy.
 SHORT_WATCH_SECONDS = 1.0
 
-# After so many failures in a row at one version the list is read anew: a version from before an etcd was
-# restored is answered with an error other than 410, for ever.
+# After this many failures in a row at one version, the list is read again: a server whose etcd was restored
+# from an older state answers a later version with an error other than 410, permanently.
 FAILURES_BEFORE_RELIST = 4
 
 
 class ChangeType(StrEnum):
-    """What happened to an object, as seen from this copy."""
+    """What happened to an object, relative to this copy."""
 
     ADDED = "ADDED"
     MODIFIED = "MODIFIED"
@@ -55,10 +55,10 @@ class ChangeType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Change(Generic[T_co]):
-    """One object's change.
+    """One change of an object.
 
-    `object` is the new state; for DELETED the last one that is known. `previous` is what this copy held
-    before, None for ADDED. `raw` is the object's JSON without managedFields, where the informer keeps it.
+    `object` is the new state; for DELETED the last known one. `previous` is the state in this copy before the
+    change, None for ADDED. `raw` is the object's JSON without managedFields, if the informer keeps it.
     """
 
     type: ChangeType
@@ -69,14 +69,14 @@ class Change(Generic[T_co]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InformerTiming:
-    """The informer's patience.
+    """Timeouts and intervals of an informer.
 
-    `watch_seconds`: how long the server is asked to keep a watch, plus up to a fifth so that many informers
-    do not reconnect together. client-go asks 5 to 10 minutes.
-    `idle_seconds`: no byte for so long means a dead connection; longer than any watch lasts, because a
-    server need not send bookmarks. Hosts that vanish are noticed in one minute by TCP's own probes.
-    `first_pause_seconds`, `longest_pause_seconds`: between failures, doubling, with jitter.
-    `missing_retry_seconds`: how often an optional kind that the server does not serve is looked for.
+    `watch_seconds`: how long the server is asked to keep a watch open, plus up to a fifth, so that many
+    informers do not reconnect at the same time. client-go asks for 5 to 10 minutes. `idle_seconds`: time
+    without a byte after which the connection counts as dead. It is longer than any watch lasts, because a
+    server need not send bookmarks; TCP keep-alive detects hosts that disappear within one minute.
+    `first_pause_seconds`, `longest_pause_seconds`: pause after failures, doubled each time, with jitter.
+    `missing_retry_seconds`: how often an optional kind that the server does not serve is tried.
     """
 
     page_size: int = PAGE_SIZE
@@ -90,14 +90,14 @@ class InformerTiming:
 class Informer(Generic[T]):
     """Keeps `store` equal to the server's objects of one kind and calls `on_change` for each difference.
 
-    `store` is updated before `on_change` is called, and both are touched by run() alone. `raw` holds the
-    JSON of each stored object, with apiVersion and kind and without managedFields, where `keep_raw` is set
-    (15,000 objects of 2.5 KB, half of it managedFields: 38 MB with their structs). `synced` is set once the
-    first list is complete. `unreadable` names what cannot be decoded now; of such an object the last
-    readable state stays in `store`, because to forget it would free what it uses. `last_error` is None while
-    all is well.
-    `on_unreadable_gone` hears of the end of an object that could not be decoded last.
-    `optional`: a kind that the server does not serve counts as one without objects.
+    `store` is updated before `on_change` is called, and both happen only in run(). `raw` contains the JSON of
+    each stored object, with apiVersion and kind and without managedFields, if `keep_raw` is set (15,000
+    objects of 2.5 KB, half of it managedFields, take 38 MB with their structs). `synced` is set once the
+    first list is complete. `unreadable` contains the objects that cannot be decoded now; the last readable
+    state of such an object stays in `store`, because dropping it would release the resources that it uses.
+    `last_error` is None if the last request succeeded. `on_unreadable_gone` is called when an object is
+    deleted whose last state could not be decoded. `optional`: a kind that the server does not serve is
+    treated as a kind without objects.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class Informer(Generic[T]):
         self._path = resource.path(namespace)
         self._params = dict(params or {})
         self._on_change = on_change
-        # Logged where nobody listens: an object that silently does not count is the hardest fault to find.
+        # Logged by default, because an object that is silently ignored is the hardest fault to find.
         self._on_unreadable = on_unreadable or partial(log_unreadable, resource)
         self._on_unreadable_gone = on_unreadable_gone or _ignore
         self._on_error = on_error or partial(_log_error, resource)
@@ -137,16 +137,15 @@ class Informer(Generic[T]):
         self._optional = optional
         self._timing = timing or InformerTiming()
         self._version = ""
-        # Failures in a row without news: a watch that lasts, or an event that moves the
-        # version, ends the row.
+        # Consecutive failures; a watch that lasts, or an event with a new version, resets the count.
         self._failures = 0
         self._missing = 0
         self._watched = False
 
     async def run(self) -> None:
-        """List, watch, and begin again for as long as the task lives; it ends by cancellation only.
+        """List and watch until cancelled.
 
-        What `on_change` raises passes through: it is an error of the caller's.
+        Exceptions of `on_change` are not caught, because they are errors of the caller.
         """
         while True:
             try:
@@ -156,18 +155,17 @@ class Informer(Generic[T]):
             await asyncio.sleep(pause)
 
     async def _follow(self) -> float:
-        """List where no version is known, then watch until the server ends the watch.
+        """List if no version is known, then watch until the server ends the watch.
 
-        Returns the seconds to wait before the next watch. None after a watch that lasted; a server that
-        ends each watch at once, without an error, is left alone for longer and longer.
+        Returns the seconds to wait before the next watch: 0 after a watch that lasted, and increasing if the
+        server ends each watch immediately, even without an error.
         """
         if not self._version:
             await self._list()
         began = asyncio.get_running_loop().time()
         await self._watch()
         if asyncio.get_running_loop().time() - began >= SHORT_WATCH_SECONDS:
-            # To have lasted is all the proof of health there is: a server may close a
-            # watch whenever it likes.
+            # Its duration is the only evidence of health, since a server may close a watch at any time.
             self._failures = 0
             return 0.0
         self._failures += 1
@@ -178,8 +176,8 @@ class Informer(Generic[T]):
     async def _list(self) -> None:
         self.relists += 1
         seen: set[Key] = set()
-        # No version is known until the list is complete: a list broken off must begin anew, while
-        # what it has brought so far already counts.
+        # The version stays unknown until the list is complete: an interrupted list must start again, but the
+        # objects that it has returned so far are already processed.
         version = ""
         stream = pages(self._client.fetch_page, self._path, self._params, self._timing.page_size)
         async with aclosing(stream):
@@ -188,20 +186,20 @@ class Informer(Generic[T]):
                     seen.clear()
                 await self._take_page(page, seen)
                 version = page.resource_version
-        # Deletions last, when all pages are in: an object that is not on this page may be on the next.
+        # Deletions come last, when all pages are read: an object that is not on this page may be on the next.
         self._drop_all_but(seen)
         self._version = version
         self._missing = 0
         self._recovered()
-        # After the callbacks: whoever waits for it may trust that every object has been handed over.
+        # Set after the callbacks, so that a task which waits for it can rely on all objects being reported.
         self.synced.set()
 
     async def _take_page(self, page: Page, seen: set[Key]) -> None:
         for index, raw in enumerate(page.items, start=1):
             seen.add(self._take(raw))
             if index % SLICE == 0:
-                # A page of large objects is decoded in slices; informers of other kinds and the
-                # brain have their turn between.
+                # A page of large objects is decoded in slices, so that other informers and the control loop
+                # can run in between.
                 await asyncio.sleep(0)
 
     def _drop_all_but(self, seen: set[Key]) -> None:
@@ -216,9 +214,9 @@ class Informer(Generic[T]):
         timing = self._timing
         params = {
             **self._params,
-            # Bookmarks move the version on while nothing of this kind changes. Without them the
-            # next watch would begin so far back that the server has forgotten it (410), and
-            # everything would be listed again.
+            # Bookmarks advance the version while no object of this kind changes. Without them, the
+            # next watch would start at a version that has expired on the server (410), and everything
+            # would be listed again.
             "resourceVersion": self._version,
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(round(timing.watch_seconds * random.uniform(1.0, 1.2))),
@@ -229,8 +227,8 @@ class Informer(Generic[T]):
                 if line:
                     self._take_event(line)
                 else:
-                    # The empty line: headers have come. Only now is the server known to be well; a
-                    # watch may stay silent for minutes.
+                    # The empty line signals that headers have arrived. Only then is the server known to be
+                    # healthy, because a watch may be silent for minutes.
                     self._connected()
 
     def _connected(self) -> None:
@@ -246,28 +244,25 @@ class Informer(Generic[T]):
                 self._advance(_bookmark_decoder.decode(event.object).metadata.resource_version)
                 return
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            # What was meant is unknown, so the present state must be read.
-            # Forgotten, so that the next round lists: to watch on from the old version would meet
-            # the same bytes again.
+            # The content of the event is unknown, so the current state must be listed. The version is
+            # dropped, because a watch from it would receive the same bytes again.
             self._version = ""
             raise malformed(f"watch event of {self.resource.plural}", error) from error
         if event.type == "ERROR":
             raise error_of_event(event.object)
         if event.type == "DELETED":
             self._take_deletion(event.object)
-        # Other types are of a newer API than ours, and may be passed over: what they announce
-        # is in no object.
+        # Other types belong to a newer API and can be ignored: they carry no object of this kind.
         elif event.type in ("ADDED", "MODIFIED"):
             self._take(event.object, from_watch=True)
 
     # Keeping the copy
 
     def _take(self, raw: msgspec.Raw, *, from_watch: bool = False) -> Key:
-        """Store one present object and return its key; report it where it differs from what is known."""
+        """Store one existing object and return its key; report it if it differs from the known state."""
         value, own = self._reader.read(raw)
         if isinstance(value, Unreadable):
-            # Its version counts all the same: else every reconnection would begin before it
-            # and meet it again.
+            # Its version advances the watch too: otherwise every reconnection would receive it again.
             self._report(value)
             if from_watch:
                 self._advance(value.resource_version)
@@ -276,17 +271,18 @@ class Informer(Generic[T]):
         self.unreadable.pop(key, None)
         self._put(key, value, own)
         if from_watch:
-            # A list moves the version as a whole; an object in it is often older than the list.
+            # The version of a list applies as a whole; an object in it usually has an older one.
             self._advance(value.metadata.resource_version)
         return key
 
     def _put(self, key: Key, value: T, own: bytes) -> None:
         previous = self.store.get(key)
         if previous is not None and previous.metadata.uid != value.metadata.uid:
-            # Deleted and made again between two looks: two objects, and the first one's end is news too.
+            # Deleted and created again in between: these are two objects, and the end of the
+            # first is reported too.
             self._delete(key, previous, self.raw.get(key))
             previous = None
-        # Seen already: a list after a 410 brings everything anew, and what has not changed is no news.
+        # Already known: a list after a 410 returns all objects, also those that have not changed.
         if previous is not None and previous.metadata.resource_version == value.metadata.resource_version:
             return
         self.store[key] = value
@@ -300,25 +296,26 @@ class Informer(Generic[T]):
         if isinstance(value, Unreadable):
             key, version = value.key, value.resource_version
             last = self.store.get(key)
-            # The event's own bytes cannot be read either, so the last good ones stand in.
+            # The object in the event cannot be decoded either, so the last readable bytes are used.
             own = self.raw.get(key, b"")
         else:
             key, version = (value.metadata.namespace, value.metadata.name), value.metadata.resource_version
             last = value
-        # An object that was ADDED and DELETED while the watch was down was never announced, so its
-        # end is not either.
+        # An object that was created and deleted while the watch was interrupted was never reported as ADDED,
+        # so it is not reported as DELETED either.
         if last is not None and key in self.store:
             self._delete(key, last, own)
         self._drop_unreadable(key)
         self._advance(version)
 
     def _drop_unreadable(self, key: Key) -> None:
-        """Tell that an object is gone that was never readable: no change will say so."""
+        """Report the deletion of an object that was unreadable, since `on_change` may
+        never have reported it."""
         if self.unreadable.pop(key, None) is not None:
             self._on_unreadable_gone(key)
 
     def _advance(self, version: str) -> None:
-        """Note how far the watch has come: the next one goes on from here."""
+        """Record the version that the watch has reached; the next watch starts there."""
         if version and version != self._version:
             self._version = version
             self._failures = 0
@@ -331,36 +328,36 @@ class Informer(Generic[T]):
     # Failures
 
     def _report(self, unreadable: Unreadable) -> None:
-        """Tell of an unreadable object once, and again only when the fault is another."""
+        """Report an unreadable object once, and again only if its fault changes."""
         known = self.unreadable.get(unreadable.key)
         self.unreadable[unreadable.key] = unreadable
         if known is None or known.error != unreadable.error:
             self._on_unreadable(unreadable)
 
     def _pause_after(self, error: KubeError) -> float:
-        """Note the failure and return the seconds to wait before the next attempt."""
+        """Record the failure and return the seconds to wait before the next attempt."""
         self._failures += 1
         if isinstance(error, NotFound) and self._optional:
             self._version = ""
             return self._pause_while_missing()
-        # An unreachable server says nothing about the version; to list anew for it would load a
-        # server that is just coming back.
+        # An unreachable server says nothing about the version, and a list would add load to a
+        # server that is recovering.
         stuck = self._failures >= FAILURES_BEFORE_RELIST and not isinstance(error, Unreachable)
         if stuck or isinstance(error, (Gone, NotFound)):
             self._version = ""
-        # 410 is how the protocol says "list again" and no fault to be told.
+        # 410 is the protocol's request to list again, and not a fault to report.
         if not isinstance(error, Gone):
             self._failed(error)
         return max(self._backoff(), error.retry_after_seconds or 0.0)
 
     def _backoff(self) -> float:
-        # The power is capped too: a server that is away for days must not overflow it.
+        # The exponent is limited too, so that it cannot overflow if a server is down for days.
         doubled = self._timing.first_pause_seconds * 2.0 ** min(self._failures - 1, 30)
         return _jitter(min(self._timing.longest_pause_seconds, doubled))
 
     def _pause_while_missing(self) -> float:
-        # A server that is starting may not serve a custom kind yet and say 404 for a moment. What is
-        # known is given up only when a second look, seconds later, finds the kind still missing.
+        # A server that is starting may not serve a custom kind yet and return 404 for a moment. The known
+        # objects are dropped only if a second attempt, seconds later, still finds the kind missing.
         self._missing += 1
         if self._missing > 1 or not self.store:
             self._drop_all_but(set())
@@ -393,16 +390,17 @@ _bookmark_decoder = msgspec.json.Decoder(_Bookmark)
 
 
 def _jitter(seconds: float) -> float:
-    """Spread what many informers would otherwise do at the same moment."""
+    """Return a random part of `seconds`, from half to all of it, to spread the requests of many informers."""
     return seconds * random.uniform(0.5, 1.0)
 
 
 def _ignore(_: Key) -> None:
-    """Nobody asked to be told."""
+    """Default callback, which does nothing."""
 
 
 def log_unreadable(resource: Resource, unreadable: Unreadable) -> None:
-    """Name an object that cannot be decoded, where nobody else does: it silently does not count."""
+    """Log an object that cannot be decoded; used if no callback is given, since the
+    object is otherwise ignored."""
     log.warning(
         "object_unreadable resource=%s namespace=%s name=%s error=%r",
         resource.plural,

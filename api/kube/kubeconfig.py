@@ -1,8 +1,8 @@
-"""Where the API server is and how to be let in: kubeconfig files and the in-cluster service account.
+"""Finds the API server and the credentials: kubeconfig files and the in-cluster service account.
 
-Read here rather than by kubernetes_asyncio, whose import costs 0.6 s and 40 MB, wherever a few lines do:
-tokens, token files, client certificates, passwords, the service account. Exec plugins, OIDC and GCP go
-through the library (credentials.py). Every fault is one sentence that names the file and the fix.
+These are read here instead of by kubernetes_asyncio, whose import takes 0.6 s and 40 MB, for all simple
+cases: tokens, token files, client certificates, passwords, the service account. Exec plugins, OIDC and GCP
+use the library (credentials.py). Every fault is reported as one sentence that names the file and the fix.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 class Endpoint:
     """Everything that a client needs to reach one API server.
 
-    `origin` names where this was read from, for messages. `headers` are sent with every request (who is
-    impersonated). `server` has no slash at its end and may have a path.
+    `origin` names the source of this configuration in messages. `headers` are sent with every request (for
+    impersonation). `server` has no trailing slash and may have a path.
     """
 
     server: str
@@ -53,18 +53,18 @@ def find_endpoint(
 ) -> Endpoint:
     """Return the endpoint of `kubeconfig`, else of $KUBECONFIG, else in-cluster, else of ~/.kube/config.
 
-    $KUBECONFIG may list several files, which are merged as kubectl does: the first to name a thing wins.
-    `environment` stands in for the process environment in tests. Raises InvalidKubeconfig.
+    $KUBECONFIG may list several files, which are merged as in kubectl: the first definition of an entry is
+    used. `environment` replaces the process environment in tests. Raises InvalidKubeconfig.
     """
     environment = os.environ if environment is None else environment
     if kubeconfig:
         return endpoint_of_files([Path(kubeconfig).expanduser()], context, environment=environment)
     if listed := environment.get("KUBECONFIG"):
         paths = [Path(part).expanduser() for part in listed.split(os.pathsep) if part]
-        # kubectl passes over files of the list that do not exist, and complains only where none does.
+        # Like kubectl, ignores files of the list that do not exist, unless none exists.
         existing = [path for path in paths if path.exists()]
         return endpoint_of_files(existing or paths, context, environment=environment)
-    # Who names a context means a kubeconfig, also inside of a pod.
+    # A context can only be in a kubeconfig, so it takes precedence over the service account inside a pod.
     if environment.get("KUBERNETES_SERVICE_HOST") and context is None:
         return _endpoint_in_cluster(environment, service_account)
     return endpoint_of_files([Path("~/.kube/config").expanduser()], context, environment=environment)
@@ -80,7 +80,7 @@ def endpoint_of_files(
     user_name = chosen.text("user")
     user = config.entry("user", user_name, chosen) if user_name else _Entry("user", "", chosen.file, {})
     server = _server_of(cluster)
-    # A plain server gets none, even where the user has a certificate.
+    # A server without TLS gets no context, even if the user has a certificate.
     ssl_context = _ssl_context(cluster, user) if server.startswith("https:") else None
     origin = f"{chosen.file} (context {chosen.name!r})"
     return Endpoint(
@@ -96,7 +96,7 @@ def endpoint_of_files(
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """One named cluster, user or context, with the file that relative paths in it start from."""
+    """One named cluster, user or context, and its file, which relative paths are resolved against."""
 
     word: str
     name: str
@@ -108,7 +108,7 @@ class _Entry:
 
     def text(self, key: str) -> str | None:
         value = self.fields.get(key)
-        # An empty string is how tools write "unset".
+        # Some tools write an empty string for an unset value.
         if value is None or value == "":
             return None
         if not isinstance(value, str):
@@ -117,12 +117,13 @@ class _Entry:
 
     def path(self, key: str) -> Path | None:
         value = self.text(key)
-        # Relative paths start from the file that holds them, so that a kubeconfig may
-        # be called from anywhere.
+        # Relative paths are resolved against the directory of their file, so that a kubeconfig works
+        # from any working directory.
         return self.file.parent / Path(value).expanduser() if value else None
 
     def content(self, key: str) -> bytes | None:
-        """Return what `<key>-data` holds in base64, else the content of the file that `<key>` names."""
+        """Return the base64-decoded value of `<key>-data`, else the content of the
+        file that `<key>` names."""
         if data := self.text(f"{key}-data"):
             try:
                 return base64.b64decode(data, validate=True)
@@ -138,7 +139,7 @@ class _Entry:
 
 
 class _Kubeconfig:
-    """Merged kubeconfig files: the first file to name a cluster, user or context wins."""
+    """Merged kubeconfig files: the first definition of a cluster, user or context is used."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._paths = paths
@@ -167,7 +168,7 @@ class _Kubeconfig:
         return self._entries[word, name]
 
     def as_single(self, context: _Entry, user: _Entry) -> dict[str, Any]:
-        """Return one kubeconfig of the chosen context alone, for the library."""
+        """Return a kubeconfig with only the chosen context, for the library."""
         cluster = self.entry("cluster", context.text("cluster"), context)
         chosen = (context, cluster, user)
         lists = {f"{e.word}s": [{"name": e.name, e.word: dict(e.fields)}] for e in chosen}
@@ -179,8 +180,8 @@ class _Kubeconfig:
             for item in _items(config.get(f"{word}s"), f"{word}s", path):
                 fields = item.get(word)
                 entry = _Entry(word, str(item.get("name")), path, fields if isinstance(fields, dict) else {})
-                # The first to name it wins, as in kubectl: a later file cannot redirect a cluster
-                # that an earlier one names.
+                # As in kubectl, the first definition is used: a later file cannot redirect a cluster that
+                # an earlier one defines.
                 self._entries.setdefault((word, entry.name), entry)
 
 
@@ -229,10 +230,11 @@ def _ssl_context(cluster: _Entry, user: _Entry) -> ssl.SSLContext:
         raise InvalidKubeconfig(
             f"certificate-authority of {cluster} is no PEM certificate: {error}"
         ) from error
-    # Python 3.13 checks RFC 5280 to the letter; the CAs of many clusters lack the key identifiers it asks.
+    # Python 3.13 enforces RFC 5280 strictly; the CAs of many clusters lack the key
+    # identifiers that it requires.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if cluster.fields.get("insecure-skip-tls-verify"):
-        # In this order: ssl refuses CERT_NONE while host names are checked.
+        # In this order, because ssl rejects CERT_NONE while host names are checked.
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     _load_client_certificate(context, user)
@@ -245,7 +247,7 @@ def _load_client_certificate(context: ssl.SSLContext, user: _Entry) -> None:
         return
     if certificate is None or key is None:
         raise InvalidKubeconfig(f"{user} has only one of client-certificate and client-key; it needs both")
-    # ssl takes a certificate chain from files only; this directory is ours alone and gone right after.
+    # ssl loads a certificate chain only from files; this directory is private and is deleted immediately.
     with tempfile.TemporaryDirectory(prefix="berth-") as directory:
         chain = Path(directory, "client.pem")
         chain.touch(mode=0o600)
@@ -261,8 +263,8 @@ def _credentials(
 ) -> Credentials:
     if user.fields.get("exec") or user.fields.get("auth-provider"):
         return library_credentials(config.as_single(chosen, user), chosen.name, origin, ssl_context)
-    # Before the token: where both stand in an entry client-go reads the file too, since the token
-    # is only what the file held when the kubeconfig was written.
+    # Checked before the token: if an entry has both, client-go also reads the file, because the token is only
+    # a copy from the time when the kubeconfig was written.
     if path := user.path("tokenFile"):
         return TokenFile(path, origin)
     if token := user.text("token"):
@@ -289,12 +291,13 @@ def _proxy(server: str, cluster: _Entry, environment: Mapping[str, str]) -> str 
 
 
 def _environment_proxy(server: str, environment: Mapping[str, str]) -> str | None:
-    """Return the proxy that the environment sets for this server, as curl and client-go read it."""
-    # Both spellings count for curl and Go alike.
+    """Return the proxy that the environment sets for this server, by the rules of curl
+    and client-go; else None."""
+    # Both curl and Go accept upper-case and lower-case names.
     lower = {key.lower(): value for key, value in environment.items() if value}
     parts = urlsplit(server)
     proxy = lower.get(f"{parts.scheme}_proxy")
-    # The standard library leaves loopback to no_proxy; client-go never sends it through a proxy.
+    # The standard library uses a proxy for loopback unless no_proxy excludes it; client-go never does.
     if not proxy or parts.hostname in ("localhost", "127.0.0.1", "::1"):
         return None
     bypass = urllib.request.proxy_bypass_environment(parts.netloc, {"no": lower.get("no_proxy", "")})  # type: ignore[attr-defined] # typeshed lacks it

@@ -1,15 +1,15 @@
-"""Leader election on a Lease: at most one of many processes leads, and each time of leading has a number.
+"""Leader election on a Lease: at most one of several processes leads, and each term has a number.
 
-The number, the fence, is the Lease's `leaseTransitions`. It is raised at every acquisition, also when the
-same process leads again, so that whatever an earlier leader still has under way carries a lower one.
+The number, called the fence, is the Lease's `leaseTransitions`. Every acquisition increases it, even if the
+same process leads again, so that requests of an earlier term which are still in flight carry a lower number.
 
               t = 0         renew_seconds         deadline_seconds       lease_seconds
     leader    renewed ─────── renews ... fails ─────── lead() cancelled ─────── │
     others    see it change ──────────────────────────────────────────────────── may take it
 
-Between the deadline and the end of the lease lead() has time to stop. A process that is frozen (SIGSTOP, a
-paused machine) cannot stop in time; so nothing is written that `Leadership.remaining_seconds()` does not
-cover, and it is measured from the *start* of the last renewal that succeeded.
+Between the deadline and the end of the lease, lead() has time to stop. A process that is frozen (SIGSTOP, a
+paused machine) cannot stop in time. So a write is sent only if `Leadership.remaining_seconds()` covers it,
+and this time is counted from the *start* of the last successful renewal.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from api.kube.resources import LEASES
 
 log = logging.getLogger("berth.kube.lease")
 
-# How long the store may take to return the highest fence. A lost store must not keep a replica from leading.
-# The wait comes before the lease is taken, so while the store is lost every fail-over takes as much longer.
+# Maximum time for the store to report the highest fence. A lost store must not prevent the election of a
+# leader. The wait precedes the acquisition, so it extends each failover by this time if the store is lost.
 STORE_SECONDS = 1.0
 
-# How long giving the lease back may take when we stop.
+# Maximum time to release the lease when the process stops.
 RELEASE_SECONDS = 2.0
 
 
 class Leadership:
-    """One time of leading: from taking the lease until lead() has ended."""
+    """One term of leadership: from the acquisition of the lease until lead() has ended."""
 
     def __init__(self, elector: Elector, fence: int, renewed_at: float) -> None:
         self._elector = elector
@@ -49,13 +49,13 @@ class Leadership:
 
     @property
     def fence(self) -> int:
-        """Return the number of this time of leading, higher than that of any leader before."""
+        """The number of this term, higher than that of any earlier term."""
         return self._fence
 
     def remaining_seconds(self) -> float:
-        """Return for how long no other process can lead; 0 or less when another may.
+        """Return for how many seconds no other process can lead; 0 or less if another may.
 
-        Counted from the start of the last successful renewal by the monotonic clock, which goes on while
+        Counted from the start of the last successful renewal, on the monotonic clock, which continues while
         the process is stopped.
         """
         if self._ended:
@@ -63,55 +63,54 @@ class Leadership:
         return self._renewed_at + self._elector.lease_seconds - self._elector.clock()
 
     def renewed_after(self, instant: float) -> bool:
-        """Return whether a renewal that began after `instant` (monotonic seconds) has succeeded."""
+        """Return whether a renewal that started after `instant` (monotonic seconds) has succeeded."""
         return self._renewed_at > instant
 
     async def wait_renewed_after(self, instant: float) -> None:
-        """Return when a renewal that began after `instant` has succeeded; asks for one at once.
+        """Wait until a renewal that started after `instant` has succeeded; requests one immediately.
 
-        Waits as long as it takes: lead() is cancelled when the lease is lost.
+        There is no timeout: lead() is cancelled when the lease is lost.
         """
         while not self.renewed_after(instant):
             renewed = self._renewed
             self._elector.renew_soon()
-            # Renewals set it before they put a new event in its place; `renewed_after` is asked
-            # again because a renewal that was already under way at `instant` sets it too.
+            # A renewal sets this event and then replaces it. The loop checks `renewed_after` again, because a
+            # renewal that was already in progress at `instant` sets the event too.
             await renewed.wait()
 
     async def raise_fence(self, above: int) -> int:
-        """Raise the fence above a number, write it into the Lease, and return it.
+        """Raise the fence above a number, write it to the Lease, and return it.
 
-        For a leader that the store refuses because it knows a higher fence. Raises KubeError where the Lease
-        cannot be written; Conflict means that it is another's.
+        For a leader that the store rejects because it knows a higher fence. Raises KubeError if the Lease
+        cannot be written; Conflict means that another process holds it.
         """
         return await self._elector.raise_fence(self, above)
 
     def note_renewal(self, fence: int, began_at: float) -> None:
-        """Take note of a renewal that began at `began_at` and succeeded."""
-        # Counted from when the request began, never from its answer: the server may have stored it at any
-        # moment between, and others count the lease from there.
+        """Record a successful renewal that started at `began_at`."""
+        # Counted from the start of the request and not from its response: the server may have stored it at
+        # any time in between, and other candidates count the lease from then.
         self._fence, self._renewed_at = fence, began_at
         self._renewed.set()
-        # An event of its own a renewal: who begins to wait now must not be satisfied by
-        # one that began earlier.
+        # A new event for each renewal, so that a task which starts to wait now is not woken
+        # by an earlier renewal.
         self._renewed = asyncio.Event()
 
     def end(self) -> None:
-        """Take note that the lease is no longer ours."""
+        """Record that this process no longer holds the lease."""
         self._ended = True
 
 
 class Elector:
     """One candidate for one Lease.
 
-    `lease_seconds`: how long others leave an unrenewed lease alone (default 4: a fail-over within 5 s; the
-    field's 15 s leaves a queue without decisions for longer than most jobs wait).
-    `renew_seconds`: how often the leader renews and the others look (1).
-    `deadline_seconds`: a leader that could not renew for so long stops leading (2.5).
-    Kueue's values are 15, 2 and 10.
-    `highest_known_fence`: asked at each acquisition; a fence never starts at or below its answer. It answers
-    0 where it does not know and raises nothing.
-    `on_error` is told each error once, None when requests succeed again; without it they are logged.
+    `lease_seconds`: how long other candidates wait for a renewal (default 4, for a failover within 5 s; with
+    the 15 s of client-go, a queue would be without decisions for longer than most jobs wait).
+    `renew_seconds`: interval at which the leader renews and the others check the lease (default 1).
+    `deadline_seconds`: time without a renewal after which a leader stops (default 2.5). Kueue's values are
+    15, 2 and 10. `highest_known_fence`: called at each acquisition; the fence always starts above its result.
+    It returns 0 if it does not know a fence, and raises no exception. `on_error` is called once for each
+    error, and with None when requests succeed again; by default errors are logged.
     """
 
     def __init__(
@@ -128,8 +127,8 @@ class Elector:
         on_error: Callable[[KubeError | None], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        # client-go asks for the same order: a renewal is tried at least once before the deadline,
-        # and lead() has time to stop between the deadline and the moment when others may take over.
+        # client-go requires the same order: at least one renewal is attempted before the deadline, and lead()
+        # has time to stop between the deadline and the time when others may take the lease.
         if not 0 < renew_seconds < deadline_seconds < lease_seconds:
             given = f"{renew_seconds}, {deadline_seconds}, {lease_seconds}"
             raise ValueError(f"a lease needs 0 < renew < deadline < lease, not {given}")
@@ -146,25 +145,26 @@ class Elector:
         self._on_error = on_error or self._log_error
         self._error: KubeError | None = None
         self._observation = Observation(identity, lease_seconds)
-        # The highest fence that we have tried to write, whether or not an answer came. A Lease in
-        # our name with a higher one was written by somebody who uses our identity.
+        # The highest fence that this process has tried to write, with or without a response. If the Lease has
+        # its identity but a higher fence, another process uses the same identity.
         self._highest_claimed = 0
-        # One writer at a time: a renewal and a raised fence would else send the same
-        # resourceVersion, and the later one would meet a Conflict with ourselves.
+        # One writer at a time: otherwise a renewal and a raised fence would send the same resourceVersion,
+        # and the second would fail with a Conflict with the first.
         self._writing = asyncio.Lock()
         self._wanted = asyncio.Event()
 
     @property
     def holder(self) -> str:
-        """Return who held the lease when it was last seen, "" for nobody."""
+        """The holder of the lease when it was last read; "" if it has none."""
         record = self._observation.record
         return record.holder if record else ""
 
     async def run(self, lead: Callable[[Leadership], Awaitable[None]]) -> None:
-        """Run lead() whenever this process leads, until lead() returns or this is cancelled.
+        """Run lead() whenever this process leads, until lead() returns or this method is cancelled.
 
-        lead() is cancelled when the lease cannot be renewed, and no other lead() begins before it has ended.
-        Its own errors pass through. The lease is given back at the end, so that another takes it at once.
+        lead() is cancelled when the lease cannot be renewed, and does not start again before it has
+        ended. Its exceptions are passed on. The lease is released at the end, so that another candidate
+        can take it immediately.
         """
         while True:
             leadership = await self._campaign()
@@ -176,12 +176,12 @@ class Elector:
     # As a candidate
 
     async def _campaign(self) -> Leadership:
-        """Return once the lease is ours."""
+        """Return once this process holds the lease."""
         while True:
             pause = self.renew_seconds
             try:
-                # Cut off at the deadline even while acquiring. A claim that arrives all the same
-                # stands in our own name, so the next look finds the Lease free for us and takes it
+                # The deadline also limits the acquisition. If a claim is stored after the timeout, it
+                # has this process as the holder, so the next look finds the Lease free and takes it
                 # with a higher fence.
                 async with asyncio.timeout(self.deadline_seconds):
                     pause = await self._look()
@@ -189,25 +189,26 @@ class Elector:
                         return await self._acquire()
                 self._succeeded()
             except (Conflict, AlreadyExists):
-                pause = 0.0  # another was first: look who
+                # Another candidate was faster, so the Lease is read again.
+                pause = 0.0
             except KubeError as error:
                 self._failed(error)
             except TimeoutError:
                 log.warning("campaign_slow lease=%s seconds=%s", self.name, self.deadline_seconds)
-            # The random part keeps two candidates that meet a Conflict from meeting again in step for ever.
+            # The random part prevents two candidates from repeating a Conflict in lockstep.
             await asyncio.sleep(min(pause, self.renew_seconds) + random.uniform(0.0, self.renew_seconds / 10))
 
     async def _look(self) -> float:
-        # Read from the server and never from a watch: a watch's lag would count as silence of the holder.
         """Read the Lease and return the seconds until it may be taken."""
+        # Read from the server and not from a watch, whose delay would count as a missing renewal.
         self._observation.see(await self._read(), self.clock())
         return self._observation.seconds_until_free(self.clock())
 
     async def _acquire(self) -> Leadership:
         record = self._observation.record
-        # Above both: somebody may have deleted and made the Lease again, which would start its transitions at
-        # zero, while Redis still refuses whatever is below the highest fence it has seen; and Redis may have
-        # been flushed while the Lease stands.
+        # Above both numbers: if the Lease was deleted and created again, its transitions start at zero, while
+        # Redis still rejects fences below the highest one that it has seen. And if Redis was flushed, only
+        # the Lease has the number.
         fence = max(self._observation.highest_transitions, await self._known_fence()) + 1
         async with self._writing:
             began = await self._write(record, fence)
@@ -220,7 +221,7 @@ class Elector:
             async with asyncio.timeout(STORE_SECONDS):
                 return await self._highest_known_fence()
         except TimeoutError:
-            # The store refuses a fence that is too low; then it is raised (Leadership.raise_fence).
+            # If the fence is too low, the store rejects it, and it is raised then (Leadership.raise_fence).
             log.warning("fence_unknown lease=%s seconds=%s", self.name, STORE_SECONDS)
             return 0
 
@@ -228,8 +229,8 @@ class Elector:
 
     async def _lead(self, lead: Callable[[Leadership], Awaitable[None]], leadership: Leadership) -> bool:
         """Run lead() until it ends or the lease is lost; return whether it ended by itself."""
-        # Two tasks, so that a lead() that is busy or hangs does not cost the lease, and a lease that is lost
-        # ends lead() wherever it is.
+        # Two tasks, so that a busy or hanging lead() does not lose the lease, and the loss of the lease
+        # cancels lead() wherever it waits.
         work = asyncio.create_task(_as_coroutine(lead, leadership), name=f"lead-{self.name}")
         renewal = asyncio.create_task(self._renew_until_lost(leadership), name=f"renew-{self.name}")
         try:
@@ -237,7 +238,7 @@ class Elector:
             ended_by_itself = work.done()
         finally:
             try:
-                # Renewed until the work has ended, however long its clean-up takes.
+                # The lease is renewed until the work has ended, however long its cleanup takes.
                 await _ended(work)
             finally:
                 await self._stop_leading(leadership, renewal)
@@ -247,8 +248,8 @@ class Elector:
         return ended_by_itself
 
     async def _stop_leading(self, leadership: Leadership, renewal: asyncio.Task[None]) -> None:
-        # Read before the renewal is cancelled: where it has ended by itself the lease is lost or in
-        # doubt, and giving it back would write into what may be another's.
+        # Checked before the renewal is cancelled: if it ended by itself, the lease is lost or in doubt, and
+        # releasing it could overwrite the claim of another process.
         is_ours = not renewal.done()
         await _ended(renewal)
         leadership.end()
@@ -256,11 +257,10 @@ class Elector:
             await self._release(leadership)
 
     async def _renew_until_lost(self, leadership: Leadership) -> None:
-        """Renew the lease again and again; return when it is lost or the deadline has passed."""
+        """Renew the lease periodically; return when it is lost or the deadline has passed."""
         pause = self.renew_seconds
         while True:
-            # Woken early by who needs a proof of leadership right now (`wait_renewed_after`),
-            # else at the turn.
+            # Wakes up early if a task needs proof of leadership now (`wait_renewed_after`).
             await self._wait_wanted(min(pause, self._seconds_to_deadline(leadership)))
             left = self._seconds_to_deadline(leadership)
             if left <= 0:
@@ -268,17 +268,19 @@ class Elector:
             began = self.clock()
             try:
                 await self._renew(leadership, timeout_seconds=min(left, self._attempt_seconds))
-            # The Lease is another's or was deleted: to go on until the deadline would mean two leaders.
+            # Another process holds the Lease, or it was deleted: continuing until the deadline
+            # could mean two leaders.
             except (Conflict, NotFound) as error:
                 self._failed(error)
                 return
-            # Anything else may pass: a restarted server, a dropped connection. Tried on in quick
-            # succession until the deadline, which is soon enough for others.
+            # Other errors may be temporary: a restarted server, a broken connection. The renewal is repeated
+            # at short intervals until the deadline, after which other candidates still wait.
             except KubeError as error:
                 self._failed(error)
                 pause = self.renew_seconds / 10
             else:
-                # From the beginning of the attempt: a slow server must not stretch the period of renewals.
+                # Counted from the start of the attempt, so that a slow server does not
+                # extend the renewal interval.
                 pause = max(0.0, began + self.renew_seconds - self.clock())
 
     def _seconds_to_deadline(self, leadership: Leadership) -> float:
@@ -286,30 +288,31 @@ class Elector:
 
     @property
     def _attempt_seconds(self) -> float:
-        """How long one renewal may take: a second one, on a new connection, must fit before the deadline."""
+        """Timeout of one renewal, so that a second attempt, on a new connection, fits before the deadline."""
         return (self.deadline_seconds - self.renew_seconds) * 2 / 3
 
     def renew_soon(self) -> None:
-        """Renew as soon as possible instead of at the next turn."""
+        """Renew as soon as possible instead of at the next interval."""
         self._wanted.set()
 
     async def _wait_wanted(self, seconds: float) -> None:
-        # A wish that came while a renewal was under way is answered by the next one: it may have
-        # begun too early for whoever wishes.
+        # A request that arrives during a renewal is answered by the next one, because the current one may
+        # have started too early for it.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._wanted.wait()
         self._wanted.clear()
 
     async def raise_fence(self, leadership: Leadership, above: int) -> int:
-        """See Leadership.raise_fence."""
-        # Two callers may ask for the same number; the second finds it done.
+        """Raise the fence above a number; see Leadership.raise_fence."""
+        # Two callers may request the same number; for the second one it is already done.
         if leadership.fence <= above:
             await self._renew(leadership, above + 1, timeout_seconds=self._attempt_seconds)
         return leadership.fence
 
     async def _renew(self, leadership: Leadership, at_least: int = 0, *, timeout_seconds: float) -> None:
-        """Write the lease with the leadership's fence, or a higher one. Raises Conflict where it is lost."""
+        """Write the lease with the fence of the term, or a higher one. Raises Conflict if
+        the lease is lost."""
         try:
             async with asyncio.timeout(timeout_seconds), self._writing:
                 began, fence = await self._write_ours(leadership, at_least)
@@ -317,20 +320,18 @@ class Elector:
             message = f"the lease {self.name} could not be written in {timeout_seconds:.2f} s"
             raise Timeout(message) from error
         except (Conflict, NotFound):
-            # Before whoever awaits us hears of it: no write may be covered by a lease that is
-            # known to be lost.
+            # Ended before the caller sees the error: no write may rely on a lease that is known to be lost.
             leadership.end()
             raise
         leadership.note_renewal(fence, began)
 
     async def _release(self, leadership: Leadership) -> None:
-        """Give the lease back, so that another need not wait for its end."""
+        """Release the lease, so that another candidate need not wait for its end."""
         try:
             async with asyncio.timeout(RELEASE_SECONDS), self._writing:
-                # One second is the shortest that the API knows; with no holder named it
-                # does not count anyway.
+                # One second is the API's minimum; without a holder the duration is not used.
                 await self._write_ours(leadership, 0, holder="", seconds=1.0)
-        # Not given back is no harm: others wait for its end, as after a crash.
+        # A failed release is harmless: other candidates wait for the end of the lease, as after a crash.
         except (KubeError, TimeoutError) as error:
             log.warning("release_failed lease=%s error=%r", self.name, str(error))
 
@@ -342,20 +343,20 @@ class Elector:
         holder: str | None = None,
         seconds: float | None = None,
     ) -> tuple[float, int]:
-        """Write the lease if it is ours; return when the attempt began, and the fence written."""
+        """Write the lease if this process holds it; return the start of the attempt and the fence written."""
         fence = max(leadership.fence, at_least)
         while True:
             with contextlib.suppress(Conflict):
                 record = self._observation.record
                 return await self._write(record, fence, holder=holder, seconds=seconds), fence
-            # A conflict alone does not tell that the lease is lost.
-            # Somebody annotated the Lease, or our own last write arrived though its answer was lost.
+            # A conflict alone does not mean that the lease is lost: a user may have annotated the Lease, or
+            # this process's own last write was stored although its response was lost.
             await self._look()
             record = self._observation.record
-            # A higher number than we have ever claimed was written by another process that uses our identity.
+            # If the number is higher than this process ever wrote, another process uses the same identity.
             if record is None or record.holder != self.identity or record.transitions > self._highest_claimed:
-                raise Conflict(f"the lease {self.name} is now held by {self.holder or 'nobody'}")
-            # A lost answer may have raised it already, and a fence never sinks.
+                raise Conflict(f"the lease {self.name} is now held by {self.holder or 'no process'}")
+            # A write with a lost response may have raised the fence, which must never decrease.
             fence = max(fence, record.transitions)
 
     # Requests
@@ -377,15 +378,15 @@ class Elector:
         holder: str | None = None,
         seconds: float | None = None,
     ) -> float:
-        """Write our claim and return when the attempt began. Raises Conflict, AlreadyExists, NotFound, …"""
+        """Write the claim and return the start of the attempt. Raises Conflict, AlreadyExists, NotFound, …"""
         claim = LeaseClaim(
             holder=self.identity if holder is None else holder,
             duration_seconds=self.lease_seconds if seconds is None else seconds,
             transitions=fence,
             written_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
         )
-        # Before the request, not after it: an answer that is lost must not make our own claim
-        # look like a stranger's.
+        # Recorded before the request, so that a claim with a lost response is recognized
+        # as this process's own.
         self._highest_claimed = max(self._highest_claimed, fence)
         began = self.clock()
         body = await self._client.request(
@@ -401,8 +402,8 @@ class Elector:
 
     def _failed(self, error: KubeError) -> None:
         known, self._error = self._error, error
-        # Told once an error and not once an attempt: a server that is away for an hour is one
-        # line of the log.
+        # Reported once per error and not once per attempt: a server that is down for an hour gives one
+        # line in the log.
         if known is None or (type(known), known.message) != (type(error), error.message):
             self._on_error(error)
 
@@ -419,23 +420,24 @@ class Elector:
 
 
 async def _as_coroutine(lead: Callable[[Leadership], Awaitable[None]], leadership: Leadership) -> None:
-    # A task wants a coroutine; an `Awaitable` may be any object.
+    # A task needs a coroutine, while an `Awaitable` may be any object.
     await lead(leadership)
 
 
 async def _ended(task: asyncio.Task[None]) -> None:
-    """Cancel a task and return when it has ended, even if we are cancelled meanwhile ourselves."""
+    """Cancel a task and wait until it has ended, even if the caller is cancelled meanwhile."""
     cancelled = False
-    # Cancelled once. A second cancel() would cut off the clean-up that the first has begun.
+    # Cancelled only once, because a second cancel() would interrupt the cleanup that the first one started.
     task.cancel()
     while not task.done():
         try:
             await asyncio.wait({task})
-        # Remembered and raised at the end: to leave now would leave the task behind while
-        # others believe it ended.
+        # Raised at the end and not here, because the task would otherwise keep running while the caller
+        # assumes that it has ended.
         except asyncio.CancelledError:
             cancelled = True
     if not task.cancelled():
-        task.exception()  # marks it as seen: asyncio complains of errors that nobody looked at
+        # Marks the exception as retrieved, so that asyncio does not log it.
+        task.exception()
     if cancelled:
         raise asyncio.CancelledError

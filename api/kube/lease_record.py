@@ -1,8 +1,9 @@
-"""What a Lease object says, and when it may be taken: values only, no clock and no requests.
+"""The contents of a Lease object, and when it may be taken: values only, without clock and requests.
 
-Nobody's clock but our own counts. A lease's `renewTime` is another machine's wall clock and is only compared
-with itself: as long as it changes its holder lives, and when it has stood still for the lease's duration *by
-our own monotonic clock* the holder has lost it. That errs towards waiting, never towards two leaders.
+Only the candidate's own clock is used. The `renewTime` of a lease comes from another machine's wall clock, so
+it is only compared with its earlier value: while it changes, its holder is alive. If it has not changed for
+the duration of the lease *on the candidate's own monotonic clock*, the holder has lost it. Any error of this
+rule leads to a longer wait, never to two leaders.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from api.kube.resources import LEASES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseRecord:
-    """A Lease as read: `transitions` is the fence, `object` everything that a PUT must give back.
+    """A Lease as read: `transitions` is the fence, `object` everything that a PUT must send back.
 
-    `mark` changes whenever the holder renews. Fields of a wrong type count as absent: a Lease that someone
-    broke by hand must not keep a cluster without a leader.
+    `mark` changes whenever the holder renews. Fields of a wrong type count as absent, because a Lease that
+    was edited incorrectly must not leave a cluster without a leader.
     """
 
     holder: str
@@ -34,7 +35,7 @@ class LeaseRecord:
 
 
 def parse_lease(body: bytes) -> LeaseRecord:
-    """Return what the Lease object in `body` says. Raises ServerError where it is no JSON object."""
+    """Return the contents of the Lease in `body`. Raises ServerError if it is not a JSON object."""
     try:
         read = msgspec.json.decode(body, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -44,12 +45,12 @@ def parse_lease(body: bytes) -> LeaseRecord:
     holder, duration = spec.get("holderIdentity"), _number(spec.get("leaseDurationSeconds"))
     return LeaseRecord(
         holder=holder if isinstance(holder, str) else "",
-        # 0 and negative durations count as unset, like a broken type: else a broken Lease would be
-        # free for all at once.
+        # 0 and negative durations count as unset, like a wrong type: otherwise a malformed Lease
+        # could be taken immediately.
         duration_seconds=duration or None,
         transitions=_number(spec.get("leaseTransitions")),
-        # All four: whichever of them moves shows a holder that lives, even where its clock is
-        # coarse or stands still.
+        # All four fields: a change of any of them shows that the holder is alive, even if its clock is
+        # coarse or has stopped.
         mark=(holder, spec.get("renewTime"), spec.get("acquireTime"), spec.get("leaseTransitions")),
         object=read,
     )
@@ -57,7 +58,8 @@ def parse_lease(body: bytes) -> LeaseRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseClaim:
-    """What we write into a Lease. `written_at` is an RFC 3339 time with microseconds, for people only."""
+    """The values to write into a Lease. `written_at` is an RFC 3339 time with
+    microseconds, for information only."""
 
     holder: str
     duration_seconds: float
@@ -65,22 +67,21 @@ class LeaseClaim:
     written_at: str
 
     def onto(self, record: LeaseRecord | None, name: str) -> bytes:
-        """Return the Lease to be written: `record` with this claim, all else in it unchanged.
+        """Return the Lease to write: `record` with this claim and all other fields unchanged.
 
-        The resourceVersion of `record` goes with it, so that the server refuses the claim where another was
-        first. None makes a new Lease.
+        It includes the resourceVersion of `record`, so that the server rejects the claim if another candidate
+        was faster. None creates a new Lease.
         """
-        # Everything that we do not know is given back as it was: a PUT that leaves out labels or
-        # newer fields would delete them.
+        # Unknown fields are sent back unchanged: a PUT without labels or newer fields would delete them.
         whole = dict(record.object) if record else {"metadata": {"name": name}}
         old = whole.get("spec")
         spec = dict(old) if isinstance(old, dict) else {}
-        # As client-go: acquireTime tells since when the present holder leads, renewTime that it still does.
+        # As in client-go, acquireTime is the time since when the holder leads, renewTime the last renewal.
         if record is None or record.holder != self.holder or record.transitions != self.transitions:
             spec["acquireTime"] = self.written_at
         spec |= {
             "holderIdentity": self.holder,
-            # The API has whole seconds; a candidate must not think the lease shorter than it is.
+            # The API has whole seconds; rounded up, so that a candidate does not assume a shorter lease.
             "leaseDurationSeconds": max(1, math.ceil(self.duration_seconds)),
             "leaseTransitions": self.transitions,
             "renewTime": self.written_at,
@@ -92,8 +93,8 @@ class LeaseClaim:
 class Observation:
     """One candidate's view of a Lease over time.
 
-    `highest_transitions` is the highest fence that this candidate has ever seen, also of a Lease that has
-    been deleted since.
+    `highest_transitions` is the highest fence that this candidate has seen, also in a Lease
+    that was deleted since.
     """
 
     def __init__(self, identity: str, default_seconds: float) -> None:
@@ -101,16 +102,15 @@ class Observation:
         self.highest_transitions = 0
         self._identity = identity
         self._default_seconds = default_seconds
-        # Not None, which is a mark too: the first look must count as news even where there is no Lease.
+        # Not None, which is a valid mark: the first look must count as a change even if there is no Lease.
         self._seen: tuple[object, ...] | None = ()
         self._seen_at = 0.0
         self._held_seconds = 0.0
 
     def see(self, record: LeaseRecord | None, now: float) -> None:
-        """Note what the Lease says at `now` (monotonic seconds); None where there is no Lease."""
+        """Record the state of the Lease at `now` (monotonic seconds); None if there is no Lease."""
         mark = record.mark if record else None
-        # Only a change of the mark starts the wait anew, by our clock; how old `renewTime`
-        # looks is never asked.
+        # Only a change of the mark restarts the wait; the age of `renewTime` is never evaluated.
         if mark != self._seen:
             self._seen, self._seen_at = mark, now
         self.record = record
@@ -119,16 +119,17 @@ class Observation:
             self._held_seconds = self._seconds_held(record)
 
     def seconds_until_free(self, now: float) -> float:
-        """Return how long the Lease must still stand unchanged before it may be taken; 0 for at once.
+        """Return how long the Lease must stay unchanged before it may be taken; 0 if it may be taken now.
 
-        A Lease that was deleted under its holder is waited for like one that is not renewed: the holder may
-        not have noticed yet.
+        A deleted Lease is treated like one that is not renewed, because its holder may not
+        have noticed the deletion.
         """
         return max(0.0, self._held_seconds - (now - self._seen_at))
 
     def _seconds_held(self, record: LeaseRecord) -> float:
-        """Return how long others must leave the Lease alone after its last renewal."""
-        # Our own from before (a cut-off attempt, an answer that was lost): nobody else can be leading by it.
+        """Return how long other candidates must leave the Lease alone after its last renewal."""
+        # An earlier claim of this identity (a cancelled attempt, a lost response): no other
+        # process leads by it.
         if record.holder in ("", self._identity):
             return 0.0
         return record.duration_seconds or self._default_seconds

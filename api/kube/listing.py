@@ -1,4 +1,5 @@
-"""Lists: page by page, and each object by itself, so that one broken object cannot hide the others."""
+"""Lists, read page by page, with each object decoded separately, so that one broken object does
+not hide the others."""
 
 from __future__ import annotations
 
@@ -12,12 +13,12 @@ import msgspec
 from api.kube.errors import Gone, malformed
 from api.kube.resources import Resource
 
-# Objects a page. Kubernetes' own clients use 500; larger pages hold the event loop longer.
+# Objects per page. Kubernetes' own clients use 500; larger pages block the event loop for longer.
 PAGE_SIZE = 500
 
 
 class ObjectMeta(Protocol):
-    """The part of an object's metadata that every kind must decode."""
+    """The fields of an object's metadata that every kind must decode."""
 
     @property
     def name(self) -> str: ...
@@ -30,7 +31,7 @@ class ObjectMeta(Protocol):
 
 
 class KubeObject(Protocol):
-    """What can be listed and watched: any msgspec struct with `metadata`."""
+    """An object that can be listed and watched: any msgspec struct with `metadata`."""
 
     @property
     def metadata(self) -> ObjectMeta: ...
@@ -69,7 +70,7 @@ class ListResult(Generic[T_co]):
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A part of a list. `restarted` tells that the list begins anew and earlier pages do not count."""
+    """A part of a list. `restarted`: the list starts again, and earlier pages must be discarded."""
 
     items: list[msgspec.Raw]
     resource_version: str
@@ -78,20 +79,20 @@ class Page:
 
 
 class Reader(Generic[T]):
-    """Decodes one kind's objects from what lists and watches deliver."""
+    """Decodes the objects of one kind from lists and watches."""
 
     def __init__(self, type_: type[T], resource: Resource) -> None:
         self._decoder = msgspec.json.Decoder(type_)
-        # Objects in the list of a built-in kind do not say what they are; a PUT of their bytes should.
+        # Items in the list of a built-in kind lack apiVersion and kind, which a PUT of their bytes needs.
         self._api_version = msgspec.Raw(msgspec.json.encode(resource.api_version))
         self._kind = msgspec.Raw(msgspec.json.encode(resource.kind))
 
     def own_bytes(self, raw: msgspec.Raw) -> bytes:
-        """Return the object's JSON as bytes of its own, with apiVersion and kind and without managedFields.
+        """Return a copy of the object's JSON, with apiVersion and kind and without managedFields.
 
-        Of its own: a slice would keep the whole page alive. managedFields are up to half of an object, and a
-        server keeps them when a write leaves them out. Nothing else is parsed: 3-5 us for 4 KB. Raises
-        msgspec.DecodeError where `raw` is no object.
+        It is a copy, because a slice would keep the whole page in memory. managedFields are up to half of an
+        object, and a server keeps them if a write omits them. Nothing else is parsed: 3-5 us for 4 KB. Raises
+        msgspec.DecodeError if `raw` is not an object.
         """
         fields = _object_decoder.decode(raw)
         if "kind" not in fields:
@@ -102,7 +103,7 @@ class Reader(Generic[T]):
         return msgspec.json.encode(fields)
 
     def read(self, raw: msgspec.Raw) -> tuple[T | Unreadable, bytes]:
-        """Return the decoded object, or who cannot be decoded and why, and its own bytes."""
+        """Return the decoded object, or an Unreadable with the reason, and the copy of its bytes."""
         try:
             own = self.own_bytes(raw)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -119,10 +120,10 @@ async def pages(
     params: Mapping[str, str],
     page_size: int = PAGE_SIZE,
 ) -> AsyncGenerator[Page, None]:
-    """Yield the pages of a list as of one moment, read from a quorum.
+    """Yield the pages of a list at one resourceVersion, read from a quorum.
 
-    A server forgets the moment of a list after some minutes (410): then the rest cannot be had and the list
-    is read again, in one piece, as client-go does. Raises KubeError.
+    The continue token of a list expires after some minutes (410). Then the remaining pages are lost, and the
+    list is read again as a single page, as in client-go. Raises KubeError.
     """
     query = {**params, "limit": str(page_size)}
     restarted = False
@@ -148,7 +149,7 @@ async def collect(
     params: Mapping[str, str],
     reader: Reader[T],
 ) -> ListResult[T]:
-    """Return the whole list at once. Raises KubeError."""
+    """Return the whole list. Raises KubeError."""
     items: list[T] = []
     unreadable: list[Unreadable] = []
     version = ""
@@ -167,7 +168,7 @@ async def collect(
 
 
 class ListMeta(msgspec.Struct, rename="camel", gc=False):
-    """The metadata of a list, and of a bookmark."""
+    """The metadata of a list or a bookmark."""
 
     resource_version: str = ""
     continue_: str = msgspec.field(name="continue", default="")

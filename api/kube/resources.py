@@ -1,7 +1,6 @@
-"""The kinds that Berth reads or writes, and where the API server serves them.
+"""The kinds that Berth reads or writes, and the paths at which the API server serves them.
 
-A `Resource` is only an address: what an object of the kind looks like is told by the struct that the caller
-decodes it into.
+A `Resource` is only an address: the struct that the caller decodes an object into defines its fields.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from api.kube.errors import Invalid
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One served kind: `plural` is its word in URLs, `kind` its word in objects."""
+    """One served kind: `plural` is its name in URLs, `kind` its name in objects."""
 
     group: str
     version: str
@@ -30,9 +29,10 @@ class Resource:
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str = "") -> str:
         """Return the URL path, without the server.
 
-        Without a name the path is the collection's; without a namespace (None or "") a namespaced kind's
-        collection spans all namespaces. Raises ValueError where the parts do not fit the kind, and `Invalid`
-        for the names "." and "..", which no object can have and which would lead elsewhere in a URL.
+        Without a name, it is the path of the collection; without a namespace (None or ""), the
+        collection of a namespaced kind covers all namespaces. Raises ValueError if the parts do not
+        match the kind, and `Invalid` for the names "." and "..", which no object can have and which
+        would change the path of a URL.
         """
         if namespace and not self.namespaced:
             raise ValueError(f"{self.kind} is cluster-scoped; it is in no namespace {namespace!r}")
@@ -44,7 +44,8 @@ class Resource:
             parts += ["namespaces", _segment(namespace)]
         parts.append(self.plural)
         if name is not None:
-            # Quoted although names of Kubernetes need none: names also come from files and command lines.
+            # Quoted although valid names need no quoting, because names also come from
+            # files and command lines.
             parts.append(_segment(name))
         if subresource:
             parts.append(subresource)
@@ -54,7 +55,7 @@ class Resource:
 def _segment(name: str) -> str:
     if name in ("", ".", ".."):
         raise Invalid(f"no object can be named {name!r}; give the name of an object")
-    # A colon is legal in names of RBAC and stays readable.
+    # A colon is valid in names of RBAC objects and needs no quoting.
     return quote(name, safe=":")
 
 

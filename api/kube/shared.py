@@ -1,7 +1,7 @@
-"""One list and watch of a kind for several who want to hear of it, of whom some come later.
+"""One list and watch of a kind, shared by several listeners, which may be added later.
 
-Two informers of one kind would cost the API server a second watch of every change, and this process a second
-decoding and a second copy: of nodes and pods, which are many and change often, that is worth saving.
+A second informer for the same kind would cost the API server a second watch, and this process a second
+decoding and a second copy. For nodes and pods, which are numerous and change often, this is worth avoiding.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T", bound=KubeObject)
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Listener(Generic[T]):
-    """Who hears of a kind: as `Informer` tells it, each object at first as ADDED."""
+    """The callbacks of one listener, as in `Informer`; each object is first reported as ADDED."""
 
     on_change: Callable[[Change[T]], None]
     on_unreadable: Callable[[Unreadable], None] | None = None
@@ -30,7 +30,7 @@ class Listener(Generic[T]):
 
 
 class SharedInformer(Informer[T]):
-    """An informer whose changes go to every listener, in the order in which they came."""
+    """An informer that reports changes to every listener, in the order in which they arrive."""
 
     def __init__(
         self, client: KubeClient, resource: Resource, type_: type[T], *, on_error: Callable[[KubeError], None]
@@ -44,20 +44,20 @@ class SharedInformer(Informer[T]):
             on_unreadable_gone=self._tell_unreadable_gone,
             on_error=on_error,
         )
-        # By listener the objects that were known before it came, and that it has not been told of yet.
+        # For each listener the objects that existed before it was added and that it has not received yet.
         self._untold: dict[Listener[T], dict[Key, None]] = {}
 
     def listen(self, listener: Listener[T]) -> None:
-        """Tell the listener of each change from now on, and of what is known already as it changes.
+        """Report each change to the listener from now on, and each known object when it changes.
 
-        For whoever comes before the first list, and so has missed nothing.
+        For a listener that is added before the first list, and so has missed nothing.
         """
         self._untold[listener] = dict.fromkeys(self.store)
 
     async def join(self, listener: Listener[T]) -> None:
-        """Wait for the first list, tell the listener of all that is known, and from then on of each change.
+        """Wait for the first list, report all known objects to the listener, and each change from then on.
 
-        In slices, as a list is taken in: others have their turn between.
+        Works in slices, like a list, so that other tasks can run in between.
         """
         await self.synced.wait()
         self.listen(listener)
@@ -65,7 +65,7 @@ class SharedInformer(Informer[T]):
             for unreadable in list(self.unreadable.values()):
                 listener.on_unreadable(unreadable)
         untold = self._untold[listener]
-        # A copy, since changes go on between the slices, and each takes its object off the list.
+        # Iterates over a copy, because changes between the slices remove objects from the dict.
         for count, key in enumerate(list(untold), start=1):
             if key in untold:
                 del untold[key]
@@ -80,7 +80,7 @@ class SharedInformer(Informer[T]):
                 listener.on_change(change)
                 continue
             del untold[key]
-            # Of what it never heard of it need not hear the end either.
+            # If the listener has never received the object, it need not receive the deletion either.
             if change.type is not ChangeType.DELETED:
                 listener.on_change(Change(ChangeType.ADDED, change.object, None, change.raw))
 

@@ -1,4 +1,4 @@
-"""The built-in kinds that the server knows from its first moment."""
+"""The built-in kinds that the server serves from the start."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -40,7 +40,7 @@ from api.kube.embedded.store import ObjectStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Row:
-    """One line of the table below. `type` is the kind's name in builtin_types.txt where that differs."""
+    """One row of the table below. `type` is the name of the kind in builtin_types.txt, if it differs."""
 
     group: str = ""
     version: str = "v1"
@@ -321,7 +321,7 @@ def _empty(schema: Schema, api_version: str, kind: str) -> JsonObject:
 
 
 def _events_view(store: ObjectStore) -> Kind:
-    """Return events.k8s.io/v1, which shows the core group's events."""
+    """Return events.k8s.io/v1, a view of the events in the core group."""
     schema = builtin_schema("events.Event")
     strategy = EventStrategy()
     return Kind(

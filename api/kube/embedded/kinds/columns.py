@@ -1,4 +1,4 @@
-"""The columns of built-in kinds, as the real server prints them."""
+"""The table columns of built-in kinds, as the real API server prints them."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -125,7 +125,7 @@ def _ready_of(item: JsonObject) -> str:
 
 
 def _count(key: str) -> Column:
-    """A column with the number of entries in a map or list."""
+    """Return a column with the number of entries in a map or list."""
     return Column(name=key.title(), value=lambda item: len(item.get(key) or ()), type="integer")
 
 
@@ -167,7 +167,7 @@ COLUMNS: Final[Mapping[str, Sequence[Column]]] = {
         Column(name="Message", value=lambda item: item.get("message") or item.get("note", "")),
         Column(name="First Seen", value=_event_first_seen, priority=1),
         Column(name="Count", value=_event_count, type="integer", priority=1),
-        # Where the name says nothing it is not the first column, and only the wide table has it.
+        # The generated name is not informative, so it is not the first column and is shown only with -o wide.
         Column(name="Name", value=lambda item: item["metadata"]["name"], priority=1),
     ),
     "configmaps": (_count("data"),),

@@ -1,7 +1,7 @@
-"""CustomResourceDefinitions: from the object to served kinds, and back out when it is deleted.
+"""CustomResourceDefinitions: adding the kinds that they define, and removing them when they are deleted.
 
-All versions of a kind share one collection, kept in the storage version. Conversion is `None`: only
-apiVersion differs between versions, and each shows what its own schema knows.
+All versions of a kind share one collection, stored in the storage version. Conversion is `None`: versions
+differ only in apiVersion, and each shows the fields that its own schema defines.
 
 Source: k8s.io/apiextensions-apiserver.
 """
@@ -31,12 +31,12 @@ _CONDITIONS: Final = (
 
 
 class CrdStrategy(StatusStrategy):
-    """The rules for CRDs themselves."""
+    """The rules for CustomResourceDefinition objects."""
 
     allows_unconditional_update = False
 
     def fill(self, item: JsonObject) -> None:
-        """Fill the names that follow from others."""
+        """Set names that default to others: `singular` and `listKind`."""
         spec = item["spec"]
         names = spec.get("names", {})
         if kind := names.get("kind"):
@@ -45,11 +45,11 @@ class CrdStrategy(StatusStrategy):
         spec.setdefault("conversion", {"strategy": "None"})
 
     def prepare_create(self, item: JsonObject, world: World) -> None:
-        """Accept the names and establish the kind at once, there is nobody else to ask."""
+        """Accept the names and establish the kind immediately, because no other component takes part."""
         item["status"] = _status(item["spec"], world.now())
 
     def faults(self, item: JsonObject) -> Iterable[FieldError]:
-        """Yield what keeps the kind from being served."""
+        """Yield the faults that prevent the kind from being served."""
         spec = item["spec"]
         names = spec.get("names", {})
         want = f"{names.get('plural')}.{spec.get('group')}"
@@ -82,7 +82,7 @@ def _status(spec: JsonObject, now: str) -> JsonObject:
 
 
 def _versions_faults(versions: list[JsonObject]) -> Iterator[FieldError]:
-    # All versions share what is stored, which has one form.
+    # All versions share the stored objects, which have a single form.
     if sum(bool(each.get("storage")) for each in versions) != 1:
         why = "must have exactly one version marked as storage version"
         yield invalid_value("spec.versions", [each.get("name") for each in versions], why)
@@ -96,14 +96,14 @@ def _versions_faults(versions: list[JsonObject]) -> Iterator[FieldError]:
 
 
 def _structure_faults(schema: JsonObject, path: str, *, is_root: bool = False) -> Iterator[FieldError]:
-    """Yield what makes a schema not structural: untyped values, and lists whose keys nothing fills."""
+    """Yield why a schema is not structural: values without type, and list map keys that may be missing."""
     free = schema.get("x-kubernetes-preserve-unknown-fields") or schema.get("x-kubernetes-int-or-string")
     if "type" not in schema and not free:
         yield required(f"{path}.type", "must not be empty for specified object fields")
     if is_root and schema.get("type") != "object":
         yield invalid_value(f"{path}.type", schema.get("type", ""), "must be object at the root")
     try:
-        # Tried here, since at the first object it would be that object's writer who reads of it.
+        # Checked here, because otherwise the error would be reported to the first user who creates an object.
         re.compile(schema.get("pattern", ""))
     except re.error as error:
         yield invalid_value(
@@ -117,12 +117,12 @@ def _structure_faults(schema: JsonObject, path: str, *, is_root: bool = False) -
         if declared is None:
             why = "entries must all be names of item properties"
             yield invalid_value(f"{path}.x-kubernetes-list-map-keys", key, why)
-        # An item without the key could not be told from another one when two managers apply the list.
+        # If two managers apply the list, an item without the key could not be distinguished from another one.
         elif key not in items.get("required", ()) and "default" not in declared:
             why = "a list map key must have a default or be a required property"
             yield required(f"{path}.items.properties[{key}].default", why)
     for key, below in schema.get("properties", {}).items():
-        # Those three are the server's own, whatever the schema says of them.
+        # The server itself defines these three, whatever the schema says.
         if not (is_root and key in ("metadata", "apiVersion", "kind")):
             yield from _structure_faults(below, f"{path}.properties[{key}]")
     for key in ("items", "additionalProperties"):
@@ -131,7 +131,7 @@ def _structure_faults(schema: JsonObject, path: str, *, is_root: bool = False) -
 
 
 class CustomStrategy(Strategy):
-    """The rules for objects of a custom kind: what its schema says."""
+    """The rules for objects of a custom kind, which its schema defines."""
 
     counts_generations = True
     allows_unconditional_update = False
@@ -143,15 +143,15 @@ class CustomStrategy(Strategy):
         self.reset_by_main = ("status",) if has_status else ()
 
     def prepare_create(self, item: JsonObject, world: World) -> None:
-        """Drop the status where it has its own endpoint."""
+        """Drop the status if it has its own endpoint."""
         del world
         if self._has_status:
             item.pop("status", None)
 
     def prepare_status(self, new: JsonObject, old: JsonObject) -> None:
-        """Take nothing but the status, and who owns it."""
+        """Keep only the status and its managed fields."""
         status, entries = new.get("status"), new["metadata"].get("managedFields")
-        # The caller keeps the object that it has handed over, so it is changed in place.
+        # Changed in place, because the caller keeps using this object.
         new.clear()
         new.update(old)
         new["metadata"] = {**old["metadata"], "managedFields": entries}
@@ -163,25 +163,25 @@ class CustomStrategy(Strategy):
             new.pop("status", None)
 
     def faults(self, item: JsonObject) -> Iterable[FieldError]:
-        """Yield the rules of the schema that the object breaks."""
+        """Yield the violations of the schema by the object."""
         return faults(self._schema, item)
 
     def status_faults(self, new: JsonObject, old: JsonObject) -> Iterable[FieldError]:
-        """Yield the rules of the schema that the status breaks."""
+        """Yield the violations of the schema by the status."""
         del old
         status = self._schema.properties.get("status")
         return faults(status, new["status"], "status") if status and "status" in new else ()
 
 
 class CustomKinds:
-    """Keeps the catalog in step with the CRDs of the store."""
+    """Keeps the catalog consistent with the stored CRDs."""
 
     def __init__(self, store: ObjectStore, catalog: Catalog) -> None:
         self._store = store
         self._catalog = catalog
 
     def define(self, crd: JsonObject) -> None:
-        """Serve every served version of the CRD, and no longer those that it ceased to serve."""
+        """Serve every served version of the CRD, and stop serving its former versions."""
         spec = crd["spec"]
         versions = spec["versions"]
         stored = next(each["name"] for each in versions if each.get("storage"))
@@ -194,15 +194,15 @@ class CustomKinds:
             self._catalog.add(self._kind(spec, version, stored))
 
     def forget(self, crd: JsonObject) -> None:
-        """Stop serving a deleted CRD's kind, and delete its objects."""
+        """Stop serving the kind of a deleted CRD, and delete its objects."""
         spec = crd["spec"]
         collection = self._store.collection(spec["group"], spec["names"]["plural"])
-        # Each as a deletion of its own, so that watches hear of it before their kind is gone.
+        # Each object is deleted separately, so that watches receive the deletions before the kind is removed.
         for stored in collection.all():
             self._store.commit(collection, ChangeType.DELETED, stored.item, stored.item)
         for kind in self._catalog.versions_of(spec["group"], spec["names"]["plural"]):
             self._catalog.remove(kind)
-        # Last: whoever defines the kind again begins with an empty collection.
+        # Last, so that a later CRD of the same kind starts with an empty collection.
         self._store.drop(collection)
 
     def _kind(self, spec: JsonObject, version: JsonObject, stored: str) -> Kind:
@@ -210,7 +210,7 @@ class CustomKinds:
         subresources = version.get("subresources") or {}
         schema = structural_schema(version["schema"]["openAPIV3Schema"], name=names["kind"])
         decode = _decoder(schema)
-        # Nothing to do for the version in store, which is nearly always the one that is asked for.
+        # The storage version needs no conversion, and nearly all requests use it.
         to_stored, from_stored = None, None
         if version["name"] != stored:
             to_stored = _renamer(f"{group}/{stored}")
@@ -240,9 +240,9 @@ class CustomKinds:
 
 
 def version_rank(name: str) -> tuple[int, int, int]:
-    """Return the sort key that puts v2 before v1 before v1beta2 before v1alpha1, as discovery lists them."""
+    """Return a sort key that orders v2, v1, v1beta2, v1alpha1, as in discovery."""
     match = re.fullmatch(r"v(\d+)(?:(alpha|beta)(\d+))?", name)
-    # Names of no such form come last, as in Kubernetes.
+    # As in Kubernetes, names of any other form come last.
     if match is None:
         return (3, 0, 0)
     stage = {None: 0, "beta": 1, "alpha": 2}[match[2]]
@@ -256,7 +256,7 @@ def _decoder(schema: Structural) -> Callable[[JsonObject], Decoded]:
         unknown: list[str] = []
         rest = {key: value for key, value in body.items() if key != "metadata"}
         item = fit(schema, rest, unknown)
-        # Metadata is of a built-in type in every kind; schemas of CRDs say no more than "object" of it.
+        # Metadata has a built-in type in every kind; the schemas of CRDs declare it only as an object.
         fitted = metadata.decode(body.get("metadata") or {})
         unknown += [f"metadata.{path}" for path in metadata.unknown]
         top = {key: item.pop(key) for key in ("apiVersion", "kind")}
@@ -287,7 +287,7 @@ def _column(described: Mapping[str, Json]) -> Column:
         found = find(item)
         if is_date:
             return age(found, datetime.now(UTC)) if found else None
-        # Cells of a table hold no structures; the real server prints them as Go does, which nobody parses.
+        # Table cells contain no structures; the real server prints them in Go syntax, which no client parses.
         return found if isinstance(found, str | int) or found is None else str(found)
 
     return Column(

@@ -1,7 +1,7 @@
-"""What the server fills into built-in objects, by type: constants, and rules that look at the object.
+"""Defaults that the server sets in built-in objects, by type: constants, and rules that depend on the object.
 
-Fields are filled in place, in an object that decoding has just made. Types count wherever they occur, so
-that a container gets its defaults in a Pod, in a Job's template and in a CronJob's template of a template.
+Fields are set in place, in an object that has just been decoded. Types apply wherever they occur, so that a
+container gets its defaults in a Pod, in the template of a Job, and in the nested template of a CronJob.
 
 Source: k8s.io/kubernetes, pkg/apis/{core,batch,apps}/v1/defaults.go.
 """
@@ -73,13 +73,13 @@ def _container(container: JsonObject) -> None:
 
 def _pull_policy(image: str) -> str:
     tag = image.rpartition("/")[2].partition("@")[0].partition(":")[2]
-    # What may be another image tomorrow is asked for each time.
+    # A tag that may refer to another image later is always pulled.
     is_pinned = "@" in image or tag not in ("", "latest")
     return "IfNotPresent" if is_pinned else "Always"
 
 
 def _volume(volume: JsonObject) -> None:
-    # A volume without a source is an empty folder.
+    # A volume without a source is an emptyDir.
     if volume.keys() <= {"name"}:
         volume["emptyDir"] = {}
 
@@ -88,19 +88,19 @@ def _job(job: JsonObject) -> None:
     _job_spec(job["spec"])
     labels = job["spec"]["template"]["metadata"].get("labels")
     if labels and not job["metadata"].get("labels"):
-        # The same dict, not a copy: labels that are generated for the template appear on the Job as well.
+        # The same dict and not a copy: labels that are generated for the template also appear on the Job.
         job["metadata"]["labels"] = labels
 
 
 def _job_spec(spec: JsonObject) -> None:
-    # With parallelism alone a Job is a work queue, whose completions stay open.
+    # With parallelism alone a Job is a work queue, whose completions stay unset.
     if "parallelism" not in spec:
         spec.setdefault("completions", 1)
     spec.setdefault("parallelism", 1)
     spec.setdefault("backoffLimit", _MAX_INT32 if "backoffLimitPerIndex" in spec else 6)
     spec.setdefault("completionMode", "NonIndexed")
     spec.setdefault("suspend", False)
-    # A policy can only judge a pod that has ended.
+    # A failure policy can only evaluate a pod that has finished.
     replaced = "Failed" if "podFailurePolicy" in spec else "TerminatingOrFailed"
     spec.setdefault("podReplacementPolicy", replaced)
     spec.setdefault("manualSelector", False)
@@ -115,7 +115,7 @@ def _pod(pod: JsonObject) -> None:
     for container in [*(spec.get("containers") or ()), *spec.get("initContainers", ())]:
         resources = container["resources"]
         if limits := resources.get("limits"):
-            # Who limits and requests nothing asks for the limit.
+            # A request defaults to the limit.
             resources["requests"] = {**limits, **resources.get("requests", {})}
         for port in container.get("ports", ()) if spec.get("hostNetwork") else ():
             port.setdefault("hostPort", port["containerPort"])
@@ -193,9 +193,9 @@ _RULES: Final[Mapping[str, Callable[[JsonObject], None]]] = {
 
 
 class Defaulter:
-    """Fills the defaults of one built-in type.
+    """Sets the defaults of one built-in type.
 
-    Which fields lead to a default is found once, so that filling an object only walks those.
+    The fields that lead to a default are determined once, so that setting them visits only those fields.
     """
 
     def __init__(self, schema: Schema) -> None:
@@ -204,7 +204,7 @@ class Defaulter:
         self._leads(schema)
 
     def fill(self, item: JsonObject) -> None:
-        """Fill the defaults of `item`, a freshly decoded object of the type, in place."""
+        """Set the defaults of `item`, a newly decoded object of the type, in place."""
         self._fill(self._schema, item)
 
     def _fill(self, schema: Schema, value: Json) -> None:
@@ -216,8 +216,8 @@ class Defaulter:
                 self._fill_object(schema, value)
 
     def _fill_object(self, schema: Schema, value: JsonObject) -> None:
-        # Outer constants come before inner rules and rules after all that is below, as in the real server's
-        # generated defaulting: a rule may look at what was filled.
+        # As in the real server's generated defaulting, constants are set before nested fields, and rules are
+        # applied after them, because a rule may depend on values that were set.
         for key, constant in _CONSTANTS.get(schema.name, {}).items():
             if key not in value:
                 value[key] = deepcopy(constant)
@@ -230,7 +230,7 @@ class Defaulter:
             rule(value)
 
     def _leads(self, schema: Schema) -> bool:
-        """Note the ways to defaults below `schema`; return whether there are any."""
+        """Record the paths to defaults below `schema`; return whether there are any."""
         if schema.type is Type.ARRAY:
             return self._leads(schema.item())
         if schema.type is not Type.OBJECT:

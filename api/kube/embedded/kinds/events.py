@@ -1,7 +1,7 @@
-"""Events are served under two groups that show the same objects with different field names.
+"""Events, which are served in two groups that show the same objects with different field names.
 
-The collection keeps the core form; events.k8s.io/v1 is a view of it. So an event that one program writes
-through either group appears in `kubectl describe`, which reads the other.
+The collection stores the core form; events.k8s.io/v1 is a view of it. So an event that is written through one
+group is also visible through the other, which `kubectl describe` may read.
 
 Source: k8s.io/kubernetes, pkg/apis/events/v1/conversion.go.
 """
@@ -24,7 +24,7 @@ EVENT_FIELDS: Final = (
     "source",
     "type",
 )
-# The fields of the view by their names in the core form; all others are named alike.
+# Names of fields in the view, by their names in the core form; all other fields have the same name.
 _NAMES: Final[Mapping[str, str]] = {
     "involvedObject": "regarding",
     "message": "note",
