@@ -188,7 +188,7 @@ class _Kubeconfig:
 def _items(value: object, key: str, path: Path) -> Sequence[Mapping[str, Any]]:
     items = value or []
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-        raise InvalidKubeconfig(f"{key} in {path} is not a list of named entries; write the file anew")
+        raise InvalidKubeconfig(f"{key} in {path} is not a list of named entries; correct the file")
     return items
 
 

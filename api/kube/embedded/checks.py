@@ -1,4 +1,4 @@
-"""Whether a request fits the object that it is about: the first thing every write is asked."""
+"""Checks that every write starts with: whether the request matches the object that it refers to."""
 
 from api.kube.embedded.apply.errors import bad_request, conflict, invalid, invalid_value, stale
 from api.kube.embedded.apply.schema import Json, JsonObject
@@ -8,7 +8,7 @@ from api.kube.embedded.store import encode
 
 
 def check_type(kind: Kind, body: Json) -> None:
-    """Refuse (400) a body that is no object of this kind and version."""
+    """Raise ApiError (400) if the body is not an object of this kind and version."""
     if not isinstance(body, dict):
         raise bad_request("the request body is no JSON object")
     version, name = body.get("apiVersion"), body.get("kind")
@@ -32,7 +32,7 @@ def check_type(kind: Kind, body: Json) -> None:
 
 
 def check_namespace(kind: Kind, namespace: str, body: JsonObject) -> None:
-    """Refuse (400) a body that names another namespace than the URL."""
+    """Raise ApiError (400) if the body names another namespace than the URL."""
     given = (body.get("metadata") or {}).get("namespace")
     if kind.namespaced and given and given != namespace:
         raise bad_request(
@@ -41,14 +41,14 @@ def check_namespace(kind: Kind, namespace: str, body: JsonObject) -> None:
 
 
 def check_name(name: str, body: JsonObject) -> None:
-    """Refuse (400) a body that names another object than the URL."""
+    """Raise ApiError (400) if the body names another object than the URL."""
     given = (body.get("metadata") or {}).get("name")
     if given and given != name:
         raise bad_request(f"the name of the object ({given}) does not match the name on the URL ({name})")
 
 
 def check_version(kind: Kind, name: str, new: JsonObject, old: JsonObject) -> None:
-    """Refuse (409, 422) an update that was made for another state or another object of the name."""
+    """Raise ApiError (409, 422) if an update refers to another state or another object of the same name."""
     uid = new.get("uid")
     if uid and uid != old["uid"]:
         why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {old['uid']}"
@@ -62,7 +62,7 @@ def check_version(kind: Kind, name: str, new: JsonObject, old: JsonObject) -> No
 
 
 def check_preconditions(kind: Kind, name: str, metadata: JsonObject, options: DeleteOptions) -> None:
-    """Refuse (409) a deletion that was meant for another state or another object of the name."""
+    """Raise ApiError (409) if a deletion refers to another state or another object of the same name."""
     if options.uid and options.uid != metadata["uid"]:
         why = f"UID in precondition: {options.uid}, UID in object meta: {metadata['uid']}"
         raise conflict(kind, name, f"Precondition failed: {why}")

@@ -1,7 +1,7 @@
-"""What the server says about itself: versions, groups, resources, and the OpenAPI documents of kubectl.
+"""Discovery: versions, groups, resources, and the OpenAPI documents that kubectl needs.
 
-kubectl asks OpenAPI whether `fieldValidation` and server-side apply are served, and `kubectl explain` reads
-the types from it; nothing else of the documents is filled in.
+kubectl uses OpenAPI to find out whether `fieldValidation` and server-side apply are supported, and `kubectl
+explain` reads the types from it. The documents contain only what these need.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ _QUERY: Final = ("dryRun", "fieldManager", "fieldValidation", "force")
 
 
 def discover(catalog: Catalog, parts: Sequence[str]) -> JsonObject:
-    """Return the document under a path that is no object's. Raises ApiError (404)."""
+    """Return the document at a path that is not the path of an object. Raises ApiError (404)."""
     groups = catalog.groups()
     match parts:
         case ["version"]:
@@ -41,7 +41,7 @@ def discover(catalog: Catalog, parts: Sequence[str]) -> JsonObject:
             return {"kind": "APIGroupList", "apiVersion": "v1", "groups": described}
         case ["apis", group] if group in groups:
             return {"kind": "APIGroup", "apiVersion": "v1", **_group(group, groups[group])}
-        # The core group has no name, and a prefix of its own since before there were groups.
+        # The core group has no name, and its own path prefix, because it is older than API groups.
         case ["api", version] if version in groups[""]:
             return _resources(catalog, "", version)
         case ["apis", group, version] if version in groups.get(group, ()):
@@ -57,7 +57,7 @@ def discover(catalog: Catalog, parts: Sequence[str]) -> JsonObject:
 
 def _group(group: str, versions: Sequence[str]) -> JsonObject:
     described = [{"groupVersion": f"{group}/{version}", "version": version} for version in versions]
-    # The first is the best: kinds are added in the order of `version_rank`.
+    # The first version is preferred, because kinds are added in the order of `version_rank`.
     return {"name": group, "versions": described, "preferredVersion": described[0]}
 
 
@@ -100,7 +100,7 @@ def _entries(kind: Kind) -> Iterator[JsonObject]:
         }
 
 
-# What the bodies of these are. `kubectl drain` looks for evictions by their group.
+# Kinds of the bodies of these subresources. `kubectl drain` detects evictions by their group.
 _SUBRESOURCE_KINDS: Final[Mapping[str, JsonObject]] = {
     "binding": {"kind": "Binding"},
     "eviction": {"kind": "Eviction", "group": "policy", "version": "v1"},
@@ -166,11 +166,11 @@ def _describe_kind(kind: Kind, schemas: JsonObject) -> None:
 
 
 def _described(schema: Schema, schemas: JsonObject, *, is_root: bool = False) -> JsonObject:
-    """Return the OpenAPI form of a type; named types are put into `schemas` and referred to."""
+    """Return the OpenAPI form of a type; named types are added to `schemas` and referenced."""
     if schema.type is Type.OBJECT and schema.name and not is_root and not hasattr(schema, "rules"):
         name = f"io.k8s.{schema.name}"
         if name not in schemas:
-            # Entered before it is described: JSONSchemaProps, say, has fields of its own type.
+            # Added before it is described, because a type such as JSONSchemaProps may contain itself.
             schemas[name] = {}
             schemas[name].update(_described(schema, schemas, is_root=True))
         return {"allOf": [{"$ref": f"#/components/schemas/{name}"}], "default": {}}
@@ -190,7 +190,7 @@ def _described(schema: Schema, schemas: JsonObject, *, is_root: bool = False) ->
         case Type.INTEGER | Type.NUMBER | Type.BOOLEAN:
             out["type"] = str(schema.type)
         case Type.INT_OR_STRING:
-            # Both forms, as the real server tells it: quantities are written as plain numbers, too.
+            # Both types, as in the real server, because quantities may also be plain numbers.
             out.update(format="int-or-string", oneOf=[{"type": "integer"}, {"type": "string"}])
         case Type.ANY:
             out["type"] = "object"

@@ -1,11 +1,12 @@
-"""PodDisruptionBudgets: how many pods may go, and evictions, which delete a pod only where one may.
+"""PodDisruptionBudgets: the number of allowed disruptions, and evictions, which delete a pod only
+if one is allowed.
 
-The real cluster counts in a controller and keeps the number in each budget's status, which the eviction
-subresource counts down. Here the status is worked out anew right after every request that changes pods, their
-owners or budgets, and once more before an eviction is judged, so that it is never behind.
+In a real cluster, a controller maintains the number in each budget's status, and the eviction subresource
+decrements it. Here the status is computed again right after every request that changes pods, their owners or
+budgets, and before each eviction, so that it is never outdated.
 
-Owners whose size is not known here (custom kinds with a scale) are an error of the count, as kinds without a
-scale are on a cluster: then nothing may go.
+Owners of unknown size (custom kinds with a scale) cause an error of the computation, like kinds without a
+scale in a cluster; then no disruption is allowed.
 
 Source: k8s.io/kubernetes, pkg/registry/core/pod/storage/eviction.go and pkg/controller/disruption.
 """
@@ -32,7 +33,7 @@ _MANAGER: Final = "kube-controller-manager"
 _BUDGETS: Final = ("policy", "poddisruptionbudgets")
 _UNGUARDED_PHASES: Final = ("Succeeded", "Failed", "Pending")
 _CONDITION: Final = "DisruptionAllowed"
-# Whose pods are counted by what they are to be: each kind with its collection.
+# Owners whose number of replicas is known: each kind with its collection.
 _SCALED: Final = {
     "ReplicaSet": ("apps", "replicasets"),
     "Deployment": ("apps", "deployments"),
@@ -42,24 +43,25 @@ _COUNTED: Final = frozenset({("", "pods"), _BUDGETS, *_SCALED.values()})
 
 
 class _CountError(Exception):
-    """The pods of a budget cannot be counted."""
+    """The expected number of pods of a budget cannot be determined."""
 
 
 class EvictionApi:
-    """Keeps the status of all budgets, and evicts pods by it."""
+    """Maintains the status of all budgets, and evicts pods accordingly."""
 
     def __init__(self, store: ObjectStore, catalog: Catalog, verbs: Verbs) -> None:
         self._catalog = catalog
         self._verbs = verbs
-        # How many budgets a namespace has: where none is, nothing is counted.
+        # Number of budgets by namespace: without budgets, nothing has to be computed.
         self._budgets: Counter[str] = Counter()
         self._waiting: dict[str, None] = {}
         store.listen(self._note)
 
     def evict(self, kind: Kind, namespace: str, name: str, options: DeleteOptions) -> None:
-        """Delete the pod where its budget allows one fewer. Raises ApiError, 429 where it does not.
+        """Delete the pod if its budget allows that. Raises ApiError, 429 if it does not.
 
-        Pods that are finished, pending or leaving already are nobody's loss and always go.
+        Pods that are finished, pending or already being deleted do not count for a budget and
+        can always be deleted.
         """
         pod = self._verbs.get(kind, namespace, name).item
         check_preconditions(kind, name, pod["metadata"], options)
@@ -67,11 +69,11 @@ class EvictionApi:
         _check(pod, self._verbs)
         if not options.dry_run:
             self._tell(kind, pod)
-        # The version was asked for above, and what is told has changed it.
+        # The version was checked above, and adding the condition has changed it.
         self._verbs.delete(kind, namespace, name, replace(options, resource_version=None))
 
     def _tell(self, kind: Kind, pod: JsonObject) -> None:
-        """Put on the pod by which it is known why it ends."""
+        """Add the condition to the pod that shows why it is terminated."""
         condition = {
             "type": "DisruptionTarget",
             "status": "True",
@@ -95,7 +97,7 @@ class EvictionApi:
     def _note(
         self, collection: Collection, type_: ChangeType, item: JsonObject, previous: JsonObject | None
     ) -> None:
-        """Note whose budgets are to be counted anew, after the request."""
+        """Record the namespaces whose budgets must be computed again after the request."""
         del previous
         place = (collection.group, collection.plural)
         namespace = item["metadata"].get("namespace", "")
@@ -107,7 +109,7 @@ class EvictionApi:
             self._waiting[namespace] = None
 
     def _run(self) -> None:
-        # What is written here is noted as well, and found to be as it should.
+        # The status writes below are recorded as well, but change nothing when they are processed.
         waiting, self._waiting = self._waiting, {}
         for namespace in waiting:
             self._count(namespace)
@@ -126,7 +128,7 @@ class EvictionApi:
 
 
 def _status(budget: JsonObject, world: World) -> JsonObject:
-    """Return what the budget's status is by what there is now."""
+    """Return the budget's status, computed from the current objects."""
     before: JsonObject = budget.get("status") or {}
     metadata, spec = budget["metadata"], budget["spec"]
     pods = [
@@ -174,7 +176,7 @@ def _standing(status: JsonObject) -> JsonObject:
 
 
 def _expected(spec: JsonObject, pods: Sequence[JsonObject], world: World) -> tuple[int, int]:
-    """Return how many pods there are to be, and how many of them healthy. Raises _CountError."""
+    """Return the expected number of pods, and how many of them must be healthy. Raises _CountError."""
     if "maxUnavailable" in spec:
         expected = _scale(pods, world)
         return expected, max(expected - _scaled(spec["maxUnavailable"], expected), 0)
@@ -182,12 +184,12 @@ def _expected(spec: JsonObject, pods: Sequence[JsonObject], world: World) -> tup
     if isinstance(least, str):
         expected = _scale(pods, world)
         return expected, _scaled(least, expected)
-    # Without either nothing is expected, and nothing may go.
+    # With neither limit set, no pods are expected, and no disruption is allowed.
     return (0, 0) if least is None else (len(pods), int(least))
 
 
 def _scale(pods: Sequence[JsonObject], world: World) -> int:
-    """Return how many pods their owners are to have in all; a pod without one counts for nothing."""
+    """Return the number of replicas of all owners of the pods; a pod without an owner does not count."""
     sizes: dict[str, int] = {}
     for pod in pods:
         owner = _controller(pod)
@@ -195,14 +197,15 @@ def _scale(pods: Sequence[JsonObject], world: World) -> int:
             owners = list(_line(owner, world, pod["metadata"]["namespace"]))
             if not owners:
                 raise _CountError(f'found no controllers for pod "{pod["metadata"]["name"]}"')
-            # A Deployment's pods are counted by the Deployment, whichever of its ReplicaSets they are of.
+            # The pods of a Deployment are counted by the Deployment, whichever of its ReplicaSets owns them.
             last = owners[-1]
             sizes[last["metadata"]["uid"]] = last["spec"].get("replicas", 1)
     return sum(sizes.values())
 
 
 def _line(owner: JsonObject | None, world: World, namespace: str) -> Iterator[JsonObject]:
-    """Yield who controls a pod, and who controls that one, as far as their sizes are known."""
+    """Yield the controller of a pod, the controller of that one, and so on, as long as
+    their sizes are known."""
     while owner is not None and owner["kind"] in _SCALED:
         found = world.find(*_SCALED[owner["kind"]], owner["name"], namespace)
         if found is None or found["metadata"]["uid"] != owner["uid"]:
@@ -235,7 +238,7 @@ def _scaled(value: Json, total: int) -> int:
 
 
 def _check(pod: JsonObject, world: World) -> None:
-    """Raise ApiError where a budget does not let the pod go, by the statuses as they are."""
+    """Raise ApiError if a budget does not allow the eviction of the pod, according to its current status."""
     metadata = pod["metadata"]
     if pod["status"].get("phase") in _UNGUARDED_PHASES or metadata.get("deletionTimestamp"):
         return
@@ -257,7 +260,7 @@ def _check(pod: JsonObject, world: World) -> None:
 
 
 def _is_guarded(spec: JsonObject, status: JsonObject) -> bool:
-    """Return whether the budget counts for pods that are not ready: their end takes nothing away from it."""
+    """Return whether the budget also protects pods that are not ready."""
     if spec.get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
         return False
     return not status.get("currentHealthy", 0) >= status.get("desiredHealthy", 0) > 0

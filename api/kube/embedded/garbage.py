@@ -1,7 +1,7 @@
-"""What follows from a deletion: dependents of a deleted owner, contents of a namespace, kinds of a CRD.
+"""Consequences of deletions: dependents of a deleted owner, contents of a namespace, kinds of a CRD.
 
-The real cluster does this in controllers that watch the API server. Here the store tells of every change
-and the work is done right after the request that caused it, in the same order every time.
+In a real cluster, controllers that watch the API server handle them. Here the store reports every change, and
+the consequences are handled right after the request that caused them, always in the same order.
 
 Source: k8s.io/kubernetes, pkg/controller/garbagecollector and pkg/controller/namespace.
 """
@@ -25,7 +25,7 @@ _Key = tuple[Collection, str, str]
 
 
 class GarbageCollector:
-    """Deletes what deletions entail."""
+    """Deletes objects as a consequence of other deletions."""
 
     def __init__(self, store: ObjectStore, catalog: Catalog, verbs: Verbs, customs: CustomKinds) -> None:
         self._store = store
@@ -41,7 +41,7 @@ class GarbageCollector:
     def _note(
         self, collection: Collection, type_: ChangeType, item: JsonObject, previous: JsonObject | None
     ) -> None:
-        """Index the change at once; leave its consequences for after the request."""
+        """Index the change immediately; handle its consequences after the request."""
         metadata = item["metadata"]
         uid, is_gone = metadata["uid"], type_ is ChangeType.DELETED
         key = (collection, metadata.get("namespace", ""), metadata["name"])
@@ -51,10 +51,10 @@ class GarbageCollector:
             self._owners[uid] = key
         self._index(key, _owner_uids(previous), _owner_uids(None if is_gone else item))
         if collection.group == GROUP and collection.plural == PLURAL:
-            # At once: the request that creates a CRD is answered when its kind is served.
+            # Immediately, so that the kind is served when the request that creates the CRD is answered.
             (self._customs.forget if is_gone else self._customs.define)(item)
         if is_gone or metadata.get("deletionTimestamp") or metadata.get("ownerReferences"):
-            # After the request: its answer shows the object as the request left it.
+            # After the request, so that its response shows the object as the request left it.
             self._waiting.append((collection, type_, item))
             self._schedule()
 
@@ -84,7 +84,7 @@ class GarbageCollector:
             self._may_finish_owners(item)
             self._may_finish_namespace(metadata.get("namespace", ""))
             return
-        # As it is by now: the change was noted before others of the same request.
+        # The current state is used, because other changes of the same request may have followed.
         current = collection.find(metadata.get("namespace", ""), metadata["name"])
         if current is None or current.item["metadata"]["uid"] != metadata["uid"]:
             return
@@ -94,9 +94,9 @@ class GarbageCollector:
             self._release(collection, current.item)
 
     def _proceed(self, collection: Collection, item: JsonObject) -> None:
-        """Take the next step of a deletion that something holds up."""
+        """Perform the next step of a deletion that is delayed by a finalizer or by contents."""
         finalizers = item["metadata"].get("finalizers", ())
-        # Orphans are released before their owner may go, else its end would take them along.
+        # Orphans are released before their owner is deleted; otherwise they would be deleted with it.
         if ORPHAN_FINALIZER in finalizers:
             for key in self._dependents_of(item):
                 self._drop_owner(key, item["metadata"]["uid"])
@@ -107,7 +107,7 @@ class GarbageCollector:
             self._empty_namespace(item["metadata"]["name"])
 
     def _proceed_foreground(self, collection: Collection, item: JsonObject) -> None:
-        # The owner waits for those dependents only that ask it to; each of them may be an owner itself.
+        # The owner waits only for dependents with blockOwnerDeletion; each of them may be an owner itself.
         uid = item["metadata"]["uid"]
         for dependent in self._dependents_of(item):
             self._delete(dependent, propagation="Foreground" if self._blocks(dependent, uid) else None)
@@ -136,11 +136,11 @@ class GarbageCollector:
                 self._release(collection, stored.item)
 
     def _release(self, collection: Collection, item: JsonObject) -> None:
-        """Delete a dependent none of whose owners is left, or strike out those that are not."""
+        """Delete a dependent without remaining owners; otherwise remove the references to deleted owners."""
         owners = _owner_uids(item)
         gone = {each["uid"] for each in item["metadata"]["ownerReferences"] if self._is_gone(each)}
         key = (collection, item["metadata"].get("namespace", ""), item["metadata"]["name"])
-        # With one owner left it stays, and forgets those that are gone.
+        # With a remaining owner, the object stays and loses the references to the others.
         if owners and gone == owners:
             self._delete(key, propagation="Background")
         else:
@@ -148,7 +148,8 @@ class GarbageCollector:
                 self._drop_owner(key, uid)
 
     def _is_gone(self, reference: JsonObject) -> bool:
-        """Whether an owner does not exist; of kinds that are not served here nobody can say so."""
+        """Return whether an owner does not exist; False for kinds that are not served,
+        because it is unknown."""
         served = {(kind.api_version, kind.kind) for kind in self._catalog}
         is_known = (reference["apiVersion"], reference["kind"]) in served
         return is_known and reference["uid"] not in self._owners
@@ -157,7 +158,7 @@ class GarbageCollector:
         for collection in self._store.collections():
             for stored in collection.all(namespace):
                 key = (collection, namespace, stored.item["metadata"]["name"])
-                # Nothing runs the pods' end in a namespace that goes: they are not waited for.
+                # Without a grace period, because no kubelet has to stop pods of a deleted namespace here.
                 self._delete(key, propagation="Background", grace=0)
         self._may_finish_namespace(namespace)
 
@@ -166,7 +167,7 @@ class GarbageCollector:
         stored = spaces.find("", name)
         if stored is None or not stored.item["metadata"].get("deletionTimestamp"):
             return
-        # Something has a finalizer, and its end brings us here again.
+        # Objects with finalizers remain; their deletion calls this method again.
         if any(collection.all(name) for collection in self._store.collections() if collection is not spaces):
             return
         if not stored.item["metadata"].get("finalizers"):
@@ -181,7 +182,7 @@ class GarbageCollector:
         stored = collection.find(namespace, name)
         if kind is None or stored is None:
             return
-        # Asked to go once is enough; a second time would shorten nothing.
+        # A deletion that is already in progress need not be requested again.
         is_waiting = bool(stored.item["metadata"].get("deletionTimestamp")) and grace is None
         if not is_waiting:
             options = DeleteOptions(propagation=propagation, grace_seconds=grace)
@@ -213,7 +214,7 @@ class GarbageCollector:
         try:
             self._verbs.update(kind, namespace, name, change, WriteOptions(manager=_MANAGER))
         except InvalidObject:
-            # An object that breaks a rule added after it was stored cannot be changed; it stays as it is.
+            # The object violates a rule that was added after it was stored, so it cannot be changed.
             return
 
     def _kind(self, collection: Collection) -> Kind | None:

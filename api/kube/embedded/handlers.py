@@ -1,4 +1,4 @@
-"""From a request to its answer: every verb of the API over HTTP."""
+"""HTTP handlers: from a request to its response, for every verb of the API."""
 
 from collections.abc import Callable, Mapping, Sequence
 from urllib.parse import unquote
@@ -47,14 +47,14 @@ class Api:
         self._watcher.close()
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer one request; whatever is refused is answered with a Status."""
+        """Respond to one request; an ApiError becomes a Status."""
         try:
             return await self._answer(request)
         except ApiError as error:
             return _refusal(error)
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        # Path parts are unquoted one by one: a name may hold a quoted slash.
+        # The parts of the path are unquoted separately, because a name may contain a quoted slash.
         parts = [unquote(part) for part in request.rel_url.raw_path.strip("/").split("/")]
         if parts[0] in _HEALTH:
             return web.Response(text="ok")
@@ -62,17 +62,17 @@ class Api:
             body = await requests.read_body(request)
             review = requests.decode_body(body, request.content_type)
             return _json(encode(self._tokens.review(review)), status=201)
-        # Discovery is everything that leads to no kind's objects.
+        # Paths that do not lead to objects belong to discovery.
         target = requests.find_target(self._catalog, parts)
         if target is None:
             if request.method != "GET":
                 raise method_not_allowed()
             return _json(encode(discover(self._catalog, parts)))
-        # Parsing an empty query for each of a thousand requests a second costs more than the check.
+        # At a thousand requests per second, parsing an empty query costs more than this check.
         query: Mapping[str, str] = request.query if request.query_string else {}
         if request.method == "GET":
             return await self._read(request, target, query)
-        # Read before anything is looked up: from here on the request is one indivisible step.
+        # The body is read before any lookup: from here on the request is one atomic step.
         body = await requests.read_body(request)
         match request.method:
             case "POST":
@@ -103,7 +103,7 @@ class Api:
     def _post(
         self, request: web.BaseRequest, target: Target, query: Mapping[str, str], body: bytes
     ) -> web.Response:
-        # kubectl create of a few kinds, and Go clients, send protobuf.
+        # `kubectl create` of some kinds, and Go clients, send protobuf.
         is_binary = request.content_type == PROTOBUF
         data = read_protobuf(body) if is_binary else requests.decode_body(body, request.content_type)
         options = requests.write_options(query, request.headers)
@@ -142,7 +142,7 @@ class Api:
         options = requests.write_options(query, request.headers, target.subresource)
         if request.content_type == requests.APPLY_PATCH:
             return _outcome(self._apply(target, query, data, options))
-        # Two managers cannot disagree in a patch that names no manager.
+        # `force` resolves conflicts between managers, which only server-side apply can have.
         if "force" in query:
             raise bad_request("force: may not be specified for non-apply patch")
         change = _change(target, request.content_type, data)
@@ -151,7 +151,7 @@ class Api:
     def _apply(
         self, target: Target, query: Mapping[str, str], data: Json, options: WriteOptions
     ) -> WriteOutcome:
-        # Without a manager there is nobody whom the fields could belong to.
+        # Without a manager, the fields would have no owner.
         if not query.get("fieldManager"):
             message = 'PatchOptions.meta.k8s.io "" is invalid: fieldManager: Required value: '
             raise ApiError(422, "Invalid", message + "is required for apply patch")
@@ -165,7 +165,8 @@ class Api:
             raise method_not_allowed()
         options = requests.delete_options(query, requests.decode_body(body, request.content_type))
         outcome = self._verbs.delete(target.kind, target.space, target.name or "", options)
-        # 202 while something still holds it, 200 when it is gone, as kubectl distinguishes them.
+        # 202 while finalizers or a grace period delay the deletion, otherwise
+        # 200; kubectl distinguishes them.
         is_pending = not outcome.deleted and options.propagation in ("Foreground", "Background")
         if outcome.deleted and not target.kind.strategy.returns_deleted:
             return _json(encode(_deleted_status(target, outcome.stored)))
@@ -184,7 +185,7 @@ class Api:
             outcome = self._verbs.delete(target.kind, namespace, metadata["name"], options)
             deleted.append(outcome.stored.raw)
         kind = target.kind
-        # The list is put together from bytes that exist already.
+        # The list is assembled from the existing bytes of the objects.
         head = encode({"kind": kind.list_kind, "apiVersion": kind.api_version, "metadata": {}})
         return _json(head[:-1] + b',"items":[' + b",".join(deleted) + b"]}")
 
@@ -198,13 +199,13 @@ class Api:
     def _evict(self, target: Target, data: Json, query: Mapping[str, str]) -> web.Response:
         given = (data or {}).get("deleteOptions") or {}
         options = requests.delete_options(query, given)
-        # Judged and deleted in one step: no second eviction can come between.
+        # The check and the deletion are one atomic step, so that no other eviction can come in between.
         self._disruptions.evict(target.kind, target.space, target.name or "", options)
         return _json(encode(_success()), status=201)
 
 
 def _check_accept(accept: str) -> None:
-    """Refuse a client that understands nothing but binary forms."""
+    """Raise ApiError (406) if the client accepts only binary formats."""
     if accept and not any(form in accept for form in ("json", "*/*", "application/*", "text")):
         message = "only the following media types are accepted: application/json"
         raise ApiError(406, "NotAcceptable", message)
@@ -225,7 +226,7 @@ def _change(target: Target, content_type: str, data: Json) -> Callable[[JsonObje
         return lambda item: json_patch(item, data)
     if not isinstance(data, dict):
         raise bad_request("the patch is no JSON object")
-    # RFC 7386 knows other patches; as a change of an object they make no sense.
+    # RFC 7386 also allows other patches, but they make no sense as a change of an object.
     if content_type == requests.MERGE_PATCH:
         return lambda item: merge_patch(item, data)
     schema = target.kind.schema

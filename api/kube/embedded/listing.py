@@ -1,4 +1,4 @@
-"""Lists: selecting, paging and the bytes of the answer."""
+"""Lists: selection, paging and the bytes of the response."""
 
 import uuid
 from collections import OrderedDict
@@ -13,20 +13,21 @@ from api.kube.embedded.kinds.tables import partial_object, table
 from api.kube.embedded.requests import Target, whole_number
 from api.kube.embedded.store import ObjectStore, Stored, encode
 
-# Lists that are being paged through. The oldest is forgotten first; its client gets 410 and lists anew.
+# Maximum number of lists that are read page by page. The oldest is dropped; its client gets
+# 410 and lists again.
 _MAX_OPEN_LISTS = 256
 _TABLE: Final = "as=Table"
 _PARTIAL: Final = "as=PartialObjectMetadata"
 
 
 def matcher(target: Target, query: Mapping[str, str]) -> Predicate | None:
-    """Return the test of name and selectors; None when all objects are wanted. Raises ApiError (400)."""
+    """Return the predicate for name and selectors; None selects all objects. Raises ApiError (400)."""
     tests: list[Predicate] = []
     if (name := target.name) is not None:
         tests.append(lambda item: item["metadata"]["name"] == name)
     if text := query.get("labelSelector"):
         tests.append(label_selector(text))
-    # Joined into one test only where there are several: most lists have one selector.
+    # Tests are combined only if there are several; most lists have one selector.
     if text := query.get("fieldSelector"):
         kind = target.kind
         tests.append(field_selector(text, kind.selectable, kind.selectable_aliases))
@@ -36,7 +37,7 @@ def matcher(target: Target, query: Mapping[str, str]) -> Predicate | None:
 
 
 def shape(kind: Kind, accept: str, query: Mapping[str, str]) -> Callable[[JsonObject], JsonObject] | None:
-    """Return how the client wants single objects turned, by its Accept header; None for as they are."""
+    """Return the conversion of single objects that the Accept header requests; None for no conversion."""
     if _TABLE in accept:
         include = query.get("includeObject", "")
         return lambda item: table(
@@ -46,14 +47,14 @@ def shape(kind: Kind, accept: str, query: Mapping[str, str]) -> Callable[[JsonOb
 
 
 class ObjectLister:
-    """Answers list requests, and keeps the rest of the lists that are read page by page."""
+    """Handles list requests, and keeps the remaining pages of lists that are read page by page."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
         self._open: OrderedDict[str, tuple[int, Sequence[Stored]]] = OrderedDict()
 
     def select(self, target: Target, query: Mapping[str, str]) -> list[Stored]:
-        """Return the wanted objects as the target's version shows them."""
+        """Return the selected objects in the version of the target."""
         kind = target.kind
         views = [kind.view(stored) for stored in kind.collection.all(target.namespace)]
         match = matcher(target, query)
@@ -63,7 +64,7 @@ class ObjectLister:
         """Return the body of a list. Raises ApiError (400, 410, 504)."""
         self._check_version(query)
         limit = whole_number("limit", query.get("limit") or 0)
-        # Pages are of one moment: what is left stays as it was, whatever changes meanwhile.
+        # All pages show the same version: the remaining objects are kept, whatever changes meanwhile.
         if token := query.get("continue"):
             version, found = self._continued(token)
         else:
@@ -80,12 +81,12 @@ class ObjectLister:
         text = query.get("resourceVersion") or "0"
         asked = whole_number("resourceVersion", text)
         current = self._store.version
-        # A client that has seen a later version than exists here: from before a restart. It is
-        # told to try again.
+        # The client has seen a later version than this server has, from before a restart, so it
+        # is asked to retry.
         if asked > current:
             message = f"Timeout: Too large resource version: {asked}, current: {current}"
             raise ApiError(504, "Timeout", message, details={"retryAfterSeconds": 1}, retry_after_seconds=1)
-        # Old versions are not kept; the present one is all there is.
+        # Only the current version is available, because old ones are not kept.
         if query.get("resourceVersionMatch") == "Exact" and asked != current:
             raise expired(f"The provided resource version {asked} is no longer kept; list without it.")
 
@@ -95,7 +96,7 @@ class ObjectLister:
                 "The provided continue parameter is too old to display a consistent list result. "
                 "Restart the list without it."
             )
-        # Popped: each page can be read once, like a generator.
+        # Removed, because each page can be read only once, as from a generator.
         return self._open.pop(token)
 
     def _keep(self, version: int, rest: Sequence[Stored]) -> str:

@@ -1,4 +1,4 @@
-"""The metadata that the system keeps: names it makes, fields it guards, deletions it marks."""
+"""Metadata that the server maintains: generated names, immutable fields, deletion marks."""
 
 import random
 from datetime import UTC, datetime, timedelta
@@ -11,16 +11,16 @@ ORPHAN_FINALIZER: Final = "orphan"
 FOREGROUND_FINALIZER: Final = "foregroundDeletion"
 _GC_FINALIZERS: Final = {"Orphan": ORPHAN_FINALIZER, "Foreground": FOREGROUND_FINALIZER}
 
-# What generated names are made of: no vowels and no signs that look alike.
+# Characters of generated names: no vowels and no characters that look alike.
 _NAME_SIGNS = "bcdfghjklmnpqrstvwxz2456789"
 _NAME_SUFFIX_LENGTH = 5
-# Any number of 64 bits is a valid grace; dates end with the year 9999.
+# Any 64-bit number is a valid grace period, but dates end with the year 9999.
 _MOST_GRACE_SECONDS: Final = 30 * 366 * 86_400
+# Generated names stay within the 63 characters of a label value, however long their base is.
 _MAX_GENERATED_BASE = 63 - _NAME_SUFFIX_LENGTH
 
-# What an update cannot touch, whatever the body says.
+# Fields that an update cannot change, whatever the body contains.
 _FIXED_METADATA: Final = (
-    # Labels of a name stay within 63 signs, whatever the base.
     "name",
     "namespace",
     "uid",
@@ -34,16 +34,16 @@ _FIXED_METADATA: Final = (
 
 
 def complete_name(metadata: JsonObject) -> None:
-    """Complete a generated name."""
+    """Set the name from generateName, if no name is given."""
     base = metadata.get("generateName")
-    # A name that is given counts, though generateName stands beside it.
+    # A given name takes precedence over generateName.
     if not metadata.get("name") and base:
         suffix = "".join(random.choices(_NAME_SIGNS, k=_NAME_SUFFIX_LENGTH))
         metadata["name"] = base[:_MAX_GENERATED_BASE] + suffix
 
 
 def keep_fixed(new: JsonObject, old: JsonObject) -> None:
-    """Keep in `new` what no update may touch."""
+    """Set the immutable metadata of `new` to that of `old`."""
     for key in _FIXED_METADATA:
         if key in old:
             new[key] = old[key]
@@ -51,16 +51,16 @@ def keep_fixed(new: JsonObject, old: JsonObject) -> None:
             new.pop(key, None)
 
 
-# Status writes do not count generations where status is a subresource of its own.
 def counted_content(kind: Kind, item: JsonObject) -> JsonObject:
-    """Return what a generation counts the changes of."""
+    """Return the part of the object whose changes increment the generation."""
+    # Status writes do not count if the status is a subresource.
     aside = {"metadata", "status"} if kind.has_status else {"metadata"}
     return {key: value for key, value in item.items() if key not in aside}
 
 
 def is_same(new: JsonObject, old: JsonObject) -> bool:
-    # The cheap question first: the spec of most updates has changed.
-    """Whether an update changes nothing but, at most, the times in managedFields."""
+    """Return whether an update changes nothing except, at most, the times in managedFields."""
+    # The cheaper comparison first: most updates change the spec or the status.
     if any(new.get(key) != old.get(key) for key in new.keys() | old.keys() if key != "metadata"):
         return False
     return _timeless(new["metadata"]) == _timeless(old["metadata"])
@@ -72,18 +72,17 @@ def _timeless(metadata: JsonObject) -> JsonObject:
 
 
 def is_finished(item: JsonObject) -> bool:
-    """Whether an object in deletion has nothing left that holds it."""
+    """Return whether an object that is being deleted has no grace period and no finalizer left."""
     metadata = item["metadata"]
     is_due = bool(metadata.get("deletionTimestamp")) and not metadata.get("deletionGracePeriodSeconds")
     return is_due and not metadata.get("finalizers")
 
 
 def set_propagation(metadata: JsonObject, asked: str | None, default: str) -> None:
-    # With a grace left it is on its way, but not finished.
-    """Turn how dependents are to fare into the finalizer that the garbage collector looks for."""
+    """Replace the propagation policy by the finalizer that the garbage collector evaluates."""
     finalizers = [each for each in metadata.get("finalizers", ()) if each not in _GC_FINALIZERS.values()]
     was_set = [each for each in metadata.get("finalizers", ()) if each in _GC_FINALIZERS.values()]
-    # Deleted a second time without saying how: what was said before stands.
+    # A second deletion without a policy keeps that of the first.
     if asked is None and was_set:
         return
     if finalizer := _GC_FINALIZERS.get(asked or default):
@@ -95,12 +94,12 @@ def set_propagation(metadata: JsonObject, asked: str | None, default: str) -> No
 
 
 def mark_deleted(metadata: JsonObject, grace: int) -> None:
-    """Note that the object is to go after so many seconds; an earlier end that was set before stands."""
+    """Mark the object for deletion after `grace` seconds; an earlier deletion time is kept."""
     left = metadata.get("deletionGracePeriodSeconds")
-    # Only ever sooner: a second delete may shorten the grace and not lengthen it.
+    # A second deletion may shorten the grace period but not extend it.
     if metadata.get("deletionTimestamp") and left is not None and grace >= left:
         return
-    # The real server counts a deletion as a change of the object.
+    # In the real server, a deletion counts as a change of the object.
     if metadata.get("generation"):
         metadata["generation"] += 1
     due = datetime.now(UTC) + timedelta(seconds=min(grace, _MOST_GRACE_SECONDS))

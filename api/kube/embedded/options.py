@@ -1,4 +1,4 @@
-"""What a request asks for beside its body, and what became of it."""
+"""Options of a request besides its body, and its outcome."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,18 +8,18 @@ from api.kube.embedded.store import Stored
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """What a write request says beside its body."""
+    """Options of a write request."""
 
     manager: str
     subresource: str = ""
     dry_run: bool = False
-    # Strict refuses fields that the kind does not have, Warn names them, Ignore drops them silently.
+    # Strict rejects unknown fields, Warn returns warnings for them, Ignore drops them silently.
     field_validation: str = "Warn"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteOptions:
-    """What a delete request says. None leaves the choice to the kind."""
+    """Options of a delete request. None means that the kind decides."""
 
     grace_seconds: int | None = None
     propagation: str | None = None
@@ -30,7 +30,7 @@ class DeleteOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOutcome:
-    """What a write led to: the object as it is now (or last was), and what to tell the client."""
+    """The outcome of a write: the object in its current or last state, and warnings for the client."""
 
     stored: Stored
     created: bool = False

@@ -1,9 +1,9 @@
-"""Reads the protobuf form of the kinds that `kubectl create` makes without a file.
+"""Decodes the protobuf form of the kinds that `kubectl create` creates without a file.
 
-kubectl sends protobuf for `create namespace` and its like, whatever the server takes, and JSON or YAML for
-all that comes from a file. So the kinds that it makes are read here, by the numbers of their fields; any
-other kind is refused as a media type that is not known, and so is a field that says something and is not
-known: `create job --from` copies a whole template, and half of it would be another job.
+For `create namespace` and similar commands, kubectl sends protobuf regardless of what the server supports;
+objects from files are sent as JSON or YAML. So only these kinds are decoded here, by the numbers of their
+fields. Any other kind is rejected as an unsupported media type, and so is a non-empty field that is unknown:
+`create job --from` copies a whole template, and a part of it would be a different Job.
 
     "k8s\\0"  Unknown { 1: TypeMeta { 1: apiVersion, 2: kind }, 2: the object's own message }
 
@@ -100,8 +100,8 @@ _KINDS: Final[Mapping[tuple[str, str], _Message]] = {
 
 
 def read_protobuf(body: bytes) -> dict[str, Any]:
-    """Return the object as JSON would hold it. Raises ApiError (400, 415)."""
-    # Four bytes tell it from any JSON, whatever the content type claims.
+    """Return the object in its JSON form. Raises ApiError (400, 415)."""
+    # The first four bytes distinguish it from any JSON, whatever the content type is.
     if not body.startswith(_MAGIC):
         raise bad_request("the object provided is unrecognized: it is no protobuf of Kubernetes")
     try:
@@ -117,7 +117,7 @@ def read_protobuf(body: bytes) -> dict[str, Any]:
 
 
 def _read(data: bytes, message: _Message, *, is_partial: bool = False) -> dict[str, Any]:
-    """Return a message by the names of its fields; with `is_partial` what it has besides does not matter."""
+    """Return the fields of a message by name; with `is_partial`, unknown fields are ignored."""
     found: dict[str, Any] = {}
     for number, value in _fields(data):
         if number not in message:
@@ -132,14 +132,14 @@ def _read(data: bytes, message: _Message, *, is_partial: bool = False) -> dict[s
             found.setdefault(name, []).append(_value(value, _TEXT))
         elif isinstance(form, list):
             found.setdefault(name, []).append(_value(value, form[0]))
-        # Go writes every text, those that are not set as empty ones; JSON leaves them out.
+        # Go also writes unset strings, as empty ones; JSON omits them.
         elif (read := _value(value, form)) not in ("", {}):
             found[name] = read
     return found
 
 
 def _entry(data: bytes, form: str) -> tuple[str, str]:
-    """Return key and value of one entry of a map, as JSON has them."""
+    """Return the key and value of one entry of a map, in their JSON form."""
     parts = dict(_fields(data))
     key, value = _as_bytes(parts.get(1, b"")).decode(), _as_bytes(parts.get(2, b""))
     if form == _BYTES_MAP:
@@ -148,7 +148,7 @@ def _entry(data: bytes, form: str) -> tuple[str, str]:
 
 
 def _is_blank(value: int | bytes) -> bool:
-    """Return whether a field says nothing: 0, or a message of such fields, as Go writes what is not set."""
+    """Return whether a field is empty: 0, or a message of empty fields, which Go writes for unset fields."""
     if isinstance(value, int):
         return value == 0
     try:
@@ -159,7 +159,7 @@ def _is_blank(value: int | bytes) -> bool:
 
 def _value(value: int | bytes, form: object) -> Any:
     if isinstance(value, int):
-        # A negative number stands as its two's complement of 64 bits.
+        # A negative number is encoded as its 64-bit two's complement.
         return bool(value) if form is _BOOL else value - (value >> 63 << 64)
     if isinstance(form, Mapping):
         return _read(value, form)
@@ -175,7 +175,7 @@ def _as_bytes(value: int | bytes) -> bytes:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yield number and value of each field. Raises ValueError, or IndexError where the data is cut off."""
+    """Yield the number and value of each field. Raises ValueError, or IndexError if the data is truncated."""
     at = 0
     while at < len(data):
         tag, at = _varint(data, at)

@@ -1,4 +1,4 @@
-"""Reading a request: which object it means, what it says, and the forms in which its body may come."""
+"""Parsing of requests: the object they refer to, their options, and the supported formats of their body."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ from api.kube.embedded.kinds.catalog import Catalog
 from api.kube.embedded.kinds.kinds import Kind
 from api.kube.embedded.options import DeleteOptions, WriteOptions
 
-# The real server takes 3 MiB; large CRDs, applied with all they hold in an annotation, need room to grow.
+# The real server accepts 3 MiB; large CRDs, which an apply also stores in an annotation, need more.
 MAX_BODY_BYTES = 8 * 1024 * 1024
 _MAX_MANAGER_CHARACTERS = 128
 _FIELD_VALIDATIONS: Final = ("Ignore", "Warn", "Strict")
 _TRUE: Final = ("true", "1", "t", "T", "TRUE", "True")
-# Words behind namespaces/{name}/ that belong to the namespace itself and are no kind inside it.
+# Words after namespaces/{name}/ that are subresources of the namespace and not kinds in it.
 _OF_NAMESPACES: Final = ("status", "finalize")
 
 JSON_PATCH: Final = "application/json-patch+json"
@@ -31,7 +31,7 @@ BODY_TYPES: Final = ("application/json", "application/yaml")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What a path leads to: an object, a part of one, or (without name) a collection."""
+    """The target of a path: an object, a subresource, or (without name) a collection."""
 
     kind: Kind
     namespace: str | None
@@ -40,12 +40,12 @@ class Target:
 
     @property
     def space(self) -> str:
-        """The namespace as the store names it: "" for cluster-scoped objects."""
+        """The namespace as used by the store: "" for cluster-scoped objects."""
         return self.namespace or ""
 
 
 def find_target(catalog: Catalog, parts: Sequence[str]) -> Target | None:
-    """Return what the path leads to, or None where it leads to no kind's objects. Raises ApiError (404)."""
+    """Return the target of the path, or None if it is not the path of objects. Raises ApiError (404)."""
     match parts:
         case ["api", version, *rest] if rest:
             group = ""
@@ -54,13 +54,13 @@ def find_target(catalog: Catalog, parts: Sequence[str]) -> Target | None:
         case _:
             return None
     namespace = None
-    # namespaces/x/status is the namespace's own, namespaces/x/pods leads into it.
+    # namespaces/x/status is a subresource of the namespace, namespaces/x/pods is a collection in it.
     if rest[0] == "namespaces" and len(rest) > 2 and rest[2] not in _OF_NAMESPACES:
         namespace, rest = rest[1], rest[2:]
     kind = catalog.find(group, version, rest[0])
     name = rest[1] if len(rest) > 1 else None
     subresource = "/".join(rest[2:])
-    # An unknown kind and a cluster-scoped one inside of a namespace are both paths that nobody serves.
+    # Neither an unknown kind nor a cluster-scoped kind inside a namespace is served.
     if kind is None or (namespace is not None and not kind.namespaced):
         raise unknown_path()
     if (name and kind.namespaced and namespace is None) or (
@@ -71,7 +71,7 @@ def find_target(catalog: Catalog, parts: Sequence[str]) -> Target | None:
 
 
 class _YamlLoader(yaml.CSafeLoader):
-    """Reads YAML as JSON would be read: dates stay text."""
+    """Parses YAML like JSON: dates stay strings."""
 
 
 _YamlLoader.yaml_implicit_resolvers = {
@@ -81,28 +81,28 @@ _YamlLoader.yaml_implicit_resolvers = {
 
 
 async def read_body(request: web.BaseRequest) -> bytes:
-    """Return the request's body. Raises ApiError (413) for one that is too large."""
+    """Return the request's body. Raises ApiError (413) if it is too large."""
     parts: list[bytes] = []
     size = 0
     async for part in request.content.iter_any():
         size += len(part)
         if size > MAX_BODY_BYTES:
             message = f"Request entity too large: limit is {MAX_BODY_BYTES}"
-            # Counted while it is read: a length in a header may be wrong, or missing.
+            # Counted while reading, because the length in the header may be wrong or missing.
             raise ApiError(413, "RequestEntityTooLarge", message)
         parts.append(part)
     return b"".join(parts)
 
 
 def decode_body(body: bytes, content_type: str, accepted: Sequence[str] = BODY_TYPES) -> Json:
-    """Return the body as JSON value; None for an empty one. Raises ApiError (400, 415)."""
+    """Return the body as a JSON value; None if it is empty. Raises ApiError (400, 415)."""
     if not body:
         return None
-    # kubectl sends deletes without a type.
+    # kubectl sends deletions without a content type.
     if content_type not in accepted and content_type not in ("", "application/octet-stream"):
         raise unsupported_media_type(accepted)
     try:
-        # kubectl sends JSON even where it says YAML, and JSON is read fifty times as fast.
+        # kubectl sends JSON even if the type is YAML, and JSON is parsed fifty times as fast.
         if "yaml" in content_type and not body.lstrip().startswith(b"{"):
             return yaml.load(body, Loader=_YamlLoader)
         return msgspec.json.decode(body)
@@ -113,8 +113,8 @@ def decode_body(body: bytes, content_type: str, accepted: Sequence[str] = BODY_T
 def write_options(
     query: Mapping[str, str], headers: Mapping[str, str], subresource: str = ""
 ) -> WriteOptions:
-    """Return what query and headers say about a write. Raises ApiError (400)."""
-    # The program's name before the slash, as the real server takes it where nothing is given.
+    """Return the write options in query and headers. Raises ApiError (400)."""
+    # As in the real server, the default is the name of the program, before the slash.
     manager = query.get("fieldManager") or headers.get("User-Agent", "unknown").partition("/")[0]
     if len(manager) > _MAX_MANAGER_CHARACTERS:
         raise bad_request(f"fieldManager: may not be more than {_MAX_MANAGER_CHARACTERS} characters")
@@ -123,7 +123,7 @@ def write_options(
         raise bad_request(f"fieldValidation: {validation!r} is none of {', '.join(_FIELD_VALIDATIONS)}")
     return WriteOptions(
         manager=manager,
-        # Of subresources only status is a part with owners of its own.
+        # Only the status is a subresource with its own field owners.
         subresource=subresource if subresource == "status" else "",
         dry_run=is_dry_run(query.get("dryRun")),
         field_validation=validation,
@@ -131,7 +131,7 @@ def write_options(
 
 
 def is_dry_run(value: Json) -> bool:
-    """Whether a dryRun parameter, a word or a list of them, asks for a dry run. Raises ApiError (400)."""
+    """Return whether a dryRun parameter, a word or a list of them, is set to All. Raises ApiError (400)."""
     words = [value] if isinstance(value, str) else list(value or ())
     if any(word not in ("All", "") for word in words):
         raise bad_request(f"dryRun: {value!r} is not supported, only All is")
@@ -139,12 +139,12 @@ def is_dry_run(value: Json) -> bool:
 
 
 def is_true(text: str | None) -> bool:
-    """Whether a boolean parameter is set, in any of the spellings that clients use."""
+    """Return whether a boolean parameter is set, in any of the spellings that clients use."""
     return text in _TRUE
 
 
 def delete_options(query: Mapping[str, str], body: Json) -> DeleteOptions:
-    """Return what query and body say about a deletion; the body counts first. Raises ApiError (400)."""
+    """Return the delete options in query and body; the body takes precedence. Raises ApiError (400)."""
     # A DELETE may have no body, or one of any kind.
     options: Mapping[str, Any] = body if isinstance(body, dict) else {}
     preconditions = options.get("preconditions") or {}
@@ -152,7 +152,7 @@ def delete_options(query: Mapping[str, str], body: Json) -> DeleteOptions:
     orphans = options.get("orphanDependents")
     if orphans is None and "orphanDependents" in query:
         orphans = is_true(query["orphanDependents"])
-    # The old field still counts where the new one is absent.
+    # The deprecated field is used if the new one is absent.
     if propagation is None and orphans is not None:
         propagation = "Orphan" if orphans else "Background"
     if propagation not in (None, "Orphan", "Background", "Foreground"):

@@ -1,4 +1,4 @@
-"""The embedded API server: start it, stop it, tell clients where it is."""
+"""The embedded API server: starting, stopping, and a kubeconfig for its clients."""
 
 import ssl
 import time
@@ -23,20 +23,20 @@ _PRIORITY_CLASSES: Final = (
     ("system-node-critical", 2_000_001_000),
 )
 _MANAGER: Final = "kube-apiserver"
-# Connections that may wait to be accepted; a generator of load opens many at once.
+# Maximum number of connections that wait to be accepted; a load generator opens many at once.
 _BACKLOG: Final = 512
-# How long a request may still run once the server stops. Watches end at once by themselves.
+# How long a request may still run after the server is stopped. Watches end immediately.
 _SHUTDOWN_SECONDS: Final = 1.0
 
 
 class EmbeddedServer:
-    """A Kubernetes API server inside this process, on one asyncio loop, without a disk.
+    """A Kubernetes API server in this process, on one asyncio loop, without storage on disk.
 
-    It speaks plain HTTP and asks nobody for credentials: bind it to loopback. Its state ends with it.
+    It uses HTTP without authentication by default, so bind it to loopback. Its state is lost when it ends.
     """
 
     def __init__(self) -> None:
-        # Above every version that an earlier server of this machine gave out: see store.py.
+        # Above every version of an earlier server on this machine: see store.py.
         self._store = ObjectStore(int(time.time() * 1000))
         self._catalog = Catalog()
         self._verbs = Verbs(self._store, self._catalog)
@@ -51,11 +51,11 @@ class EmbeddedServer:
     async def start(
         self, host: str = "127.0.0.1", port: int = 0, *, tls: ssl.SSLContext | None = None
     ) -> str:
-        """Listen (port 0: any free one) and return the URL. Raises OSError when the address is taken."""
+        """Listen (port 0: any free one) and return the URL. Raises OSError if the address is in use."""
         self._populate()
         server = web.Server(self._api.handle, access_log=None, handler_cancellation=True)
         self._runner = web.ServerRunner(server, shutdown_timeout=_SHUTDOWN_SECONDS)
-        # A watch is closed by the handler itself; the runner would wait for it.
+        # The handler closes watches itself; otherwise the runner would wait for them.
         await self._runner.setup()
         site = web.TCPSite(self._runner, host, port, ssl_context=tls, backlog=_BACKLOG)
         try:
@@ -63,14 +63,14 @@ class EmbeddedServer:
         except OSError:
             await self._runner.cleanup()
             raise
-        # Port 0 has become a number only now.
+        # With port 0, the actual port is known only now.
         bound_host, bound_port = self._runner.addresses[0][:2]
         shown = f"[{bound_host}]" if ":" in bound_host else bound_host
         self.url = f"{'https' if tls else 'http'}://{shown}:{bound_port}"
         return self.url
 
     async def stop(self) -> None:
-        """End every watch and stop listening. Stopping twice is harmless."""
+        """End every watch and stop listening. A second call has no effect."""
         self._api.close()
         if self._runner is not None:
             runner, self._runner = self._runner, None
@@ -86,7 +86,7 @@ class EmbeddedServer:
         await self.stop()
 
     def write_kubeconfig(self, path: str | Path, *, namespace: str = "default") -> None:
-        """Write a kubeconfig that leads kubectl and every other client here."""
+        """Write a kubeconfig with which kubectl and other clients reach this server."""
         document = {
             "apiVersion": "v1",
             "kind": "Config",
@@ -103,13 +103,13 @@ class EmbeddedServer:
         Path(path).write_text(yaml.safe_dump(document, sort_keys=False))
 
     def _populate(self) -> None:
-        """Create what every cluster has from its first moment."""
+        """Create the objects that every new cluster has."""
         options = WriteOptions(manager=_MANAGER)
         spaces = self._catalog.find("", "v1", "namespaces")
         classes = self._catalog.find("scheduling.k8s.io", "v1", "priorityclasses")
         assert spaces is not None
         assert classes is not None
-        # Started a second time on the same state.
+        # The server is started again with the same state.
         if self._verbs.items("", "namespaces"):
             return
         for name in _NAMESPACES:

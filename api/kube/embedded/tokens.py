@@ -1,9 +1,13 @@
-"""Tokens of ServiceAccounts: asked for by TokenRequest, judged by TokenReview. Neither is an object in store.
+"""Tokens of ServiceAccounts: created by TokenRequest, verified by TokenReview. Neither of the two is stored.
 
-A token is a JWT with the claims of the real server, signed with a key that this server alone knows. Whether
-it holds is looked up anew at each review, as the real one does: it ends with the ServiceAccount, and one that
-is bound to a pod ends with that pod, by its uid, so that a pod of the same name does not inherit it.
-Source: k8s.io/kubernetes/pkg/registry/core/serviceaccount/storage/token.go and pkg/serviceaccount.
+A token is a JWT with the same claims as in the real server, signed
+with a key that only this server has. As in the real server, each
+review checks whether it is still valid: a token becomes invalid when
+its ServiceAccount is deleted, and one that is bound to a pod when that
+pod is deleted. Both are compared by uid, so that a later object of the
+same name does not inherit the token. Source:
+k8s.io/kubernetes/pkg/registry/core/serviceaccount/storage/token.go and
+pkg/serviceaccount.
 """
 
 import base64
@@ -35,17 +39,17 @@ _REFUSED: Final = "[invalid bearer token]"
 
 
 class Tokens:
-    """Gives out tokens and tells whose they are."""
+    """Creates and verifies tokens."""
 
     def __init__(self, verbs: Verbs, catalog: Catalog) -> None:
         self._verbs = verbs
         self._catalog = catalog
-        # New in each life of the server: a token does not outlive what it speaks of, which is
-        # in memory as well.
+        # A new key for each process: a token need not survive the objects that it refers to, which
+        # are only in memory.
         self._key = secrets.token_bytes(32)
 
     def give(self, target: Target, body: Json) -> JsonObject:
-        """Answer a TokenRequest for the ServiceAccount at `target`. Raises ApiError."""
+        """Return the response to a TokenRequest for the ServiceAccount at `target`. Raises ApiError."""
         account = self._verbs.get(target.kind, target.space, target.name or "").item
         spec = _spec(body)
         seconds = spec.get("expirationSeconds", _DEFAULT_SECONDS)
@@ -73,7 +77,7 @@ class Tokens:
         }
 
     def review(self, body: Json) -> JsonObject:
-        """Answer a TokenReview. Raises ApiError (400) for one without a token."""
+        """Return the response to a TokenReview. Raises ApiError (400) if it contains no token."""
         spec = _spec(body)
         token = spec.get("token")
         if not isinstance(token, str) or not token:
@@ -89,11 +93,11 @@ class Tokens:
 
     def _judge(self, token: str, wanted: Sequence[str]) -> JsonObject:
         claims = self._verify(token)
-        # One in common is enough, and only those are given back: whoever asks learns for whom
-        # the token is good.
+        # One common audience is sufficient. Only common audiences are returned, so that the caller knows
+        # which ones the token is valid for.
         audiences = [one for one in wanted if claims is not None and one in claims["aud"]]
         if claims is None or not audiences or not self._still_holds(claims["kubernetes.io"]):
-            # The same words for every reason, so that nobody learns from them how near a guess was.
+            # The same message for every reason, so that it reveals nothing about the token.
             return {"user": {}, "error": _REFUSED}
         own = claims["kubernetes.io"]
         space, account = own["namespace"], own["serviceaccount"]
@@ -115,7 +119,7 @@ class Tokens:
             found = self._find(plural, space, named["name"])
         except ApiError:
             return False
-        # By uid, so that what was made anew under the name does not inherit the token.
+        # Compared by uid, so that a later object of the same name does not inherit the token.
         return bool(found["metadata"]["uid"] == named["uid"])
 
     def _bound(self, space: str, account: str, reference: Json) -> dict[str, JsonObject]:
@@ -132,7 +136,7 @@ class Tokens:
                 " The object might have been deleted and then recreated"
             )
             raise ApiError(409, "Conflict", message)
-        # Without the admission plug-in that fills it in, a pod runs as nobody.
+        # Without the ServiceAccount admission plugin, the field may be empty.
         if (pod.get("spec") or {}).get("serviceAccountName", "") != account:
             message = f'cannot bind token for serviceaccount "{account}" to pod running with different'
             raise bad_request(message + " serviceaccount name.")
@@ -149,9 +153,9 @@ class Tokens:
         return f"{signed}.{self._signature(signed)}"
 
     def _verify(self, token: str) -> dict[str, Any] | None:
-        """Return the claims of a token of ours that has not run out."""
+        """Return the claims of a token if its signature is valid and it has not expired; otherwise None."""
         signed, _, signature = token.rpartition(".")
-        # In constant time, as a comparison that ends early tells how much was right.
+        # In constant time, because the duration of an early exit would reveal how many characters are right.
         if not hmac.compare_digest(signature.encode(), self._signature(signed).encode()):
             return None
         payload = signed.partition(".")[2]

@@ -1,8 +1,7 @@
-"""Create, update, delete: what a request does to the store, step by step as the real server does it.
+"""Create, update and delete: what a request does to the store, in the same steps as in the real server.
 
-Nothing here waits, so a request is one indivisible step and needs no lock. The steps of every write: make
-the body fit its kind, fill defaults, record who owns what, let the kind prepare the object, judge it,
-commit.
+Nothing here awaits, so a request is one atomic step and needs no lock. The steps of every write are: decode
+the body, set defaults, record field ownership, let the kind prepare the object, validate it, commit.
 
 Source: k8s.io/apiserver, pkg/endpoints/handlers and pkg/registry/generic/registry/store.go.
 """
@@ -51,14 +50,14 @@ Transform = Callable[[JsonObject], JsonObject]
 
 
 class Verbs:
-    """The writes, over one store and the kinds served from it."""
+    """The write operations on a store and the kinds that are served from it."""
 
     def __init__(self, store: ObjectStore, catalog: Catalog) -> None:
         self._store = store
         self._catalog = catalog
 
     def now(self) -> str:
-        """Return the time as objects write it."""
+        """Return the current time in the form that objects use."""
         return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def find(self, group: str, plural: str, name: str, namespace: str = "") -> JsonObject | None:
@@ -71,7 +70,7 @@ class Verbs:
         return [stored.item for stored in self._store.collection(group, plural).all(namespace)]
 
     def get(self, kind: Kind, namespace: str, name: str) -> Stored:
-        """Return an object as `kind` shows it. Raises ApiError (404)."""
+        """Return an object in the version of `kind`. Raises ApiError (404)."""
         stored = kind.collection.find(namespace, name)
         if stored is None:
             raise not_found(kind, name)
@@ -80,16 +79,16 @@ class Verbs:
     def create(
         self, kind: Kind, namespace: str, body: Json, options: WriteOptions, *, is_tracked: bool = False
     ) -> WriteOutcome:
-        """Create the object; `is_tracked`: its managedFields are settled already. Raises ApiError."""
-        # Who it is, before what it says: a body of another kind is judged by nobody's rules.
+        """Create the object; `is_tracked`: its managedFields are already set. Raises ApiError."""
+        # The type is checked first, because the rules of a kind apply only to its own objects.
         check_type(kind, body)
         check_namespace(kind, namespace, body)
         item, warnings = self._decode(kind, body, options)
         metadata = item["metadata"]
         if metadata.get("resourceVersion"):
-            # A name may be made from generateName, so it is asked for after that.
-            # The real server answers this with 500 and this sentence; a client's fault is no server error.
+            # The real server returns 500 with this message; here it is a client error.
             raise bad_request("resourceVersion should not be set on objects to be created")
+        # The name is checked only after this, because it may be derived from generateName.
         complete_name(metadata)
         if not metadata.get("name"):
             missing = required("metadata.name", "name or generateName is required")
@@ -97,15 +96,14 @@ class Verbs:
         self._check_space(kind, namespace, metadata["name"])
         self._born(kind, namespace, metadata)
         kind.fill(item)
-        # Ownership is recorded before the server adds its own: what that sets belongs to nobody.
+        # Ownership is recorded before the server adds fields of its own, which have no owner.
         if not is_tracked:
             self._track(kind, kind.empty, item, options)
-        # The kind's own preparation (a Job's selector and labels) after ownership: what the server
-        # adds belongs to nobody.
+        # The kind's own preparation (for example a Job's selector and labels) follows for the same reason.
         kind.strategy.prepare_create(item, self)
         kind.strategy.admit(item, self)
         self._judge(kind, item, kind.strategy.faults(item))
-        # Last, as in the real server: what is wrong with the object is told before that it exists.
+        # Last, as in the real server: faults of the object are reported before the conflict of names.
         if kind.collection.find(namespace, metadata["name"]) is not None:
             raise already_exists(kind, metadata["name"])
         stored = self._commit(kind, ChangeType.ADDED, item, None, options)
@@ -121,31 +119,31 @@ class Verbs:
         *,
         is_tracked: bool = False,
     ) -> WriteOutcome:
-        """Replace the object by what `change` makes of it. Raises ApiError.
+        """Replace the object by the result of `change`. Raises ApiError.
 
-        A write that changes nothing leaves the version alone and wakes no watcher. One that takes the last
-        finalizer of an object in deletion deletes it.
+        A write that changes nothing keeps the version and wakes no watcher. If an object is being deleted, a
+        write that removes its last finalizer deletes it.
         """
         current = kind.collection.find(namespace, name)
         if current is None:
             raise not_found(kind, name)
         old = kind.view(current).item
-        # 1. The new state, as the client sees it. It must mean this object and the state that is there.
+        # 1. Compute the new state in the client's version, and check that it refers to this
+        # object and its state.
         body = change(old)
         check_type(kind, body)
         check_namespace(kind, namespace, body)
         check_name(name, body)
         new, warnings = self._decode(kind, body, options)
         check_version(kind, name, new["metadata"], old["metadata"])
-        # Version and identity are of the stored object, whatever the body says.
-        # 2. What the system keeps, fills in and records.
+        # 2. Restore immutable metadata, set defaults, record ownership.
         keep_fixed(new["metadata"], old["metadata"])
         kind.fill(new)
         if not is_tracked:
             self._track(kind, old, new, options)
-        # Status stays as it is in a write of the rest, and the rest in a write of the status.
+        # A status write changes only the status, any other write everything else.
         self._prepare(kind, new, old, options)
-        # 3. Nothing new: no version, no event. Else the rules, and the commit.
+        # 3. If nothing has changed, there is no new version and no event. Otherwise validate and commit.
         if is_same(new, old):
             return WriteOutcome(stored=kind.view(current), warnings=warnings)
         self._judge(kind, new, self._update_faults(kind, new, old, options))
@@ -156,11 +154,11 @@ class Verbs:
     def replace(
         self, kind: Kind, namespace: str, name: str, body: Json, options: WriteOptions
     ) -> WriteOutcome:
-        """PUT: replace the object by `body`; a few kinds are created this way too. Raises ApiError."""
+        """Replace the object by `body` (PUT), or create it if the kind allows that. Raises ApiError."""
         check_type(kind, body)
         check_name(name, body)
         is_new = kind.collection.find(namespace, name) is None
-        # PUT creates where the kind allows it: Leases, Events, and a few more.
+        # Some kinds, such as Leases and Events, can be created by PUT.
         if is_new and kind.strategy.allows_create_on_update and not options.subresource:
             return self.create(kind, namespace, body, options)
         return self.update(kind, namespace, name, lambda _: body, options)
@@ -168,7 +166,8 @@ class Verbs:
     def apply(
         self, kind: Kind, namespace: str, name: str, body: Json, options: WriteOptions, *, force: bool
     ) -> WriteOutcome:
-        """Server-side apply: create the object, or merge what its manager wants into it. Raises ApiError."""
+        """Server-side apply: create the object, or merge the intent of its manager
+        into it. Raises ApiError."""
         check_type(kind, body)
         check_name(name, body)
         check_namespace(kind, namespace, body)
@@ -182,7 +181,7 @@ class Verbs:
             reset = _reset(kind, options)
             return managed_fields.apply(kind.schema, live, wanted, writer, force=force, reset=reset)
 
-        # Applying a status creates nothing.
+        # Applying a status does not create an object.
         if kind.collection.find(namespace, name) is None and not options.subresource:
             if wanted["metadata"].get("uid"):
                 raise conflict(kind, name, "uid mismatch: the provided object specified a uid")
@@ -190,7 +189,8 @@ class Verbs:
         return self.update(kind, namespace, name, change, options, is_tracked=True)
 
     def delete(self, kind: Kind, namespace: str, name: str, options: DeleteOptions) -> WriteOutcome:
-        """Delete the object, or mark it while grace or finalizers hold it. Raises ApiError."""
+        """Delete the object, or mark it while a grace period or finalizers delay
+        the deletion. Raises ApiError."""
         current = kind.collection.find(namespace, name)
         if current is None:
             raise not_found(kind, name)
@@ -198,20 +198,20 @@ class Verbs:
         check_preconditions(kind, name, old["metadata"], options)
         metadata = dict(old["metadata"])
         set_propagation(metadata, options.propagation, kind.strategy.default_propagation)
-        # Only pods have a grace; other kinds answer 0.
+        # Only pods have a grace period; it is 0 for all other kinds.
         grace = kind.strategy.grace_seconds(old, options.grace_seconds)
         is_held = bool(metadata.get("finalizers")) or kind.strategy.holds(old)
         is_over = not is_held and grace == 0
-        # With nothing to hold it and no time to wait for, it goes at once, without ever being marked.
+        # Without finalizers and grace period, the object is deleted immediately, without being marked.
         if kind.strategy.is_graceful or not is_over:
             mark_deleted(metadata, grace)
         if kind.strategy.holds(old):
-            # What its own finalizers hold waits for them, not for a time.
+            # An object that is held by its own finalizers waits for them, and has no grace period.
             metadata.pop("deletionGracePeriodSeconds", None)
         marked = {**old, "metadata": metadata}
         if is_over:
             return WriteOutcome(stored=self._deleted(kind, marked, old, options), deleted=True)
-        # Deleted a second time: nothing new to say, no version, no event.
+        # A repeated deletion changes nothing, so there is no new version and no event.
         kind.strategy.mark_deletion(marked)
         if marked == old:
             return WriteOutcome(stored=kind.view(current))
@@ -226,28 +226,28 @@ class Verbs:
         """Assign a pod to a node, once. Raises ApiError (404, 409)."""
         current = kind.collection.find(namespace, name)
         if current is None:
-            # A uid in the binding makes it about this very pod, not another of its name.
             raise not_found(kind, name)
         old = current.item
         metadata, spec = old["metadata"], old["spec"]
+        # A uid in the binding restricts it to this very pod, and not another one of the same name.
         wanted = binding.get("metadata") or {}
         if wanted.get("uid") and wanted["uid"] != metadata["uid"]:
             raise conflict(kind, name, f"Precondition failed: UID in precondition: {wanted['uid']}")
-        # The real server's order of refusals: gone, taken, gated.
+        # The order of these checks is that of the real server: deleted, bound, gated.
         if metadata.get("deletionTimestamp"):
             raise conflict(kind, name, f"pod {name} is being deleted, cannot be assigned to a host")
         if spec.get("nodeName"):
             raise conflict(kind, name, f'pod {name} is already assigned to node "{spec["nodeName"]}"')
-        # The scheduler never binds a gated pod; somebody else might.
+        # The scheduler never binds a gated pod, but another client might.
         if spec.get("schedulingGates"):
             raise conflict(kind, name, f"pod {name} has non-empty .spec.schedulingGates")
         new = {**old, "spec": {**spec, "nodeName": node}, "status": _scheduled(old["status"], self.now())}
         stored = self._commit(kind, ChangeType.MODIFIED, new, old, options)
         return WriteOutcome(stored=stored)
 
-    # A namespace's finalizers stand in its spec, and only this subresource changes them.
     def finalize(self, kind: Kind, name: str, body: Json) -> WriteOutcome:
-        """Set a namespace's own finalizers; in deletion it goes with the last. Raises ApiError."""
+        """Set the finalizers in a namespace's spec; in deletion, the last one deletes it. Raises ApiError."""
+        # These finalizers are in the spec, and only this subresource changes them.
         check_type(kind, body)
         current = kind.collection.find("", name)
         if current is None:
@@ -266,7 +266,7 @@ class Verbs:
             decoded = kind.decode(typed)
         except DecodeError as error:
             raise bad_request(f"{refused}: {error}") from error
-        # Strict refuses, Warn tells, Ignore is silent; the same paths for all three.
+        # Strict rejects, Warn returns warnings, Ignore does nothing; the paths are the same.
         shown = [f'unknown field "{path}"' for path in decoded.unknown]
         if shown and options.field_validation == "Strict":
             prefix = "" if kind.is_custom else f"{refused}: "
@@ -274,11 +274,11 @@ class Verbs:
         return decoded.item, shown if options.field_validation == "Warn" else []
 
     def _check_space(self, kind: Kind, namespace: str, name: str) -> None:
-        """Refuse to create in a namespace that is not there or on its way out."""
+        """Raise ApiError if the namespace does not exist or is being deleted."""
         if not kind.namespaced:
             return
         spaces = self._catalog.find("", "v1", "namespaces")
-        # A server without namespaces at all is one that is being set up.
+        # While the server is being set up, there are no namespaces at all.
         found = self.find("", "namespaces", namespace)
         if found is None and spaces is not None:
             raise not_found(spaces, namespace)
@@ -294,10 +294,11 @@ class Verbs:
     def _born(self, kind: Kind, namespace: str, metadata: JsonObject) -> None:
         if kind.namespaced:
             metadata["namespace"] = namespace
-        # random and not os.urandom: a replay creates hundreds of thousands, and nobody guesses them here.
+        # random and not os.urandom: a replay creates hundreds of thousands of objects, and uids
+        # are no secret here.
         metadata["uid"] = str(uuid.UUID(int=random.getrandbits(128), version=4))
         metadata["creationTimestamp"] = self.now()
-        # A body that was read from a cluster brings these along.
+        # A body that was read from a cluster may contain these fields.
         for key in ("deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink"):
             metadata.pop(key, None)
         if kind.strategy.counts_generations:
@@ -329,7 +330,7 @@ class Verbs:
             else:
                 new.pop("status", None)
         kind.strategy.prepare_update(new, old)
-        # Where the spec changed the generation goes up, which controllers compare with observedGeneration.
+        # A change of the spec increments the generation, which controllers compare with observedGeneration.
         if kind.strategy.counts_generations and counted_content(kind, new) != counted_content(kind, old):
             new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
@@ -339,13 +340,13 @@ class Verbs:
         yield from metadata_update_faults(new["metadata"], old["metadata"])
         if options.subresource == "status":
             yield from kind.strategy.status_faults(new, old)
-        # Rules of the status only: a status write must not fail for a spec that was accepted by older rules.
+        # Status writes skip these rules, because the spec may have been accepted by older rules.
         else:
             yield from kind.strategy.faults(new)
             yield from kind.strategy.update_faults(new, old)
 
     def _judge(self, kind: Kind, item: JsonObject, found: Iterable[FieldError]) -> None:
-        # A fault may be found twice, as rules for creation also hold at an update: each is told once.
+        # A fault may be found twice, because rules for creation also apply to updates; it is reported once.
         every = list(dict.fromkeys([*kind.metadata_faults(item), *found]))
         if every:
             raise invalid(kind, item["metadata"]["name"], every)
@@ -363,7 +364,7 @@ class Verbs:
         previous: JsonObject | None,
         options: WriteOptions,
     ) -> Stored:
-        # A dry run goes all the way to here, so it fails exactly where the real one would.
+        # A dry run executes all steps up to here, so that it fails exactly if the real request would.
         if options.dry_run:
             return Stored(encode(item), item)
         kept = kind.kept(item)

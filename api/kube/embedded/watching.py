@@ -1,7 +1,7 @@
-"""Watches: the changes behind a version, as a stream that lasts until its time is up.
+"""Watches: the changes after a version, as a stream that lasts until its timeout.
 
-A watcher holds a place in its collection's log and reads on from there; nothing is queued for it. An object
-that leaves a watcher's selection is told as deleted, one that enters it as added.
+A watcher has a position in the log of its collection and reads from there; nothing is queued for it. An
+object that leaves the selection of a watcher is reported as deleted, one that enters it as added.
 
 Source: k8s.io/apiserver, pkg/storage/cacher and pkg/endpoints/handlers/watch.go.
 """
@@ -21,16 +21,16 @@ from api.kube.embedded.listing import ObjectLister, matcher, shape
 from api.kube.embedded.requests import Target, is_true, whole_number
 from api.kube.embedded.store import ChangeType, ObjectStore, StoreChange, Stored, encode
 
-# How long a watch without timeoutSeconds lasts; the real server draws from 30 to 60 minutes.
+# Duration of a watch without timeoutSeconds; the real server chooses between 30 and 60 minutes.
 _DEFAULT_SECONDS = 1800
-# How often a quiet watch is told the current version, so that its client can go on from there.
+# Interval at which an idle watch gets the current version, so that its client can continue from there.
 _BOOKMARK_SECONDS = 5.0
 _INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Watch:
-    """What one watcher wants to see, and how."""
+    """The options of one watch."""
 
     kind: Kind
     namespace: str | None
@@ -57,7 +57,7 @@ class Watcher:
     async def serve(
         self, request: web.BaseRequest, target: Target, query: Mapping[str, str]
     ) -> web.StreamResponse:
-        """Stream the changes that the query asks for. Raises ApiError (400, 422) before it begins."""
+        """Stream the changes that the query selects. Raises ApiError (400, 422) before the stream starts."""
         watch = _watch_of(request, target, query)
         is_initial = is_true(query.get("sendInitialEvents"))
         if is_initial and query.get("resourceVersionMatch") != "NotOlderThan":
@@ -67,7 +67,7 @@ class Watcher:
         since = whole_number("resourceVersion", query.get("resourceVersion") or 0)
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)
-        # A client that has left ends its watch; there is nobody to tell.
+        # A client that disconnects ends its watch.
         with contextlib.suppress(ConnectionError):
             await self._stream(response, watch, target, query, since, is_initial=is_initial)
         return response
@@ -83,16 +83,17 @@ class Watcher:
         is_initial: bool,
     ) -> None:
         collection = watch.kind.collection
-        # Without a version, or where it asks for them, a watch begins with all that is there.
+        # Without a version, or if requested, a watch starts with all existing objects.
         if since == 0 or is_initial:
             position = collection.position
             first = [_line(watch, ChangeType.ADDED, each) for each in self._lister.select(target, query)]
             if is_initial:
-                # The mark that the list is complete: client-go waits for it before it calls itself synced.
+                # This mark shows that the list is complete; client-go waits for it before
+                # it counts as synced.
                 first.append(self._bookmark(watch, is_initial_end=True))
             await response.write(b"".join(first))
         elif not collection.oldest_version <= since <= self._store.version:
-            # A version of the future is one of an earlier life of this server: its client must list anew.
+            # A version in the future comes from an earlier server process, so the client must list again.
             await response.write(_gone(f"too old resource version: {since} ({collection.oldest_version})"))
             return
         else:
@@ -104,7 +105,7 @@ class Watcher:
         loop = asyncio.get_running_loop()
         next_bookmark = loop.time() + _BOOKMARK_SECONDS
         while not self._is_closing and (now := loop.time()) < watch.ends_at:
-            # Taken before looking: a change that comes between the look and the wait sets this very event.
+            # Taken before the check, so that a change between the check and the wait sets this very event.
             changed = collection.changed
             changes = collection.changes_since(position)
             if changes is None:
@@ -123,7 +124,7 @@ class Watcher:
                 async with asyncio.timeout(max(min(watch.ends_at, next_bookmark) - now, 0.001)):
                     await changed.wait()
             except TimeoutError:
-                # Nobody wants bookmarks: the instant only bounds the wait, so it is moved on.
+                # Without bookmarks, this time only limits the wait, so it is advanced.
                 next_bookmark = next_bookmark if watch.bookmarks else loop.time() + _BOOKMARK_SECONDS
 
     def _bookmark(self, watch: _Watch, *, is_initial_end: bool = False) -> bytes:
@@ -148,16 +149,16 @@ def _watch_of(request: web.BaseRequest, target: Target, query: Mapping[str, str]
 
 
 def _change_line(watch: _Watch, change: StoreChange) -> bytes | None:
-    """Return the line that tells this watcher of a change, or None when it is none of its business."""
+    """Return the line that reports a change to this watcher, or None if it does not concern the watcher."""
     kind = watch.kind
-    # The cheapest question first: it is asked of every change for every watcher.
+    # The cheapest check first, because it runs for every change and every watcher.
     if watch.namespace is not None and change.namespace != watch.namespace:
         return None
     stored = change.stored if kind.from_stored is None else _viewed(kind, change)
     if watch.match is None:
         return _line(watch, change.type, stored)
     is_in = watch.match(stored.item)
-    # Read from its bytes only for watchers with a selection.
+    # Decoded from its bytes only for watchers with a selection.
     was_in = change.previous is not None and watch.match(kind.view(change.previous).item)
     match change.type:
         case ChangeType.MODIFIED if is_in and not was_in:
@@ -172,7 +173,8 @@ def _change_line(watch: _Watch, change: StoreChange) -> bytes | None:
 
 
 def _viewed(kind: Kind, change: StoreChange) -> Stored:
-    """Return the changed object in another version than the stored one; its bytes are made once for all."""
+    """Return the changed object in another version than the stored one; it is converted
+    once for all watchers."""
     key = kind.api_version
     if key not in change.views:
         change.views[key] = kind.view(change.stored)

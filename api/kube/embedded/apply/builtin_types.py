@@ -1,10 +1,9 @@
-"""The built-in kinds' types, read from builtin_types.txt, and the decoding that a typed server does.
+"""The types of the built-in kinds, read from builtin_types.txt, and decoding as in a typed server.
 
-A body that reaches the real server becomes a Go struct and is written back from it. What that does to an
-object is visible to every client and is repeated here: unknown fields vanish, nulls are as good as absent,
-an optional field at its zero value is dropped, a struct that is no pointer always appears, quantities and
-times take their canonical form, and a value of a wrong type is refused with 400 before any rule of the kind
-is asked.
+The real server decodes a body into a Go struct and encodes it again. The effects on the object are visible to
+every client and are reproduced here: unknown fields are dropped, null counts as absent, an optional field
+with its zero value is dropped, a struct that is not a pointer always appears, quantities and times get their
+canonical form, and a value of a wrong type is rejected with 400 before any rule of the kind is evaluated.
 """
 
 import binascii
@@ -42,12 +41,12 @@ _EMPTY: Final[tuple[Json, ...]] = ("", 0, [], {})
 
 
 class DecodeError(ValueError):
-    """A body does not have the form of its kind; the message is the one that Go's decoder gives."""
+    """A body does not match its kind; the message is that of Go's decoder."""
 
 
 @cache
 def builtin_schema(name: str) -> Schema:
-    """Return the type `name` of builtin_types.txt, fields included. Raises KeyError for an unknown name."""
+    """Return the type `name` of builtin_types.txt with its fields. Raises KeyError for an unknown name."""
     title = name if name in _notation() else f"{name}^"
     fields = _notation()[title]
     return Schema(
@@ -71,7 +70,7 @@ def _notation() -> Mapping[str, Mapping[str, re.Match[str]]]:
             continue
         for token in line.split():
             match = _FIELD.fullmatch(token)
-            # At the first look at any type, so that a slip of the pen cannot hide.
+            # Checked when the first type is used, so that no typing error stays unnoticed.
             assert match, f"builtin_types.txt: {token!r} is no field"
             fields[match["name"]] = match
     return notation
@@ -80,7 +79,8 @@ def _notation() -> Mapping[str, Mapping[str, re.Match[str]]]:
 def _field(token: re.Match[str]) -> Schema:
     schema = _typed(token["type"] + (token["enum"] or ""))
     keys = token["keys"]
-    # A struct that is no pointer has no absent form, but for the few that are told to hide when empty.
+    # A struct that is not a pointer cannot be absent, except for the few that are omitted
+    # when they are empty.
     always_by_type = schema.type in (Type.OBJECT, Type.TIME) and not token["mark"]
     is_set = keys == "#"
     return replace(
@@ -111,10 +111,10 @@ def _typed(text: str) -> Schema:
 
 
 class Decoder:
-    """Makes request bodies into objects of one built-in type.
+    """Decodes request bodies into objects of one built-in type.
 
-    `unknown` collects the paths of the fields that the last `decode` dropped, for warnings and for the strict
-    mode that kubectl asks for.
+    `unknown` contains the paths of the fields that the last `decode` dropped, for warnings and for the strict
+    mode that kubectl requests.
     """
 
     def __init__(self, schema: Schema) -> None:
@@ -122,14 +122,14 @@ class Decoder:
         self.unknown: list[str] = []
 
     def decode(self, body: JsonObject) -> JsonObject:
-        """Return the object that `body` describes, as the server would write it. Raises DecodeError."""
+        """Return the object that `body` describes, in the form of the server. Raises DecodeError."""
         self.unknown = []
         top: JsonObject = {key: body[key] for key in ("apiVersion", "kind") if key in body}
         rest = {key: value for key, value in body.items() if key not in top}
         return {**top, **self._object(self._schema, rest, "")}
 
     def empty(self) -> JsonObject:
-        """Return what an object of this type shows when nothing was given, metadata apart."""
+        """Return the object of this type that results from an empty body, without metadata."""
         return self._object(self._schema, {}, "")
 
     def _object(self, schema: Schema, value: Json, path: str) -> JsonObject:
@@ -140,7 +140,7 @@ class Decoder:
             if field is None:
                 self.unknown.append(f"{path}{key}")
             elif field.type is Type.STRING and type(given) is str:
-                # The most frequent case by far, and the only one worth a shorter way.
+                # By far the most frequent case, so it has a shortcut.
                 if given or field.always or field.pointer:
                     out[key] = given
             elif given is not None:
@@ -163,7 +163,7 @@ class Decoder:
             case Type.ARRAY:
                 if isinstance(value, list):
                     items = self._array(schema.item(), value, path, owner)
-                    # An empty list does not survive being stored: one that is always written shows as null.
+                    # Storage does not preserve an empty list: one that is always written appears as null.
                     return None if schema.always and not items else items
             case Type.MAP:
                 if isinstance(value, dict):
@@ -211,7 +211,7 @@ def _always_written(schema: Schema) -> tuple[tuple[str, Schema], ...]:
     return plan
 
 
-# Which fields a type always writes, by the identity of its field table: those live as long as the process.
+# The fields that a type always writes, by the identity of its properties, which exist as long as the process.
 _PLANS: dict[int, tuple[tuple[str, Schema], ...]] = {}
 
 
@@ -250,7 +250,7 @@ def _time(text: str, *, micro: bool) -> str:
     form = "2006-01-02T15:04:05.000000Z07:00" if micro else "2006-01-02T15:04:05Z07:00"
     if not _RFC3339.fullmatch(text):
         raise DecodeError(f'parsing time "{text}" as "{form}": cannot parse "{text}" as "2006"')
-    # As it is written nearly always, and is to be: parsing it would give the same text.
+    # The most frequent form, which is also the canonical one, so parsing is unnecessary.
     if len(text) == (27 if micro else 20) and text.endswith("Z"):
         return text
     moment = datetime.fromisoformat(text).astimezone(UTC)
@@ -262,7 +262,7 @@ _RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d
 
 def _bytes(text: str) -> str:
     try:
-        # Only tried: the text itself is what is kept.
+        # Only validated, because the text itself is stored.
         b64decode(text, validate=True)
     except binascii.Error as error:
         raise DecodeError("illegal base64 data at input byte 0") from error
@@ -271,7 +271,7 @@ def _bytes(text: str) -> str:
 
 def _mismatch(schema: Schema, value: Json, path: str, owner: str) -> DecodeError:
     got = _json_word(value)
-    # Go reads an instant from a string, and says so.
+    # Go decodes a time from a string, so its message names that type.
     if schema.type is Type.TIME:
         return DecodeError(f"json: cannot unmarshal {got} into Go struct field {owner}.{path} of type string")
     return DecodeError(

@@ -1,13 +1,13 @@
-"""What the server answers when it refuses, in the words and codes of the real one.
+"""The errors that the server returns, with the messages and codes of the real one.
 
-    ApiError               a refusal that becomes a Status object
-    ├── InvalidObject      the object breaks rules of its kind
-    └── ConflictsOfFields  server-side apply met fields of other managers
+    ApiError               an error that is returned as a Status object
+    ├── InvalidObject      the object violates rules of its kind
+    └── ConflictsOfFields  server-side apply would change fields of other managers
 
-    FieldError             one fault of one field; several make an ApiError with code 422
+    FieldError             one fault of one field; several become an ApiError with code 422
 
-Clients tell refusals apart by `code` and `reason`, people read `message`: all three follow
-k8s.io/apimachinery/pkg/api/errors and pkg/util/validation/field.
+Clients distinguish errors by `code` and `reason`, people read `message`; all three
+follow k8s.io/apimachinery/pkg/api/errors and pkg/util/validation/field.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,12 +18,12 @@ import msgspec
 
 from api.kube.embedded.apply.schema import Json, JsonObject
 
-# Caps the text of a value that a message repeats; a whole pod template would hide the sentence around it.
+# Maximum length of a value that a message repeats; a whole pod template would make the message unreadable.
 _MAX_SHOWN_CHARACTERS = 300
 
 
 class Named(Protocol):
-    """What a message says of a kind: `qualified` is "jobs.batch", `kind` "Job"."""
+    """The name of a kind in messages: `qualified` is "jobs.batch", `kind` is "Job"."""
 
     @property
     def group(self) -> str: ...
@@ -35,7 +35,7 @@ class Named(Protocol):
 
 
 class ApiError(Exception):
-    """A refusal: HTTP `code`, machine-readable `reason`, a sentence."""
+    """An error response: HTTP `code`, machine-readable `reason`, and a message."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class ApiError(Exception):
         self.retry_after_seconds = retry_after_seconds
 
     def status(self) -> JsonObject:
-        """Return the Status object that carries this refusal."""
+        """Return the Status object for this error."""
         status: JsonObject = {
             "kind": "Status",
             "apiVersion": "v1",
@@ -70,17 +70,17 @@ class ApiError(Exception):
 
 
 class InvalidObject(ApiError):
-    """The object breaks rules of its kind."""
+    """The object violates rules of its kind."""
 
     def __init__(self, message: str, *, details: JsonObject | None = None) -> None:
         super().__init__(422, "Invalid", message, details=details)
 
 
 class ConflictsOfFields(ApiError):
-    """Server-side apply without force would take fields that other managers own."""
+    """Server-side apply without force would change fields that other managers own."""
 
     def __init__(self, conflicts: Sequence[tuple[str, str]]) -> None:
-        """`conflicts` holds (who owns it, the field's path)."""
+        """Create the error; `conflicts` contains (owner, path of the field) pairs."""
         if len(conflicts) == 1:
             owner, path = conflicts[0]
             message = f"Apply failed with 1 conflict: conflict with {owner}: {path}"
@@ -109,11 +109,11 @@ class FieldError:
 
     @property
     def text(self) -> str:
-        """The fault as one sentence, the field first."""
+        """The fault as one sentence that starts with the field."""
         return f"{self.field}: {self.detail}" if self.field else self.detail
 
     def cause(self) -> JsonObject:
-        """Return the fault as an entry of a Status' details."""
+        """Return the fault as an entry in the details of a Status."""
         return {"reason": self.reason, "message": self.detail, "field": self.field}
 
 
@@ -123,22 +123,22 @@ def _shown(value: Json) -> str:
 
 
 def invalid_value(field: str, value: Json, why: str) -> FieldError:
-    """A value of the right type that breaks a rule."""
+    """Return the fault of a value that has the right type but violates a rule."""
     return FieldError(field, "FieldValueInvalid", f"Invalid value: {_shown(value)}: {why}")
 
 
 def wrong_type(field: str, value: Json, why: str) -> FieldError:
-    """A value of a wrong type in a custom resource."""
+    """Return the fault of a value that has a wrong type in a custom resource."""
     return FieldError(field, "FieldValueTypeInvalid", f"Invalid value: {_shown(value)}: {why}")
 
 
 def required(field: str, why: str = "") -> FieldError:
-    """A field that must be there and is not."""
+    """Return the fault of a required field that is missing."""
     return FieldError(field, "FieldValueRequired", "Required value" + (f": {why}" if why else ""))
 
 
 def unsupported(field: str, value: Json, supported: Iterable[Json]) -> FieldError:
-    """A value outside its list of choices."""
+    """Return the fault of a value that is not in its list of choices."""
     choices = ", ".join(_shown(choice) for choice in supported)
     return FieldError(
         field, "FieldValueNotSupported", f"Unsupported value: {_shown(value)}: supported values: {choices}"
@@ -146,60 +146,60 @@ def unsupported(field: str, value: Json, supported: Iterable[Json]) -> FieldErro
 
 
 def duplicate(field: str, value: Json) -> FieldError:
-    """A second item under the same key of a list that allows one."""
+    """Return the fault of a second item with the same key in a list with unique keys."""
     return FieldError(field, "FieldValueDuplicate", f"Duplicate value: {_shown(value)}")
 
 
 def forbidden_field(field: str, why: str) -> FieldError:
-    """A change or a field that is not allowed here."""
+    """Return the fault of a field or change that is not allowed."""
     return FieldError(field, "FieldValueForbidden", f"Forbidden: {why}")
 
 
 def too_long(field: str, limit: int) -> FieldError:
-    """A text above its length."""
+    """Return the fault of a text that exceeds its maximum length."""
     return FieldError(field, "FieldValueTooLong", f"Too long: may not be more than {limit} bytes")
 
 
 def too_many(field: str, count: int, limit: int) -> FieldError:
-    """A list above its length."""
+    """Return the fault of a list that exceeds its maximum length."""
     return FieldError(field, "FieldValueTooMany", f"Too many: {count}: must have at most {limit} items")
 
 
 def bad_request(message: str) -> ApiError:
-    """A body or a parameter that cannot be read."""
+    """Return the error for a malformed body or parameter (400)."""
     return ApiError(400, "BadRequest", message)
 
 
 def not_found(kind: Named, name: str) -> ApiError:
-    """There is no such object."""
+    """Return the error for an object that does not exist (404)."""
     return ApiError(404, "NotFound", f'{kind.qualified} "{name}" not found', details=kind.details(name))
 
 
 def unknown_path() -> ApiError:
-    """Nothing is served under this URL."""
+    """Return the error for a URL at which nothing is served (404)."""
     return ApiError(404, "NotFound", "the server could not find the requested resource")
 
 
 def already_exists(kind: Named, name: str) -> ApiError:
-    """The name is taken."""
+    """Return the error for a name that is already in use (409)."""
     message = f'{kind.qualified} "{name}" already exists'
     return ApiError(409, "AlreadyExists", message, details=kind.details(name))
 
 
 def conflict(kind: Named, name: str, why: str) -> ApiError:
-    """The object is not in the state that the request was made for."""
+    """Return the error for an object that is not in the state that the request expects (409)."""
     message = f'Operation cannot be fulfilled on {kind.qualified} "{name}": {why}'
     return ApiError(409, "Conflict", message, details=kind.details(name))
 
 
 def stale(kind: Named, name: str) -> ApiError:
-    """The request carries an older resourceVersion than the object has."""
+    """Return the error for a request with an outdated resourceVersion (409)."""
     why = "the object has been modified; please apply your changes to the latest version and try again"
     return conflict(kind, name, why)
 
 
 def invalid(kind: Named, name: str, faults: Sequence[FieldError]) -> InvalidObject:
-    """The object breaks the rules of its kind."""
+    """Return the error for an object that violates the rules of its kind (422)."""
     shown = faults[0].text if len(faults) == 1 else "[" + ", ".join(fault.text for fault in faults) + "]"
     title = f"{kind.kind}.{kind.group}" if kind.group else kind.kind
     details = {
@@ -212,18 +212,18 @@ def invalid(kind: Named, name: str, faults: Sequence[FieldError]) -> InvalidObje
 
 
 def forbidden(kind: Named, name: str, why: str, *, causes: Sequence[JsonObject] = ()) -> ApiError:
-    """Admission refuses the request."""
+    """Return the error for a request that admission rejects (403)."""
     details = {**kind.details(name), **({"causes": list(causes)} if causes else {})}
     return ApiError(403, "Forbidden", f'{kind.qualified} "{name}" is forbidden: {why}', details=details)
 
 
 def expired(message: str) -> ApiError:
-    """The asked-for version is no longer kept; the client lists anew."""
+    """Return the error for a version that is no longer kept (410); the client must list again."""
     return ApiError(410, "Expired", message)
 
 
 def unsupported_media_type(accepted: Iterable[str]) -> ApiError:
-    """The body is in a format that is not read here."""
+    """Return the error for a body in an unsupported format (415)."""
     listed = ", ".join(accepted)
     return ApiError(
         415,
@@ -233,6 +233,6 @@ def unsupported_media_type(accepted: Iterable[str]) -> ApiError:
 
 
 def method_not_allowed() -> ApiError:
-    """The verb does not exist for this resource."""
+    """Return the error for a verb that the resource does not support (405)."""
     message = "the server does not allow this method on the requested resource"
     return ApiError(405, "MethodNotAllowed", message)

@@ -1,13 +1,13 @@
-"""Sets of field paths, as managedFields holds them, and their algebra.
+"""Sets of field paths in the form of managedFields, and the operations on them.
 
-A set is the FieldsV1 tree itself, so nothing is converted on the way in or out:
+A set is the FieldsV1 tree itself, so no conversion is necessary:
 
     {"f:spec": {"f:a": {}, "f:list": {'k:{"name":"x"}': {".": {}, "f:v": {}}}}}
 
-owns spec.a, the item x of spec.list and that item's v, but neither spec nor spec.list. A node is a *member*
-of the set when it is empty or holds "."; path elements start with "f:" (field), "k:" (item by its keys),
-"v:" (item by its value). The tree's root is never a member. Trees are never altered: every operation makes
-a new one.
+owns spec.a, the item x of spec.list and the field v of this item, but neither spec nor spec.list. A node is a
+*member* of the set if it is empty or contains "."; path elements start with "f:" (field), "k:" (item by its
+keys), "v:" (item by its value). The root of the tree is never a member. Trees are immutable: every operation
+returns a new one.
 
 Source: sigs.k8s.io/structured-merge-diff, fieldpath/set.go.
 """
@@ -22,47 +22,47 @@ from api.kube.embedded.apply.schema import Json, JsonObject, Schema
 
 Fields = dict[str, Any]
 
-# Caps the memory of the caches below; a cluster's lists use a few hundred different keys.
+# Maximum size of the caches below; the lists of a cluster use a few hundred different keys.
 _CACHE_SIZE = 4096
 
 
 def node(is_member: bool, children: Fields) -> Fields | None:
-    """Return the tree node with these children; None where it would hold nothing."""
+    """Return a tree node with these children; None if it would contain nothing."""
     if not children:
-        # Members without children are {}, with children they carry the mark ".".
+        # A member without children is {}, one with children contains the mark ".".
         return {} if is_member else None
     return {".": {}, **children} if is_member else children
 
 
 def is_member(fields: Fields) -> bool:
-    """Whether the path that ends at this node is in the set."""
+    """Return whether the path that ends at this node is in the set."""
     return not fields or "." in fields
 
 
 def union(one: Fields, other: Fields) -> Fields:
-    """Return the paths of either set."""
+    """Return the paths that are in either set."""
     out = dict(one)
     for key, theirs in other.items():
         mine = out.get(key)
         if mine is None:
             out[key] = theirs
         elif key != ".":
-            # A node's own membership is told by its form, so it is decided apart from its children.
-            # A path in either set is in the union, even where only one of them has it as a member.
+            # The form of a node encodes its own membership, so this is decided separately from its children.
+            # A path is in the union if either set has it as a member.
             both = is_member(mine) or is_member(theirs)
             out[key] = node(both, union(_children(mine), _children(theirs))) or {}
     return out
 
 
 def difference(one: Fields, other: Fields) -> Fields:
-    """Return the paths of `one` that are not in `other`. A path's own children are paths of their own."""
+    """Return the paths of `one` that are not in `other`. Each path counts separately from its children."""
     out = {}
     for key, mine in one.items():
         theirs = other.get(key)
         if key == "." or theirs is None:
             out[key] = mine
             continue
-        # A path that is in both leaves the set, those below it are compared on their own.
+        # A path that is in both sets is removed; the paths below it are compared separately.
         alone = is_member(mine) and not is_member(theirs)
         rest = node(alone, difference(_children(mine), _children(theirs)))
         if rest is not None:
@@ -85,11 +85,11 @@ def intersection(one: Fields, other: Fields) -> Fields:
 
 
 def with_named_members(fields: Fields, schema: Schema) -> Fields:
-    """Return the set with every declared field on the way to a member made a member itself.
+    """Return the set with every declared field on the path to a member added as a member.
 
-    Owning spec.a then means owning spec, when spec is a declared field and not a free key.
+    Owning spec.a then implies owning spec, if spec is a declared field and not the key of a map.
     """
-    # The mark of membership is worked out below, by `node`.
+    # The mark "." is skipped here, because `node` sets it again.
     out = {}
     for key, below in fields.items():
         if key == ".":
@@ -101,12 +101,12 @@ def with_named_members(fields: Fields, schema: Schema) -> Fields:
 
 
 def without(fields: Fields, *path: str) -> Fields:
-    """Return the set without the member at `path` alone; what lies below it stays."""
+    """Return the set without the member at `path`; members below it stay."""
     key, *rest = path
     below = fields.get(key)
     if below is None:
         return fields
-    # Nothing below is touched: owning a container and owning what is in it are two things.
+    # Members below stay, because owning a container is independent of owning its contents.
     inner: Fields | None
     inner = without(_children(below), *rest) if rest else _children(below)
     inner = node(bool(rest) and is_member(below), inner)
@@ -114,8 +114,8 @@ def without(fields: Fields, *path: str) -> Fields:
 
 
 def paths(fields: Fields, prefix: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    # Sorted, so that two servers print conflicts in one order.
-    """Yield every member, as a tuple of path elements, a parent before its children."""
+    """Yield every member as a tuple of path elements, each parent before its children."""
+    # Sorted, so that two servers print conflicts in the same order.
     for key in sorted(fields):
         if key == ".":
             continue
@@ -126,7 +126,7 @@ def paths(fields: Fields, prefix: tuple[str, ...] = ()) -> Iterator[tuple[str, .
 
 
 def shown(path: tuple[str, ...]) -> str:
-    """Return a path as conflicts print it: .spec.items[name="a"].v"""
+    """Return a path in the form that conflict messages use: .spec.items[name="a"].v"""
     return "".join(_shown_element(element) for element in path)
 
 
@@ -142,20 +142,20 @@ def _shown_element(element: str) -> str:
 
 
 def child_schema(schema: Schema, element: str) -> Schema:
-    """Return the type of what a path element leads to."""
+    """Return the type of the value at a path element."""
     return schema.child(element[2:]) if element.startswith("f:") else schema.item()
 
 
 def item_element(schema: Schema, item: Json) -> str:
-    # Associative lists of scalars (finalizers) are told apart by the values themselves.
     """Return the path element of an item of the granular list `schema`."""
+    # Items of sets of scalars (finalizers) are identified by their values.
     if schema.is_set:
         return f"v:{_text(item)}"
     keys = schema.keys
-    # A wrong item in a keyed list: told apart by its value, so that `misfits` can name it.
+    # An item of a wrong type in a keyed list is identified by its value, so that `misfits` can report it.
     if not isinstance(item, dict):
         return f"v:{_text(item)}"
-    # Nearly every list has one textual key; its path element is worth remembering.
+    # Nearly every list has a single key with a string value, so its path element is cached.
     if len(keys) == 1 and isinstance(value := item.get(keys[0]), str):
         return _single_key(keys[0], value)
     return "k:" + _text(_key_values(schema, item))
@@ -166,7 +166,7 @@ def _key_values(schema: Schema, item: JsonObject) -> JsonObject:
     found: JsonObject = {}
     for key in sorted(schema.keys):
         declared = properties.get(key)
-        # A key that was left out counts with its default: a port without protocol is one of TCP.
+        # A missing key counts with its default: a port without protocol is a TCP port.
         value = item.get(key, declared.default if declared else None)
         if value is not None:
             found[key] = value

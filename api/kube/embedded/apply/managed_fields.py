@@ -1,9 +1,10 @@
-"""Who owns which field: metadata.managedFields after every write, and server-side apply itself.
+"""Field ownership: metadata.managedFields after every write, and server-side apply.
 
-An entry says that one manager set these fields with one operation through one subresource. A plain write
-takes what it changed from whoever had it. Server-side apply states what its manager wants as a whole:
-fields it names are taken (with `force`, else differing ones conflict), fields it named last time and no
-longer names are removed unless somebody else owns them.
+An entry records that a manager set these fields with one operation through one subresource. A plain write
+takes the ownership of the fields that it changed from all other managers. Server-side apply declares all
+fields that its manager wants: the fields that it contains are taken (with `force`; otherwise different
+values are a conflict), and fields that the last apply contained but this one does not are removed, unless
+another manager owns them.
 
 Source: k8s.io/apimachinery, pkg/util/managedfields; sigs.k8s.io/structured-merge-diff, merge/update.go.
 """
@@ -26,12 +27,13 @@ from api.kube.embedded.apply.field_sets import (
 from api.kube.embedded.apply.schema import Json, JsonObject, Schema
 from api.kube.embedded.apply.typed import Comparison, compare, field_set, merge, misfits, remove
 
-# Plain writers beyond this many are merged into one entry, oldest first, so that objects stay small.
+# If an object has more plain writers than this, the oldest are merged into one entry, so
+# that objects stay small.
 _MAX_UPDATE_MANAGERS = 10
 _OLD_MANAGERS = "ancient-changes"
 _BEFORE_FIRST_APPLY = "before-first-apply"
 
-# What the system sets on every object and nobody owns. The containers of these paths are nobody's either.
+# Fields that the system sets on every object and that have no owner. Their containers have no owner either.
 _UNOWNED_METADATA: Final = frozenset(
     {
         "f:name",
@@ -51,7 +53,7 @@ _TYPE_FIELDS: Final = frozenset({"apiVersion", "kind"})
 
 
 class _Key(NamedTuple):
-    """What tells two entries apart. An applier keeps its entry when it moves to another API version."""
+    """Identity of an entry. The entry of an apply is kept when its manager uses another API version."""
 
     manager: str
     operation: str
@@ -68,7 +70,7 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Writer:
-    """Who writes, and as what: the part of a managedFields entry that the request decides."""
+    """The manager of a write: the part of a managedFields entry that the request determines."""
 
     manager: str
     api_version: str
@@ -78,7 +80,8 @@ class Writer:
     def key(self, operation: str) -> _Key:
         """Return the key of this writer's entry for "Apply" or "Update"."""
         api_version = self.api_version if operation == "Update" else ""
-        # An applier's entry moves with it from one API version to the next; an updater has one for each.
+        # The entry of an apply is independent of the API version; plain writes have an
+        # entry for each version.
         return _Key(self.manager or "unknown", operation, self.subresource, api_version)
 
 
@@ -88,23 +91,24 @@ _Managers = dict[_Key, _Entry]
 def after_update(
     schema: Schema, old: JsonObject, new: JsonObject, writer: Writer, *, reset: Iterable[str] = ()
 ) -> list[JsonObject]:
-    """Return managedFields after a create, update or patch that made `new` of `old`.
+    """Return managedFields after a create, update or patch that changed `old` to `new`.
 
-    `reset` names top-level fields that this endpoint does not write. Entries that the request itself brings
-    replace the old ones, and an empty list of them clears all, as clients that edit ownership expect.
+    `reset` names top-level fields that this endpoint does not write. Entries in the request replace the old
+    ones, and an empty list removes all, as clients that edit the ownership expect.
     """
-    # 1. Who owned what: by the object, or by the entries that the request brings along.
+    # 1. The previous owners: from the object, or from the entries in the request.
     managers = _managers_of_request(old, new, writer)
     if not managers and old.get("metadata", {}).get("uid"):
-        # Nobody owns anything of this object, so plain writes are not recorded either until one applies.
+        # The object has no owners, so plain writes are not recorded either until an apply.
         return []
-    # 2. What this write changed is nobody's for a moment, the writer's own earlier entry included ...
+    # 2. All managers lose the fields that this write changed, the writer's own earlier entry included ...
     changed = _relevant(compare(schema, _bare(old), _bare(new)), reset)
     _take(managers, changed, keep=None)
-    # 3. ... and then the writer's. One that changed nothing keeps its entry, and the entry its time.
+    # 3. ... and the writer gets them. If nothing changed, its entry and the time of the entry stay.
     mine = _stripped(union(changed.added, changed.modified))
     if mine:
-        # A write of the same manager adds to what it owned; it does not state all that it wants.
+        # The fields are added to those that the manager already owned, because a plain write is
+        # not a full intent.
         key = writer.key("Update")
         before = managers.get(key)
         fields = union(mine, before.fields) if before else mine
@@ -122,44 +126,46 @@ def apply(
     force: bool,
     reset: Iterable[str] = (),
 ) -> JsonObject:
-    """Return `live` after `writer` applied `applied`, managedFields included; `live` without entries is new.
+    """Return `live` after `writer` has applied `applied`, including managedFields; an empty `live`
+    is a new object.
 
-    Raises ConflictsOfFields where fields of others would change and `force` is not set.
+    Raises ConflictsOfFields if fields of other managers would change and `force` is not set.
     """
     if applied.get("metadata", {}).get("managedFields") is not None:
-        # Clients that read an object and apply it back must take the ownership out first; silently
-        # ignoring it would let them take over everything.
+        # A client that reads an object and applies it again must remove the ownership first; ignoring it
+        # silently would let the client take over all fields.
         raise bad_request("metadata.managedFields must be nil")
     _check_form(schema, applied)
     managers = _decode(live.get("metadata", {}).get("managedFields"))
     bare = _bare(live)
-    # An object that was made without managedFields: what is there belongs to somebody.
+    # The object was created without managedFields, so its fields are assigned to a manager first.
     if not managers and live.get("metadata", {}).get("uid"):
         managers = _before_first_apply(schema, bare, writer)
-    # 1. What the applier wants, and what it wanted last time.
+    # 1. The fields that this apply declares, and those of the last apply.
     key = writer.key("Apply")
     last = managers.get(key)
     mine = _without_keys(field_set(schema, applied), reset)
-    # The time of the last apply is kept until it is known that this one changes anything.
+    # The time of the last apply is kept until it is known whether this one changes anything.
     managers[key] = _Entry(api_version=writer.api_version, time=last.time if last else None, fields=mine)
-    # 2. Overlay, then take away what it no longer wants. The new claim is registered before, so that pruning
-    # sees it beside those of all others.
+    # 2. Merge, then remove the fields that are no longer declared. The new entry is added before, so that
+    # pruning takes it into account together with those of other managers.
     merged = merge(schema, bare, applied)
     pruned = _prune(schema, merged, managers, last.fields) if last else merged
-    # Everything may have been taken out.
+    # Pruning may remove everything.
     pruned = pruned if isinstance(pruned, dict) else {}
-    # 3. What that changes of others is a conflict, or is taken from them.
+    # 3. Changes of fields that others own are conflicts, or are taken from them.
     changed = _relevant(compare(schema, bare, pruned), reset)
     if not force:
         _refuse_conflicts(managers, changed, key)
-    # Before the applier's own entry is finished: its claim must not be taken by itself.
+    # Before the applier's own entry is completed, so that its fields are not taken from itself.
     _take(managers, changed, keep=key)
     if fields := _stripped(mine):
-        # The time tells when the object last changed by this manager: applying the same again leaves it.
+        # The time is that of the last change by this manager: applying the same object again
+        # does not change it.
         time = writer.at if pruned != bare or last is None else last.time
         managers[key] = replace(managers[key], fields=fields, time=time)
     else:
-        # An applier that wants nothing any more owns nothing, and its entry goes.
+        # An apply without fields owns nothing, so its entry is removed.
         managers.pop(key, None)
     return _with_managers(pruned, _encode(managers))
 
@@ -173,25 +179,26 @@ def _check_form(schema: Schema, applied: JsonObject) -> None:
         f"{metadata.get('namespace', '')}/{metadata.get('name', '')}; {version}, Kind={applied.get('kind')}"
     )
     told = found[0] if len(found) == 1 else "errors:" + "".join(f"\n  {each}" for each in found)
-    # One fault in one line, several in a list: the words are the real server's.
-    # A client's fault, which the real server answers as one of its own: without a reason, with 500.
+    # One fault is reported in one line, several as a list, in the real server's words. Although it is a
+    # client error, the real server returns 500 without a reason.
     raise ApiError(500, "", f"failed to create typed patch object ({title}): {told}")
 
 
 def _prune(schema: Schema, merged: JsonObject, managers: _Managers, last: Fields) -> Json:
-    """Remove what the applier named before, then give back what anyone still owns or nobody had from it."""
-    # Everything of last time goes, with the containers that were only there for it ...
+    """Remove the fields of the last apply, then restore those that a manager still owns or
+    that have no owner."""
+    # All fields of the last apply are removed, with the containers that existed only for them ...
     named_last = with_named_members(last, schema)
     pruned = remove(schema, merged, named_last)
     everything = with_named_members(field_set(schema, merged), schema)
     owned: Fields = {}
     for entry in managers.values():
         owned = union(owned, with_named_members(entry.fields, schema))
-    # ... what anyone still claims, the applier's new wish included, comes back ...
+    # ... then the fields that any manager owns, this apply included, are restored ...
     left = with_named_members(field_set(schema, pruned), schema)
     pruned = remove(schema, merged, difference(everything, union(left, owned)))
-    # ... and so does what went along with a container and was never the applier's: fields without an owner,
-    # such as defaults, are no one's to remove.
+    # ... and the fields that were removed with a container but did not belong to the apply: fields without an
+    # owner, such as defaults, must not be removed.
     left = with_named_members(field_set(schema, pruned), schema)
     return remove(schema, merged, intersection(difference(everything, left), named_last))
 
@@ -205,7 +212,7 @@ def _refuse_conflicts(managers: _Managers, changed: Comparison, own: _Key) -> No
         for path in paths(intersection(entry.fields, touched))
     ]
     if conflicts:
-        # All conflicts at once: the applier decides about all of them together.
+        # All conflicts are reported at once, because the client decides about all of them together.
         raise ConflictsOfFields(conflicts)
 
 
@@ -219,12 +226,12 @@ def _title(key: _Key, entry: _Entry) -> str:
 
 
 def _take(managers: _Managers, changed: Comparison, *, keep: _Key | None) -> None:
-    """Take every changed or removed path from all managers but `keep`; who is left with nothing goes."""
+    """Remove every changed or removed path from all managers but `keep`; drop managers without fields."""
     gone = union(union(changed.added, changed.modified), changed.removed)
     for key, entry in list(managers.items()):
         if key == keep:
             continue
-        # A path that came or went whole takes everything below it along.
+        # A path that was added or removed as a whole includes everything below it.
         fields = difference(entry.fields, gone)
         if not fields:
             del managers[key]
@@ -242,7 +249,7 @@ def _without_keys(fields: Fields, names: Iterable[str]) -> Fields:
 
 
 def _stripped(fields: Fields) -> Fields:
-    """Return the set without what nobody owns. What lies below such a path is owned as any other."""
+    """Return the set without the paths that have no owner. Paths below them are kept."""
     for top in ("f:apiVersion", "f:kind", "f:metadata"):
         if top in fields:
             fields = without(fields, top)
@@ -252,8 +259,8 @@ def _stripped(fields: Fields) -> Fields:
 
 
 def _bare(item: JsonObject) -> JsonObject:
-    # Their fields describe the object and would count as changes of it.
-    """Return the object without managedFields, which describe it and are no part of what they describe."""
+    """Return the object without managedFields."""
+    # They describe the object, so a comparison must not count them as a change of it.
     metadata = item.get("metadata")
     if not metadata or "managedFields" not in metadata:
         return item
@@ -268,24 +275,25 @@ def _with_managers(item: JsonObject, entries: list[JsonObject]) -> JsonObject:
 def _managers_of_request(old: JsonObject, new: JsonObject, writer: Writer) -> _Managers:
     given = new.get("metadata", {}).get("managedFields")
     current = old.get("metadata", {}).get("managedFields")
-    # Only a client that brings entries of its own means to edit them; a status write never does.
+    # Only a client that sends entries of its own intends to edit them; a status write never does.
     if writer.subresource or given is None or given is current:
         return _decode(current)
-    # Two ways of clearing that clients use, kubectl's among them.
+    # Clients, kubectl among them, clear the entries in one of these two ways.
     if given in ([], [{}]):
         return {}
     try:
         return _decode(given)
     except (KeyError, TypeError, AttributeError):
-        # Entries that nobody can read are ignored rather than refused, as the real server does.
+        # As in the real server, malformed entries are ignored instead of rejected.
         return _decode(current)
 
 
 def _before_first_apply(schema: Schema, live: JsonObject, writer: Writer) -> _Managers:
-    """Own what an object without any entry holds, so that the first apply cannot silently take it over."""
+    """Assign the fields of an object without entries to a manager, so that an apply cannot
+    silently take them over."""
     fields = _stripped(compare(schema, {}, live).added)
     key = replace(writer, manager=_BEFORE_FIRST_APPLY).key("Update")
-    # As an update and not as an apply: the first real apply may take it over where values agree.
+    # As an update and not as an apply, so that the first apply can share fields with equal values.
     return {key: _Entry(api_version=writer.api_version, time=writer.at, fields=fields)}
 
 
@@ -306,7 +314,7 @@ def _decode(entries: Sequence[Mapping[str, Json]] | None) -> _Managers:
 
 
 def _encode(managers: _Managers) -> list[JsonObject]:
-    # Applies before updates, then by time: the order in which the real server writes them.
+    # Applies before updates, then by time: the order of the real server.
     def rank(item: tuple[_Key, _Entry]) -> tuple[str, str, str, str, str]:
         key, entry = item
         return key.operation, entry.time or "", key.manager, entry.api_version, key.subresource
@@ -330,7 +338,7 @@ def _encode_entry(key: _Key, entry: _Entry) -> JsonObject:
 
 def _cap(managers: _Managers) -> None:
     """Merge the oldest plain writers of one API version into one entry while there are too many."""
-    # Only plain updates: an applier's entry says what it wants, and cannot be merged with another's.
+    # Only plain updates: the entry of an apply is the intent of its manager and cannot be merged with others.
     updates = sorted((entry.time or "", key) for key, entry in managers.items() if key.operation == "Update")
     surplus = len(updates) - _MAX_UPDATE_MANAGERS
     first: dict[str, _Key] = {}
@@ -341,7 +349,7 @@ def _cap(managers: _Managers) -> None:
         if key.api_version not in first:
             first[key.api_version] = key
             continue
-        # The first two of one version become the bucket, all later ones join it.
+        # The first two of a version form the merged entry, and all later ones are added to it.
         older = managers.pop(bucket, None) or managers.pop(first[key.api_version])
         entry = managers.pop(key)
         managers[bucket] = replace(entry, time=time or None, fields=union(older.fields, entry.fields))

@@ -1,7 +1,7 @@
-"""The three patches that say what to change: merge patch, JSON patch, strategic merge patch.
+"""The three patch formats that describe changes: merge patch, JSON patch, strategic merge patch.
 
-All work on plain JSON and never alter what they are given: the result shares the unchanged parts. Server-side
-apply, which says what to have, is in `managed`.
+All work on plain JSON and never modify their arguments; the result shares unchanged parts. Server-side apply,
+which describes the desired state instead, is in `managed_fields`.
 
 Source: RFC 7386, RFC 6902; k8s.io/apimachinery, pkg/util/strategicpatch.
 """
@@ -16,7 +16,7 @@ from jsonpointer import JsonPointerException
 from api.kube.embedded.apply.errors import ApiError, bad_request
 from api.kube.embedded.apply.schema import Json, JsonObject, Schema
 
-# A patch with more operations than this is refused, as by the real server.
+# A patch with more operations than this is rejected, as in the real server.
 _MAX_OPERATIONS = 10_000
 
 
@@ -36,7 +36,8 @@ class _JsonPatch(JsonPatch):
 
 
 def merge_patch(target: Json, patch: Json) -> Json:
-    """Return `target` after an RFC 7386 merge patch: objects are merged, null removes, all else replaces."""
+    """Return `target` after an RFC 7386 merge patch: objects are merged, null removes,
+    all other values replace."""
     if not isinstance(patch, dict):
         return patch
     out = dict(target) if isinstance(target, dict) else {}
@@ -49,9 +50,9 @@ def merge_patch(target: Json, patch: Json) -> Json:
 
 
 def json_patch(document: JsonObject, operations: Json) -> Json:
-    """Return `document` after an RFC 6902 patch, all operations or none.
+    """Return `document` after an RFC 6902 patch; either all operations are applied or none.
 
-    Raises ApiError: 400 for what is no patch, 422 for one that does not apply, a failed test included.
+    Raises ApiError: 400 for a malformed patch, 422 for one that cannot be applied, also if a test fails.
     """
     if not isinstance(operations, list) or not all(isinstance(item, dict) for item in operations):
         raise bad_request("error decoding patch: a JSON patch is a list of operations")
@@ -72,21 +73,21 @@ def json_patch(document: JsonObject, operations: Json) -> Json:
 def strategic_merge(schema: Schema, target: Json, patch: Json) -> Json:
     """Return `target` after a strategic merge patch: a merge patch that knows which lists have keys.
 
-    Items of such lists are merged one by one. `$patch`, `$deleteFromPrimitiveList`, `$setElementOrder` and
-    `$retainKeys` are obeyed.
+    Items of such lists are merged individually. The directives `$patch`, `$deleteFromPrimitiveList`,
+    `$setElementOrder` and `$retainKeys` are supported.
     """
     if not isinstance(patch, dict):
         return patch
     directive = patch.get("$patch")
     if directive == "delete":
-        # $patch: delete in an item of a list is handled where its list is merged.
+        # For an item of a list, `_merge_item` handles this directive.
         return {}
     given = {key: value for key, value in patch.items() if not key.startswith("$")}
     if directive == "replace":
         return given
     out = dict(target) if isinstance(target, dict) else {}
     if (kept := patch.get("$retainKeys")) is not None:
-        # $retainKeys clears all other keys first, so that one of a union replaces the other.
+        # $retainKeys removes all other keys first, so that one member of a union replaces another.
         out = {key: value for key, value in out.items() if key in kept}
     for key, value in given.items():
         _merge_field(schema.child(key), out, key, value)
@@ -107,10 +108,10 @@ def _merge_field(schema: Schema, out: JsonObject, key: str, value: Json) -> None
 
 def _merge_list(schema: Schema, current: Sequence[Json], patch: Sequence[Json]) -> list[Json]:
     if not schema.merge_key:
-        # Scalars have no key: what is there stays, what is new is added.
+        # Scalars have no key: existing items stay, new ones are added.
         joined = [*current, *(item for item in patch if item not in current)]
         return _in_order(schema, joined, patch, current)
-    # One item that says so replaces the list as a whole; the items beside it are the new list.
+    # An item with `$patch: replace` replaces the whole list by the other items of the patch.
     if any(isinstance(item, dict) and item.get("$patch") == "replace" for item in patch):
         return [item for item in patch if "$patch" not in item]
     merged = list(current)
@@ -125,7 +126,7 @@ def _merge_item(schema: Schema, merged: list[Json], item: Json) -> None:
         raise bad_request(f"map: {item} does not contain declared merge key: {key}")
     place = next((at for at, each in enumerate(merged) if each.get(key) == item[key]), None)
     if item.get("$patch") == "delete":
-        # Deleting what is not there is no error, so that a patch may be sent twice.
+        # Deleting an absent item is not an error, so that a patch can be sent twice.
         merged[:] = [each for each in merged if each.get(key) != item[key]]
     elif place is None:
         merged.append(strategic_merge(schema.item(), None, item))
@@ -145,22 +146,22 @@ def _obey_lists(schema: Schema, out: JsonObject, patch: JsonObject) -> None:
 def _in_order(
     schema: Schema, items: Sequence[Json], order: Sequence[Json], before: Sequence[Json]
 ) -> list[Json]:
-    """Return the items with those of `order` in that order, and the others among them as they stood `before`.
+    """Return the items with those of `order` in that order, and the others in their order in `before`.
 
-    One that `order` does not name comes ahead of a named one only if it stood ahead of it.
+    An item that `order` does not name comes before a named one only if it did so in `before`.
     """
 
     def identity(item: Json) -> str:
         return str(item.get(schema.merge_key) if schema.merge_key and isinstance(item, dict) else item)
 
-    # Reversed, so that of an identity given twice the first place counts.
+    # Reversed, so that the first position of a duplicate identity is used.
     wanted = {identity(item): place for place, item in reversed(list(enumerate(order)))}
     stood = {identity(item): place for place, item in enumerate(before)}
     named = deque(sorted((i for i in items if identity(i) in wanted), key=lambda i: wanted[identity(i)]))
     others = deque(item for item in items if identity(item) not in wanted)
     out: list[Json] = []
     while named and others:
-        # New ones stood nowhere and count as first among the others.
+        # New items have no earlier position and come first among the others.
         stood_ahead = stood.get(identity(others[0]), -1) < stood.get(identity(named[0]), -1)
         out.append((others if stood_ahead else named).popleft())
     return [*out, *named, *others]

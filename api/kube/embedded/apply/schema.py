@@ -1,9 +1,8 @@
-"""What a field of a served object is: one tree of types, whether a built-in kind or a CRD described it.
+"""The type of a field of a served object, in one tree of types for built-in kinds and CRDs.
 
-Patches, ownership of fields and printing only ask this tree, so they need not know where it came from.
-`builtin` reads the tree of the built-in kinds from the notation in builtin_types.txt, `structural` that of
-a custom kind from its CRD. The two differ in how a request body is made to fit: that is theirs, not this
-module's.
+Patches, field ownership and printing use only this tree, so they do not depend on its source. `builtin_types`
+reads the tree of the built-in kinds from the notation in builtin_types.txt, `structural` reads that of a
+custom kind from its CRD. These two modules also convert request bodies to their types, in different ways.
 """
 
 from collections.abc import Mapping
@@ -11,13 +10,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-# A JSON value as msgspec decodes it. Objects of the store are JSON objects and never altered once committed.
+# A JSON value as msgspec decodes it. Objects in the store are JSON objects and are
+# never changed once committed.
 Json = Any
 JsonObject = dict[str, Any]
 
 
 class Type(StrEnum):
-    """The forms a value may have. OBJECT has named fields, MAP free keys, ANY whatever it likes."""
+    """The types of a value. OBJECT has named fields, MAP has free keys, ANY is not restricted."""
 
     OBJECT = "object"
     MAP = "map"
@@ -35,10 +35,10 @@ class Type(StrEnum):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Schema:
-    """One node of the tree. Filled while it is read, never changed afterwards.
+    """One node of the tree. It is filled while it is read, and not changed afterwards.
 
-    `atomic` values are owned and replaced whole; other arrays are sets (`is_set`) or maps under `keys`.
-    `merge_key` and `merges` are what strategic merge goes by, which for a few fields differs from `keys`.
+    `atomic` values are owned and replaced as a whole; other arrays are sets (`is_set`) or maps with `keys`.
+    Strategic merge uses `merge_key` and `merges`, which differ from `keys` for a few fields.
     """
 
     type: Type
@@ -54,23 +54,23 @@ class Schema:
     merges: bool = False
     merge_key: str = ""
     retains_keys: bool = False
-    # Of a built-in field: a pointer keeps a zero value that was given, an always-written
-    # one shows it unasked.
+    # For built-in fields: a pointer keeps a zero value that was given, and an always-written field appears
+    # even if it was not given.
     pointer: bool = False
     always: bool = False
     width: str = ""
     enum: tuple[Json, ...] = ()
     default: Json = None
-    # Whether an object with named fields takes others too.
+    # Whether an object with named fields accepts other fields too.
     is_open: bool = False
 
     @property
     def is_granular_array(self) -> bool:
-        """Whether the items of this array are owned one by one."""
+        """Whether the items of this array are owned individually."""
         return bool(self.keys) or self.is_set
 
     def child(self, key: str) -> "Schema":
-        """Return the type of the field or key `key`; ANY where none was declared."""
+        """Return the type of the field or key `key`; ANY if none is declared."""
         return self.properties.get(key) or self.values or ANY
 
     def item(self) -> "Schema":
@@ -79,5 +79,5 @@ class Schema:
 
 
 ANY = Schema(type=Type.ANY)
-# An undeclared value whose parts nobody owns apart, such as the fields of a managedFields entry.
+# An undeclared value that is owned as a whole, such as the fields of a managedFields entry.
 OPAQUE = Schema(type=Type.ANY, atomic=True)

@@ -1,10 +1,10 @@
-"""Custom kinds' types, read from a CRD, and how an object is made to fit and then judged.
+"""The types of custom kinds, read from a CRD, and the conversion and validation of objects.
 
-Fitting prunes what the schema does not know and fills defaults; judging applies the value rules of OpenAPI.
-Both follow k8s.io/apiextensions-apiserver: an object passes here exactly when it passes there, in the same
-words.
+`fit` prunes unknown fields and sets defaults; `faults` applies the value validations of OpenAPI. Both
+follow k8s.io/apiextensions-apiserver: an object is valid here exactly if it is valid there, and the
+messages are the same.
 
-Not judged: rules in CEL (x-kubernetes-validations), which would need an interpreter of that language.
+CEL rules (x-kubernetes-validations) are not evaluated, because this would need an interpreter for CEL.
 """
 
 import re
@@ -42,7 +42,7 @@ _INT_BITS: Final[Mapping[str, int]] = {"int32": 31, "int64": 63}
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Structural(Schema):
-    """One node of a CRD's schema: its type, and the rules for its values as OpenAPI names them."""
+    """One node of a CRD's schema: its type, and the validations of its values, by their OpenAPI names."""
 
     rules: Mapping[str, Any]
     pattern: re.Pattern[str] | None = None
@@ -57,8 +57,9 @@ class Structural(Schema):
 
 
 def structural_schema(document: JsonObject, *, name: str = "") -> Structural:
-    """Return the type that a CRD's openAPIV3Schema describes; its root owns metadata as built-in kinds do."""
-    # One tree a version of a CRD, built once: objects are walked beside it.
+    """Return the type that a CRD's openAPIV3Schema describes, with the metadata of built-in
+    kinds at its root."""
+    # One tree per version of a CRD, built once and used for all objects.
     root = _node(document, name)
     metadata = builtin_schema("ObjectMeta")
     root.properties = {
@@ -78,7 +79,7 @@ def _node(document: JsonObject, name: str = "") -> Structural:
     schema.is_nullable = bool(document.get("nullable"))
     schema.has_default = "default" in document
     schema.default = document.get("default")
-    # A tuple for `in`; enums are short.
+    # A tuple is sufficient for `in`, because enums are short.
     schema.enum = tuple(document.get("enum", ()))
     schema.required = tuple(document.get("required", ()))
     schema.pattern = re.compile(document["pattern"]) if "pattern" in document else None
@@ -92,7 +93,7 @@ def _type(document: JsonObject) -> Type:
     if document.get("x-kubernetes-int-or-string"):
         return Type.INT_OR_STRING
     found = _TYPES.get(document.get("type", ""), Type.ANY)
-    # additionalProperties makes an object a map, whose keys are free and whose values have a type.
+    # additionalProperties makes an object a map, with free keys and typed values.
     has_free_keys = found is Type.OBJECT and document.get("additionalProperties")
     return Type.MAP if has_free_keys else found
 
@@ -104,7 +105,7 @@ def _read_containers(schema: Structural, document: JsonObject) -> None:
         schema.is_open = True
     if isinstance(items := document.get("items"), dict):
         schema.items = _node(items)
-    # Lists are atomic unless the CRD says otherwise, which is the API's own default.
+    # Lists are atomic unless the CRD declares another type, as in the API.
     list_type = document.get("x-kubernetes-list-type", "atomic")
     schema.is_set = list_type == "set"
     schema.keys = tuple(document.get("x-kubernetes-list-map-keys", ())) if list_type == "map" else ()
@@ -121,9 +122,9 @@ def _read_junctors(schema: Structural, document: JsonObject) -> None:
 
 
 def fit(schema: Schema, value: Json, unknown: list[str], path: str = "") -> Json:
-    """Return `value` pruned and defaulted; the paths of pruned fields are added to `unknown`.
+    """Return `value` pruned and with defaults; add the paths of pruned fields to `unknown`.
 
-    Values of a wrong type pass through: refusing them is `faults`' part.
+    Values of a wrong type are kept, because `faults` reports them.
     """
     if isinstance(value, dict):
         return _fit_object(schema, value, unknown, path)
@@ -135,39 +136,39 @@ def fit(schema: Schema, value: Json, unknown: list[str], path: str = "") -> Json
 def _fit_object(schema: Schema, value: JsonObject, unknown: list[str], path: str) -> JsonObject:
     if not isinstance(schema, Structural):
         return value
-    # A new object, since bodies are shared with the store.
+    # A new object, because bodies are shared with the store.
     out: JsonObject = {}
     for key, item in value.items():
         here = f"{path}.{key}" if path else key
         below = schema.properties.get(key) or schema.values
         if below is not None:
-            # A null for a field that may not be null is dropped, so that a default can take its place.
+            # A null for a field that is not nullable is dropped, so that a default can replace it.
             if not (item is None and _drops_null(below)):
                 out[key] = fit(below, item, unknown, here)
         elif schema.is_open or (schema.is_embedded and key in _ALWAYS_KNOWN):
             out[key] = item
         else:
             unknown.append(here)
-    # Last, so that a default also takes the place of a null that was dropped above.
+    # Last, so that a default also replaces a null that was dropped above.
     for key, below in schema.properties.items():
         if isinstance(below, Structural) and below.has_default and key not in out:
-            # Fitted as well: a default may lack what its own type has defaults for.
+            # The default is converted too, because its own type may have defaults.
             out[key] = fit(below, deepcopy(below.default), unknown, f"{path}.{key}")
     return out
 
 
 def _drops_null(schema: Schema) -> bool:
-    # A null counts as absent, and a default takes its place; in a list it is a value of a wrong type.
+    # Such a null counts as absent, and a default replaces it; in a list it is a value of a wrong type.
     return isinstance(schema, Structural) and not schema.is_nullable
 
 
 def faults(schema: Schema, value: Json, path: str = "") -> Iterator[FieldError]:
-    """Yield every rule of the schema that `value` breaks."""
-    # Free parts have no rules.
+    """Yield every violation of the schema by `value`."""
+    # Values without a structural schema have no validations.
     if not isinstance(schema, Structural) or (value is None and schema.is_nullable):
         return
     if not _has_type(schema, value):
-        # Nothing else of a value of a wrong type can be judged.
+        # Other validations assume the right type.
         yield _type_fault(schema, value, path)
         return
     if schema.enum and value not in schema.enum:
@@ -184,7 +185,7 @@ def faults(schema: Schema, value: Json, path: str = "") -> Iterator[FieldError]:
         yield from _junctor_faults(schema, value, path)
 
 
-# JSON's true and false are no numbers, though Python takes them for such: only exact types count.
+# Only exact types match, because Python treats JSON's true and false as numbers.
 _FORMS: Final[Mapping[Type, tuple[type, ...]]] = {
     Type.OBJECT: (dict,),
     Type.MAP: (dict,),
@@ -201,7 +202,7 @@ def _has_type(schema: Structural, value: Json) -> bool:
     forms = _FORMS.get(schema.type)
     if forms is None or type(value) in forms:
         return True
-    # JSON knows one kind of number: 3.0 is an integer.
+    # JSON has a single number type, so 3.0 is an integer.
     return schema.type is Type.INTEGER and isinstance(value, float) and value.is_integer()
 
 
@@ -231,7 +232,7 @@ def _string_faults(schema: Structural, value: str, path: str) -> Iterator[FieldE
     if "minLength" in rules and len(value) < rules["minLength"]:
         why = f"{path} in body should be at least {rules['minLength']} chars long"
         yield invalid_value(path, value, why)
-    # `search` and not `match`: patterns of OpenAPI are not anchored.
+    # `search` and not `match`, because OpenAPI patterns are not anchored.
     if schema.pattern is not None and not schema.pattern.search(value):
         yield invalid_value(path, value, f"{path} in body should match '{schema.pattern.pattern}'")
     if rules.get("format") == "date-time" and not _is_date_time(value):
@@ -240,7 +241,7 @@ def _string_faults(schema: Structural, value: str, path: str) -> Iterator[FieldE
 
 def _is_date_time(text: str) -> bool:
     try:
-        # RFC 3339 asks for a time zone, which Python's parser does not.
+        # RFC 3339 requires a time zone, which Python's parser does not.
         return datetime.fromisoformat(text).tzinfo is not None
     except ValueError:
         return False
@@ -257,7 +258,7 @@ def _number_faults(rules: Mapping[str, Any], value: float, path: str) -> Iterato
         if value >= high if is_open else value > high:
             limit = f"less than {high}" if is_open else f"less than or equal to {high}"
             yield invalid_value(path, value, f"{path} in body should be {limit}")
-    # A remainder of floats: the API server computes it likewise.
+    # The API server also computes the remainder of floats.
     if (multiple := rules.get("multipleOf")) and value % multiple:
         yield invalid_value(path, value, f"{path} in body should be a multiple of {multiple}")
     if (bits := _INT_BITS.get(rules.get("format", ""))) and not -(2**bits) <= value < 2**bits:
@@ -297,7 +298,7 @@ def _object_faults(schema: Structural, value: JsonObject, path: str) -> Iterator
         yield too_many(path, len(value), rules["maxProperties"])
     if "minProperties" in rules and len(value) < rules["minProperties"]:
         why = f"{path} in body should have at least {rules['minProperties']} properties"
-        # In the order of the schema's own rules, as the real server tells them.
+        # In the order in which the real server reports violations.
         yield invalid_value(path, len(value), why)
     for key, item in value.items():
         below = schema.properties.get(key) or schema.values

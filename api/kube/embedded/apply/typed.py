@@ -1,7 +1,7 @@
-"""Comparing, merging and cutting objects along their type: the arithmetic under server-side apply.
+"""Comparing, merging and pruning objects by their type: the operations that server-side apply is made of.
 
-Every function walks a value beside its `Schema`. What is atomic counts as one leaf; items of other lists are
-told apart by their keys, never by their place.
+Every function walks a value together with its `Schema`. An atomic value counts as one leaf; the items of
+other lists are identified by their keys, never by their position.
 
 Source: sigs.k8s.io/structured-merge-diff, typed/{tofieldset,compare,merge,remove}.go.
 """
@@ -15,15 +15,15 @@ from api.kube.embedded.apply.schema import Json, JsonObject, Schema, Type
 
 
 class _Absent:
-    """Stands for a value that is not there, which JSON's null is not."""
+    """Stands for an absent value, which differs from JSON's null."""
 
 
-# JSON's null is a value that may be set; this is none, and is compared by identity.
+# JSON's null is a value that can be set. This marker is not, and is compared by identity.
 _ABSENT: Final = _Absent()
 
 
 class Comparison(NamedTuple):
-    """How an object changed, as three sets of paths. A container that came or went counts whole."""
+    """The changes of an object, as three sets of paths. An added or removed container counts as a whole."""
 
     added: Fields
     modified: Fields
@@ -31,7 +31,7 @@ class Comparison(NamedTuple):
 
 
 def field_set(schema: Schema, value: Json) -> Fields:
-    """Return the paths that applying `value` claims: its leaves, and the items of its granular lists."""
+    """Return the paths that applying `value` owns: its leaves, and the items of its granular lists."""
     fields: Fields = {}
     if not _is_open(schema, value):
         return fields
@@ -40,9 +40,9 @@ def field_set(schema: Schema, value: Json) -> Fields:
             fields[item_element(schema, below)] = node(True, field_set(schema.item(), below)) or {}
         return fields
     for key, below in value.items():
-        # A free key is claimed beside what it holds; a declared field is only the way to it.
+        # The key of a map is owned in addition to its contents; a declared field is only on the path to them.
         is_claimed = key not in schema.properties or _is_leaf(schema.child(key), below)
-        # A declared field on the way to a leaf is nobody's: else applying spec.a would claim all of spec.
+        # A declared field on the path is not owned: otherwise applying spec.a would own all of spec.
         claimed = node(is_claimed, field_set(schema.child(key), below))
         if claimed is not None:
             fields[f"f:{key}"] = claimed
@@ -50,12 +50,12 @@ def field_set(schema: Schema, value: Json) -> Fields:
 
 
 def _is_leaf(schema: Schema, value: Json) -> bool:
-    # An empty list whose items are owned one by one is none: there is nothing in it to own.
+    # An empty granular list is not a leaf, because it contains nothing to own.
     return not _is_open(schema, value) and not (value == [] and schema.is_granular_array)
 
 
 def compare(schema: Schema, old: Json, new: Json) -> Comparison:
-    """Return what has to happen to `old` to give `new`."""
+    """Return the changes that turn `old` into `new`."""
     added, modified, removed = _compare(schema, old, new)
     return Comparison(added or {}, modified or {}, removed or {})
 
@@ -65,30 +65,30 @@ _SAME: Final[_Differences] = (None, None, None)
 
 
 def _compare(schema: Schema, old: Json, new: Json) -> _Differences:
-    # A side that is absent makes the whole of the other count, each container and each leaf.
+    # If one side is absent, the whole of the other counts, with each container and each leaf.
     if old is _ABSENT:
         return _whole(schema, new), None, None
     if new is _ABSENT:
         return None, None, _whole(schema, old)
-    # Python's 1 == True and 1 == 1.0; a change of type is a change all the same.
+    # In Python 1 == True and 1 == 1.0, but a change of type is a change too.
     if old == new and type(old) is type(new):
         return _SAME
-    # Only where both sides are leaves is the change one of value; else it is one of parts, even when a
-    # container has become empty.
+    # The value itself has changed only if both sides are leaves; otherwise its parts have, even if a
+    # container is now empty.
     if not (_is_open(schema, old) or _is_open(schema, new)):
         return None, {}, None
     return _compare_parts(schema, old, new)
 
 
 def _compare_parts(schema: Schema, old: Json, new: Json) -> _Differences:
-    # `or {}`: a container that has become null or empty is compared as one without parts.
+    # `or {}`: a container that is now null or empty is compared as one without parts.
     if isinstance(old or {}, dict) and isinstance(new or {}, dict):
         return _compare_maps(schema, old or {}, new or {})
     return _compare_items(schema, _parts(schema, old), _parts(schema, new))
 
 
 def _compare_maps(schema: Schema, old: JsonObject, new: JsonObject) -> _Differences:
-    # Most fields of most writes are as they were: those are passed over before anything is made for them.
+    # Most writes leave most fields unchanged, so these are skipped first.
     changed = [key for key, value in new.items() if key not in old or old[key] != value]
     changed += [key for key in old if key not in new]
     fields: tuple[Fields, Fields, Fields] = ({}, {}, {})
@@ -100,8 +100,7 @@ def _compare_maps(schema: Schema, old: JsonObject, new: JsonObject) -> _Differen
 
 def _compare_items(schema: Schema, old: Mapping[str, Json], new: Mapping[str, Json]) -> _Differences:
     fields: tuple[Fields, Fields, Fields] = ({}, {}, {})
-    # In the order of the new list, and what is gone behind it: the sets do not care, the reader
-    # of a test does.
+    # In the order of the new list, followed by removed items: irrelevant for sets, but convenient in tests.
     for element in [*new, *(each for each in old if each not in new)]:
         before, after = old.get(element, _ABSENT), new.get(element, _ABSENT)
         _collect(fields, element, _compare(child_schema(schema, element), before, after))
@@ -115,7 +114,8 @@ def _collect(fields: tuple[Fields, Fields, Fields], element: str, found: _Differ
 
 
 def _whole(schema: Schema, value: Json) -> Fields:
-    """Return every path of `value`, containers included; the value's own path is the returned node's."""
+    """Return every path of `value`, containers included; the returned node represents the
+    path of `value` itself."""
     if not _is_open(schema, value):
         return {}
     out: Fields = {".": {}}
@@ -129,8 +129,9 @@ def _whole(schema: Schema, value: Json) -> Fields:
 
 
 def _is_open(schema: Schema, value: Json) -> bool:
-    """Whether the parts of this value are owned apart. What is empty, atomic or scalar is one leaf."""
-    # An empty container is a leaf: owning it is owning that it is empty.
+    """Return whether the parts of this value are owned separately. An empty, atomic or scalar
+    value is one leaf."""
+    # An empty container is a leaf: owning it means owning that it is empty.
     if not value or schema.atomic:
         return False
     if isinstance(value, dict):
@@ -147,15 +148,15 @@ def _parts(schema: Schema, value: Json) -> Mapping[str, Json]:
 
 
 def merge(schema: Schema, live: Json, applied: Json) -> Json:
-    """Return `live` overlaid with `applied`. Nothing is dropped: what only `live` has stays."""
-    # null says "remove" to the merge that follows; an atomic value is replaced as a whole.
+    """Return `live` overlaid with `applied`. Values that only `live` has are kept."""
+    # For the following merge patch, null means removal; an atomic value is replaced as a whole.
     if applied is None or live is None or schema.atomic:
         return applied
     if isinstance(applied, dict) and isinstance(live, dict):
         return {**live, **{key: _merged(schema, live, key, below) for key, below in applied.items()}}
     if isinstance(applied, list) and isinstance(live, list) and schema.is_granular_array:
         return _merge_items(schema, live, applied)
-    # A list that is no map and no set is one value.
+    # A list that is neither a map nor a set is one value.
     return applied
 
 
@@ -164,14 +165,15 @@ def _merged(schema: Schema, live: Mapping[str, Json], key: str, applied: Json) -
 
 
 def _merge_items(schema: Schema, live: Sequence[Json], applied: Sequence[Json]) -> list[Json]:
-    """Interleave two granular lists: the applied order holds, and what only `live` has keeps its neighbours.
+    """Merge two granular lists: applied items keep their order, and items that only `live`
+    has keep their neighbours.
 
-    Both lists are walked together. An item that only `live` has is taken when it is met; an item of both is
-    taken at its applied place, and `live`'s copy is passed over unless it is the next shared one to come.
+    Both lists are traversed together. An item that only `live` has is taken when it is reached; a shared item
+    is taken at its applied position, and its copy in `live` is skipped unless it is the next shared item.
     """
     ours = [(item_element(schema, item), item) for item in live]
     theirs = [(item_element(schema, item), item) for item in applied]
-    # Of items that wrongly share a key the first one counts.
+    # If items erroneously share a key, the first one is used.
     known = dict(reversed(ours))
     wanted = {element for element, _ in theirs}
     shared = deque(element for element, _ in theirs if element in known)
@@ -179,22 +181,22 @@ def _merge_items(schema: Schema, live: Sequence[Json], applied: Sequence[Json]) 
     taken: set[str] = set()
     left = right = 0
     while left < len(ours) or right < len(theirs):
-        # The empty text is no item's element: elements begin with "k:" or "v:".
+        # The empty string is never the element of an item, because elements start with "k:" or "v:".
         element, item = ours[left] if left < len(ours) else ("", None)
         if left < len(ours) and element not in wanted:
             out.append(item)
             left += 1
             continue
-        # Passed over: a shared item that is not the next shared one. It comes at its applied place.
+        # A shared item that is not the next shared one is skipped; it is taken at its applied position.
         turn = theirs[right][0] if right < len(theirs) else ""
         if left < len(ours) and element != turn and turn and shared and shared[0] != element:
             left += 1
             continue
-        # Spent: one that is taken now, or was taken when the applied list came to it first.
+        # The live copy is done if it is taken now, or was taken earlier at its applied position.
         if left < len(ours) and (element == turn or element in taken):
             left += 1
         if turn:
-            # Merged with the live item of the same key, wherever in the list that stood.
+            # Merged with the live item of the same key, at whatever position that was.
             out.append(merge(schema.item(), known.get(turn), theirs[right][1]))
             taken.add(turn)
             right += 1
@@ -204,11 +206,11 @@ def _merge_items(schema: Schema, live: Sequence[Json], applied: Sequence[Json]) 
 
 
 def remove(schema: Schema, value: Json, fields: Fields) -> Json:
-    """Return `value` without the paths in `fields`. A container that loses everything becomes None."""
+    """Return `value` without the paths in `fields`. A container that becomes empty is replaced by None."""
     if not fields:
         return value
     if isinstance(value, dict):
-        # What is taken out of an atomic object takes all of it along.
+        # Removing a part of an atomic object removes the whole object.
         return (None if schema.atomic else _remove_keys(schema, value, fields)) if value else None
     if isinstance(value, list):
         return _remove_items(schema, value, fields) if value and schema.is_granular_array else None
@@ -223,7 +225,7 @@ def _remove_keys(schema: Schema, value: Mapping[str, Json], fields: Fields) -> J
             out[key] = below
         elif not is_member(found):
             out[key] = remove(schema.child(key), below, found)
-    # None, so that a container which nobody fills any more goes too, as in the real server.
+    # As in the real server, None removes a container without contents.
     return out or None
 
 
@@ -239,11 +241,11 @@ def _remove_items(schema: Schema, value: Sequence[Json], fields: Fields) -> Json
 
 
 def misfits(schema: Schema, value: Json, path: str = "") -> Iterator[str]:
-    """Yield why `value` cannot be applied as this type: wrong forms, undeclared fields, duplicate items.
+    """Yield why `value` cannot be applied as this type: wrong types, undeclared fields, duplicate items.
 
-    Server-side apply looks at the body as it came, before anything is dropped or defaulted.
+    Server-side apply checks the body as it was sent, before fields are dropped or defaults are set.
     """
-    # These forms take anything, or are judged by their own readers.
+    # These types accept any value, or are validated when they are parsed.
     if value is None or schema.type in (Type.ANY, Type.QUANTITY, Type.INT_OR_STRING):
         return
     match schema.type:
@@ -273,11 +275,11 @@ def _has_form(type_: Type, value: Json) -> bool:
     match _FORMS[type_]:
         case "string":
             return isinstance(value, str)
-        # A dict or list where another form was declared; the cases above have let the right ones through.
+        # The cases above have accepted dicts and lists of the right type, so this one has a wrong type.
         case "boolean":
             return isinstance(value, bool)
         case "map" | "list":
-            # No scalar is a container.
+            # A scalar is never a container.
             return False
     return isinstance(value, int | float) and not isinstance(value, bool)
 
@@ -294,7 +296,7 @@ def _item_misfits(schema: Schema, value: Sequence[Json], path: str) -> Iterator[
     seen = set()
     for index, below in enumerate(value):
         here = f"{path}[{index}]"
-        # Told by its keys, as the real server does: its index means nothing to who applies.
+        # Identified by its keys, as in the real server, because an index is not meaningful to the client.
         if schema.is_granular_array:
             element = item_element(schema, below)
             here = f"{path}{shown((element,))}"

@@ -1,11 +1,11 @@
-"""What a Job's status may say, given what it said before.
+"""Validation of a Job's status, given its previous status.
 
-Any controller may write it, so the server keeps the promises that clients rely on: what is over stays over,
-counters of failures do not fall, a finished Job has times and no running pods. A rule looks only at what
-the write changes, so that a status that broke it earlier can still be corrected.
+Any controller may write the status, so the server enforces the guarantees that clients rely on: terminal
+conditions stay, failure counters do not decrease, and a finished Job has times and no running pods. A rule
+checks only fields that the write changes, so that a status which violated it earlier can still be corrected.
 
-Source: k8s.io/kubernetes, pkg/registry/batch/job/strategy.go (which rule applies when) and
-pkg/apis/batch/validation/validation.go (the rules).
+Source: k8s.io/kubernetes, pkg/registry/batch/job/strategy.go (when each rule applies)
+and pkg/apis/batch/validation/validation.go (the rules).
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from api.kube.embedded.apply.schema import JsonObject
 
 _TERMINAL: Final = ("Failed", "Complete", "FailureTarget", "SuccessCriteriaMet")
 _COUNTS: Final = ("active", "succeeded", "failed", "ready", "terminating")
-# Conditions of which a Job can have only one: it succeeds or it fails.
+# Pairs of conditions that exclude each other, because a Job either succeeds or fails.
 _EXCLUSIVE: Final = (
     ("Complete", "Failed"),
     ("Complete", "FailureTarget"),
@@ -26,12 +26,12 @@ _EXCLUSIVE: Final = (
 
 
 def has_condition(status: JsonObject, type_: str, value: str = "True") -> bool:
-    """Whether a condition of this type has this value."""
+    """Return whether a condition of this type has this value."""
     return any(each["type"] == type_ and each["status"] == value for each in status.get("conditions", ()))
 
 
 def job_status_faults(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
-    """Yield what the new status of a Job may not say."""
+    """Yield the faults of a Job's new status."""
     status, before = new.get("status", {}), old.get("status", {})
     for key in _COUNTS:
         if status.get(key, 0) < 0:
@@ -72,7 +72,7 @@ def _of_conditions(why: str) -> FieldError:
 
 def _condition_faults(status: JsonObject, before: JsonObject) -> Iterator[FieldError]:
     for one, other in _EXCLUSIVE:
-        # What concerns success criteria holds always, the rest only when one of the two has turned.
+        # Rules for success criteria always apply, the others only if one of the two conditions has changed.
         is_asked = one == "SuccessCriteriaMet" or _turns(status, before, one, other)
         if is_asked and has_condition(status, one) and has_condition(status, other):
             yield _of_conditions(f"cannot set {one}=True and {other}=true conditions")

@@ -1,7 +1,7 @@
-"""Jobs: the generated selector, what a Job may say, and what may still change while it is suspended.
+"""Jobs: the generated selector, validation, and the changes that are allowed while a Job is suspended.
 
-A queue depends on the last part: the pod template is fixed, but for the directives that steer scheduling, and
-those only while the Job is suspended and nothing of it runs.
+The last part is essential for queueing: the pod template is immutable except for its scheduling directives,
+and these can change only while the Job is suspended and none of its pods runs.
 
 Source: k8s.io/kubernetes, pkg/registry/batch/job and pkg/apis/batch/validation.
 """
@@ -21,7 +21,7 @@ JOB_NAME_LABELS: Final = ("job-name", "batch.kubernetes.io/job-name")
 JOB_UID_LABELS: Final = ("controller-uid", "batch.kubernetes.io/controller-uid")
 _SELECTOR_LABEL = "batch.kubernetes.io/controller-uid"
 
-# Pods of an Indexed Job are tracked one by one, which bounds how many may run at a time.
+# Pods of an Indexed Job are tracked individually, which limits their number.
 _MAX_INDEXED_PARALLELISM = 100_000
 _COUNTS: Final = (
     "parallelism",
@@ -47,19 +47,19 @@ class JobStrategy(Strategy):
     """The rules for Jobs."""
 
     counts_generations = True
-    # For the sake of clients older than garbage collection: a plain delete leaves the pods behind.
+    # For compatibility with clients older than garbage collection, a plain delete orphans the pods.
     default_propagation = "Orphan"
     reset_by_main = ("status",)
 
     def prepare_create(self, item: JsonObject, world: World) -> None:
-        """Generate selector and labels, and forget any status."""
+        """Generate selector and labels, and reset the status."""
         del world
         item["status"] = dict(self.blank_status)
         if not item["spec"].get("manualSelector"):
             _generate_selector(item)
 
     def faults(self, item: JsonObject) -> Iterable[FieldError]:
-        """Yield what is wrong with the Job."""
+        """Yield the faults of the Job."""
         spec = item["spec"]
         if not spec.get("manualSelector") and "selector" in spec:
             yield from _label_faults(item)
@@ -78,7 +78,7 @@ class JobStrategy(Strategy):
                 yield invalid_value("metadata.name", name, why)
 
     def update_faults(self, new: JsonObject, old: JsonObject) -> Iterable[FieldError]:
-        """Yield the changes that the Job does not allow in its present state."""
+        """Yield the changes that the Job does not allow in its current state."""
         spec, before = new["spec"], old["spec"]
         yield from _completions_faults(spec, before)
         for key in _IMMUTABLE:
@@ -87,7 +87,7 @@ class JobStrategy(Strategy):
         yield from _template_faults(spec["template"], old)
 
     def status_faults(self, new: JsonObject, old: JsonObject) -> Iterable[FieldError]:
-        """Yield what a status may not say, given what it said before."""
+        """Yield the faults of a status, given the previous one."""
         return job_status_faults(new, old)
 
 
@@ -98,7 +98,7 @@ def _generate_selector(job: JsonObject) -> None:
         **dict.fromkeys(JOB_NAME_LABELS, metadata["name"]),
         **dict.fromkeys(JOB_UID_LABELS, metadata["uid"]),
     }
-    # In place: a Job without labels of its own shows those of its template.
+    # In place, because a Job without labels of its own shares those of its template.
     own = template.setdefault("labels", {})
     own.update({key: value for key, value in labels.items() if key not in own})
     metadata["labels"] = metadata.get("labels") or own
@@ -123,7 +123,7 @@ def _label_faults(job: JsonObject) -> Iterator[FieldError]:
 
 
 def job_spec_faults(spec: JsonObject, path: str) -> Iterator[FieldError]:
-    """Yield what is wrong with the spec of a Job or of a CronJob's template."""
+    """Yield the faults of the spec of a Job or of a CronJob's template."""
     for key in _COUNTS:
         if spec.get(key, 0) < 0:
             yield invalid_value(f"{path}.{key}", spec[key], "must be greater than or equal to 0")
@@ -154,7 +154,7 @@ def _completions_faults(new: JsonObject, old: JsonObject) -> Iterator[FieldError
     if new.get("completions") == old.get("completions"):
         return
     if new.get("completionMode") == "Indexed":
-        # An elastic Job: both numbers move together. A missing one is told as such already.
+        # In an elastic Job both numbers change together. A missing number is already reported elsewhere.
         if "completions" not in new or new["completions"] == new.get("parallelism"):
             return
         why = "can only be modified in tandem with spec.parallelism"
@@ -179,14 +179,14 @@ def _template_faults(template: JsonObject, old: JsonObject) -> Iterator[FieldErr
 
 
 def _may_steer(job: JsonObject) -> bool:
-    """Whether the scheduling directives may change: suspended, and stopped or never started."""
+    """Return whether the scheduling directives may change: suspended, and stopped or never started."""
     status = job.get("status", {})
     is_stopped = "startTime" not in status or has_condition(status, "Suspended")
     return bool(job["spec"].get("suspend")) and is_stopped and not status.get("active")
 
 
 def _with_directives(old: JsonObject, new: JsonObject) -> JsonObject:
-    """Return the old template with what steers scheduling, and all resources, taken from the new."""
+    """Return the old template with the scheduling directives and all resources of the new one."""
     spec = dict(old["spec"])
     for key in _DIRECTIVES:
         take(spec, new["spec"], key)

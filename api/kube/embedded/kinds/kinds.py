@@ -1,7 +1,7 @@
-"""A served kind: one API version of one kind of object, and the rules that are the kind's own.
+"""A served kind: one API version of one kind of object, and the rules that are specific to the kind.
 
-Several `Kind`s may show one collection: the versions of a CRD, or core and events.k8s.io Events. One of
-them is the form in which the collection keeps its objects; the others convert on the way in and out.
+Several `Kind`s may show one collection: the versions of a CRD, or core and events.k8s.io Events. One of them
+is the form in which the collection stores its objects; the others convert on read and write.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,66 +15,66 @@ from api.kube.embedded.store import Collection, Stored, encode
 
 
 class World(Protocol):
-    """What a kind's rules may ask about the rest of the server."""
+    """The parts of the server that the rules of a kind may query."""
 
     def now(self) -> str:
-        """The time as objects write it."""
+        """Return the current time in the form that objects use."""
         ...
 
     def find(self, group: str, plural: str, name: str, namespace: str = "") -> JsonObject | None:
-        """One object, as stored."""
+        """Return an object as stored, or None."""
         ...
 
     def items(self, group: str, plural: str, namespace: str | None = None) -> list[JsonObject]:
-        """The objects of a namespace, or of all."""
+        """Return the objects of a namespace, or of all namespaces."""
         ...
 
 
 class Strategy:
-    """The rules of a kind, with the answers that most kinds give.
+    """The rules of a kind; the defaults apply to most kinds.
 
-    Objects that are handed over as `item` or `new` are freshly made and may be changed in place; `old` may
-    not.
+    Objects passed as `item` or `new` are newly created and may be changed in place; `old`
+    must not be changed.
     """
 
-    # Whether a change of anything but metadata and status raises metadata.generation.
+    # Whether a change outside of metadata and status increments metadata.generation.
     counts_generations = False
-    # Whether PUT may leave out resourceVersion, and whether it may create the object.
+    # Whether PUT may omit resourceVersion, and whether it may create the object.
     allows_unconditional_update = True
     allows_create_on_update = False
-    # Whether a deletion may give the object time, and whether it answers with the object, not with a Status.
+    # Whether a deletion may have a grace period, and whether its response is the object instead of a Status.
     is_graceful = False
     returns_deleted = False
     default_propagation = "Background"
-    # What status a new object of a built-in kind has.
+    # Status of a new object of a built-in kind.
     blank_status: Mapping[str, Json] = {}
-    # Top-level fields that the object's own endpoint, and its status endpoint, leave alone.
+    # Top-level fields that the main endpoint, and the status endpoint, do not change.
     reset_by_main: Sequence[str] = ()
     reset_by_status: Sequence[str] = ("spec",)
 
     def fill(self, item: JsonObject) -> None:
-        """Fill the defaults."""
+        """Set the defaults."""
 
     def name_fault(self, name: str) -> str | None:
-        """Why `name` is not allowed, or None."""
+        """Return why `name` is not allowed, or None."""
         return names.subdomain_fault(name)
 
     def prepare_create(self, item: JsonObject, world: World) -> None:
-        """Set what the server decides at creation."""
+        """Set the fields that the server determines at creation."""
 
     def admit(self, item: JsonObject, world: World) -> None:
-        """Complete or refuse (ApiError) an object that is about to be created."""
+        """Complete an object that is about to be created, or reject it (ApiError)."""
 
     def faults(self, item: JsonObject) -> Iterable[FieldError]:
-        """What is wrong with the object."""
+        """Return the faults of the object."""
         del item
         return ()
 
     def prepare_update(self, new: JsonObject, old: JsonObject) -> None:
-        """Set what the server decides at an update of the object itself."""
+        """Set the fields that the server determines when the object itself is updated."""
 
     def prepare_status(self, new: JsonObject, old: JsonObject) -> None:
-        """Take from `new` what the status endpoint may write; the rest stays as in `old`."""
+        """Keep in `new` what the status endpoint may write; reset all other fields to `old`."""
         for key in self.reset_by_status:
             if key in old:
                 new[key] = old[key]
@@ -82,36 +82,36 @@ class Strategy:
                 new.pop(key, None)
 
     def update_faults(self, new: JsonObject, old: JsonObject) -> Iterable[FieldError]:
-        """What this update may not change."""
+        """Return the faults of an update: changes that are not allowed."""
         del new, old
         return ()
 
     def status_faults(self, new: JsonObject, old: JsonObject) -> Iterable[FieldError]:
-        """What this update of the status may not say."""
+        """Return the faults of an update of the status."""
         del new, old
         return ()
 
     def holds(self, item: JsonObject) -> bool:
-        """Whether something other than a finalizer keeps the object when it is deleted."""
+        """Return whether anything other than a finalizer delays the deletion of the object."""
         del item
         return False
 
     def mark_deletion(self, item: JsonObject) -> None:
-        """Note on the object, a shallow copy, that its deletion has begun."""
+        """Record on the object, a shallow copy, that its deletion has started."""
 
     def grace_seconds(self, item: JsonObject, asked: int | None) -> int:
-        """How long the object lives on after its deletion is asked for; 0: not at all."""
+        """Return how long the object exists after its deletion is requested; 0 deletes it immediately."""
         del item, asked
         return 0
 
 
 def _leave(item: JsonObject) -> None:
-    """Fill nothing: the default for kinds whose decoding fills their defaults."""
+    """Do nothing; used for kinds whose decoding already sets the defaults."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A body made to fit its kind, and the paths of the fields that were dropped for it."""
+    """A body converted to its kind, and the paths of the fields that were dropped."""
 
     item: JsonObject
     unknown: Sequence[str]
@@ -119,7 +119,7 @@ class Decoded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A column of a table, as `kubectl get` shows it. `priority` above 0: only with -o wide."""
+    """A column of a table, as `kubectl get` shows it. `priority` above 0 means only with -o wide."""
 
     name: str
     value: Callable[[JsonObject], str | int | None]
@@ -140,9 +140,9 @@ class Kind:
     schema: Schema
     strategy: Strategy
     decode: Callable[[JsonObject], Decoded]
-    # Fills the defaults of a decoded object, in place.
+    # Sets the defaults of a decoded object, in place.
     fill: Callable[[JsonObject], None] = _leave
-    # What an object shows when nothing was given; plain writes own what differs from it.
+    # The object that results from an empty body; plain writes own only fields that differ from it.
     empty: JsonObject = field(default_factory=dict)
     singular: str = ""
     list_kind: str = ""
@@ -153,7 +153,7 @@ class Kind:
     selectable: Sequence[str] = ()
     selectable_aliases: Mapping[str, str] = field(default_factory=dict)
     is_custom: bool = False
-    # Between this version and the stored one; None where they are the same.
+    # Conversions between this version and the stored one; None if they are the same.
     to_stored: Callable[[JsonObject], JsonObject] | None = None
     from_stored: Callable[[JsonObject], JsonObject] | None = None
 
@@ -164,7 +164,7 @@ class Kind:
 
     @property
     def qualified(self) -> str:
-        """The kind as messages name it: jobs.batch, pods."""
+        """The name of the kind in messages: jobs.batch, pods."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
@@ -173,22 +173,22 @@ class Kind:
         return "status" in self.subresources
 
     def details(self, name: str) -> JsonObject:
-        """Return the details that a Status gives about an object of this kind."""
+        """Return the `details` of a Status about an object of this kind."""
         group = {"group": self.group} if self.group else {}
         return {"name": name, **group, "kind": self.plural}
 
     def view(self, stored: Stored) -> Stored:
-        """Return a stored object as this version shows it."""
+        """Return a stored object in the form of this version."""
         if self.from_stored is None:
             return stored
         item = self.from_stored(stored.item)
         return Stored(encode(item), item)
 
     def kept(self, item: JsonObject) -> JsonObject:
-        """Return an object of this version as the collection keeps it."""
+        """Return an object of this version in the form in which the collection stores it."""
         return item if self.to_stored is None else self.to_stored(item)
 
     def metadata_faults(self, item: JsonObject) -> Iterator[FieldError]:
-        """Yield what is wrong with the object's metadata."""
+        """Yield the faults of the object's metadata."""
         metadata = item["metadata"]
         return names.metadata_faults(metadata, self.strategy.name_fault(metadata["name"]))

@@ -1,4 +1,4 @@
-"""The rules for names, labels and the rest of metadata, the same for every kind.
+"""The rules for names, labels and other metadata, which are the same for every kind.
 
 Source: k8s.io/apimachinery, pkg/util/validation and pkg/api/validation/objectmeta.go.
 """
@@ -17,7 +17,7 @@ _LABEL_VALUE: Final = rf"({_QUALIFIED})?"
 
 _MAX_SUBDOMAIN = 253
 _MAX_LABEL = 63
-# The sum over all annotations of one object, in bytes.
+# Limit for the sum of all annotations of one object, in bytes.
 _MAX_ANNOTATIONS = 256 * 1024
 
 _LABEL_RULE = (
@@ -43,21 +43,21 @@ _VALUE_RULE = (
 
 
 def label_fault(text: str) -> str | None:
-    """Return why `text` is no DNS label (RFC 1123, at most 63 characters), or None."""
+    """Return why `text` is not a DNS label (RFC 1123, at most 63 characters), or None if it is one."""
     if len(text) > _MAX_LABEL:
         return f"must be no more than {_MAX_LABEL} characters"
     return None if re.fullmatch(_LABEL, text) else _LABEL_RULE
 
 
 def subdomain_fault(text: str) -> str | None:
-    """Return why `text` is no DNS subdomain (RFC 1123, at most 253 characters), or None."""
+    """Return why `text` is not a DNS subdomain (RFC 1123, at most 253 characters), or None if it is one."""
     if len(text) > _MAX_SUBDOMAIN:
         return f"must be no more than {_MAX_SUBDOMAIN} characters"
     return None if re.fullmatch(_SUBDOMAIN, text) else _SUBDOMAIN_RULE
 
 
 def segment_fault(text: str) -> str | None:
-    """Return why `text` cannot be a part of a URL path, or None. The loosest rule, of RBAC's kinds."""
+    """Return why `text` cannot be a part of a URL path, or None. RBAC kinds have only this rule."""
     if text in (".", ".."):
         return f"may not be '{text}'"
     bad = next((sign for sign in "/%" if sign in text), None)
@@ -65,7 +65,7 @@ def segment_fault(text: str) -> str | None:
 
 
 def qualified_fault(text: str) -> str | None:
-    """Return why `text` is no qualified name such as example.com/key, or None."""
+    """Return why `text` is not a qualified name such as example.com/key, or None if it is one."""
     prefix, slash, name = text.rpartition("/")
     if slash and not prefix:
         return "prefix part must be non-empty"
@@ -79,14 +79,14 @@ def qualified_fault(text: str) -> str | None:
 
 
 def label_value_fault(text: str) -> str | None:
-    """Return why `text` cannot be a label's value, or None."""
+    """Return why `text` cannot be the value of a label, or None if it can."""
     if len(text) > _MAX_LABEL:
         return f"must be no more than {_MAX_LABEL} characters"
     return None if re.fullmatch(_LABEL_VALUE, text) else _VALUE_RULE
 
 
 def labels_faults(labels: Mapping[str, str], path: str) -> Iterator[FieldError]:
-    """Yield what is wrong with a map of labels."""
+    """Yield the faults of a map of labels."""
     for key, value in labels.items():
         if fault := qualified_fault(key):
             yield invalid_value(path, key, fault)
@@ -95,7 +95,8 @@ def labels_faults(labels: Mapping[str, str], path: str) -> Iterator[FieldError]:
 
 
 def metadata_faults(metadata: JsonObject, name_fault: str | None) -> Iterator[FieldError]:
-    """Yield what is wrong with an object's metadata; `name_fault` is what its kind says to the name."""
+    """Yield the faults of an object's metadata; `name_fault` is the fault of its name by the
+    rules of its kind."""
     if name_fault:
         yield invalid_value("metadata.name", metadata["name"], name_fault)
     yield from labels_faults(metadata.get("labels") or {}, "metadata.labels")
@@ -120,7 +121,7 @@ def _annotation_faults(annotations: Mapping[str, str]) -> Iterator[FieldError]:
 
 
 def metadata_update_faults(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
-    """Yield the changes of metadata that no update may make."""
+    """Yield the changes of metadata that are not allowed in any update."""
     if old.get("deletionTimestamp"):
         added = [each for each in new.get("finalizers") or () if each not in (old.get("finalizers") or ())]
         if added:

@@ -1,6 +1,6 @@
-"""What the cluster adds to a new pod, or why it does not take it.
+"""Admission of new pods: fields that the cluster adds, and reasons for which it rejects a pod.
 
-The real server does this in admission plugins: Priority, RuntimeClass, DefaultTolerationSeconds, LimitRanger.
+The real server uses admission plugins: Priority, RuntimeClass, DefaultTolerationSeconds, LimitRanger.
 
 Source: k8s.io/kubernetes, plugin/pkg/admission.
 """
@@ -12,7 +12,7 @@ from api.kube.embedded.apply.schema import JsonObject
 from api.kube.embedded.kinds.kinds import World
 from api.kube.embedded.kinds.pod_spec import containers_of
 
-# Pods leave an unready or unreachable node after five minutes unless they say otherwise.
+# By default, pods leave a node that is not ready or unreachable after five minutes.
 _UNREADY_SECONDS = 300
 _UNREADY_TAINTS: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
@@ -81,7 +81,7 @@ def _covers(toleration: JsonObject, key: str) -> bool:
 
 
 def _admit_limits(item: JsonObject, world: World) -> None:
-    """Fill container requests and limits from the namespace's LimitRanges of type Container."""
+    """Set container requests and limits from the namespace's LimitRanges of type Container."""
     ranges = world.items("", "limitranges", item["metadata"]["namespace"])
     limits = [
         limit

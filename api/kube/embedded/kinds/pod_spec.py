@@ -1,7 +1,7 @@
-"""What the spec of a pod, or of a template for pods, may say.
+"""Validation of the spec of a pod or of a pod template.
 
-The checks are those that users of a queue meet: names, duplicates, amounts, enumerated words, and what
-decides about placement. Volumes and security settings pass as they are.
+The checks cover the faults that users of a queue are likely to make: names, duplicates, amounts, enumerated
+values, and fields for placement. Volumes and security settings are not checked.
 
 Source: k8s.io/kubernetes, pkg/apis/core/validation/validation.go.
 """
@@ -33,12 +33,12 @@ _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
 def containers_of(spec: JsonObject) -> list[JsonObject]:
-    """Return init and main containers."""
+    """Return the init containers and the main containers."""
     return [*spec.get("initContainers", ()), *(spec.get("containers") or ())]
 
 
 def take(target: JsonObject, source: JsonObject, key: str) -> None:
-    """Make a field of `target` what it is in `source`, absent included."""
+    """Set a field of `target` to its value in `source`; remove it if it is absent there."""
     if key in source:
         target[key] = source[key]
     else:
@@ -46,10 +46,10 @@ def take(target: JsonObject, source: JsonObject, key: str) -> None:
 
 
 def take_node_affinity(target: JsonObject, source: JsonObject) -> None:
-    """Make the node affinity of a spec what it is in another; affinity to pods stays."""
+    """Set the node affinity of a spec to that of another; affinity to pods stays."""
     affinity = dict(target.get("affinity", {}))
     take(affinity, source.get("affinity", {}), "nodeAffinity")
-    # An empty object and an absent one are two things to who compares specs.
+    # A comparison of specs would treat an empty object and an absent one as different.
     if affinity or "affinity" in source:
         target["affinity"] = affinity
     else:
@@ -57,7 +57,7 @@ def take_node_affinity(target: JsonObject, source: JsonObject) -> None:
 
 
 def pod_spec_faults(spec: JsonObject, path: str) -> Iterator[FieldError]:
-    """Yield what is wrong with the spec of a pod or of a template."""
+    """Yield the faults of the spec of a pod or of a template."""
     containers = spec.get("containers") or []
     if not containers:
         yield required(f"{path}.containers")
@@ -112,7 +112,7 @@ def _resource_faults(resources: JsonObject, path: str) -> Iterator[FieldError]:
                 yield invalid_value(f"{path}.{key}", name, fault)
             if parse(amount) < 0:
                 yield invalid_value(f"{path}.{key}[{name}]", amount, "must be greater than or equal to 0")
-            # Half a device cannot be handed out.
+            # Devices can only be assigned as a whole.
             elif _is_counted(name) and parse(amount).denominator != 1:
                 yield invalid_value(f"{path}.{key}[{name}]", amount, "must be an integer")
     yield from _overcommit_faults(requests, limits, path)
@@ -120,14 +120,14 @@ def _resource_faults(resources: JsonObject, path: str) -> Iterator[FieldError]:
 
 def _standard_fault(name: str) -> str | None:
     known = ("cpu", "memory", "ephemeral-storage", "storage")
-    # Without a domain a name could mean anything; the few without one are Kubernetes' own.
+    # Only Kubernetes' own resources have names without a domain.
     if "/" in name or name in known or name.startswith(("hugepages-", "attachable-volumes-")):
         return None
     return "must be a standard resource type or fully qualified"
 
 
 def _is_counted(name: str) -> bool:
-    """Whether a resource is an extended one, of which there are only whole units."""
+    """Return whether a resource is an extended one, which is counted in whole units."""
     return "/" in name and not name.partition("/")[0].endswith("kubernetes.io")
 
 
@@ -139,7 +139,7 @@ def _overcommit_faults(
         if limit is not None and parse(amount) > parse(limit):
             why = f"must be less than or equal to {name} limit of {limit}"
             yield invalid_value(f"{path}.requests", amount, why)
-        # Devices are not shared: what is asked for is what may be used.
+        # Devices cannot be overcommitted, so the request must equal the limit.
         elif _is_counted(name) and (limit is None or parse(limit) != parse(amount)):
             if limit is None:
                 yield required(f"{path}.limits", "Limit must be set for non overcommitable resources")
@@ -154,7 +154,7 @@ def _toleration_faults(tolerations: Sequence[JsonObject], path: str) -> Iterator
         key, operator = toleration.get("key", ""), toleration.get("operator", "Equal")
         if key and (fault := qualified_fault(key)):
             yield invalid_value(f"{here}.key", key, fault)
-        # No key stands for every taint, which no single value could equal.
+        # Without a key the toleration matches every taint, so it cannot require a value.
         if not key and operator != "Exists":
             why = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
             yield invalid_value(f"{here}.operator", operator, why)
@@ -166,7 +166,7 @@ def _toleration_faults(tolerations: Sequence[JsonObject], path: str) -> Iterator
         effect = toleration.get("effect", "")
         if effect and effect not in _EFFECTS:
             yield unsupported(f"{here}.effect", effect, _EFFECTS)
-        # The other effects never end a pod, so there is no time to wait for.
+        # The other effects never evict a pod, so a time has no meaning there.
         if "tolerationSeconds" in toleration and effect != "NoExecute":
             why = "effect must be 'NoExecute' when `tolerationSeconds` is set"
             yield invalid_value(f"{here}.effect", effect, why)
@@ -178,7 +178,7 @@ def _affinity_faults(affinity: JsonObject, path: str) -> Iterator[FieldError]:
     if wanted is None:
         return
     here = f"{path}.nodeAffinity.{key}"
-    # None at all would select no node, which nobody means.
+    # An empty list would select no node, which is not intended.
     terms = wanted.get("nodeSelectorTerms") or []
     if not terms:
         yield required(f"{here}.nodeSelectorTerms", "must have at least one node selector term")

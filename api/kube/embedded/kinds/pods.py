@@ -1,4 +1,4 @@
-"""Pods: what the server decides about them, and what an update may change.
+"""Pods: the fields that the server determines, and the changes that an update may make.
 
 Source: k8s.io/kubernetes, pkg/registry/core/pod and pkg/apis/core/validation.
 """
@@ -31,19 +31,19 @@ class PodStrategy(Strategy):
     reset_by_main = ("status",)
 
     def fill(self, item: JsonObject) -> None:
-        """Keep the two forms of the pod's address in step; the single one counts."""
+        """Keep the two forms of the pod's address consistent."""
         status = item["status"]
         address, addresses = status.get("podIP"), status.get("podIPs")
-        # The single one counts, as older clients write it alone.
+        # The single address takes precedence, because older clients write only that one.
         if address and (not addresses or addresses[0].get("ip") != address):
             status["podIPs"] = [{"ip": address}]
         elif addresses:
             status["podIP"] = addresses[0].get("ip", "")
 
     def prepare_create(self, item: JsonObject, world: World) -> None:
-        """Set the phase, the quality of service and, for gated pods, the condition that says so."""
+        """Set the phase, the quality of service and, for gated pods, the condition PodScheduled=False."""
         del world
-        # Whatever status came along: only a kubelet says more than this.
+        # A status in the request is ignored, because only a kubelet may report more.
         item["status"] = {"phase": "Pending", "qosClass": quality_of_service(item["spec"])}
         if item["spec"].get("schedulingGates"):
             condition = {
@@ -57,20 +57,20 @@ class PodStrategy(Strategy):
             item["status"]["conditions"] = [condition]
 
     def admit(self, item: JsonObject, world: World) -> None:
-        """Add what the cluster adds, or refuse."""
+        """Add the fields that the cluster adds, or reject the pod."""
         admit_pod(item, world)
 
     def faults(self, item: JsonObject) -> Iterable[FieldError]:
-        """Yield what is wrong with the pod."""
+        """Yield the faults of the pod."""
         yield from pod_spec_faults(item["spec"], "spec")
 
     def update_faults(self, new: JsonObject, old: JsonObject) -> Iterable[FieldError]:
-        """Yield the changes that a pod's spec does not allow."""
+        """Yield the changes of the spec that a pod does not allow."""
         return _spec_update_faults(new["spec"], old["spec"])
 
     def prepare_status(self, new: JsonObject, old: JsonObject) -> None:
-        """Take the status; owners stay, and so does the quality of service that clients may leave out."""
-        # A status endpoint changes no spec, whatever the body carries.
+        """Use the new status; keep owners, and the quality of service, which clients may omit."""
+        # The status endpoint does not change the spec, whatever the body contains.
         new["spec"] = old["spec"]
         if owners := old["metadata"].get("ownerReferences"):
             new["metadata"]["ownerReferences"] = owners
@@ -80,9 +80,9 @@ class PodStrategy(Strategy):
             new["status"].setdefault("qosClass", old["status"]["qosClass"])
 
     def grace_seconds(self, item: JsonObject, asked: int | None) -> int:
-        """Return how long its kubelet has to stop it: nothing for a pod that no kubelet runs."""
+        """Return the grace period of the pod; 0 for a pod that no kubelet runs."""
         spec = item["spec"]
-        # Nobody would be there to say that it has ended, and it would stay for ever.
+        # No kubelet would report the end of such a pod, so it would never be deleted.
         if not spec.get("nodeName") or item["status"].get("phase") in _FINISHED_PHASES:
             return 0
         wanted = spec.get("terminationGracePeriodSeconds", 0) if asked is None else asked
@@ -90,7 +90,7 @@ class PodStrategy(Strategy):
 
 
 def quality_of_service(spec: JsonObject) -> str:
-    """Return the QoS class: Guaranteed, Burstable or BestEffort, by cpu and memory of all containers."""
+    """Return the QoS class, Guaranteed, Burstable or BestEffort, from cpu and memory of all containers."""
     requests: list[Mapping[str, Fraction]] = []
     limits: list[Mapping[str, Fraction]] = []
     for container in containers_of(spec):
@@ -99,7 +99,7 @@ def quality_of_service(spec: JsonObject) -> str:
         limits.append(_counted(resources.get("limits")))
     if not any(requests) and not any(limits):
         return "BestEffort"
-    # Both resources in each container, or one that may burst would pass for the whole pod.
+    # Every container must have limits for both resources; otherwise it could burst.
     is_guaranteed = all(len(limit) == len(_QOS_RESOURCES) for limit in limits)
     same = all(not request or request == limit for request, limit in zip(requests, limits, strict=True))
     return "Guaranteed" if is_guaranteed and same else "Burstable"
@@ -117,7 +117,7 @@ def _spec_update_faults(new: JsonObject, old: JsonObject) -> Iterator[FieldError
     if new == old:
         return
     for key in ("containers", "initContainers"):
-        # Told alone: pairs of containers could not be compared any further.
+        # Reported alone, because the containers cannot be compared in pairs then.
         if len(new.get(key) or ()) != len(old.get(key) or ()):
             yield forbidden_field(f"spec.{key}", "pod updates may not add or remove containers")
             return
@@ -125,14 +125,14 @@ def _spec_update_faults(new: JsonObject, old: JsonObject) -> Iterator[FieldError
         yield from faults
         return
     yield from _tolerations_update_faults(new.get("tolerations", []), old.get("tolerations", []))
-    # Gates only go, so that a pod which was let go cannot be caught again.
+    # Gates can only be removed, so that a pod which was released cannot be held again.
     for index, gate in enumerate(new.get("schedulingGates", ())):
         if gate not in old.get("schedulingGates", ()):
             why = f"only deletion is allowed, but found new scheduling gate '{gate.get('name')}'"
             yield forbidden_field(f"spec.schedulingGates[{index}].name", why)
     allowed = _with_mutable_fields(old, new)
-    # Nothing has placed it yet, so where it may go may still be narrowed: that is how a pod
-    # is told its domain.
+    # A gated pod is not scheduled yet, so its placement may still be restricted. The controller sets the
+    # topology domain of a pod in this way.
     if old.get("schedulingGates"):
         yield from _gated_faults(new, old)
         take(allowed, new, "nodeSelector")
@@ -153,7 +153,7 @@ def _deadline_update_faults(new: JsonObject, old: JsonObject) -> Iterator[FieldE
 
 
 def _with_mutable_fields(old: JsonObject, new: JsonObject) -> JsonObject:
-    """Return the old spec with everything taken from the new one that any pod may change."""
+    """Return the old spec with the fields that any pod may change taken from the new spec."""
     allowed = dict(old)
     for key in ("activeDeadlineSeconds", "tolerations", "schedulingGates"):
         take(allowed, new, key)
@@ -166,7 +166,7 @@ def _with_mutable_fields(old: JsonObject, new: JsonObject) -> JsonObject:
 
 def _gated_faults(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
     before, after = old.get("nodeSelector", {}), new.get("nodeSelector", {})
-    # Narrowed, never widened: what its owner asked for stays true.
+    # The selector may be restricted but not extended, so that the requirements of the owner still hold.
     if any(after.get(key) != value for key, value in before.items()):
         why = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
         yield invalid_value("spec.nodeSelector", after, why)
@@ -176,7 +176,7 @@ def _tolerations_update_faults(new: Sequence[JsonObject], old: Sequence[JsonObje
     def bare(toleration: JsonObject) -> JsonObject:
         return {key: value for key, value in toleration.items() if key != "tolerationSeconds"}
 
-    # Added ones are fine; the time that a toleration lasts may change as well.
+    # Tolerations may be added, and tolerationSeconds may change.
     kept = [bare(each) for each in new]
     if any(bare(each) not in kept for each in old):
         why = "existing toleration can not be modified except its tolerationSeconds"

@@ -1,4 +1,4 @@
-"""Label and field selectors: from the text in a URL to a predicate over objects.
+"""Label and field selectors: parsing of the text in a URL into a predicate on objects.
 
 Source: k8s.io/apimachinery, pkg/labels/selector.go and pkg/fields/selector.go.
 """
@@ -23,7 +23,7 @@ _REQUIREMENT: Final = re.compile(
 def label_selector(text: str) -> Predicate:
     """Return the predicate of a label selector such as `app=x,tier in (a,b),!old`.
 
-    Raises ApiError (400) for text that is none. Empty text selects everything.
+    An empty text selects every object. Raises ApiError (400) if the text is malformed.
     """
     tests = [_label_test(part) for part in _split(text)]
     return lambda item: _all(tests, item["metadata"].get("labels") or {})
@@ -34,7 +34,7 @@ def _all(tests: list[_LabelTest], labels: Mapping[str, str]) -> bool:
 
 
 def _split(text: str) -> Iterator[str]:
-    """Yield the requirements: parts between commas that stand outside brackets."""
+    """Yield the requirements, which are separated by commas outside of brackets."""
     depth = start = 0
     for at, sign in enumerate(text):
         depth += (sign == "(") - (sign == ")")
@@ -89,7 +89,7 @@ def _comparison(key: str, value: str, *, greater: bool) -> _LabelTest:
 
 
 def matches_labels(selector: JsonObject | None, labels: Mapping[str, str]) -> bool:
-    """Whether a LabelSelector object selects these labels. None selects nothing, an empty one everything."""
+    """Return whether a LabelSelector matches these labels. None matches nothing, an empty one everything."""
     if selector is None:
         return False
     if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
@@ -114,8 +114,8 @@ def _expression(expression: JsonObject, labels: Mapping[str, str]) -> bool:
 def field_selector(text: str, supported: Collection[str], aliases: Mapping[str, str]) -> Predicate:
     """Return the predicate of a field selector such as `status.phase!=Failed,spec.nodeName=n1`.
 
-    `supported` are the fields that the kind can be selected by, beside its name and namespace; `aliases` say
-    where a field really stands when its name is no path. Raises ApiError (400) for any other field.
+    `supported` are the selectable fields of the kind, in addition to name and namespace; `aliases` maps
+    fields whose name is not a path to their actual path. Raises ApiError (400) for any other field.
     """
     tests: list[Predicate] = []
     for part in filter(None, text.split(",")):

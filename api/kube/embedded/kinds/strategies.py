@@ -1,6 +1,6 @@
-"""The rules of the smaller kinds. Pods, Jobs and CRDs have modules of their own.
+"""The rules of the simpler kinds. Pods, Jobs and CRDs have modules of their own.
 
-Kinds that only other programs act on (RBAC, webhooks, Deployments) are stored and served, and no more.
+Kinds that only other programs act on (RBAC, webhooks, Deployments) are only stored and served.
 """
 
 from base64 import b64encode
@@ -24,14 +24,14 @@ class StatusStrategy(Strategy):
     reset_by_main = ("status",)
 
     def prepare_create(self, item: JsonObject, world: World) -> None:
-        """Forget any status."""
+        """Reset the status."""
         del world
         if "status" in item:
             item["status"] = dict(self.blank_status)
 
 
 class PathNameStrategy(Strategy):
-    """A kind whose names need only fit into a URL, such as roles."""
+    """A kind whose names only need to be valid in a URL, such as roles."""
 
     allows_create_on_update = True
 
@@ -41,36 +41,36 @@ class PathNameStrategy(Strategy):
 
 
 class NamespaceStrategy(Strategy):
-    """Namespaces: they go when their contents have gone."""
+    """Namespaces, which are deleted after their contents."""
 
     reset_by_main = ("status",)
 
     def name_fault(self, name: str) -> str | None:
-        """Return why `name` is no DNS label, or None."""
+        """Return why `name` is not a DNS label, or None if it is one."""
         return label_fault(name)
 
     def prepare_create(self, item: JsonObject, world: World) -> None:
-        """Set the phase, and the finalizer that waits for the contents."""
+        """Set the phase, and the finalizer that delays the deletion until the contents are deleted."""
         del world
         item["status"] = {"phase": "Active"}
-        # In the spec and not in the metadata: only the endpoint `finalize` may take it off.
+        # In the spec and not in the metadata, because only the endpoint `finalize` may remove it.
         item["spec"]["finalizers"] = ["kubernetes"]
 
     def prepare_update(self, new: JsonObject, old: JsonObject) -> None:
-        """Keep the finalizers, which have an endpoint of their own."""
+        """Keep the finalizers, which have their own endpoint."""
         new["spec"]["finalizers"] = old["spec"].get("finalizers", [])
 
     def holds(self, item: JsonObject) -> bool:
-        """Whether contents may still be there."""
+        """Return whether the namespace may still have contents."""
         return bool(item["spec"].get("finalizers"))
 
     def mark_deletion(self, item: JsonObject) -> None:
-        """Show that the namespace is on its way out."""
+        """Set the phase Terminating."""
         item["status"] = {**item["status"], "phase": "Terminating"}
 
 
 class NodeStrategy(Strategy):
-    """Nodes: born unready, so that nothing is placed on one before its kubelet has spoken."""
+    """Nodes, which start as not ready, so that no pod is placed on one before its kubelet has reported."""
 
     reset_by_main = ("status",)
 
@@ -82,7 +82,7 @@ class NodeStrategy(Strategy):
             item["spec"]["taints"] = [*taints, dict(_NOT_READY)]
 
     def faults(self, item: JsonObject) -> Iterable[FieldError]:
-        """Yield what is wrong with the taints."""
+        """Yield the faults of the taints."""
         seen = set()
         for index, taint in enumerate(item["spec"].get("taints", ())):
             path = f"spec.taints[{index}]"
@@ -98,25 +98,25 @@ class NodeStrategy(Strategy):
 
 
 class PriorityClassStrategy(Strategy):
-    """PriorityClasses: their value never changes."""
+    """PriorityClasses, whose value is immutable."""
 
     counts_generations = True
 
     def faults(self, item: JsonObject) -> Iterable[FieldError]:
-        """Yield what is wrong with the value."""
+        """Yield the faults of the value."""
         name, value = item["metadata"]["name"], item["value"]
-        # What lies above belongs to the system's own pods, which nobody may outrank.
+        # Higher values are reserved for system pods.
         if value > _MAX_USER_PRIORITY and not name.startswith("system-"):
             why = f"maximum allowed value of a user defined priority is {_MAX_USER_PRIORITY}"
             yield FieldError("value", "FieldValueForbidden", f"Forbidden: {why}")
 
     def fill(self, item: JsonObject) -> None:
-        """Preempting is the default."""
+        """Set the default preemption policy."""
         item.setdefault("preemptionPolicy", "PreemptLowerPriority")
 
     def update_faults(self, new: JsonObject, old: JsonObject) -> Iterable[FieldError]:
         """Yield the changes that are not allowed."""
-        # Pods carry the number that they were created with; a new one would rank the old pods wrongly.
+        # Pods keep the number that they were created with; a change would affect only new pods.
         if new["value"] != old["value"]:
             yield FieldError("value", "FieldValueForbidden", "Forbidden: may not be changed in an update.")
         if new.get("preemptionPolicy") != old.get("preemptionPolicy"):
@@ -129,21 +129,21 @@ class DisruptionBudgetStrategy(StatusStrategy):
     allows_unconditional_update = False
 
     def faults(self, item: JsonObject) -> Iterable[FieldError]:
-        """Yield the contradiction of two limits."""
-        # Together they could contradict each other as soon as the number of pods changes.
+        """Yield a fault if both limits are set."""
+        # The two could contradict each other as soon as the number of pods changes.
         if {"minAvailable", "maxUnavailable"} <= item["spec"].keys():
             why = "minAvailable and maxUnavailable cannot be both set"
             yield invalid_value("spec", item["spec"], why)
 
 
 class LeaseStrategy(Strategy):
-    """Leases: PUT may create them, and PUT must carry the version it saw."""
+    """Leases: PUT may create them, and must include the resourceVersion."""
 
     allows_unconditional_update = False
     allows_create_on_update = True
 
     def faults(self, item: JsonObject) -> Iterable[FieldError]:
-        """Yield numbers that make no sense."""
+        """Yield the faults of the numbers."""
         spec = item["spec"]
         if spec.get("leaseDurationSeconds", 1) <= 0:
             yield invalid_value(
@@ -161,26 +161,26 @@ class EventStrategy(Strategy):
 
 
 class SecretStrategy(Strategy):
-    """Secrets: `stringData` is folded into `data`, and the type never changes."""
+    """Secrets: `stringData` is merged into `data`, and the type is immutable."""
 
     def fill(self, item: JsonObject) -> None:
-        """Encode what was given as plain text."""
-        # Write-only: readers see `data` alone, so nobody has to look in two places.
+        """Encode the plain text in `stringData`."""
+        # `stringData` is write-only: clients read only `data`.
         for key, text in item.pop("stringData", {}).items():
             item.setdefault("data", {})[key] = b64encode(text.encode()).decode()
 
     def update_faults(self, new: JsonObject, old: JsonObject) -> Iterable[FieldError]:
-        """Yield a changed type, and changed data of an immutable secret."""
+        """Yield changes of the type, and of the data of an immutable secret."""
         if new.get("type") != old.get("type"):
             yield invalid_value("type", new.get("type"), "field is immutable")
         yield from _immutable_data_faults(new, old, ("data",))
 
 
 class ConfigMapStrategy(Strategy):
-    """ConfigMaps, which may be declared immutable."""
+    """ConfigMaps, which may be immutable."""
 
     def update_faults(self, new: JsonObject, old: JsonObject) -> Iterable[FieldError]:
-        """Yield changed data of an immutable map."""
+        """Yield changes of the data of an immutable map."""
         return _immutable_data_faults(new, old, ("data", "binaryData"))
 
 
@@ -194,18 +194,18 @@ def _immutable_data_faults(new: JsonObject, old: JsonObject, keys: Sequence[str]
 
 
 class CronJobStrategy(StatusStrategy):
-    """CronJobs: stored, and checked as far as their Jobs are."""
+    """CronJobs: stored, and validated like their Jobs."""
 
     def name_fault(self, name: str) -> str | None:
-        """Return why `name` is not allowed, or None: a Job's name, with room for the time behind it."""
-        # Of the 63 characters of a Job's name eleven are kept for the minute that it is made for.
+        """Return why `name` is not allowed, or None. The names of its Jobs append a timestamp to it."""
+        # Eleven of the 63 characters of a Job's name are reserved for the scheduled minute.
         longest = 52
         if len(name) > longest:
             return f"must be no more than {longest} characters"
         return subdomain_fault(name)
 
     def faults(self, item: JsonObject) -> Iterable[FieldError]:
-        """Yield what is wrong with the Job's template."""
+        """Yield the faults of the schedule and of the Job's template."""
         if not item["spec"].get("schedule"):
             yield required("spec.schedule")
         spec = {"completionMode": "NonIndexed", **item["spec"]["jobTemplate"]["spec"]}
@@ -213,26 +213,26 @@ class CronJobStrategy(StatusStrategy):
 
 
 class CountedStrategy(Strategy):
-    """A kind whose generation counts, without a status of its own."""
+    """A kind with a generation but without a status."""
 
     counts_generations = True
 
 
 class WebhookStrategy(CountedStrategy):
-    """Webhook configurations: stored, never called."""
+    """Webhook configurations: stored, but never called."""
 
     allows_unconditional_update = False
 
 
 class ApiServiceStrategy(StatusStrategy):
-    """APIServices: stored, nothing is forwarded."""
+    """APIServices: stored, but no request is forwarded."""
 
     counts_generations = False
     allows_unconditional_update = False
 
 
 class RuntimeClassStrategy(Strategy):
-    """RuntimeClasses, which must be put with the version that was seen."""
+    """RuntimeClasses, whose PUT must include the resourceVersion."""
 
     allows_unconditional_update = False
 
@@ -244,28 +244,28 @@ class CreatedByPutStrategy(Strategy):
 
 
 class QuotaStrategy(StatusStrategy):
-    """ResourceQuotas, whose generation does not count."""
+    """ResourceQuotas, which have no generation."""
 
     counts_generations = False
 
 
 class ClaimStrategy(QuotaStrategy):
-    """PersistentVolumeClaims: stored; nobody binds one, and no pod waits for it."""
+    """PersistentVolumeClaims: stored, but never bound, and no pod waits for them."""
 
     def prepare_create(self, item: JsonObject, world: World) -> None:
-        """Begin as not bound."""
+        """Set the initial status, which is not bound."""
         del world
         item["status"] = dict(self.blank_status)
 
 
 class ServiceStrategy(Strategy):
-    """Services: stored; nobody gives them an address, so each is headless."""
+    """Services: stored without an address, so each is headless."""
 
     allows_create_on_update = True
     reset_by_main = ("status",)
 
     def prepare_create(self, item: JsonObject, world: World) -> None:
-        """Say that there is no address."""
+        """Record that the service has no address."""
         del world
         spec = item["spec"]
         spec.setdefault("clusterIP", "None")
@@ -274,5 +274,5 @@ class ServiceStrategy(Strategy):
         spec.setdefault("ipFamilyPolicy", "SingleStack")
 
     def name_fault(self, name: str) -> str | None:
-        """Return why `name` is no DNS label, or None."""
+        """Return why `name` is not a DNS label, or None if it is one."""
         return label_fault(name)

@@ -1,4 +1,4 @@
-"""Tables: what `kubectl get` asks the server to print."""
+"""Tables, the form in which `kubectl get` requests objects."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -18,10 +18,10 @@ _JSON_PATH: Final = re.compile(
 
 
 def table(kind: Kind, items: Sequence[JsonObject], metadata: JsonObject, include: str = "") -> JsonObject:
-    """Return the Table of these objects. `include`: what rows carry, Metadata (default), Object or None."""
+    """Return a Table of these objects. `include`: content of each row, Metadata (default), Object or None."""
     columns = list(kind.columns)
     names = {column.name for column in columns}
-    # A kind that places its name itself tells its ages by columns of its own, too.
+    # A built-in kind that defines its own name column also defines its own age columns.
     if kind.is_custom or "Name" not in names:
         columns.insert(0, Column(name="Name", value=lambda item: item["metadata"]["name"]))
         if "Age" not in names and not kind.is_custom:
@@ -55,7 +55,7 @@ def _row(columns: Sequence[Column], item: JsonObject, include: str) -> JsonObjec
 
 
 def partial_object(item: JsonObject) -> JsonObject:
-    """Return the object's metadata alone, as a PartialObjectMetadata."""
+    """Return only the object's metadata, as a PartialObjectMetadata."""
     return {
         "kind": "PartialObjectMetadata",
         "apiVersion": "meta.k8s.io/v1",
@@ -68,14 +68,14 @@ def _age_of(item: JsonObject) -> str:
 
 
 def age(timestamp: Json, now: datetime) -> str:
-    """Return how long ago an instant was, as kubectl abbreviates it: 5s, 3m12s, 4h, 2d."""
+    """Return the time since a timestamp, in kubectl's short form: 5s, 3m12s, 4h, 2d."""
     if not isinstance(timestamp, str):
         return "<unknown>"
     return duration((now - datetime.fromisoformat(timestamp)).total_seconds())
 
 
 def duration(seconds: float) -> str:
-    """Return a length of time with the two units that matter at its size, or one where it is exact enough."""
+    """Return a duration in kubectl's short form, in one or two units depending on its length."""
     whole = max(int(seconds), 0)
     minutes, hours, days = whole // 60, whole // 3600, whole // 86400
     if whole < 120:
@@ -94,7 +94,8 @@ def duration(seconds: float) -> str:
 
 
 def json_path(path: str) -> Callable[[JsonObject], Json]:
-    """Return the reader of a printer column's path: .a.b, .a['x.y/z'], .a[0], .a[?(@.type=="X")].status"""
+    """Return a function that reads the path of a printer column: .a.b,
+    .a['x.y/z'], .a[0], .a[?(@.type=="X")].b"""
     steps = list(_JSON_PATH.finditer(path))
 
     def read(item: JsonObject) -> Json:

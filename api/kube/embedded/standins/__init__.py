@@ -1,7 +1,7 @@
-"""Stand-ins for what the embedded API server lacks of a cluster: Job controller, scheduler, kubelets.
+"""Simulated parts of a cluster that the embedded API server lacks: Job controller, scheduler, kubelets.
 
-They are clients of the API as the real ones are, so the kubelet also serves a real control plane whose
-nodes are simulated. Nothing runs in a pod: it lives as long as its annotations say.
+They are clients of the API, like the real ones, so the kubelet can also simulate the nodes of a real control
+plane. No process runs in a pod: the annotations of a pod determine how long it runs.
 """
 
 from api.kube.embedded.standins.kubelet import NodeSpec

@@ -1,6 +1,7 @@
-"""The stand-in for the Job controller: makes the pods of Jobs and keeps their status. Embedded server only.
+"""A simulated Job controller, which creates the pods of Jobs and maintains their
+status. Embedded server only.
 
-The real control plane has the real one, which must not be joined by a second.
+A real control plane has its own Job controller, and a second one would interfere with it.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ from api.kube.resources import JOBS, PODS
 
 _NAME_SIGNS: Final = "bcdfghjklmnpqrstvwxz2456789"
 _SUFFIX_LENGTH: Final = 5
-# A pod's name is a host name of at most 63 characters; the Job's part of it is cut.
+# A pod's name is also its host name, with at most 63 characters, so the Job's part of it is truncated.
 _MAX_BASE: Final = 63 - _SUFFIX_LENGTH - 1
-# Changes of pods within this time become one look at their Job, so that a gang does not write its status for
-# each member. The real controller waits a second.
+# Changes of pods within this time cause a single sync of their Job, so that a gang does not cause a status
+# write for each member. The real controller waits one second.
 _BATCH_SECONDS: Final = 0.05
 _CONTROLLER: Final = "kubernetes.io/job-controller"
 
 
 class JobController:
-    """Follows Jobs and their pods and carries out each Job's plan.
+    """Watches Jobs and their pods and executes each Job's plan.
 
-    Between a write and its return through the watch the plan must not forget it: made pods are kept in
+    The plan must take into account writes that the watch has not returned yet: created pods are kept in
     `_unseen` until the watch shows them, stopped ones in their Tally.
     """
 
@@ -58,7 +59,7 @@ class JobController:
         metadata = change.object.metadata
         key = (metadata.namespace, metadata.name)
         if change.type is ChangeType.DELETED:
-            # By uid, so that a Job made anew under the name begins with nothing.
+            # By uid, so that a new Job of the same name starts without state.
             for memory in (self._tallies, self._unseen, self._keys):
                 memory.pop(metadata.uid, None)
             return
@@ -87,7 +88,7 @@ class JobController:
         uid = job.metadata.uid
         tally = self._tallies.setdefault(uid, Tally())
         now = datetime.now(UTC)
-        # What the watch shows is newer than what was made.
+        # The watch shows newer states than the responses to creations.
         pods = {**self._unseen.get(uid, {}), **self._mirror.pods_by_owner.get(uid, {})}
         plan = plan_job(job, pods.values(), tally, now=now, speed=self._speed)
         await self._carry_out(job, plan, tally)
@@ -105,7 +106,7 @@ class JobController:
 
     async def _stop(self, pod: Pod, tally: Tally) -> None:
         metadata = pod.metadata
-        # Before the call: its answer may come after the watch has told of it.
+        # Before the request, because the watch may report the deletion before the response arrives.
         tally.released.add(metadata.uid)
         try:
             await self._client.delete(PODS, metadata.name, metadata.namespace)
@@ -124,14 +125,15 @@ class JobController:
 
     async def _write_status(self, job: Job, status: dict[str, Any]) -> None:
         metadata = job.metadata
-        # With the version that the plan was made for: a Job resumed or suspended meanwhile is planned anew.
+        # With the version that the plan is based on: if the Job was resumed or suspended meanwhile,
+        # it is planned again.
         body = {"metadata": {"resourceVersion": metadata.resource_version}, "status": status}
         await self._client.merge_patch(
             JOBS, metadata.name, msgspec.json.encode(body), metadata.namespace, subresource="status"
         )
 
     async def _expire(self, job: Job, now: datetime) -> float | None:
-        """Delete a finished Job when its time is up; return how long that still takes."""
+        """Delete a finished Job when its TTL has expired; return the remaining seconds if it has not."""
         seconds = job.spec.ttl_seconds_after_finished
         finished = job.condition("Complete") or job.condition("Failed")
         if seconds is None or finished is None or finished.last_transition_time is None:

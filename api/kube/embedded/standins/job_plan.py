@@ -1,7 +1,7 @@
-"""What a Job needs next, as a value: pods to make, pods to stop, the status to show.
+"""The next steps for a Job, as a value: pods to create, pods to stop, the status to write.
 
-The decision is pure: a Job, its pods and the time in, a plan out. The rules are those of the real Job
-controller for plain and Indexed Jobs; failure and success policies and managedBy are left to it.
+The decision is a pure function of a Job, its pods and the time. The rules are those of the real Job
+controller for plain and Indexed Jobs, without failure policies, success policies and managedBy.
 
 Source: k8s.io/kubernetes, pkg/controller/job.
 """
@@ -16,17 +16,17 @@ from typing import Any, Final
 from api.kube.embedded.standins.objects import Job, Pod
 from api.objects import WireCondition
 
-# Between a failed pod and its replacement: ten seconds, doubled by each failure in a row,
-# at most ten minutes.
+# Back-off before a failed pod is replaced: ten seconds, doubled with each consecutive failure,
+# up to ten minutes.
 _FIRST_BACKOFF_SECONDS: Final = 10.0
 _LONGEST_BACKOFF_SECONDS: Final = 600.0
-# Thirty years: a later deadline is as good as none here, and can be slept for.
+# Thirty years. A later deadline has no practical effect, but would exceed the limit of sleep().
 _MOST_SECONDS: Final = 30 * 366 * 86_400
 
 
 @dataclass(slots=True)
 class Tally:
-    """What the controller remembers of a Job's pods beside those that exist.
+    """State that the controller keeps about a Job's pods, in addition to the existing pods.
 
     `released` are pods that the controller itself has stopped: they count neither as failed nor as succeeded.
     """
@@ -35,14 +35,15 @@ class Tally:
     failed: int = 0
     succeeded_indexes: set[int] = field(default_factory=set)
     released: set[str] = field(default_factory=set)
-    # Every pod that the watch has shown: one that came and went before its creation was answered is gone.
+    # Every pod that the watch has shown. One that was deleted before its creation was
+    # answered no longer exists.
     seen: set[str] = field(default_factory=set)
     last_failure: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPlan:
-    """The next steps for one Job. `create` holds an index for each pod to make (None in a plain Job)."""
+    """The next steps for one Job. `create` contains an index for each pod to create (None in a plain Job)."""
 
     create: tuple[int | None, ...] = ()
     stop: tuple[Pod, ...] = ()
@@ -60,14 +61,14 @@ class _Counts:
 
 
 def plan_job(job: Job, pods: Iterable[Pod], tally: Tally, *, now: datetime, speed: float = 1.0) -> JobPlan:
-    """Return what is to be done for `job`, whose pods are `pods`.
+    """Return the next steps for `job`, whose pods are `pods`.
 
-    `speed` shortens the pauses after failures. A finished Job needs nothing more but the stopping of what
-    still runs.
+    `speed` shortens the back-off after failures. For a finished Job, the only step is to stop
+    pods that still run.
     """
     counts = _count(pods, tally, is_indexed=job.spec.completion_mode == "Indexed")
-    # The order matters: what is over stays over, failing comes before success, and a Job whose last pod has
-    # succeeded is complete although it was suspended in the same moment.
+    # The order matters: a finished Job stays finished, failure precedes success, and a Job whose last pod has
+    # succeeded is complete even if it was suspended at the same moment.
     if job.is_finished:
         return JobPlan(stop=counts.active)
     if failure := _failure(job, counts, now):
@@ -95,7 +96,7 @@ def _count(pods: Iterable[Pod], tally: Tally, *, is_indexed: bool) -> _Counts:
 
 
 def _failure(job: Job, counts: _Counts, now: datetime) -> tuple[str, str] | None:
-    """Return reason and message when the Job must fail, or None."""
+    """Return reason and message if the Job must fail, otherwise None."""
     target = job.condition("FailureTarget")
     if target is not None and target.status == "True":
         return target.reason, target.message
@@ -115,13 +116,13 @@ def _deadline(job: Job) -> datetime | None:
 
 
 def _after(start: str, seconds: int) -> datetime:
-    # Any number of 64 bits is valid, and dates end with the year 9999.
+    # Any 64-bit number is valid here, but dates end with the year 9999.
     return datetime.fromisoformat(start) + timedelta(seconds=min(seconds, _MOST_SECONDS))
 
 
 def _is_done(job: Job, counts: _Counts) -> bool:
     if job.spec.completions is None:
-        # A work queue: one success means that there is no work left, the others finish by themselves.
+        # In a work queue, one success means that no work is left; the other pods finish by themselves.
         return counts.succeeded > 0 and not counts.active
     return counts.succeeded >= job.spec.completions
 
@@ -180,7 +181,7 @@ def _running(job: Job, counts: _Counts, tally: Tally, now: datetime, speed: floa
 
 
 def _difference(job: Job, counts: _Counts) -> tuple[tuple[int | None, ...], tuple[Pod, ...]]:
-    """Return the pods to make and to stop so that as many run as the Job wants now."""
+    """Return the pods to create and to stop, so that as many pods run as the Job wants."""
     wanted = _wanted(job, counts)
     if job.spec.completion_mode == "Indexed":
         return _indexed_difference(job, counts, wanted)
@@ -216,7 +217,8 @@ def _indexed_difference(
 
 
 def _pause(tally: Tally, counts: _Counts, now: datetime, speed: float) -> float:
-    """Return how long the next pod must still wait after the latest failure."""
+    """Return how many seconds the next pod must still wait after the last failure; 0 or less
+    if it need not."""
     if tally.last_failure is None or not counts.failed:
         return 0.0
     pause = min(_FIRST_BACKOFF_SECONDS * 2 ** (counts.failed - 1), _LONGEST_BACKOFF_SECONDS) / speed
@@ -230,7 +232,7 @@ def _status(job: Job, counts: _Counts, conditions: Sequence[WireCondition], *, a
         "ready": min(ready, active),
         "terminating": counts.terminating,
         "succeeded": counts.succeeded,
-        # What failed stays failed, also after a restart of this controller.
+        # The count must not decrease, not even after a restart of this controller.
         "failed": max(counts.failed, job.status.failed),
         "conditions": _merged(job, conditions),
     }
@@ -240,7 +242,7 @@ def _status(job: Job, counts: _Counts, conditions: Sequence[WireCondition], *, a
 
 
 def index_ranges(indexes: Iterable[int]) -> str:
-    """Return completed indexes as a Job shows them: 0,2-4"""
+    """Return completed indexes in the form of a Job's status: 0,2-4"""
     ranges: list[list[int]] = []
     for index in sorted(indexes):
         if ranges and ranges[-1][-1] == index - 1:
@@ -251,7 +253,7 @@ def index_ranges(indexes: Iterable[int]) -> str:
 
 
 def _merged(job: Job, conditions: Sequence[WireCondition]) -> tuple[WireCondition, ...]:
-    """Return the Job's conditions with these put in their place; one that is True already stays as it is."""
+    """Return the Job's conditions with these added; one that already has the same status is unchanged."""
     merged = {each.type: each for each in job.status.conditions or ()}
     for condition in conditions:
         current = merged.get(condition.type)
@@ -274,7 +276,7 @@ def _suspended(status: str, reason: str, now: datetime) -> WireCondition:
 
 
 def _changed(job: Job, status: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the part of `status` that differs from the Job's, or None. A None in it removes the field."""
+    """Return the part of `status` that differs from the Job's, or None. A None value removes the field."""
     current = job.status
     shown: dict[str, Any] = {
         "active": current.active,

@@ -1,12 +1,12 @@
-"""The stand-in for the kubelets of simulated nodes: on the embedded server and on a real one.
+"""Simulated kubelets for simulated nodes, on the embedded server or on a real one.
 
-It registers the nodes, keeps them alive, and gives each bound pod the course that its annotations ask for:
-running for `berth.dev/simulated-runtime-seconds` (1), then ending with `berth.dev/simulated-exit-code` (0).
-A pod that is deleted ends `berth.dev/simulated-shutdown-seconds` (0) later, at the latest when its grace is
-over. Where a pod may restart its containers (restartPolicy OnFailure) it fails all the same.
+The module registers the nodes, sends their heartbeats, and simulates each bound pod according to its
+annotations: it runs for `berth.dev/simulated-runtime-seconds` (1), then exits with
+`berth.dev/simulated-exit-code` (0). A deleted pod ends `berth.dev/simulated-shutdown-seconds` (0) later, or
+when its grace period is over. A pod that may restart its containers (restartPolicy OnFailure) fails anyway.
 
-A node that is not ready is one that has vanished: its pods go nowhere until it is back. That is said by
-`set_ready`, or by the annotation `berth.dev/simulated-ready: "false"` on the Node.
+A node that is not ready simulates a lost node: its pods do not change until it is ready again. `set_ready`,
+or the annotation `berth.dev/simulated-ready: "false"` on the Node, controls this state.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from api.kube.resources import NODES, PODS
 _PREFIX: Final = "berth.dev/simulated-"
 READY_ANNOTATION: Final = f"{_PREFIX}ready"
 _DEFAULT_RUNTIME_SECONDS: Final = 1.0
-# The real cluster takes a node for lost after 40 s without a sign of life.
+# The real cluster marks a node as not ready after 40 s without a heartbeat.
 _HEARTBEAT_SECONDS: Final = 15.0
 _UNREADY_TAINT: Final = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 _VERSION: Final = "v1.36.0-simulated"
@@ -42,7 +42,7 @@ _STRATEGIC: Final = "application/strategic-merge-patch+json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSpec:
-    """A node to simulate. `allocatable` in quantities; "pods" is 110 where it is not given."""
+    """A node to simulate. `allocatable` contains quantities; "pods" defaults to 110."""
 
     name: str
     allocatable: Mapping[str, str]
@@ -56,18 +56,18 @@ class Kubelet:
     def __init__(
         self, client: KubeClient, mirror: StandInCache, nodes: Sequence[NodeSpec], *, speed: float = 1.0
     ) -> None:
-        """`speed` divides the pods' times: at 10 a pod of 60 s runs for 6."""
+        """Create the kubelets. `speed` divides the times of pods: at 10, a pod of 60 s runs for 6 s."""
         self._client = client
         self._mirror = mirror
         self._nodes = {node.name: node for node in nodes}
         self._addresses = {node.name: _address(10, number) for number, node in enumerate(nodes)}
         self._speed = speed
         self._unready: set[str] = set()
-        # By uid when a pod's course is over, in the loop's time; while it stops, under a name of its own.
+        # When the run of a pod ends, in loop time, by uid. The end of its shutdown has a separate key.
         self._ends: dict[str, float] = {}
         self._pod_count = 0
         self._pods = WorkQueue("kubelet", self._sync_pod)
-        # Several at once, or a thousand nodes would not all be alive within a heartbeat's time.
+        # Several workers, so that the heartbeats of a thousand nodes are sent within one interval.
         self._heartbeats = WorkQueue("nodes", self._sync_node, workers=8)
         self.registered = asyncio.Event()
         mirror.pod_listeners.append(self._pod_changed)
@@ -83,7 +83,7 @@ class Kubelet:
             self._note_registered()
 
     async def set_ready(self, node: str, ready: bool) -> None:
-        """Let a node vanish, or come back; returns when its Node object says so. Raises KubeError."""
+        """Make a node lost or ready; return when its Node object shows that. Raises KubeError."""
         value = None if ready else "false"
         body = {"metadata": {"annotations": {READY_ANNOTATION: value}}}
         await self._client.merge_patch(NODES, node, msgspec.json.encode(body))
@@ -104,7 +104,7 @@ class Kubelet:
             return
         self._note_registered()
         ready = (change.object.metadata.annotations or {}).get(READY_ANNOTATION) != "false"
-        # Also by hand: a user may let a node vanish with `kubectl annotate`.
+        # A user may also change the state of a node, with `kubectl annotate`.
         if ready == (name in self._unready):
             self._note_ready(name, ready)
             self._heartbeats.add(("", name))
@@ -125,7 +125,7 @@ class Kubelet:
     async def _write_node(self, spec: NodeSpec, *, is_new: bool) -> None:
         is_ready = spec.name not in self._unready
         if is_new:
-            # The watch may not have shown it yet.
+            # The node may exist although the watch has not shown it yet.
             with contextlib.suppress(AlreadyExists):
                 await self._client.create(NODES, msgspec.json.encode(_node_object(spec)))
         status = _node_status(spec, self._addresses[spec.name], is_ready=is_ready, now=_now())
@@ -138,7 +138,7 @@ class Kubelet:
         taints = [dict(taint) for taint in spec.taints] + ([] if is_ready else [_UNREADY_TAINT])
         current = self._mirror.nodes.get(("", spec.name))
         if current is None or _taints_of(current) != {(each["key"], each["effect"]) for each in taints}:
-            # The server taints every new node as not ready; the real node controller would take that away.
+            # The server taints every new node as not ready; the real node controller would remove the taint.
             await self._client.merge_patch(
                 NODES, spec.name, msgspec.json.encode({"spec": {"taints": taints or None}})
             )
@@ -154,10 +154,10 @@ class Kubelet:
 
     async def _sync_pod(self, key: Key) -> float | None:
         pod = self._mirror.pods.get(key)
-        # By now it may be another pod of that name, bound to no node yet.
+        # Meanwhile the key may refer to another pod of that name, which is not bound yet.
         if pod is None or pod.spec.node_name not in self._nodes:
             return None
-        # A node that has vanished says nothing more of its pods; they are looked at when it is back.
+        # A lost node reports nothing about its pods; they are processed when it is ready again.
         if pod.spec.node_name in self._unready:
             return None
         if pod.is_leaving:
@@ -181,7 +181,7 @@ class Kubelet:
     async def _end_when_due(self, pod: Pod) -> float | None:
         runtime = runtime_of(pod)
         loop_time = asyncio.get_running_loop().time()
-        # A pod that was started before this kubelet came runs its time from now on.
+        # A pod that was started before this kubelet gets its full run time from now on.
         due = self._ends.setdefault(pod.metadata.uid, loop_time + runtime.seconds / self._speed)
         if due > loop_time:
             return due - loop_time
@@ -189,7 +189,7 @@ class Kubelet:
         return None
 
     async def _stop(self, pod: Pod) -> float | None:
-        """End a pod that was asked to go: let it shut down, say that it ended, and let it be deleted."""
+        """End a deleted pod: wait for its shutdown, report its end, and complete its deletion."""
         loop_time = asyncio.get_running_loop().time()
         if not pod.is_finished:
             grace = pod.metadata.deletion_grace_period_seconds or 0
@@ -200,8 +200,8 @@ class Kubelet:
             await self._write_status(pod, ended(pod, exit_code=EXIT_AFTER_SIGTERM, now=_now()))
         self._ends.pop(f"{pod.metadata.uid} stops", None)
         metadata = pod.metadata
-        # Nought, since a kubelet's second deletion is what takes a pod away; the uid, lest it be the
-        # next of that name.
+        # With 0, because the second deletion by the kubelet removes the pod; with the uid, so that it cannot
+        # be a later pod of the same name.
         options = {"gracePeriodSeconds": 0, "preconditions": {"uid": metadata.uid}}
         with contextlib.suppress(NotFound):
             await self._client.delete(
@@ -211,7 +211,7 @@ class Kubelet:
 
     async def _write_status(self, pod: Pod, status: dict[str, Any]) -> None:
         metadata = pod.metadata
-        # The uid guards against a pod of the same name that has taken this one's place.
+        # The uid prevents a write to a later pod of the same name.
         body = {"metadata": {"uid": metadata.uid}, "status": status}
         await self._client.request(
             "PATCH",
@@ -222,7 +222,7 @@ class Kubelet:
 
 
 def runtime_of(pod: Pod) -> Runtime:
-    """Return the course that a pod asks for. What is no number counts as not given."""
+    """Return how a pod's run is simulated. A malformed number counts as absent."""
     annotations = pod.metadata.annotations or {}
     return Runtime(
         seconds=max(_number(annotations.get(f"{_PREFIX}runtime-seconds"), _DEFAULT_RUNTIME_SECONDS), 0.0),
@@ -239,7 +239,7 @@ def _number(text: str | None, default: float) -> float:
 
 
 def _node_object(spec: NodeSpec) -> dict[str, Any]:
-    # As every kubelet does; topologies that end at the host need it.
+    # Every kubelet sets this label; topologies whose lowest level is the host need it.
     labels = {"kubernetes.io/hostname": spec.name, **spec.labels}
     return {
         "apiVersion": "v1",
@@ -250,11 +250,11 @@ def _node_object(spec: NodeSpec) -> dict[str, Any]:
 
 
 def _node_status(spec: NodeSpec, address: str, *, is_ready: bool, now: str) -> dict[str, Any]:
-    # kubelet's own default, which may be said otherwise.
+    # The kubelet's own default, which the spec may override.
     allocatable = {"pods": "110", **spec.allocatable}
     condition = {
         "type": "Ready",
-        # Not False: a kubelet that is gone says nothing, and that is what the node controller writes then.
+        # Not False: if a kubelet stops reporting, the node controller sets the condition to Unknown.
         "status": "True" if is_ready else "Unknown",
         "reason": "KubeletReady" if is_ready else "NodeStatusUnknown",
         "message": "kubelet is posting ready status" if is_ready else "Kubelet stopped posting node status.",
@@ -271,7 +271,7 @@ def _node_status(spec: NodeSpec, address: str, *, is_ready: bool, now: str) -> d
 
 
 def _is_ready(node: Node) -> bool:
-    """Whether a node takes pods: it says so, and the taint of its birth is gone."""
+    """Return whether a node accepts pods: it is ready, and its initial taint is removed."""
     is_said = any(each.type == "Ready" and each.status == "True" for each in node.status.conditions or ())
     return is_said and not any(taint.key == _UNREADY_TAINT["key"] for taint in node.spec.taints or ())
 

@@ -1,4 +1,5 @@
-"""The stand-ins' view of the cluster: Jobs, Pods and Nodes, with the pods of each Job and each node."""
+"""The cache that the simulated controllers share: Jobs, Pods and Nodes, with the pods of each
+Job and each node."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ NodeListener = Callable[[Change[Node]], None]
 
 
 class StandInCache:
-    """Keeps the view and tells its listeners of every change, after the view shows it."""
+    """Maintains the cache and reports every change to its listeners, after it is in the cache."""
 
     def __init__(self, client: KubeClient) -> None:
         self.pods_by_owner: dict[str, dict[Key, Pod]] = {}
@@ -45,7 +46,7 @@ class StandInCache:
         return self._nodes.store
 
     async def run(self) -> None:
-        """Follow the cluster until cancelled."""
+        """Watch the cluster until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._jobs.run(), name="stand-ins: jobs")
             group.create_task(self._pods.run(), name="stand-ins: pods")
@@ -67,7 +68,7 @@ class StandInCache:
         owner = pod.owner_uid
         before_owner = before.owner_uid if before else ""
         before_node = (before.spec.node_name if before else None) or ""
-        # The indexes before the listeners, which look into them.
+        # The indexes are updated before the listeners are called, because these use them.
         _move(self.pods_by_owner, key, before_owner, "" if is_gone else owner, pod)
         _move(self.pods_by_node, key, before_node, "" if is_gone else pod.spec.node_name or "", pod)
         for listener in self.pod_listeners:
@@ -82,7 +83,7 @@ def _move(index: dict[str, dict[Key, Pod]], key: Key, before: str, after: str, p
     if before and before != after:
         kept = index.get(before, {})
         kept.pop(key, None)
-        # Empty entries would add up over a trace of thousands of Jobs.
+        # Empty entries would accumulate in a trace with thousands of Jobs.
         if not kept:
             index.pop(before, None)
     if after:

@@ -1,4 +1,4 @@
-"""Jobs, Pods and Nodes as far as the stand-ins read them."""
+"""Jobs, Pods and Nodes, with the fields that the simulated controllers read."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ FINISHED_PHASES: Final = ("Succeeded", "Failed")
 
 
 class PodMeta(Meta, frozen=True):
-    """metadata of a pod, with what its kubelet needs to end it."""
+    """metadata of a pod, including the field that its kubelet needs to end it."""
 
-    # Set with the deletion, and shorter than the pod's own where whoever deletes it says so.
+    # Set by the deletion; it may be shorter than the grace period of the pod itself.
     deletion_grace_period_seconds: int | None = None
 
 
@@ -23,7 +23,7 @@ class PodSpec(WirePodSpec, frozen=True):
     """spec of a pod."""
 
     priority: int | None = None
-    # Pods of another scheduler's name are left to it.
+    # Pods for another scheduler are ignored.
     scheduler_name: str = "default-scheduler"
 
 
@@ -44,12 +44,12 @@ class Pod(Wire, frozen=True):
 
     @property
     def is_finished(self) -> bool:
-        """Whether its containers have ended for good."""
+        """Whether its containers have ended permanently."""
         return self.status.phase in FINISHED_PHASES
 
     @property
     def is_leaving(self) -> bool:
-        """Whether it has been asked to go."""
+        """Whether its deletion was requested."""
         return self.metadata.deletion_timestamp is not None
 
     @property
@@ -75,7 +75,7 @@ class Pod(Wire, frozen=True):
 
 
 class JobSpec(Wire, frozen=True):
-    """spec of a Job. The template is kept as bytes: pods are made from all of it."""
+    """spec of a Job. The template stays undecoded, because pods are created from all of it."""
 
     template: msgspec.Raw = msgspec.Raw(b"{}")
     parallelism: int = 1
@@ -114,7 +114,7 @@ class Job(Wire, frozen=True):
         return next((each for each in self.status.conditions or () if each.type == type_), None)
 
     def has_condition(self, type_: str) -> bool:
-        """Whether the condition of this type is True."""
+        """Return whether the condition of this type is True."""
         condition = self.condition(type_)
         return condition is not None and condition.status == "True"
 

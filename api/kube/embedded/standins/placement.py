@@ -1,7 +1,8 @@
-"""Where a pod may run: the filters of kube-scheduler that matter to a queue, and its words when nothing fits.
+"""Placement of pods: the filters of kube-scheduler that matter for queueing, and its message if no node fits.
 
-Pure: nodes and what they hold in, a node's name or a sentence out. Of the real scheduler's plugins these are
-here: NodeUnschedulable, TaintToleration, NodeAffinity (with node selector), NodeName and NodeResourcesFit.
+Pure functions: from nodes and their pods to the name of a node or a message. Of the real
+scheduler's plugins, NodeUnschedulable, TaintToleration, NodeAffinity (with node selector), NodeName
+and NodeResourcesFit are implemented.
 
 Source: k8s.io/kubernetes, pkg/scheduler/framework/plugins.
 """
@@ -26,25 +27,25 @@ from api.parsing.quantities import amount as parse_amount
 Amounts = Mapping[str, int]
 
 _PODS = "pods"
-# What a node holds when it does not say: kubelet's own default.
+# The kubelet's default for the number of pods per node.
 _DEFAULT_PODS = 110
 
 
 @dataclass(slots=True, kw_only=True)
 class NodeRoom:
-    """A node, and how much of it is free. `free` may be negative after the node has shrunk."""
+    """A node and its free resources. `free` may be negative after the node has shrunk."""
 
     node: Node
     free: dict[str, int] = field(default_factory=dict)
 
     def take(self, amounts: Amounts, *, sign: int = 1) -> None:
-        """Take amounts (or with sign -1 give them back)."""
+        """Subtract amounts from the free resources, or add them with sign -1."""
         for name, amount in amounts.items():
             self.free[name] = self.free.get(name, 0) - sign * amount
 
     @classmethod
     def of(cls, node: Node, pods: Iterable[Pod]) -> NodeRoom:
-        """Return the room of a node on which `pods` run; finished ones hold nothing."""
+        """Return the room of a node on which `pods` run; finished pods use no resources."""
         free = _amounts(node.status.allocatable)
         free.setdefault(_PODS, _DEFAULT_PODS)
         room = cls(node=node, free=free)
@@ -55,14 +56,15 @@ class NodeRoom:
 
 
 def requests_of(spec: PodSpec) -> dict[str, int]:
-    """Return what a pod takes of its node: the larger of its containers together and its init phase.
+    """Return the resources that a pod uses on its node: the maximum of its containers and its initialization.
 
-    Sidecars, init containers that always restart, count beside both.
+    Sidecars, which are init containers that always restart, are added to both.
     """
     main: Counter[str] = Counter()
     init: dict[str, int] = {}
     sidecars: Counter[str] = Counter()
-    # They run together, so they add up; init containers run one after another, so the largest counts.
+    # Containers run together, so they are added; init containers run one after another, so
+    # the maximum is used.
     for container in spec.containers or ():
         main.update(_requests(container))
     for container in spec.init_containers or ():
@@ -93,10 +95,10 @@ def _sum(one: Amounts, other: Amounts) -> dict[str, int]:
 
 
 def choose_node(pod: Pod, rooms: Sequence[NodeRoom]) -> str | None:
-    """Return the node for `pod`, or None when it fits nowhere.
+    """Return the node for `pod`, or None if it fits on no node.
 
-    Of the nodes that fit, the one with the largest share of the pod's scarcest resource left free, then the
-    first by name: pods spread, as by the real scheduler's default.
+    Of the nodes that fit, it is the one where the largest share of the pod's scarcest resource stays free,
+    then the first by name. So pods are spread, as by default in the real scheduler.
     """
     needs = requests_of(pod.spec)
     fitting = [room for room in rooms if reason_against(pod, needs, room) is None]
@@ -108,7 +110,7 @@ def choose_node(pod: Pod, rooms: Sequence[NodeRoom]) -> str | None:
 
 def _left(needs: Amounts, room: NodeRoom) -> float:
     totals = _amounts(room.node.status.allocatable)
-    # By shares, as four free CPUs of four are more room than four of a hundred.
+    # Compared by share: four free CPUs of four are more room than four of a hundred.
     shares = [
         (room.free.get(name, 0) - amount) / totals[name]
         for name, amount in needs.items()
@@ -118,14 +120,14 @@ def _left(needs: Amounts, room: NodeRoom) -> float:
 
 
 def _reversed(name: str) -> tuple[int, ...]:
-    # So that `max` takes the first name of equals.
+    # Makes `max` prefer the first name.
     return tuple(-ord(sign) for sign in name)
 
 
 def reason_against(pod: Pod, needs: Amounts, room: NodeRoom) -> str | None:
     """Return why `pod` cannot run on this node, in kube-scheduler's words, or None.
 
-    The first filter that objects is the one that is told; of missing resources all are.
+    Only the first filter that rejects the pod is reported, but all resources that are insufficient.
     """
     node = room.node
     if node.spec.unschedulable:
@@ -134,7 +136,7 @@ def reason_against(pod: Pod, needs: Amounts, room: NodeRoom) -> str | None:
         return "node(s) had untolerated taint(s)"
     if not _selects(pod.spec, node):
         return "node(s) didn't match Pod's node affinity/selector"
-    # All of them are told, since a node that is short of two would otherwise look nearly right.
+    # All resources are reported, because a node that lacks two would otherwise seem to lack only one.
     missing = [name for name, amount in sorted(needs.items()) if amount > room.free.get(name, 0)]
     if missing:
         return ", ".join("Too many pods" if name == _PODS else f"Insufficient {name}" for name in missing)
@@ -142,7 +144,7 @@ def reason_against(pod: Pod, needs: Amounts, room: NodeRoom) -> str | None:
 
 
 def explain(pod: Pod, rooms: Sequence[NodeRoom]) -> str:
-    """Return the sentence with which kube-scheduler tells that a pod fits nowhere."""
+    """Return kube-scheduler's message for a pod that fits on no node."""
     if not rooms:
         return "no nodes available to schedule pods"
     needs = requests_of(pod.spec)
@@ -154,7 +156,7 @@ def explain(pod: Pod, rooms: Sequence[NodeRoom]) -> str:
 
 
 def _repels(taint: WireTaint, tolerations: Iterable[WireToleration]) -> bool:
-    # PreferNoSchedule is a wish, and the score that it would lower is not modelled here.
+    # PreferNoSchedule is only a preference, and scores are not simulated.
     is_binding = taint.effect in ("NoSchedule", "NoExecute")
     return is_binding and not any(_tolerates(toleration, taint) for toleration in tolerations)
 
@@ -183,7 +185,7 @@ def _selects(spec: PodSpec, node: Node) -> bool:
 def _term_selects(term: WireNodeSelectorTerm, node: Node) -> bool:
     expressions, fields = term.match_expressions or (), term.match_fields or ()
     if not expressions and not fields:
-        # A term without any requirement selects nothing, unlike an empty label selector.
+        # Unlike an empty label selector, a term without requirements matches nothing.
         return False
     by_label = all(_holds(each, node.metadata.labels or {}) for each in expressions)
     return by_label and all(_holds(each, {"metadata.name": node.metadata.name}) for each in fields)

@@ -1,4 +1,4 @@
-"""The statuses that a kubelet writes while a pod runs its course."""
+"""The statuses that a kubelet writes during the run of a pod."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any, Final
 
 from api.kube.embedded.standins.objects import Pod
 
-# How the kernel tells that a process was ended from outside: 128 and the signal's number.
+# Exit code of a process that was ended by SIGTERM: 128 plus the number of the signal.
 EXIT_AFTER_SIGTERM: Final = 143
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
-    """What a pod says about how its run is to be simulated."""
+    """How the run of a pod is simulated."""
 
     seconds: float
     exit_code: int
@@ -66,7 +66,8 @@ def _container(name: str, image: str, state: dict[str, Any]) -> dict[str, Any]:
 
 
 def _conditions(ready: str, reason: str | None, now: str) -> list[dict[str, Any]]:
-    """Return the conditions that the kubelet owns; the scheduler's stays as it is by its key."""
+    """Return the conditions that the kubelet owns; the patch keeps that of the scheduler,
+    which has another type."""
     return [
         _condition("Initialized", "True", reason if ready == "False" else None, now),
         _condition("Ready", ready, reason, now),

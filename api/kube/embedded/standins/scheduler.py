@@ -1,4 +1,4 @@
-"""The stand-in for kube-scheduler: binds pending pods to nodes with room, on the embedded server only."""
+"""A simulated kube-scheduler, which binds pending pods to nodes with room. Embedded server only."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from api.kube.listing import Key
 from api.kube.resources import PODS
 
 _NAME: Final = "default-scheduler"
-# Pods placed before other tasks get their turn: with some hundred nodes that is a few milliseconds.
+# Pods placed before other tasks may run: with several hundred nodes, a few milliseconds.
 _SLICE: Final = 8
 
-# Higher priority first, then the older pod, then the name.
+# Order: higher priority first, then the older pod, then the name.
 _Rank = tuple[int, str, Key]
 
 
 class Scheduler:
-    """Places one pod after the other and sends the bindings beside.
+    """Places one pod after another and sends the bindings concurrently.
 
-    A placed pod counts on its node at once (`_assumed`), before the watch shows its binding. Pods that fit
-    nowhere wait until a node or a running pod changes.
+    A placed pod counts on its node immediately (`_assumed`), before the watch shows its binding. Pods that
+    fit on no node wait until a node or a running pod changes.
     """
 
     def __init__(self, client: KubeClient, mirror: StandInCache) -> None:
@@ -67,8 +67,8 @@ class Scheduler:
             self._enqueue(pod)
 
     def _move(self, key: Key, pod: Pod, before: str, after: str) -> None:
-        """Book a pod on its node, or give back what it held."""
-        # The usual end of a placement: the watch shows the binding, and what was assumed is fact.
+        """Add a pod to the usage of its node, or remove it from there."""
+        # The usual case: the watch shows the binding that was assumed.
         assumed, _ = self._assumed.pop(key, ("", pod))
         if assumed and assumed == after:
             return
@@ -109,7 +109,8 @@ class Scheduler:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            # What does not fit now is put aside at the end, else each pod placed would bring it back.
+            # Pods that do not fit are set aside until the end; otherwise each placed pod
+            # would queue them again.
             unplaced: dict[Key, str] = {}
             count = 0
             while self._pending:
@@ -149,7 +150,7 @@ class Scheduler:
         try:
             await self._client.request("POST", path, body=msgspec.json.encode(body))
         except KubeError:
-            # The place is given back and the pod, if it is still there, looked at anew.
+            # The resources are released, and the pod is queued again if it still exists.
             self._forget(key)
 
     def _forget(self, key: Key) -> None:
@@ -161,7 +162,7 @@ class Scheduler:
             self._enqueue(current)
 
     async def _report(self, key: Key) -> None:
-        """Write on the pod why it is pending, when that has changed."""
+        """Write to the pod why it is pending, if that has changed."""
         message, pod = self._waiting.get(key), self._mirror.pods.get(key)
         if message is None or pod is None:
             return
@@ -177,7 +178,7 @@ class Scheduler:
             "lastTransitionTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         }
         namespace, name = key
-        # Strategic, so that the other conditions stay.
+        # A strategic merge patch keeps the other conditions.
         await self._client.request(
             "PATCH",
             PODS.path(namespace, name, "status"),
@@ -197,12 +198,12 @@ def _is_pending(pod: Pod) -> bool:
 
 
 def _held(pod: Pod | None) -> str:
-    """Return the node on which a pod holds room, or ""."""
+    """Return the node on which a pod uses resources, or ""."""
     return "" if pod is None or pod.is_finished else pod.spec.node_name or ""
 
 
 def _is_alike(one: Node, other: Node) -> bool:
-    """Whether two states of a node offer the same to pods: heartbeats change neither."""
+    """Return whether two states of a node are equal for scheduling, as after a heartbeat."""
     return (
         one.status.allocatable == other.status.allocatable
         and one.spec == other.spec

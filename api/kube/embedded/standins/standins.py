@@ -1,4 +1,4 @@
-"""The stand-ins together: what makes a bare API server behave like a cluster."""
+"""All simulated controllers together, which make a bare API server behave like a cluster."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from api.kube.embedded.standins.scheduler import Scheduler
 
 
 class StandIns:
-    """Simulated nodes and, where the API server has none, a Job controller and a scheduler.
+    """Simulated nodes and, if the API server has none, a Job controller and a scheduler.
 
-    With a real control plane only `kubelet` stays on: it has its own of the two others.
+    With a real control plane, only `kubelet` is enabled, because it has its own Job controller and scheduler.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class StandIns:
                     group.create_task(part.run(), name=f"stand-ins: {name}")
 
     async def wait_ready(self) -> None:
-        """Return once the simulated nodes are registered and the view is complete."""
+        """Return once the simulated nodes are registered and the cache is synced."""
         await self._mirror.wait_synced()
         if self.kubelet is not None:
             await self.kubelet.registered.wait()

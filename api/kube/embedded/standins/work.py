@@ -1,7 +1,8 @@
-"""A queue of things to look at: each once at a time, again when it changed meanwhile, later when asked.
+"""A work queue for keys: a key is processed by one worker at a time, and again if it was added
+meanwhile or is due.
 
-The usual shape of a controller: an event only says where to look. All waiting stands in one heap, not in one
-task for each object.
+This is the usual structure of a controller: an event only names the object to reconcile. All delayed keys are
+in one heap instead of one task per object.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from api.kube.listing import Key
 
 log = logging.getLogger("berth.standins")
 
-# Pauses after failures in a row on one key double from the first to the longest of these.
+# Pauses after consecutive failures of one key are doubled, from the first to the longest of these.
 _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 5.0
 
@@ -24,7 +25,8 @@ _LONGEST_PAUSE_SECONDS = 5.0
 class WorkQueue:
     """Runs `work(key)` for every key that is added.
 
-    `work` returns the seconds after which to look at the key again, or None. A KubeError is tried again.
+    `work` returns the seconds after which the key is processed again, or None. It is
+    repeated after a KubeError.
     """
 
     def __init__(
@@ -43,7 +45,7 @@ class WorkQueue:
         self._earlier = asyncio.Event()
 
     def add(self, key: Key) -> None:
-        """Look at `key` as soon as a worker is free."""
+        """Process `key` as soon as a worker is free."""
         if key in self._busy:
             self._again.add(key)
         elif key not in self._waiting:
@@ -51,7 +53,7 @@ class WorkQueue:
             self._ready.put_nowait(key)
 
     def add_after(self, key: Key, seconds: float) -> None:
-        """Look at `key` when so much time has passed, or sooner where that was asked for before."""
+        """Process `key` after `seconds`, or earlier if that was requested before."""
         when = asyncio.get_running_loop().time() + seconds
         if self._due.get(key, when + 1) <= when:
             return
@@ -72,7 +74,7 @@ class WorkQueue:
         while True:
             while self._later and self._later[0][0] <= loop.time():
                 when, key = heapq.heappop(self._later)
-                # An entry that was overtaken by an earlier one of the same key has nothing left to say.
+                # An entry is obsolete if an earlier one for the same key was added after it.
                 if self._due.get(key) == when:
                     del self._due[key]
                     self.add(key)
@@ -102,7 +104,7 @@ class WorkQueue:
         except KubeError as error:
             failures = self._failures.get(key, 0) + 1
             self._failures[key] = failures
-            # Conflict and NotFound are news on their way; anything else is worth a line.
+            # Conflict and NotFound are resolved by pending watch events; any other error is logged.
             if not isinstance(error, Conflict | NotFound):
                 log.warning("queue=%s key=%s/%s error=%s", self._name, *key, error)
             self.add_after(key, min(_FIRST_PAUSE_SECONDS * 2 ** (failures - 1), _LONGEST_PAUSE_SECONDS))
