@@ -108,14 +108,17 @@ def stopping() -> bool:
 
 
 def deadline() -> float | None:
-    """Return the time (Unix seconds) until which Berth waits for the requested
-    checkpoint; None if unknown."""
+    """Return the time (Unix seconds) until which Berth waits for the requested checkpoint.
+
+    None if unknown.
+    """
     return _annotations().get(_DEADLINE)
 
 
 def saved(step: int, *, save_seconds: float | None = None) -> bool:
-    """Report that a checkpoint of `step` is complete and can be resumed from; return
-    whether Berth accepted it.
+    """Report that a checkpoint of `step` is complete and can be resumed from.
+
+    Return whether Berth accepted it.
 
     Call it once the checkpoint is durable, from one process of the job (rank 0). `save_seconds` is the
     duration of the save, from which Berth learns the cost of a request. Raises no exception.
@@ -143,8 +146,10 @@ def resumed() -> bool:
 
 @contextmanager
 def saving(step: int) -> Iterator[None]:
-    """Measure the save in the body and report the checkpoint afterwards. A save that
-    raises is not reported."""
+    """Measure the save in the body and report the checkpoint afterwards.
+
+    A save that raises is not reported.
+    """
     began = time.monotonic()
     yield
     saved(step, save_seconds=time.monotonic() - began)

@@ -16,8 +16,9 @@ from api.selectors import matches_selector
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DisruptionBudget:
-    """One budget. `allowed` pods may be evicted now; 0 if the spec changed and its status is not
-    up to date yet.
+    """One budget.
+
+    `allowed` pods may be evicted now; 0 if the spec changed and its status is not up to date yet.
 
     `keeps_unready`: the budget also applies to running pods that are not ready. Otherwise any number of
     these may be evicted.

@@ -63,8 +63,10 @@ def eviction_request(workload: Workload) -> EvictionRequest | None:
 
 
 def standing_request(workload: Workload) -> EvictionRequest | None:
-    """Return the request that applies to the quota which the Workload holds now and that is
-    not completed; else None."""
+    """Return the request that applies to the quota which the Workload holds now and that is not completed.
+
+    None if there is no such request.
+    """
     request = eviction_request(workload)
     # A finished Workload has nothing to save, an evicted one has already been stopped, and one without quota
     # has nothing to release.
@@ -75,8 +77,10 @@ def standing_request(workload: Workload) -> EvictionRequest | None:
 
 
 def reserved_at_of(workload: Workload) -> float:
-    """Return the time since when the Workload has, or lacks, quota; 0 if it
-    has no QuotaReserved condition."""
+    """Return the time since when the Workload has, or lacks, quota.
+
+    0 if it has no QuotaReserved condition.
+    """
     condition = workload.conditions.get(ConditionType.QUOTA_RESERVED)
     return condition.at if condition is not None else 0.0
 
@@ -100,8 +104,10 @@ def render_request(request: EvictionRequest) -> str:
 
 
 def read_request(text: str) -> EvictionRequest:
-    """Return the request in the value of the annotation. Raises ValueError that names
-    field, value and expectation."""
+    """Return the request in the value of the annotation.
+
+    Raises ValueError that names field, value and expectation.
+    """
     try:
         found = msgspec.json.decode(text)
     # A tenant may write the annotation, so it may be nested deeper than the parser can follow.

@@ -86,8 +86,10 @@ def _instant(text: str | None) -> float:
 
 
 def to_pod_usage(wire: PodObject) -> PodUsage:
-    """Return the resources that the pod uses on its node; if its requests are malformed,
-    only one of `pods`."""
+    """Return the resources that the pod uses on its node.
+
+    If its requests are malformed, only one of `pods`.
+    """
     meta = wire.metadata
     node = wire.spec.node_name or ""
     if not node or is_finished(wire) or is_placed_by_topology(wire):

@@ -49,8 +49,10 @@ class OnOverrun(StrEnum):
 
 
 class StrategyChoice(StrEnum):
-    """How pods are spread. By workload type: training consolidated, inference
-    distributed, all others balanced."""
+    """How pods are spread.
+
+    By workload type: training consolidated, inference distributed, all others balanced.
+    """
 
     BY_WORKLOAD_TYPE = "ByWorkloadType"
     CONSOLIDATED = "Consolidated"
@@ -69,8 +71,10 @@ class Ordering:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backfill:
-    """spec.backfill. `reservation_depth`: Workloads of a ClusterQueue that are promised a
-    start time at once."""
+    """spec.backfill.
+
+    `reservation_depth`: Workloads of a ClusterQueue that are promised a start time at once.
+    """
 
     mode: BackfillMode = BackfillMode.EASY
     reservation_depth: int = 1
@@ -173,8 +177,10 @@ class Recovery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementRules:
-    """spec.placement. `domain_rules` None: no rules by size. `bandwidth_label`: node label
-    with the network bandwidth."""
+    """spec.placement. `domain_rules` None: no rules by size.
+
+    `bandwidth_label`: node label with the network bandwidth.
+    """
 
     strategy: StrategyChoice = StrategyChoice.BY_WORKLOAD_TYPE
     domain_rules: DomainRules | None = None
@@ -211,8 +217,7 @@ class QuotaWindow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapacityReservation:
-    """One entry of spec.reservations: amounts by flavor and resource, or a `domain` by
-    its values, widest first."""
+    """One entry of spec.reservations: amounts by flavor and resource, or a `domain`, widest level first."""
 
     name: str
     local_queue: tuple[str, str]

@@ -88,8 +88,10 @@ class FlavorFungibility:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preemption:
-    """spec.preemption. `borrow_max_priority`: highest priority of a victim while borrowing;
-    None means no limit."""
+    """spec.preemption.
+
+    `borrow_max_priority`: highest priority of a victim while borrowing; None means no limit.
+    """
 
     within_cluster_queue: PreemptionPolicy = PreemptionPolicy.NEVER
     reclaim_within_cohort: PreemptionPolicy = PreemptionPolicy.NEVER

@@ -47,8 +47,7 @@ class PendingReason(StrEnum):
 
 
 class DisruptionReason(StrEnum):
-    """Why the pods of an evicted replica may or may not be evicted:
-    the reason of `berth.dev/DisruptionAllowed`.
+    """Why the pods of a replica may or may not be evicted: the reason of `berth.dev/DisruptionAllowed`.
 
     The first two are the reasons of a PodDisruptionBudget's own condition.
     """

@@ -1,5 +1,4 @@
-"""Matching rules of Kubernetes: label selectors, node affinity for the labels of a
-flavor, taints and tolerations.
+"""Matching rules of Kubernetes: label selectors, node affinity, taints and tolerations.
 
 The rules are Kubernetes' own, implemented for the wire structs. An operator that Kubernetes does not define
 matches nothing. Source: k8s.io/apimachinery labels.Selector; k8s.io/component-helpers nodeaffinity, taints.
@@ -24,8 +23,10 @@ _NO_LABELS: Mapping[str, str] = {}
 
 
 def matches_selector(selector: WireSelector | None, labels: Mapping[str, str] | None) -> bool:
-    """Return whether the selector matches `labels`. None matches nothing, an
-    empty selector matches everything."""
+    """Return whether the selector matches `labels`.
+
+    None matches nothing, an empty selector matches everything.
+    """
     if selector is None:
         return False
     # Both parts must match: matchLabels are requirements too.
@@ -110,8 +111,7 @@ def taint_text(taint: WireTaint) -> str:
 
 
 def matches_flavor(spec: WirePodSpec, flavor_labels: Mapping[str, str]) -> bool:
-    """Return whether the pods may run on nodes with these labels, as far as the labels of
-    the flavor decide it.
+    """Return whether the pods may run on nodes with these labels, as far as a flavor's labels decide it.
 
     Only keys that the flavor defines are considered, because its nodes may have any other labels. A required
     affinity term without such a key can hold on some node, so it matches, and with it the whole affinity.
@@ -132,8 +132,9 @@ def matches_node(
     name: str,
     labels: Mapping[str, str],
 ) -> tuple[bool, bool]:
-    """Return whether a node with this name and these labels matches the node selector, and whether it matches
-    the required affinity. Terms are alternatives; a term without any expression never matches.
+    """Return whether a node matches the node selector, and whether it matches the required affinity.
+
+    Terms are alternatives; a term without any expression never matches.
     """
     terms = _required_terms(affinity)
     has_selected = all(labels.get(key) == value for key, value in (node_selector or _NO_LABELS).items())

@@ -149,8 +149,10 @@ def to_topology(wire: TopologyObject) -> Topology:
 
 
 def to_admission_check(wire: AdmissionCheckObject, *, without_conditions: bool = False) -> AdmissionCheck:
-    """Return the AdmissionCheck. `without_conditions`: whether one without any
-    conditions counts as active."""
+    """Return the AdmissionCheck.
+
+    `without_conditions`: whether one without any conditions counts as active.
+    """
     conditions = (wire.status.conditions if wire.status is not None else None) or ()
     active = [condition.status == "True" for condition in conditions if condition.type == "Active"]
     return AdmissionCheck(
@@ -182,8 +184,10 @@ def to_limit_range(wire: LimitRangeObject) -> LimitRange:
 
 
 def to_runtime_class(wire: RuntimeClassObject) -> RuntimeClass:
-    """Return the RuntimeClass and its overhead. Raises SpecError that names a quantity
-    which cannot be parsed."""
+    """Return the RuntimeClass and its overhead.
+
+    Raises SpecError that names a quantity which cannot be parsed.
+    """
     overhead = (wire.overhead.pod_fixed if wire.overhead is not None else None) or {}
     for resource, quantity in overhead.items():
         read_amount(f"overhead.podFixed.{resource}", resource, quantity)

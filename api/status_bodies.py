@@ -96,8 +96,10 @@ class StatusEdit:
         self.is_changed = True
 
     def reset_condition(self, type_: str, *, reason: str) -> None:
-        """Set a True condition to False, keeping its message with a prefix; a False or
-        missing one is unchanged."""
+        """Set a True condition to False, keeping its message with a prefix.
+
+        A False or missing one is unchanged.
+        """
         found = self.condition(type_)
         if found is not None and found.get("status") == "True":
             # The message still shows why it was True: `Previously: Preempted to accommodate ...`.

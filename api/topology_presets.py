@@ -24,8 +24,10 @@ CLIQUE = "nvidia.com/gpu.clique"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelPreset:
-    """Label keys of one source, the widest first. Keys with the prefix `tiers` come
-    first, by descending number."""
+    """Label keys of one source, the widest first.
+
+    Keys with the prefix `tiers` come first, by descending number.
+    """
 
     name: str
     source: str

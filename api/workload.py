@@ -84,8 +84,10 @@ class TopologyRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSet:
-    """`count` pods with one template. `min_count` is the minimum for partial admission,
-    None if not allowed."""
+    """`count` pods with one template.
+
+    `min_count` is the minimum for partial admission, None if not allowed.
+    """
 
     name: str
     count: int
@@ -104,8 +106,10 @@ class DomainCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopologyAssignment:
-    """The domains of the pods of a pod set, with one entry per domain; `levels` are the
-    node labels of `values`."""
+    """The domains of the pods of a pod set, with one entry per domain.
+
+    `levels` are the node labels of `values`.
+    """
 
     levels: tuple[str, ...]
     domains: tuple[DomainCount, ...]
@@ -238,8 +242,9 @@ class Workload:
 
     @property
     def eviction(self) -> Condition | None:
-        """The Evicted condition if it is True, which it is from an eviction until the
-        next admission; else None.
+        """The Evicted condition if it is True, which it is from an eviction until the next admission.
+
+        Else None.
 
         A condition that was set to False belongs to an earlier eviction.
         """
@@ -294,8 +299,10 @@ def to_conditions(wire: tuple[WireCondition, ...] | None) -> dict[str, Condition
 
 
 def to_template(raw: msgspec.Raw | bytes) -> WirePodTemplate:
-    """Return the fields of a pod template that scheduling needs. Raises msgspec.DecodeError
-    if it is malformed."""
+    """Return the fields of a pod template that scheduling needs.
+
+    Raises msgspec.DecodeError if it is malformed.
+    """
     return _TEMPLATE.decode(raw)
 
 

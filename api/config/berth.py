@@ -17,8 +17,11 @@ PositiveNumber = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
 class Lease(Section):
-    """The Lease that elects the leader among several replicas. Longer times tolerate longer outages of the
-    API server; shorter times reduce the pause after a leader fails."""
+    """The Lease that elects the leader among several replicas.
+
+    Longer times tolerate longer outages of the API server; shorter times reduce the pause after a leader
+    fails.
+    """
 
     duration_seconds: PositiveSeconds = 4.0
     """Seconds without a renewal after which another replica may take over. Default 4, which bounds how long

@@ -12,8 +12,10 @@ from api.parsing.durations import DurationError, parse_duration
 
 
 class Section(BaseModel):
-    """Base of every part of a configuration: camelCase, strict types; unknown fields are kept,
-    to warn about them."""
+    """Base of every part of a configuration: camelCase, strict types.
+
+    Unknown fields are kept, to warn about them.
+    """
 
     # Frozen, because every task reads it. Strict, because "true" in place of true is
     # a mistake worth reporting.

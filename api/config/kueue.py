@@ -184,8 +184,10 @@ Framework = Literal[
 
 
 class PodOptions(Section):
-    """Which pods are managed, in addition to the settings for jobs. Part of v1beta1 only,
-    but accepted here too."""
+    """Which pods are managed, in addition to the settings for jobs.
+
+    Part of v1beta1 only, but accepted here too.
+    """
 
     namespace_selector: Selector | None = None
     """Namespaces whose pods are managed; absent selects all namespaces whose jobs are managed."""

@@ -1,5 +1,4 @@
-"""Parses the text of a configuration file into a ControllerConfig, or reports all of
-its faults as sentences."""
+"""Parsing of a configuration file into a ControllerConfig, or into sentences about all of its faults."""
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping

@@ -149,8 +149,10 @@ def _external(path: str, kinds: list[str]) -> Iterator[FieldError]:
 
 
 def _managed_namespaces(configuration: Configuration, namespace: str) -> Iterator[FieldError]:
-    """Yield a fault if the selector includes system pods, which must never wait for a queue
-    that depends on them."""
+    """Yield a fault if the selector includes system pods.
+
+    These must never wait for a queue that depends on them.
+    """
     path, selector = "managedJobsNamespaceSelector", configuration.managed_jobs_namespace_selector
     if selector is None:
         return

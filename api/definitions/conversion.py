@@ -23,8 +23,10 @@ _SLICE_DOMAINS = 100_000
 
 
 def convert(obj: Object) -> Object:
-    """Return `obj` in v1beta2 if it is a v1beta1 object of Kueue or a list of
-    such; otherwise `obj` itself."""
+    """Return `obj` in v1beta2 if it is a v1beta1 object of Kueue or a list of such.
+
+    Otherwise `obj` itself.
+    """
     items = _list_of(dict, obj.get("items"))
     if items is not None and str(obj.get("kind")).endswith("List"):
         # The items of a `kind: List` have their own apiVersion and kind; those of
@@ -40,8 +42,7 @@ def convert(obj: Object) -> Object:
 
 
 def dropped(obj: Object) -> tuple[str, ...]:
-    """Return the paths of the fields that `convert` drops from this object, because v1beta2
-    has no such field."""
+    """Return the paths of the fields that `convert` drops from this object."""
     if obj.get("apiVersion") != OLD_VERSION:
         return ()
     kind = str(obj.get("kind"))

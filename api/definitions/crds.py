@@ -254,8 +254,10 @@ def _column(column: Column) -> dict[str, Any]:
 
 
 def _object_schema(model: type[BaseModel]) -> dict[str, Any]:
-    """Return the schema of the whole object. The API server itself defines the fields
-    that all objects share."""
+    """Return the schema of the whole object.
+
+    The API server itself defines the fields that all objects share.
+    """
     schema = structural_schema(model)
     standard = {
         "apiVersion": {"type": "string", "description": "Group and version of this form of the object."},

@@ -43,15 +43,19 @@ def structural_schema(model: type[BaseModel]) -> Schema:
 
 
 class _Converter:
-    """Converts a JSON schema into its structural form; `definitions` maps the names in
-    its $refs to schemas."""
+    """Converts a JSON schema into its structural form.
+
+    `definitions` maps the names in its $refs to schemas.
+    """
 
     def __init__(self, definitions: Mapping[str, Schema]) -> None:
         self._definitions = definitions
 
     def convert(self, schema: Schema, path: str, inside: tuple[str, ...]) -> Schema:
-        """Return `schema` converted. `inside` holds the names of the enclosing
-        models, to detect recursion."""
+        """Return `schema` converted.
+
+        `inside` holds the names of the enclosing models, to detect recursion.
+        """
         schema, inside = self._resolved(schema, path, inside)
         converted = dict(_words(schema))
         # x-kubernetes-int-or-string describes the node completely; a type in addition would contradict it.
@@ -99,8 +103,9 @@ def _only_arm(arms: list[Schema], path: str) -> Schema:
 
 
 def _merged(base: Schema, around: Schema, replaced: str) -> Schema:
-    """Return `base` with the keywords of `around` except `replaced`; those of `around` win,
-    and rules are joined.
+    """Return `base` with the keywords of `around` except `replaced`.
+
+    Those of `around` win, and rules are joined.
 
     The keywords beside a $ref (a description, a default) describe this use of the model.
     """

@@ -1,2 +1,4 @@
-"""HTTP server and certificates: routes, requests and responses as values. Independent
-of queues and admission."""
+"""HTTP server and certificates: routes, requests and responses as values.
+
+Independent of queues and admission.
+"""

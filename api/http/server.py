@@ -106,8 +106,10 @@ def text_response(text: str, *, status: int = 200, content_type: str = "text/pla
 
 
 def error_as_json(status: int, message: str) -> Response:
-    """Return the default form of error responses, if the caller gives no other (such
-    as a Kubernetes Status)."""
+    """Return the default form of error responses.
+
+    A caller may choose another one, such as a Kubernetes Status.
+    """
     return json_response({"status": status, "error": message}, status=status)
 
 

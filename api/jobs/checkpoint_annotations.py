@@ -1,5 +1,4 @@
-"""The checkpoint annotations of a Job: when it saved last, how often it saves, and what
-saving and restarting cost.
+"""Checkpoint annotations of a Job: its last checkpoint, and the cost and interval of checkpoints.
 
 The facts are annotations of the Workload (which copies them from its Job) or of its pod template. They
 are claims of the Job's author: a value that cannot be parsed or is out of range counts as absent and is
@@ -85,8 +84,7 @@ class CheckpointFacts:
 
     @property
     def takes_part(self) -> bool:
-        """Whether it reports anything about checkpoints, and so can be expected to answer
-        a request to save."""
+        """Whether it reports anything about checkpoints, and so can be asked to save one."""
         told = (self.saved_at, self.step, self.save_seconds, self.restart_seconds, self.interval_seconds)
         return self.saves_on_sigterm or any(fact is not None for fact in told)
 
@@ -102,8 +100,7 @@ class CheckpointFacts:
 
 
 def checkpoint_facts(workload: Workload, *, with_aliases: bool = False) -> CheckpointFacts:
-    """Return the checkpoint facts of the Workload's annotations, or else of the template of
-    its first pod set."""
+    """Return the checkpoint facts of the Workload, or else of the template of its first pod set."""
     sources = _sources(workload)
     kind = read_key(keys.WORKLOAD_TYPE, sources, with_aliases=with_aliases).lower()
     save, restart, interval = (parse_duration(_read(key, sources)) for key in _DURATIONS)
@@ -122,8 +119,10 @@ def checkpoint_facts(workload: Workload, *, with_aliases: bool = False) -> Check
 
 
 def tells_of_checkpoints(workload: Workload) -> bool:
-    """Return whether any checkpoint annotation is present, credible or
-    not. Cheaper than `checkpoint_facts`."""
+    """Return whether any checkpoint annotation is present, credible or not.
+
+    Cheaper than `checkpoint_facts`.
+    """
     return any(source and not CHECKPOINT_KEYS.isdisjoint(source) for source in _sources(workload))
 
 

@@ -58,8 +58,10 @@ class Job(Queued):
 
     @property
     def queue_name(self) -> str:
-        """The LocalQueue that the Job names; empty if none. The annotation is Kueue's older
-        form of the label."""
+        """The LocalQueue that the Job names; empty if none.
+
+        The annotation is Kueue's older form of the label.
+        """
         return self.labels.get(keys.QUEUE_NAME) or self.annotations.get(keys.QUEUE_NAME, "")
 
     @property

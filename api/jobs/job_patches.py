@@ -88,14 +88,12 @@ def suspend_patch(*, is_restored: bool) -> dict[str, Any]:
 
 
 def clear_start_time_patch() -> dict[str, Any]:
-    """Return the merge patch of the status subresource that older API servers need before
-    the template can change."""
+    """Return the status patch that older API servers need before the template can change."""
     return {"status": {"startTime": None}}
 
 
 def restored_patch(job: Job, template: Template, pod_set: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the merge patch that completes a stop: template and counts of the Workload's
-    pod set are restored.
+    """Return the merge patch that completes a stop by restoring the template and counts of the pod set.
 
     If `pod_set` is None because the Workload is lost, only the annotation is removed: the
     original template is unknown.

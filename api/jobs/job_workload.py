@@ -147,8 +147,10 @@ def owner_reference(job: Job) -> dict[str, Any]:
 
 
 def pod_sets_body(job: Job, body: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return spec.podSets: one pod set, `main`, with as many pods as
-    run concurrently. Raises ComposeError."""
+    """Return spec.podSets: one pod set, `main`, with as many pods as run concurrently.
+
+    Raises ComposeError.
+    """
     # The following steps assume a template that the API server would accept.
     check_job(job, body)
     template = job_template(body)
@@ -169,8 +171,10 @@ def job_template(body: Mapping[str, Any]) -> Template:
 
 
 def maximum_execution_time_seconds(job: Queued) -> int | None:
-    """Return the Job's limit on admitted time in seconds; None if it has none or the value
-    is not a number."""
+    """Return the Job's limit on admitted time in seconds.
+
+    None if it has none or the value is not a number.
+    """
     return whole_number(job.labels.get(keys.MAX_EXEC_TIME_SECONDS))
 
 
@@ -207,8 +211,9 @@ def copied_annotations(job: Queued) -> dict[str, str]:
 
 
 def unknown_keys(job: Queued, template: Template) -> tuple[str, ...]:
-    """Return a sentence for each unknown berth.dev key of the Job or its template, with the
-    most similar known key.
+    """Return a sentence for each unknown berth.dev key of the Job or its template.
+
+    It names the most similar known key.
 
     Without it, a misspelt key would have no effect and no message.
     """
@@ -223,8 +228,7 @@ def unknown_keys(job: Queued, template: Template) -> tuple[str, ...]:
 
 
 def wish_problems(job: Job, template: Template, is_domain: Callable[[str], bool]) -> tuple[str, ...]:
-    """Return a sentence for each placement or checkpoint annotation that is unreadable
-    or contradicts the Job.
+    """Return a sentence for each placement or checkpoint annotation that is malformed or contradicts the Job.
 
     `is_domain` returns whether a value names a domain of any topology.
     """
@@ -237,8 +241,10 @@ def wish_problems(job: Job, template: Template, is_domain: Callable[[str], bool]
 
 
 def _gpus_of(resources: Mapping[str, Any]) -> int:
-    """Return the number of GPUs of a container. As in the API server, a missing request
-    defaults to the limit."""
+    """Return the number of GPUs of a container.
+
+    As in the API server, a missing request defaults to the limit.
+    """
     # If both are given the request is used, because that is what the scheduler reserves.
     asked = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
     # Quantities are whole numbers, because the API server rejects others for extended resources.

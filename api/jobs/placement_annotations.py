@@ -22,8 +22,10 @@ Metadata = tuple[Mapping[str, str] | None, ...]
 
 
 def read_key(key: str, sources: Metadata, *, with_aliases: bool) -> str:
-    """Return the value of the key, or else of its alias, in the first source that has one;
-    empty if none has."""
+    """Return the value of the key, or else of its alias, in the first source that has one.
+
+    Empty if none has.
+    """
     # Berth's own key is looked up in every source before the alias: an alias on the Workload must not hide
     # Berth's own key on the template.
     names = (key, keys.ALIASES[key]) if with_aliases and key in keys.ALIASES else (key,)

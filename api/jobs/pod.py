@@ -89,8 +89,9 @@ class Pod(Queued):
 
     @property
     def application(self) -> str:
-        """The application that it is a replica of, such as "Deployment/chat"; empty for
-        a pod without controller.
+        """The application that it is a replica of, such as "Deployment/chat".
+
+        Empty for a pod without controller.
 
         A Deployment owns its pods through one ReplicaSet per template. The name of the ReplicaSet ends in the
         value of the label pod-template-hash.
@@ -139,16 +140,14 @@ class Pod(Queued):
 
     @property
     def is_alive(self) -> bool:
-        """Whether it runs, waits, or has succeeded in a group that is not a service:
-        it needs no replacement."""
+        """Whether it needs no replacement: it runs, waits, or has succeeded in a finite group."""
         # A pod that is deleted while it is gated will never run.
         is_waiting = self.is_gated and not self.is_deleted
         return self.is_active or is_waiting or (self.is_succeeded and not self.is_serving)
 
 
 def is_queued_through(owner: OwnerReference | None) -> bool:
-    """Return whether a pod of this controller is queued through the controller, or must not
-    be queued at all."""
+    """Return whether a pod of this controller is queued through it, or must not be queued at all."""
     return owner is not None and (owner.api_version, owner.kind) in _QUEUED_OWNERS
 
 
@@ -182,8 +181,7 @@ def to_pod(wire: PodObject) -> Pod:
 
 
 def role_of(body: Mapping[str, Any]) -> str:
-    """Return the role of a pod's object: a short hash, equal for all pods with
-    the same scheduling requirements.
+    """Return the role of a pod's object, a short hash of its scheduling requirements.
 
     The annotation that the webhook wrote takes precedence over the spec.
     """
@@ -196,8 +194,7 @@ def role_of(body: Mapping[str, Any]) -> str:
 
 
 def role_hash(spec: Mapping[str, Any]) -> str:
-    """Return the hash of the scheduling requirements of a pod spec: requests
-    and placement, without images."""
+    """Return the hash of the scheduling requirements of a pod spec, without images."""
     shape: dict[str, Any] = {name: spec[name] for name in _ROLE_FIELDS if spec.get(name)}
     tolerations = [one for one in shape.pop("tolerations", ()) if one.get("key") not in _SERVER_TOLERATIONS]
     if tolerations:

@@ -52,8 +52,7 @@ class Injection:
 
 
 class StartConflict(ValueError):
-    """Two sources require different values for one field of the template, so the pods
-    cannot start as admitted."""
+    """Two sources require different values for one field, so the pods cannot start as admitted."""
 
     def __init__(self, field: str, have: str, want: str) -> None:
         super().__init__(
@@ -134,8 +133,10 @@ def has_same_directives(one: Template, other: Template) -> bool:
 
 
 def merged_injection(first: Injection, update: Mapping[str, Any]) -> Injection:
-    """Return the injection merged with an entry of an admission
-    check's podSetUpdates. Raises StartConflict."""
+    """Return the injection merged with an entry of an admission check's podSetUpdates.
+
+    Raises StartConflict.
+    """
     return Injection(
         labels=_merged("label", first.labels, update.get("labels")),
         annotations=_merged("annotation", first.annotations, update.get("annotations")),
@@ -184,8 +185,7 @@ def restore_patch(template: Template, original: Template) -> dict[str, Any]:
 def _patch(
     template: Template, metadata: Mapping[str, Mapping[str, str]], spec: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the merge patch that changes the template to these labels, annotations and
-    fields of the spec."""
+    """Return the merge patch that changes the template to this metadata and these fields of the spec."""
     labels = {
         name: changes
         for name, want in metadata.items()
@@ -245,8 +245,7 @@ def _restored(have: Mapping[str, str], original: Mapping[str, str], is_complete:
 
 
 def _is_complete(original: Template) -> bool:
-    """Return whether the Workload's template has all labels of the Job, which include those
-    of the API server."""
+    """Return whether the Workload's template has all labels of the Job, those of the API server included."""
     return any(_is_server_label(key) for key in _metadata(original, "labels"))
 
 

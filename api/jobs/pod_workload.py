@@ -41,8 +41,9 @@ _TEMPLATE_PATH = "spec.template."
 
 
 class GroupMember:
-    """A pod and its object, which is decoded on first use, because most operations on a group need
-    only the pod's value.
+    """A pod and its object.
+
+    The object is decoded on first use, because most operations on a group need only the pod's value.
     """
 
     def __init__(self, pod: Pod, raw: bytes) -> None:
@@ -172,8 +173,7 @@ def pod_workload_body(
 def owner_references(
     members: Sequence[GroupMember], *, is_group: bool, keeper: OwnerReference | None = None
 ) -> list[dict[str, Any]]:
-    """Return the owner references of the Workload: its pod, the members of its group,
-    or a service's controller.
+    """Return the owner references of the Workload: its pod, its group's members, or a service's controller.
 
     The pods of a serving group are replaced one by one. If they were the owners, the garbage collector could
     delete the Workload between the deletion of the last pod and the creation of its successor. `keeper` is

@@ -89,8 +89,7 @@ class RuntimeClass:
 
 
 class PodSetRequests(msgspec.Struct, frozen=True, kw_only=True):
-    """The requests of one pod of the set, and the number of pods that still have to
-    run (without reclaimable ones).
+    """The requests of one pod of the set, and the number of pods that still have to run.
 
     `per_pod` is charged to quota. `on_node` is what the pod uses of its node; the configuration does not
     change it. Both are in canonical units: milli-CPU, bytes, devices.
@@ -107,8 +106,10 @@ class PodSetRequests(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RequestError(ValueError):
-    """The requests of a pod template cannot be parsed. The message names the pod set,
-    field, value and syntax."""
+    """The requests of a pod template cannot be parsed.
+
+    The message names the pod set, field, value and syntax.
+    """
 
 
 def pod_set_requests(
@@ -251,8 +252,9 @@ def _filled(resources: WireResources, defaults: tuple[LimitRangeItem, ...]) -> W
 
 
 def pod_requests(spec: WirePodSpec) -> Amounts:
-    """Return what the scheduler would reserve for the pod. Raises QuantityError if a
-    quantity cannot be parsed.
+    """Return what the scheduler would reserve for the pod.
+
+    Raises QuantityError if a quantity cannot be parsed.
 
     Containers and sidecars (init containers that restart) run together; an ordinary init container runs alone
     with the sidecars that started before it. Pod-level resources replace the sum of both.

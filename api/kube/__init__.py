@@ -1,2 +1,4 @@
-"""Access to the cluster: requests, informers, leader election, events. No other package
-calls the API server."""
+"""Access to the cluster: requests, informers, leader election, events.
+
+No other package calls the API server.
+"""

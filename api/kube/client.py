@@ -60,8 +60,10 @@ _CONNECTIONS = {Connection.REQUESTS: 64, Connection.WATCHES: 0, Connection.LEASE
 
 
 class KubeClient:
-    """Client for one API server. Use it as `async with await KubeClient.connect(...) as
-    client`, or close() it."""
+    """Client for one API server.
+
+    Use it as `async with await KubeClient.connect(...) as client`, or close() it.
+    """
 
     def __init__(self, endpoint: Endpoint, *, user_agent: str = "berth") -> None:
         self.server = endpoint.server
@@ -115,8 +117,10 @@ class KubeClient:
         await self.close()
 
     async def server_version(self) -> str:
-        """Return the server's version ("v1.36.3"); the cheapest check that it answers
-        and accepts the credentials."""
+        """Return the server's version ("v1.36.3").
+
+        The cheapest check that it answers and accepts the credentials.
+        """
         body = await self.request("GET", "/version")
         try:
             return msgspec.json.decode(body, type=_Version).git_version
@@ -383,8 +387,10 @@ def _delete_options(propagation: str, grace_period_seconds: int | None) -> dict[
 
 
 def _data(body: bytes | None) -> bytes | io.BytesIO | None:
-    """Return the body in the form that aiohttp expects; large ones (Kueue's CRD is over 1 MiB)
-    are sent in chunks."""
+    """Return the body in the form that aiohttp expects.
+
+    Large ones (Kueue's CRD is over 1 MiB) are sent in chunks.
+    """
     return io.BytesIO(body) if body is not None and len(body) > 1 << 20 else body
 
 

@@ -98,8 +98,10 @@ class LibraryCredentials:
         self._asking = asyncio.Lock()
 
     async def authorization(self) -> str | None:
-        """Return the plugin's token, requested again every REFRESH_SECONDS (the loader caches
-        it until it expires)."""
+        """Return the plugin's token, requested again every REFRESH_SECONDS.
+
+        The loader caches it until it expires.
+        """
         async with self._asking:
             if self._asked_at is None or time.monotonic() - self._asked_at >= REFRESH_SECONDS:
                 await self._ask()

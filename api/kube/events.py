@@ -298,8 +298,10 @@ class _Sent:
 
 
 def cut_note(note: str) -> str:
-    """Return the note; if it has over 1024 bytes of UTF-8, truncated between characters
-    and marked with "…"."""
+    """Return the note.
+
+    If it has over 1024 bytes of UTF-8, truncated between characters and marked with "…".
+    """
     # A lone surrogate cannot be encoded; it is replaced by "?" instead of raising an error.
     data = note.encode("utf-8", "replace")
     if len(data) <= MAX_NOTE_BYTES:

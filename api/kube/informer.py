@@ -309,8 +309,7 @@ class Informer(Generic[T]):
         self._advance(version)
 
     def _drop_unreadable(self, key: Key) -> None:
-        """Report the deletion of an object that was unreadable, since `on_change` may
-        never have reported it."""
+        """Report the deletion of an unreadable object, which `on_change` may never have reported."""
         if self.unreadable.pop(key, None) is not None:
             self._on_unreadable_gone(key)
 
@@ -399,8 +398,10 @@ def _ignore(_: Key) -> None:
 
 
 def log_unreadable(resource: Resource, unreadable: Unreadable) -> None:
-    """Log an object that cannot be decoded; used if no callback is given, since the
-    object is otherwise ignored."""
+    """Log an object that cannot be decoded.
+
+    Used if no callback is given, since the object is otherwise ignored.
+    """
     log.warning(
         "object_unreadable resource=%s namespace=%s name=%s error=%r",
         resource.plural,

@@ -122,8 +122,7 @@ class _Entry:
         return self.file.parent / Path(value).expanduser() if value else None
 
     def content(self, key: str) -> bytes | None:
-        """Return the base64-decoded value of `<key>-data`, else the content of the
-        file that `<key>` names."""
+        """Return the decoded value of `<key>-data`, else the content of the file that `<key>` names."""
         if data := self.text(f"{key}-data"):
             try:
                 return base64.b64decode(data, validate=True)
@@ -291,8 +290,10 @@ def _proxy(server: str, cluster: _Entry, environment: Mapping[str, str]) -> str 
 
 
 def _environment_proxy(server: str, environment: Mapping[str, str]) -> str | None:
-    """Return the proxy that the environment sets for this server, by the rules of curl
-    and client-go; else None."""
+    """Return the proxy that the environment sets for this server, by the rules of curl and client-go.
+
+    Else None.
+    """
     # Both curl and Go accept upper-case and lower-case names.
     lower = {key.lower(): value for key, value in environment.items() if value}
     parts = urlsplit(server)

@@ -311,8 +311,10 @@ class Elector:
         return leadership.fence
 
     async def _renew(self, leadership: Leadership, at_least: int = 0, *, timeout_seconds: float) -> None:
-        """Write the lease with the fence of the term, or a higher one. Raises Conflict if
-        the lease is lost."""
+        """Write the lease with the fence of the term, or a higher one.
+
+        Raises Conflict if the lease is lost.
+        """
         try:
             async with asyncio.timeout(timeout_seconds), self._writing:
                 began, fence = await self._write_ours(leadership, at_least)

@@ -58,8 +58,10 @@ def parse_lease(body: bytes) -> LeaseRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseClaim:
-    """The values to write into a Lease. `written_at` is an RFC 3339 time with
-    microseconds, for information only."""
+    """The values to write into a Lease.
+
+    `written_at` is an RFC 3339 time with microseconds, for information only.
+    """
 
     holder: str
     duration_seconds: float

@@ -1,5 +1,7 @@
-"""Lists, read page by page, with each object decoded separately, so that one broken object does
-not hide the others."""
+"""Lists, read page by page.
+
+Each object is decoded separately, so that a broken one does not hide the others.
+"""
 
 from __future__ import annotations
 

@@ -27,8 +27,10 @@ by their schema keys."""
 
 
 def rule(expression: str, message: str) -> Rule:
-    """Return a CEL rule. `self` is the marked value; a rule that uses `oldSelf` is
-    evaluated on updates only."""
+    """Return a CEL rule.
+
+    `self` is the marked value; a rule that uses `oldSelf` is evaluated on updates only.
+    """
     return {"rule": expression, "message": message}
 
 

@@ -1,5 +1,4 @@
-"""The sections of an AdmissionPolicy that concern time: order, backfill, estimates, quota windows,
-reservations."""
+"""Sections of an AdmissionPolicy about time: order, backfill, estimates, quota windows, reservations."""
 
 from typing import Annotated, Literal
 

@@ -52,8 +52,7 @@ ResourceGroups = Annotated[list[ResourceGroup], Field(max_length=16), ATOMIC]
 
 
 def limits_need(parent: str) -> str:
-    """Return a CEL expression which is true if no limit is set, or if the field `parent` of
-    the spec is set."""
+    """Return a CEL expression that is true if no limit is set, or if the spec has the field `parent`."""
     return (
         f"has(self.{parent}) || !has(self.resourceGroups) || self.resourceGroups.all(g, g.flavors.all(f,"
         " f.resources.all(r, !has(r.borrowingLimit) && !has(r.lendingLimit))))"

@@ -1,5 +1,4 @@
-"""TopologyAssignment: the domains in which the pods of a pod set run, compact for gangs
-of thousands of nodes.
+"""TopologyAssignment: the domains of a pod set's pods, in a compact encoding for thousands of nodes.
 
 An assignment is a list of domains, each with a pod count. A domain is identified by one value per level.
 Values repeat (the same block) or have a common prefix (`block-7-rack-`), so a slice of domains stores the

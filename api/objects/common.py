@@ -38,8 +38,10 @@ class Meta(Wire, frozen=True):
 
     @property
     def controller(self) -> OwnerReference | None:
-        """The reference to the owner that manages this object, which has
-        controller=true; None without one."""
+        """The reference to the owner that manages this object, which has controller=true.
+
+        None without one.
+        """
         return next((owner for owner in self.owner_references or () if owner.controller), None)
 
 

@@ -41,8 +41,10 @@ class WireTopologyRequest(Wire, frozen=True):
 
 
 class WirePodSet(Wire, frozen=True):
-    """Workload.spec.podSets[]. The template is decoded only when the spec is new, not
-    on every status change."""
+    """Workload.spec.podSets[].
+
+    The template is decoded only when the spec is new, not on every status change.
+    """
 
     template: msgspec.Raw
     name: str = "main"

@@ -38,8 +38,10 @@ def validation_errors(error: ValidationError) -> tuple[FieldError, ...]:
 
 
 def join_path(parts: Iterable[str | int]) -> str:
-    """Return the path of a field, such as "spec.podSets[0].name". Names with a dot or
-    slash are in brackets."""
+    """Return the path of a field, such as "spec.podSets[0].name".
+
+    Names with a dot or slash are in brackets.
+    """
     path = ""
     for part in parts:
         if isinstance(part, int) or not part.replace("_", "").isalnum():

@@ -17,8 +17,10 @@ _NUMBER = re.compile(r"[0-9]{1,16}(\.[0-9]{1,16})?")
 
 
 def price(text: str | None) -> float | None:
-    """Return the price in decimal digits (`2.95`; 0 means free), or None if it is malformed
-    or above the cap."""
+    """Return the price in decimal digits (`2.95`.
+
+    0 means free), or None if it is malformed or above the cap.
+    """
     if text is None or _NUMBER.fullmatch(text) is None:
         return None
     found = float(text)

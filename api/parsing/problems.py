@@ -27,8 +27,10 @@ def read_amount(field: str, resource: str, quantity: str | int | float) -> int:
 
 
 def read_word(field: str, words: type[_E], text: str | None, default: _E) -> _E:
-    """Return the enum member for `text`, or `default` if it is empty. Raises SpecError
-    with the allowed values."""
+    """Return the enum member for `text`, or `default` if it is empty.
+
+    Raises SpecError with the allowed values.
+    """
     # On the wire, absent and empty mean the same.
     if not text:
         return default

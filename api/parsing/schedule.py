@@ -32,8 +32,10 @@ _DAY_SECONDS = 86400
 
 
 def last_firing(cron: str, time_zone: str, at: float) -> float | None:
-    """Return the latest time (Unix seconds) at or before `at` at which the line fires, None
-    if it never does."""
+    """Return the latest time (Unix seconds) at or before `at` at which the line fires.
+
+    None if there is none.
+    """
     for firings in _days(cron, time_zone, at, step=-1):
         # `at` is included, so that a window which opens in this second is open.
         index = bisect_right(firings, at)

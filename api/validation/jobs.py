@@ -82,8 +82,10 @@ def _texts(obj: Mapping[str, Any], key: str) -> Mapping[str, str]:
 
 
 def _name_errors(job: _Job) -> Iterator[FieldError]:
-    """Yield invalid names of other objects. Kueue once used annotations for some of them
-    and still reads these."""
+    """Yield invalid names of other objects.
+
+    Kueue once used annotations for some of them and still reads these.
+    """
     for place, texts in (("labels", job.labels), ("annotations", job.annotations)):
         for key in (keys.QUEUE_NAME, keys.PRIORITY_CLASS, keys.PREBUILT_WORKLOAD_NAME):
             if key in texts and not is_dns_subdomain(texts[key]):
@@ -178,8 +180,7 @@ def _layer_errors(job: _Job, text: str, *, is_alone: bool) -> Iterator[FieldErro
 
 
 def _layers(text: str) -> list[tuple[str, int]] | None:
-    """Return (topology, size) of each layer, or None if the text is not a JSON list of 1
-    to 3 such objects."""
+    """Return (topology, size) of each layer, or None if the text is not a list of 1 to 3 layers."""
     try:
         layers = json.loads(text)
         found = [(layer["topology"], layer["size"]) for layer in layers]

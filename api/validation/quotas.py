@@ -54,8 +54,10 @@ def cohort_errors(cohort: Cohort) -> Iterator[FieldError]:
 
 
 def _group_errors(groups: list[ResourceGroup], *, parent: str) -> Iterator[FieldError]:
-    """Yield the faults of resource groups. `parent` is the missing field that limits require; empty
-    if it is set."""
+    """Yield the faults of resource groups.
+
+    `parent` is the missing field that limits require; empty if it is set.
+    """
     for index, group in enumerate(groups):
         yield from _group(f"{_GROUPS}[{index}]", group, parent)
     resources = list(chain.from_iterable(group.covered_resources for group in groups))

@@ -86,8 +86,10 @@ def allow(uid: str, *, patch: Sequence[Mapping[str, Any]] = (), warnings: Sequen
 
 
 def refuse(uid: str, message: str) -> bytes:
-    """Return a response that denies the request; kube-apiserver prefixes the message
-    with the webhook's name."""
+    """Return a response that denies the request.
+
+    Kube-apiserver prefixes the message with the webhook's name.
+    """
     status = {"status": "Failure", "code": 422, "reason": "Invalid", "message": message}
     return _answer({"uid": uid, "allowed": False, "status": status})
 
@@ -110,8 +112,9 @@ def labels_patch(obj: Mapping[str, Any], labels: Mapping[str, str]) -> list[dict
 
 
 def changes_patch(obj: Mapping[str, Any], changes: Mapping[tuple[str, ...], object]) -> list[dict[str, Any]]:
-    """Return the JSON patch that sets the values at these paths as a whole; values that are
-    equal are left out.
+    """Return the JSON patch that sets the values at these paths as a whole.
+
+    Values that are equal are left out.
 
     The parent objects exist: they are `metadata`, `spec`, or objects that the API server fills in.
     """

@@ -34,8 +34,10 @@ class BadReportError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """One report, with times in Unix seconds. None means not given. `saved_at` and
-    `step` are given together."""
+    """One report, with times in Unix seconds. None means not given.
+
+    `saved_at` and `step` are given together.
+    """
 
     saved_at: float | None = None
     step: int | None = None
@@ -44,8 +46,9 @@ class Report:
 
 
 def read_report(body: bytes | bytearray, *, now: float) -> Report:
-    """Return the report in the body. Raises BadReportError: 413 if too large, 400 if not
-    JSON, 422 if invalid.
+    """Return the report in the body.
+
+    Raises BadReportError: 413 if too large, 400 if not JSON, 422 if invalid.
 
     A time in the future, but within the tolerated clock skew, counts as `now`, so that the next report of the
     same job is not considered older.

@@ -25,8 +25,10 @@ _Labels = TypeVar("_Labels")
 
 
 class LabelledMeta(Wire, Generic[_Labels], frozen=True):
-    """metadata with only the labels that are needed; all other labels of each of
-    5,000 nodes stay undecoded."""
+    """metadata with only the labels that are needed.
+
+    All other labels of each of 5,000 nodes stay undecoded.
+    """
 
     name: str = ""
     namespace: str = ""
@@ -127,8 +129,7 @@ class PodNeeds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholeNodes:
-    """The nodes of a request that contains whole nodes: the decoded part of each, and its bytes
-    if they were kept."""
+    """The whole nodes of a request: the decoded part of each, and its bytes if they were kept."""
 
     read: tuple[LabelledNode, ...]
     raw: tuple[msgspec.Raw, ...] = ()
@@ -150,8 +151,9 @@ class NodeListAnswer(msgspec.Struct):
 
 
 class FilterResult(msgspec.Struct, rename="camel", omit_defaults=True):
-    """ExtenderFilterResult. The field of `nodes` and `node_names` that the request used is
-    set, even if empty.
+    """ExtenderFilterResult.
+
+    The field of `nodes` and `node_names` that the request used is set, even if empty.
 
     `failed_and_unresolvable_nodes` repeats the failures that an eviction cannot resolve. Preemption in
     kube-scheduler does not call the extender; without this field, it would evict pods from a node of the

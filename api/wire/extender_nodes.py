@@ -1,5 +1,4 @@
-"""A cache of the whole nodes in requests to the scheduler extender: each is decoded again only
-if its text changes.
+"""A cache of the whole nodes in scheduler extender requests, decoded again only if their text changes.
 
 kube-scheduler sends every node with every pod that it filters: 25 MB for 5,000 nodes, of which only a few
 have changed since the last pod. Decoding them as JSON takes longer than all other work together. So the texts

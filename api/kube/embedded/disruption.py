@@ -1,5 +1,4 @@
-"""PodDisruptionBudgets: the number of allowed disruptions, and evictions, which delete a pod only
-if one is allowed.
+"""PodDisruptionBudgets, and evictions, which delete a pod only if its budget allows a disruption.
 
 In a real cluster, a controller maintains the number in each budget's status, and the eviction subresource
 decrements it. Here the status is computed again right after every request that changes pods, their owners or
@@ -204,8 +203,7 @@ def _scale(pods: Sequence[JsonObject], world: World) -> int:
 
 
 def _line(owner: JsonObject | None, world: World, namespace: str) -> Iterator[JsonObject]:
-    """Yield the controller of a pod, the controller of that one, and so on, as long as
-    their sizes are known."""
+    """Yield the controller of a pod, the controller of that one, and so on, while their sizes are known."""
     while owner is not None and owner["kind"] in _SCALED:
         found = world.find(*_SCALED[owner["kind"]], owner["name"], namespace)
         if found is None or found["metadata"]["uid"] != owner["uid"]:

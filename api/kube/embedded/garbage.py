@@ -148,8 +148,10 @@ class GarbageCollector:
                 self._drop_owner(key, uid)
 
     def _is_gone(self, reference: JsonObject) -> bool:
-        """Return whether an owner does not exist; False for kinds that are not served,
-        because it is unknown."""
+        """Return whether an owner does not exist.
+
+        False for kinds that are not served, because it is unknown.
+        """
         served = {(kind.api_version, kind.kind) for kind in self._catalog}
         is_known = (reference["apiVersion"], reference["kind"]) in served
         return is_known and reference["uid"] not in self._owners

@@ -192,8 +192,10 @@ class ObjectStore:
     def commit(
         self, collection: Collection, type_: ChangeType, item: JsonObject, previous: JsonObject | None = None
     ) -> Stored:
-        """Assign the next version to the object, store or remove it, notify watchers
-        and listeners; return it."""
+        """Assign the next version to the object, store or remove it, notify watchers and listeners.
+
+        Return it.
+        """
         self.version += 1
         metadata = {**item["metadata"], "resourceVersion": str(self.version)}
         numbered = {**item, "metadata": metadata}

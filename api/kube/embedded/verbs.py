@@ -166,8 +166,10 @@ class Verbs:
     def apply(
         self, kind: Kind, namespace: str, name: str, body: Json, options: WriteOptions, *, force: bool
     ) -> WriteOutcome:
-        """Server-side apply: create the object, or merge the intent of its manager
-        into it. Raises ApiError."""
+        """Server-side apply: create the object, or merge the intent of its manager into it.
+
+        Raises ApiError.
+        """
         check_type(kind, body)
         check_name(name, body)
         check_namespace(kind, namespace, body)
@@ -189,8 +191,10 @@ class Verbs:
         return self.update(kind, namespace, name, change, options, is_tracked=True)
 
     def delete(self, kind: Kind, namespace: str, name: str, options: DeleteOptions) -> WriteOutcome:
-        """Delete the object, or mark it while a grace period or finalizers delay
-        the deletion. Raises ApiError."""
+        """Delete the object, or mark it while a grace period or finalizers delay the deletion.
+
+        Raises ApiError.
+        """
         current = kind.collection.find(namespace, name)
         if current is None:
             raise not_found(kind, name)

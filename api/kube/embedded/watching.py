@@ -173,8 +173,10 @@ def _change_line(watch: _Watch, change: StoreChange) -> bytes | None:
 
 
 def _viewed(kind: Kind, change: StoreChange) -> Stored:
-    """Return the changed object in another version than the stored one; it is converted
-    once for all watchers."""
+    """Return the changed object in another version than the stored one.
+
+    It is converted once for all watchers.
+    """
     key = kind.api_version
     if key not in change.views:
         change.views[key] = kind.view(change.stored)

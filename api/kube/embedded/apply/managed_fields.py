@@ -126,8 +126,9 @@ def apply(
     force: bool,
     reset: Iterable[str] = (),
 ) -> JsonObject:
-    """Return `live` after `writer` has applied `applied`, including managedFields; an empty `live`
-    is a new object.
+    """Return `live` after `writer` has applied `applied`, including managedFields.
+
+    An empty `live` is a new object.
 
     Raises ConflictsOfFields if fields of other managers would change and `force` is not set.
     """
@@ -185,8 +186,7 @@ def _check_form(schema: Schema, applied: JsonObject) -> None:
 
 
 def _prune(schema: Schema, merged: JsonObject, managers: _Managers, last: Fields) -> Json:
-    """Remove the fields of the last apply, then restore those that a manager still owns or
-    that have no owner."""
+    """Remove the fields of the last apply, then restore those with another owner or none."""
     # All fields of the last apply are removed, with the containers that existed only for them ...
     named_last = with_named_members(last, schema)
     pruned = remove(schema, merged, named_last)
@@ -289,8 +289,10 @@ def _managers_of_request(old: JsonObject, new: JsonObject, writer: Writer) -> _M
 
 
 def _before_first_apply(schema: Schema, live: JsonObject, writer: Writer) -> _Managers:
-    """Assign the fields of an object without entries to a manager, so that an apply cannot
-    silently take them over."""
+    """Assign the fields of an object without entries to a manager.
+
+    An apply cannot silently take them over then.
+    """
     fields = _stripped(compare(schema, {}, live).added)
     key = replace(writer, manager=_BEFORE_FIRST_APPLY).key("Update")
     # As an update and not as an apply, so that the first apply can share fields with equal values.

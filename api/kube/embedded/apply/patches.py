@@ -36,8 +36,10 @@ class _JsonPatch(JsonPatch):
 
 
 def merge_patch(target: Json, patch: Json) -> Json:
-    """Return `target` after an RFC 7386 merge patch: objects are merged, null removes,
-    all other values replace."""
+    """Return `target` after an RFC 7386 merge patch.
+
+    Objects are merged, null removes, and any other value replaces.
+    """
     if not isinstance(patch, dict):
         return patch
     out = dict(target) if isinstance(target, dict) else {}

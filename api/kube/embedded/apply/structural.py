@@ -57,8 +57,10 @@ class Structural(Schema):
 
 
 def structural_schema(document: JsonObject, *, name: str = "") -> Structural:
-    """Return the type that a CRD's openAPIV3Schema describes, with the metadata of built-in
-    kinds at its root."""
+    """Return the type that a CRD's openAPIV3Schema describes.
+
+    Its root has the metadata of built-in kinds.
+    """
     # One tree per version of a CRD, built once and used for all objects.
     root = _node(document, name)
     metadata = builtin_schema("ObjectMeta")

@@ -114,8 +114,10 @@ def _collect(fields: tuple[Fields, Fields, Fields], element: str, found: _Differ
 
 
 def _whole(schema: Schema, value: Json) -> Fields:
-    """Return every path of `value`, containers included; the returned node represents the
-    path of `value` itself."""
+    """Return every path of `value`, containers included.
+
+    The returned node represents the path of `value` itself.
+    """
     if not _is_open(schema, value):
         return {}
     out: Fields = {".": {}}
@@ -129,8 +131,10 @@ def _whole(schema: Schema, value: Json) -> Fields:
 
 
 def _is_open(schema: Schema, value: Json) -> bool:
-    """Return whether the parts of this value are owned separately. An empty, atomic or scalar
-    value is one leaf."""
+    """Return whether the parts of this value are owned separately.
+
+    An empty, atomic or scalar value is one leaf.
+    """
     # An empty container is a leaf: owning it means owning that it is empty.
     if not value or schema.atomic:
         return False
@@ -165,8 +169,9 @@ def _merged(schema: Schema, live: Mapping[str, Json], key: str, applied: Json) -
 
 
 def _merge_items(schema: Schema, live: Sequence[Json], applied: Sequence[Json]) -> list[Json]:
-    """Merge two granular lists: applied items keep their order, and items that only `live`
-    has keep their neighbours.
+    """Merge two granular lists in the order of `applied`.
+
+    Items that only `live` has keep their neighbours.
 
     Both lists are traversed together. An item that only `live` has is taken when it is reached; a shared item
     is taken at its applied position, and its copy in `live` is skipped unless it is the next shared item.

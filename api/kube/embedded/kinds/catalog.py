@@ -1,5 +1,7 @@
-"""The kinds that are served, by group, version and plural. CRDs are added and removed
-while the server runs."""
+"""The kinds that are served, by group, version and plural.
+
+CRDs are added and removed while the server runs.
+"""
 
 from collections.abc import Iterator
 
@@ -7,8 +9,10 @@ from api.kube.embedded.kinds.kinds import Kind
 
 
 class Catalog:
-    """The served kinds. The versions of a group stay in the order in which they were added;
-    the first is preferred."""
+    """The served kinds.
+
+    The versions of a group stay in the order in which they were added; the first is preferred.
+    """
 
     def __init__(self) -> None:
         self._kinds: dict[tuple[str, str, str], Kind] = {}

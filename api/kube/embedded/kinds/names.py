@@ -95,8 +95,10 @@ def labels_faults(labels: Mapping[str, str], path: str) -> Iterator[FieldError]:
 
 
 def metadata_faults(metadata: JsonObject, name_fault: str | None) -> Iterator[FieldError]:
-    """Yield the faults of an object's metadata; `name_fault` is the fault of its name by the
-    rules of its kind."""
+    """Yield the faults of an object's metadata.
+
+    `name_fault` is the fault of its name by the rules of its kind.
+    """
     if name_fault:
         yield invalid_value("metadata.name", metadata["name"], name_fault)
     yield from labels_faults(metadata.get("labels") or {}, "metadata.labels")

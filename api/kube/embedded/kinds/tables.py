@@ -94,8 +94,7 @@ def duration(seconds: float) -> str:
 
 
 def json_path(path: str) -> Callable[[JsonObject], Json]:
-    """Return a function that reads the path of a printer column: .a.b,
-    .a['x.y/z'], .a[0], .a[?(@.type=="X")].b"""
+    """Return a reader for the path of a printer column: .a.b, .a['x.y/z'], .a[0], .a[?(@.type=="X")].b"""
     steps = list(_JSON_PATH.finditer(path))
 
     def read(item: JsonObject) -> Json:

@@ -1,5 +1,6 @@
-"""A simulated Job controller, which creates the pods of Jobs and maintains their
-status. Embedded server only.
+"""A simulated Job controller, which creates the pods of Jobs and maintains their status.
+
+Embedded server only.
 
 A real control plane has its own Job controller, and a second one would interfere with it.
 """

@@ -217,8 +217,10 @@ def _indexed_difference(
 
 
 def _pause(tally: Tally, counts: _Counts, now: datetime, speed: float) -> float:
-    """Return how many seconds the next pod must still wait after the last failure; 0 or less
-    if it need not."""
+    """Return how many seconds the next pod must still wait after the last failure.
+
+    0 or less if it need not.
+    """
     if tally.last_failure is None or not counts.failed:
         return 0.0
     pause = min(_FIRST_BACKOFF_SECONDS * 2 ** (counts.failed - 1), _LONGEST_BACKOFF_SECONDS) / speed

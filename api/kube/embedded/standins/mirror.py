@@ -1,5 +1,4 @@
-"""The cache that the simulated controllers share: Jobs, Pods and Nodes, with the pods of each
-Job and each node."""
+"""The cache of the simulated controllers: Jobs, Pods and Nodes, with the pods of each Job and node."""
 
 from __future__ import annotations
 

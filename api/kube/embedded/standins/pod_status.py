@@ -66,8 +66,10 @@ def _container(name: str, image: str, state: dict[str, Any]) -> dict[str, Any]:
 
 
 def _conditions(ready: str, reason: str | None, now: str) -> list[dict[str, Any]]:
-    """Return the conditions that the kubelet owns; the patch keeps that of the scheduler,
-    which has another type."""
+    """Return the conditions that the kubelet owns.
+
+    The patch keeps that of the scheduler, which has another type.
+    """
     return [
         _condition("Initialized", "True", reason if ready == "False" else None, now),
         _condition("Ready", ready, reason, now),

@@ -1,5 +1,6 @@
-"""A work queue for keys: a key is processed by one worker at a time, and again if it was added
-meanwhile or is due.
+"""A work queue for keys.
+
+One worker at a time processes a key, and again if it was added meanwhile or is due.
 
 This is the usual structure of a controller: an event only names the object to reconcile. All delayed keys are
 in one heap instead of one task per object.
