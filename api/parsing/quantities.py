@@ -66,7 +66,8 @@ def parse(text: str | int | float) -> Fraction:
 def amount(resource: str, quantity: str | int | float) -> int:
     """Return `quantity` as an integer in the unit that `resource` is counted in.
 
-    This is milli-CPU for cpu, and whole units (bytes, devices) for all other resources. Fractions are rounded away from zero, so a request never shrinks. Raises QuantityError.
+    This is milli-CPU for cpu, and whole units (bytes, devices) for all other resources. Fractions are rounded
+    away from zero, so a request never shrinks. Raises QuantityError.
     Source: Kueue, pkg/resources/requests.go.
     """
     # The key is whether the resource is the CPU, not its name, so that one cache entry for

@@ -9,7 +9,7 @@ from tests.api.samples import Object
 
 
 def put(obj: Object, path: str, value: Any) -> Object:
-    """Set the field at `path` in `obj` itself, and return it. Missing objects on the way are made."""
+    """Set the field at `path` in `obj` itself, and return it. Missing objects on the path are created."""
     *parents, last = path.split(".")
     node: Any = obj
     for part in parents:

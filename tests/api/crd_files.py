@@ -1,4 +1,4 @@
-"""The files of deploy/crds. `python -m tests.api.crd_files` writes them anew after a model has changed."""
+"""The files of deploy/crds. `python -m tests.api.crd_files` regenerates them after a change of a model."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from api.definitions.crds import KINDS, Kind, crd_yaml
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "crds"
-_HEADER = "# Generated from api/models. Write it anew with: python -m tests.api.crd_files\n"
+_HEADER = "# Generated from api/models. Regenerate it with: python -m tests.api.crd_files\n"
 _KUSTOMIZATION = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources:\n"
 
 

@@ -1,4 +1,4 @@
-"""Creating sample objects on a server, and looking at what it made of them."""
+"""Creating sample objects on a server, and reading the stored objects."""
 
 from __future__ import annotations
 

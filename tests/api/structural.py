@@ -1,4 +1,4 @@
-"""What a structural schema may not say, for tests that need no API server.
+"""The rules for structural schemas, for tests that need no API server.
 
 Source: kubernetes.io, "Extend the Kubernetes API with CustomResourceDefinitions", structural schemas.
 """
@@ -28,7 +28,7 @@ _TYPES = ("object", "array", "string", "integer", "number", "boolean")
 
 
 def faults(schema: Schema, path: str = "") -> Iterator[str]:
-    """Yield one sentence for each thing in `schema` that the API server would not establish."""
+    """Yield one sentence for each part of `schema` that the API server would not accept."""
     for words in (_types(schema), _properties(schema), _lists(schema), _words(schema)):
         yield from (f"{path or 'the root'}: {fault}" for fault in words)
     for name, child in _children(schema):

@@ -1,4 +1,4 @@
-"""The helper of training jobs, in real processes: what it tells Berth, and what it hears."""
+"""The helper of training jobs, in real processes: its reports to Berth, and the requests it receives."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PATIENCE_SECONDS = 60.0
 
 @dataclass
 class Berth:
-    """A server that notes what checkpoints and starts are reported to it, and answers `status`."""
+    """A server that records reported checkpoints and starts, and responds with `status`."""
 
     url: str = ""
     status: int = 204
@@ -231,7 +231,7 @@ def test_a_folder_that_cannot_be_written_to_is_found_out_before_the_training(ima
 
 @pytest.fixture
 def mute_port() -> Iterator[int]:
-    """Something that listens and speaks no HTTP: it greets whoever comes, and hangs up."""
+    """A server that does not speak HTTP: it greets each client and closes the connection."""
 
     class Greeter(socketserver.BaseRequestHandler):
         def handle(self) -> None:
@@ -249,14 +249,14 @@ def mute_port() -> Iterator[int]:
 
 @pytest.fixture
 def dripping_port() -> Iterator[int]:
-    """Something that answers for ever, a drop at a time: each comes sooner than any limit of a read."""
+    """A server that responds forever, byte by byte: each arrives before the timeout of a read."""
     is_over = threading.Event()
 
     class Dripper(socketserver.BaseRequestHandler):
         def handle(self) -> None:
             self.request.recv(65536)
             self.request.sendall(b"HTTP/1.1 200 OK\r\nX-Long: ")
-            # Whoever gave up has hung up.
+            # The client has given up and closed the connection.
             with contextlib.suppress(OSError):
                 while not is_over.wait(0.1):
                     self.request.sendall(b"x")

@@ -1,4 +1,4 @@
-"""Kueue's configuration file and Berth's settings beside it: read, checked, and said what has no effect."""
+"""Kueue's configuration file and Berth's settings: parsing, validation, and fields without effect."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_without_a_file_the_defaults_are_kueues_and_berths_own() -> None:
 @pytest.mark.parametrize(
     ("text", "want"),
     [
-        pytest.param(KUEUE, (4.0, 1.0, 2.5), id="Berth's defaults, when nobody says anything"),
+        pytest.param(KUEUE, (4.0, 1.0, 2.5), id="Berth's defaults, when nothing is set"),
         pytest.param(
             KUEUE + "leaderElection: {leaseDuration: 30s}",
             (30.0, 2.0, 10.0),

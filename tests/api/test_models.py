@@ -1,4 +1,4 @@
-"""Objects pass through the models unchanged, newer ones are read, broken ones are refused by field."""
+"""Models keep objects unchanged, accept newer ones, and report the field of an invalid one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AdmissionPolicy objects as values: what is read, what is refused, and which policy governs a queue."""
+"""AdmissionPolicy objects as values: accepted and rejected ones, and the policy that governs a queue."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_what_cannot_be_used_is_named_with_field_value_and_rule() -> None:
     ("bindings", "want"),
     [
         pytest.param({}, "", id="no policy: Kueue's decisions"),
-        pytest.param({"a": {}}, "a", id="a policy that names nobody governs all"),
+        pytest.param({"a": {}}, "a", id="a policy that selects no queue governs all"),
         pytest.param({"a": {"clusterQueues": {"names": ["other"]}}}, "", id="a policy of another queue"),
         pytest.param({"a": {"clusterQueues": {"names": ["gpus"]}}}, "a", id="by name"),
         pytest.param(

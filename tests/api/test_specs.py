@@ -1,4 +1,4 @@
-"""Reading Kueue's kinds into values: defaults, and a sentence for what cannot be used."""
+"""Conversion of Kueue's kinds to values: defaults, and a sentence for each fault."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Status bodies are edits of what the server last showed: nothing of it is lost, nothing needless is said."""
+"""Status bodies are edits of the last seen object: nothing is lost, and nothing is written needlessly."""
 
 from __future__ import annotations
 

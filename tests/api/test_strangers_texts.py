@@ -1,7 +1,7 @@
-"""Texts that anybody may write into an annotation, a label or a token: whatever they say, reading them ends.
+"""Untrusted texts in annotations, labels and tokens: parsing them always ends, whatever they contain.
 
-They are read in the middle of decisions about everybody's work, so an error out of one of them would cost the
-others their turn. An annotation has room for 256 KiB.
+They are parsed while decisions about all Workloads are made, so an exception for one would block the
+others. An annotation has room for 256 KiB.
 """
 
 from __future__ import annotations

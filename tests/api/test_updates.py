@@ -1,4 +1,4 @@
-"""What of a Job or Workload may not change: each rule once broken, and once kept."""
+"""Immutable fields of Jobs and Workloads: each rule once violated, and once satisfied."""
 
 from __future__ import annotations
 

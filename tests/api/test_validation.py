@@ -1,4 +1,4 @@
-"""Every rule of Kueue's webhooks and CRDs is said of an object that breaks it: field, value, rule."""
+"""Every violated rule of Kueue's webhooks and CRDs is reported: field, value, rule."""
 
 from __future__ import annotations
 
@@ -314,7 +314,7 @@ def test_a_cohort(changes: Object, want: list[str]) -> None:
             "ResourceFlavor",
             {"spec.nodeLabels": {}},
             'spec.topologyName is "racks": needs at least one of spec.nodeLabels',
-            id="a topology of nodes that nobody knows",
+            id="a topology of nodes that no label selects",
         ),
         pytest.param(
             "Topology",

@@ -1,4 +1,4 @@
-"""Reading a Workload into a value."""
+"""Conversion of a Workload to a value."""
 
 from __future__ import annotations
 
@@ -195,8 +195,8 @@ def test_a_time_that_is_none_is_named() -> None:
 @pytest.mark.parametrize(
     ("status", "reason", "want"),
     [
-        pytest.param("True", "Preempted", (True, True), id="one that gave way and has not run since"),
-        pytest.param("True", "NodeFailures", (True, False), id="one that lost its nodes gave way to nobody"),
+        pytest.param("True", "Preempted", (True, True), id="one that was preempted and has not run since"),
+        pytest.param("True", "NodeFailures", (True, False), id="one that lost its nodes was not preempted"),
         pytest.param("False", "Preempted", (False, False), id="an eviction that is over is none"),
     ],
 )

@@ -1,4 +1,4 @@
-"""v1beta1 manifests say the same in v1beta2: a row for each difference between the two versions."""
+"""Conversion of v1beta1 manifests to v1beta2: a row for each difference between the two versions."""
 
 from __future__ import annotations
 
@@ -303,7 +303,7 @@ ANYTHING = st.recursive(
 
 @given(kind=st.sampled_from(["ClusterQueue", "Workload", "LocalQueue"]), spec=ANYTHING, status=ANYTHING)
 def test_conversion_never_fails(kind: str, spec: Any, status: Any) -> None:
-    """Whatever a manifest holds, the answer is an object that validation can name the faults of."""
+    """Whatever a manifest contains, the result is an object whose faults validation can report."""
     assert convert(old(kind, spec=spec, status=status))["apiVersion"] == NEW_VERSION
 
 

@@ -1,4 +1,4 @@
-"""The CRDs are structural, complete, and what deploy/ holds; for servers see test_crds_served.py."""
+"""The CRDs are structural, complete, and equal to those in deploy/; for servers see test_crds_served.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules in CEL, on the real server: what breaks one is refused with its sentence."""
+"""CEL rules on the real server: a violation is rejected with the message of the rule."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ NEEDS_COHORT = "borrowingLimit and lendingLimit need"
             "ResourceFlavor",
             {"spec.nodeLabels": {}},
             "topologyName needs at least one entry in nodeLabels",
-            id="a topology for nodes that nobody knows",
+            id="a topology for nodes that no label selects",
         ),
         pytest.param(
             "ResourceFlavor",

@@ -1,6 +1,6 @@
-"""What servers make of the CRDs: they establish them, fill in defaults, keep objects, refuse wrong ones.
+"""The CRDs on API servers: they are established, set defaults, store objects, and reject invalid ones.
 
-The embedded server must do in all this as the real one does; rules in CEL: test_crds_rules.py.
+The embedded server must behave like the real one in all of this; for CEL rules see test_crds_rules.py.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def test_null_is_kept_where_everything_is(any_server: Rest) -> None:
 
 @each_kind
 def test_the_definition_is_kept_as_it_was_sent(any_server: Rest, kind: str) -> None:
-    """Else `kubectl apply` would find something to change each time."""
+    """Otherwise `kubectl apply` would find a difference each time."""
     sent = crd(KIND_BY_NAME[kind])
 
     kept = any_server.get(f"{CRDS}/{sent['metadata']['name']}")["spec"]

@@ -1,4 +1,4 @@
-"""Models become structural schemas, and what has no structural form is refused by name."""
+"""Models become structural schemas; a model without a structural form is rejected with the field's name."""
 
 from __future__ import annotations
 

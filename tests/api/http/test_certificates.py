@@ -1,4 +1,4 @@
-"""Certificates of our own: made, kept, renewed and exchanged while serving."""
+"""Self-signed certificates: creation, storage, renewal, and replacement while serving."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_secret_of_parts_that_do_not_belong_together_counts_as_none(made: Cert
     [
         pytest.param(0, False, False, 1, id="new ones stay"),
         pytest.param(243, False, False, 1, id="until two thirds of the leaf's year are over"),
-        pytest.param(244, True, False, 1, id="then the leaf is made anew"),
+        pytest.param(244, True, False, 1, id="then the leaf is renewed"),
         pytest.param(
             2434, True, True, 2, id="after two thirds of ten years the authority, with an ended leaf"
         ),

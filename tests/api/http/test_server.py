@@ -1,4 +1,4 @@
-"""What callers of the server see."""
+"""The HTTP server as its clients see it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The domains that were chosen, on the Job's template: put there by the start, taken off by the stop."""
+"""The chosen domains in the Job's template: added by the start, removed by the stop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Job's own words, the Workload made of it, and the sentences that refuse a Job that cannot be queued."""
+"""A Job as a value, its Workload, and the messages for a Job that cannot be queued."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which pods belong to which Workload: both sides work out the same key."""
+"""The key of a Workload and its pods: both sides compute the same one."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ JOB = ("batch/v1", "Job", "u-job")
         pytest.param(pod(("apps/v1", "ReplicaSet", "u-r"), **HELD), "u-p", id="also one of a Deployment"),
         pytest.param(pod(**GROUPED), "team/sweep", id="a member is the group's"),
         pytest.param(pod(**GROUPED, spec=GATE), "", id="one at the gate runs nothing"),
-        pytest.param(pod(), "", id="a pod that nobody held is nobody's"),
+        pytest.param(pod(), "", id="a pod that was never held has no key"),
     ],
 )
 def test_a_pod_belongs_to(obj: PodObject, want: str) -> None:
@@ -57,8 +57,10 @@ def test_a_pod_belongs_to(obj: PodObject, want: str) -> None:
             "team/sweep",
             id="of a group",
         ),
-        pytest.param(make_workload("w", owner_kind="RayJob", owner_uid="u-r"), "", id="of somebody else's"),
-        pytest.param(make_workload("w"), "", id="of nobody"),
+        pytest.param(
+            make_workload("w", owner_kind="RayJob", owner_uid="u-r"), "", id="of another controller's"
+        ),
+        pytest.param(make_workload("w"), "", id="without an owner"),
     ],
 )
 def test_the_crew_of_a_workload(workload: Any, want: str) -> None:

@@ -1,4 +1,4 @@
-"""What a start adds to a pod template and a stop takes away; everything else stays."""
+"""What a start adds to a pod template and a stop removes; everything else stays."""
 
 from __future__ import annotations
 

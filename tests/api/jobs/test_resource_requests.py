@@ -1,4 +1,4 @@
-"""What pods request. The rules are Kubernetes' (pod requests, LimitRange) and Kueue's (transformations)."""
+"""The requests of pods. Rules: Kubernetes' (pod requests, LimitRange) and Kueue's (transformations)."""
 
 from __future__ import annotations
 

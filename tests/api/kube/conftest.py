@@ -13,7 +13,7 @@ from .scripted import ScriptedServer
 
 @pytest.fixture
 async def scripted() -> AsyncIterator[ScriptedServer]:
-    """Give a server whose answers the test writes."""
+    """Give a server whose responses the test defines."""
     async with ScriptedServer() as server:
         yield server
 

@@ -1,7 +1,7 @@
 """A process that leads, to be frozen and woken: `python -m tests.api.kube.frozen_leader URL`.
 
-Prints a line when it begins to lead, and when it notices that time has passed it by: the seconds that its
-lease had left at that moment, before anything else ran.
+Prints a line when it begins to lead, and when it notices that it was frozen: the seconds that its
+lease had left at that moment, before any other code ran.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from api.kube.lease import Elector, Leadership
 
 async def lead(leadership: Leadership) -> None:
     """Look at the clock and at the lease, again and again."""
-    # Read before the line is printed: whoever waits for it may freeze us right after.
+    # Read before the line is printed, because the test may freeze the process right after it.
     before = time.monotonic()
     print(f"leading {leadership.fence}", flush=True)
     while True:
@@ -32,7 +32,7 @@ async def lead(leadership: Leadership) -> None:
 
 
 async def main(url: str) -> None:
-    """Be a candidate until ended."""
+    """Run as a candidate until the process is ended."""
     endpoint = Endpoint(server=url, origin="the test", credentials=FixedCredentials())
     async with KubeClient(endpoint) as client:
         elector = Elector(

@@ -1,7 +1,7 @@
 """An HTTP server on loopback that answers request after request as a test has scripted it.
 
-It plays what a real API server does only on bad days: it cuts lines, forgets versions, goes silent, answers
-garbage. What a server does on good days is tested against the real one.
+It reproduces failures of a real API server: truncated lines, expired versions, silence, malformed responses.
+The normal behaviour of a server is tested with the real one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PATIENCE_SECONDS = 20.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What arrived."""
+    """A request that arrived."""
 
     method: str
     path: str

@@ -1,4 +1,4 @@
-"""What the client sends, and what it makes of each answer."""
+"""The requests of the client, and how it handles each response."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which error an answer stands for."""
+"""The error for each response."""
 
 from __future__ import annotations
 

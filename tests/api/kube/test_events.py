@@ -1,4 +1,4 @@
-"""What is told, how often, and what is dropped."""
+"""Which events are sent, how often, and which are dropped."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ async def test_a_repeat_of_what_was_sent_raises_its_count(
             1.0,
             [refuse(404, "NotFound"), answer()],
             ["POST", "PATCH", "POST"],
-            id="an event that the server has dropped is told anew",
+            id="an event that has expired on the server is created again",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""What the local copy holds and reports, on good days and on bad ones."""
+"""The contents and reports of the local copy, with and without failures."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ IMPATIENT = InformerTiming(
 
 
 class Followed:
-    """An informer at work, with everything that it reports in the order of arrival."""
+    """A running informer, with everything that it reports, in the order of arrival."""
 
     def __init__(self, client: KubeClient, **options: Any) -> None:
         self.reports: asyncio.Queue[Change[Widget] | Unreadable | KubeError] = asyncio.Queue()
@@ -368,7 +368,7 @@ async def test_an_error_that_lasts_stays_visible(scripted: ScriptedServer, clien
 async def test_a_watch_that_keeps_failing_at_one_version_is_given_up_for_a_list(
     scripted: ScriptedServer, client: KubeClient
 ) -> None:
-    """A version from before etcd was restored is "too large" for ever, which is no 410."""
+    """A version from before etcd was restored is "too large" permanently, which is not a 410."""
     too_large = refuse(504, "Timeout", "Too large resource version: 99, current: 5")
     scripted.will(page([widget("a")], "99"), *[too_large] * 4, page([widget("b")], "5"))
 

@@ -1,4 +1,4 @@
-"""Reading kubeconfigs: what is understood, and the one sentence for each fault."""
+"""Parsing of kubeconfigs: supported fields, and one sentence for each fault."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_a_folder_is_no_kubeconfig(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("user", "want_header"),
     [
-        pytest.param({}, None, id="nobody"),
+        pytest.param({}, None, id="no user"),
         pytest.param({"token": "abc\n"}, "Bearer abc", id="a token"),
         pytest.param({"tokenFile": "t", "token": "old"}, "Bearer from-file", id="a token file goes first"),
         pytest.param({"username": "u", "password": "p"}, "Basic dTpw", id="a password"),

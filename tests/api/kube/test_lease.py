@@ -1,4 +1,4 @@
-"""Who leads, under which number, and when it ends."""
+"""Leader election: which process leads, with which fence, and until when."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .scripted import PATIENCE_SECONDS, Responder, ScriptedServer, cut, hang, re
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/berth-system/leases"
 
-# Renewed at every moment, and so long that a machine which stands still for seconds costs nobody the lease.
+# Renewed often, and so long that no lease is lost if the machine stalls for seconds.
 PATIENT: dict[str, float] = {"lease_seconds": 30.0, "renew_seconds": 0.04, "deadline_seconds": 20.0}
 
 # The same given up early, so that tests of losing it take no longer than they must.
@@ -51,7 +51,7 @@ class LeaseStore:
         return self.lease
 
     def change(self, **spec: object) -> None:
-        """Change fields of the Lease's spec behind the electors' backs."""
+        """Change fields of the Lease's spec without the electors' knowledge."""
         assert self.lease is not None
         self.write({**self.lease, "spec": {**self.lease["spec"], **spec}})
 
@@ -118,7 +118,7 @@ async def no_clean_up() -> None:
 
 
 class Candidate:
-    """An elector at work. `began` and `ended` tell of each time of leading."""
+    """A running elector. `began` and `ended` record each term."""
 
     def __init__(self, client: KubeClient, identity: str, **options: Any) -> None:
         self.errors: list[KubeError | None] = []
@@ -207,9 +207,11 @@ async def test_the_first_candidate_makes_the_lease_and_leads(store: LeaseStore, 
             {"metadata": {"name": "berth-main"}, "spec": {"leaseTransitions": "x", "holderIdentity": 3}},
             None,
             1,
-            id="a lease with fields of wrong types is nobody's",
+            id="a lease with fields of wrong types has no holder",
         ),
-        pytest.param({"metadata": {"name": "berth-main"}}, None, 1, id="a lease without a spec is nobody's"),
+        pytest.param(
+            {"metadata": {"name": "berth-main"}}, None, 1, id="a lease without a spec has no holder"
+        ),
     ],
 )
 async def test_the_fence_rises_at_every_acquisition(
@@ -590,7 +592,7 @@ def record(
     ("seen", "want_seconds"),
     [
         pytest.param([(0, None)], 0, id="no lease ever seen"),
-        pytest.param([(0, record(""))], 0, id="nobody's lease"),
+        pytest.param([(0, record(""))], 0, id="a lease without a holder"),
         pytest.param([(0, record("me"))], 0, id="our own lease"),
         pytest.param([(0, record("other")), (1, record("other"))], 3, id="unchanged for a second"),
         pytest.param(
@@ -604,7 +606,7 @@ def record(
         ),
         pytest.param([(0, record("other")), (3, record(""))], 0, id="given back"),
         pytest.param([(0, record("other")), (3, None)], 4, id="deleted under its holder"),
-        pytest.param([(0, record("")), (3, None)], 0, id="deleted while it was nobody's"),
+        pytest.param([(0, record("")), (3, None)], 0, id="deleted while it had no holder"),
         pytest.param([(0, record("other")), (3, record("third"))], 4, id="taken by a third"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The client side on servers that are not scripted: the same sequences on each."""
+"""The client side on real and embedded servers: the same sequences on each."""
 
 from __future__ import annotations
 
@@ -307,7 +307,7 @@ async def test_an_untrusted_server_is_named(control_plane: ControlPlane, tmp_pat
 async def test_a_restart_of_the_server_loses_nothing_and_never_makes_two_leaders(
     fresh_control_plane: ControlPlane,
 ) -> None:
-    """The copy is right afterwards, and of two candidates never both lead, the outage included."""
+    """The copy is right afterwards, and two candidates never lead at once, not even during the outage."""
     leading: set[str] = set()
     most = 0
 

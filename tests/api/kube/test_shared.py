@@ -1,4 +1,4 @@
-"""One informer and several listeners: who comes late hears of everything once, too."""
+"""One informer and several listeners: a late listener also receives every object once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .widgets import Widget
 
 
 class Heard:
-    """What one listener was told, as words."""
+    """The reports that one listener received, as words."""
 
     def __init__(self) -> None:
         self.words: list[str] = []
@@ -27,11 +27,11 @@ class Heard:
         )
 
     def take(self, change: Change[Widget]) -> None:
-        """Hear of a change."""
+        """Record a change."""
         self.words.append(f"{change.type} {change.object.metadata.name}")
 
     async def until(self, is_heard: Callable[[], bool]) -> None:
-        """Return when it has heard what is wanted."""
+        """Return once it has received the wanted reports."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             while not is_heard():
                 await asyncio.sleep(0)
@@ -107,7 +107,7 @@ async def test_what_changes_while_somebody_is_told_is_told_once_and_begins_with_
         def change_meanwhile(change: Change[Widget]) -> None:
             late.take(change)
             if change.object.metadata.name == "first":
-                # As the watch would tell it between two slices.
+                # As the watch would report it between two slices.
                 informer._take_event(event("MODIFIED", widget("changed", "11")))
                 informer._take_event(event("DELETED", widget("deleted", "12")))
 

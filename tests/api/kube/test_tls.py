@@ -28,8 +28,8 @@ NAME = "api.berth.test"
 
 
 async def version(request: Request) -> Response:
-    """Answer as version what authorization was sent."""
-    return json_response({"gitVersion": request.headers.get("authorization", "nobody")})
+    """Respond with the Authorization header of the request as the version."""
+    return json_response({"gitVersion": request.headers.get("authorization", "none")})
 
 
 @asynccontextmanager
@@ -112,7 +112,7 @@ async def test_the_authority_may_be_a_file_beside_the_kubeconfig(
 ) -> None:
     (tmp_path / "ca.pem").write_bytes(certificates.trusted)
 
-    assert await ask(write(tmp_path, server.url, {"certificate-authority": "ca.pem"})) == "nobody"
+    assert await ask(write(tmp_path, server.url, {"certificate-authority": "ca.pem"})) == "none"
 
 
 async def test_a_server_may_go_by_another_name(
@@ -123,7 +123,7 @@ async def test_a_server_may_go_by_another_name(
 
     with pytest.raises(errors.Unreachable, match=r"certificate is not trusted .*localhost"):
         await ask(write(tmp_path, url, cluster))
-    assert await ask(write(tmp_path, url, {**cluster, "tls-server-name": NAME})) == "nobody"
+    assert await ask(write(tmp_path, url, {**cluster, "tls-server-name": NAME})) == "none"
 
 
 async def test_an_unknown_authority_is_not_trusted_unless_told_so(
@@ -133,7 +133,7 @@ async def test_an_unknown_authority_is_not_trusted_unless_told_so(
 
     with pytest.raises(errors.Unreachable, match=r"is not trusted .*; check the certificate-authority"):
         await ask(write(tmp_path, server.url, cluster))
-    assert await ask(write(tmp_path, server.url, {"insecure-skip-tls-verify": True})) == "nobody"
+    assert await ask(write(tmp_path, server.url, {"insecure-skip-tls-verify": True})) == "none"
 
 
 async def test_a_client_certificate_may_stand_in_the_kubeconfig_or_in_files(
@@ -147,8 +147,8 @@ async def test_a_client_certificate_may_stand_in_the_kubeconfig_or_in_files(
     cluster = {"certificate-authority-data": text(certificates.trusted)}
 
     async with serving(certificates, asks_clients=True) as server:
-        assert await ask(write(tmp_path, server.url, cluster, data)) == "nobody"
-        assert await ask(write(tmp_path, server.url, cluster, files)) == "nobody"
+        assert await ask(write(tmp_path, server.url, cluster, data)) == "none"
+        assert await ask(write(tmp_path, server.url, cluster, files)) == "none"
         with pytest.raises(errors.Unreachable):
             await ask(write(tmp_path, server.url, cluster))
 

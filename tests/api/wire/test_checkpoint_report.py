@@ -1,4 +1,4 @@
-"""The body of a report: what is taken, and what a wrong one is told."""
+"""The body of a checkpoint report: accepted ones, and the messages for invalid ones."""
 
 from __future__ import annotations
 

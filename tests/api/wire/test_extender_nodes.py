@@ -1,4 +1,4 @@
-"""What is read of whole nodes with the memory of earlier requests is what would be read without it."""
+"""Decoding whole nodes with a cache of earlier requests gives the same result as without it."""
 
 from __future__ import annotations
 

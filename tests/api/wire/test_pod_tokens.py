@@ -1,4 +1,4 @@
-"""Tokens of pods: what is refused unreviewed, for which audience the others are reviewed, what that finds."""
+"""Tokens of pods: rejection without a review, the audience of a review, and its result."""
 
 from __future__ import annotations
 

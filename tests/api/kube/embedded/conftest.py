@@ -1,4 +1,4 @@
-"""One battery, two servers: the embedded one, and the real one that it is held to."""
+"""One set of tests for two servers: the embedded one, and the real one that it is compared with."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ async def real_api(plane: ControlPlane) -> AsyncIterator[RawApi]:
         ) as session:
             yield RawApi(session, plane.create_namespace())
     finally:
-        # Without the exchange of farewells that TLS knows: it would outlive the test's event loop.
+        # TLS connections are aborted, because an orderly shutdown would outlive the test's event loop.
         await connector.close(abort_ssl=True)
 
 
 async def define(api: RawApi, crd: dict[str, Any]) -> None:
-    """Create a CRD where it is not there yet, and wait until its kind is served."""
+    """Create a CRD if it does not exist, and wait until its kind is served."""
     answer = await api.call("POST", CRDS, crd)
     assert answer.status in (201, 409), answer.body
     spec = crd["spec"]
     path = api.path(spec["names"]["plural"], api=f"apis/{spec['group']}/{spec['versions'][0]['name']}")
     async with asyncio.timeout(_PATIENCE_SECONDS):
-        # The real server publishes a new kind in the background and answers 404 until then.
+        # The real server publishes a new kind in the background and returns 404 until then.
         while (await api.get(path)).status != 200:
             await asyncio.sleep(0.05)
 
@@ -67,7 +67,7 @@ async def api(request: pytest.FixtureRequest) -> AsyncIterator[RawApi]:
 
 @pytest.fixture
 async def embedded() -> AsyncIterator[RawApi]:
-    """Give the embedded server alone, for what only it does or where the real one would tell nothing new."""
+    """Give only the embedded server, for behaviour that need not be tested on the real one."""
     async with embedded_api() as api:
         yield api
 

@@ -1,4 +1,4 @@
-"""Plain HTTP to an API server: what a client sends and what comes back, nothing hidden."""
+"""Plain HTTP to an API server: the exact requests of a client and the responses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ JsonObject = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer: the HTTP status, the decoded body, the headers."""
+    """One response: the HTTP status, the decoded body, the headers."""
 
     status: int
     body: Any
@@ -30,12 +30,12 @@ class Answer:
 
     @property
     def reason(self) -> str:
-        """The word of a Status object, "" for any other body."""
+        """The reason of a Status object, "" for any other body."""
         return str(self.body.get("reason", ""))
 
     @property
     def message(self) -> str:
-        """The sentence of a Status object, "" for any other body."""
+        """The message of a Status object, "" for any other body."""
         return str(self.body.get("message", ""))
 
     @property
@@ -82,7 +82,7 @@ class RawApi:
             return Answer(response.status, decoded, response.headers.copy())
 
     async def create(self, path: str, body: JsonObject, **params: str) -> JsonObject:
-        """Create an object and return it. Fails the test where the server refuses."""
+        """Create an object and return it. Fails the test if the server rejects it."""
         answer = await self.call("POST", path, body, **params)
         assert answer.status == 201, answer.body
         created: JsonObject = answer.body

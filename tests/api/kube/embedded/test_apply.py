@@ -1,4 +1,4 @@
-"""Server-side apply and who owns what, without a server: values in, values out."""
+"""Server-side apply and field ownership as functions of values, without a server."""
 
 from __future__ import annotations
 

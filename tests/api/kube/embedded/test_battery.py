@@ -1,6 +1,6 @@
-"""What a controller needs of an API server, asked of the embedded one and of the real one.
+"""The features of an API server that a controller needs, tested on the embedded and on the real one.
 
-Each expectation holds on kube-apiserver 1.36; where the two could differ the test says what is left open.
+Each expectation holds on kube-apiserver 1.36; where the two may differ, the test says so.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Built-in objects are decoded as by Go structs: dropped, filled, made canonical, refused."""
+"""Built-in objects are decoded as by Go structs: pruning, defaults, canonical forms, rejection."""
 
 from __future__ import annotations
 

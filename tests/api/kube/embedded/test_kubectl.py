@@ -68,7 +68,7 @@ class Kubectl:
 
     def __init__(self, program: str, kubeconfig: str, home: Path) -> None:
         self._program = program
-        # A home of its own: kubectl keeps what it has discovered of a server in files, by its address.
+        # A separate home, because kubectl caches the discovery of a server in files, by its address.
         self._environment = {"KUBECONFIG": kubeconfig, "HOME": str(home), "PATH": os.environ["PATH"]}
 
     async def start(self, *arguments: str) -> asyncio.subprocess.Process:
@@ -83,7 +83,7 @@ class Kubectl:
         )
 
     async def __call__(self, *arguments: str, stdin: str = "", fails: bool = False) -> str:
-        """Return what kubectl prints, of an expected failure what it complains."""
+        """Return the output of kubectl, or its error message if a failure is expected."""
         program = await self.start(*arguments)
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):

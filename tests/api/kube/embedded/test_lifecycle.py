@@ -1,6 +1,6 @@
-"""What follows from a deletion, evictions, CRDs that come and go, and the server's own life.
+"""Consequences of deletions, evictions, CRDs that are added and removed, and restarts of the server.
 
-On a real cluster controllers do most of this; the embedded server does it itself, so it is asked alone.
+In a real cluster, controllers do most of this. The embedded server does it itself, so only it is tested.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ async def test_orphans_stay_without_their_owner(embedded: RawApi) -> None:
 
 
 async def test_a_plain_delete_of_a_job_leaves_its_pods(embedded: RawApi) -> None:
-    """As on the real server, for the sake of old clients of batch/v1."""
+    """As on the real server, for compatibility with old clients of batch/v1."""
     owner, dependent = await family(embedded)
 
     await embedded.call("DELETE", owner)

@@ -1,4 +1,4 @@
-"""The three patches that say what to change, as tables."""
+"""The three patch formats that describe changes, as tables."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ POD = builtin_schema("Pod")
         pytest.param(
             {"a": "b"}, {"a": {"c": {"d": None}}}, {"a": {"c": {}}}, id="nulls in new objects vanish"
         ),
-        pytest.param({"a": {"b": 1}}, {"a": [1]}, {"a": [1]}, id="an object gives way to a list"),
+        pytest.param({"a": {"b": 1}}, {"a": [1]}, {"a": [1]}, id="a list replaces an object"),
         pytest.param({"a": 1}, ["b"], ["b"], id="a patch that is no object replaces all"),
     ],
 )
@@ -175,7 +175,7 @@ def containers(*names: str, **fields: Any) -> list[dict[str, Any]]:
                 }
             },
             {"spec": {"volumes": [{"name": "v", "configMap": {"name": "c"}}]}},
-            id="one kind of volume gives way to another",
+            id="one kind of volume replaces another",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""The binary form in which kubectl sends what it makes without a file."""
+"""The protobuf form of the objects that kubectl creates without a file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from api.kube.embedded.apply.errors import ApiError
 from api.kube.embedded.protobuf import read_protobuf
 
 TYPE = b"\n\x0f\n\x02v1\x12\tNamespace"
-# As kubectl 1.32 sends it: texts that are not set are there, empty.
+# As kubectl 1.32 sends it: unset strings are present, but empty.
 NAMESPACE = (
     b"k8s\x00"
     + TYPE
@@ -33,7 +33,7 @@ def field(number: int, value: bytes | int) -> bytes:
 def test_a_request_for_the_token_of_a_pod_is_read() -> None:
     pod = field(1, b"Pod") + field(2, b"v1") + field(3, b"train-x") + field(4, b"u-1")
     spec = field(1, b"berth.dev") + field(3, pod) + field(4, 100)
-    # What is not set of metadata and status is there, empty.
+    # Unset fields of metadata and status are present, but empty.
     token = field(1, field(1, b"")) + field(2, spec) + field(3, field(1, b"") + field(2, b""))
     kind = field(1, b"authentication.k8s.io/v1") + field(2, b"TokenRequest")
 

@@ -1,4 +1,4 @@
-"""What built-in kinds allow and refuse, and what is added to them: the same words on both servers."""
+"""Validation and defaults of built-in kinds, with the same messages on both servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Selectors: what they select, and what is none."""
+"""Selectors: which objects they select, and which texts are malformed."""
 
 from __future__ import annotations
 

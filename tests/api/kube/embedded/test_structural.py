@@ -1,4 +1,4 @@
-"""Custom objects are pruned, defaulted and judged as their CRD says, in the words of the real server."""
+"""Custom objects are pruned, defaulted and validated by their CRD, with the real server's messages."""
 
 from __future__ import annotations
 

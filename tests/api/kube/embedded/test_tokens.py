@@ -1,4 +1,4 @@
-"""Tokens of ServiceAccounts, asked for and judged: the same on the embedded server and on the real one."""
+"""Tokens of ServiceAccounts, requested and reviewed: the same on the embedded and on the real server."""
 
 from __future__ import annotations
 
@@ -88,13 +88,13 @@ async def test_a_token_ends_with_its_pod_also_where_another_takes_the_name(api: 
 
 
 async def ask(api: RawApi, kind: str) -> Answer:
-    """Ask for a token in a way that is refused."""
+    """Request a token in a way that is rejected."""
     path = await make_account(api, "trainer")
     await make_account(api, "other")
     uid = await make_pod(api, "p", "trainer")
     match kind:
         case "no such account":
-            return await api.call("POST", path.replace("trainer", "nobody"), request())
+            return await api.call("POST", path.replace("trainer", "missing"), request())
         case "no such pod":
             return await api.call("POST", path, request(pod="q", uid=uid))
         case "another pod of that name":
@@ -109,7 +109,7 @@ async def ask(api: RawApi, kind: str) -> Answer:
 @pytest.mark.parametrize(
     ("kind", "want_status", "want_message"),
     [
-        ("no such account", 404, 'serviceaccounts "nobody" not found'),
+        ("no such account", 404, 'serviceaccounts "missing" not found'),
         ("no such pod", 404, 'pods "q" not found'),
         ("another pod of that name", 409, "does not match the UID in record"),
         ("a pod of another account", 400, "pod running with different serviceaccount name."),

@@ -1,4 +1,4 @@
-"""A small cluster to run Jobs on: the embedded server with all stand-ins, or real control plane and nodes."""
+"""A small cluster to run Jobs on: the embedded server with all simulated parts, or a real control plane."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class Cluster:
 
     @property
     def selector(self) -> dict[str, str]:
-        """What keeps this test's pods on this test's nodes."""
+        """Return the node selector that keeps this test's pods on its own nodes."""
         return {"pool": self.namespace}
 
     def job(
         self, name: str, *, seconds: float = 10.0, exit_code: int = 0, gpus: int = 1, **spec: Any
     ) -> JsonObject:
-        """Return the body of a Job whose pods run for so long and then end with `exit_code`."""
+        """Return the body of a Job whose pods run for the given time and then exit with `exit_code`."""
         annotations = {
             "berth.dev/simulated-runtime-seconds": str(seconds),
             "berth.dev/simulated-exit-code": str(exit_code),
@@ -87,17 +87,17 @@ class Cluster:
         return found
 
     async def wait_job(self, name: str, holds: Callable[[JsonObject], bool]) -> JsonObject:
-        """Return the Job once `holds` is true of it."""
+        """Return the Job once `holds` returns true for it."""
         job: JsonObject = await self.wait(lambda: self.get(JOBS, name), holds)
         return job
 
     async def wait_pods(self, holds: Callable[[list[JsonObject]], bool]) -> list[JsonObject]:
-        """Return the namespace's pods once `holds` is true of them."""
+        """Return the namespace's pods once `holds` returns true for them."""
         pods: list[JsonObject] = await self.wait(self.pods, holds)
         return pods
 
     async def wait_gone(self, name: str) -> None:
-        """Return once the Job is no more: a foreground deletion keeps it until its last pod has gone."""
+        """Return once the Job is deleted: a foreground deletion keeps it until its last pod is deleted."""
 
         async def look() -> JsonObject | None:
             try:
@@ -108,7 +108,7 @@ class Cluster:
         await self.wait(look, lambda job: job is None)
 
     async def wait(self, look: Callable[[], Any], holds: Callable[[Any], bool]) -> Any:
-        """Return what `look` finds once `holds` is true of it."""
+        """Return the result of `look` once `holds` returns true for it."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not holds(found := await look()):
             assert time.monotonic() < deadline, (

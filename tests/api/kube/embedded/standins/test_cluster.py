@@ -1,4 +1,4 @@
-"""Jobs run their course on simulated nodes, on the embedded server as on a real control plane."""
+"""Jobs run on simulated nodes, on the embedded server and on a real control plane."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the stand-in for the Job controller decides, as tables: a Job and its pods in, the next steps out."""
+"""The decisions of the simulated Job controller, as tables: from a Job and its pods to the next steps."""
 
 from __future__ import annotations
 

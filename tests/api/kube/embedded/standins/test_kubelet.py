@@ -1,4 +1,4 @@
-"""The kubelet stand-in, where what it is told of has changed before it looks."""
+"""The simulated kubelet, if an object changes between the event and its processing."""
 
 from __future__ import annotations
 

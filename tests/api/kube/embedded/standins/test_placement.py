@@ -1,4 +1,4 @@
-"""Where the stand-in for the scheduler puts a pod, and what it says when there is no place."""
+"""Where the simulated scheduler places a pod, and its message if no node fits."""
 
 from __future__ import annotations
 

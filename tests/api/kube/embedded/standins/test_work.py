@@ -1,4 +1,4 @@
-"""The stand-ins' queue of things to look at."""
+"""The work queue of the simulated controllers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PATIENCE_SECONDS = 20.0
 async def running(
     work: Callable[[Key], Awaitable[float | None]], workers: int = 4
 ) -> AsyncIterator[WorkQueue]:
-    """Give a queue that works."""
+    """Give a running queue."""
     queue = WorkQueue("test", work, workers=workers)
     task = asyncio.create_task(queue.run())
     try:
@@ -30,7 +30,7 @@ async def running(
 
 
 class Looks:
-    """Notes what was looked at; the test decides when a look ends."""
+    """Records the processed keys; the test decides when the processing of a key ends."""
 
     def __init__(self) -> None:
         self.seen: list[Key] = []
