@@ -85,8 +85,8 @@ class CheckpointFacts:
     @property
     def takes_part(self) -> bool:
         """Whether it reports anything about checkpoints, and so can be asked to save one."""
-        told = (self.saved_at, self.step, self.save_seconds, self.restart_seconds, self.interval_seconds)
-        return self.saves_on_sigterm or any(fact is not None for fact in told)
+        facts = (self.saved_at, self.step, self.save_seconds, self.restart_seconds, self.interval_seconds)
+        return self.saves_on_sigterm or any(fact is not None for fact in facts)
 
     @property
     def is_training(self) -> bool:

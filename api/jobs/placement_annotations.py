@@ -62,8 +62,8 @@ def gpu_count_fault(sources: Metadata, gpus: int) -> str | None:
     """Return a sentence if the declared number of GPUs differs from what all pods request; otherwise None."""
     for name in (keys.GPU_COUNT, keys.ALIASES[keys.GPU_COUNT]):
         text = read_key(name, sources, with_aliases=False)
-        told = whole_number(text)
-        if told is not None and told != gpus:
+        declared = whole_number(text)
+        if declared is not None and declared != gpus:
             return (
                 f"{name} is {text}, but its pods ask for {gpus} GPUs in all; the requests of the pods are"
                 " used, so correct one of the two"

@@ -127,12 +127,12 @@ def error_of_answer(status: int, body: bytes, *, retry_after: str | None = None)
     proxy, a plain "404 page not found"). `retry_after` is the value of the header; a date counts as absent,
     since no API server sends one.
     """
-    told = _read_status(body)
-    details_seconds = told.details.retry_after_seconds if told.details else 0.0
-    return _class_of(status, told.reason)(
-        told.message or _quoted(status, body),
+    read = _read_status(body)
+    details_seconds = read.details.retry_after_seconds if read.details else 0.0
+    return _class_of(status, read.reason)(
+        read.message or _quoted(status, body),
         status=status,
-        reason=told.reason,
+        reason=read.reason,
         # The header takes precedence: a proxy sends it with a body that is not a Status.
         retry_after_seconds=_seconds(retry_after) or details_seconds or None,
     )

@@ -118,6 +118,6 @@ def _check_whole(report: Report) -> None:
     if (report.step is None) != (report.saved_at is None):
         raise BadReportError(422, "a checkpoint has both: step, and the time when it was complete")
     if report.saved_at is None and report.resumed_at is None:
-        raise BadReportError(422, "a report tells step and time of a checkpoint, or resumedAt")
+        raise BadReportError(422, "a report needs step and time of a checkpoint, or resumedAt")
     if report.saved_at is None and report.save_seconds is not None:
         raise BadReportError(422, "saveSeconds belongs to a checkpoint: tell its step and time as well")

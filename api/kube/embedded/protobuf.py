@@ -164,13 +164,13 @@ def _value(value: int | bytes, form: object) -> Any:
     if isinstance(form, Mapping):
         return _read(value, form)
     if form is not _TEXT:
-        raise ValueError("bytes stand where a number is expected")
+        raise ValueError("found bytes where a number is expected")
     return value.decode()
 
 
 def _as_bytes(value: int | bytes) -> bytes:
     if isinstance(value, int):
-        raise ValueError("a number stands where a message is expected")
+        raise ValueError("found a number where a message is expected")
     return value
 
 

@@ -179,10 +179,10 @@ def _check_form(schema: Schema, applied: JsonObject) -> None:
     title = (
         f"{metadata.get('namespace', '')}/{metadata.get('name', '')}; {version}, Kind={applied.get('kind')}"
     )
-    told = found[0] if len(found) == 1 else "errors:" + "".join(f"\n  {each}" for each in found)
+    shown_faults = found[0] if len(found) == 1 else "errors:" + "".join(f"\n  {each}" for each in found)
     # One fault is reported in one line, several as a list, in the real server's words. Although it is a
     # client error, the real server returns 500 without a reason.
-    raise ApiError(500, "", f"failed to create typed patch object ({title}): {told}")
+    raise ApiError(500, "", f"failed to create typed patch object ({title}): {shown_faults}")
 
 
 def _prune(schema: Schema, merged: JsonObject, managers: _Managers, last: Fields) -> Json:
