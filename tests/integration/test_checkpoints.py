@@ -197,7 +197,7 @@ def test_absurd_costs_are_named_and_count_as_not_said(trainer: Trainer) -> None:
     trainer.scene.create_job("absurd", annotations=told)
 
     note = wait_for(
-        lambda: next((one for one in trainer.scene.notes_about("absurd") if "passed over" in one), None),
+        lambda: next((one for one in trainer.scene.notes_about("absurd") if "it is ignored" in one), None),
         "an Event that names them",
     )
 
