@@ -1,4 +1,4 @@
-"""docs/cli.md, made from the parsers of the commands: `python -m tests.cli_reference` writes it anew."""
+"""docs/cli.md, made from the parsers of the commands: `python -m tests.cli_reference` writes it again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from admission.cli.__main__ import COMMANDS
 PAGE = Path(__file__).parent.parent / "docs" / "cli.md"
 _HEAD = """# Commands
 
-This page is made from the commands' own help. What they exit with stands under
+This page is generated from the commands' own help. Their exit codes are under
 [Troubleshooting](troubleshooting.md#exit-codes)."""
 
 

@@ -83,13 +83,13 @@ def test_the_links_of_a_page_lead_somewhere(page: str) -> None:
 
 def test_the_page_of_the_commands_is_what_the_parsers_say() -> None:
     assert cli_reference.PAGE.read_text() == cli_reference.render(), (
-        "write it anew: python -m tests.cli_reference"
+        "write it again: python -m tests.cli_reference"
     )
 
 
 def test_the_page_of_policies_has_every_field() -> None:
     assert policy_reference.PAGE.read_text() == policy_reference.wanted(), (
-        "write it anew: python -m tests.policy_reference"
+        "write it again: python -m tests.policy_reference"
     )
 
 

@@ -1,1 +1,1 @@
-"""The commands of `berth`. Each module is one command; `__main__` finds them and holds the exit codes."""
+"""The `berth` command line. `__main__` finds the commands, and each module in `commands/` implements one."""

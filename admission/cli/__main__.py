@@ -1,7 +1,7 @@
-"""`berth`: finds the command, runs it, and turns every end into an exit code and at most one sentence.
+"""The entry point of `berth`: find the command, run it, and map its end to an exit code and one sentence.
 
-Only the module of the command that is run is imported, so that help and `berth crds` answer at once and one
-command's broken dependency does not take the others down.
+Only the module of the requested command is imported. Help and `berth crds` therefore answer at once, and a
+broken dependency of one command does not break the others.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _EPILOG = """start here:
   berth demo                                       everything on this machine, in under two minutes
   berth COMMAND --help                             flags and examples of a command
 
-exit codes: 0 done, 1 what was asked does not hold, 2 wrong usage or input,
+exit codes: 0 success, 1 the answer is negative, 2 wrong usage or input,
 3 API server or store unreachable or refusing, 130 interrupted"""
 
 
@@ -36,31 +36,34 @@ class Command:
 
 
 COMMANDS = {
-    "demo": Command("demo", "the main job on one machine, with nothing else installed"),
-    "controller": Command("controller", "the real thing: admit the Jobs of a cluster"),
-    "decide": Command("decide", "decisions for a cluster described in files, offline"),
-    "replay": Command("replay", "a recorded trace as real Jobs, with a report"),
-    "simulate": Command("simulate", "a recorded trace on a virtual clock, policy beside policy"),
-    "get": Command("get", "queues and workloads of a cluster, and why they wait"),
-    "explain": Command("explain", "why a Workload waits: every flavor, domain and node with its counts"),
-    "doctor": Command("doctor", "what a cluster's nodes say about its topology, and what is in the way"),
-    "store": Command("store", "what Redis holds: dump it, check it, rebuild it"),
-    "apiserver": Command("apiserver", "the embedded API server with simulated nodes alone"),
-    "extender": Command("extender", "the scheduler extender alone, beside kube-scheduler"),
-    "convert": Command("convert", "manifests of Kueue's v1beta1, said in v1beta2"),
+    "demo": Command("demo", "run everything on this machine, with nothing else installed"),
+    "controller": Command("controller", "admit the Jobs of a cluster"),
+    "decide": Command("decide", "show decisions for a cluster described in files, offline"),
+    "replay": Command("replay", "run a recorded trace as real Jobs and report on it"),
+    "simulate": Command("simulate", "run a recorded trace on a virtual clock and compare policies"),
+    "get": Command("get", "list queues and Workloads of a cluster, and why they wait"),
+    "explain": Command("explain", "show why a Workload waits: every flavor, domain and node with its counts"),
+    "doctor": Command("doctor", "show the topology of a cluster, and what keeps Jobs from starting"),
+    "store": Command("store", "dump, check or rebuild what Redis holds"),
+    "apiserver": Command("apiserver", "run only the embedded API server with simulated nodes"),
+    "extender": Command("extender", "run only the scheduler extender for kube-scheduler"),
+    "convert": Command("convert", "convert manifests from Kueue's v1beta1 to v1beta2"),
     "crds": Command("crds", "print the CustomResourceDefinitions"),
     "version": Command("version", "print Berth's version"),
 }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line (default: this process's) and return its exit code. Raises nothing."""
+    """Run one command line and return its exit code. Raises nothing.
+
+    `argv` excludes the program's name; None means the arguments of this process.
+    """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    # Before anything is printed, errors included.
+    # This must precede all output, error messages included.
     _replace_what_cannot_be_printed()
     try:
         code = _run(arguments)
-        # Here and not by the interpreter's end, where a closed pipe could no longer be told from a fault.
+        # Flush here: at the interpreter's exit, a closed pipe could not be distinguished from a fault.
         sys.stdout.flush()
         return code
     except SystemExit as leaving:  # argparse, after --help
@@ -70,13 +73,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if not is_broken_pipe(error):
             return _report(error, arguments)
-        # The reader (`| head`) has what it wanted. Python would complain once more when it closes stdout.
+        # The reader (`| head`) closed the pipe. Without this, Python would report the closed pipe again when
+        # it flushes stdout at exit.
         _discard_stdout()
         return ExitCode.DONE
 
 
 def make_parser(arguments: Sequence[str]) -> Parser:
-    """Return the parser; of the commands only the one that `arguments` name is loaded in full."""
+    """Return the parser. Only the command that `arguments` name is loaded in full."""
     parser = Parser(
         prog="berth",
         description=_DESCRIPTION,
@@ -84,7 +88,7 @@ def make_parser(arguments: Sequence[str]) -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     subparsers = parser.add_subparsers(metavar="COMMAND", parser_class=Parser)
-    # Loading all commands would take a second before the first word of help.
+    # Loading all commands would delay the help text by a second.
     chosen = next((word for word in arguments if not word.startswith("-")), None)
     for name, command in COMMANDS.items():
         if name == chosen:
@@ -104,9 +108,9 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _report(error: Exception, arguments: Sequence[str]) -> int:
-    """Say on stderr what went wrong and return the exit code for it."""
+    """Print one sentence about the error on stderr and return its exit code."""
     message, code = describe(error)
-    # The command's own name, so that a line in a log of many tells who wrote it.
+    # Name the command, so that a line in a shared log shows its origin.
     name = " ".join(["berth", *[word for word in arguments[:1] if word in COMMANDS]])
     _say(f"{name}: {message}")
     return code
@@ -118,7 +122,7 @@ def _say(sentence: str) -> None:
 
 
 def _replace_what_cannot_be_printed() -> None:
-    """Print `?` for a sign that the terminal's encoding does not have, instead of failing."""
+    """Print `?` for characters that the terminal's encoding lacks, instead of failing."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")

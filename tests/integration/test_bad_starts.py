@@ -187,7 +187,7 @@ exec REDIS "$@"
             Start(
                 flags=["--http-port", "99999"],
                 code=2,
-                says="argument --http-port: '99999' is no port: expected -1 to 65535",
+                says="argument --http-port: '99999' is not a port: expected -1 to 65535",
             ),
             id="a port that is none",
         ),

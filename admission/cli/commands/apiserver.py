@@ -1,4 +1,4 @@
-"""`berth apiserver`: the embedded API server with simulated nodes alone, for one's own tests and trials."""
+"""`berth apiserver`: only the embedded API server with simulated nodes, for tests and experiments."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from api.kube.embedded.standins import NodeSpec, StandIns
 
 _DEFAULT_NODES = NodesWish(count=16, gpus_per_node=8)
 _POOL = "node"
-# The GPU of examples/queues.yaml, so that its flavor finds these nodes.
+# The GPU of examples/queues.yaml, so that its flavor matches these nodes.
 _GPU_PRODUCT = "NVIDIA-A100-SXM4-80GB"
 
 
@@ -31,13 +31,13 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "apiserver",
-        help_line="the embedded API server with simulated nodes alone",
+        help_line="run only the embedded API server with simulated nodes",
         description=(
             "Run the embedded API server with Berth's kinds, simulated GPU nodes, and stand-ins for\n"
-            "scheduler, Job controller and kubelet. Berth's controller is not in it: start it beside.\n"
-            "The nodes are those of the flavor in examples/queues.yaml. Pods run for\n"
+            "scheduler, Job controller and kubelet. Berth's controller is not included.\n"
+            "The nodes match the flavor in examples/queues.yaml. Pods run for\n"
             "berth.dev/simulated-runtime-seconds (default 1). State is kept in memory; Ctrl-C ends it.\n"
-            "When all is ready, FILE is written and KUBECONFIG=FILE is printed."
+            "When everything is ready, FILE is written and KUBECONFIG=FILE is printed."
         ),
         examples=(
             "  berth apiserver --kubeconfig /tmp/k\n"
@@ -47,7 +47,7 @@ def add_parser(subparsers: Subparsers) -> None:
         run=_run,
     )
     parser.add_argument(
-        "--port", type=port, default=0, metavar="N", help="port on 127.0.0.1 (default 0: any free one)"
+        "--port", type=port, default=0, metavar="N", help="port on 127.0.0.1 (default 0: any free port)"
     )
     add_nodes(parser, _DEFAULT_NODES)
     parser.add_argument(
@@ -56,7 +56,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def simulated_nodes(wish: NodesWish) -> tuple[NodeSpec, ...]:
-    """Return the nodes; those with GPUs bear the label of an A100."""
+    """Return the nodes. Those with GPUs have the label of an A100."""
     product = _GPU_PRODUCT if wish.gpus_per_node else ""
     return pool_nodes(_POOL, wish.count, wish.gpus_per_node, product=product, is_tainted=False)
 
@@ -68,7 +68,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 async def _serve(kubeconfig: Path, nodes: NodesWish, number: int) -> int:
     with tempfile.TemporaryDirectory(prefix="berth-apiserver-") as folder:
-        # The user's file appears when everything is ready, so that one can wait for it.
+        # Write the user's file only when everything is ready, so that scripts can wait for it.
         own = Path(folder) / "kubeconfig"
         async with embedded_server(own, port=number) as server, await KubeClient.connect(str(own)) as client:
             await install_kinds(client)

@@ -1,4 +1,4 @@
-"""`berth controller`: the real thing, until it is stopped."""
+"""`berth controller`: flags, options and exit of the controller."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "controller",
-        help_line="the real thing: admit the Jobs of a cluster",
+        help_line="admit the Jobs of a cluster",
         description=(
             "Admit suspended Jobs and Workloads of a cluster. Several replicas may run: one leads. When all\n"
-            "listens, one JSON line with the URLs is printed; logs go to stderr."
+            "ports listen, one JSON line with the URLs is printed; logs go to stderr."
         ),
         examples=(
             "  berth controller --kubeconfig ~/.kube/config\n"
@@ -47,7 +47,7 @@ def add_parser(subparsers: Subparsers) -> None:
         run=_run,
     )
     parser.add_argument(
-        "--kubeconfig", metavar="FILE", help="default: $KUBECONFIG, else in-cluster, else ~/.kube/config"
+        "--kubeconfig", metavar="FILE", help="default: $KUBECONFIG, then in-cluster, then ~/.kube/config"
     )
     _add_store_flags(parser)
     parser.add_argument(
@@ -56,33 +56,35 @@ def add_parser(subparsers: Subparsers) -> None:
         help="Kueue's Configuration, Berth's ControllerConfig, a topology SchedulerConfig",
     )
     parser.add_argument(
-        "--namespace", metavar="NS", help="of leases and secrets (default: own, else berth-system)"
+        "--namespace", metavar="NS", help="of leases and secrets (default: own namespace or berth-system)"
     )
     _add_port_flags(parser)
     parser.add_argument("--observe", action="store_true", help="decide, log and measure; write nothing")
-    parser.add_argument("--require-store", action="store_true", help="stop admitting while the store is lost")
+    parser.add_argument("--require-store", action="store_true", help="admit nothing while the store is lost")
     parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
     parser.add_argument("--log-format", choices=("text", "json"), default="text")
     parser.add_argument(
-        "--enable-failpoints", action="store_true", help=f"obey ${FAILPOINT_VARIABLE}: for tests of crashes"
+        "--enable-failpoints", action="store_true", help=f"read ${FAILPOINT_VARIABLE}, for crash tests"
     )
 
 
 def _add_store_flags(parser: argparse.ArgumentParser) -> None:
     store = parser.add_mutually_exclusive_group()
-    store.add_argument("--redis", metavar="URL", help="redis://, rediss:// or unix:// of the shared store")
+    store.add_argument(
+        "--redis", metavar="URL", help="URL of the shared store: redis://, rediss:// or unix://"
+    )
     store.add_argument(
         "--embedded-store",
         action="store_true",
-        help="a Redis of this process alone (default without --redis)",
+        help="start a Redis for this process only (default without --redis)",
     )
     parser.add_argument(
-        "--store-directory", metavar="DIR", help="where the embedded store keeps its data (default: nowhere)"
+        "--store-directory", metavar="DIR", help="where the embedded store keeps its data (default: not kept)"
     )
 
 
 def _add_port_flags(parser: argparse.ArgumentParser) -> None:
-    # The words of the flags, the numbers of the options: each default is said once.
+    # Help texts come from the table of ports, defaults from the fields of Options.
     usual = {one.name: one.default for one in fields(Options)}
     parser.add_argument("--bind", metavar="ADDRESS", default=usual["bind"], help="default %(default)s")
     for name, what in _PORTS:
@@ -91,11 +93,11 @@ def _add_port_flags(parser: argparse.ArgumentParser) -> None:
             metavar="N",
             type=_port,
             default=usual[f"{name}_port"],
-            help=f"{what}; 0: any free, -1: off (default %(default)s)",
+            help=f"{what}; 0: any free port, -1: off (default %(default)s)",
         )
     add_certificate(
         parser,
-        "PEM certificate of the TLS ports, and TLS for the extender (default: one of our own for the former)",
+        "PEM certificate of the TLS ports, also for the extender (default: Berth's own for the former)",
     )
 
 
@@ -105,7 +107,7 @@ def _port(text: str) -> int:
     except ValueError:
         port = -2
     if not -1 <= port <= 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is no port: expected -1 to 65535")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port: expected -1 to 65535")
     return port
 
 
@@ -115,7 +117,7 @@ def _run(arguments: argparse.Namespace) -> int:
     try:
         asyncio.run(_run_until_stopped(options))
     except BaseExceptionGroup as group:
-        # A task group wraps whatever ended it; people are to read the sentence inside.
+        # A task group wraps the error that ended it; the user must see the message of that error.
         raise _first(group) from group
     except LiveKueue as error:
         raise NotHoldingError(str(error)) from error
@@ -125,12 +127,12 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def to_options(arguments: argparse.Namespace) -> Options:
-    """Return the options that the flags say. Raises WrongUsageError."""
+    """Return the controller options for these flags. Raises WrongUsageError."""
     check_certificate(arguments.tls_certificate, arguments.tls_key)
-    # Only with the flag: a variable that is left over in a shell must not end a production controller.
+    # Require the flag: a variable left over in a shell must not crash a production controller.
     failpoint = os.environ.get(FAILPOINT_VARIABLE) if arguments.enable_failpoints else None
     try:
-        # Read now though it is used later: a step that does not exist would never be reached.
+        # Validate the name now: a failpoint with an unknown name would never be reached.
         Failpoint(failpoint)
     except ValueError as error:
         raise WrongUsageError(str(error)) from error
@@ -156,7 +158,7 @@ def to_options(arguments: argparse.Namespace) -> Options:
 
 
 def read_config(path: str | None) -> ControllerConfig:
-    """Return the configuration in a file, the defaults without one. Raises WrongUsageError."""
+    """Return the configuration in the file, or the defaults for None. Raises WrongUsageError."""
     if path is None:
         return ControllerConfig()
     try:
@@ -164,7 +166,7 @@ def read_config(path: str | None) -> ControllerConfig:
     except (OSError, UnicodeDecodeError) as error:
         raise WrongUsageError(f"cannot read the configuration {path}: {error}") from error
     except ConfigError as error:
-        # All faults of the file at once, or each start would show the next one.
+        # Report all faults of the file at once. Otherwise each start would report only the next one.
         raise WrongUsageError("; ".join(error.sentences)) from error
 
 
@@ -175,7 +177,7 @@ async def _run_until_stopped(options: Options) -> None:
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the first error in a group: the one that ended the others."""
-    # What came after it are as a rule the cancelled others.
+    """Return the first error of a group, which caused the others."""
+    # The later errors usually come from tasks that were cancelled because of the first one.
     error = group.exceptions[0]
     return _first(error) if isinstance(error, BaseExceptionGroup) else error

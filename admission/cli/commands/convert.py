@@ -1,7 +1,7 @@
-"""`berth convert`: manifests of kueue.x-k8s.io/v1beta1, said in v1beta2.
+"""`berth convert`: convert manifests from kueue.x-k8s.io/v1beta1 to v1beta2.
 
-Berth serves v1beta2 alone. Everything is read and checked before anything is printed, so that a pipe into
-`kubectl apply` gets all or nothing. What is not Kueue's goes through as it is.
+Berth serves only v1beta2. Everything is read and checked before anything is printed, so that a pipe into
+`kubectl apply` receives all objects or none. Objects of other groups are printed unchanged.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "convert",
-        help_line="manifests of Kueue's v1beta1, said in v1beta2",
+        help_line="convert manifests from Kueue's v1beta1 to v1beta2",
         description=(
-            "Read manifests of kueue.x-k8s.io/v1beta1, print them in v1beta2. Objects of other groups, and\n"
-            "those in v1beta2 already, are printed as they are. Fields without a counterpart are left\n"
-            "out and named on stderr. Where anything is wrong, all of it is named by file, document and\n"
+            "Read manifests of kueue.x-k8s.io/v1beta1 and print them in v1beta2. Objects of other groups\n"
+            "and those already in v1beta2 are printed unchanged. Fields without a counterpart are omitted\n"
+            "and named on stderr. If there are faults, all of them are reported by file, document and\n"
             "field, and nothing is printed. Comments are not kept."
         ),
         examples=(
@@ -76,7 +76,7 @@ def _print(converted: list[Mapping[str, Any]], output: str) -> None:
 
 
 def _faults(document: Document) -> Iterator[str]:
-    """Yield what keeps the objects of a document from being converted, or would be refused afterwards."""
+    """Yield the faults that prevent a conversion, or that the API server would reject afterwards."""
     for place, obj in _objects(document):
         kind, version = obj.get("kind"), obj.get("apiVersion")
         if not isinstance(kind, str) or not isinstance(version, str):
@@ -89,13 +89,13 @@ def _faults(document: Document) -> Iterator[str]:
 
 
 def _objects(document: Document) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the objects of a document, those of a list one by one, each with the words for where it is."""
+    """Yield the objects of a document, those of a list one by one, each with a description of its place."""
     place, value = f"{document.source}, document {document.number}", document.value
     items, kind = value.get("items"), value.get("kind")
     if not isinstance(items, list) or not isinstance(kind, str) or not kind.endswith("List"):
         yield f"{place}{_name(value)}", value
         return
-    # The items of a typed list carry no kind and no version of their own.
+    # The items of a typed list have no kind and no version of their own.
     known = (
         {"apiVersion": value.get("apiVersion"), "kind": kind.removesuffix("List")} if kind != "List" else {}
     )

@@ -1,4 +1,4 @@
-"""`berth crds`: the CustomResourceDefinitions, for kubectl to apply or for people to read."""
+"""`berth crds`: print the CustomResourceDefinitions, to apply with kubectl or to read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def add_parser(subparsers: Subparsers) -> None:
         subparsers,
         "crds",
         help_line="print the CustomResourceDefinitions",
-        description="Print the CustomResourceDefinitions of all kinds, or of those that are named.",
+        description="Print the CustomResourceDefinitions of all kinds, or of the given ones.",
         examples=(
             "  berth crds | kubectl apply --server-side -f -\n"
             "  berth crds clusterqueue localqueue\n"
@@ -44,7 +44,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def find_kinds(words: Sequence[str]) -> tuple[Kind, ...]:
-    """Return the kinds that `words` name, all without words, each once. Raises WrongUsageError."""
+    """Return the kinds that `words` name, each once; without words all kinds. Raises WrongUsageError."""
     names = _names()
     for word in words:
         if word.lower() not in names:
@@ -54,7 +54,7 @@ def find_kinds(words: Sequence[str]) -> tuple[Kind, ...]:
 
 
 def _names() -> dict[str, Kind]:
-    """Return every word for a kind that kubectl would understand, and the definition's own name."""
+    """Return every name of each kind that kubectl accepts, and the name of its definition."""
     return {
         name: kind
         for kind in KINDS

@@ -1,12 +1,12 @@
-"""`berth decide`: decisions for a cluster described in files, offline. A dry run, and what conformance calls.
+"""`berth decide`: decisions for a cluster described in files. A dry run, also used by conformance tests.
 
-Two forms of input: manifests (`-f`), as people keep them; and cases (`--jsonl`), one JSON line each with the
-objects, the clock and whether fair sharing is on. A case that cannot be decided is answered by its error, and
-the next one is taken.
+There are two forms of input: manifests (`-f`); and cases (`--jsonl`), one JSON line each with the objects,
+the time and whether fair sharing is on. The result of a case that cannot be decided is its error, and the
+command continues with the next one.
 
-Manifests are a cluster: bound Pods that no topology placed take their room of the nodes, as in the
-controller. A case is a recording of one scheduling cycle alone, and Kueue's cycle never looks at Pods: a
-reconciler beside it counts them. Recordings were made without it, so the Pods of a case are not counted.
+Manifests describe a cluster: bound Pods that no topology placed use capacity of their nodes, as in the
+controller. A case is a recording of one scheduling cycle only. Kueue's cycle never reads Pods, because a
+separate reconciler counts them. The recordings were made without it, so the Pods of a case are not counted.
 Source: Kueue, pkg/controller/tas/pod_usage_controller.go; pkg/scheduler/scheduler_tas_test.go.
 """
 
@@ -35,7 +35,7 @@ from api.parsing.quantities import to_text
 from api.reasons import ConditionType
 from api.workload import Admission, Workload, WorkloadKey, to_seconds
 
-# Without --cycles a run ends when nothing more can be decided; this caps one that never would.
+# Without --cycles a run ends when nothing more can be decided. This limit ends a run that never would.
 _MOST_CYCLES = 100_000
 
 
@@ -44,10 +44,10 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "decide",
-        help_line="decisions for a cluster described in files, offline",
+        help_line="show decisions for a cluster described in files, offline",
         description=(
-            "Decide which Workloads are admitted in a cluster described by manifests, without any cluster.\n"
-            "Jobs are not translated: describe Workloads, as kubectl get workloads -o yaml prints them."
+            "Show which Workloads would be admitted in a cluster described by manifests, without a cluster.\n"
+            "Jobs are not translated: give Workloads, as kubectl get workloads -o yaml prints them."
         ),
         examples=(
             "  kubectl get clusterqueues,localqueues,resourceflavors,workloads,namespaces -A -o yaml"
@@ -66,7 +66,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--jsonl",
         action="store_true",
-        help="read one recorded case a line from stdin (its Pods are not counted), print one result a line",
+        help="read a recorded case per line from stdin (Pods are not counted), print a result per line",
     )
 
 
@@ -81,12 +81,12 @@ def _run(arguments: argparse.Namespace) -> int:
     return _run_manifests(arguments, settings)
 
 
-# --- what is decided -------------------------------------------------------------------------------------
+# --- decisions -----------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class CaseResult:
-    """What the cycles decided: the last word for each Workload, and the engine as it stands after them."""
+    """What the cycles decided: the last decision for each Workload, and the engine's state afterwards."""
 
     engine: Engine
     last_words: dict[WorkloadKey, Admit | Evict | Wait] = field(default_factory=dict)
@@ -95,15 +95,15 @@ class CaseResult:
 
 
 def decide(engine: Engine, *, now: float, cycles: int | None) -> CaseResult:
-    """Run at most `cycles` cycles, None: until nothing more can be decided."""
+    """Run at most `cycles` cycles at `now` (Unix seconds); None: until nothing more can be decided."""
     verdict = CaseResult(engine)
-    # Nothing is started between cycles, so what is evicted keeps its quota and each queue runs
-    # dry in the end.
+    # Nothing happens between cycles: evicted Workloads keep their quota. So each queue becomes
+    # empty in the end.
     while verdict.cycles < (cycles or _MOST_CYCLES) and engine.has_heads(now=now):
         verdict.cycles += 1
         for decision in engine.cycle(now=now):
             if isinstance(decision, Plan):
-                # A promise is no last word: the same Workload is told why it waits as well.
+                # A promise is not the last decision: the same Workload also gets a reason why it waits.
                 verdict.plans[decision.key] = decision
                 continue
             verdict.last_words[decision.key] = decision
@@ -111,14 +111,13 @@ def decide(engine: Engine, *, now: float, cycles: int | None) -> CaseResult:
 
 
 def to_result(verdict: CaseResult, name: str) -> dict[str, Any]:
-    """Return the result line of a case: who holds quota, who was evicted, who is left in the queues."""
+    """Return the result of a case: Workloads that hold quota, were evicted, or remain in the queues."""
     engine, words = verdict.engine, verdict.last_words
     left: dict[str, list[str]] = {}
     inadmissible: dict[str, list[str]] = {}
     for queue in engine.cluster_queues():
         for pending in engine.pending(queue):
-            # Told apart as Kueue does: those that are tried again by themselves, and those that
-            # wait for a change.
+            # As in Kueue, distinguish Workloads that will be tried again from those that wait for a change.
             place = inadmissible if pending.is_parked else left
             place.setdefault(queue, []).append(str(pending.key))
     return {
@@ -140,7 +139,7 @@ def to_result(verdict: CaseResult, name: str) -> dict[str, Any]:
 
 
 def _waiting_reason(workload: Workload, word: Admit | Evict | Wait | None) -> str | None:
-    # A condition from before these cycles says less than what they decided.
+    # A decision of these cycles takes precedence over a condition from before them.
     if isinstance(word, Wait):
         return str(word.reason)
     condition = workload.conditions.get(ConditionType.QUOTA_RESERVED)
@@ -191,7 +190,7 @@ def _run_cases(settings: EngineSettings, cycles: int | None) -> int:
         try:
             case = _CASE.decode(line)
             now = to_seconds(case.now)
-        # A case nested too deep is one that cannot be read; those after it are still answered.
+        # JSON that is nested too deep makes a case unreadable; the cases after it are still answered.
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
             code = ExitCode.WRONG_USAGE
             result = {"name": _name_of(line), "error": f"the case cannot be read: {error}"}
@@ -202,7 +201,7 @@ def _run_cases(settings: EngineSettings, cycles: int | None) -> int:
 
 
 def _decide_case(case: _Case, settings: EngineSettings, *, now: float, cycles: int | None) -> dict[str, Any]:
-    # A new engine for each: nothing of one case may be known in the next.
+    # Each case gets a new engine, so that no state of one case affects the next.
     engine = Engine(replace(settings, fair_sharing=FairPreemption()) if case.fair_sharing else settings)
     problems = load(engine, case.objects, now=now, without=_NOT_IN_A_CYCLE)
     if problems:
@@ -211,7 +210,7 @@ def _decide_case(case: _Case, settings: EngineSettings, *, now: float, cycles: i
 
 
 def _name_of(line: bytes) -> str:
-    """Return the name of a case that cannot be read, as far as it can."""
+    """Return the name of an unreadable case, or "" if the name cannot be read either."""
     try:
         return str(json.loads(line)["name"])
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -231,7 +230,7 @@ def _run_manifests(arguments: argparse.Namespace, settings: EngineSettings) -> i
         print(json.dumps(to_result(verdict, ", ".join(arguments.filename))))
     else:
         _print_table(verdict, now=now)
-    # After the decisions, so that they are not scrolled away; the rest was decided on without these.
+    # Print problems last, where they stay visible. The decisions were made without these objects.
     for problem in problems:
         print(f"berth decide: {problem}", file=sys.stderr)
     return ExitCode.WRONG_USAGE if problems else ExitCode.DONE
@@ -266,7 +265,7 @@ def _rows(verdict: CaseResult, *, now: float) -> Iterator[_Row]:
     engine, words = verdict.engine, verdict.last_words
     for queue in engine.cluster_queues():
         admitted = [(key, one) for key, one in engine.admissions() if one.cluster_queue == queue]
-        # What was just admitted stands first: it is what the reader asked about.
+        # List new admissions first, because the user asked about those.
         for key, admission in sorted(admitted, key=lambda pair: not isinstance(words.get(pair[0]), Admit)):
             yield _holding_row(queue, str(key), admission, words.get(key))
         for position, pending in enumerate(engine.pending(queue), start=1):

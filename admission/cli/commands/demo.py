@@ -1,7 +1,8 @@
-"""`berth demo`: the main job on one machine with nothing else installed.
+"""`berth demo`: run everything on this machine, with nothing else installed.
 
-Embedded API server and store, simulated nodes, three teams; the same controller code as in production, over
-HTTP. What is shown and counted is read back through the API by watches of its own.
+The demo uses an embedded API server and store, simulated nodes and three teams. The controller is the
+production code and talks HTTP to the server. The demo reads what it shows and counts through the API, with
+watches of its own.
 """
 
 from __future__ import annotations
@@ -67,9 +68,10 @@ from api.kube.resources import (
 from api.workload import WorkloadKey
 
 _TOPOLOGY = "racks"
-# The scenario is over by then, in its own seconds.
+# The scenario ends within this time, in its own seconds.
 _LIMIT_SECONDS = 90.0
-# What has not ended then is lost once nothing has happened for so long: a busy machine is slow, not wrong.
+# After that limit, the remaining Jobs count as lost once there has been no progress for this long. A slow
+# machine that still makes progress is not a failure.
 _SILENCE_SECONDS = 20.0
 
 
@@ -78,11 +80,11 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "demo",
-        help_line="the main job on one machine, with nothing else installed",
+        help_line="run everything on this machine, with nothing else installed",
         description=(
             "Run Berth on this machine: an embedded API server, an embedded store, 16 simulated GPU nodes\n"
             f"and {len(demo_scenario.jobs())} Jobs of three teams that arrive over half a minute. "
-            "Two teams share a cohort\nand borrow from each other, the third is on its own. "
+            "Two teams share a cohort\nand borrow from each other, the third has no cohort. "
             "Takes under two minutes."
         ),
         examples=(
@@ -106,7 +108,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     if arguments.kubeconfig is not None:
-        # Before the work folder is made, so that a refusal leaves nothing behind.
+        # Check this before the work folder is created, so that an error leaves nothing behind.
         check_may_write(arguments.kubeconfig)
     with WorkFolder("berth-demo-") as folder:
         kubeconfig = arguments.kubeconfig or folder.path / "kubeconfig"
@@ -128,14 +130,14 @@ async def _demo(kubeconfig: Path, *, pace: float, keep: bool) -> int:
 
 
 async def _stay(kubeconfig: Path) -> None:
-    """Wait for Ctrl-C, which here is how the demo is meant to end."""
-    print(f"everything goes on running: KUBECONFIG={kubeconfig}; Ctrl-C ends it", file=sys.stderr, flush=True)
+    """Wait for Ctrl-C, the regular end of a demo with --keep."""
+    print(f"everything keeps running: KUBECONFIG={kubeconfig}; Ctrl-C ends it", file=sys.stderr, flush=True)
     await asyncio.Event().wait()
 
 
 @asynccontextmanager
 async def _everything(kubeconfig: Path, *, pace: float) -> AsyncIterator[tuple[KubeClient, Recorder]]:
-    """Run server, nodes and controller; give a client, and a recorder that has begun to watch."""
+    """Run server, nodes and controller. Yield a client, and a recorder that has started to watch."""
     async with (
         embedded_server(kubeconfig),
         await KubeClient.connect(str(kubeconfig), user_agent="berth-demo") as client,
@@ -151,7 +153,8 @@ async def _everything(kubeconfig: Path, *, pace: float) -> AsyncIterator[tuple[K
         ):
             await stand_ins.wait_ready()
             await recorder.wait_synced()
-            # Jobs come only when all listen, else the first waits would measure the start of the demo.
+            # Create Jobs only when all ports listen. Otherwise the first waits would include the
+            # start of the demo.
             await listening.wait()
             yield client, recorder
 
@@ -165,13 +168,13 @@ def _in_racks(pool: demo_scenario.NodePool) -> Iterator[NodeSpec]:
         pool.name, pool.nodes, demo_scenario.GPUS_PER_NODE, product=pool.gpu_product, is_tainted=False
     )
     for number, node in enumerate(nodes):
-        # Filled one after another, as racks are numbered in a hall.
+        # Fill racks one after another, by node number.
         rack = f"{pool.name}-rack-{number // demo_scenario.NODES_PER_RACK}"
         yield replace(node, labels={**node.labels, demo_scenario.RACK_LABEL: rack})
 
 
 async def _create_cluster(client: KubeClient) -> None:
-    """Create what an administrator would: topology, flavors, the recommended policy, queues of each team."""
+    """Create an administrator's objects: topology, flavors, the recommended policy, and team queues."""
     await create(client, TOPOLOGIES, job_manifests.topology(_TOPOLOGY, (demo_scenario.RACK_LABEL, HOSTNAME)))
     await create(client, ADMISSION_POLICIES, recommended_policy())
     for pool in demo_scenario.POOLS:
@@ -188,7 +191,7 @@ async def _create_cluster(client: KubeClient) -> None:
 
 @dataclass(slots=True, kw_only=True)
 class _Play:
-    """The scenario played once. `pace`: how many of its seconds pass in a real one."""
+    """One run of the scenario. `pace`: how many of its seconds pass in one real second."""
 
     client: KubeClient
     recorder: Recorder
@@ -197,7 +200,7 @@ class _Play:
     started_at: float = 0.0
 
     async def run(self, console: Console) -> None:
-        """Submit the Jobs and show what happens, until all have ended or time is up."""
+        """Submit the Jobs and show the progress, until all have ended or progress has stopped."""
         submitter = self.submitter = Submitter(self.client, _submissions(self.pace))
         self.started_at = time.monotonic()
         async with in_background(
@@ -210,12 +213,12 @@ class _Play:
             )
 
     def _has_stalled(self) -> bool:
-        # Silence counts from the last progress, so a slow machine may take as long as it moves at all.
+        # Count from the last progress, so that a slow machine may take longer as long as it makes progress.
         over_at = self.started_at + _LIMIT_SECONDS / self.pace
         return time.monotonic() > max(over_at, self.recorder.progressed_at) + _SILENCE_SECONDS
 
     def sum_up(self, console: Console) -> RunReport:
-        """Print what the run was like and return its report."""
+        """Print a summary of the run and return its report."""
         jobs, result = _run_jobs(), audit(self.recorder.records)
         results = job_results(self.recorder, jobs, started_at=self.started_at, pace=self.pace)
         report = summarise(results, gpus=demo_scenario.gpus(), exceeded=len(result.exceeded))
@@ -224,7 +227,7 @@ class _Play:
         console.print()
         for sentence in _sentences(report, result, self.pace, gaps=self.recorder.gaps):
             console.print(sentence)
-        # Promises are written in Unix seconds, the recorder counts monotonic ones.
+        # Promises are in Unix seconds, the recorder's times are monotonic.
         promised = promises(self.recorder.records, epoch=time.time() - time.monotonic())
         console.print(promises_sentence(promised, self.pace))
         refused = self.submitter.refused if self.submitter else {}
@@ -261,7 +264,7 @@ def _wish(job: demo_scenario.DemoJob, pace: float) -> JobWish:
         queue=job.team,
         shape=GangShape(pods=job.pods, gpus_per_pod=job.gpus_per_pod),
         run_seconds=job.run_seconds,
-        # Promises are made in seconds of the wall, pods run by the scenario's.
+        # Promises are in real seconds, while pods run in the scenario's seconds.
         declared_seconds=math.ceil(job.declared_seconds / pace),
     )
 
@@ -280,7 +283,7 @@ def _run_jobs() -> list[RunJob]:
 
 
 def _sentences(report: RunReport, result: Audit, pace: float, *, gaps: int) -> Iterator[str]:
-    """Yield what a manager wants to know."""
+    """Yield the summary in sentences: utilisation, waits, promises, borrowing, and the quota check."""
     totals, everyone = report.totals, report.everyone
     yield (
         f"{totals.finished} of {totals.jobs} jobs of {len(demo_scenario.TEAMS)} teams finished"
@@ -298,11 +301,11 @@ def _sentences(report: RunReport, result: Audit, pace: float, *, gaps: int) -> I
 
 def _borrowing(team: demo_scenario.Team, result: Audit, pace: float) -> Iterator[str]:
     usage = result.usage.get((team.name, job_manifests.gpu_of(team.pool)))
-    # A team that never borrowed is not worth a sentence.
+    # Omit teams that never borrowed.
     if usage is None or not usage.peak_borrowed:
         return
     minutes = usage.borrowed_seconds * pace / 60
     yield (
-        f"{team.name} borrowed up to {usage.peak_borrowed} GPUs that {team.cohort} had to spare:"
-        f" {minutes:.1f} GPU-minutes that would have stood idle."
+        f"{team.name} borrowed up to {usage.peak_borrowed} idle GPUs of {team.cohort}:"
+        f" {minutes:.1f} GPU-minutes that would have been idle."
     )

@@ -1,7 +1,7 @@
-"""`berth doctor`: what a cluster's nodes say about its topology, and what would get in Berth's way.
+"""`berth doctor`: the topology that node labels describe, and what would keep Berth from starting Jobs.
 
-Reads the API server only and changes nothing. Looked at are the Topology objects that exist, else the label
-preset that fits most nodes; what it would take to use it is printed as a manifest.
+The command only reads from the API server. It checks the existing Topology objects. If there are none, it
+selects the label preset that matches most nodes, and prints the Topology manifest for it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from api.objects import NodeObject, TopologyObject
 from api.specs import to_topology
 from api.topology_presets import PRESETS, find_preset, preset_levels
 
-# What every node offers; whatever else has a domain in its name is a device.
+# Resources that every node may have. Any other resource with a domain in its name is a device.
 _NOT_DEVICES = ("hugepages-", "attachable-volumes-")
 
 
@@ -39,11 +39,11 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "doctor",
-        help_line="what a cluster's nodes say about its topology, and what is in the way",
+        help_line="show the topology of a cluster, and what keeps Jobs from starting",
         description=(
-            "Inspect a cluster: the hierarchy that its node labels tell, nodes that lack a level, labels\n"
-            "that contradict themselves, webhooks that a Kueue left behind, and a Topology to apply.\n"
-            "Reads the API server only. Exit code 1 where something is found that keeps Jobs from starting."
+            "Inspect a cluster: the hierarchy that its node labels describe, nodes that lack a level,\n"
+            "labels that contradict each other, webhooks that a Kueue left behind, and a Topology to apply.\n"
+            "It only reads. Exit code 1 means that something keeps Jobs from starting."
         ),
         examples=(
             "  berth doctor\n"
@@ -64,7 +64,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--all-nodes",
         action="store_true",
-        help="look at nodes without devices too (default: only where no node has any)",
+        help="include nodes without devices (default: only if no node has any)",
     )
     parser.add_argument(
         "-o",
@@ -80,12 +80,12 @@ def _run(arguments: argparse.Namespace) -> int:
     return run(_doctor(arguments))
 
 
-# --- what is found ---------------------------------------------------------------------------------------
+# --- diagnosis -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterView:
-    """One list of levels, where it comes from, and what the nodes make of it."""
+    """One list of levels, its source, and the hierarchy of the nodes by it."""
 
     source: str
     hierarchy: Hierarchy
@@ -93,7 +93,7 @@ class ClusterView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """All that was looked at. `obstacles` keep Jobs from starting; a view's problems only narrow it."""
+    """All findings. `obstacles` keep Jobs from starting; the problems of a view only exclude some nodes."""
 
     nodes: int
     ready: int
@@ -122,7 +122,7 @@ async def _doctor(arguments: argparse.Namespace) -> int:
 
 async def _read_nodes(client: KubeClient) -> tuple[list[NodeInfo], list[str]]:
     listed = await client.list(NODES, type_=NodeObject)
-    # One node that cannot be read is told; the others are what the answer is about.
+    # Report unreadable nodes and continue with the others.
     nodes, problems = [], [str(one) for one in listed.unreadable]
     for one in listed.items:
         try:
@@ -135,7 +135,7 @@ async def _read_nodes(client: KubeClient) -> tuple[list[NodeInfo], list[str]]:
 async def _topologies(client: KubeClient) -> list[tuple[str, tuple[str, ...]]]:
     try:
         listed = await client.list(TOPOLOGIES, type_=TopologyObject)
-    # Without Kueue's kinds there are no Topologies, and the nodes can be looked at all the same.
+    # Without Kueue's kinds there are no Topologies; the nodes can still be checked.
     except NotFound:
         return []
     read = (to_topology(one) for one in sorted(listed.items, key=lambda one: one.metadata.name))
@@ -143,8 +143,8 @@ async def _topologies(client: KubeClient) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def _with_devices(nodes: list[NodeInfo], all_nodes: bool) -> list[NodeInfo]:
-    # Control planes and CPU nodes lack rack labels for good reason, and would drown the
-    # nodes that should not.
+    # Control planes and CPU nodes rightly lack rack labels. Listing them would hide the nodes that
+    # should have such labels.
     equipped = [node for node in nodes if _devices([node])]
     return nodes if all_nodes or not equipped else equipped
 
@@ -163,15 +163,17 @@ def _views(
     nodes: Sequence[NodeInfo],
     topologies: Sequence[tuple[str, tuple[str, ...]]],
 ) -> tuple[ClusterView, ...]:
-    """Return what was asked for; else the Topologies that exist; else the preset that fits most nodes."""
+    """Return the requested levels, or else the existing Topologies, or else the best preset."""
     if arguments.levels:
         chosen = [("the levels given", tuple(key.strip() for key in arguments.levels.split(",")))]
         if not all(chosen[0][1]):
-            raise WrongUsageError(f"--levels {arguments.levels!r} holds an empty key; part keys by one comma")
+            raise WrongUsageError(
+                f"--levels {arguments.levels!r} has an empty key; separate keys by one comma"
+            )
     elif arguments.preset:
         chosen = [_preset(arguments.preset, nodes)]
     else:
-        # What is in use is worth more than what would suit.
+        # Topologies in use take precedence over a preset that would match.
         chosen = list(topologies) or _best_preset(nodes)
     return tuple(ClusterView(source=source, hierarchy=inspect(nodes, levels)) for source, levels in chosen)
 
@@ -188,7 +190,7 @@ def _preset(name: str, nodes: Sequence[NodeInfo]) -> tuple[str, tuple[str, ...]]
 
 
 def _best_preset(nodes: Sequence[NodeInfo]) -> list[tuple[str, tuple[str, ...]]]:
-    """Return the preset whose levels most nodes carry, of equals the one with more levels, then the first."""
+    """Return the preset whose levels most nodes have; of several, the one with most levels, or the first."""
     best: tuple[tuple[int, int], list[tuple[str, tuple[str, ...]]]] = ((0, 0), [])
     for preset in PRESETS:
         levels = preset_levels(preset, (node.labels for node in nodes))
@@ -198,7 +200,7 @@ def _best_preset(nodes: Sequence[NodeInfo]) -> list[tuple[str, tuple[str, ...]]]
     return best[1] or [("no preset fits; hosts alone", (HOSTNAME,))]
 
 
-# --- what is shown ---------------------------------------------------------------------------------------
+# --- output ----------------------------------------------------------------------------------------------
 
 
 def _print(found: Diagnosis, output: str) -> None:
@@ -220,12 +222,12 @@ def _print_table(console: Console, found: Diagnosis) -> None:
         _print_view(console, view)
     console.print()
     if found.obstacles:
-        console.print("In the way:", style="bold")
+        console.print("These keep Jobs from starting:", style="bold")
         for obstacle in found.obstacles:
             console.print(f"  ✗ {obstacle}", style="red")
     else:
-        console.print("Nothing is in the way: no webhook of a Kueue, every flavor has its Topology.")
-    # Who has one already needs no proposal for another.
+        console.print("Nothing keeps Jobs from starting: no webhook of a Kueue, and all Topologies exist.")
+    # A cluster that has a Topology needs no proposal for another one.
     if not any(view.source.startswith("Topology ") for view in found.views):
         console.print()
         console.print("To use this hierarchy, apply it and name it in ResourceFlavor.spec.topologyName:")
@@ -244,7 +246,7 @@ def _print_view(console: Console, view: ClusterView) -> None:
     )
     for depth, level in enumerate(hierarchy.levels):
         few, many = level.fewest_nodes, level.most_nodes
-        # Uneven domains show at a glance: they are where gangs do not fit though the sum would do.
+        # Show uneven domains clearly: a gang may not fit into the smaller ones although the total suffices.
         size = str(few) if few == many else f"{few} to {many}"
         table.add_row("  " * depth + level.key, str(level.domains), size, str(len(level.lacking)))
     print_table(console, table)

@@ -1,8 +1,8 @@
-"""What `berth doctor` looks for beside node labels: what a Kueue that was here has left behind.
+"""Checks of `berth doctor` other than node labels: leftovers of a Kueue, and flavors without their Topology.
 
-Kueue's webhooks outlive it when its Deployment is deleted and its configurations are not. With
-failurePolicy Fail the API server then refuses every Job, Pod and ClusterQueue, and the message speaks of a
-service without endpoints, which says nothing to whoever deleted Kueue last week.
+If Kueue's Deployment is deleted but its webhook configurations are not, they remain in effect. With
+failurePolicy Fail, the API server then rejects every Job, Pod and ClusterQueue. Its message names a service
+without endpoints, which does not lead to the cause.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _is_kueue(service: _Service) -> bool:
 def _left_over(resource: Resource, one: _Webhooks, service: _Service) -> str:
     name = one.metadata.name
     refused = any(hook.failure_policy == "Fail" for hook in one.webhooks or ())
-    effect = "refuses what it cannot ask about" if refused else "is asked in vain"
+    effect = "rejects every object" if refused else "fails on every request"
     return (
         f"{resource.kind} {name} calls {service.namespace}/{service.name} and {effect} once that is gone: "
         f"kubectl delete {resource.plural} {name}"
@@ -85,7 +85,7 @@ async def flavor_problems(client: KubeClient) -> list[str]:
 
 
 async def _listed(client: KubeClient, resource: Resource, type_: type[T]) -> Sequence[T]:
-    """Return the objects; none where the kind is not served or may not be read."""
+    """Return the objects, or none if the kind is not served or reading it is not permitted."""
     try:
         return (await client.list(resource, type_=type_)).items
     except (Forbidden, NotFound):

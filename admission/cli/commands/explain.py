@@ -1,7 +1,7 @@
-"""`berth explain WORKLOAD`: every flavor, domain and node with what it offers the Workload, and why not.
+"""`berth explain WORKLOAD`: what every flavor, domain and node offers the Workload, and why it does not fit.
 
-Reads the API server and asks the deciding code itself, so it needs no controller. Decisions that
-the controller has not written yet are not in it.
+The command reads from the API server and runs the scheduling code itself, so it needs no controller. It does
+not show decisions that the controller has not written yet.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from api.reasons import ConditionType
 from api.workload import Admission, Workload, WorkloadKey
 from queues.estimates.estimator import shortest_grace_seconds
 
-# Nodes named in one line; the others are counted.
+# How many nodes one line names; the others are only counted.
 _NAMED_NODES = 4
 
 
@@ -48,13 +48,13 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "explain",
-        help_line="why a Workload waits, flavor by flavor and node by node; where and until when it runs",
+        help_line="show why a Workload waits, flavor by flavor and node by node, or where it runs",
         description=(
-            "Show what decides on one Workload: its place in the queue, every flavor with the quota that is\n"
-            "free now and at most, every topology domain and node with how many of its pods fit, and why.\n"
-            "Of one that holds quota: where it runs, since when and until when, and what it was promised.\n"
-            "Of one that was evicted: when, why, for whom, and from which checkpoint it goes on.\n"
-            "Exit code 1 where the Workload holds no quota."
+            "Show what decides on one Workload: its position in the queue, every flavor with the quota free\n"
+            "now and at most, every topology domain and node with how many of its pods fit, and why.\n"
+            "If it holds quota: where it runs, since when and until when, and which start it was promised.\n"
+            "If it was evicted: when, why, for which Workload, and from which checkpoint it continues.\n"
+            "Exit code 1 if the Workload holds no quota."
         ),
         examples=(
             "  berth explain -n team-a job-train-7c1f2\n"
@@ -64,7 +64,7 @@ def add_parser(subparsers: Subparsers) -> None:
         run=_run,
     )
     parser.add_argument(
-        "workload", metavar="WORKLOAD", help="its name or its Job's; NAMESPACE/NAME or with -n"
+        "workload", metavar="WORKLOAD", help="name of the Workload or its Job; NAMESPACE/NAME, or use -n"
     )
     parser.add_argument("-n", "--namespace", metavar="NS", help="its namespace (default: default)")
     parser.add_argument("--config", type=existing_file, metavar="FILE", help="the controller's --config file")
@@ -78,8 +78,9 @@ def _run(arguments: argparse.Namespace) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Starts:
-    """When a waiting Workload is expected to start (RFC 3339, "" for nobody can say), and whether that is a
-    promise; or the start of the last before it that is known.
+    """When a pending Workload is expected to start (RFC 3339, "" if unknown), and whether that is a promise.
+
+    `after` is the latest known start of a Workload ahead of it, "" if unknown.
     """
 
     expected: str = ""
@@ -89,7 +90,7 @@ class Starts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Answer:
-    """What is shown. `position` counts from 1 and is None where the Workload is in no queue."""
+    """The content of the output. `position` counts from 1 and is None if the Workload is in no queue."""
 
     workload: Workload
     cluster_queue: str
@@ -108,7 +109,7 @@ async def _explain(arguments: argparse.Namespace) -> int:
     settings = read_settings(arguments.config)
     async with await KubeClient.connect(arguments.kubeconfig) as client:
         listing = await list_cluster(client)
-    # The engine of the controller, fed with the cluster as it is: no second set of rules that could disagree.
+    # Use the controller's own engine on the cluster's objects, so that no second set of rules can differ.
     engine, problems = engine_of(listing, settings, now=time.time())
     for problem in problems:
         print(f"berth explain: {problem}", file=sys.stderr)
@@ -117,18 +118,17 @@ async def _explain(arguments: argparse.Namespace) -> int:
         print(json.dumps(_to_json(answer)))
     else:
         _print(make_console(), answer)
-    # So that a script can wait for it: `until berth explain ...`.
+    # The exit code lets a script wait for the admission: `until berth explain ...`.
     return ExitCode.DONE if answer.holding is not None else ExitCode.DOES_NOT_HOLD
 
 
 def _find(engine: Engine, arguments: argparse.Namespace) -> Workload:
-    # From the right: neither part of a name may hold a slash, so more than one is a mistake
-    # that is not found.
+    # Split at the last slash. Names contain no slash, so with more than one, no Workload is found.
     namespace, _, name = arguments.workload.rpartition("/")
     if namespace and arguments.namespace and namespace != arguments.namespace:
         raise WrongUsageError(f"{arguments.workload} is not in -n {arguments.namespace}; give one of the two")
     namespace = namespace or arguments.namespace or "default"
-    # Workloads have a hash in their names that nobody types; the Job's name is what its owner knows.
+    # Names of Workloads contain a hash; users know the name of the Job.
     found = engine.workload(WorkloadKey(namespace, name)) or _of_job(engine, namespace, name)
     if found is None:
         raise WrongUsageError(
@@ -138,7 +138,7 @@ def _find(engine: Engine, arguments: argparse.Namespace) -> Workload:
 
 
 def _of_job(engine: Engine, namespace: str, job: str) -> Workload | None:
-    """Return the Job's Workload: of several the one that has not finished, then the latest."""
+    """Return the Job's Workload, or None: of several, the one that has not finished, then the latest."""
     own = [one for one in engine.workloads() if one.key.namespace == namespace and one.owner_name == job]
     return max(own, key=lambda one: (not one.is_finished, one.created_at), default=None)
 
@@ -163,7 +163,7 @@ def _answer(engine: Engine, workload: Workload) -> _Answer:
         starts=_starts(engine, workload, order),
         eviction=past_eviction(workload, lambda uid: _by_uid(engine, uid)),
         holding=holding_of(workload, admission, engine.estimate(workload)) if admission is not None else None,
-        # What else it could have is no question of one that has its quota, which counts as taken there.
+        # A Workload with quota needs no list of flavors; its own usage would count against it there.
         pod_sets=() if workload.is_finished or admission is not None else engine.explanation(workload),
     )
 
@@ -171,7 +171,7 @@ def _answer(engine: Engine, workload: Workload) -> _Answer:
 def _starts(engine: Engine, workload: Workload, order: Sequence[WorkloadKey]) -> Starts:
     if workload.key not in order:
         return Starts()
-    # Of everybody in the queue, for the start of the last before it is a bound for who is told nothing.
+    # Collect the starts of the whole queue: the latest known one ahead is a lower bound for this Workload.
     told = [_told(engine.workload(key)) for key in order]
     place = order.index(workload.key)
     return Starts(
@@ -183,7 +183,7 @@ def _starts(engine: Engine, workload: Workload, order: Sequence[WorkloadKey]) ->
 
 def _told(workload: Workload | None) -> str:
     annotations = workload.annotations if workload is not None else {}
-    # A promise is worth more than an expectation, and where both are there they may differ by a rounding.
+    # A promise takes precedence over an expectation. If both exist, they may differ by rounding.
     return annotations.get(PLANNED_START) or annotations.get(EXPECTED_START, "")
 
 
@@ -196,8 +196,8 @@ def _state(workload: Workload, admission: Admission | None) -> str:
 
 
 def _why(engine: Engine, workload: Workload) -> tuple[str, str]:
-    """Return why it waits: what keeps it from being tried at all, else what the last attempt told."""
-    # What keeps it from being tried stands first: what its condition says may be of a time before that.
+    """Return reason and message: what keeps it from being tried, or else the result of the last attempt."""
+    # A problem of the queue takes precedence, because the condition may be older.
     problem = engine.queue_problem(workload)
     if problem is not None and not workload.is_finished and not engine.is_holding(workload.key):
         return str(problem[0]), problem[1]
@@ -209,7 +209,7 @@ def _why(engine: Engine, workload: Workload) -> tuple[str, str]:
         return evicted.reason, f"{stop_text(shortest_grace_seconds(workload))}: {evicted.message}"
     allowed = workload.conditions.get(ConditionType.DISRUPTION_ALLOWED)
     if workload.is_evicted and allowed is not None and not allowed.status:
-        # Told to go, and kept by a budget.
+        # It is to be evicted, but a PodDisruptionBudget or the API server holds the eviction back.
         evicted = workload.conditions[ConditionType.EVICTED]
         return evicted.reason, f"{allowed.message}: {evicted.message}"
     condition = workload.conditions.get(ConditionType.QUOTA_RESERVED)
@@ -218,7 +218,7 @@ def _why(engine: Engine, workload: Workload) -> tuple[str, str]:
     return condition.reason, condition.message
 
 
-# --- for machines ----------------------------------------------------------------------------------------
+# --- JSON ------------------------------------------------------------------------------------------------
 
 
 def _to_json(answer: _Answer) -> dict[str, object]:
@@ -241,7 +241,7 @@ def _to_json(answer: _Answer) -> dict[str, object]:
     }
 
 
-# --- for people ------------------------------------------------------------------------------------------
+# --- text ------------------------------------------------------------------------------------------------
 
 
 def _print(console: Console, answer: _Answer) -> None:
@@ -257,7 +257,7 @@ def _print(console: Console, answer: _Answer) -> None:
         word = "promised to start" if answer.starts.is_promised else "expected to start"
         console.print(f"{word} at {answer.starts.expected}")
     elif answer.starts.after:
-        console.print(f"expected to start after {answer.starts.after}, as far as turns go")
+        console.print(f"expected to start after {answer.starts.after}, by the order of the queue")
     if answer.holding is not None:
         for line in holding_lines(answer.holding, now=now):
             console.print(line)
@@ -288,18 +288,18 @@ def _print_pod_set(console: Console, pod_set: PodSetLines) -> None:
 
 
 def _quota_lines(flavor: FlavorLines) -> Iterator[tuple[str, ...]]:
-    # A flavor that is refused outright has no amounts worth comparing.
+    # A flavor that is excluded has no amounts to compare.
     if flavor.refusal:
         yield flavor.flavor, "", "", "", "", flavor.refusal
     for one in flavor.quota:
         amounts = [to_text(one.resource, amount) for amount in (one.wanted, one.free, one.most)]
         if one.fits:
             result = "fits"
-        # Waiting will not help then, which is worth other words than "more needed".
+        # Waiting does not help in this case, so the text differs from "more needed".
         elif one.wanted > one.most:
             result = "more than this ClusterQueue can ever use"
         else:
-            # Usage may exceed the quota after it was lowered; then the whole request is what is needed.
+            # Usage may exceed a lowered quota. Then the whole request is needed.
             result = f"{to_text(one.resource, one.wanted - max(one.free, 0))} more needed"
         yield flavor.flavor, one.resource, *amounts, result
 
@@ -314,7 +314,7 @@ def _print_topology(console: Console, flavor: str, topology: TopologyLines) -> N
     for line in _merged(topology.domains, len(topology.levels)):
         table.add_row(*line)
     print_table(console, table)
-    # Grouped by reason: fifty nodes with the same taint are one line.
+    # Group nodes by reason: fifty nodes with the same taint are one line.
     if topology.left_out:
         console.print("left out:")
     for refusal, nodes in groupby(sorted(topology.left_out, key=lambda one: one[1]), key=lambda one: one[1]):
@@ -322,10 +322,10 @@ def _print_topology(console: Console, flavor: str, topology: TopologyLines) -> N
 
 
 def _merged(domains: Sequence[DomainLine], depth: int) -> Iterator[tuple[str, str, str, str]]:
-    """Return a line for each domain; hosts of one parent with the same answer share a line."""
+    """Yield a line for each domain; hosts with the same parent and the same result share a line."""
 
     def kind(one: DomainLine) -> tuple[object, ...]:
-        # Racks keep lines of their own, since their names tell where to look; hosts by the hundred do not.
+        # Racks have lines of their own, because their names show where to look. Hosts are too many for that.
         alike = one.values[:-1] if one.level == depth - 1 else one.values
         return one.level, alike, one.fits, one.fits_empty, one.refusal
 

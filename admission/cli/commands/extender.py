@@ -1,4 +1,4 @@
-"""`berth extender`: /filter and /prioritize for kube-scheduler alone, without the rest of the controller."""
+"""`berth extender`: only /filter and /prioritize for kube-scheduler, without the rest of the controller."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "extender",
-        help_line="the scheduler extender alone, beside kube-scheduler",
+        help_line="run only the scheduler extender for kube-scheduler",
         description=(
-            "Answer kube-scheduler's /filter and /prioritize from watches of nodes and pods, with the right\n"
-            "to read those and no other. The extender port of `berth controller` answers the same. When it\n"
-            "listens, one JSON line with the URL is printed; logs go to stderr."
+            "Answer kube-scheduler's /filter and /prioritize from watches of nodes and pods. It needs only\n"
+            "permission to read those. The extender port of `berth controller` gives the same answers.\n"
+            "When it listens, one JSON line with the URL is printed; logs go to stderr."
         ),
         examples=(
             "  berth extender --kubeconfig ~/.kube/config\n"
@@ -40,7 +40,7 @@ def add_parser(subparsers: Subparsers) -> None:
         metavar="N",
         type=port,
         default=ExtenderOptions().port,
-        help="0: any free (default %(default)s)",
+        help="0: any free port (default %(default)s)",
     )
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="ControllerConfig of berth.dev/v1alpha1 with `extender`"

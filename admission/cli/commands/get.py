@@ -1,4 +1,4 @@
-"""`berth get`: queues, who waits at which place and why, policies, run times, read through the API."""
+"""`berth get`: queues, Workloads with position and reason, policies, reservations and run times."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _POLICIES = ("policies", "policy", "admissionpolicies", "admissionpolicy", "apol
 
 _RESERVATIONS = ("reservations", "reservation")
 
-# Users of a reservation named in the table; JSON has those of the status.
+# How many Workloads of a reservation the table names; JSON has all of the status.
 _SHOWN_USERS = 3
 
 
@@ -56,13 +56,12 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "get",
-        help_line="queues, workloads, policies and run times of a cluster, and why they wait",
+        help_line="list queues, Workloads, policies and run times of a cluster",
         description=(
-            "Show ClusterQueues with their use of quota, Workloads with their place in the queue (1 is\n"
-            "next, in the order of its policy), when they are expected to start (* marks a promise, `after`\n"
-            "a lower bound) and why they wait, policies with the ClusterQueues that they govern, what is\n"
-            "reserved for whom, or how long like Workloads ran that ended well.\n"
-            "Reads the API server only."
+            "Show ClusterQueues with their quota usage; Workloads with their position in the queue (1 is\n"
+            "next, in the order of its policy), their expected start (* marks a promise, `after` a lower\n"
+            "bound) and why they wait; policies with the ClusterQueues that they govern; reservations and\n"
+            "their users; or how long similar Workloads ran that succeeded. The command only reads."
         ),
         examples=(
             "  berth get queues\n"
@@ -86,7 +85,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "--config",
         type=existing_file,
         metavar="FILE",
-        help="the controller's --config file, for the order of workloads where it has admissionFairSharing",
+        help="the controller's --config file, for the order of Workloads with admissionFairSharing",
     )
     parser.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table")
     add_kubeconfig(parser)
@@ -113,7 +112,7 @@ async def _get_queues(arguments: argparse.Namespace) -> int:
             found = await client.list(CLUSTER_QUEUES, type_=ClusterQueueObject)
             queues: Sequence[ClusterQueueObject] = found.items
             if arguments.namespace:
-                # A ClusterQueue has no namespace of its own; a team knows those that its LocalQueues lead to.
+                # A ClusterQueue has no namespace; show those that LocalQueues of this namespace lead to.
                 served = await client.list(LOCAL_QUEUES, arguments.namespace, type_=LocalQueueObject)
                 names = {queue.spec.cluster_queue for queue in served.items}
                 queues = [queue for queue in queues if queue.metadata.name in names]
@@ -126,7 +125,7 @@ async def _get_queues(arguments: argparse.Namespace) -> int:
 
 
 async def _policies(client: KubeClient) -> Sequence[AdmissionPolicyObject]:
-    """Return all policies, none where the kind is not installed: the queues stand without them."""
+    """Return all policies, or none if the kind is not installed: queues work without it."""
     try:
         return (await client.list(ADMISSION_POLICIES, type_=AdmissionPolicyObject)).items
     except NotFound:
@@ -136,7 +135,7 @@ async def _policies(client: KubeClient) -> Sequence[AdmissionPolicyObject]:
 async def _get_workloads(arguments: argparse.Namespace) -> int:
     settings = read_settings(arguments.config)
     async with await KubeClient.connect(arguments.kubeconfig) as client:
-        # All namespaces: the place in a ClusterQueue counts those of other namespaces too.
+        # List all namespaces: a position in a ClusterQueue includes Workloads of other namespaces.
         listing = await list_cluster(client, ORDER_KINDS)
         for kind in ("Workload", "LocalQueue"):
             if kind in listing.forbidden:
@@ -154,12 +153,12 @@ async def _get_workloads(arguments: argparse.Namespace) -> int:
 
 
 def _places(listing: Listing, settings: EngineSettings, *, now: float) -> dict[WorkloadKey, int] | None:
-    """Return the places in all queues as the controller orders them, None where too little may be read."""
+    """Return the controller's positions in all queues, or None without permission to read a needed kind."""
     if listing.forbidden:
         for problem in listing.problems:
-            print(f"berth get: positions are by priority and age alone, since {problem}", file=sys.stderr)
+            print(f"berth get: positions are only by priority and age, because {problem}", file=sys.stderr)
         return None
-    # What cannot be read has no place; why is told by `berth explain`, and by the controller's log.
+    # Unreadable objects have no position; `berth explain` and the controller's log report the cause.
     engine, _ = engine_of(listing, settings, now=now)
     queues = listing.found.get("ClusterQueue")
     return queue_places(engine, (queue.metadata.name for queue in queues.items) if queues is not None else ())
@@ -182,7 +181,7 @@ async def _get_reservations(arguments: argparse.Namespace) -> int:
 
 
 async def _needed_policies(arguments: argparse.Namespace) -> Sequence[AdmissionPolicyObject]:
-    """Return all policies. Raises WrongUsageError where there is no such kind: they are asked for by name."""
+    """Return all policies. Raises WrongUsageError if the kind is not installed, because the user named it."""
     async with await KubeClient.connect(arguments.kubeconfig) as client:
         try:
             return (await client.list(ADMISSION_POLICIES, type_=AdmissionPolicyObject)).items
@@ -210,7 +209,7 @@ def _no_kinds(client: KubeClient, version: str = "kueue.x-k8s.io/v1beta2") -> Wr
 
 
 def _printed(rows: list[dict[str, Any]], output: str) -> bool:
-    """Print rows for machines and return True; return False where a table is wanted."""
+    """Print rows as JSON or YAML and return True; return False if a table was requested."""
     if output == "json":
         print(json.dumps(rows, indent=2))
     elif output == "yaml":
@@ -232,7 +231,7 @@ def _print_queues(rows: Sequence[QueueRow]) -> None:
 
 
 def _queue_lines(row: QueueRow, *, is_plain: bool) -> list[list[str | Text]]:
-    """Return a line for each flavor-resource; the queue itself stands in the first alone."""
+    """Return a line for each flavor-resource; only the first line names the queue itself."""
     active = {True: "yes", False: f"no: {row.message or row.reason}", None: "unknown"}[row.active]
     counts = [str(row.pending), str(row.reserving), str(row.admitted)]
     queue: list[str | Text] = [row.name, row.cohort, row.strategy, active, *counts]
@@ -240,7 +239,7 @@ def _queue_lines(row: QueueRow, *, is_plain: bool) -> list[list[str | Text]]:
     quotas: list[list[str | Text]] = [
         [quota.flavor, quota.resource, quota_text(quota, is_plain=is_plain)] for quota in row.quotas
     ]
-    # A queue without quota is a mistake worth a line, and would otherwise not be listed at all.
+    # A queue without quota is probably a mistake; without this line it would not be listed.
     lines = quotas or [["", "", "no quota"]]
     return [[*(blank if place else queue), *line] for place, line in enumerate(lines)]
 
@@ -292,7 +291,7 @@ def _print_reservations(rows: Sequence[ReservationRow]) -> None:
 
 
 def _users_text(row: ReservationRow) -> str:
-    """Return who uses a reservation, of many the first and how many more."""
+    """Return the Workloads that use a reservation: the first ones, and how many more there are."""
     shown = row.users[:_SHOWN_USERS]
     more = row.user_count - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more else "")
@@ -301,7 +300,7 @@ def _users_text(row: ReservationRow) -> str:
 def _print_estimates(rows: Sequence[EstimateRow]) -> None:
     console = make_console()
     if not rows:
-        console.print("no Workload has ended well so far: nothing is known of run times")
+        console.print("no Workload has succeeded so far, so there are no run times")
         return
     columns = ("NAMESPACE", "NAME", "PODS", "RUNS", "MEDIAN", "90%", "LONGEST", "DECLARED")
     table = make_table(*columns, right=("RUNS",))

@@ -1,4 +1,4 @@
-"""`berth replay`: the first Jobs of a recorded trace as real Job objects, and a report of how they fared."""
+"""`berth replay`: create the first Jobs of a recorded trace as real Job objects, and report on them."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "replay",
-        help_line="a recorded trace as real Jobs, with a report",
+        help_line="run a recorded trace as real Jobs and report on it",
         description=(
             "Replay the first Jobs of a trace by submit time as suspended Jobs on simulated nodes, and\n"
             "report waits, utilisation and whether any quota was ever exceeded. The trace is a CSV file\n"
-            "with the columns user, num_gpu, submit_time and duration (minutes), and job_id if it likes.\n"
+            "with the columns user, num_gpu, submit_time and duration (minutes), and optionally job_id.\n"
             "Each user gets a namespace and a ClusterQueue of equal quota in one cohort. Without\n"
             "--kubeconfig everything runs on an embedded server; with it, only the nodes are simulated,\n"
             "and nothing is left behind. The last line is `jobs N finished N failed N lost N\n"
@@ -56,18 +56,18 @@ def add_parser(subparsers: Subparsers) -> None:
         "--speed",
         type=speed,
         metavar="S",
-        help="trace seconds in a real one (default: ends within 8 minutes, at most 600)",
+        help="trace seconds per real second (default: ends within 8 minutes, at most 600)",
     )
     parser.add_argument("--kubeconfig", metavar="FILE", help="replay on this cluster (default: embedded)")
     parser.add_argument(
-        "--controller", action="store_true", help="with --kubeconfig: start a controller, too"
+        "--controller", action="store_true", help="with --kubeconfig: start a controller as well"
     )
     parser.add_argument(
         "--stand-ins",
         type=WhichStandIns,
         choices=tuple(WhichStandIns),
         default=WhichStandIns.AUTO,
-        help="with --kubeconfig: what is simulated beside the nodes (default: what a bare server lacks)",
+        help="with --kubeconfig: what to simulate besides the nodes (default: what a bare server lacks)",
     )
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table", help="default: table")
 
@@ -78,19 +78,19 @@ def _run(arguments: argparse.Namespace) -> int:
     plan = _plan(arguments)
     pace = arguments.speed or default_speed(plan.jobs, gpus=plan.nodes.gpus)
     seconds = estimated_end(plan.jobs, gpus=plan.nodes.gpus) / pace
-    # On stderr, as stdout with -o json is for machines.
+    # Use stderr, because stdout with -o json must contain only the report.
     sentence = f"replaying {len(plan.jobs)} Jobs of {len(plan.names)} tenants on {plan.nodes} GPUs"
     print(
         f"{sentence} at speed {pace:g}; takes at least {seconds_text(seconds)}", file=sys.stderr, flush=True
     )
-    # The folder is left behind only where the run failed: what is in it then tells why.
+    # The folder is kept only if the run failed, because its logs help to find the cause.
     with WorkFolder("berth-replay-") as folder:
         stage = _stage(arguments, plan, pace, folder.path)
         return folder.ended(run(_replay(stage, plan, pace, arguments)))
 
 
 def _plan(arguments: argparse.Namespace) -> ReplayPlan:
-    # On a cluster that others use, names must not meet those of another replay.
+    # On a shared cluster, names must differ from those of another replay.
     run_id = secrets.token_hex(2) if arguments.kubeconfig is not None else ""
     try:
         jobs = first_submitted(read_trace(arguments.jobs), arguments.limit)
@@ -122,7 +122,7 @@ async def _replay(
         print(json.dumps(_to_object(finding, plan, pace, arguments), ensure_ascii=False))
     else:
         _print_tables(finding, plan, pace)
-    # Always the last line, also behind JSON: scripts look for it and for nothing else.
+    # This is always the last line, also after JSON, because scripts read it.
     print(finding.report.totals, flush=True)
     return ExitCode.DONE if finding.report.totals.is_good else ExitCode.DOES_NOT_HOLD
 
@@ -136,7 +136,7 @@ def _print_tables(finding: ReplayFinding, plan: ReplayPlan, pace: float) -> None
 
 
 def _sentences(finding: ReplayFinding, pace: float) -> Iterator[str]:
-    # Written for whoever reads one number of the table and asks what it is made of.
+    # These sentences explain the components of the figures in the table.
     report, shares = finding.report, finding.report.shares
     yield f"Speed {pace:g}, {seconds_text(finding.real_seconds)} in real time; waits are in the trace's time."
     yield (
@@ -185,7 +185,7 @@ def _to_object(
 
 
 def _borrowed(finding: ReplayFinding, cluster_queue: str, flavor: str, pace: float) -> dict[str, float]:
-    # By the recorder's own count, not by what the controller says of itself.
+    # Use the recorder's own count, not what the controller reports.
     usage = finding.audit.usage.get((cluster_queue, gpu_of(flavor)), Usage())
     return {
         "borrowed_gpu_hours": usage.borrowed_seconds * pace / _SECONDS_PER_HOUR,

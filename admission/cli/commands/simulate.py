@@ -1,4 +1,4 @@
-"""`berth simulate`: a trace on a virtual clock, policy beside policy, decided by the code of production."""
+"""`berth simulate`: run a trace on a virtual clock with each policy, using the controller's own engine."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "simulate",
-        help_line="a recorded trace on a virtual clock, policy beside policy",
+        help_line="run a recorded trace on a virtual clock and compare policies",
         description=(
             "Run a trace on a virtual clock, once for each policy, and compare how long its Jobs wait. The\n"
-            "decisions are those of the controller's own code; no server, no Redis. The trace is a CSV file\n"
-            "with the columns user, num_gpu, submit_time and duration (minutes), and if it likes job_id,\n"
+            "controller's own code decides; no server and no Redis are needed. The trace is a CSV file\n"
+            "with the columns user, num_gpu, submit_time and duration (minutes), and optionally job_id,\n"
             "job_type and reservation (of the --calendar).\n"
-            "Equal command lines give equal figures (but for run_seconds).\n\npolicies:\n" + names
+            "Equal command lines give equal figures (except run_seconds).\n\npolicies:\n" + names
         ),
         examples=(
             "  berth simulate --jobs jobs.csv --policy fifo,best-effort\n"
@@ -65,13 +65,13 @@ def add_parser(subparsers: Subparsers) -> None:
         type=_policies,
         default=COMPARED,
         metavar="NAME,…",
-        help="which policies, as listed above (default: all but those that preempt)",
+        help="policies from the list above (default: all except those that preempt)",
     )
     parser.add_argument(
         "--calendar",
         type=existing_file,
         metavar="FILE",
-        help="quota windows and reservations, as a policy's spec has them, that all policies run under",
+        help="quota windows and reservations, as in a policy's spec, for all policies",
     )
     add_work_flags(parser)
     add_attempt_flags(parser)
@@ -86,7 +86,7 @@ def _policies(text: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(name for name in re.split(r"[,\s]+", text.strip()) if name))
     unknown = [name for name in names if name not in POLICIES]
     if unknown or not names:
-        what = f"{unknown[0]!r} is no policy" if unknown else "no policy is named"
+        what = f"{unknown[0]!r} is not a policy" if unknown else "no policy is named"
         raise argparse.ArgumentTypeError(f"{what}; there are {', '.join(POLICIES)}")
     return names
 
@@ -173,5 +173,5 @@ def _to_object(
 
 
 def _told(figures: Figures) -> dict[str, Any]:
-    """Return the figures without those that this policy has none of."""
+    """Return the figures without those that do not apply to this policy."""
     return {name: value for name, value in asdict(figures).items() if value is not None}

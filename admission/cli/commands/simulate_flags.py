@@ -1,4 +1,4 @@
-"""Flags of `berth simulate` on the world that is played: how work comes, what a stop costs, what breaks."""
+"""Flags of `berth simulate` for the simulated cluster: arrival of work, cost of evictions, faults."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from admission.simulation.settings import Checkpoints, EstimateKind, Faults, Que
 
 
 def add_work_flags(parser: argparse.ArgumentParser) -> None:
-    """Add how the work comes, and what is known of it."""
+    """Add flags for the arrival of work and for what policies know about it."""
     parser.add_argument(
         "--queues",
         type=Queues,
         choices=tuple(Queues),
         default=Queues.ONE,
-        help="one ClusterQueue, or one a tenant in a cohort (default: %(default)s)",
+        help="one ClusterQueue, or one per tenant in a cohort (default: %(default)s)",
     )
     parser.add_argument(
         "--load",
         type=positive_number,
         default=1.0,
         metavar="L",
-        help="Jobs come L times as fast as recorded (default: %(default)g)",
+        help="Jobs arrive L times as fast as recorded (default: %(default)g)",
     )
     parser.add_argument(
         "--estimates",
         type=_estimates,
         default=EstimateKind(),
         metavar="exact|learned|xF",
-        help="what policies that read run times are told: the truth, nothing, F times the truth"
+        help="run times that policies know: exact, learned from earlier Jobs, or F times the exact ones"
         " (default: %(default)s)",
     )
 
@@ -45,24 +45,24 @@ def _estimates(text: str) -> EstimateKind:
 
 
 def add_attempt_flags(parser: argparse.ArgumentParser) -> None:
-    """Add what it takes to stop a Job and to start it again, and what that is in money."""
+    """Add flags for the time that stopping and restarting a Job takes, and for the price of a GPU."""
     for flag, default, text in (
         ("--save-seconds", 30.0, "from an eviction until the GPUs are free, all work saved"),
-        ("--restart-seconds", 30.0, "from a further start until useful work goes on"),
+        ("--restart-seconds", 30.0, "from a further start until useful work continues"),
         ("--checkpoint-interval-seconds", 1800.0, "between periodic checkpoints"),
-        ("--min-runtime-seconds", 600.0, "that an attempt runs before it gives way to an equal"),
+        ("--min-runtime-seconds", 600.0, "that an attempt runs before an equal may preempt it"),
     ):
         _add_seconds(parser, flag, default, text)
     parser.add_argument(
         "--cost-per-gpu-hour",
         type=positive_number,
         metavar="COST",
-        help="what a GPU costs an hour, to tell lost GPU-hours in money as well (default: not told)",
+        help="price of a GPU per hour, to report the cost of lost GPU-hours (default: not reported)",
     )
 
 
 def add_fault_flags(parser: argparse.ArgumentParser) -> None:
-    """Add what breaks, and how often."""
+    """Add flags for faults and their frequency."""
     parser.add_argument(
         "--node-mtbf-hours",
         type=hours_between_faults,
@@ -81,35 +81,35 @@ def add_fault_flags(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=0,
         metavar="N",
-        help="of what breaks when, and of who saves how often (default: %(default)s)",
+        help="seed for faults and checkpoint intervals (default: %(default)s)",
     )
 
 
 def add_checkpoint_flags(parser: argparse.ArgumentParser) -> None:
-    """Add how Jobs save by themselves and on request, for policies that preempt."""
+    """Add flags for periodic and requested checkpoints, for policies that preempt."""
     checkpoints = Checkpoints()
     parser.add_argument(
         "--checkpoint-minutes",
         type=_interval,
         default=(checkpoints.least_interval_seconds / 60, checkpoints.most_interval_seconds / 60),
         metavar="LOW-HIGH",
-        help="each Job saves by itself every so many minutes, drawn log-uniformly; for policies that preempt"
-        " (default: 10-120)",
+        help="range of the minutes between a Job's checkpoints, drawn log-uniformly; for policies that"
+        " preempt (default: 10-120)",
     )
     parser.add_argument(
         "--publishing-share",
         type=_share,
         default=checkpoints.publishing_share,
         metavar="SHARE",
-        help="of the Jobs that tell of their checkpoints and save on request (default: %(default)g)",
+        help="share of Jobs that report checkpoints and save on request (default: %(default)g)",
     )
     parser.add_argument(
         "--save-on-sigterm",
         action="store_true",
-        help="those that tell save when they are told to end, under every policy that preempts, and say so",
+        help="Jobs that report checkpoints save at SIGTERM and declare it, under every policy that preempts",
     )
     _add_seconds(
-        parser, "--notice-seconds", checkpoints.notice_seconds, "until a Job hears that it is asked to save"
+        parser, "--notice-seconds", checkpoints.notice_seconds, "until a Job notices a request to save"
     )
 
 
@@ -123,7 +123,7 @@ def _interval(text: str) -> tuple[float, float]:
     low, dash, high = text.partition("-")
     found = positive_number(low), positive_number(high if dash else low)
     if found[0] > found[1]:
-        raise argparse.ArgumentTypeError(f"{text!r}: the first number is the smaller one, as in 10-120")
+        raise argparse.ArgumentTypeError(f"{text!r}: the first number must be the smaller one, as in 10-120")
     return found
 
 
@@ -133,5 +133,5 @@ def _share(text: str) -> float:
     except ValueError:
         share = -1.0
     if not 0 <= share <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no share from 0 to 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 1")
     return share

@@ -1,4 +1,4 @@
-"""The calendar file of `berth simulate`: quota windows and reservations, as a policy's spec has them."""
+"""Reads the calendar file of `berth simulate`: quota windows and reservations, as in a policy's spec."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SECTIONS = frozenset({"quotaWindows", "reservations"})
 
 
 def read_calendar(path: Path) -> AdmissionPolicy:
-    """Return a policy of the file's sections alone. Raises WrongUsageError that names file and field."""
+    """Return a policy with only the file's sections. Raises WrongUsageError that names file and field."""
     try:
         spec = yaml.safe_load(path.read_text())
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
@@ -26,7 +26,7 @@ def read_calendar(path: Path) -> AdmissionPolicy:
         raise WrongUsageError(
             f"{path} must be a mapping with quotaWindows, reservations or both, as in a policy"
         )
-    # Dates that YAML has read as such are written as the model wants them.
+    # YAML has parsed timestamps as dates; JSON writes them as RFC 3339, which the model expects.
     body = msgspec.json.encode(spec)
     try:
         return to_admission_policy(

@@ -1,4 +1,4 @@
-"""`berth store`: what Redis holds of a shard, shown, checked, and rebuilt from what the cluster tells."""
+"""`berth store`: dump and check what Redis holds of a shard, and rebuild it from the cluster's objects."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from queues.store.inspection import InspectedStore, StoredValue
 
 _ACTIONS = ("dump", "check", "rebuild")
 _KINDS = ("fence", "plan", "reservations", "log", "request", *(table.value for table in PlanTable))
-# Bytes of a request to the API server say little to people, and are many.
+# The longest text of one value: requests to the API server are long and of little use in a table.
 _LONGEST_TEXT = 100
-# Commands wait longer than a leader may: nobody's quota hangs on their patience.
+# Commands wait longer than a leader does, because no admission depends on them.
 _CALL_SECONDS = 2.0
 
 
@@ -35,13 +35,13 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "store",
-        help_line="what Redis holds: dump it, check it, rebuild it",
+        help_line="dump, check or rebuild what Redis holds",
         description=(
-            "dump shows every value that Redis holds of a shard: reservations, promises, leases, room that\n"
-            "is held, moves, what runs have taught, the decision log. check names each value that cannot be\n"
-            "read, is of another schema or is none of Berth's, and exits with 1 where there is one. rebuild\n"
-            "takes those away, and what is not true of the cluster any more, and writes back what finished\n"
-            "Workloads teach; beside a live leader it needs --force."
+            "dump shows every value that Redis holds of a shard: reservations, promises, leases, held\n"
+            "capacity, moves, learned run times, the decision log. check names each value that cannot be\n"
+            "read, has another schema or is not Berth's, and exits with 1 if there is one. rebuild removes\n"
+            "those and values that no longer match the cluster, and adds run times from finished\n"
+            "Workloads; while a leader is alive it needs --force."
         ),
         examples=(
             "  berth store dump --redis redis://redis:6379/0\n"
@@ -56,14 +56,16 @@ def add_parser(subparsers: Subparsers) -> None:
         "--redis",
         metavar="URL",
         required=True,
-        help="redis://, rediss:// or unix:// of the store; a controller logs that of an embedded one",
+        help="redis://, rediss:// or unix:// URL; a controller logs that of its embedded store",
     )
     parser.add_argument("--shard", default="default", metavar="NAME", help="default: %(default)s")
-    parser.add_argument("--only", metavar="KIND,…", help=f"of dump: these of {', '.join(_KINDS)}")
+    parser.add_argument("--only", metavar="KIND,…", help=f"for dump: some of {', '.join(_KINDS)}")
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
-    parser.add_argument("--force", action="store_true", help="of rebuild: though a leader is alive")
     parser.add_argument(
-        "--namespace", metavar="NS", help="of rebuild: that of the Lease (default: own, else berth-system)"
+        "--force", action="store_true", help="for rebuild: proceed although a leader is alive"
+    )
+    parser.add_argument(
+        "--namespace", metavar="NS", help="for rebuild: of the Lease (default: own or berth-system)"
     )
     add_kubeconfig(parser)
 
@@ -71,7 +73,7 @@ def add_parser(subparsers: Subparsers) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     if arguments.action not in _ACTIONS:
         known = ", ".join(_ACTIONS)
-        raise WrongUsageError(f"{arguments.action!r} is nothing to do with a store; known are {known}")
+        raise WrongUsageError(f"{arguments.action!r} is not an action of berth store; expected {known}")
     return run(_work(arguments, _kinds(arguments.only)))
 
 
@@ -79,18 +81,18 @@ def _kinds(text: str | None) -> frozenset[str]:
     kinds = frozenset(_KINDS) if text is None else frozenset(text.split(","))
     unknown = sorted(kinds - frozenset(_KINDS))
     if unknown:
-        raise WrongUsageError(f"--only: {unknown[0]!r} is none of {', '.join(_KINDS)}")
+        raise WrongUsageError(f"--only: {unknown[0]!r} is not one of {', '.join(_KINDS)}")
     return kinds
 
 
 async def _work(arguments: argparse.Namespace, kinds: frozenset[str]) -> int:
     store = InspectedStore.from_url(arguments.redis, shard=arguments.shard, call_seconds=_CALL_SECONDS)
     try:
-        # A store that cannot be reached is exit code 3, whatever was asked.
+        # An unreachable store means exit code 3 for every action.
         await store.ping()
         if arguments.action == "rebuild":
             return _tell_rebuilt(await rebuild(store, arguments), arguments.output)
-        # Read as a whole before anything is printed, so that a reader who stops early keeps no cursor open.
+        # Read everything before printing, so that a reader that stops early leaves no cursor open.
         values = [one async for one in store.values()]
     finally:
         await store.close()
@@ -113,7 +115,7 @@ def _dump(values: Sequence[StoredValue], output: str) -> int:
         return ExitCode.DONE
     table = make_table("KIND", "FIELD", "BYTES", "VALUE", right=("BYTES",))
     for one in values:
-        # Listed among the others: what is wrong with it is seen beside what should stand there.
+        # List unreadable values among the others, so that the fault appears in its place.
         text = f"! {one.problem}" if one.fault is not None else _text(one.value)
         table.add_row(one.kind, _printable(_field(one)), str(one.size_bytes), _shortened(text))
     print_table(console, table)
@@ -121,14 +123,14 @@ def _dump(values: Sequence[StoredValue], output: str) -> int:
 
 
 def _field(one: StoredValue) -> str:
-    # A value that is no hash is told by its key, of which every one begins alike.
+    # A value outside a hash is named by its key, without the prefix that all keys share.
     return one.field or one.key.rpartition("}:")[2].partition(":")[2]
 
 
 def _to_json(one: StoredValue) -> dict[str, Any]:
     value = to_api_keys(msgspec.to_builtins(one.value, builtin_types=(bytes,), str_keys=True))
     if isinstance(one.value, QuotaReservation):
-        # The body of a request: base64 would hide from people what they look for.
+        # Decode the body of a request: base64 would hide its content.
         value["write"] = one.value.write.decode(errors="replace")
     return {
         "key": _printable(one.key),
@@ -142,7 +144,7 @@ def _to_json(one: StoredValue) -> dict[str, Any]:
 
 
 def _text(value: object) -> str:
-    """Return a value as one line for people."""
+    """Return a one-line text for a value."""
     match value:
         case PlannedStart():
             where = f" in {value.domain}" if value.domain else ""
@@ -153,7 +155,7 @@ def _text(value: object) -> str:
             return f"started {to_rfc3339(value.started_at)} in ClusterQueue {value.cluster_queue}{behind}"
         case Hold():
             gone = f"{len(value.victims)} evicted Workloads"
-            return f"room of {gone} in ClusterQueue {value.cluster_queue} until {to_rfc3339(value.until)}"
+            return f"capacity of {gone} in ClusterQueue {value.cluster_queue} until {to_rfc3339(value.until)}"
         case Move():
             return f"moved {to_rfc3339(value.at)} under AdmissionPolicy {value.policy}"
         case QuotaReservation():
@@ -170,7 +172,7 @@ def _shortened(text: str) -> str:
 
 
 def _printable(text: str) -> str:
-    """Return a field with what is no text in it shown as escapes: somebody else may have put it there."""
+    """Return a field with unprintable characters as escapes, because another program may have written it."""
     return text.encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 
@@ -201,7 +203,7 @@ def _tell_rebuilt(rebuilt: Rebuilt, output: str) -> int:
         print(json.dumps(to_api_keys(rows), indent=2))
     else:
         print(
-            f"removed {rebuilt.unreadable} values that cannot be read and {rebuilt.untrue} that are not true"
-            f" any more, kept {rebuilt.kept}, learned {rebuilt.learned} from finished Workloads"
+            f"removed {rebuilt.unreadable} unreadable and {rebuilt.untrue} outdated values,"
+            f" kept {rebuilt.kept}, learned {rebuilt.learned} from finished Workloads"
         )
     return ExitCode.DONE

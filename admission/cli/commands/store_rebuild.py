@@ -1,15 +1,15 @@
-"""`berth store rebuild`: the store as a leader would like to find it, from what is readable and the cluster.
+"""`berth store rebuild`: a consistent store, from its readable values and the cluster's objects.
 
-    what cannot be read, is of another schema, or no key of ours    removed
-    promises, leases, expected starts of who is not there any more  removed
-    reservations that can be read                                   kept: the next leader judges them
-    runs and outcomes                                               kept, with those of finished Workloads
+    unreadable values, other schemas, keys that are not Berth's     removed
+    promises, leases, expected starts of deleted Workloads          removed
+    readable reservations                                           kept: the next leader resolves them
+    runs and outcomes                                               kept; finished Workloads are added
     decision log                                                    kept
-    fence                                                           kept; unreadable, the Lease's number
+    fence                                                           kept; if unreadable, the Lease's number
 
-Promises themselves cannot be had from the cluster: those that are lost, the next leader makes anew.
-A leader that is alive would write its own plan over ours at once, so beside one this is refused without
-`--force`; nothing is broken by it, as the leader sees another version of the plan and writes it anew.
+Promises cannot be restored from the cluster; the next leader makes new ones for those that are lost. A live
+leader would overwrite the result at once, so the command refuses to run beside one without `--force`. With
+`--force` nothing breaks: the leader sees another version of the plan and writes its own again.
 """
 
 from __future__ import annotations
@@ -43,14 +43,17 @@ from queues.reservations.plan import (
 from queues.store.inspection import InspectedStore
 from queues.store.plan_rows import read_rows, to_field, to_row
 
-# A lease that says nothing of its duration is taken to be Kueue's.
+# A Lease without a duration is assumed to have Kueue's.
 _DEFAULT_LEASE_SECONDS = 15.0
 _ROWS_AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebuilt:
-    """How many values were removed, for which reason, and kept; kinds and nodes `learned` anew or more of."""
+    """Numbers of values that were removed, by reason, and kept.
+
+    `learned` counts the kinds of runs and the nodes for which finished Workloads added or changed an entry.
+    """
 
     unreadable: int
     untrue: int
@@ -59,7 +62,7 @@ class Rebuilt:
 
 
 async def rebuild(store: InspectedStore, arguments: argparse.Namespace) -> Rebuilt:
-    """Rebuild. Raises NotHoldingError where a leader is alive, KubeError, and what the store raises."""
+    """Rebuild the store. Raises NotHoldingError if a leader is alive, KubeError, and the store's errors."""
     async with await KubeClient.connect(arguments.kubeconfig) as client:
         name, namespace = f"berth-{arguments.shard}", own_namespace(arguments.namespace)
         fence = await _look_at_lease(client, name, namespace, is_forced=arguments.force)
@@ -70,14 +73,14 @@ async def rebuild(store: InspectedStore, arguments: argparse.Namespace) -> Rebui
         await store.drop(one)
     highest = await store.highest_fence()
     if highest is None:
-        # Nobody leads, or somebody who has been told that this is done.
+        # Either no leader is alive, or the user has confirmed with --force.
         await store.seed_fence(fence)
     fence = highest if highest is not None else fence
     return await _write_plan(store, workloads, unreadable=len(unreadable), fence=fence)
 
 
 async def _look_at_lease(client: KubeClient, name: str, namespace: str, *, is_forced: bool) -> int:
-    """Return the number of the Lease. Raises NotHoldingError where its holder is alive."""
+    """Return the Lease's number. Raises NotHoldingError if its holder is alive, unless `is_forced`."""
     try:
         lease = parse_lease(await client.get(LEASES, name, namespace))
     except NotFound:
@@ -91,7 +94,7 @@ async def _look_at_lease(client: KubeClient, name: str, namespace: str, *, is_fo
     if lease.holder and is_alive and not is_forced:
         raise NotHoldingError(
             f"{lease.holder} leads: it renewed the Lease {namespace}/{name} {max(0.0, age or 0.0):.0f} s ago "
-            "and keeps the plan itself; stop it first, or say --force"
+            "and maintains the plan itself; stop it first, or use --force"
         )
     return max(1, lease.transitions)
 
@@ -106,7 +109,7 @@ async def _read_workloads(client: KubeClient) -> dict[WorkloadKey, Workload]:
         try:
             workload = to_workload(obj)
         except (ValueError, msgspec.DecodeError):
-            continue  # the controller names it
+            continue  # The controller reports unreadable Workloads.
         workloads[workload.key] = workload
     return workloads
 
@@ -119,7 +122,8 @@ async def _write_plan(
     true = {table: _true_rows(table, plan, workloads) for table in PLAN_TABLES}
     history, learned = _history(plan, workloads)
     number = stored.version.number if stored.version is not None else 0
-    # Not the next number: a live leader's next write would be taken for this one, already applied.
+    # Skip a number: with the next number, a live leader's next write would be taken for a
+    # repetition of this one.
     version = PlanVersion(fence, number + 2)
     write = PlanWrite(version=version, after=None, rows={**true, **{table: {} for table in HISTORY_TABLES}})
     await store.write_plan(write, fence=fence)
@@ -138,9 +142,9 @@ async def _write_plan(
 def _true_rows(
     table: PlanTable, plan: PlanValues, workloads: Mapping[WorkloadKey, Workload]
 ) -> dict[str, bytes]:
-    """Return the rows of who is there still, in the state that the table speaks of."""
+    """Return the rows whose Workload still exists in the state that the table is for."""
     if table is PlanTable.MOVES:
-        # They count against a policy's bound for an hour, whatever has become of who was moved.
+        # Moves count against a policy's limit for an hour, also if the moved Workload no longer exists.
         return {to_field(table, key): to_row(value) for key, value in plan.moves.items()}
     rows = {}
     for key, value in plan.table(table).items():
@@ -156,8 +160,8 @@ def _true_rows(
 def _history(
     plan: PlanValues, workloads: Mapping[WorkloadKey, Workload]
 ) -> tuple[dict[PlanTable, dict[str, bytes]], int]:
-    """Return what is known of runs with what finished Workloads tell, and how many entries that changes."""
-    # The controller's own arithmetic: what it would learn from the same Workloads.
+    """Return the known runs with those of finished Workloads added, and the number of changed entries."""
+    # Use the controller's own code, so that the result is what it would learn from these Workloads.
     cache = Cache()
     learned = tables(cache)
     for key, runs in plan.runs.items():

@@ -18,7 +18,7 @@ def add_parser(subparsers: Subparsers) -> None:
         subparsers,
         "version",
         help_line="print Berth's version",
-        description="Print Berth's version and that of the Python it runs on.",
+        description="Print the versions of Berth and Python.",
         examples="  berth version",
         run=_run,
     )
@@ -30,7 +30,7 @@ def _run(_: argparse.Namespace) -> int:
 
 
 def version() -> str:
-    """Return the installed version, "unknown" in a source tree that is not installed."""
+    """Return the installed version, or "unknown" in a source tree that is not installed."""
     try:
         return metadata.version(DISTRIBUTION)
     except metadata.PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""The parser of command lines: one sentence for a mistake, and the types that several commands share."""
+"""The command line parser, which reports a mistake in one sentence, and shared argument types."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from admission.cli.common.errors import WrongUsageError
 # What `add_subparsers` returns; argparse gives the class no public name.
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
-# Cap what a typing error can ask for: a node is an object that this process keeps alive.
+# Limits against typing errors, such as more nodes than one process can simulate.
 _MOST_NODES = 20_000
 _MOST_GPUS_PER_NODE = 1_024
 _FASTEST = 100_000.0
@@ -23,30 +23,30 @@ _MOST_PORT = 65_535
 
 
 class Parser(argparse.ArgumentParser):
-    """An argparse parser that raises one sentence instead of printing its usage and leaving."""
+    """An argparse parser that raises an error with one sentence instead of printing its usage and exiting."""
 
     def error(self, message: str) -> NoReturn:
-        """Raise WrongUsageError with argparse's own words and where to read on."""
+        """Raise WrongUsageError with argparse's message and the command that prints the help."""
         raise WrongUsageError(f"{message}; see {self.prog} --help")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodesWish:
-    """So many simulated nodes with so many GPUs each."""
+    """A number of simulated nodes, and the number of GPUs of each."""
 
     count: int
     gpus_per_node: int
 
     @property
     def gpus(self) -> int:
-        """All GPUs together."""
+        """Return the number of GPUs of all nodes together."""
         return self.count * self.gpus_per_node
 
     def __str__(self) -> str:
         return f"{self.count}x{self.gpus_per_node}"
 
 
-# What the public Philly trace fills: 1,106 of these 1,104 GPUs are asked for on average.
+# The public Philly trace fully loads these 1,104 GPUs: its mean demand is 1,106.
 _TRACE_NODES = NodesWish(count=138, gpus_per_node=8)
 
 
@@ -59,7 +59,7 @@ def add_command(
     examples: str,
     run: Callable[[argparse.Namespace], int],
 ) -> argparse.ArgumentParser:
-    """Add a command with its help text; `examples` are printed as they stand."""
+    """Add a command with its help text, and return its parser. `examples` are printed unchanged."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         name,
         help=help_line,
@@ -81,7 +81,7 @@ def add_kubeconfig(parser: argparse.ArgumentParser) -> None:
 
 
 def add_nodes(parser: argparse.ArgumentParser, default: NodesWish) -> None:
-    """Add the flag that says how many nodes are simulated."""
+    """Add the flag for the number of simulated nodes and their GPUs."""
     parser.add_argument(
         "--nodes",
         type=nodes_wish,
@@ -92,7 +92,7 @@ def add_nodes(parser: argparse.ArgumentParser, default: NodesWish) -> None:
 
 
 def add_trace(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that name a trace, how much of it counts, and the nodes that it runs on."""
+    """Add the flags for a trace, how many of its Jobs to use, and the nodes that they run on."""
     parser.add_argument("--jobs", type=existing_file, required=True, metavar="FILE", help="the trace")
     parser.add_argument("--limit", type=positive, metavar="N", help="only the first N Jobs (default: all)")
     add_nodes(parser, _TRACE_NODES)
@@ -111,7 +111,7 @@ def add_manifests(parser: argparse.ArgumentParser) -> None:
 
 
 def nodes_wish(text: str) -> NodesWish:
-    """Read "138x8": 138 nodes with 8 GPUs each."""
+    """Parse "138x8" as 138 nodes with 8 GPUs each. Raises ArgumentTypeError, also if out of range."""
     match = re.fullmatch(r"([0-9]{1,9})[x×]([0-9]{1,9})", text.strip())
     if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not NODESxGPUS such as 16x8")
@@ -124,18 +124,20 @@ def nodes_wish(text: str) -> NodesWish:
 
 
 def speed(text: str) -> float:
-    """Read how many simulated seconds pass in a real one."""
+    """Parse how many simulated seconds pass in one real second. Raises ArgumentTypeError."""
     try:
         value = float(text)
     except ValueError:
         value = math.nan
     if not 0 < value <= _FASTEST:
-        raise argparse.ArgumentTypeError(f"{text!r} is no speed: a number above 0, at most {_FASTEST:,.0f}")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a speed: expected a number above 0, at most {_FASTEST:,.0f}"
+        )
     return value
 
 
 def positive_number(text: str) -> float:
-    """Read a number above 0."""
+    """Parse a finite number above 0. Raises ArgumentTypeError."""
     value = _number(text)
     if value is None or value <= 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
@@ -143,7 +145,10 @@ def positive_number(text: str) -> float:
 
 
 def hours_between_faults(text: str) -> float:
-    """Read a mean time between faults: what breaks more often than hourly finishes nothing, for ever."""
+    """Parse a mean time between faults, in hours. Raises ArgumentTypeError.
+
+    The minimum is 1: with more frequent faults, a long Job would never finish.
+    """
     value = _number(text)
     if value is None or value < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of hours, 1 or more")
@@ -151,7 +156,7 @@ def hours_between_faults(text: str) -> float:
 
 
 def seconds(text: str) -> float:
-    """Read a number of seconds, 0 or more."""
+    """Parse a number of seconds, 0 or more. Raises ArgumentTypeError."""
     value = _number(text)
     if value is None or value < 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds, 0 or more")
@@ -167,21 +172,23 @@ def _number(text: str) -> float | None:
 
 
 def positive(text: str) -> int:
-    """Read a whole number of at least 1."""
+    """Parse a whole number of at least 1. Raises ArgumentTypeError."""
     if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
     return int(text)
 
 
 def port(text: str) -> int:
-    """Read a TCP port; 0 is any free one."""
+    """Parse a TCP port; 0 means any free port. Raises ArgumentTypeError."""
     if not re.fullmatch(r"[0-9]{1,5}", text) or int(text) > _MOST_PORT:
-        raise argparse.ArgumentTypeError(f"{text!r} is no port: 0 (any free one) to {_MOST_PORT}")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a port: expected 0 (any free port) to {_MOST_PORT}"
+        )
     return int(text)
 
 
 def existing_file(text: str) -> Path:
-    """Read the path of a file that must be there."""
+    """Parse the path of an existing file. Raises ArgumentTypeError."""
     path = Path(text)
     if not path.is_file():
         what = "is a directory, not a file" if path.is_dir() else "does not exist"

@@ -1,4 +1,4 @@
-"""An engine filled with a live cluster's objects, for commands that answer without the controller."""
+"""An engine that is filled with a live cluster's objects, for commands that work without the controller."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from api.workload import WorkloadKey
 _RESOURCES = {
     one.kind: one for one in vars(resources).values() if isinstance(one, Resource) and one.kind in READERS
 }
-# The order of a queue hangs on neither, and they are the most.
+# The order of a queue depends on neither kind, and they are the most numerous.
 _WITHOUT_ORDER = ("Node", "Pod")
 ORDER_KINDS = tuple(kind for kind in READERS if kind not in _WITHOUT_ORDER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """What a cluster has, by kind. `forbidden`: the kinds that may not be read, and the server's word."""
+    """A cluster's objects by kind. `forbidden` maps kinds without read permission to the server's error."""
 
     found: Mapping[str, ListResult[Any]]
     forbidden: Mapping[str, Forbidden]
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """One sentence for each kind that may not be read."""
+        """Return one sentence for each kind without read permission."""
         return tuple(
             f"{_RESOURCES[kind].plural} may not be read: {error}" for kind, error in self.forbidden.items()
         )
@@ -42,7 +42,7 @@ class Listing:
 async def list_cluster(client: KubeClient, kinds: Iterable[str] = READERS) -> Listing:
     """Return the cluster's objects of these kinds.
 
-    A kind that the server does not serve is none: every kind is optional. Raises KubeError.
+    Every kind is optional: a kind that the server does not serve is omitted. Raises KubeError.
     """
     found: dict[str, ListResult[Any]] = {}
     forbidden: dict[str, Forbidden] = {}
@@ -57,7 +57,7 @@ async def list_cluster(client: KubeClient, kinds: Iterable[str] = READERS) -> Li
 
 
 def engine_of(listing: Listing, settings: EngineSettings, *, now: float) -> tuple[Engine, tuple[str, ...]]:
-    """Return an engine that knows the cluster, and one sentence for each object or kind it could not read.
+    """Return an engine with the cluster's objects, and one sentence for each unreadable object or kind.
 
     `now` is in Unix seconds.
     """
@@ -75,7 +75,7 @@ def engine_of(listing: Listing, settings: EngineSettings, *, now: float) -> tupl
 
 
 def queue_places(engine: Engine, cluster_queues: Iterable[str]) -> dict[WorkloadKey, int]:
-    """Return the place of everybody who waits in these ClusterQueues, from 1, in the controller's order."""
+    """Return the position, from 1, of each pending Workload of these ClusterQueues, in the engine's order."""
     return {
         one.key: place for name in cluster_queues for place, one in enumerate(engine.pending(name), start=1)
     }

@@ -1,7 +1,7 @@
 """How a command ends: the exit codes, and the errors that carry them.
 
-0    done
-1    what was asked does not hold: Jobs lost, quota exceeded, not admitted
+0    success
+1    the answer is negative: Jobs lost, quota exceeded, not admitted
 2    wrong usage or input
 3    the API server or the store cannot be reached, or refuses
 130  interrupted
@@ -13,12 +13,12 @@ import os
 import traceback
 from enum import IntEnum
 
-# Set to anything, it shows the traceback of an error that nobody foresaw.
+# If this variable is set to any value, an unexpected error prints its traceback.
 _TRACEBACK_VARIABLE = "BERTH_TRACEBACK"
 
 
 class ExitCode(IntEnum):
-    """The exit codes of every command."""
+    """The exit codes that all commands share."""
 
     DONE = 0
     DOES_NOT_HOLD = 1
@@ -46,35 +46,35 @@ class UnreachableError(CommandError):
 
 
 class NotHoldingError(CommandError):
-    """What was asked for does not hold."""
+    """The answer is negative: what the command checked or waited for is not the case."""
 
     exit_code = ExitCode.DOES_NOT_HOLD
 
 
 def is_broken_pipe(error: BaseException) -> bool:
-    """Return whether the reader of our output has left, alone or in the error of a group of tasks."""
+    """Return whether the reader closed our output; the error may be wrapped in the group of a TaskGroup."""
     if isinstance(error, BaseExceptionGroup):
         return error.subgroup(BrokenPipeError) is not None
     return isinstance(error, BrokenPipeError)
 
 
 def describe(error: BaseException) -> tuple[str, int]:
-    """Return one line for people, and the exit code, for whatever ended a command."""
+    """Return a one-line message and the exit code for the error that ended a command."""
     known = _find_known(error)
     if known is None and os.environ.get(_TRACEBACK_VARIABLE):
         traceback.print_exception(error)
     message, code = known or _unforeseen(error)
-    # Several lines in a message are its author's oversight, not the reader's business.
+    # A message may contain line breaks, but the output must be one line.
     return " ".join(message.split()), code
 
 
 def _find_known(error: BaseException) -> tuple[str, int] | None:
-    """Return message and code of an error that somebody foresaw; of a group the first such one."""
+    """Return message and exit code of an expected error or the first such error of a group, else None."""
     if isinstance(error, BaseExceptionGroup):
         return next(filter(None, map(_find_known, error.exceptions)), None)
     if isinstance(error, CommandError):
         return str(error), error.exit_code
-    # Late: these import what most commands need only when they already run.
+    # Imported late: most commands need these modules only if an error occurs.
     from api.kube.errors import InvalidKubeconfig, KubeError
     from queues.reservations.reservations import BadStoreUrl, ReservationError
 

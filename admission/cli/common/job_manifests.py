@@ -1,4 +1,4 @@
-"""The objects that demo and replay create: nodes' flavors, queues, and Jobs that simulated nodes can run."""
+"""Manifests that demo and replay create: flavors, queues, and Jobs that simulated nodes can run."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ CPU = "cpu"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 # How long the simulated kubelet lets a pod run, in its own seconds.
 RUNTIME_ANNOTATION = "berth.dev/simulated-runtime-seconds"
-# Keeps pods of other people's off simulated nodes; the flavor brings the toleration.
+# This taint keeps other users' pods off simulated nodes; the flavor adds the toleration.
 SIMULATED_KEY = "berth.dev/simulated"
-# Only this run's pods go to this run's nodes; the flavor brings the node selector.
+# Only this run's pods go to this run's nodes; the flavor adds the node selector.
 NODE_POOL_LABEL = "berth.dev/node-pool"
-# Simulated containers are never pulled; whoever runs such a Job elsewhere gets something that ends.
+# Simulated nodes never pull this image. On real nodes it is a small image that exists.
 IMAGE = "registry.k8s.io/pause:3.10"
 TOLERATION = {"key": SIMULATED_KEY, "operator": "Exists", "effect": "NoSchedule"}
 _LONGEST_NAME = 63
@@ -30,10 +30,10 @@ _LONGEST_NAME = 63
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobWish:
-    """A Job to create: `shape` says its pods, `run_seconds` how long each of them runs once it does.
+    """A Job to create: `shape` defines its pods, `run_seconds` how long each pod runs once started.
 
-    `node_cpus`: what a pod that needs a node of its own requests, so that nothing fits beside it.
-    `declared_seconds`: how long its owner says that it runs; None: nobody says.
+    `node_cpus`: the CPUs that a pod on a whole node requests, so that no other pod fits beside it.
+    `declared_seconds`: the run time that its owner declares; None: none is declared.
     """
 
     name: str
@@ -60,7 +60,7 @@ def topology(name: str, levels: Iterable[str]) -> Manifest:
 def resource_flavor(
     name: str, *, node_pool: str, labels: Mapping[str, str] | None = None, topology_name: str | None = None
 ) -> Manifest:
-    """Return a ResourceFlavor that leads to the simulated nodes of one pool."""
+    """Return a ResourceFlavor that selects the simulated nodes of one pool."""
     spec: Manifest = {"nodeLabels": {NODE_POOL_LABEL: node_pool}, "tolerations": [TOLERATION]}
     if topology_name is not None:
         spec["topologyName"] = topology_name
@@ -75,9 +75,9 @@ def cluster_queue(
     cohort: str | None,
     labels: Mapping[str, str] | None = None,
 ) -> Manifest:
-    """Return a ClusterQueue of one flavor that serves every namespace; `nominal` is quota by resource.
+    """Return a ClusterQueue of one flavor that selects every namespace; `nominal` is quota by resource.
 
-    It borrows and lends without limits where it has a cohort.
+    If it has a cohort, it borrows and lends without limits.
     """
     spec: dict[str, Any] = {"namespaceSelector": {}, "resourceGroups": [_group(flavor, nominal)]}
     if cohort is not None:
@@ -88,22 +88,22 @@ def cluster_queue(
 def cohort(
     name: str, *, flavor: str, nominal: Mapping[str, int], labels: Mapping[str, str] | None = None
 ) -> Manifest:
-    """Return a Cohort with quota of its own, which all its ClusterQueues may borrow."""
+    """Return a Cohort with quota of its own, which all its ClusterQueues can borrow."""
     return _kueue("Cohort", _metadata(name, labels=labels), {"resourceGroups": [_group(flavor, nominal)]})
 
 
 def local_queue(name: str, namespace: str, cluster_queue: str) -> Manifest:
-    """Return the LocalQueue through which a namespace submits."""
+    """Return a LocalQueue of `namespace` that leads to `cluster_queue`."""
     return _kueue("LocalQueue", _metadata(name, namespace), {"clusterQueue": cluster_queue})
 
 
 def job(wish: JobWish) -> Manifest:
-    """Return a suspended Job of `wish.shape`; it is finished when all its pods have succeeded."""
+    """Return a suspended Job of `wish.shape`, which finishes when all its pods have succeeded."""
     requests = _requests(wish)
     container = {
         "name": "main",
         "image": IMAGE,
-        # A device cannot be shared out by a limit above the request, so the API server wants both alike.
+        # Devices cannot be overcommitted: the API server requires the limit to equal the request.
         "resources": {"requests": requests, "limits": {k: v for k, v in requests.items() if k == GPU}},
     }
     annotations = {RUNTIME_ANNOTATION: f"{wish.run_seconds:g}"}
@@ -140,13 +140,13 @@ def gpu_of(flavor: str) -> FlavorResource:
 
 
 def dns_name(text: str, *, prefix: str = "") -> str:
-    """Return `text` as a DNS label: lower case, letters, digits and dashes, at most 63 characters."""
+    """Return `text` as a DNS label: lower-case letters, digits and dashes, at most 63 characters."""
     name = re.sub(r"[^a-z0-9]+", "-", f"{prefix}{text}".lower()).strip("-")
     return name[:_LONGEST_NAME].strip("-") or "x"
 
 
 def dns_names(texts: Iterable[str], *, prefix: str = "") -> dict[str, str]:
-    """Return a DNS label for each text; texts that would be alike get a number behind."""
+    """Return a DNS label for each text. Texts with the same label get a number appended."""
     names: dict[str, str] = {}
     taken: set[str] = set()
     for text in texts:
@@ -164,7 +164,7 @@ def _requests(wish: JobWish) -> dict[str, int]:
     if wish.shape.whole_nodes and wish.node_cpus:
         return {CPU: wish.node_cpus, **requests}
     if wish.cpus_per_gpu:
-        # Without a GPU a pod still computes, or it would ask for nothing and get no flavor.
+        # A pod without a GPU requests a CPU. Otherwise it would request nothing and get no flavor.
         return {CPU: max(1, wish.shape.gpus_per_pod * wish.cpus_per_gpu), **requests}
     return requests
 

@@ -1,4 +1,4 @@
-"""Manifests from files: YAML or JSON, several documents, lists of objects, whole directories."""
+"""Reads manifests from files: YAML or JSON, several documents, lists of objects, whole directories."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STDIN = "-"
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One object as JSON bytes, and the file that it stands in."""
+    """One object as JSON bytes, and the file that contains it."""
 
     source: str
     raw: bytes
@@ -27,7 +27,7 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One document of a file, and its place in it, counted from 1."""
+    """One document of a file, and its number in that file, counted from 1."""
 
     source: str
     number: int
@@ -35,7 +35,7 @@ class Document:
 
 
 def read_documents(names: Iterable[str], stdin: IO[str]) -> list[Document]:
-    """Return the documents of all files as they stand there; empty ones are left out, but counted.
+    """Return the documents of all files unchanged. Empty ones are omitted, but counted.
 
     Raises WrongUsageError naming the file.
     """
@@ -49,7 +49,7 @@ def read_documents(names: Iterable[str], stdin: IO[str]) -> list[Document]:
 def read_manifests(names: Iterable[str], stdin: IO[str]) -> list[Manifest]:
     """Return the objects of all files; objects of older API versions are converted.
 
-    A directory stands for the YAML and JSON files below it. Raises WrongUsageError naming the file.
+    A directory means the YAML and JSON files below it. Raises WrongUsageError naming the file.
     """
     manifests = []
     for source, text in _texts(names, stdin):
@@ -74,12 +74,12 @@ def _texts(names: Iterable[str], stdin: IO[str]) -> Iterator[tuple[str, str]]:
                 raise WrongUsageError(f"{file} cannot be read: {_reason(error)}") from error
 
 
-# The C loader is several times faster where it is there.
+# The C loader is several times faster, but not always available.
 _SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _Loader(_SafeLoader):  # type: ignore[misc] # either of two classes
-    """Reads an instant as the text that it is, as Kubernetes does: YAML 1.1 would make it a date."""
+    """Loads a timestamp as text, as Kubernetes does, while YAML 1.1 would convert it to a date."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML's own name and form
         first: [one for one in resolvers if one[0] != "tag:yaml.org,2002:timestamp"]
@@ -112,7 +112,7 @@ def _objects(source: str, document: dict[str, Any]) -> Iterator[Any]:
         yield converted
         return
     for item in items:
-        # The items of a typed list carry no kind of their own.
+        # The items of a typed list have no kind of their own.
         if isinstance(item, dict):
             yield {"kind": kind.removesuffix("List"), **item}
 

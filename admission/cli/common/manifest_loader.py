@@ -1,7 +1,8 @@
-"""A cluster described by its objects, given to an engine: for decisions offline and for tests.
+"""Loads the objects of a cluster into an engine, for offline decisions and for tests.
 
-Objects are the JSON bytes that the API server would return. What the engine does not know (Jobs, Secrets) is
-passed over; what it knows but cannot read is noted in the engine and told, and the others go on.
+Objects are the JSON bytes that the API server would return. Kinds that the engine does not use (Jobs,
+Secrets) are ignored. An object of a known kind that cannot be read is recorded in the engine and reported;
+the other objects are loaded.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ _T = TypeVar("_T")
 
 
 class _Head(msgspec.Struct, rename="camel"):
-    """Enough of any object to know what it is."""
+    """The fields of any object that identify its kind and name."""
 
     kind: str = ""
     metadata: Meta = msgspec.field(default_factory=Meta)
@@ -68,7 +69,7 @@ class _Head(msgspec.Struct, rename="camel"):
 
 @dataclass(frozen=True, slots=True)
 class Reader(Generic[_T]):
-    """How one kind is read: bytes to struct, struct to value."""
+    """How one kind is read: from bytes to the wire struct, and from the struct to the engine's value."""
 
     kind: type
     wire: type[_T]
@@ -80,11 +81,11 @@ class Reader(Generic[_T]):
 
 
 def _offline_check(wire: AdmissionCheckObject) -> AdmissionCheck:
-    """A file describes no controller that could say that the check is active."""
+    """Treat the check as active, because in files no controller can report that it is."""
     return to_admission_check(wire, without_conditions=True)
 
 
-# Every kind that decisions depend on, queues before who waits in them.
+# Every kind that decisions depend on, with queues before the Workloads in them.
 READERS: dict[str, Reader[Any]] = {
     "Namespace": Reader(Namespace, NamespaceObject, to_namespace),
     "ResourceFlavor": Reader(ResourceFlavor, ResourceFlavorObject, to_resource_flavor),
@@ -100,7 +101,7 @@ READERS: dict[str, Reader[Any]] = {
     "Pod": Reader(PodUsage, PodObject, to_pod_usage),
     "Workload": Reader(Workload, WorkloadObject, to_workload),
 }
-# Queues before who waits in them: a Workload is then put in its place once.
+# With queues first, each Workload is put into its queue only once.
 _ORDER = {kind: position for position, kind in enumerate(READERS)}
 
 
@@ -111,9 +112,9 @@ def load(
     now: float,
     without: Collection[str] = (),
 ) -> tuple[str, ...]:
-    """Give all objects to the engine, but those of the kinds `without`.
+    """Give all objects to the engine, except those of the kinds in `without`.
 
-    Returns one sentence for each that cannot be read.
+    Returns one sentence for each object that cannot be read. `now` is in Unix seconds.
     """
     known: list[tuple[_Head, bytes | msgspec.Raw]] = []
     problems: list[str] = []
@@ -137,7 +138,7 @@ def load(
 
 
 def take(engine: Engine, kind: str, wire: Any, *, now: float) -> str | None:
-    """Give an object of a kind in READERS to the engine. Returns a sentence where it makes no sense."""
+    """Give an object of a kind in READERS to the engine. Return None, or a sentence if it is invalid."""
     try:
         engine.upsert(READERS[kind].translate(wire), now=now)
     except ValueError as error:
@@ -146,7 +147,7 @@ def take(engine: Engine, kind: str, wire: Any, *, now: float) -> str | None:
 
 
 def note_unreadable(engine: Engine, kind: str, meta: Meta, error: str, *, now: float) -> str:
-    """Tell the engine of an object that cannot be read. Returns the sentence that names it."""
+    """Record an unreadable object in the engine. Return the sentence that names it."""
     reader = READERS[kind]
     engine.unreadable(reader.kind, _key(reader.kind, meta), error, now=now)
     return f"{object_name(kind, meta)}: {error}"

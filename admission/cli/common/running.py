@@ -1,4 +1,4 @@
-"""Runs the asynchronous commands: one event loop, and an orderly end by Ctrl-C or SIGTERM."""
+"""Runs the asynchronous commands in one event loop, with an orderly end by Ctrl-C or SIGTERM."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _STOPS = (signal.SIGINT, signal.SIGTERM)
 def run(work: Coroutine[Any, Any, int]) -> int:
     """Run `work` to its end and return its exit code.
 
-    The first Ctrl-C or SIGTERM cancels it, so that it can clean up, and ends in KeyboardInterrupt; a second
-    one does not wait for the cleaning.
+    The first Ctrl-C or SIGTERM cancels it, so that it can clean up, and raises KeyboardInterrupt afterwards.
+    A second one does not wait for the cleanup.
     """
     with asyncio.Runner() as runner:
         return runner.run(_until_stopped(work))
@@ -34,8 +34,8 @@ async def _until_stopped(work: Coroutine[Any, Any, int]) -> int:
         task.cancel()
 
     for number in _STOPS:
-        # Python's own handler is missing where a shell started us in the background, with SIGINT ignored.
-        # Signals reach the main thread only; a command that is run elsewhere does without.
+        # A shell that starts the process in the background ignores SIGINT, and Python then installs no
+        # handler. Signals reach only the main thread, so a command in another thread runs without handlers.
         with suppress(NotImplementedError, RuntimeError, ValueError):
             asyncio.get_running_loop().add_signal_handler(number, stop)
     try:

@@ -1,4 +1,4 @@
-"""What the commands share that serve until they are stopped: the ready line, the signals, the certificate."""
+"""What commands that serve until they are stopped share: the ready line, signals and the certificate."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ from api.http.certificates import ServingTls, key_pair_of_files
 
 
 def announce(urls: Mapping[str, str]) -> None:
-    """Print the one line that tells where it listens, by name."""
-    # The only line on stdout, for whoever started it with port 0 and has to know which one it became.
+    """Print one line of JSON with the URL of each port by name."""
+    # This is the only line on stdout. A caller that set port 0 learns the actual port from it.
     sys.stdout.write(json.dumps({"event": "listening", **urls}) + "\n")
     sys.stdout.flush()
 
 
 def stop_on_signals(stop: asyncio.Event) -> None:
-    """Set `stop` at SIGTERM and SIGINT, where the event loop can be told of them."""
+    """Set `stop` on SIGTERM and SIGINT, if the event loop supports signal handlers."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        # Windows has no such handlers; Ctrl-C ends the loop there by an exception.
+        # Windows has no such handlers; there, Ctrl-C ends the loop by an exception.
         with suppress(NotImplementedError):
             loop.add_signal_handler(number, stop.set)
 
 
 def add_certificate(parser: argparse.ArgumentParser, what: str) -> None:
-    """Add the flags of a certificate that others issue."""
+    """Add the flags for a certificate that the user provides. `what` is the help text of the certificate."""
     parser.add_argument("--tls-certificate", metavar="FILE", help=what)
     parser.add_argument("--tls-key", metavar="FILE", help="its key, PEM")
 
 
 def check_certificate(certificate: str | None, key: str | None) -> None:
-    """Raise WrongUsageError unless both files are given and fit, or none is."""
+    """Raise WrongUsageError unless both files are given and match, or neither is given."""
     if (certificate is None) != (key is None):
         raise WrongUsageError("--tls-certificate and --tls-key go together; give both, or neither")
     if certificate is None or key is None:
         return
     try:
-        # Tried now, since later a pair that does not fit would show at each client instead.
+        # Load the pair now. Otherwise a mismatch would first appear as an error at each client.
         ServingTls(key_pair_of_files(Path(certificate), Path(key)))
     except (OSError, ValueError) as error:
         raise WrongUsageError(f"cannot serve {certificate} with {key}: {error}") from error

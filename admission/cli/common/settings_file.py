@@ -1,4 +1,4 @@
-"""Kueue's Configuration file, as the commands that decide without a controller read it."""
+"""Reads Kueue's Configuration file for the commands that decide without a controller."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from api.config import ConfigError, ControllerConfig, load_config
 
 
 def read_settings(config: Path | None) -> EngineSettings:
-    """Return what the file says of deciding, the defaults without one. Raises WrongUsageError."""
+    """Return the engine settings of the file, or the defaults for None. Raises WrongUsageError."""
     return EngineSettings() if config is None else engine_settings(read_config(config))
 
 
 def read_config(config: Path | None) -> ControllerConfig:
-    """Return what the file says, the defaults without one. Raises WrongUsageError."""
+    """Return the configuration in the file, or the defaults for None. Raises WrongUsageError."""
     if config is None:
         return ControllerConfig()
     try:

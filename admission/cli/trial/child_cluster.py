@@ -1,10 +1,10 @@
-"""The embedded cluster in a process of its own, so that a replay's controller need not share a core with it.
+"""The embedded cluster in a child process, so that it does not share a core with a replay's controller.
 
-    parent ── one JSON line: where, which nodes, how fast ──▶ child     (stdin)
-    parent ◀── "ready", once nodes and kinds are there ────── child     (stdout)
+    parent ── one JSON line: kubeconfig, nodes, speed ──────▶ child     (stdin)
+        parent ◀── "ready", once nodes and kinds exist ────────── child     (stdout)
 
-The child ends when its stdin ends, and so with its parent, however that one ends. It takes no part in Ctrl-C:
-its parent comes first and closes the pipe.
+The child exits when its stdin ends, so it always ends with its parent. Ctrl-C does not reach it: the parent
+cleans up first and then closes the pipe.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from api.kube.client import KubeClient
 from api.kube.embedded.standins import NodeSpec, StandIns
 
 _READY = b"ready\n"
-# A cluster of thousands of nodes registers each of them first.
+# A cluster with thousands of nodes must register each of them before it is ready.
 _START_SECONDS = 120.0
 _STOP_SECONDS = 10.0
-# Caps the one line that says which nodes to simulate.
+# The limit for the one line that lists the nodes to simulate.
 _LONGEST_LINE = 64 << 20
 
 
@@ -38,27 +38,27 @@ class _Order(msgspec.Struct, frozen=True):
 
 @asynccontextmanager
 async def child_cluster(kubeconfig: Path, nodes: Sequence[NodeSpec], *, pace: float) -> AsyncIterator[None]:
-    """Run an embedded server with Berth's kinds, and stand-ins for all else, in a child process.
+    """Run an embedded server with Berth's kinds and simulated control plane parts in a child process.
 
-    `kubeconfig` is written when everything is ready. Raises NotHoldingError where the child does not start.
+    `kubeconfig` is written when everything is ready. Raises NotHoldingError if the child does not start.
     """
     child = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", __name__),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
-        # Ctrl-C goes to the whole group of a terminal; this one is to end only when its
+        # Ctrl-C goes to the terminal's process group; the child must end only after its
         # parent has cleaned up.
         start_new_session=True,
     )
     assert child.stdin is not None
     try:
         order = _Order(kubeconfig=str(kubeconfig), pace=pace, nodes=list(nodes))
-        # By stdin, as thousands of nodes are too many for a command line.
+        # Use stdin, because a command line is too short for thousands of nodes.
         child.stdin.write(msgspec.json.encode(order) + b"\n")
         await _wait_ready(child)
         yield
     finally:
-        # Its end is the sign to stop, also where this process is killed and can tell nobody.
+        # The end of stdin stops the child, also if this process is killed.
         child.stdin.close()
         await _wait_ended(child)
 
@@ -69,9 +69,9 @@ async def _wait_ready(child: asyncio.subprocess.Process) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(_START_SECONDS):
             line = await child.stdout.readline()
-    # An empty line is the end of its stdout: it has died and said why on stderr.
+    # An empty line means the end of its stdout: it has exited and printed the cause on stderr.
     if line != _READY:
-        raise NotHoldingError("the embedded cluster did not start; its own message stands above")
+        raise NotHoldingError("the embedded cluster did not start; see its message above")
 
 
 async def _wait_ended(child: asyncio.subprocess.Process) -> None:
@@ -79,13 +79,13 @@ async def _wait_ended(child: asyncio.subprocess.Process) -> None:
         async with asyncio.timeout(_STOP_SECONDS):
             await child.wait()
             return
-    # It had its time; what it simulates is gone with it, so nothing is lost.
+    # It did not exit in time. Its simulated state ends with it, so a kill loses nothing.
     child.kill()
     await child.wait()
 
 
 async def _serve() -> None:
-    """Be the child."""
+    """Serve the cluster in the child process until stdin ends."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=_LONGEST_LINE)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
@@ -100,12 +100,12 @@ async def _serve() -> None:
             await stand_ins.wait_ready()
             sys.stdout.buffer.write(_READY)
             sys.stdout.flush()
-            # Nothing more is ever sent: this returns when the parent closes the pipe or dies.
+            # The parent sends nothing more: this returns when it closes the pipe or exits.
             await reader.read()
 
 
 def _main() -> int:
-    """Serve until stdin ends; an error is one sentence, as everywhere."""
+    """Serve until stdin ends and return the exit code. An error is reported in one sentence."""
     try:
         asyncio.run(_serve())
     except Exception as error:

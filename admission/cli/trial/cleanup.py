@@ -1,8 +1,8 @@
-"""Takes away all that a replay put on somebody's cluster: work first, then queues, nodes and definitions.
+"""Deletes everything that a replay created on a cluster: work first, then queues, nodes and definitions.
 
-Every kind that a replay creates is cluster-scoped with a name of its own, or lives in a namespace of its
-own, so nothing else can be hit. Where no controller runs any more that would take its finalizers off, and
-where no namespace controller empties namespaces, that is done here.
+Every object of a replay has a name of its own or is in a namespace of its own, so no other object is
+affected. If no controller is left to remove its finalizers, or no namespace controller empties namespaces,
+this module does that itself.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from api.kube.resources import (
 from api.objects import NamedObject
 
 _SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount", namespaced=True)
-# What a replay, and whoever works on it, leaves in a namespace, in the order in which it is taken away.
+# Kinds that a replay, or a controller working on it, creates in a namespace, in the order of deletion.
 _NAMESPACED = (JOBS, PODS, WORKLOADS, LOCAL_QUEUES, EVENTS, LEASES, CONFIG_MAPS, SECRETS, _SERVICE_ACCOUNTS)
 _NOW = json.dumps({"propagationPolicy": "Background", "gracePeriodSeconds": 0}).encode()
-# How long a controller may take to let go of an object, and a namespace controller to empty a namespace.
+# How long a controller may take to remove its finalizer, and a namespace controller to empty a namespace.
 _PATIENCE_SECONDS = 5.0
 _NAMESPACE_SECONDS = 60.0
 _POLL_SECONDS = 0.1
 
 
 async def empty_namespaces(client: KubeClient, namespaces: Iterable[str]) -> None:
-    """Delete all objects of these namespaces, with force where finalizers hold them."""
+    """Delete all objects of these namespaces, and remove finalizers from those that remain."""
     for namespace in namespaces:
         for resource in _NAMESPACED:
             await _delete_all(client, resource, namespace)
@@ -49,7 +49,7 @@ async def empty_namespaces(client: KubeClient, namespaces: Iterable[str]) -> Non
 
 
 async def delete_namespaces(client: KubeClient, namespaces: Sequence[str]) -> None:
-    """Delete empty namespaces and return when they are gone."""
+    """Delete empty namespaces, and return when they no longer exist."""
     for namespace in namespaces:
         with suppress(NotFound):
             await client.delete(NAMESPACES, namespace)
@@ -58,9 +58,10 @@ async def delete_namespaces(client: KubeClient, namespaces: Sequence[str]) -> No
 
 
 async def delete_objects(client: KubeClient, resource: Resource, names: Iterable[str]) -> None:
-    """Delete cluster-scoped objects by name; those that stay are freed of their finalizers.
+    """Delete cluster-scoped objects by name, and remove finalizers from those that remain.
 
-    A controller lets go of all at about the same time, so that they are waited for together.
+    A controller removes its finalizers from all of them at about the same time, so they
+    share one waiting time.
     """
     names = tuple(names)
     until = asyncio.get_running_loop().time() + _PATIENCE_SECONDS
@@ -73,7 +74,7 @@ async def delete_objects(client: KubeClient, resource: Resource, names: Iterable
 
 
 async def _delete_all(client: KubeClient, resource: Resource, namespace: str) -> None:
-    # A kind that this server does not serve has no objects.
+    # If the server does not serve the kind, there are no objects.
     with suppress(NotFound):
         await client.request("DELETE", resource.path(namespace), body=_NOW, timeout_seconds=60.0)
 
@@ -115,7 +116,7 @@ async def _free(client: KubeClient, resource: Resource, name: str, namespace: st
 
 
 async def _wait_namespace_gone(client: KubeClient, namespace: str) -> None:
-    """Wait for the namespace controller; where it does nothing, finish the namespace in its place."""
+    """Wait for the namespace controller. If there is none, finalize the namespace instead of it."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     while True:
@@ -123,7 +124,7 @@ async def _wait_namespace_gone(client: KubeClient, namespace: str) -> None:
             found = json.loads(await client.get(NAMESPACES, namespace))
         except NotFound:
             return
-        # A namespace controller that is at work says in conditions what it waits for.
+        # A working namespace controller writes conditions about what it waits for.
         is_watched_over = bool(found.get("status", {}).get("conditions"))
         waited = loop.time() - began
         if waited > _NAMESPACE_SECONDS or (waited > _PATIENCE_SECONDS and not is_watched_over):

@@ -1,4 +1,4 @@
-"""Has this API server a Job controller and a scheduler of its own? Asked by giving each a little work."""
+"""Detects whether an API server has a Job controller and a scheduler, by giving each a small task."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from api.kube.errors import NotFound
 from api.kube.resources import JOBS, LEASES, PODS
 from api.workload import to_seconds
 
-# Idle clusters answer within a second; a busy one is granted ten.
+# Idle clusters react within a second; a busy one gets ten.
 _PATIENCE_SECONDS = 10.0
 _POLL_SECONDS = 0.2
 _NAME = "berth-probe"
-# The leases by which the real parts elect their leaders, and how old a living one may be.
+# The leases by which the real components elect their leaders, and how old the lease of a live one may be.
 _LEASES = ("kube-controller-manager", "kube-scheduler")
 _LIVING_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Missing:
-    """Which parts do not react."""
+    """The components that do not react."""
 
     job_controller: bool
     scheduler: bool
@@ -42,9 +42,9 @@ class Missing:
 
 
 async def find_missing(client: KubeClient, *, namespace: str, pool: str) -> Missing:
-    """Return which parts leave a Job without pods, and a pod without one of the nodes of `pool`.
+    """Return which components are missing: does a Job get a pod, and a pod a node of `pool`?
 
-    Takes up to ten seconds where something is missing. Leaves nothing behind.
+    Takes up to ten seconds if a component is missing. Deletes its objects afterwards.
     """
     template = _pod_template(pool)
     job = {"backoffLimit": 0, "template": template}
@@ -60,7 +60,7 @@ async def find_missing(client: KubeClient, *, namespace: str, pool: str) -> Miss
 
 
 async def has_control_plane(client: KubeClient) -> bool:
-    """Return whether a real Job controller or scheduler holds its lease, however slow it may be."""
+    """Return whether a real Job controller or scheduler holds its lease, even if it is too slow to react."""
     for name in _LEASES:
         with suppress(NotFound):
             lease = json.loads(await client.get(LEASES, name, "kube-system"))
@@ -92,7 +92,7 @@ async def _wait_for(condition: Callable[[], Awaitable[bool]]) -> bool:
 async def _clean(client: KubeClient, namespace: str) -> None:
     with suppress(NotFound):
         await client.delete(JOBS, _NAME, namespace)
-    # The Job's pods too: where nothing collects garbage nobody else would.
+    # Delete the Job's pods as well: without a garbage collector they would remain.
     options = json.dumps({"gracePeriodSeconds": 0}).encode()
     await client.request("DELETE", PODS.path(namespace), body=options)
 

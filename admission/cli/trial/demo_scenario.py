@@ -3,12 +3,11 @@
     cohort research   3 racks of 4 nodes × 8 GPUs "a100"     speech 48 + vision 48 of nominal quota
     (no cohort)       1 rack of 4 nodes × 8 GPUs "l40s"      web 32
 
-Speech comes first, with large gangs, while vision has nothing to do: speech borrows what vision leaves. Then
-vision comes and gets its own back as speech's Jobs end. Web has a queue of its own all the time and can
-borrow from nobody.
+Speech submits first, with large gangs, while vision is idle: speech borrows vision's idle quota. Then vision
+submits and gets its own quota back as speech's Jobs end. Web has no cohort and cannot borrow.
 
-Every Job says how long it may run: twice as long as it does, as careful people would. So whoever must wait
-for room is promised a start that lies late rather than early, and what is short runs in the gap before it.
+Every Job declares twice its run time, as cautious users do. So a Job that must wait is promised a start that
+is rather late than early, and short Jobs run in the gap before it.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from dataclasses import dataclass
 GPUS_PER_NODE = 8
 NODES_PER_RACK = 4
 RACK_LABEL = "example.com/rack"
-# How many times its run time a Job declares.
-# People ask for more time than they need, so promises are kept early; twice is modest by what is published.
+# The factor by which Jobs overestimate their run time. Users request more time than they need, so promises
+# are kept early. Published factors are higher than two.
 _CAUTION = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodePool:
-    """Equal simulated nodes."""
+    """A group of equal simulated nodes."""
 
     name: str
     nodes: int
@@ -35,7 +34,7 @@ class NodePool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Team:
-    """A tenant: namespace, LocalQueue and ClusterQueue of one name."""
+    """A tenant, whose namespace, LocalQueue and ClusterQueue have the same name."""
 
     name: str
     pool: str
@@ -45,7 +44,7 @@ class Team:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoJob:
-    """One Job; `at_seconds` after the beginning it is created. Seconds are those of speed 1."""
+    """One Job, created `at_seconds` after the start. Seconds are those at speed 1."""
 
     team: str
     name: str
@@ -56,7 +55,7 @@ class DemoJob:
 
     @property
     def declared_seconds(self) -> float:
-        """How long its owner says that it runs."""
+        """Return the run time that its owner declares, in seconds."""
         return self.run_seconds * _CAUTION
 
 
@@ -81,8 +80,8 @@ TEAMS = (
     Team(name="vision", pool="a100", gpus=48, cohort="research"),
     Team(name="web", pool="l40s", gpus=32, cohort=None),
 )
-# `speech` begins and borrows what `vision` leaves idle, then `vision` comes and both wait. The large ones of
-# each team are there to be promised a start, the many small ones to fill the gaps before it.
+# `speech` starts and borrows `vision`'s idle quota, then `vision` submits and both wait. The large Jobs of
+# each team get promised starts, and the many small ones fill the gaps before them.
 _WAVES = (
     _Wave(team="speech", name="pretrain", count=4, pods=2, gpus_per_pod=8, run_seconds=16, first=0, last=4),
     _Wave(team="speech", name="finetune", count=10, pods=1, gpus_per_pod=4, run_seconds=11, first=1, last=12),
@@ -97,19 +96,19 @@ _WAVES = (
 
 
 def jobs() -> tuple[DemoJob, ...]:
-    """Return all Jobs in the order of their arrival; the same ones every time."""
+    """Return all Jobs in the order of their arrival. Every call returns the same Jobs."""
     return tuple(sorted(_all_jobs(), key=lambda job: (job.at_seconds, job.team, job.name)))
 
 
 def gpus() -> int:
-    """Return how many GPUs all nodes have."""
+    """Return the number of GPUs of all nodes together."""
     return sum(pool.nodes for pool in POOLS) * GPUS_PER_NODE
 
 
 def _all_jobs() -> Iterator[DemoJob]:
     for wave in _WAVES:
         for number in range(wave.count):
-            # Evenly over the wave and without chance: two runs of the demo are comparable.
+            # Spread the Jobs evenly over the wave. Without randomness, two runs of the demo are comparable.
             share = number / max(1, wave.count - 1)
             yield DemoJob(
                 team=wave.team,

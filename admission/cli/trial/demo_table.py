@@ -1,6 +1,6 @@
-"""The demo's live picture: who uses how much of which quota, who borrows, who waits at which place.
+"""The demo's live board: usage of every quota, borrowing, and the positions of waiting Workloads.
 
-Made from what the watches have delivered; as a table on a terminal, as one line elsewhere.
+It is built from watch events, and shown as a table on a terminal and as one line elsewhere.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from admission.cli.views.tables import make_table, quota_text, starts_text
 from admission.cli.views.workload_view import WorkloadRow, workload_rows
 from admission.simulation.ledger import FlavorResource
 
-# Lines of waiting Workloads on the screen; the whole picture fits a small window.
+# How many waiting Workloads the screen lists, so that the board fits a small window.
 _WAITING_LINES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueLine:
-    """One ClusterQueue now. `running` counts Workloads that hold quota."""
+    """The current state of one ClusterQueue. `running` counts Workloads that hold quota."""
 
     name: str
     cohort: str
@@ -35,7 +35,7 @@ class QueueLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Board:
-    """All that the picture shows of the moment `now` (Unix seconds)."""
+    """Everything that the board shows at `now` (Unix seconds)."""
 
     elapsed_seconds: float
     jobs: int
@@ -48,10 +48,10 @@ class Board:
 
 
 def picture(recorder: Recorder, *, elapsed_seconds: float, jobs: int, submitted: int, now: float) -> Board:
-    """Return the picture of this moment; `now` is in Unix seconds."""
+    """Return the board for the current state; `now` is in Unix seconds."""
     workloads = recorder.wanted_workloads()
     rows = workload_rows(workloads, recorder.local_queues, now=now)
-    # Jobs are counted by the Jobs themselves: Workloads are deleted with them, and some never had one.
+    # Count Jobs instead of Workloads: those are deleted with their Jobs, and some Jobs never had one.
     ended = [times for times in recorder.jobs.values() if times.finished_at is not None]
     return Board(
         elapsed_seconds=elapsed_seconds,
@@ -60,14 +60,14 @@ def picture(recorder: Recorder, *, elapsed_seconds: float, jobs: int, submitted:
         finished=sum(not times.has_failed for times in ended),
         failed=sum(times.has_failed for times in ended),
         queues=_queue_lines(recorder, rows),
-        # All of them: how many are cut off is told below the table.
+        # Include all of them: the line below the table says how many are not listed.
         waiting=tuple(row for row in rows if row.status == "pending"),
         now=now,
     )
 
 
 def to_table(board: Board) -> RenderableType:
-    """Return the picture for a terminal."""
+    """Return the board as a table for a terminal."""
     queues = make_table(
         *("QUEUE", "COHORT", "FLAVOR", "GPUS IN USE", "RUNNING", "WAITING"), right=("RUNNING", "WAITING")
     )
@@ -91,13 +91,13 @@ def to_table(board: Board) -> RenderableType:
         Text(),
         queues,
         Text(),
-        waiting if board.waiting else Text("nobody waits", style="dim"),
+        waiting if board.waiting else Text("no job waits", style="dim"),
         Text(f"and {more} more" if more > 0 else "", style="dim"),
     )
 
 
 def to_line(board: Board) -> str:
-    """Return the picture in one line."""
+    """Return the board as one line."""
     queues = ", ".join(_queue_words(line) for line in board.queues)
     return f"{_headline(board)} | {queues}"
 
@@ -130,10 +130,10 @@ def _queue_lines(recorder: Recorder, rows: Sequence[WorkloadRow]) -> tuple[Queue
                 pending=sum(row.status == "pending" for row in own),
             )
             for pair, nominal in recorder.ledger.nominal(name).items()
-            # A line of CPUs under each would double the picture and say nothing more.
+            # Omit CPUs: they would double the number of lines without adding information.
             if pair.resource == GPU
         )
-    # Queues of one cohort side by side, where borrowing shows as one falling and the other rising.
+    # List queues of one cohort next to each other, so that borrowing between them is visible.
     return tuple(sorted(lines, key=lambda line: (line.cohort == "", line.cohort, line.name)))
 
 
@@ -141,7 +141,7 @@ def _quota(recorder: Recorder, name: str, pair: FlavorResource, nominal: int) ->
     return QuotaRow(
         flavor=pair.flavor,
         resource=pair.resource,
-        # Summed up from Workloads; the status of a ClusterQueue lags behind by design.
+        # Use the sum over the Workloads, because the status of a ClusterQueue is written with a delay.
         used=recorder.ledger.used(name).get(pair, 0),
         nominal=nominal,
         borrowing_limit=None,

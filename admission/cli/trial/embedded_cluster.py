@@ -1,4 +1,4 @@
-"""The cluster that a command brings along: the embedded API server, Berth's kinds, and the kubeconfig."""
+"""The embedded cluster of a command: the API server, Berth's kinds, and the kubeconfig."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from api.kube.embedded import EmbeddedServer
 from api.kube.errors import AlreadyExists, NotFound
 from api.kube.resources import CRDS, Resource
 
-# A kind is served within milliseconds by the embedded server, within a second or two by a real one.
+# The embedded server serves a new kind within milliseconds, a real one within a second or two.
 _ESTABLISHED_SECONDS = 30.0
 _POLL_SECONDS = 0.05
 _EMBEDDED_CLUSTER_NAME = "berth"
@@ -28,11 +28,11 @@ _EMBEDDED_CLUSTER_NAME = "berth"
 
 @asynccontextmanager
 async def embedded_server(kubeconfig: Path, *, port: int = 0) -> AsyncIterator[EmbeddedServer]:
-    """Run an embedded API server; write its kubeconfig to `kubeconfig` before it is given out.
+    """Run an embedded API server and yield it after writing its kubeconfig to `kubeconfig`.
 
-    Raises WrongUsageError where the port is taken, or the file belongs to another cluster.
+    Raises WrongUsageError if the port is in use, or if the file belongs to another cluster.
     """
-    # Before anything is started: a mistyped path must not cost somebody a real cluster's credentials.
+    # Check this before anything starts: a mistyped path must not overwrite the credentials of a real cluster.
     check_may_write(kubeconfig)
     server = EmbeddedServer()
     try:
@@ -49,7 +49,7 @@ async def embedded_server(kubeconfig: Path, *, port: int = 0) -> AsyncIterator[E
 
 
 def check_may_write(path: Path) -> None:
-    """Raise WrongUsageError where `path` holds what a user would miss: another cluster's kubeconfig, say."""
+    """Raise WrongUsageError if `path` exists and is not the kubeconfig of an embedded server."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -58,14 +58,14 @@ def check_may_write(path: Path) -> None:
         raise WrongUsageError(f"{path} cannot be used as kubeconfig: {error}") from error
     if text.strip() and not _is_own_kubeconfig(text):
         raise WrongUsageError(
-            f"{path} exists and is no kubeconfig of an embedded server; give --kubeconfig a new file"
+            f"{path} exists and is not a kubeconfig of an embedded server; give --kubeconfig a new file"
         )
 
 
 def write_kubeconfig(server: EmbeddedServer, path: Path) -> None:
-    """Write the kubeconfig at once as a whole: whoever waits for the file finds it complete."""
+    """Write the kubeconfig atomically, so that a process that waits for the file finds it complete."""
     try:
-        # In the same folder, since a rename is one step only within a file system.
+        # Use the same folder, because a rename is atomic only within a file system.
         handle, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
         os.close(handle)
         server.write_kubeconfig(name)
@@ -75,14 +75,15 @@ def write_kubeconfig(server: EmbeddedServer, path: Path) -> None:
 
 
 async def install_kinds(client: KubeClient) -> tuple[str, ...]:
-    """Define those of Berth's kinds that the server does not have, and return the names of the new ones.
+    """Define those of Berth's kinds that the server lacks, and return the names of the new definitions.
 
-    Returns when the server serves all of them. Kinds that are there (Kueue's own, say) are left alone.
+    Returns when the server serves all kinds. Existing kinds, such as Kueue's own, are not changed. Raises
+    UnreachableError if a kind is not served in time.
     """
     installed = []
     for kind in KINDS:
         definition = crd(kind)
-        # Another process may define the same kinds at this moment; whoever is first is right.
+        # Another process may define the same kinds at this moment; its definitions are equally valid.
         with suppress(AlreadyExists):
             await create(client, CRDS, definition)
             installed.append(str(definition["metadata"]["name"]))
@@ -100,9 +101,9 @@ async def create(client: KubeClient, resource: Resource, manifest: dict[str, Any
 
 @asynccontextmanager
 async def in_background(**works: Coroutine[Any, Any, Any]) -> AsyncIterator[None]:
-    """Run `works`, each in a task of its name, while the body runs, and cancel them when it is done.
+    """Run `works`, each in a task with its keyword as name, while the body runs, and cancel them afterwards.
 
-    One that fails cancels the body; its error is raised in a group, in which `berth` finds it.
+    If one fails, the body is cancelled and the error is raised in a group, where `errors.describe` finds it.
     """
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(work, name=name) for name, work in works.items()]
@@ -115,12 +116,12 @@ async def in_background(**works: Coroutine[Any, Any, Any]) -> AsyncIterator[None
 async def _cancel(tasks: Sequence[asyncio.Task[Any]]) -> None:
     for task in tasks:
         task.cancel()
-    # Not awaited one by one: an error of theirs is the group's to raise.
+    # Do not await them one by one: the task group raises their errors.
     await asyncio.wait(tasks)
 
 
 async def _wait_served(client: KubeClient) -> None:
-    # By asking for the kind itself: a definition is established before every replica of a server serves it.
+    # Request the kind itself: a definition can be established before every replica of a server serves it.
     paths = [_collection(definition) for definition in map(crd, KINDS)]
     try:
         async with asyncio.timeout(_ESTABLISHED_SECONDS):
@@ -128,7 +129,7 @@ async def _wait_served(client: KubeClient) -> None:
                 await _wait_found(client, path)
     except TimeoutError as error:
         raise UnreachableError(
-            f"{client.server} has taken the definitions of Berth's kinds and does not serve them after"
+            f"{client.server} has stored the definitions of Berth's kinds but does not serve them after"
             f" {_ESTABLISHED_SECONDS:g} s; look at the conditions of its CustomResourceDefinitions"
         ) from error
 
@@ -152,5 +153,5 @@ def _is_own_kubeconfig(text: str) -> bool:
         names = [cluster["name"] for cluster in document["clusters"]]
     except (yaml.YAMLError, TypeError, KeyError):
         return False
-    # Told by its one cluster's name, which nobody gives a real one by chance.
+    # Recognise it by the name of its only cluster, which no real cluster has by chance.
     return names == [_EMBEDDED_CLUSTER_NAME]

@@ -1,4 +1,4 @@
-"""The controller inside a command: the same code as `berth controller`, its errors in the command's words."""
+"""Runs the controller inside a command: the code of `berth controller`, with errors for this command."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from api.http.server import ListenError
 async def run_inner_controller(
     kubeconfig: str | None, *, listening: asyncio.Event, namespace: str | None = None
 ) -> None:
-    """Run a controller with a store of its own until cancelled; set `listening` once it is up.
+    """Run a controller with an embedded store until cancelled, and set `listening` once it listens.
 
-    `namespace` holds its lease. Raises NotHoldingError beside a live Kueue.
+    Its lease is in `namespace`. Raises NotHoldingError beside a live Kueue.
     """
     options = Options(
         kubeconfig=kubeconfig,
         namespace=namespace,
-        # Its own, so that nothing of the user's Redis is touched, and nothing has to be installed.
+        # Use an embedded store: the user's Redis is not touched, and nothing must be installed.
         embedded_store=True,
         http_port=0,
-        # Only one process of a machine can have the usual ports, and nobody asks at these.
+        # Only one process of a machine can use the default ports, and this command needs none of them.
         metrics_port=-1,
         extender_port=-1,
         visibility_port=-1,
@@ -32,7 +32,7 @@ async def run_inner_controller(
     )
     try:
         await run_controller(options, on_listening=lambda _: listening.set())
-    # No fault of this program's, and none of the user's input: the cluster is in another's hands.
+    # This is neither a fault in Berth nor in the user's input: another controller manages the cluster.
     except LiveKueue as error:
         raise NotHoldingError(str(error)) from error
     except ListenError as error:

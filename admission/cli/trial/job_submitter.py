@@ -1,4 +1,4 @@
-"""Submits Jobs at their times, and waits until all of them have ended."""
+"""Creates Jobs at their times, and waits until all of them have ended."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from api.kube.errors import AlreadyExists, KubeError, ServerError, TooManyReques
 from api.kube.resources import JOBS
 from api.workload import WorkloadKey
 
-# Requests under way at a time: enough to keep an API server busy, too few to make others wait.
+# Concurrent requests: enough to keep an API server busy, too few to delay other clients.
 _IN_FLIGHT = 16
-# A busy or restarting server gets so many attempts, with doubling pauses in between: half a minute in all.
+# Attempts while the server is busy or restarts, with doubling pauses: half a minute in total.
 _ATTEMPTS = 8
 _FIRST_PAUSE_SECONDS = 0.25
 _POLL_SECONDS = 0.2
@@ -25,21 +25,21 @@ _POLL_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """A Job to create `at_seconds` (real ones) after the start."""
+    """A Job to create `at_seconds` (real seconds) after the start."""
 
     at_seconds: float
     manifest: Manifest
 
     @property
     def key(self) -> WorkloadKey:
-        """Namespace and name of the Job."""
+        """Return namespace and name of the Job."""
         metadata = self.manifest["metadata"]
         return WorkloadKey(metadata["namespace"], metadata["name"])
 
 
 @dataclass(slots=True)
 class Submitter:
-    """Creates Jobs. `submitted` counts those that the server has taken, `refused` says why it took not."""
+    """Creates Jobs. `submitted` counts those the server stored, `refused` maps the others to its message."""
 
     client: KubeClient
     submissions: Sequence[Submission]
@@ -48,26 +48,25 @@ class Submitter:
 
     @property
     def is_done(self) -> bool:
-        """Whether every Job was tried."""
+        """Return whether the creation of every Job was attempted."""
         return self.submitted + len(self.refused) == len(self.submissions)
 
     async def run(self, started_at: float) -> None:
-        """Create each Job at its time after `started_at` (monotonic). Ends when all are created."""
+        """Create each Job at its time after `started_at` (monotonic). Return when all were attempted."""
         free = asyncio.Semaphore(_IN_FLIGHT)
         async with asyncio.TaskGroup() as tasks:
             for submission in sorted(self.submissions, key=lambda each: each.at_seconds):
-                # From the start each time, not from the last one: delays do not add up over
-                # a trace of thousands.
+                # Compute each time from the start, so that delays do not add up over thousands of Jobs.
                 await asyncio.sleep(started_at + submission.at_seconds - time.monotonic())
                 await free.acquire()
                 task = tasks.create_task(self._submit(submission), name=f"submit {submission.key}")
-                # Also where it failed, or a server that refuses would stop the whole trace.
+                # Release the slot also after a failure; otherwise a server that refuses would stop the run.
                 task.add_done_callback(lambda _: free.release())
 
     async def _submit(self, submission: Submission) -> None:
         try:
             await _create_patiently(self.client, submission.manifest)
-        # Noted instead of raised: one Job that the server will not take must not end the run of all others.
+        # Record the error instead of raising it: one refused Job must not end the whole run.
         except KubeError as error:
             self.refused[submission.key] = error.message
         else:
@@ -77,13 +76,13 @@ class Submitter:
 async def wait_all_ended(
     recorder: Recorder, keys: Collection[WorkloadKey], *, has_stalled: Callable[[], bool]
 ) -> bool:
-    """Wait until every Job of `keys` has ended or is gone; return False where `has_stalled` says so first."""
+    """Wait until every Job of `keys` has ended or is gone; return False if `has_stalled` is true first."""
     remaining = set(keys)
     while remaining:
         if has_stalled():
             return False
         await asyncio.sleep(_POLL_SECONDS)
-        # Asked of what is recorded already: the API server hears nothing of it.
+        # Read the recorded state, which causes no requests to the API server.
         remaining = {key for key in remaining if not _has_ended(recorder, key)}
     return True
 
@@ -99,7 +98,7 @@ async def _create_patiently(client: KubeClient, manifest: Manifest) -> None:
         try:
             await create(client, JOBS, manifest)
         except AlreadyExists:
-            # The answer to an earlier attempt was lost; before the first one nothing had this name.
+            # After the first attempt, the object is our own: only the answer to an earlier attempt was lost.
             if attempt == 0:
                 raise
         except (Unreachable, TooManyRequests, ServerError) as error:

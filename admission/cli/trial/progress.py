@@ -1,4 +1,4 @@
-"""How far a replay is: a bar on a terminal, a line every ten seconds elsewhere. All of it on stderr."""
+"""Shows the progress of a replay on stderr: a bar on a terminal, a line every ten seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LINE_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobCounts:
-    """How far it is. `trace_seconds` is how much of the trace has passed."""
+    """The progress of a replay. `trace_seconds` is how much of the trace has passed."""
 
     jobs: int
     submitted: int
@@ -36,7 +36,7 @@ class JobCounts:
 
 
 async def show_progress(look: Callable[[], JobCounts]) -> None:
-    """Show the standing until cancelled."""
+    """Show the progress until cancelled; `look` returns the current counts."""
     if sys.stderr.isatty():
         await _draw_bar(look)
     else:

@@ -1,7 +1,7 @@
-"""The AdmissionPolicy that turns on what Berth can do beyond Kueue, as the demo applies it.
+"""The recommended AdmissionPolicy, which enables Berth's features beyond Kueue, as the demo applies it.
 
-The text comes with the package, for whoever has no copy of the repository. For `kubectl apply -f` the same
-stands in `deploy/policies/recommended.yaml`.
+The package contains its text, because an installation has no copy of the repository. The same policy is in
+`deploy/policies/recommended.yaml`, for `kubectl apply -f`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Watches what a run does to its objects and keeps it: for the live table now and for the audit afterwards.
+"""Records the versions of a run's objects, for the live table and for the audit afterwards.
 
-The recorder has its own connections to the API server and learns nothing from the controller. Instants are
-those of this process's monotonic clock when the watch delivered the version; the objects' own times have
-whole seconds, which at speed 600 is ten minutes.
+The recorder has its own connections to the API server and uses no data of the controller. Times are those of
+this process's monotonic clock when the watch delivered the version. The objects' own times are whole seconds,
+and at speed 600 a second is ten minutes of the trace.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
 
 @dataclass(slots=True)
 class JobTimes:
-    """What happened to a Job, in monotonic seconds; None: not yet.
+    """The times of a Job's events, in monotonic seconds; None: not yet.
 
-    `stuck_seconds`: how long pods of it, admitted already, found no node; the longest one counts.
+    `stuck_seconds`: how long one of its admitted pods found no node, the maximum over its pods.
     """
 
     created_at: float | None = None
@@ -49,19 +49,19 @@ class JobTimes:
 
     @property
     def has_succeeded(self) -> bool:
-        """Whether it has come to a good end."""
+        """Return whether the Job has succeeded."""
         return self.finished_at is not None and not self.has_failed
 
 
 class Recorder:
     """Keeps every version of Workloads, ClusterQueues and Cohorts that the watches deliver.
 
-    `wants` chooses the namespaces of Workloads, Jobs and pods: in a shared cluster only one's own are of
-    interest, but quota is used by all, so Workloads of ClusterQueues are recorded whatever their namespace.
+    `wants` selects the namespaces of Workloads, Jobs and pods: in a shared cluster only those of the run
+    matter. But all Workloads use quota, so the records contain Workloads of every namespace.
     """
 
     def __init__(self, client: KubeClient, *, wants: Callable[[str], bool] = lambda _: True) -> None:
-        # All versions in the order of arrival; put into the order of their making only when they are judged.
+        # All versions in the order of arrival. The audit sorts them by their order of writing.
         self.records: list[ObjectRecord] = []
         self.jobs: dict[WorkloadKey, JobTimes] = {}
         self.ledger = QuotaLedger()
@@ -80,18 +80,18 @@ class Recorder:
 
     @property
     def informers(self) -> tuple[Informer[Any], ...]:
-        """All watches; a caller runs each in a task of its own."""
+        """Return all watches; the caller runs each of them in a task of its own."""
         return (self.workloads, self.cluster_queues, self._local_queues, self._jobs, *self._others)
 
     @property
     def gaps(self) -> int:
-        """How often a watch had to begin anew, and versions in between may have gone unseen."""
-        # The first list is how a watch begins; each further one is a stretch that nobody saw.
+        """Return how often a watch was restarted, so that versions in between may be missing."""
+        # Each watch begins with one list. Each further list means a gap before it.
         return sum(max(0, informer.relists - 1) for informer in self.informers)
 
     @property
     def local_queues(self) -> tuple[LocalQueueObject, ...]:
-        """The LocalQueues as they are now."""
+        """Return the current LocalQueues."""
         return tuple(self._local_queues.store.values())
 
     async def run(self) -> None:
@@ -101,26 +101,26 @@ class Recorder:
                 tasks.create_task(informer.run(), name=f"watch {informer.resource.plural}")
 
     async def wait_synced(self) -> None:
-        """Wait until every watch has begun."""
+        """Wait until every watch has delivered its first list."""
         for informer in self.informers:
             await informer.synced.wait()
 
     def times(self, key: WorkloadKey) -> JobTimes:
-        """Return what is known of a Job."""
+        """Return the recorded times of a Job; all are None for an unknown one."""
         return self.jobs.setdefault(key, JobTimes())
 
     def wanted_workloads(self) -> list[WorkloadObject]:
-        """Return the Workloads of wanted namespaces, as they are now."""
+        """Return the current Workloads of the wanted namespaces."""
         return [w for w in self.workloads.store.values() if self._wants(w.metadata.namespace)]
 
     def _informer(
         self, resource: Resource, type_: type[Any], on_change: Callable[[Change[Any]], None]
     ) -> Informer[Any]:
-        # The kinds may be defined only after this has begun, by the controller that is started beside it.
+        # The kinds may be defined later than this, by the controller that starts at the same time.
         return Informer(self._client, resource, type_, on_change, optional=True)
 
     def _note_progress(self, namespace: str) -> bool:
-        """Return whether the namespace is of interest, and note that something happened in it."""
+        """Return whether the namespace is wanted, and if so record the time as progress."""
         if not self._wants(namespace):
             return False
         self.progressed_at = time.monotonic()
@@ -145,7 +145,7 @@ class Recorder:
         if not self._note_progress(workload.metadata.namespace) or not owner:
             return
         times = self.times(WorkloadKey(workload.metadata.namespace, owner))
-        # Told by the ledger, since a Workload may hold quota for checks before it is admitted.
+        # Ask the ledger, because a Workload may hold quota for its checks before it is admitted.
         if times.admitted_at is None and key_of(workload) in self.ledger.holdings:
             times.admitted_at = time.monotonic()
 
@@ -154,18 +154,18 @@ class Recorder:
         if not self._note_progress(meta.namespace):
             return
         times = self.times(WorkloadKey(meta.namespace, meta.name))
-        # By our own clock, as creation times are whole seconds, which at speed 600 is ten
+        # Use our own clock: creation times are whole seconds, and at speed 600 a second is ten
         # minutes of the trace.
         times.created_at = times.created_at or time.monotonic()
         times.is_gone = change.type is ChangeType.DELETED
         outcome = _outcome(change.object.status.conditions or ())
-        # The first word counts: later versions of an ended Job only tidy its status.
+        # The first outcome counts: later versions of an ended Job only tidy its status.
         if outcome is not None and times.finished_at is None:
             times.finished_at = time.monotonic()
             times.has_failed = outcome == "Failed"
 
     def _on_pod(self, change: Change[PodObject]) -> None:
-        """Note from when to when a pod was admitted and found no node."""
+        """Record how long an admitted pod found no node."""
         pod = change.object
         job = (pod.metadata.labels or {}).get(_JOB_NAME_LABEL)
         if not self._note_progress(pod.metadata.namespace) or job is None:
@@ -175,7 +175,7 @@ class Recorder:
             self._stuck.setdefault(pod.metadata.uid, time.monotonic())
         elif has_place and (since := self._stuck.pop(pod.metadata.uid, None)) is not None:
             times = self.times(WorkloadKey(pod.metadata.namespace, job))
-            # A gang waits for its last pod, so the longest is what the Job waited.
+            # A gang waits for its last pod, so the longest time is the Job's.
             times.stuck_seconds = max(times.stuck_seconds, time.monotonic() - since)
 
 

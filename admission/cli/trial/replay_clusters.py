@@ -1,7 +1,7 @@
-"""Where a replay runs: on an embedded cluster of its own, or on an existing one that is left as it was.
+"""The cluster of a replay: an embedded one, or an existing one, which is cleaned up afterwards.
 
-Both give a client, and a recorder that has begun to watch, while simulated nodes (and a controller, where it
-is the replay's own) work in the background.
+Both yield a client and a recorder that has started to watch, while simulated nodes, and the replay's own
+controller if it has one, run in the background.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Stage = tuple[KubeClient, Recorder]
 
 
 class WhichStandIns(StrEnum):
-    """What of the cluster is simulated beside the nodes. AUTO: what a bare API server lacks."""
+    """Which components are simulated besides the nodes. AUTO: those that a bare API server lacks."""
 
     AUTO = "auto"
     KUBELET = "kubelet"
@@ -49,7 +49,7 @@ class WhichStandIns(StrEnum):
 
 @asynccontextmanager
 async def embedded_stage(kubeconfig: Path, plan: ReplayPlan, *, pace: float) -> AsyncIterator[Stage]:
-    """Run an embedded cluster in a process beside this one, and a controller in this one."""
+    """Run an embedded cluster in a child process, and a controller in this process."""
     async with (
         child_cluster(kubeconfig, plan.node_specs(), pace=pace),
         await KubeClient.connect(str(kubeconfig), user_agent="berth-replay") as client,
@@ -69,13 +69,13 @@ async def embedded_stage(kubeconfig: Path, plan: ReplayPlan, *, pace: float) -> 
 async def existing_stage(
     kubeconfig: str, plan: ReplayPlan, *, pace: float, with_controller: bool, stand_ins: WhichStandIns
 ) -> AsyncIterator[Stage]:
-    """Use the cluster of `kubeconfig`; afterwards nothing of the replay is left on it.
+    """Use the cluster of `kubeconfig`, and delete everything of the replay afterwards.
 
-    Raises WrongUsageError where it lacks the kinds and no controller is to be started, NotHoldingError
-    where it lacks a Job controller or a scheduler though it is a whole cluster.
+    Raises WrongUsageError if the cluster lacks the kinds and no controller is started, and NotHoldingError if
+    it is a complete cluster whose Job controller or scheduler does not react.
     """
     async with await KubeClient.connect(kubeconfig, user_agent="berth-replay") as client:
-        # The first call, so that a server that cannot be reached is told as that and before anything is made.
+        # Call this first, so that an unreachable server is reported before anything is created.
         await client.server_version()
         installed = await _ensure_kinds(client, may_install=with_controller)
         try:
@@ -99,10 +99,10 @@ async def _helpers(
     with_controller: bool,
     which: WhichStandIns,
 ) -> AsyncIterator[Recorder]:
-    # Others' Jobs on the cluster are none of this replay's figures.
+    # Other Jobs on the cluster must not enter this replay's figures.
     own = frozenset(plan.names.values())
     recorder = Recorder(client, wants=own.__contains__)
-    # First the nodes alone: the probe that finds out about the rest needs one to be bound to.
+    # Start only the nodes: the probe for the other components needs a node for its pod.
     kubelet = StandIns(client, nodes=plan.node_specs(), speed=pace, job_controller=False, scheduler=False)
     works: dict[str, Coroutine[Any, Any, None]] = {"recorder": recorder.run()}
     listening = asyncio.Event()
@@ -130,13 +130,13 @@ async def _helpers(
 
 
 async def _choose_stand_ins(client: KubeClient, plan: ReplayPlan, which: WhichStandIns) -> Missing:
-    """Return which parts are to be simulated. Raises NotHoldingError."""
+    """Return which components to simulate. Raises NotHoldingError if a real control plane does not react."""
     if which is WhichStandIns.KUBELET:
         return Missing(job_controller=False, scheduler=False)
     if which is WhichStandIns.ALL:
         return Missing(job_controller=True, scheduler=True)
     missing = await find_missing(client, namespace=plan.controller_namespace, pool=plan.pool)
-    # A slow one would come back in the middle, and two would undo each other's work.
+    # A slow component would resume during the run, and two would undo each other's work.
     if missing and await has_control_plane(client):
         raise NotHoldingError(
             f"{client.server} has no {missing} that reacts within ten seconds, but its control plane holds"
@@ -161,16 +161,16 @@ async def _ensure_kinds(client: KubeClient, *, may_install: bool) -> tuple[str, 
 
 
 async def _take_away(client: KubeClient, plan: ReplayPlan, definitions: tuple[str, ...]) -> None:
-    """Delete what is left once nothing of the replay runs any more."""
+    """Delete the remaining objects of the replay once it has stopped."""
     namespaces = (*plan.names.values(), plan.controller_namespace)
-    # From the inside out: nothing is deleted while something that names it is left.
+    # Delete an object only after all objects that refer to it.
     await empty_namespaces(client, namespaces)
     await delete_objects(client, CLUSTER_QUEUES, plan.names.values())
     await delete_objects(client, COHORTS, [plan.cohort])
     await delete_objects(client, RESOURCE_FLAVORS, [plan.flavor])
     await delete_objects(client, NODES, [node.name for node in plan.node_specs()])
     await delete_namespaces(client, namespaces)
-    # Last, as with a definition all its objects go, and only those that were not there before.
+    # Delete definitions last, because this deletes all their objects, and only those that the replay added.
     await delete_objects(client, CRDS, definitions)
 
 

@@ -1,8 +1,8 @@
-"""What a replay creates: names, quotas, and the Jobs of the trace as objects. Values in, values out.
+"""The objects that a replay creates: names, quotas, and the Jobs of the trace. All functions here are pure.
 
 trace                  cluster
 user                   a namespace, with a LocalQueue and a ClusterQueue of equal nominal quota
-all users              one cohort; what the division leaves over is the cohort's own quota
+all users              one cohort; the remainder of the division is the cohort's own quota
 num_gpu                pods of at most eight GPUs (admission.simulation.shapes), on whole nodes above that
 submit_time, duration  when the Job is created, and how long its pods run, divided by the speed
 """
@@ -25,7 +25,7 @@ from api.kube.embedded.standins import NodeSpec
 from api.workload import WorkloadKey
 
 RUN_LABEL = "berth.dev/replay"
-# Leaves room on a whole node for what else a cluster puts on every node, and none for a pod of this trace.
+# CPUs left free on a whole node: enough for a cluster's daemons, too few for another pod of this trace.
 _CPUS_LEFT_OVER = 3
 _CPUS_PER_GPU = 4
 _QUEUE = "replay"
@@ -43,37 +43,37 @@ class ReplayPlan:
 
     @property
     def prefix(self) -> str:
-        """What the names of all objects begin with."""
+        """Return the prefix of all object names, "" without a run id."""
         return _prefix(self.run_id)
 
     @property
     def flavor(self) -> str:
-        """The ResourceFlavor's name."""
+        """Return the name of the ResourceFlavor."""
         return f"{self.prefix}gpu"
 
     @property
     def cohort(self) -> str:
-        """The Cohort's name."""
+        """Return the name of the Cohort."""
         return f"{self.prefix}all"
 
     @property
     def pool(self) -> str:
-        """The node pool, and the beginning of the nodes' names."""
+        """Return the name of the node pool, which is also the prefix of node names."""
         return f"{self.prefix}node"
 
     @property
     def controller_namespace(self) -> str:
-        """Where a controller that belongs to the replay keeps its lease."""
+        """Return the namespace for the lease of the replay's own controller."""
         return f"{self.prefix}berth"
 
     @property
     def labels(self) -> dict[str, str]:
-        """What marks the objects of this run."""
+        """Return the labels of all objects of this run."""
         return {RUN_LABEL: self.run_id or "embedded"}
 
     @property
     def tenancies(self) -> list[Tenancy]:
-        """Where each tenant's quota is."""
+        """Return the ClusterQueue and flavor of each tenant."""
         return [
             Tenancy(tenant=tenant, cluster_queue=name, flavor=self.flavor)
             for tenant, name in self.names.items()
@@ -84,21 +84,21 @@ class ReplayPlan:
         return pool_nodes(self.pool, self.nodes.count, self.nodes.gpus_per_node, labels=self.labels)
 
     def namespaces(self) -> list[Manifest]:
-        """Return one Namespace a tenant."""
+        """Return one Namespace per tenant."""
         return [job_manifests.namespace(name, self.labels) for name in self.names.values()]
 
     def resource_flavor(self) -> Manifest:
-        """Return the only flavor."""
+        """Return the ResourceFlavor of all simulated nodes."""
         return job_manifests.resource_flavor(self.flavor, node_pool=self.pool, labels=self.labels)
 
     def cohort_manifest(self) -> Manifest:
-        """Return the cohort, which holds what equal quotas leave over."""
-        # Shares are whole GPUs, so that no tenant gets one more for the place of its name in the alphabet.
+        """Return the Cohort, whose own quota is the remainder of the division into equal quotas."""
+        # Quotas are equal whole numbers; the remainder goes to the cohort instead of to some tenants.
         left_over = {resource: total % len(self.names) for resource, total in self._totals().items()}
         return job_manifests.cohort(self.cohort, flavor=self.flavor, nominal=left_over, labels=self.labels)
 
     def cluster_queues(self) -> list[Manifest]:
-        """Return one ClusterQueue a tenant, of equal nominal quota."""
+        """Return one ClusterQueue per tenant, all with equal nominal quota."""
         share = {resource: total // len(self.names) for resource, total in self._totals().items()}
         return [
             job_manifests.cluster_queue(
@@ -108,18 +108,18 @@ class ReplayPlan:
         ]
 
     def local_queues(self) -> list[Manifest]:
-        """Return one LocalQueue a tenant."""
+        """Return one LocalQueue per tenant."""
         return [job_manifests.local_queue(_QUEUE, name, name) for name in self.names.values()]
 
     def submissions(self, pace: float) -> list[Submission]:
-        """Return the Jobs with their times in real seconds; `pace` trace seconds pass in one."""
+        """Return the Jobs with their times in real seconds; `pace` trace seconds pass in one real second."""
         return [
             Submission(at_seconds=job.submitted_at / pace, manifest=job_manifests.job(self._wish(job)))
             for job in self.jobs
         ]
 
     def run_jobs(self) -> list[RunJob]:
-        """Return the Jobs as they were meant to be, in trace seconds."""
+        """Return the Jobs as planned, in trace seconds."""
         return [
             RunJob(
                 key=self.keys[job.id],
@@ -150,15 +150,15 @@ class ReplayPlan:
 
 
 def make_plan(jobs: Sequence[TraceJob], *, nodes: NodesWish, run_id: str) -> ReplayPlan:
-    """Return the plan for `jobs` on `nodes`. A `run_id` keeps it apart from others in a shared cluster.
+    """Return the plan for `jobs` on `nodes`. A `run_id` makes its names unique in a shared cluster.
 
-    Raises TraceError where a Job can never fit the nodes.
+    Raises TraceError if a Job can never fit the nodes.
     """
-    # Before anything is named or made: a trace that cannot be played ends the command with
+    # Check this before anything is created, so that an unusable trace ends the command with
     # nothing to clean up.
     for job in jobs:
         _check_fits(job, nodes)
-    # Two tenants whose names differ only in what DNS does not allow stay two.
+    # Tenants whose names differ only in characters that DNS does not allow get different names.
     names = job_manifests.dns_names(tenants(jobs), prefix=_prefix(run_id))
     job_names = job_manifests.dns_names((job.id for job in jobs), prefix="job-")
     return ReplayPlan(
@@ -180,7 +180,7 @@ def _shape(gpus: int, nodes: NodesWish) -> GangShape:
 
 def _check_fits(job: TraceJob, nodes: NodesWish) -> None:
     shape = _shape(job.gpus, nodes)
-    # Gangs of more than a node's GPUs are one pod a node; smaller ones may share nodes.
+    # Gangs larger than a node have one pod per node; smaller ones may share nodes.
     pods_at_once = nodes.count if shape.whole_nodes else nodes.gpus
     if job.gpus > nodes.gpus or (job.gpus and shape.pods > pods_at_once):
         raise TraceError(

@@ -1,4 +1,4 @@
-"""One replay on a cluster that is ready: create the queues, submit the Jobs, watch them end, sum up."""
+"""One replay on a ready cluster: create the queues, submit the Jobs, wait for their ends, and summarise."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from admission.simulation.audit import Audit, audit
 from api.kube.client import KubeClient
 from api.kube.resources import CLUSTER_QUEUES, COHORTS, LOCAL_QUEUES, NAMESPACES, RESOURCE_FLAVORS
 
-# So long nothing may happen, beyond what Jobs that run still need, before the rest is given up as lost.
+# How long there may be no progress, after the running Jobs should have ended, until the rest counts as lost.
 _SILENCE_SECONDS = 60.0
-# By then a controller has made a Workload for the first Job, or there is none.
+# If there is no Workload for any Job within this time, no controller is running.
 _FIRST_WORKLOAD_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayFinding:
-    """A replay in figures. `lost` are sentences, `gaps` counts the times in which nothing was seen."""
+    """The results of a replay. `lost` are sentences about lost Jobs, `gaps` counts restarts of watches."""
 
     report: RunReport
     audit: Audit
@@ -36,7 +36,7 @@ class ReplayFinding:
 
 @dataclass(slots=True, kw_only=True)
 class ReplayRun:
-    """A replay while it goes on. `pace`: how many seconds of the trace pass in a real one."""
+    """A running replay. `pace`: how many seconds of the trace pass in one real second."""
 
     client: KubeClient
     recorder: Recorder
@@ -51,7 +51,7 @@ class ReplayRun:
         self._jobs = tuple(self.plan.run_jobs())
 
     async def play(self) -> ReplayFinding:
-        """Replay the plan's Jobs and return what was found. Raises NotHoldingError where nobody reacts."""
+        """Replay the plan's Jobs and return the results. Raises NotHoldingError if no controller reacts."""
         await self._create_queues()
         self._started_at = time.monotonic()
         async with in_background(
@@ -63,7 +63,7 @@ class ReplayRun:
         return self._sum_up()
 
     async def _create_queues(self) -> None:
-        # What others name comes before them, so that no queue is inactive for a moment and no Job finds none.
+        # Create objects before those that refer to them, so that no queue is inactive for a moment.
         await create(self.client, RESOURCE_FLAVORS, self.plan.resource_flavor())
         await create(self.client, COHORTS, self.plan.cohort_manifest())
         for queue in self.plan.cluster_queues():
@@ -77,7 +77,7 @@ class ReplayRun:
         times = self.recorder.jobs.values()
         ended = sum(each.finished_at is not None for each in times)
         admitted = sum(each.admitted_at is not None and each.finished_at is None for each in times)
-        # Counted by what was sent, not by what was seen: a Job that no watch has shown yet waits, too.
+        # Count created Jobs rather than recorded ones: a Job that no watch has delivered yet also waits.
         submitted = self._submitter.submitted
         return JobCounts(
             jobs=len(self.plan.jobs),
@@ -88,26 +88,26 @@ class ReplayRun:
         )
 
     def _has_stalled(self) -> bool:
-        """Return whether nothing happens any more though Jobs are left. Raises NotHoldingError."""
+        """Return whether there is no more progress although Jobs remain. Raises NotHoldingError."""
         now = time.monotonic()
         if now - self._started_at > _FIRST_WORKLOAD_SECONDS and self._submitter.submitted:
             self._check_that_somebody_reacts()
-        # More is to come by the trace, however quiet it is now.
+        # The trace has more Jobs to submit, so a quiet time is expected.
         if not self._submitter.is_done:
             return False
-        # A Job of hours is quiet for hours: silence counts only once everybody who runs should have ended.
+        # A long Job causes no events while it runs: count only from when all running Jobs should have ended.
         return now > max(self.recorder.progressed_at, self._last_end_expected()) + _SILENCE_SECONDS
 
     def _check_that_somebody_reacts(self) -> None:
-        # Told after half a minute rather than after the whole trace has been sent in vain.
+        # Report this after half a minute instead of submitting the whole trace first.
         if not self.recorder.wanted_workloads():
             raise NotHoldingError(
-                f"no controller on {self.client.server} made a Workload for any Job;"
+                f"no controller on {self.client.server} created a Workload for any Job;"
                 " start berth controller there, or give --controller"
             )
 
     def _last_end_expected(self) -> float:
-        """Return when the Jobs that were admitted will have ended, as far as they may run at once."""
+        """Return when all admitted Jobs should have ended, if all of their pods have nodes."""
         ends = [self._started_at]
         for job in self._jobs:
             times = self.recorder.jobs.get(job.key)
@@ -116,10 +116,10 @@ class ReplayRun:
         return max(ends)
 
     def _sum_up(self) -> ReplayFinding:
-        # Read first: summing up a long trace takes seconds that are no part of the run.
+        # Read the clock first: the summary of a long trace takes seconds that do not belong to the run.
         ended_at = time.monotonic()
-        # Afterwards and as a whole, as versions of different kinds arrive by watches of their
-        # own, out of order.
+        # Audit all records at the end, because each kind has its own watch and versions of different kinds
+        # arrive out of order.
         result = audit(self.recorder.records)
         results = job_results(self.recorder, self._jobs, started_at=self._started_at, pace=self.pace)
         return ReplayFinding(

@@ -1,4 +1,4 @@
-"""Shows the board while a run goes on: a live table on a terminal, a line every now and then elsewhere."""
+"""Shows the board during a run: a live table on a terminal, a line at intervals elsewhere."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from rich.live import Live
 
 from admission.cli.trial.demo_table import Board, to_line, to_table
 
-# The table is drawn anew so often; a human sees no more.
+# How often the table is redrawn.
 _REDRAW_SECONDS = 0.25
 _LINE_SECONDS = 2.0
 
 
 async def show_live(take_picture: Callable[[], Board], console: Console) -> None:
-    """Show pictures until cancelled; the last one stays."""
+    """Show the current board until cancelled; the last one remains visible."""
     if console.is_terminal:
         await _redraw(take_picture, console)
     else:

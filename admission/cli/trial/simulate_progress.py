@@ -1,4 +1,4 @@
-"""How far a simulation is: a bar a policy on a terminal, a line every ten seconds elsewhere; on stderr."""
+"""Shows a simulation's progress on stderr: a bar per policy on a terminal, lines at intervals elsewhere."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _LINE_SECONDS = 10.0
 
 
 class Shown(Protocol):
-    """What shows how far each policy is."""
+    """A display of the progress of each policy."""
 
     def of(self, policy: str) -> Told:
-        """Return what the run of a policy is to call."""
+        """Return the progress callback for the run of a policy."""
         ...
 
 
 @contextmanager
 def make_progress(jobs: int, policies: Sequence[str]) -> Iterator[Shown]:
-    """Show it while in the block."""
+    """Show the progress while the `with` block runs."""
     if not sys.stderr.isatty():
         yield _Lines(jobs)
         return
@@ -87,7 +87,7 @@ class _Lines:
 
 
 class _Due:
-    """Whether so much real time has passed since it was last asked in vain; cheap, as it is asked often."""
+    """Reports whether an interval has passed since it last reported so. Cheap, because it is called often."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds

@@ -1,4 +1,4 @@
-"""The simulated nodes of apiserver, demo and replay."""
+"""Specifications of the simulated nodes of apiserver, demo and replay."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from admission.cli.common.job_manifests import GPU, NODE_POOL_LABEL, SIMULATED_KEY
 from api.kube.embedded.standins import NodeSpec
 
-# A usual machine around eight GPUs; far more than the Jobs' pods ask for, so that GPUs are what runs out.
+# A typical number for a machine with eight GPUs. It exceeds the pods' requests, so that
+# GPUs are the bottleneck.
 _FEWEST_CPUS_PER_NODE = 64
 _CPUS_PER_GPU = 8
 _MEMORY_PER_NODE = "512Gi"
@@ -30,7 +31,7 @@ def pool_nodes(
 ) -> tuple[NodeSpec, ...]:
     """Return `count` equal nodes `pool-0` … with `gpus` GPUs each.
 
-    `product` becomes NVIDIA's product label. Tainted ones take only pods that tolerate simulated nodes.
+    `product` becomes NVIDIA's product label. Tainted nodes accept only pods that tolerate simulated nodes.
     """
     own = {NODE_POOL_LABEL: pool, **(labels or {})}
     if product:

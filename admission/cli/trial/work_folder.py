@@ -1,4 +1,4 @@
-"""The temporary folder of a command that has a picture of its own: logs go there and not to the terminal."""
+"""The temporary folder of a command with a live display: logs go there instead of to the terminal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from admission.controller.runtime.logs import KeyValueFormatter
 
 
 class WorkFolder:
-    """A folder that vanishes with the command, unless it went wrong: then it stays, and its log is named."""
+    """A folder that is deleted when a command ends. After a failure it remains, and stderr names its log."""
 
     def __init__(self, prefix: str) -> None:
         self.path = Path(tempfile.mkdtemp(prefix=prefix))
@@ -24,7 +24,7 @@ class WorkFolder:
         self._before: tuple[list[logging.Handler], int] = ([], logging.WARNING)
 
     def ended(self, code: int) -> int:
-        """Note how the command has ended, and return its code."""
+        """Record the command's exit code, and return it."""
         self._is_good = code == ExitCode.DONE
         return code
 
@@ -43,7 +43,7 @@ class WorkFolder:
         root.handlers[:], root.level = self._before
         self._handler.close()
         was_left = kind is KeyboardInterrupt or (error is not None and is_broken_pipe(error))
-        # What went wrong before anything was logged is told by the error alone.
+        # Without a log file, the error itself is the only information.
         if self._is_good or was_left or not self._log.exists():
             shutil.rmtree(self.path, ignore_errors=True)
         else:

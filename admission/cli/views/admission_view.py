@@ -1,7 +1,7 @@
-"""What `berth explain` tells of a Workload that holds quota: where it runs, since when, and until when.
+"""What `berth explain` shows for a Workload that holds quota: where it runs, since when, and until when.
 
-Worked out from the objects alone. A promise stays on the Workload after its start, so that what was promised
-can be held against what came; that it runs on a lease stands in the condition QuotaReserved.
+Everything comes from the API objects. A promise remains on the Workload after its start, so that both can be
+compared; the condition QuotaReserved says if it runs on a lease.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from api.reasons import ConditionType
 from api.workload import Admission, Workload, to_rfc3339, to_seconds
 from queues.estimates.runtime_estimate import Estimate, Source
 
-# Promises are whole seconds, and pods and clocks need some
-# (`admission.backfill.schedule_plan.SLACK_SECONDS`).
+# A start within this time keeps its promise: promises are whole seconds, and pods and clocks
+# add some delay (`admission.backfill.schedule_plan.SLACK_SECONDS`).
 _KEPT_WITHIN_SECONDS = 1.0
 
 _WORDS = {
@@ -33,10 +33,11 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionView:
-    """Times are Unix seconds. `since` is when it was admitted, else when its quota was reserved.
+    """A Workload's admission. Times are Unix seconds.
 
-    `ends_at` is when it is expected to end by `estimate`, None: nobody says, or it does not run yet.
-    `promised_at` is the start that it had been promised, None: none; `reserved_at` when it got its quota.
+    `since` is when it was admitted, or else when its quota was reserved. `ends_at` is when it is expected to
+    end by `estimate`; None: there is no estimate, or it does not run yet. `promised_at` is the start that it
+    had been promised, or None; `reserved_at` is when it got its quota.
     """
 
     admission: Admission
@@ -50,7 +51,7 @@ class AdmissionView:
 
 
 def holding_of(workload: Workload, admission: Admission, estimate: Estimate | None) -> AdmissionView:
-    """Return what is known of a Workload that holds this quota."""
+    """Return the view of a Workload that holds this quota."""
     admitted = workload.conditions.get(ConditionType.ADMITTED)
     reserved = workload.conditions.get(ConditionType.QUOTA_RESERVED)
     is_admitted = admitted is not None and admitted.status
@@ -70,7 +71,7 @@ def holding_of(workload: Workload, admission: Admission, estimate: Estimate | No
 
 
 def holding_lines(holding: AdmissionView, *, now: float) -> Iterator[str]:
-    """Yield the sentences for people; `now` in Unix seconds."""
+    """Yield the lines of text output; `now` is in Unix seconds."""
     verb = "runs" if holding.is_admitted else "has quota, and waits for its admission checks,"
     yield f"{verb} since {to_rfc3339(holding.since)} ({seconds_text(max(0.0, now - holding.since))})"
     if holding.promised_at is not None:
@@ -78,11 +79,11 @@ def holding_lines(holding: AdmissionView, *, now: float) -> Iterator[str]:
     if holding.is_admitted:
         yield _end_line(holding, now)
     if holding.on_lease:
-        yield "on a backfill lease: it gives way when its time is up and a promised start needs its room"
+        yield "on a backfill lease: it is evicted if a promised start needs its capacity after its time is up"
 
 
 def holding_json(holding: AdmissionView) -> dict[str, Any]:
-    """Return the same for machines; what is not known is left empty."""
+    """Return the same as JSON; unknown values are empty."""
     return {
         "since": to_rfc3339(holding.since),
         "isAdmitted": holding.is_admitted,
@@ -117,7 +118,7 @@ def _promise_line(holding: AdmissionView, promised_at: float) -> str:
 
 def _end_line(holding: AdmissionView, now: float) -> str:
     if holding.estimate is None or holding.ends_at is None:
-        return "nothing says how long it runs"
+        return "its run time is unknown"
     at, by = to_rfc3339(holding.ends_at), _WORDS[holding.estimate.source]
     if holding.estimate.is_enforced:
         return f"is stopped at {at} at the latest, by {by}"
@@ -129,7 +130,7 @@ def _promised_at(workload: Workload) -> float | None:
     try:
         return to_seconds(text) if text else None
     except ValueError:
-        # Somebody wrote over it; nothing can be said of it any more.
+        # Another client overwrote the annotation, so the promise is unknown.
         return None
 
 

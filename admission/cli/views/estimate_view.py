@@ -1,7 +1,6 @@
-"""Run times as people want to see them: what like Workloads took, worked out from those that the API keeps.
+"""Rows of `berth get estimates`: how long similar Workloads ran, computed from the finished Workloads.
 
-The same arithmetic as the controller's (`queues.estimates.runtime_estimate`), which learns
-from the same objects.
+It uses the controller's own code (`queues.estimates.runtime_estimate`), which learns from the same objects.
 """
 
 from __future__ import annotations
@@ -19,9 +18,10 @@ from queues.estimates.runtime_estimate import RunKey
 
 @dataclass(slots=True, kw_only=True)
 class EstimateRow:
-    """Workloads of one namespace, name stem and kind of pods. `shape` is a digest of what the pods ask for.
+    """Workloads of one namespace, name stem and kind of pods. `shape` is a digest of the pods' requests.
 
-    Seconds are of runs that ended well; `declared_seconds` is what the latest of them says of itself.
+    Run times are those of successful runs; `declared_seconds` is the run time that the
+    latest of them declares.
     """
 
     namespace: str
@@ -35,7 +35,7 @@ class EstimateRow:
 
 
 def estimate_rows(objects: Iterable[WorkloadObject]) -> tuple[EstimateRow, ...]:
-    """Return a row for each kind of work that has ended well, by namespace and name."""
+    """Return a row for each kind of work with a successful run, sorted by namespace and name."""
     estimator = Estimator()
     declared: dict[RunKey, float | None] = {}
     ended = [workload for workload in map(_read, objects) if workload is not None]

@@ -1,4 +1,4 @@
-"""How answers look for machines: the keys that the API uses."""
+"""Converts rows to JSON with the key style of the Kubernetes API."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def to_api_keys(row: Any) -> Any:
-    """Return a row with its keys as the API writes keys: cluster_queue becomes clusterQueue."""
+    """Return a row with its keys in camel case, as in the API: cluster_queue becomes clusterQueue."""
     if isinstance(row, dict):
         return {_camel(key): to_api_keys(value) for key, value in row.items()}
     return [to_api_keys(each) for each in row] if isinstance(row, list | tuple) else row

@@ -1,4 +1,4 @@
-"""AdmissionPolicies as people want to see them: which are in force, for whom, with which sections on."""
+"""Rows of `berth get policies`: which policies are in force, for which queues, with which sections."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import msgspec
 from api.objects import Wire, WireCondition
 from api.policy_objects import AdmissionPolicyObject
 
-# Parts of the spec that say whom the policy is for; all others are sections that switch something on.
+# Fields of the spec that select the ClusterQueues; all others are sections that enable a feature.
 _BINDING = frozenset({"clusterQueues", "precedence"})
 
 
 class WireQuotaInForce(Wire, frozen=True):
-    """A quota that an open window has put in place of the one in the ClusterQueue."""
+    """A quota that an open window uses instead of the one in the ClusterQueue."""
 
     cluster_queue: str
     flavor: str
@@ -35,7 +35,7 @@ class _Status(Wire, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyRow:
-    """One policy. `accepted` None: no controller has said yet."""
+    """One policy. `accepted` is None if no controller has written the condition yet."""
 
     name: str
     precedence: int
@@ -48,13 +48,13 @@ class PolicyRow:
 
 
 def policy_rows(policies: Iterable[AdmissionPolicyObject]) -> tuple[PolicyRow, ...]:
-    """Return a row for each policy, in the order in which they count."""
+    """Return a row for each policy, in the order of precedence."""
     rows = [_policy_row(policy) for policy in policies]
     return tuple(sorted(rows, key=lambda row: (-row.precedence, row.name)))
 
 
 def quotas_in_force(policies: Iterable[AdmissionPolicyObject]) -> tuple[WireQuotaInForce, ...]:
-    """Return the quotas that open windows have put in place of others, as the policies' statuses say."""
+    """Return the quotas of open windows, as the policies' statuses list them."""
     return tuple(one for policy in policies for one in _status(policy).quotas_in_force or ())
 
 
@@ -67,7 +67,7 @@ def _policy_row(policy: AdmissionPolicyObject) -> PolicyRow:
         precedence=precedence if isinstance(precedence, int) else 0,
         accepted=None if accepted is None else accepted.status == "True",
         reason=accepted.reason if accepted else "",
-        message=accepted.message if accepted else "no controller has looked at it yet",
+        message=accepted.message if accepted else "no controller has processed it yet",
         cluster_queues=status.cluster_queues or (),
         cluster_queue_count=status.cluster_queue_count,
         sections=tuple(

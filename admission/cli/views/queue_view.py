@@ -1,6 +1,6 @@
-"""ClusterQueues as people want to see them: rows, worked out from the API objects alone.
+"""Rows of `berth get queues`, computed from the API objects only.
 
-What Kueue's own list command shows, and what it leaves out: how much of which quota is used and borrowed.
+They have what Kueue's own list command shows, and also how much of each quota is used and borrowed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class _FlavorUsage(Wire, frozen=True):
 
 
 class QueueStatusView(Wire, frozen=True):
-    """status of a ClusterQueue, as far as it is shown."""
+    """The fields of a ClusterQueue's status that are shown."""
 
     conditions: tuple[WireCondition, ...] | None = None
     flavors_reservation: tuple[_FlavorUsage, ...] | None = None
@@ -38,9 +38,9 @@ class QueueStatusView(Wire, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaRow:
-    """How one flavor-resource of a ClusterQueue stands, in canonical units. `used` is what is reserved.
+    """Quota and usage of one flavor-resource of a ClusterQueue, in canonical units. `used` means reserved.
 
-    `in_force` is the quota by the open window `window`, which closes at `until`; None: `nominal` counts.
+    `in_force` is the quota of the open window `window`, which closes at `until`; None: `nominal` applies.
     """
 
     flavor: str
@@ -54,18 +54,18 @@ class QuotaRow:
 
     @property
     def quota(self) -> int:
-        """The quota that counts now."""
+        """Return the quota that applies now."""
         return self.nominal if self.in_force is None else self.in_force
 
     @property
     def borrowed(self) -> int:
-        """What lies above the quota that counts; one below zero, which no controller takes, lends nobody."""
+        """Return the usage above the quota that applies. A negative quota, which is invalid, counts as 0."""
         return max(0, self.used - max(0, self.quota))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueRow:
-    """One ClusterQueue. `active` None: no controller has said yet."""
+    """One ClusterQueue. `active` is None if no controller has written the condition yet."""
 
     name: str
     cohort: str
@@ -82,15 +82,15 @@ class QueueRow:
 def queue_rows(
     queues: Iterable[ClusterQueueObject], in_force: Iterable[WireQuotaInForce] = ()
 ) -> tuple[QueueRow, ...]:
-    """Return a row for each ClusterQueue, sorted by cohort and name; `in_force` by windows of policies."""
+    """Return a row for each ClusterQueue, by cohort and name. `in_force` has the quotas of open windows."""
     known = {(one.cluster_queue, one.flavor, one.resource): one for one in in_force}
     rows = [_queue_row(queue, known) for queue in queues]
-    # Those of one cohort stand together; those of none come last.
+    # Group queues by cohort, with those without a cohort last.
     return tuple(sorted(rows, key=lambda row: (row.cohort == "", row.cohort, row.name)))
 
 
 def status_of(queue: ClusterQueueObject) -> QueueStatusView:
-    """Return the status of a ClusterQueue, an empty one where it cannot be read."""
+    """Return the status of a ClusterQueue, or an empty one if it cannot be read."""
     try:
         return msgspec.json.decode(queue.status, type=QueueStatusView)
     except msgspec.DecodeError:
@@ -108,7 +108,7 @@ def _queue_row(
         strategy=queue.spec.queueing_strategy or "BestEffortFIFO",
         active=None if active is None else active.status == "True",
         reason=active.reason if active else "",
-        message=active.message if active else "no controller has looked at it yet",
+        message=active.message if active else "no controller has processed it yet",
         pending=status.pending_workloads,
         reserving=status.reserving_workloads,
         admitted=status.admitted_workloads,
@@ -154,7 +154,7 @@ def _with_window(row: QuotaRow, present: WireQuotaInForce | None) -> QuotaRow:
 
 
 def _amount(resource: str, quantity: str | int | float) -> int:
-    """Return the amount, 0 for a broken quantity: a table is no place to fail."""
+    """Return the amount, or 0 for an invalid quantity, so that the rest of the table is shown."""
     try:
         return amount(resource, quantity)
     except QuantityError:

@@ -1,9 +1,9 @@
-"""The arithmetic of a run's report: waits per tenant, utilisation, and what the waits are made of.
+"""Computes a run's report: waits per tenant, utilisation, and the components of the waits.
 
-The wait of a Job is finish − submit − duration: whatever kept the Job from being done earlier is in it. It is
-made of three parts: there was no quota; there was quota but no node with room; and the rest, which is the
-machine's own delay (API server, controller, kubelet, and this program's).
-All times are seconds of the run's own clock, which for a replay is that of the trace.
+The wait of a Job is finish − submit − duration, so it includes every delay. It has three components: there
+was no quota; there was quota but no node with room; and the rest, which is machine latency (API server,
+controller, kubelet, and this program). All times are seconds of the run's own clock, which for a replay is
+that of the trace.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobResult:
-    """What became of one Job. `finished_at` None: it never ended, and so is lost."""
+    """The result of one Job. `finished_at` is None if it never ended and is therefore lost."""
 
     tenant: str
     gpus: int
@@ -28,16 +28,16 @@ class JobResult:
 
     @property
     def wait_seconds(self) -> float | None:
-        """Return how much later than possible it was done, None where it never was."""
+        """Return how much later than possible it finished, or None if it never did."""
         if self.finished_at is None:
             return None
-        # The trace's minutes and the cluster's clock differ by rounding, never by a negative wait.
+        # The trace's minutes and the cluster's clock differ by rounding, which must not give a negative wait.
         return max(0.0, self.finished_at - self.submitted_at - self.duration_seconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """How a run ended: every Job is finished, failed or lost."""
+    """Counts of a run's Jobs, each of which finished, failed or was lost, and of exceeded quotas."""
 
     jobs: int
     finished: int
@@ -47,7 +47,7 @@ class Totals:
 
     @property
     def is_good(self) -> bool:
-        """Whether all is as it should be."""
+        """Return whether no Job failed or was lost and no quota was exceeded."""
         return self.finished == self.jobs and self.exceeded == 0
 
     def __str__(self) -> str:
@@ -72,7 +72,7 @@ class WaitFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitShares:
-    """What the waits are made of: shares of their sum, together 1, all 0 where nobody waited."""
+    """The components of the waits as shares of their sum, together 1; all 0 if no Job waited."""
 
     quota: float
     nodes: float
@@ -81,10 +81,10 @@ class WaitShares:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport:
-    """A run in figures. Utilisation is useful GPU time by all GPUs' time.
+    """The figures of a run. Utilisation is useful GPU time ÷ GPU time of all GPUs.
 
-    `utilisation` counts until the last Job ended, `utilisation_while_submitting` only while Jobs came: a
-    single long Job at the end says nothing of how well the queue was served.
+    `utilisation` counts until the last Job ended, `utilisation_while_submitting` only while Jobs were
+    submitted: a single long Job at the end does not show how well the queue was served.
     """
 
     totals: Totals
@@ -98,7 +98,7 @@ class RunReport:
 def summarise(results: Sequence[JobResult], *, gpus: int, exceeded: int) -> RunReport:
     """Return the report of a run on `gpus` GPUs in which quota was exceeded `exceeded` times."""
     tenants = sorted({result.tenant for result in results})
-    # From here on nothing new can fill the GPUs: what comes after is a matter of the longest Job.
+    # After the last submit no new Job can fill the GPUs, so the rest depends only on the longest Job.
     last_submit = max((result.submitted_at for result in results), default=0.0)
     last_end = max((result.finished_at or 0.0 for result in results), default=0.0)
     return RunReport(
@@ -114,17 +114,17 @@ def summarise(results: Sequence[JobResult], *, gpus: int, exceeded: int) -> RunR
 def percentile(ordered: Sequence[float], percent: float) -> float:
     """Return the smallest of the ascending values that at least `percent` of them do not exceed.
 
-    Always one of the values (nearest rank); 0 without any.
+    The result is always one of the values (nearest rank), or 0 without any.
     """
     if not ordered:
         return 0.0
-    # Nearest rank: interpolated, the figure would be a wait that nobody has had.
+    # Use the nearest rank: an interpolated figure would be a wait that no Job had.
     return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
 
 
 def _totals(results: Sequence[JobResult], exceeded: int) -> Totals:
     ended = [result for result in results if result.finished_at is not None]
-    # A failed Job has ended, so it is not lost; it is not finished well either.
+    # A failed Job has ended, so it is neither lost nor finished.
     failed = sum(result.has_failed for result in ended)
     return Totals(
         jobs=len(results),
@@ -151,7 +151,7 @@ def _shares(results: Sequence[JobResult]) -> WaitShares:
     quota = nodes = whole = 0.0
     for result in results:
         wait = result.wait_seconds or 0.0
-        # Capped one after the other, since the parts come from different clocks and may add up to
+        # Cap one component after the other, because they come from different clocks and may add up to
         # more than the whole.
         of_quota = min(wait, result.quota_wait_seconds)
         whole += wait
@@ -159,23 +159,23 @@ def _shares(results: Sequence[JobResult]) -> WaitShares:
         nodes += min(wait - of_quota, result.node_wait_seconds)
     if whole == 0:
         return WaitShares(quota=0.0, nodes=0.0, machine=0.0)
-    # What neither quota nor nodes explain is left for the machine: no clock measures it by itself.
+    # Machine latency is the remainder, because it cannot be measured directly.
     return WaitShares(quota=quota / whole, nodes=nodes / whole, machine=1 - (quota + nodes) / whole)
 
 
 def _utilisation(results: Sequence[JobResult], gpus: int, until: float) -> float:
-    """Return useful GPU-seconds from the first submit to `until`, by all there were."""
+    """Return useful GPU-seconds ÷ available GPU-seconds, from the first submit to `until`."""
     since = min((result.submitted_at for result in results), default=0.0)
-    # A single Job, or none with a GPU: there is no span to be busy in.
+    # With a single submit time or without GPUs, there is no time span to measure.
     if gpus == 0 or until <= since:
         return 0.0
     return sum(_busy(result, until) for result in results) / (gpus * (until - since))
 
 
 def _busy(result: JobResult, until: float) -> float:
-    # What was not kept was not useful, however long it held its GPUs.
+    # A Job that did not finish did no useful work, however long it held its GPUs.
     if result.finished_at is None or result.has_failed:
         return 0.0
-    # A Job's time is counted back from its end: what came before was waiting.
+    # Count the Job's run time back from its end; the time before was waiting.
     started_at = max(result.submitted_at, result.finished_at - result.duration_seconds)
     return result.gpus * max(0.0, min(until, result.finished_at) - started_at)

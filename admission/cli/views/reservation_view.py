@@ -1,6 +1,6 @@
-"""Advance reservations as people want to see them: what is kept for whom, from when to when, or why not.
+"""Rows of `berth get reservations`: what is kept for which LocalQueue, from when to when, or why not.
 
-What is asked for stands in the policy's spec; its status says what became of it and who uses it.
+The policy's spec has the reservation; its status has the state and the Workloads that use it.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class _Status(Wire, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReservationRow:
-    """One reservation. `state` is upcoming, active, over, refused, or unknown: no controller has said yet.
+    """One reservation. `state` is upcoming, active, over, refused, or unknown if no controller has set it.
 
-    `message` is why it is refused or unknown; `users` are the first of the `user_count` Workloads in it.
+    `message` says why it is refused or unknown; `users` are the first of the `user_count` Workloads in it.
     """
 
     name: str
@@ -70,7 +70,7 @@ class ReservationRow:
 
 
 def reservation_rows(policies: Iterable[AdmissionPolicyObject], *, now: float) -> tuple[ReservationRow, ...]:
-    """Return a row for each reservation, by start; `now` is in Unix seconds."""
+    """Return a row for each reservation, sorted by start; `now` is in Unix seconds."""
     rows = [row for policy in policies for row in _rows_of(policy, now)]
     return tuple(sorted(rows, key=lambda row: (row.start, row.policy, row.name)))
 
@@ -81,7 +81,7 @@ def _rows_of(policy: AdmissionPolicyObject, now: float) -> Iterator[ReservationR
     for one in _reservations(policy):
         entry = known.get(one.name)
         if entry is None:
-            # A policy that is not in force has no calendar, and says why it is not.
+            # A policy that is not in force has no calendar; its condition says why.
             state = "refused" if shown.accepted is False else "unknown"
             entry = _Entry(name=one.name, state=state, message=shown.message if not shown.accepted else "")
         yield ReservationRow(
@@ -92,7 +92,7 @@ def _rows_of(policy: AdmissionPolicyObject, now: float) -> Iterator[ReservationR
             keeps=tuple(_keeps(one, entry)),
             start=one.start,
             end=one.end,
-            # By the clock, whether or not a controller is there to write it.
+            # Use the clock, because there may be no controller to update the state.
             state="over" if to_seconds(one.end) <= now else entry.state.lower(),
             user_count=entry.user_count,
             users=entry.users or (),
@@ -112,7 +112,7 @@ def _reservations(policy: AdmissionPolicyObject) -> tuple[_Reservation, ...]:
     try:
         return msgspec.json.decode(policy.spec, type=_Spec).reservations or ()
     except msgspec.DecodeError:
-        # The API server checks them; what came past it is named by the policy's condition.
+        # The API server validates them; the policy's condition reports faults that it accepted.
         return ()
 
 

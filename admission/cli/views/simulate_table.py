@@ -1,4 +1,4 @@
-"""The figures of a simulation as a table, the same on a terminal and in the HTML report."""
+"""The figures of a simulation as a table, with the same columns on a terminal and in the HTML report."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _NUMBERS = (
     "TOOK",
 )
 _NOTES = (
-    "GANGS: mean wait of the Jobs of 8 GPUs and more. SLOWDOWN: mean of (wait + run) ÷ run, runs of less",
-    "than 10 min counted as 10 min. BUSY: useful GPU time while Jobs came. LOST: GPU-hours not kept.",
+    "GANGS: mean wait of Jobs with 8 GPUs or more. SLOWDOWN: mean of (wait + run) ÷ run, runs of less",
+    "than 10 min counted as 10 min. BUSY: useful GPU time while Jobs arrived. LOST: GPU-hours not kept.",
     "BROKEN: promised starts that were not kept, of all that were made.",
 )
 
@@ -39,7 +39,7 @@ def _reserved_text(one: Figures) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Column:
-    """A column that is shown where any policy has something in it."""
+    """A column that is shown if any policy has a value for it."""
 
     heading: str
     note: str
@@ -50,20 +50,20 @@ class _Column:
 _OPTIONAL = (
     _Column(
         heading="STRICT",
-        note="STRICT: mean wait of the Jobs that may evict others, where a policy preempts.",
+        note="STRICT: mean wait of Jobs that may preempt others, for policies that preempt.",
         is_known=lambda one: one.strict is not None,
         text=lambda one: seconds_text(one.strict.mean_wait_seconds) if one.strict is not None else "–",
     ),
     _Column(
         heading="RESERVED",
-        note="RESERVED: mean time to a Job's start from when it and its reservation are there;"
-        " missed: no use of it.",
+        note="RESERVED: mean time to a Job's start from when the Job and its reservation exist;"
+        " missed: Jobs that could not use it.",
         is_known=lambda one: one.reserved is not None,
         text=_reserved_text,
     ),
     _Column(
         heading="COST",
-        note="COST: of the GPU-hours lost.",
+        note="COST: the cost of the lost GPU-hours.",
         is_known=lambda one: one.cost_lost is not None,
         text=lambda one: f"{one.cost_lost or 0:,.0f}",
     ),
@@ -71,7 +71,7 @@ _OPTIONAL = (
 
 
 def to_table(figures: Mapping[str, Figures]) -> Table:
-    """Return a row a policy, rounded for people."""
+    """Return a table with one row per policy and rounded figures."""
     rows = [_to_row(name, one) for name, one in figures.items()]
     headings: tuple[str, ...] = ("POLICY", *_NUMBERS)
     notes = " ".join(_NOTES)
@@ -82,7 +82,7 @@ def to_table(figures: Mapping[str, Figures]) -> Table:
 
 
 def print_figures(figures: Mapping[str, Figures]) -> None:
-    """Write the table to stdout, and under it what the headings mean."""
+    """Write the table to stdout, and the meaning of its headings below it."""
     shown = to_table(figures)
     table = make_table(*shown.headings, right=shown.headings[1:])
     for row in shown.rows:

@@ -1,4 +1,4 @@
-"""The closing words of demo and replay: a table of waits, and sentences that a manager understands."""
+"""The summary of demo and replay: a table of waits, and sentences about quota and promises."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from admission.simulation.audit import Audit, Usage
 from admission.simulation.promises import Promised
 
 _SECONDS_PER_HOUR = 3600.0
-# So many breaches are printed one by one.
+# How many violations are printed one by one.
 _PRINTED_BREACHES = 5
 
 
@@ -31,17 +31,17 @@ class Tenancy:
 def print_waits(
     console: Console, report: RunReport, audit: Audit, tenancies: list[Tenancy], pace: float
 ) -> None:
-    """Print waits, GPU-hours and borrowing of each tenant and of all. `pace`: run seconds in a real one."""
+    """Print waits, GPU-hours and borrowing per tenant and in total. `pace`: run seconds per real second."""
     table = make_table(
         *("TENANT", "JOBS", "MEAN WAIT", "P50", "P90", "LONGEST", "GPU-HOURS", "BORROWED", "MOST GPUS"),
         right=("JOBS", "MEAN WAIT", "P50", "P90", "LONGEST", "GPU-HOURS", "BORROWED", "MOST GPUS"),
     )
-    # Peaks of tenants are not summed: they were at different times.
+    # Do not add up the peaks of tenants, because they occurred at different times.
     whole = Usage()
     for tenancy in tenancies:
         usage = audit.usage.get((tenancy.cluster_queue, gpu_of(tenancy.flavor)), Usage())
         whole.borrowed_seconds += usage.borrowed_seconds
-        # A team without any Job has no waits to be shown.
+        # A team without Jobs has no waits to show.
         if tenancy.tenant in report.tenants:
             _add_row(table, tenancy.tenant, report.tenants[tenancy.tenant], usage, pace, str(usage.peak_used))
     _add_row(table, "all", report.everyone, whole, pace, "")
@@ -49,34 +49,34 @@ def print_waits(
 
 
 def checks(audit: Audit, *, gaps: int) -> Iterator[str]:
-    """Yield what the audit of the recorded objects says, in sentences."""
+    """Yield the result of the audit of the recorded objects, in sentences."""
     if audit.exceeded:
         yield f"Quota was exceeded {len(audit.exceeded)} times:"
         yield from (f"  {breach}" for breach in audit.exceeded[:_PRINTED_BREACHES])
     else:
-        yield f"No moment exceeded any quota (looked at after each of {audit.versions} object versions)."
-    # Said even where all is well: "no moment" then only speaks of the moments that were seen.
+        yield f"No quota was exceeded at any time (checked after each of {audit.versions} object versions)."
+    # Always report gaps: the audit covers only the versions that were recorded.
     if gaps:
-        yield f"A watch had to begin anew {gaps} times; what happened in between was not seen."
+        yield f"A watch was restarted {gaps} times; changes in between were not recorded."
 
 
 def promises_sentence(promised: Sequence[Promised], pace: float) -> str:
-    """Return in a sentence what became of the promised starts. `pace`: run seconds in a real one."""
+    """Return a sentence on how many promised starts were kept. `pace`: run seconds per real second."""
     if not promised:
-        return "Nobody had to be promised a start."
+        return "No job needed a promised start."
     is_one = len(promised) == 1
-    who = f"{len(promised)} {'job' if is_one else 'jobs'} that had to wait for room"
-    # Worse than late, and so the only thing said.
+    who = f"{len(promised)} {'job' if is_one else 'jobs'} that had to wait"
+    # This is worse than a late start, so it is the only thing to report.
     never = sum(one.started_at is None for one in promised)
     if never:
         return f"Of {who}, {never} never started."
-    # Only broken ones: a start within the tolerance is on time.
+    # Include only broken promises: a start within the tolerance is on time.
     late = [-one.early_seconds for one in promised if one.is_broken]
     if late:
         return (
             f"Of {who}, {len(late)} started later than promised, by {seconds_text(max(late) * pace)} at most."
         )
-    # Within the tolerance a start may lie behind its promise; that is not early.
+    # Within the tolerance a start may be later than promised; do not report that as early.
     early = seconds_text(max(0.0, sum(one.early_seconds for one in promised) / len(promised)) * pace)
     if is_one:
         return f"{who} was promised a start and kept it: {early} early."
@@ -84,8 +84,8 @@ def promises_sentence(promised: Sequence[Promised], pace: float) -> str:
 
 
 def seconds_text(seconds: float) -> str:
-    """Return a wait for people: 0.4 s, 12 s, 3.5 min, 2.1 h."""
-    # Digits as far as anybody would act on them.
+    """Return a rounded duration: 0.4 s, 12 s, 3.5 min, 2.1 h."""
+    # Show only as many digits as matter.
     if seconds < 10:
         return f"{seconds:.1f} s"
     if seconds < 120:
@@ -96,7 +96,7 @@ def seconds_text(seconds: float) -> str:
 
 
 def percent_text(share: float) -> str:
-    """Return a share as whole percent, and small ones with a digit behind the point."""
+    """Return a share as whole percent, and a small one with one decimal."""
     return f"{share * 100:.1f}%" if 0 < share < 0.1 else f"{share * 100:.0f}%"
 
 

@@ -1,4 +1,4 @@
-"""How tables look: columns for people on a terminal, the same columns without colour elsewhere."""
+"""Formats tables: with colours on a terminal, the same columns without colours elsewhere."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from admission.cli.views.workload_view import WorkloadRow
 from api.parsing.quantities import to_text
 from api.workload import to_seconds
 
-# A file or a pipe has no width. Messages on objects are cut at 1024 bytes, and nothing else is long.
+# Files and pipes have no width. Messages on objects have at most 1024 bytes, and nothing else is long.
 _WIDTH_OF_A_FILE = 2000
 _BAR_CELLS = 12
 
 
 class _Console(Console):
-    """A console that leaves it to the command what a closed pipe means; rich would end the process with 1."""
+    """A console that raises on a closed pipe, for `main` to handle; rich would exit with code 1."""
 
     def on_broken_pipe(self) -> NoReturn:
         """Raise."""
@@ -29,9 +29,9 @@ class _Console(Console):
 
 
 def make_console(file: IO[str] | None = None) -> Console:
-    """Return a console on `file` (default: stdout): colours only on a terminal, and not with NO_COLOR.
+    """Return a console on `file` (default: stdout), with colours only on a terminal and without NO_COLOR.
 
-    Lines are never wrapped where nobody sees a window's edge.
+    Lines are not wrapped in files and pipes.
     """
     stream = file or sys.stdout
     width = None if stream.isatty() else _WIDTH_OF_A_FILE
@@ -39,9 +39,9 @@ def make_console(file: IO[str] | None = None) -> Console:
 
 
 def make_table(*headings: str, right: Iterable[str] = (), is_cut: bool = False) -> Table:
-    """Return a table without lines, as kubectl prints it; the columns in `right` are aligned right.
+    """Return a table without borders, like kubectl's; the columns in `right` are right-aligned.
 
-    A long MESSAGE goes on in the next line, or with `is_cut` is cut so that a line stays a line.
+    A long MESSAGE continues in the next line; with `is_cut` it is truncated to one line.
     """
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 3, 0, 0))
     to_the_right = set(right)
@@ -56,7 +56,7 @@ def make_table(*headings: str, right: Iterable[str] = (), is_cut: bool = False) 
 
 
 def print_table(console: Console, table: Table) -> None:
-    """Print a table; where nobody sees a window's edge, without blanks at the ends of lines."""
+    """Print a table, in files and pipes without trailing blanks."""
     if console.is_terminal:
         console.print(table)
         return
@@ -67,7 +67,7 @@ def print_table(console: Console, table: Table) -> None:
 
 
 def quota_text(row: QuotaRow, *, is_plain: bool) -> Text:
-    """Return `████████░░░░ 5/8` with what is borrowed in another colour, and `+2 borrowed` behind it."""
+    """Return `████████░░░░ 5/8`, with the borrowed part in another colour and `+2 borrowed` appended."""
     text = Text()
     if not is_plain:
         text.append_text(quota_bar(row))
@@ -86,7 +86,10 @@ def quota_text(row: QuotaRow, *, is_plain: bool) -> Text:
 
 
 def quota_bar(row: QuotaRow, cells: int = _BAR_CELLS) -> Text:
-    """Return a bar of `cells`: own quota in use, borrowed, free. It is as long as quota and use together."""
+    """Return a bar of `cells` characters for own quota in use, borrowed and free.
+
+    The whole bar stands for the larger of quota and usage.
+    """
     quota = max(0, row.quota)
     whole = max(quota, row.used)
     if whole == 0:
@@ -114,9 +117,9 @@ def duration_text(seconds: float) -> str:
 
 
 def starts_text(row: WorkloadRow, *, now: float) -> str:
-    """Return how long it is until the expected start, with a star where that is a promise.
+    """Return the time until the expected start, with a star if it is a promise.
 
-    Of who waits behind all whose start is known: how long it is at least.
+    For a Workload behind all those with a known start, return a lower bound.
     """
     told = row.expected_start or row.expected_after
     if not told:

@@ -1,6 +1,6 @@
-"""Workloads as people want to see them: rows, worked out from the API objects alone.
+"""Rows of `berth get workloads`, computed from the API objects only.
 
-What Kueue's own list command shows, and what it leaves out: the sentence that says why a Workload waits.
+They have what Kueue's own list command shows, and also the message that says why a Workload waits.
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ from api.workload import WorkloadKey, to_seconds
 
 BOOST_ANNOTATION = "kueue.x-k8s.io/priority-boost"
 
-# Evicted for one of these a Workload goes to the place that its eviction's time gives it; evicted for any
-# other reason it keeps its own. Source: Kueue, pkg/workload/workload.go, GetQueueOrderTimestamp.
+# A Workload that was evicted for one of these reasons is queued by the time of its eviction. For any other
+# reason it keeps its place. Source: Kueue, pkg/workload/workload.go, GetQueueOrderTimestamp.
 _LOSES_ITS_PLACE = frozenset({EvictionReason.PODS_READY_TIMEOUT, EvictionReason.ADMISSION_CHECK})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadRow:
-    """One Workload. `position` counts from 1 among the pending ones of its ClusterQueue, None elsewhere.
+    """One Workload.
 
-    `status` is finished, admitted, quotaReserved or pending; `reason` and `message` are those of the
-    condition that tells most: why it waits, how it ended, why it was evicted. `expected_start` is when a
-    pending one is expected to start (RFC 3339), `is_promised` whether that is a promise; "": nobody can say.
-    Of who waits behind all whose start was worked out `expected_after` is the latest of these: it has its
-    turn after them.
+    `position` counts from 1 among the pending Workloads of its ClusterQueue, and is None for others. `status`
+    is finished, admitted, quotaReserved or pending. `reason` and `message` come from the most relevant
+    condition: why it waits, how it ended, or why it was evicted. `expected_start` is when a pending Workload
+    is expected to start (RFC 3339, "" if unknown), `is_promised` whether that is a promise. For a Workload
+    behind all those with a known start, `expected_after` is the latest of these starts, a lower bound by the
+    order of the queue.
     """
 
     namespace: str
@@ -58,7 +59,7 @@ def workload_rows(
 ) -> tuple[WorkloadRow, ...]:
     """Return a row for each Workload: pending ones first and in queue order, finished ones last.
 
-    `places` are those in the queues, from 1, as far as they are known; None: by priority and age alone. `now`
+    `places` are the positions in the queues, from 1; None: compute them only by priority and age. `now`
     is in Unix seconds.
     """
     cluster_queue_of = {
@@ -71,7 +72,7 @@ def workload_rows(
 
 
 def _with_bounds(rows: Iterable[WorkloadRow]) -> Iterator[WorkloadRow]:
-    """Yield the rows, those behind all whose starts are told with the latest of these."""
+    """Yield the rows; those behind all rows with a known start get the latest of these as lower bound."""
     by_queue: dict[str, list[WorkloadRow]] = {}
     for row in rows:
         if row.position is None:
@@ -82,21 +83,21 @@ def _with_bounds(rows: Iterable[WorkloadRow]) -> Iterator[WorkloadRow]:
         in_order = sorted(own, key=lambda row: row.position or 0)
         bounds = bounds_behind([row.expected_start for row in in_order])
         for row, bound in zip(in_order, bounds, strict=True):
-            # What cannot even be tried has no turn.
+            # A misconfigured Workload is not tried, so it has no bound.
             is_tried = row.reason != PendingReason.MISCONFIGURED
             yield replace(row, expected_after=bound) if bound and is_tried else row
 
 
 def bounds_behind(starts: Sequence[str]) -> list[str]:
-    """Return of each place in a queue before when nobody there starts as far as turns go; "": no bound.
+    """Return a lower bound for the start at each position of a queue, by the queue's order; "": no bound.
 
-    `starts` are those told (RFC 3339, "" for none), in the queue's order. Only behind the last that is told
-    there is a bound: between them a start may merely not have been written yet.
+    `starts` are the known starts (RFC 3339, "" for none), in the queue's order. There is a bound only behind
+    the last known start: before it, a missing start may only not be written yet.
     """
     told = [place for place, start in enumerate(starts) if start]
     if not told:
         return [""] * len(starts)
-    # As text they compare like the instants that they are: all are UTC, to the second.
+    # The texts sort like the times, because all are in UTC with whole seconds.
     latest = max(starts)
     return [latest if place > told[-1] else "" for place in range(len(starts))]
 
@@ -104,10 +105,10 @@ def bounds_behind(starts: Sequence[str]) -> list[str]:
 def queue_positions(
     workloads: Iterable[WorkloadObject], cluster_queue_of: Mapping[tuple[str, str], str]
 ) -> dict[WorkloadKey, int]:
-    """Return the place of each pending Workload in its ClusterQueue, from 1.
+    """Return the position of each pending Workload in its ClusterQueue, from 1.
 
-    By priority, then queue timestamp, then uid; Workloads whose queue does not exist have no place. What else
-    the controller orders by (a policy's `ordering`, past usage) is not looked at here.
+    The order is priority, then queue timestamp, then uid. Workloads whose queue does not exist have no
+    position. Other criteria of the controller (a policy's `ordering`, past usage) are not applied here.
     """
     queued: dict[str, list[tuple[int, float, str, WorkloadKey]]] = {}
     for workload in workloads:
@@ -143,7 +144,7 @@ def priority(workload: WorkloadObject) -> int:
 
 
 def job_of(workload: WorkloadObject) -> str:
-    """Return the name of the Job (or other object) that owns the Workload, "" where none does."""
+    """Return the name of the Job (or other object) that owns the Workload, or ""."""
     owner = workload.metadata.controller
     return owner.name if owner is not None else ""
 
@@ -177,7 +178,7 @@ def _workload_row(
 
 
 def _expected_start(workload: WorkloadObject) -> str:
-    """Return the promised start of a pending Workload, else the expected one."""
+    """Return the promised start of a pending Workload, or else the expected one, or ""."""
     if phase(workload) != "pending":
         return ""
     annotations = workload.metadata.annotations or {}
@@ -190,12 +191,12 @@ def _why(workload: WorkloadObject) -> tuple[str, str]:
         return finished.reason, finished.message
     if evicted := _if_true(conditions, ConditionType.EVICTED):
         allowed = conditions.get(ConditionType.DISRUPTION_ALLOWED)
-        # Told to go, and kept by a budget.
+        # It is to be evicted, but a PodDisruptionBudget or the API server holds the eviction back.
         kept = f"{allowed.message}: " if allowed is not None and allowed.status == "False" else ""
         return evicted.reason, f"{kept}{evicted.message}"
     reserved = conditions.get(ConditionType.QUOTA_RESERVED)
     if reserved is None:
-        return "", "no controller has looked at it yet"
+        return "", "no controller has processed it yet"
     if reserved.status != "True":
         return reserved.reason, reserved.message
     if request := _request(workload):
@@ -207,7 +208,7 @@ def _why(workload: WorkloadObject) -> tuple[str, str]:
 
 
 def _request(workload: WorkloadObject) -> EvictionRequest | None:
-    """Return the eviction that waits for the Workload's checkpoint, None where none does."""
+    """Return the eviction that waits for the Workload's checkpoint, or None."""
     text = (workload.metadata.annotations or {}).get(EVICTION)
     try:
         return read_request(text) if text is not None else None

@@ -65,25 +65,25 @@ def promised(start: float | None) -> Promised:
 @pytest.mark.parametrize(
     ("outcomes", "want"),
     [
-        pytest.param([], "Nobody had to be promised a start.", id="nobody waited"),
+        pytest.param([], "No job needed a promised start.", id="nobody waited"),
         pytest.param(
             [promised(90.0), promised(80.0)],
-            "2 jobs that had to wait for room were promised a start, and all kept it: 30 s early on average.",
+            "2 jobs that had to wait were promised a start, and all kept it: 30 s early on average.",
             id="all in time, in seconds of the run",
         ),
         pytest.param(
             [promised(100.9)],
-            "1 job that had to wait for room was promised a start and kept it: 0.0 s early.",
+            "1 job that had to wait was promised a start and kept it: 0.0 s early.",
             id="within the second in which promises are written",
         ),
         pytest.param(
             [promised(90.0), promised(104.0)],
-            "Of 2 jobs that had to wait for room, 1 started later than promised, by 8.0 s at most.",
+            "Of 2 jobs that had to wait, 1 started later than promised, by 8.0 s at most.",
             id="one was late",
         ),
         pytest.param(
             [promised(90.0), promised(None)],
-            "Of 2 jobs that had to wait for room, 1 never started.",
+            "Of 2 jobs that had to wait, 1 never started.",
             id="one never started",
         ),
     ],

@@ -146,7 +146,7 @@ def test_scripts_read_all_of_it_as_json(bare_server: str, capsys: pytest.Capture
         pytest.param(
             ["--preset", "aws"], "no node carries a label of the preset aws", id="preset without labels"
         ),
-        pytest.param(["--levels", "a,,b"], "--levels 'a,,b' holds an empty key", id="empty level"),
+        pytest.param(["--levels", "a,,b"], "--levels 'a,,b' has an empty key", id="empty level"),
     ],
 )
 def test_a_wrong_flag_is_one_sentence(

@@ -322,13 +322,13 @@ def evicted(name: str, *, uid: str, **annotations: str) -> dict[str, Any]:
         ),
         pytest.param(
             {"checkpoint-time": "2026-01-31T12:00:10Z"},
-            "goes on from its checkpoint of 2026-01-31T12:00:10Z; nothing is lost",
+            "continues from its checkpoint of 2026-01-31T12:00:10Z; nothing is lost",
             0,
             id="it saved on its way out",
         ),
         pytest.param(
             {},
-            "told of no checkpoint: unless it saved all the same, it begins anew",
+            "reported no checkpoint: unless it saved without a report, it starts from the beginning",
             None,
             id="it told nothing",
         ),
@@ -368,4 +368,6 @@ def test_only_of_a_first_attempt_is_it_known_how_much_was_lost(
 def test_who_it_was_stopped_for_may_be_gone(cluster: str, capsys: pytest.CaptureFixture[str]) -> None:
     fill(cluster, (WORKLOADS, evicted("w", uid="u-1")))
 
-    assert "for a Workload that is gone (UID u-1): Preempted" in explain(capsys, cluster, "speech/w")[1]
+    assert (
+        "for a Workload that no longer exists (UID u-1): Preempted" in explain(capsys, cluster, "speech/w")[1]
+    )

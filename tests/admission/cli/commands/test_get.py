@@ -131,7 +131,7 @@ def test_where_not_all_may_be_read_positions_are_by_priority_and_age_and_say_so(
     out, err = capsys.readouterr()
     rows = json.loads(out)
     assert ([row["position"] for row in rows], rows[0]["name"]) == ([1, 2, 3, 4], "high")
-    want = "by priority and age alone, since admissionpolicies may not be read: you may not list them"
+    want = "only by priority and age, because admissionpolicies may not be read: you may not list them"
     assert want in err
 
 

@@ -99,7 +99,9 @@ def test_the_table_has_a_column_of_costs_where_there_is_a_price(
     main(["simulate", "--jobs", str(EXAMPLE), "--nodes", "4x8", "--policy", "fifo", *price])
 
     out = capsys.readouterr().out
-    assert ("COST" in out.splitlines()[0], "COST: of the GPU-hours lost." in out) == (bool(price),) * 2
+    assert ("COST" in out.splitlines()[0], "COST: the cost of the lost GPU-hours." in out) == (
+        bool(price),
+    ) * 2
 
 
 def test_the_table_has_a_line_a_policy(capsys: pytest.CaptureFixture[str]) -> None:
@@ -114,10 +116,10 @@ def test_the_table_has_a_line_a_policy(capsys: pytest.CaptureFixture[str]) -> No
     ("arguments", "want"),
     [
         pytest.param(
-            ["--checkpoint-minutes", "9-3"], "the first number is the smaller", id="an interval back"
+            ["--checkpoint-minutes", "9-3"], "the first number must be the smaller", id="an interval back"
         ),
-        pytest.param(["--publishing-share", "2"], "'2' is no share from 0 to 1", id="more than all"),
-        pytest.param(["--policy", "magic"], "'magic' is no policy; there are fifo, ", id="unknown policy"),
+        pytest.param(["--publishing-share", "2"], "'2' is not a number from 0 to 1", id="more than all"),
+        pytest.param(["--policy", "magic"], "'magic' is not a policy; there are fifo, ", id="unknown policy"),
         pytest.param(["--estimates", "x0"], "'x0' is not exact, learned or a factor", id="no factor"),
         pytest.param(["--load", "0"], "'0' is not a number above 0", id="no load"),
         pytest.param(["--save-seconds", "-1"], "'-1' is not a number of seconds", id="negative time"),

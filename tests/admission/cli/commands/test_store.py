@@ -116,7 +116,7 @@ def test_a_dump_decodes_every_value(url: str, capsys: pytest.CaptureFixture[str]
     assert "starts 2027-01-15T08:00:00Z in ClusterQueue queue" in text
     assert "before team/gang" in text
     assert "Admit team/a" in text
-    assert "room of 1 evicted Workloads in ClusterQueue queue until 2027-01-15T08:00:00Z" in text
+    assert "capacity of 1 evicted Workloads in ClusterQueue queue until 2027-01-15T08:00:00Z" in text
     assert "moved 2027-01-15T08:00:00Z under AdmissionPolicy packing" in text
 
     assert main(["store", "dump", "--redis", url, "--only", "runs,plan", "-o", "json"]) == ExitCode.DONE
@@ -222,12 +222,15 @@ def test_beside_a_live_leader_a_rebuild_wants_to_be_forced(
     ("arguments", "code", "want"),
     [
         pytest.param(
-            ["burn", "--redis", "redis://x"], 2, "nothing to do with a store", id="an unknown action"
+            ["burn", "--redis", "redis://x"], 2, "is not an action of berth store", id="an unknown action"
         ),
         pytest.param(["dump"], 2, "--redis", id="no store named"),
         pytest.param(["dump", "--redis", "ftp://x"], 2, "is no store's URL", id="no URL"),
         pytest.param(
-            ["dump", "--redis", "redis://x", "--only", "quota"], 2, "'quota' is none of", id="an unknown kind"
+            ["dump", "--redis", "redis://x", "--only", "quota"],
+            2,
+            "'quota' is not one of",
+            id="an unknown kind",
         ),
         pytest.param(["check", "--redis", "redis://127.0.0.1:1"], 3, "does not answer", id="nobody there"),
     ],

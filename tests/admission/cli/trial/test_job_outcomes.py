@@ -115,8 +115,8 @@ async def test_every_lost_job_gets_its_own_sentence(embedded_server: EmbeddedClu
         assert explain_lost(recorder, jobs, refused, now=0.0) == (
             "Job default/waits is lost: it still waits (WaitingForQuota: 3 more needed)",
             "Job default/runs is lost: it was admitted and did not end",
-            "Job default/unseen-by-berth is lost: no controller made a Workload for it",
-            "Job default/deleted is lost: somebody deleted it",
+            "Job default/unseen-by-berth is lost: no controller created a Workload for it",
+            "Job default/deleted is lost: another client deleted it",
             "Job default/refused is lost: the API server refused it (quota of objects)",
             "and 1 more Jobs are lost",
         )

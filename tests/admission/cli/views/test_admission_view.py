@@ -68,7 +68,7 @@ def lines(holding: AdmissionView, *, after: float = 65.0) -> list[str]:
         ),
         pytest.param(
             make_holding(),
-            ["runs since 2027-01-15T08:00:05Z (60 s)", "nothing says how long it runs"],
+            ["runs since 2027-01-15T08:00:05Z (60 s)", "its run time is unknown"],
             id="nobody says how long it runs",
         ),
         pytest.param(
@@ -80,8 +80,8 @@ def lines(holding: AdmissionView, *, after: float = 65.0) -> list[str]:
             make_holding(running(message="Quota reserved in ClusterQueue cq, on a backfill lease")),
             [
                 "runs since 2027-01-15T08:00:05Z (60 s)",
-                "nothing says how long it runs",
-                "on a backfill lease: it gives way when its time is up and a promised start needs its room",
+                "its run time is unknown",
+                "on a backfill lease: it is evicted if a promised start needs its capacity after its time is up",
             ],
             id="it runs ahead of a promised one",
         ),

@@ -102,7 +102,7 @@ def test_a_queue_shows_its_counts_and_what_it_borrows() -> None:
 def test_a_queue_that_no_controller_has_seen_says_so() -> None:
     (row,) = queue_rows([make_queue("cq")])
 
-    assert (row.active, row.message) == (None, "no controller has looked at it yet")
+    assert (row.active, row.message) == (None, "no controller has processed it yet")
 
 
 def test_queues_of_a_cohort_stand_together() -> None:
@@ -121,7 +121,7 @@ ADMITTED = ("Admitted", TRUE, "Admitted", "admitted")
         pytest.param(
             make_workload("w"),
             "pending",
-            ("", "no controller has looked at it yet"),
+            ("", "no controller has processed it yet"),
             id="a new one is unseen",
         ),
         pytest.param(
@@ -232,7 +232,7 @@ ACTIVE = {"state": "Active", "nodes": 4, "userCount": 1, "users": ["team/w"]}
         ),
         pytest.param(FALSE, None, 0, ("refused", "said"), id="of an invalid policy"),
         pytest.param(TRUE, None, 0, ("unknown", ""), id="not in the status yet"),
-        pytest.param(None, None, 0, ("unknown", "no controller has looked at it yet"), id="unseen"),
+        pytest.param(None, None, 0, ("unknown", "no controller has processed it yet"), id="unseen"),
     ],
 )
 def test_the_state_of_a_reservation(
