@@ -1,8 +1,8 @@
-"""Was quota ever exceeded? The answer from recorded API objects alone, for demo, replay and tests.
+"""Checks from recorded API objects whether quota was ever exceeded, for demo, replay and tests.
 
-A recorder watches Workloads, ClusterQueues and Cohorts while something runs; `audit` replays what it saw, in
-the order in which the API server wrote it, and looks at every limit after every version. Nothing that the
-controller says of itself is trusted.
+A recorder watches Workloads, ClusterQueues and Cohorts during a run. `audit` replays the recorded versions in
+the order in which the API server wrote them, and checks every limit after every version. It uses no data that
+the controller reports about itself.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from api.parsing.quantities import to_text
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Breach:
-    """A time during which a node used more than its limit; `used` and `limit` are those of its beginning.
+    """A time during which a node used more than its limit. `used` and `limit` are the values at its start.
 
-    `by_admission`: it began when a Workload took quota. Otherwise a limit was lowered below what was in use,
-    which is no fault of whoever admits.
+    `by_admission`: it started when a Workload got quota. Otherwise a limit was lowered below the current
+    usage, which is not a fault of the controller.
     """
 
     at: float
@@ -40,14 +40,15 @@ class Breach:
     def __str__(self) -> str:
         flavor, resource = self.flavor_resource
         used, most = to_text(resource, self.used), to_text(resource, self.limit)
-        return f"{self.node} used {used} {resource} of flavor {flavor}, {most} is the most: {self.cause}"
+        return f"{self.node} used {used} {resource} of flavor {flavor}, the limit is {most}: {self.cause}"
 
 
 @dataclass(slots=True)
 class Usage:
-    """What one ClusterQueue used of one flavor-resource: integrals over time and peaks.
+    """The usage of one flavor-resource by one ClusterQueue: integrals over time and peaks.
 
-    In the resource's unit × seconds, and the resource's unit. Borrowed is what lies above the nominal quota.
+    Integrals are in the resource's unit × seconds, peaks in the resource's unit. Borrowed is the usage
+    above the nominal quota.
     """
 
     used_seconds: float = 0.0
@@ -58,7 +59,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit:
-    """What the records tell. `usage` is by ClusterQueue and flavor-resource."""
+    """The result of an audit. `usage` is by ClusterQueue and flavor-resource."""
 
     breaches: tuple[Breach, ...]
     usage: Mapping[tuple[str, FlavorResource], Usage]
@@ -68,7 +69,7 @@ class Audit:
 
     @property
     def exceeded(self) -> tuple[Breach, ...]:
-        """The breaches that an admission caused."""
+        """Return the violations that an admission caused."""
         return tuple(breach for breach in self.breaches if breach.by_admission)
 
     def total(self, resource: str) -> Usage:
@@ -84,11 +85,11 @@ class Audit:
 
 
 def audit(records: Iterable[ObjectRecord], *, until: float | None = None) -> Audit:
-    """Return every breach, and who used how much, in what the records tell.
+    """Return every violation in the records, and the usage of each ClusterQueue.
 
-    The records of one kind must be in the order of their watch; between kinds the resourceVersion decides, so
-    that a quota that was raised before it was used is not taken for one that was exceeded. `until`
-    closes the integrals at a later time than that of the last record.
+    The records of one kind must be in the order of their watch. Between kinds the resourceVersion decides, so
+    that a quota which was raised before it was used does not count as exceeded. `until` ends the integrals at
+    a later time than that of the last record.
     """
     ordered = in_order(records)
     state = _Audit()
@@ -108,7 +109,7 @@ def audit(records: Iterable[ObjectRecord], *, until: float | None = None) -> Aud
 
 
 class _Audit:
-    """The audit while it goes on."""
+    """The state of a running audit."""
 
     def __init__(self) -> None:
         self.breaches: list[Breach] = []
@@ -138,7 +139,8 @@ class _Audit:
 
     def _integrate(self, at: float) -> None:
         since = self._at
-        # The records are in the order of the server's writes; two watches may deliver them a little apart.
+        # Records are in the order of the server's writes, but two watches may deliver them in another order,
+        # so time must not go backwards here.
         self._at = at if since is None else max(since, at)
         if since is None or self._at == since:
             return
@@ -162,11 +164,11 @@ class _Audit:
 
 
 def _breach(use: Use, record: ObjectRecord) -> Breach:
-    assert use.limit is not None, "a node without a limit is never over it"
+    assert use.limit is not None, "a node without a limit cannot exceed it"
     metadata = record.object.metadata
     is_workload = isinstance(record.object, WorkloadObject)
     if is_workload:
-        cause = f"Workload {metadata.namespace}/{metadata.name} took quota"
+        cause = f"Workload {metadata.namespace}/{metadata.name} got quota"
     else:
         cause = f"the quota of {metadata.name} was changed"
     return Breach(

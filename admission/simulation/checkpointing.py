@@ -1,10 +1,10 @@
-"""Who is evicted for whom in a simulation, what its last checkpoint keeps, and what the engine is told of it.
+"""Checkpoints of simulated Jobs: how often each Job saves, and what the engine knows about it.
 
-A trace says nothing of checkpoints, so each Job draws how often it saves, by the seed and its own id alone:
-the same Job saves at the same instants under every policy, and whether others are in the trace or not.
-Intervals are drawn log-uniformly, as people's habits span an order of magnitude; a share of the Jobs
-publishes, the others save as often and tell nobody. What a policy knows is what the cluster would show:
-annotations of those that publish, brought up to date at each checkpoint of a running Job.
+A trace has no data on checkpoints, so each Job draws its interval from the seed and its own id only. The same
+Job therefore saves at the same times under every policy, whichever other Jobs are in the trace. Intervals are
+drawn log-uniformly, because real ones span an order of magnitude. A share of the Jobs reports its
+checkpoints; the others save as often without reporting. A policy knows what a cluster would show: the
+annotations of Jobs that report, updated at each checkpoint of a running Job.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ HIGH_PRIORITY = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Habit:
-    """How one Job saves: every so many seconds, and whether it tells."""
+    """How one Job saves: its interval in seconds, and whether it reports its checkpoints."""
 
     interval_seconds: float
     publishes: bool
@@ -32,14 +32,14 @@ class Habit:
 
 @dataclass(slots=True)
 class Habits:
-    """The habits of all Jobs of a trace, drawn once each."""
+    """The habits of all Jobs of a trace. Each is drawn once."""
 
     settings: Checkpoints
     seed: int
     _known: dict[str, Habit] = field(default_factory=dict)
 
     def of(self, job: TraceJob) -> Habit:
-        """Return the Job's habit."""
+        """Return the Job's habit, the same for every call and every policy."""
         known = self._known.get(job.id)
         if known is None:
             chance = random.Random(f"{self.seed}/{job.id}")
@@ -50,13 +50,13 @@ class Habits:
         return known
 
     def saves_on_sigterm(self, job: TraceJob) -> bool:
-        """Return whether the Job saves whenever it is told to end, whatever the policy."""
+        """Return whether the Job saves at SIGTERM, under any policy."""
         return self.settings.on_sigterm and self.of(job).publishes
 
     def told(
         self, job: TraceJob, *, saved_at: float | None, restart_seconds: float, save_seconds: float
     ) -> Mapping[str, str]:
-        """Return what the Workload's annotations say; nothing of a Job that does not publish."""
+        """Return the Workload's checkpoint annotations, empty for a Job that does not report."""
         habit = self.of(job)
         if not habit.publishes:
             return {}

@@ -1,13 +1,14 @@
-"""The course of one Job on the virtual clock: what it has done, what was lost, and when it would be done.
+"""The course of one Job on the virtual clock: its work so far, its losses, and when it will finish.
 
     submit ── waits ──┬── restart ──┬── useful work ──┬── save ──┐
                       │ start       │ work_from       │ stop     │ gone: waits again
-    the first attempt has no restart before it
+    the first attempt has no restart
 
-Time that a Job held GPUs and that is in no useful work kept is lost: saving, restarting, and after a crash or
-the loss of a node what was done since the last periodic checkpoint. Periodic checkpoints cost nothing here
-(published overheads are below 4%), and an attempt begins with everything saved.
-All instants and lengths are virtual seconds.
+Time during which a Job holds GPUs without doing work that is kept counts as lost: saves, restarts, and after
+a crash or the loss of a node the work since the last periodic checkpoint. Periodic checkpoints cost nothing
+here (published overheads are below 4%), and an attempt begins with everything saved.
+
+All times and durations are virtual seconds.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from admission.simulation.traces import TraceJob
 
 @dataclass(slots=True, eq=False)
 class JobCourse:
-    """One Job. `token` changes whenever a planned end is no longer true."""
+    """The state of one Job. `token` changes whenever a planned end becomes invalid."""
 
     job: TraceJob
     remaining: float = field(init=False)
@@ -31,12 +32,13 @@ class JobCourse:
     started_at: float = 0.0
     work_from: float = 0.0
     first_start_at: float | None = None
-    # The first start that it was promised.
+    # The first promised start, None without one.
     promised_at: float | None = None
-    # From when on the reservation that it joins was there for it, None: it has none, or has had no use of it.
+    # When both the Job and the reservation that it joins existed. None: it has no reservation, or
+    # could not use it.
     reserved_from: float | None = None
     finished_at: float | None = None
-    # When it held GPUs, and the useful work in that which was kept, as intervals in order.
+    # The intervals in which it held GPUs, and those of useful work that was kept, in order.
     held: list[tuple[float, float]] = field(default_factory=list)
     useful: list[tuple[float, float]] = field(default_factory=list)
 
@@ -44,7 +46,7 @@ class JobCourse:
         self.remaining = self.job.duration_seconds
 
     def start(self, now: float, *, restart_seconds: float) -> float:
-        """Begin an attempt. Returns when the Job will be done if nothing stops it."""
+        """Begin an attempt. Return when the Job will finish if nothing stops it."""
         self.token += 1
         self.is_running = True
         self.started_at = now
@@ -55,8 +57,10 @@ class JobCourse:
         return self.work_from + self.remaining
 
     def stop_work(self, now: float, *, keeps_every: float | None = None) -> None:
-        """End useful work; the GPUs are held until `leave`. All of it is kept, or what the last periodic
-        checkpoint holds where only every `keeps_every` seconds are.
+        """End useful work; the GPUs are held until `leave`.
+
+        All work is kept if `keeps_every` is None. Otherwise only the work up to the last periodic checkpoint
+        is kept, with checkpoints every `keeps_every` seconds.
         """
         self.token += 1
         done = min(max(0.0, now - self.work_from), self.remaining)
@@ -67,12 +71,12 @@ class JobCourse:
         self.remaining -= done
 
     def leave(self, now: float) -> None:
-        """Give the GPUs back."""
+        """Release the GPUs."""
         self.is_running = False
         self.held.append((self.started_at, now))
 
     def crash(self, now: float, *, keeps_every: float, restart_seconds: float) -> float:
-        """Lose what is not saved and go on in place. Returns when the Job will be done then."""
+        """Lose the unsaved work and restart on the same nodes. Return when the Job will finish."""
         self.stop_work(now, keeps_every=keeps_every)
         self.work_from = now + restart_seconds
         return self.work_from + self.remaining
@@ -86,10 +90,10 @@ class JobCourse:
 
     @property
     def useful_seconds(self) -> float:
-        """All useful work that was kept."""
+        """Return the seconds of useful work that was kept."""
         return sum(end - begin for begin, end in self.useful)
 
     @property
     def held_seconds(self) -> float:
-        """All the time that it held its GPUs."""
+        """Return the seconds during which it held its GPUs."""
         return sum(end - begin for begin, end in self.held)

@@ -1,9 +1,9 @@
-"""What a policy achieved, in figures that can be compared.
+"""Figures of a simulated run, to compare policies.
 
-wait                finish − submit − duration: waiting again, lost work, saving and restarting are in it
+wait                finish − submit − duration; includes repeated waits, lost work, saves and restarts
 bounded slowdown    (wait + duration) ÷ max(duration, 10 min), at least 1
 utilisation         useful GPU-seconds until the last submit ÷ (GPUs × span of submits)
-GPU-hours lost      GPU time that Jobs held and that is in no useful work kept
+GPU-hours lost      GPU time that Jobs held, less the useful work that was kept
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from admission.simulation.course import JobCourse
 from admission.simulation.virtual_run import PolicyRun
 
-# From so many GPUs on a Job counts as a gang: a whole machine of the traces.
+# A Job with at least this many GPUs counts as a gang: a whole machine of the traces.
 GANG_GPUS = 8
 # Keeps short Jobs from dominating the slowdown. Feitelson's bound, ten minutes here.
 _SHORTEST_SECONDS = 600.0
@@ -25,7 +25,7 @@ _SECONDS_PER_HOUR = 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangFigures:
-    """The Jobs of 8 GPUs and more."""
+    """Figures of the Jobs with 8 GPUs or more."""
 
     jobs: int
     mean_wait_seconds: float
@@ -33,7 +33,7 @@ class GangFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassFigures:
-    """The Jobs that may be evicted for others (best), or those others (strict)."""
+    """Figures of the Jobs that may be preempted (best), or of those that may preempt them (strict)."""
 
     jobs: int
     mean_wait_seconds: float
@@ -42,8 +42,10 @@ class ClassFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReservedFigures:
-    """The Jobs that name a reservation. `missed` could not use theirs; the others started so much later than
-    it and they were there, in the mean.
+    """Figures of the Jobs that name a reservation. `missed` of them could not use theirs.
+
+    `mean_late_seconds` is the mean time of the others from when both the Job and its reservation existed to
+    the Job's first start.
     """
 
     jobs: int
@@ -55,8 +57,8 @@ class ReservedFigures:
 class Figures:
     """One policy in figures, named as in the JSON report. Percentiles are actual waits (nearest rank).
 
-    `strict` and `best` are told of policies that preempt alone, `reserved` where Jobs name reservations,
-    `cost_lost` where a GPU has a price, in its currency.
+    `strict` and `best` exist only for policies that preempt, `reserved` if Jobs name reservations, and
+    `cost_lost`, in the currency of the price, if a GPU has a price.
     """
 
     jobs: int
@@ -80,14 +82,14 @@ class Figures:
 
 
 def wait_of(course: JobCourse) -> float:
-    """Return how much later than possible the Job was done. It must have finished."""
+    """Return how much later than possible the Job finished, in seconds. It must have finished."""
     assert course.finished_at is not None
     wait = course.finished_at - course.job.submitted_at - course.job.duration_seconds
     return max(0.0, wait)
 
 
 def figures_of(run: PolicyRun, *, gpus: int, cost_per_gpu_hour: float | None = None) -> Figures:
-    """Return the figures of a run on `gpus` GPUs; with a price what was lost is told in money as well."""
+    """Return the figures of a run on `gpus` GPUs. With a price they include the cost of lost GPU-hours."""
     waits = sorted(wait_of(course) for course in run.courses)
     gangs = [course for course in run.courses if course.job.gpus >= GANG_GPUS]
     gpu_hours_lost = _lost_seconds(run.courses) / _SECONDS_PER_HOUR
@@ -135,17 +137,17 @@ def _of_reservations(courses: Iterable[JobCourse]) -> ReservedFigures | None:
 
 
 def mean(values: Sequence[float]) -> float:
-    """Return the mean, 0 of nothing."""
+    """Return the mean, or 0 without values."""
     return sum(values) / len(values) if values else 0.0
 
 
 def percentile(ordered: Sequence[float], percent: int) -> float:
-    """Return the smallest of the ascending values that `percent` of them do not exceed; 0 of none."""
+    """Return the smallest of the ascending values that `percent` of them do not exceed; 0 without values."""
     return ordered[max(0, -(-len(ordered) * percent // 100) - 1)] if ordered else 0.0
 
 
 def span_of(courses: Iterable[JobCourse]) -> tuple[float, float]:
-    """Return the first and the last submit."""
+    """Return the times of the first and the last submit."""
     submits = [course.job.submitted_at for course in courses]
     return min(submits), max(submits)
 

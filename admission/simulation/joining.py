@@ -1,8 +1,8 @@
-"""Jobs of a trace that join a reservation, and what becomes of those whom theirs is of no use to.
+"""Jobs of a trace that join a reservation, including those that cannot use it.
 
-In production a Workload that names a reservation which is over, refused or another's waits until somebody
-corrects it. Nobody corrects a trace, so here its Job runs like any other, and is counted: a misspelled name
-shows in the report and does not stop the clock.
+In production, a Workload that names a reservation which is over, refused or for another LocalQueue waits
+until a user corrects it. A trace is not corrected, so here such a Job runs like any other and is counted. A
+misspelled name then appears in the report and does not stop the simulation.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from api.workload import Workload
 
 @dataclass(slots=True, eq=False)
 class Joining:
-    """Who joins which of the calendar's reservations. Names are those of one file, so they are unique."""
+    """Which Job joins which reservation of the calendar. All names come from one file, so they are unique."""
 
     engine: Engine
     reservations: Sequence[CapacityReservation]
-    # Why the first Job of a reservation could not use it, and how many could not.
+    # By reservation, why the first of its Jobs could not use it, and how many could not.
     _reasons: dict[str, str] = field(default_factory=dict)
     _missed: Counter[str] = field(default_factory=Counter)
 
     def ends_at(self, course: JobCourse) -> float | None:
-        """Return when the Job's reservation is over, None where the calendar has none of that name."""
+        """Return when the Job's reservation ends, or None if the calendar has none with that name."""
         known = self._find(course)
         return known.end_at if known is not None else None
 
     def corrected(self, course: JobCourse, workload: Workload) -> Workload | None:
-        """Return the waiting Workload without its wish, where that can no longer come true; else None."""
+        """Return the pending Workload without its reservation if it can no longer use that, else None."""
         if RESERVATION not in workload.annotations or workload.has_quota_reservation:
             return None
         problem = self.engine.queue_problem(workload)
@@ -44,7 +44,7 @@ class Joining:
             if known is not None and course.reserved_from is None:
                 course.reserved_from = max(course.job.submitted_at, known.start_at)
             return None
-        # One that has used it before and was evicted has had what it asked for.
+        # A Job that used the reservation before it was evicted does not count as missed.
         if course.first_start_at is None:
             course.reserved_from = None
             self._reasons.setdefault(course.job.reservation, problem[1])

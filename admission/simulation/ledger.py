@@ -1,17 +1,16 @@
-"""Who holds how much quota, worked out from the API objects alone.
+"""Which Workload holds how much quota, computed from the API objects only.
 
-The controller has its own books; these are kept apart from them on purpose, so that a fault there cannot hide
-here. Nothing of `queues` is imported: the rules are stated a second time.
+This is deliberately a second implementation, which imports nothing of `queues`: a fault in the controller's
+quota tree cannot hide itself here.
 
-    limit(n)   without a parent: subtree(n); else subtree(n) + borrowingLimit(n), None where that is not set
+    limit(n)   without a parent: subtree(n); else subtree(n) + borrowingLimit(n), None if that is not set
     subtree(n) own nominal quota + what the children lend
-    local(n)   what n does not lend: subtree(n) − lendingLimit(n), 0 where that is not set
+    local(n)   what n does not lend: subtree(n) − lendingLimit(n), 0 if that is not set
     used(n)    of a Cohort: what its children use above their local(child)
 
 A Workload holds quota while it has `status.admission` and QuotaReserved=True and is not Finished; pods that
-it has given back (`reclaimablePods`) are not counted. What a ClusterQueue does not list, or lists with a
-broken quantity, is limited to 0.
-Source: Kueue, pkg/cache/scheduler/resource_node.go.
+it has released (`reclaimablePods`) are not counted. A resource that a ClusterQueue does not list, or lists
+with an invalid quantity, has the limit 0. Source: Kueue, pkg/cache/scheduler/resource_node.go.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from api.workload import WorkloadKey
 
 
 class FlavorResource(NamedTuple):
-    """What quota is counted in: a resource of a flavor."""
+    """A resource of a flavor, the unit in which quota is counted."""
 
     flavor: str
     resource: str
@@ -72,7 +71,7 @@ class Holding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Use:
-    """How one node stands in one flavor-resource. `limit` None: only its ancestors bound it."""
+    """The usage and limit of one flavor-resource at one node. `limit` None: only ancestors limit it."""
 
     node: NodeKey
     flavor_resource: FlavorResource
@@ -81,16 +80,16 @@ class Use:
 
     @property
     def is_over(self) -> bool:
-        """Whether more is used than may be."""
+        """Return whether the usage exceeds the limit."""
         return self.limit is not None and self.used > self.limit
 
 
 def holding_of(workload: WorkloadObject) -> Holding | None:
-    """Return the quota that a Workload holds, None where it holds none."""
+    """Return the quota that a Workload holds, or None."""
     status = workload.status
     true = {condition.type for condition in status.conditions or () if condition.status == "True"}
-    # All three, since they are written one after another: quota is held from the first that says
-    # so to the end.
+    # Check all three, because they are written one after another, and only together they mean that
+    # the Workload holds quota.
     if status.admission is None or ConditionType.QUOTA_RESERVED not in true or ConditionType.FINISHED in true:
         return None
     reclaimable = {entry.name: entry.count for entry in status.reclaimable_pods or ()}
@@ -105,11 +104,11 @@ def _charged(assignment: WirePodSetAssignment, given_back: int) -> Iterator[tupl
     count = 1 if assignment.count is None else assignment.count
     for resource, quantity in (assignment.resource_usage or {}).items():
         flavor = (assignment.flavors or {}).get(resource)
-        # Charged to no flavor, or for no pods: there is nothing to be counted.
+        # Without a flavor or without pods there is nothing to count.
         if flavor is None or count == 0:
             continue
         used = amount(resource, quantity)
-        # The usage is that of `count` pods; it is divisible by them.
+        # The usage is that of `count` pods, so it is divisible by their number.
         yield FlavorResource(flavor, resource), used * max(0, count - given_back) // count
 
 
@@ -130,19 +129,19 @@ class _Node:
         return max(0, self.subtree.get(fr, 0) - self.lending[fr])
 
     def limit(self, fr: FlavorResource) -> int | None:
-        # What it does not list it may not use at all, whatever its cohort has.
+        # A ClusterQueue may not use a resource that it does not list, whatever its cohort has.
         if self.key.kind == "ClusterQueue" and fr not in self.nominal:
             return 0
         if self.parent is None:
             return self.subtree.get(fr, 0)
-        # Unlimited by itself: what its ancestors have bounds it.
+        # Without a borrowing limit, only its ancestors limit it.
         if fr not in self.borrowing:
             return None
         return self.subtree.get(fr, 0) + self.borrowing[fr]
 
 
 class QuotaLedger:
-    """The state of all quota after the records applied so far. Apply them in the order they happened."""
+    """The state of all quota after the applied records. Apply records in the order of their writes."""
 
     def __init__(self) -> None:
         self._specs: dict[NodeKey, ClusterQueueObject | CohortObject] = {}
@@ -151,23 +150,23 @@ class QuotaLedger:
 
     @property
     def holdings(self) -> Mapping[WorkloadKey, Holding]:
-        """Who holds quota now."""
+        """Return the Workloads that hold quota, with what they hold."""
         return self._holdings
 
     def apply(self, record: ObjectRecord) -> bool:
-        """Take a version in; return whether any limit or any use may have changed by it."""
+        """Apply one version of an object. Return whether any limit or usage may have changed."""
         if isinstance(record.object, WorkloadObject):
             return self._apply_workload(record.object, is_deleted=record.is_deleted)
         return self._apply_spec(record.object, is_deleted=record.is_deleted)
 
     def uses(self) -> Iterator[Use]:
-        """Yield every node's use of every flavor-resource that it has quota of or uses."""
+        """Yield every node's usage of every flavor-resource for which it has quota or usage."""
         for node in self._nodes.values():
             for fr in sorted({*node.nominal, *node.used}):
                 yield self._use(node, fr, node.used.get(fr, 0))
 
     def path(self, holding: Holding) -> Iterator[Use]:
-        """Yield how the ClusterQueue of `holding` and its ancestors stand in what it holds."""
+        """Yield the usage of what `holding` holds at its ClusterQueue and each ancestor."""
         for fr in holding.amounts:
             node: _Node | None = self._nodes.get(queue_node(holding.cluster_queue))
             while node is not None:
@@ -175,7 +174,7 @@ class QuotaLedger:
                 node = self._parent(node)
 
     def would_fit(self, holding: Holding) -> bool:
-        """Return whether `holding`, taken as well, would leave no node over its limit."""
+        """Return whether no node would exceed its limit if `holding` were added."""
         return all(
             not self._use(node, fr, node.used.get(fr, 0) + more).is_over
             for fr, wanted in holding.amounts.items()
@@ -183,24 +182,24 @@ class QuotaLedger:
         )
 
     def nominal(self, cluster_queue: str) -> Mapping[FlavorResource, int]:
-        """Return the nominal quota of a ClusterQueue; empty where there is no such one."""
+        """Return the nominal quota of a ClusterQueue, empty if it does not exist."""
         node = self._nodes.get(queue_node(cluster_queue))
         return node.nominal if node else {}
 
     def used(self, cluster_queue: str) -> Mapping[FlavorResource, int]:
-        """Return what the Workloads of a ClusterQueue hold."""
+        """Return the sum of what the Workloads of a ClusterQueue hold."""
         node = self._nodes.get(queue_node(cluster_queue))
         return node.used if node else {}
 
     def cluster_queues(self) -> tuple[str, ...]:
-        """Return the names of all ClusterQueues, also of those that only a Workload names."""
+        """Return the names of all ClusterQueues, including those that only a Workload names."""
         return tuple(key.name for key in self._nodes if key.kind == "ClusterQueue")
 
     def _apply_workload(self, workload: WorkloadObject, *, is_deleted: bool) -> bool:
         key = WorkloadKey(workload.metadata.namespace, workload.metadata.name)
         before = self._holdings.get(key)
         now = None if is_deleted else holding_of(workload)
-        # Most versions of a Workload change nothing of its quota.
+        # Most versions of a Workload do not change its quota.
         if now == before:
             return False
         if before is not None:
@@ -219,7 +218,7 @@ class QuotaLedger:
             self._specs.pop(key, None)
         else:
             self._specs[key] = spec
-        # Most versions of a ClusterQueue differ in their status alone.
+        # Most versions of a ClusterQueue differ only in their status.
         if not is_deleted and before is not None and before.spec == spec.spec:
             return False
         self._rebuild()
@@ -233,7 +232,7 @@ class QuotaLedger:
             _read_quotas(node, groups)
             parent = spec.spec.cohort_name if isinstance(spec, ClusterQueueObject) else spec.spec.parent_name
             node.parent = cohort_node(parent) if parent else None
-        # A copy: a Cohort that is only named by others comes into being on the way.
+        # Iterate over a copy, because a Cohort that is only named by others is created in this loop.
         for node in tuple(self._nodes.values()):
             if node.parent is not None:
                 self._node(node.parent).children.append(node)
@@ -245,7 +244,7 @@ class QuotaLedger:
             self._add(holding, sign=1)
 
     def _cut_cycles(self) -> None:
-        """Cut each cycle at one member: such a tree admits nothing, so it does not matter at which."""
+        """Cut each cycle at one member. Such a tree admits nothing, so any member will do."""
         for node in self._nodes.values():
             seen, ancestor = {node.key}, self._parent(node)
             while ancestor is not None and ancestor.key not in seen:
@@ -256,14 +255,15 @@ class QuotaLedger:
                 node.parent = None
 
     def _add(self, holding: Holding, *, sign: int) -> None:
-        # Also where the ClusterQueue is not known: usage beyond every limit is what this is here to find.
+        # Create the node of an unknown ClusterQueue as well: its usage exceeds every limit,
+        # and must be found.
         self._node(queue_node(holding.cluster_queue))
         for fr, held in holding.amounts.items():
             for node, more in self._climb(holding.cluster_queue, fr, sign * held):
                 node.used[fr] = node.used.get(fr, 0) + more
 
     def _climb(self, cluster_queue: str, fr: FlavorResource, more: int) -> Iterator[tuple[_Node, int]]:
-        """Yield each node from the ClusterQueue upward with what `more` adds to its use."""
+        """Yield each node from the ClusterQueue upward with what `more` adds to its usage."""
         node = self._nodes.get(queue_node(cluster_queue))
         while node is not None and more:
             local = node.local(fr)
@@ -291,7 +291,7 @@ def _read_quotas(node: _Node, groups: Iterable[WireResourceGroup] | None) -> Non
 def _read_flavor(node: _Node, flavor: WireFlavorQuotas) -> None:
     for quota in flavor.resources:
         fr = FlavorResource(flavor.name, quota.name)
-        # Left out, and so limited to 0, as the controller has to do it.
+        # Skip an invalid quantity, which means the limit 0, as the controller does.
         with suppress(QuantityError):
             node.nominal[fr] = amount(quota.name, quota.nominal_quota)
             if quota.borrowing_limit is not None:
@@ -301,7 +301,7 @@ def _read_flavor(node: _Node, flavor: WireFlavorQuotas) -> None:
 
 
 def _sum_quotas(node: _Node) -> None:
-    """Work out what each node of the tree below and with `node` has in all."""
+    """Compute the subtree quota of `node` and of each node below it."""
     node.subtree = dict(node.nominal)
     for child in node.children:
         _sum_quotas(child)

@@ -1,9 +1,9 @@
-"""The policies that a simulation compares: settings of the production engine, no decision code of their own.
+"""The policies that a simulation compares. They are settings of the production engine without code to decide.
 
-`preempts`: the trace's best Jobs may be evicted for the others; `is_loss_aware`: by an AdmissionPolicy with
-`preemption`, which knows what those Jobs publish. `is_blind`: its Workloads carry nothing from which their
-run time could be told. The oracle is the exception by design: it is given the truth in place of the
-Workloads' age, which no cluster knows.
+`preempts`: the trace's best Jobs may be preempted by the others. `is_loss_aware`: with an AdmissionPolicy
+with `preemption`, which uses the checkpoints that Jobs report. `is_blind`: its Workloads have no data about
+their run time. The oracle is an exception by design: the true run time, which no cluster knows, replaces the
+age of its Workloads.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from api.policy import (
 )
 from api.queueing import QueueingStrategy
 
-# What is expected of a Workload of which nothing has been learned yet: rather long, since most are shorter.
+# The estimate for a Workload without earlier runs. It is rather long, because most Workloads are shorter.
 _DEFAULT_SECONDS = 14_400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """What is set for one policy. `needs_tenants`: it means nothing without a queue for each tenant."""
+    """The settings of one policy. `needs_tenants`: it has no effect without one queue per tenant."""
 
     name: str
     summary: str
@@ -48,14 +48,14 @@ class Policy:
     is_loss_aware: bool = False
 
     def admission_policy(self, setting: Setting) -> AdmissionPolicy | None:
-        """Return the AdmissionPolicy that governs every queue, None for Kueue's own decisions.
+        """Return the AdmissionPolicy that governs every queue, or None for Kueue's own decisions.
 
-        With a calendar Kueue's own decisions are made on the quotas in force, and on what is not reserved.
+        With a calendar, Kueue's own decisions use the quotas in force and the capacity that is not reserved.
         """
         calendar = AdmissionPolicy(
             name=self.name, quota_windows=setting.quota_windows, reservations=setting.reservations
         )
-        # No policy at all where nothing is asked of one: these are to be Kueue's own decisions.
+        # Without settings there must be no policy at all, so that the decisions are Kueue's own.
         if self.ordering is None and self.backfill is None and not self.is_loss_aware:
             return calendar if calendar.quota_windows or calendar.reservations else None
         costs = PreemptionRules(
@@ -73,44 +73,44 @@ class Policy:
         )
 
     def queues_by(self, job: TraceJob) -> float:
-        """Return what the Workload says of its age, by which equals are ordered.
+        """Return the creation time of the Workload, by which equals are ordered.
 
-        The truth, and for the oracle the run time, so that the shortest is the oldest.
+        For the oracle it is the run time instead, so that the shortest Workload is the oldest.
         """
         return job.duration_seconds if self.is_oracle else job.submitted_at
 
     @property
     def reads_estimates(self) -> bool:
-        """Whether it makes use of expected run times; no other policy is told any."""
+        """Return whether the policy uses expected run times. Other policies get none."""
         is_by_length = self.ordering is not None and self.ordering.mode is OrderingMode.SHORTEST_PREDICTED
         return self.backfill is not None or is_by_length
 
     def runs_in_hold(self, job: TraceJob) -> bool:
-        """Return whether the Job, less than a node, may be stopped, to run in what is held for another.
+        """Return whether the Job is opportunistic: it may run in held capacity, and be stopped for a promise.
 
-        So that gangs, whose restart costs most, are those that promises are kept for.
+        These are the Jobs smaller than a node, so that promises go to gangs, whose restart costs the most.
         """
         is_opportunistic = self.backfill is not None and self.backfill.mode is BackfillMode.OPPORTUNISTIC
         return is_opportunistic and job.gpus < MOST_GPUS_PER_POD
 
     def is_blind(self, setting: Setting) -> bool:
-        """Return whether its Workloads carry nothing of their run times."""
+        """Return whether its Workloads have no data about their run times."""
         return not self.is_oracle and (setting.estimates.is_learned or not self.reads_estimates)
 
 
 _ALL = (
     Policy(
         name="fifo",
-        summary="StrictFIFO: nobody passes the head",
+        summary="StrictFIFO: no Workload passes the head",
         strategy=QueueingStrategy.STRICT_FIFO,
     ),
     Policy(
         name="best-effort",
-        summary="BestEffortFIFO, Kueue's default: whoever fits passes who does not",
+        summary="BestEffortFIFO, Kueue's default: Workloads that fit pass those that do not",
     ),
     Policy(
         name="easy",
-        summary="backfill: the head is promised a start, whoever ends before it may run first",
+        summary="backfill: the head is promised a start, Jobs that end before it may run first",
         backfill=Backfill(mode=BackfillMode.EASY),
     ),
     Policy(
@@ -120,43 +120,43 @@ _ALL = (
     ),
     Policy(
         name="opportunistic",
-        summary="as easy, but Jobs below a node run in the hold however long, and give way in time",
+        summary="as easy, but Jobs below a node run in held capacity until it is needed",
         backfill=Backfill(mode=BackfillMode.OPPORTUNISTIC),
     ),
     Policy(
         name="shortest-predicted",
-        summary="the shortest expected run first, whoever has waited a day before all",
+        summary="shortest expected run time first, but Jobs that have waited a day before all",
         ordering=Ordering(mode=OrderingMode.SHORTEST_PREDICTED),
     ),
     Policy(
         name="least-attained",
-        summary="who has received least GPU time first; others save and give way",
+        summary="least received GPU time first; others save and are preempted",
         ordering=Ordering(mode=OrderingMode.LEAST_ATTAINED),
     ),
     Policy(
         name="fair",
-        summary="fair sharing: a queue a tenant, the tenant with the smallest share first",
+        summary="fair sharing: a queue per tenant, the tenant with the smallest share first",
         engine=EngineSettings(fair_sharing=FairPreemption()),
         needs_tenants=True,
     ),
     Policy(
         name="preemption",
-        summary="the trace's strict Jobs evict its best ones, the last to start first, as Kueue does",
+        summary="the trace's strict Jobs preempt its best ones, latest start first, as Kueue does",
         preempts=True,
     ),
     Policy(
         name="loss-aware",
-        summary="the same, but those are evicted that lose least since their last checkpoint",
+        summary="the same, but victims are those that lose the least since their last checkpoint",
         preempts=True,
         is_loss_aware=True,
     ),
     Policy(
         name="sjf-oracle",
-        summary="shortest first by the true run time, as a bound: no cluster knows it",
+        summary="shortest true run time first, for comparison: no cluster knows it",
         is_oracle=True,
     ),
 )
 
 POLICIES: Mapping[str, Policy] = MappingProxyType({policy.name: policy for policy in _ALL})
-# Those that preempt mean something only where a trace says who may be evicted for whom.
+# Policies that preempt are not compared by default, because they need a trace with a `job_type`.
 COMPARED = tuple(policy.name for policy in _ALL if not policy.preempts)

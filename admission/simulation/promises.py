@@ -1,7 +1,6 @@
-"""What was promised to the Workloads of a run, and when they got their quota.
+"""The promised starts of a run's Workloads, and when they got their quota.
 
-Worked out from recorded API objects alone, as the audit is: the controller's own count would agree with
-itself.
+Like the audit, it uses only recorded API objects: the controller's own count could not reveal its own faults.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from api.keys import PLANNED_START
 from api.objects import WorkloadObject
 from api.workload import WorkloadKey, to_seconds
 
-# Promises are written in whole seconds, so less than one says nothing.
+# Promises are in whole seconds, so a smaller difference means nothing.
 _TOLERANCE_SECONDS = 1.0
 
 
@@ -29,19 +28,19 @@ class Promised:
 
     @property
     def early_seconds(self) -> float:
-        """How long before the promise it started; below 0 where it was late. 0 before the start."""
+        """Return how long before the promise it started, negative if it was late, 0 if it has not started."""
         return self.promised_at - self.started_at if self.started_at is not None else 0.0
 
     @property
     def is_broken(self) -> bool:
-        """Whether it started later than first promised."""
+        """Return whether it started later than first promised, beyond the tolerance."""
         return self.early_seconds < -_TOLERANCE_SECONDS
 
 
 def promises(records: Iterable[ObjectRecord], *, epoch: float) -> tuple[Promised, ...]:
-    """Return the Workloads that were promised a start, in the order of their first promises.
+    """Return the Workloads with a promised start, in the order of their first promises.
 
-    `epoch`: the Unix time at which the records' clock stood at 0.
+    `epoch` is the Unix time at which the records' clock was 0.
     """
     found: dict[WorkloadKey, Promised] = {}
     for record in in_order(records):
@@ -52,7 +51,7 @@ def promises(records: Iterable[ObjectRecord], *, epoch: float) -> tuple[Promised
         planned = (meta.annotations or {}).get(PLANNED_START)
         if key not in found and planned is not None:
             found[key] = Promised(key=key, promised_at=to_seconds(planned))
-        # The annotation may go with the same write that brings the quota.
+        # The write that adds the quota may remove the annotation, so keep an earlier promise.
         known = found.get(key)
         if known is not None and known.started_at is None and holding_of(record.object) is not None:
             found[key] = Promised(key=key, promised_at=known.promised_at, started_at=record.at + epoch)

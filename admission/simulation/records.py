@@ -1,4 +1,4 @@
-"""What watches delivered, kept: a record for each version of an object, and their order of writing."""
+"""Records of watch events: one for each version of an object, and their order of writing."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ RecordedObject = WorkloadObject | ClusterQueueObject | CohortObject
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectRecord:
-    """One version of an object, as a watch delivered it. `at` is the observer's clock, in seconds.
+    """One version of an object that a watch delivered. `at` is the observer's clock, in seconds.
 
-    `is_deleted`: the object ceased to be; `object` is then its last known version.
+    `is_deleted`: the object was deleted, and `object` is its last known version.
     """
 
     at: float
@@ -23,11 +23,11 @@ class ObjectRecord:
 
 
 def in_order(records: Iterable[ObjectRecord]) -> Sequence[ObjectRecord]:
-    """Return the records by resourceVersion, each kind's own order kept.
+    """Return the records by resourceVersion, keeping the order of each kind.
 
-    Resource versions are numbers that grow with every write to the server (Kubernetes promises to keep it so
-    from 1.35). A deletion that was noticed late carries the version of an earlier write, so within
-    a kind a version never counts as lower than one before it.
+    Resource versions are numbers that grow with every write to the server (Kubernetes guarantees this from
+    1.35). A deletion that was noticed late has the version of an earlier write. So within a kind, a version
+    never counts as lower than the one before it.
     """
     newest: dict[type, int] = {}
     keyed: list[tuple[int, ObjectRecord]] = []

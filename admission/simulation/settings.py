@@ -1,4 +1,4 @@
-"""What a simulation assumes about the cluster and its Jobs, whatever the policy."""
+"""What a simulation assumes about the cluster and its Jobs, the same for every policy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from api.policy import CapacityReservation, QuotaWindow
 
 
 class Queues(StrEnum):
-    """One ClusterQueue for all, or one a tenant of equal quota in one cohort."""
+    """One ClusterQueue for all Jobs, or one per tenant with equal quota in one cohort."""
 
     ONE = "one"
     TENANT = "tenant"
@@ -19,9 +19,7 @@ class Queues(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EstimateKind:
-    """How well run times are known to policies that read them: `factor` times the truth, or `is_learned`
-    from Jobs that have finished.
-    """
+    """The run times that policies know: `factor` times the true ones or, if `is_learned`, learned ones."""
 
     factor: float = 1.0
     is_learned: bool = False
@@ -34,10 +32,10 @@ class EstimateKind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Faults:
-    """What breaks. Mean times between failures in hours, None: never; both are exponential, by `seed`.
+    """The simulated faults. Mean times between them are in hours, None: never; exponential, by `seed`.
 
-    A node that is lost comes back after `repair_seconds`. A crash ends one attempt of a Job in place: its
-    pods start again on the same nodes.
+    A lost node is back after `repair_seconds`. A crash interrupts one attempt of a Job: its pods restart
+    on the same nodes.
     """
 
     node_mtbf_hours: float | None = None
@@ -48,10 +46,12 @@ class Faults:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoints:
-    """How Jobs save by themselves, for policies that preempt: every so many seconds, drawn log-uniformly for
-    each Job between the two; `publishing_share` of them tell. Drawn by `seed`. A Job hears `notice_seconds`
-    later that it is asked to save: the kubelet brings an annotation into a pod once a minute. `on_sigterm`:
-    those that tell save when they are told to end, and say so.
+    """How Jobs save, for policies that preempt.
+
+    The interval of each Job is drawn log-uniformly between the two limits, by `seed`; `publishing_share` of
+    the Jobs report their checkpoints. A Job notices a request to save after `notice_seconds`, because the
+    kubelet updates annotations in a pod about once a minute. `on_sigterm`: the Jobs that report also save at
+    SIGTERM, and declare it.
     """
 
     least_interval_seconds: float = 600.0
@@ -66,11 +66,11 @@ class Checkpoints:
 class Setting:
     """The cluster and the costs. Times are seconds.
 
-    `save_seconds`: from an eviction until the pods are gone, everything saved. `restart_seconds`: from the
-    start of every further attempt until useful work goes on. `checkpoint_interval_seconds`: what is lost at
-    most when nothing can be saved any more. `min_runtime_seconds`: what an attempt runs at least before it
-    gives way to an equal. `quota_windows` and `reservations` hold under every policy; their instants count
-    from the first submit, as seconds of Unix time do from 1970.
+    `save_seconds`: from an eviction until the pods are gone, with everything saved. `restart_seconds`: from
+    the start of every further attempt until useful work continues. `checkpoint_interval_seconds`: the most
+    work that is lost by a fault. `min_runtime_seconds`: how long an attempt runs at least before an equal may
+    preempt it. `quota_windows` and `reservations` apply under every policy; their times count from the first
+    submit, which is Unix time 0.
     """
 
     nodes: int
@@ -92,18 +92,18 @@ class Setting:
         return self.nodes * self.gpus_per_node
 
     def shape(self, gpus: int) -> GangShape:
-        """Return how a gang is cut into pods on these nodes. Raises ValueError where it never fits them."""
+        """Return the pods of a gang on these nodes. Raises ValueError if it can never fit them."""
         shape = gang_shape(gpus, most_per_pod=max(1, min(MOST_GPUS_PER_POD, self.gpus_per_node)))
-        # Told before anything runs: such a Job would wait to the end of time, and the run with it.
+        # Report this before the run: such a Job would wait forever, and the run would not end.
         is_too_wide = shape.gpus_per_pod > self.gpus_per_node
         if is_too_wide or (shape.whole_nodes and shape.pods > self.nodes):
             raise ValueError(f"{gpus} GPUs never fit {self.nodes} nodes of {self.gpus_per_node}")
         return shape
 
     def gpus_held(self, gpus: int) -> int:
-        """Return how many GPUs nobody else can use while the gang runs: on whole nodes all of them."""
+        """Return the number of GPUs that other Jobs cannot use while the gang runs."""
         shape = self.shape(gpus)
-        # On whole nodes what a gang leaves over of them is nobody else's.
+        # On whole nodes, the GPUs that the gang does not use are not available to others.
         return shape.pods * (self.gpus_per_node if shape.whole_nodes else shape.gpus_per_pod)
 
 

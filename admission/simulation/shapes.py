@@ -1,7 +1,6 @@
-"""From a number of GPUs to pods, and from a list of Jobs to a speed at which replaying them ends in time.
+"""Maps numbers of GPUs to pods, and a list of Jobs to a speed at which a replay ends in time.
 
-The same rules hold for replaying on an API server and for simulating on a virtual clock, so that the two can
-be compared.
+Replays on an API server and simulations on a virtual clock use the same rules, so that they can be compared.
 """
 
 from __future__ import annotations
@@ -15,19 +14,20 @@ from operator import attrgetter, itemgetter
 
 from admission.simulation.traces import TraceJob
 
-# A pod is on one node; the machines of the traces have eight GPUs, as do most of today's.
+# A pod runs on one node. The machines of the traces have eight GPUs, like most current ones.
 MOST_GPUS_PER_POD = 8
-# Caps the default speed: beyond it a second of the machine is ten minutes of the trace.
+# The maximum of the default speed, at which a second of latency counts as ten minutes of the trace.
 FASTEST = 600
-# Of the eight minutes a replay may take; the rest is for starting, ending, and what the estimate leaves out.
+# The share of the eight minutes of a replay for its Jobs. The rest is for start, cleanup
+# and the estimate's error.
 _TARGET_SECONDS = 400.0
-# Jobs a second that two cores carry easily with the API server, its stand-ins and the controller on them.
+# Jobs per second that two cores can handle together with API server, simulated components and controller.
 _BUSY_SUBMITS = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangShape:
-    """`pods` equal pods of `gpus_per_pod`. On `whole_nodes` each pod has its node to itself."""
+    """A gang of `pods` equal pods with `gpus_per_pod` GPUs, each on a whole node with `whole_nodes`."""
 
     pods: int
     gpus_per_pod: int
@@ -35,10 +35,11 @@ class GangShape:
 
 
 def gang_shape(gpus: int, *, most_per_pod: int = MOST_GPUS_PER_POD) -> GangShape:
-    """Return how a gang of `gpus` is cut into pods.
+    """Return the pods of a gang with `gpus` GPUs.
 
-    One pod up to `most_per_pod`; above that pods of the largest divisor of `gpus` that is not above it, each
-    on a whole node: 12 is 2 × 6, 16 is 2 × 8, 17 is 17 × 1. A Job without GPUs is one pod without any.
+    Up to `most_per_pod` GPUs it is one pod. Above that, pods have as many GPUs as the largest divisor of
+    `gpus` that is at most `most_per_pod`, each on a whole node: 12 is 2 × 6, 16 is 2 × 8, 17 is 17 × 1. A Job
+    without GPUs is one pod.
     """
     if gpus <= most_per_pod:
         return GangShape(pods=1, gpus_per_pod=gpus)
@@ -47,10 +48,10 @@ def gang_shape(gpus: int, *, most_per_pod: int = MOST_GPUS_PER_POD) -> GangShape
 
 
 def estimated_end(jobs: Sequence[TraceJob], *, gpus: int) -> float:
-    """Return when the last Job ends, in trace seconds, if `gpus` were one pool and the machine took no time.
+    """Return when the last Job ends, in trace seconds, if `gpus` were one pool and there were no latency.
 
-    Whoever came first and fits starts first. Fragmentation over nodes is not in it, so the truth is
-    rather later. A Job larger than the pool is left out. Work is O(Jobs × sizes of gangs).
+    The first submitted Job that fits starts first. The estimate ignores fragmentation over nodes, so the true
+    end is later. A Job larger than the pool is ignored. The cost is O(Jobs × sizes of gangs).
     """
     pool = _Pool(gpus)
     for place, job in enumerate(sorted(jobs, key=attrgetter("submitted_at"))):
@@ -62,11 +63,11 @@ def estimated_end(jobs: Sequence[TraceJob], *, gpus: int) -> float:
 
 
 def default_speed(jobs: Sequence[TraceJob], *, gpus: int) -> float:
-    """Return how many trace seconds pass in one real second, unless the user says otherwise.
+    """Return how many trace seconds pass in one real second by default: a whole number from 1 to `FASTEST`.
 
-    As slow as lets the replay end within `_TARGET_SECONDS` (a delay of the machine then weighs least in the
-    waits), but not so slow that fewer than `_BUSY_SUBMITS` Jobs come in a second: beyond that a
-    slower run shows nothing new. At most `FASTEST`, at least 1, in whole numbers.
+    It is the lowest speed at which the replay ends within `_TARGET_SECONDS`, because latency then has the
+    least weight in the waits. But it is not so low that fewer than `_BUSY_SUBMITS` Jobs arrive per second,
+    because a slower run would show nothing more.
     """
     ends = estimated_end(jobs, gpus=gpus) / _TARGET_SECONDS
     span = max((job.submitted_at for job in jobs), default=0.0)
@@ -76,7 +77,7 @@ def default_speed(jobs: Sequence[TraceJob], *, gpus: int) -> float:
 
 @dataclass(slots=True)
 class _Pool:
-    """GPUs that belong to no node, and the Jobs that wait for them, by size and place in the trace."""
+    """A pool of GPUs without nodes, and the Jobs that wait for them, by size and position in the trace."""
 
     free: int
     end: float = 0.0
@@ -88,7 +89,7 @@ class _Pool:
         self._start(job.submitted_at)
 
     def advance(self, until: float) -> None:
-        """Let everything end that ends up to `until`, and start what fits then."""
+        """End all Jobs that end up to `until`, and start the Jobs that fit then."""
         while self.running and self.running[0][0] <= until:
             now, gpus = heapq.heappop(self.running)
             self.free += gpus

@@ -1,4 +1,4 @@
-"""What happens when on the virtual clock: a heap of calls, in order of time and then of planning."""
+"""The virtual clock's schedule: a heap of calls, ordered by time and then by when they were planned."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from math import inf
 
 
 class Timeline:
-    """Calls to be made at instants. Nothing may be planned before the present one."""
+    """Calls with the times at which to make them. A call must not be planned in the past."""
 
     def __init__(self) -> None:
         self._calls: list[tuple[float, int, Callable[[], None]]] = []
@@ -16,15 +16,15 @@ class Timeline:
 
     @property
     def next_at(self) -> float:
-        """The instant of the next call, infinity without one."""
+        """Return the time of the next call, infinity without one."""
         return self._calls[0][0] if self._calls else inf
 
     def plan(self, at: float, call: Callable[[], None]) -> None:
-        """Let `call` be made at `at`."""
+        """Schedule `call` for the time `at`."""
         self._planned += 1
         heappush(self._calls, (at, self._planned, call))
 
     def run_until(self, now: float) -> None:
-        """Make every call that is due."""
+        """Make every call that is due at `now`, including those that these calls add."""
         while self._calls and self._calls[0][0] <= now:
             heappop(self._calls)[2]()

@@ -1,19 +1,20 @@
-"""Traces of real clusters: which Job came when, wanted how many GPUs, and ran how long.
+"""Reads traces of real clusters: when each Job was submitted, its number of GPUs, and its run time.
 
-The format is that of the public Philly trace as it is usually passed on, one Job a line with a heading:
+The format is that of the public Philly trace in its usual form, a CSV file with a header and
+one Job per line:
 
     column        meaning here
-    job_id        the Job's name (optional; without it the line number)
+    job_id        optional: the Job's name; the default is the line number
     user          the tenant: one namespace, one LocalQueue and one ClusterQueue each
-    num_gpu       GPUs of the whole gang; 0 is a Job that needs none
-    submit_time   minutes since some beginning; the first Job taken is at zero afterwards
-    duration      minutes that the Job runs once it runs
-    job_type      optional: "best" may be evicted for the others, which have a higher priority; only policies
-                  that preempt read it
+    num_gpu       GPUs of the whole gang; 0 for a Job without GPUs
+    submit_time   minutes since any start; `first_submitted` moves the first Job to 0
+    duration      minutes that the Job runs once started
+    job_type      optional: "best" may be preempted by the others, which have a higher priority; read only by
+                  policies that preempt
     reservation   optional: the reservation of the calendar that the Job joins, empty for none
 
-Other columns are ignored, the order of the lines does not matter. Reading is apart from parsing, so that all
-but `read_trace` is a function of values.
+Other columns are ignored, and the order of the lines does not matter. Only `read_trace` reads a file; all
+other functions are pure.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ from pathlib import Path
 EXPECTED_COLUMNS = ("user", "num_gpu", "submit_time", "duration")
 _ID_COLUMN = "job_id"
 _SECONDS_PER_MINUTE = 60.0
-# Caps what a broken number may ask for: no known Job has a hundred thousand GPUs, none runs a century.
+# Limits against invalid numbers: no known Job has a hundred thousand GPUs or runs for a century.
 _MAX_GPUS = 100_000
 _MAX_MINUTES = 100 * 366 * 24 * 60.0
-# Caps how much of a foreign heading is quoted.
+# How many columns of an unknown header an error quotes.
 _MAX_QUOTED_COLUMNS = 12
 
 
 class TraceError(ValueError):
-    """A trace that cannot be used. The message names the file, the line, the value and what was expected."""
+    """An unusable trace. The message names the file, the line, the value and what was expected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,9 +53,9 @@ class TraceJob:
 
 
 def read_trace(path: Path) -> tuple[TraceJob, ...]:
-    """Return the Jobs of a CSV file in the order of its lines. Raises TraceError."""
+    """Return the Jobs of a CSV file in the order of its lines. Raises TraceError if it is unusable."""
     try:
-        # utf-8-sig: spreadsheets put a byte order mark before the first column's name.
+        # Use utf-8-sig, because spreadsheets write a byte order mark before the first column's name.
         with path.open(encoding="utf-8-sig", newline="") as lines:
             return parse_trace(lines, source=str(path))
     except FileNotFoundError:
@@ -66,9 +67,9 @@ def read_trace(path: Path) -> tuple[TraceJob, ...]:
 
 
 def parse_trace(lines: Iterable[str], *, source: str) -> tuple[TraceJob, ...]:
-    """Return the Jobs of CSV `lines`, heading first, in their order. `source` names them in errors.
+    """Return the Jobs of CSV `lines`, which begin with the header, in their order. Errors name `source`.
 
-    Raises TraceError for missing columns, a number that is none, an id used twice, or no Job at all.
+    Raises TraceError for missing columns, an invalid number, a duplicate id, or a trace without Jobs.
     """
     reader = csv.DictReader(lines, restval="")
     try:
@@ -83,7 +84,7 @@ def parse_trace(lines: Iterable[str], *, source: str) -> tuple[TraceJob, ...]:
 
 
 def first_submitted(jobs: Sequence[TraceJob], limit: int | None) -> tuple[TraceJob, ...]:
-    """Return the first `limit` Jobs by submit time (None: all), moved so that the first comes at zero.
+    """Return the first `limit` Jobs by submit time (None: all), shifted so that the first is at 0.
 
     Jobs submitted in the same minute keep the file's order.
     """
@@ -135,7 +136,7 @@ def _gpus(text: str, place: str) -> int:
 
 
 def _minutes(row: Mapping[str, str], column: str, place: str) -> float:
-    """Return a column of minutes as seconds."""
+    """Return a column of minutes in seconds."""
     number = _number(row[column])
     if number is None or not 0 <= number <= _MAX_MINUTES:
         raise TraceError(f"{place}: {column} is {row[column]!r}; expected minutes, 0 or more")

@@ -1,8 +1,8 @@
-"""The simulated cluster as the engine's values: nodes of one flavor, queues, and a Workload for each Job.
+"""The simulated cluster as values of the engine: nodes of one flavor, queues, and a Workload for each Job.
 
-The placement is that of production: a topology whose one level is the hostname, so that a pod lands on one
-node and a gang on whole ones gets them by asking for all GPUs of each. Values are made directly; no object is
-written as JSON and read again.
+Placement is that of production: a topology whose only level is the hostname, so that each pod runs on one
+node, and a gang on whole nodes requests all GPUs of each node. Values are created directly; no object is
+encoded as JSON and decoded again.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _FLAVOR = "gpu"
 _COHORT = "all"
 _QUEUE = "simulation"
 _LOWER_PRIORITY = Preemption(within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY)
-# As the kubelet's default.
+# The kubelet's default.
 _PODS_PER_NODE = 110
 
 
 @dataclass(slots=True)
 class VirtualCluster:
-    """What stands before the first Job comes, and the Workloads of Jobs."""
+    """The objects that exist before the first Job, and the Workloads of Jobs."""
 
     setting: Setting
     policy: Policy
@@ -63,11 +63,11 @@ class VirtualCluster:
         policy = self.policy.admission_policy(self.setting)
         if policy is not None:
             yield policy
-        # Last: queues that name a flavor which is not there yet would be inactive.
+        # Yield queues last: queues whose flavor does not exist yet would be inactive.
         yield from self._queues()
 
     def node(self, number: int, *, is_ready: bool = True) -> NodeInfo:
-        """Return a node, as it is while it works or while it is lost."""
+        """Return a node, ready or lost."""
         return NodeInfo(
             name=self.node_name(number),
             labels={_HOSTNAME: self.node_name(number)},
@@ -80,10 +80,10 @@ class VirtualCluster:
         return f"node-{number:05}"
 
     def workload(self, job: TraceJob, place: int) -> Workload:
-        """Return the Job's Workload. `place` is its place in the order of submits, which decides ties."""
+        """Return the Job's Workload. `place` is its position in the order of submits, which breaks ties."""
         return Workload(
             key=WorkloadKey(self._namespace(job.tenant), f"{job.tenant}-{job.id}"),
-            # In the order of submits, as the uid decides between equals of the same second.
+            # Number uids in the order of submits, because the uid breaks ties within a second.
             uid=f"{place:08}",
             created_at=self.policy.queues_by(job),
             pod_sets=self._pods(job.gpus),
@@ -95,7 +95,7 @@ class VirtualCluster:
         )
 
     def _expectation(self, job: TraceJob) -> Mapping[str, str]:
-        """Return what the Workload declares of its run time; nothing to a policy that does not read it."""
+        """Return the annotations for the declared run time, empty for a policy that does not read them."""
         estimates = self.setting.estimates
         if not self.policy.reads_estimates or estimates.is_learned:
             return {}
@@ -103,7 +103,7 @@ class VirtualCluster:
         return {EXPECTED_RUNTIME_SECONDS: str(expected)}
 
     def _consent(self, job: TraceJob) -> Mapping[str, str]:
-        """Return that the Job may be stopped for one that is promised a start, where it may."""
+        """Return the label of an opportunistic Job, which may be stopped for a promised start, or nothing."""
         return {OPPORTUNISTIC: "true"} if self.policy.runs_in_hold(job) else {}
 
     def _namespace(self, tenant: str) -> str:
@@ -118,7 +118,7 @@ class VirtualCluster:
         share, left_over = divmod(self.setting.gpus, len(names))
         cohort = _COHORT if self._is_by_tenant else None
         if cohort is not None:
-            # What the division leaves over is the cohort's own.
+            # The remainder of the division is the cohort's own quota.
             yield Cohort(name=cohort, resource_groups=(_group(left_over),))
         for name in names:
             yield Namespace(name=name)
@@ -127,22 +127,22 @@ class VirtualCluster:
                 cohort=cohort,
                 resource_groups=(_group(share),),
                 queueing_strategy=self.policy.strategy,
-                # Empty, which is every namespace; absent would be none.
+                # An empty selector matches every namespace; an absent one would match none.
                 namespace_selector=WireSelector(),
                 preemption=_LOWER_PRIORITY if self.policy.preempts else Preemption(),
             )
             yield LocalQueue(namespace=name, name=_QUEUE, cluster_queue=name)
 
     def _pods(self, gpus: int) -> tuple[PodSet, ...]:
-        # Shared by all Jobs of a size, which makes them one shape for the engine, and
-        # thirty thousand values one.
+        # Share one value between all Jobs of a size: the engine sees one shape, and memory holds
+        # one value instead of thirty thousand.
         known = self._pod_sets.get(gpus)
         if known is None:
             pods = self.setting.shape(gpus).pods
             asked = WireResources(requests={_GPU: str(self.setting.gpus_held(gpus) // pods)})
             spec = WirePodSpec(
                 containers=(WireContainer(name="main", resources=asked),),
-                # Long enough to save in, as whoever saves at SIGTERM sees to.
+                # Long enough for a save at SIGTERM, as such Jobs configure it.
                 termination_grace_period_seconds=(
                     ceil(self.setting.save_seconds) if self.setting.checkpoints.on_sigterm else None
                 ),

@@ -1,13 +1,13 @@
-"""One policy on one trace: the production engine on a virtual clock.
+"""Runs one policy on one trace: the production engine on a virtual clock.
 
-    next instant ──▶ what happens then ──▶ engine.upsert … ──▶ engine.cycle until it rests ──▶ carried out
-         ▲                                                                                        │
-         └── ends, stops, the engine's own wake-ups ◀─────────────────────────────────────────────┘
+    next time ──▶ events at that time ──▶ engine.upsert … ──▶ engine.cycle until done ──▶ carry out
+        ▲                                                                                    │
+        └── ends, stops, the engine's own wake-ups ◀─────────────────────────────────────────┘
 
-The loop does what controller, API server, Job controller and kubelet do between them, without delay but for
-saving and restarting: an admission starts the pods, an eviction lets them save and stop, and what the engine
-then sees is the Workload as its object would show it. All that happens at one instant is told before anything
-is decided. Nothing here decides who runs.
+The loop plays the controller, the API server, the Job controller and the kubelet, without delays except for
+saves and restarts: an admission starts the pods, an eviction makes them save and stop, and the engine then
+receives the Workload as its object would show it. The engine receives all events of one time before it
+decides. This module makes no admission decisions.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _SECONDS_PER_HOUR = 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyRun:
-    """How all Jobs fared under one policy; `run_seconds` is the time that this took in reality.
+    """The result of one policy for all Jobs; `run_seconds` is the real time that the run took.
 
-    `calendar_problems` are what is wrong with single windows and reservations, and who had no use of one, a
-    sentence each.
+    `calendar_problems` has one sentence for each fault in a window or reservation, and for each reservation
+    that Jobs could not use.
     """
 
     policy: Policy
@@ -54,18 +54,18 @@ class PolicyRun:
 
 @dataclass(slots=True, eq=False)
 class _Living:
-    """A Job that has not finished: its course, and its Workload as the cluster shows it."""
+    """A Job that has not finished: its course, and its Workload as the cluster would show it."""
 
     course: JobCourse
     workload: Workload
     nodes: tuple[str, ...] = ()
-    # It leaves with everything saved, and will say so where it publishes.
+    # The Job stops with everything saved, and will report that if it reports checkpoints.
     has_saved: bool = False
 
 
 @dataclass(slots=True, eq=False)
 class _Asked:
-    """A victim that is to save before it stops, in which attempt, for whom, and since when it need not."""
+    """A victim that saves before it stops: its attempt, its preemptor, and when the request was cancelled."""
 
     living: _Living
     token: int
@@ -73,16 +73,16 @@ class _Asked:
     called_off_at: float | None = None
 
 
-# Told after each instant: how many Jobs have ended, and how far the clock is.
+# Called after each step with the number of ended Jobs and the virtual time.
 Progress = Callable[[int, float], None]
 
 
 def simulate(
     jobs: Sequence[TraceJob], setting: Setting, policy: Policy, *, progress: Progress | None = None
 ) -> PolicyRun:
-    """Run every Job to its end and return how each fared. Equal calls give equal courses.
+    """Run every Job to its end and return the result. Equal calls give equal courses.
 
-    `jobs` in order of submit, each of which fits the nodes (`check_fits`).
+    `jobs` must be in the order of submits, and each must fit the nodes (`check_fits`).
     """
     began = time.perf_counter()
     run = _Run(jobs=jobs, setting=setting, policy=policy)
@@ -112,7 +112,7 @@ class _Run:
     calendar_problems: tuple[str, ...] = ()
     _living: dict[WorkloadKey, _Living] = field(default_factory=dict)
     _asked: dict[WorkloadKey, _Asked] = field(default_factory=dict)
-    # Who has started since it was last looked whom that spares.
+    # Workloads that have started since requests to save were last checked for cancellation.
     _started: list[WorkloadKey] = field(default_factory=list)
     _habits: Habits = field(init=False)
     _chance: random.Random = field(init=False)
@@ -127,7 +127,7 @@ class _Run:
         self._chance = random.Random(self.setting.faults.seed)
 
     def go(self, progress: Progress | None) -> None:
-        """Let time pass until every Job has ended."""
+        """Run until every Job has ended."""
         for value in self.cluster.values():
             self.engine.upsert(value, now=0.0)
         for place, course in enumerate(self.courses):
@@ -137,7 +137,8 @@ class _Run:
         view = self.engine.policy_view(self.policy.name)
         self.calendar_problems = view.calendar_problems if view is not None else ()
         gc.collect()
-        # What is here stays to the end; looking through it again and again would take a third of the time.
+        # The current objects live until the end. Without a freeze, garbage collection of them would take a
+        # third of the time.
         gc.freeze()
         try:
             while self.ended < len(self.courses):
@@ -150,7 +151,7 @@ class _Run:
     def _step(self) -> None:
         wake_at = self.engine.next_wake_at()
         now = min(self.timeline.next_at, inf if wake_at is None else wake_at)
-        assert now < inf, f"{len(self.courses) - self.ended} Jobs wait and nothing will happen"
+        assert now < inf, f"{len(self.courses) - self.ended} Jobs wait and no event is planned"
         self.now = max(self.now, now)
         self.timeline.run_until(self.now)
         while self.engine.has_heads(now=self.now):
@@ -162,7 +163,7 @@ class _Run:
 
     def _submit(self, course: JobCourse, place: int) -> None:
         if course.job.gpus == 0:
-            # It needs nothing that anybody waits for.
+            # A Job without GPUs needs no quota, so it starts at once.
             end = course.start(self.now, restart_seconds=0.0)
             self.timeline.plan(end, partial(self._end_without_gpu, course))
             return
@@ -174,7 +175,7 @@ class _Run:
             self.timeline.plan(ends_at, partial(self._miss, living))
 
     def _miss(self, living: _Living) -> None:
-        """The reservation that the Job joins is over; whoever still waits for it waits like anybody."""
+        """Handle the end of the Job's reservation: if the Job still waits for it, it now waits without it."""
         if living.course.finished_at is None:
             self._show(living)
 
@@ -213,7 +214,7 @@ class _Run:
             self._publish(living, course.token, None, end)
 
     def _publish(self, living: _Living, token: int, saved_at: float | None, end: float) -> None:
-        """Let the cluster show what the Job tells, now and at each further checkpoint of this attempt."""
+        """Report the Job's checkpoint now, and plan the reports of further checkpoints of this attempt."""
         course, habit = living.course, self._habits.of(living.course.job)
         if course.token != token or not habit.publishes:
             return
@@ -224,7 +225,7 @@ class _Run:
             self.timeline.plan(next_at, partial(self._publish, living, token, next_at, end))
 
     def _tell(self, living: _Living, saved_at: float | None) -> None:
-        """Let the Workload say what its Job publishes; the engine is to be shown it."""
+        """Set the Workload's checkpoint annotations. The caller passes the Workload to the engine."""
         told = self._habits.told(
             living.course.job,
             saved_at=saved_at,
@@ -234,11 +235,11 @@ class _Run:
         living.workload = replace(living.workload, annotations={**living.workload.annotations, **told})
 
     def _ask(self, living: _Living, decision: Evict, deadline: float) -> None:
-        """Let the Job save before it stops: at its own next checkpoint, or at the one it is asked for."""
+        """Plan the Job's stop after a save: its own next checkpoint, or a requested one."""
         course, setting = living.course, self.setting
         key, known = living.workload.key, self._asked.get(living.workload.key)
         if known is not None and (known.token, known.called_off_at) == (course.token, self.now):
-            # It is asked already, and goes on for somebody else.
+            # It is already asked to save; the eviction continues for another preemptor.
             known.preemptor, known.called_off_at = decision.preemptor, None
             return
         asking = self._asked[key] = _Asked(living, course.token, decision.preemptor)
@@ -259,7 +260,7 @@ class _Run:
             self._evict(asking.living, decision.reason, keeps_every=keeps_every)
 
     def _call_off(self) -> None:
-        """Let those run on who were to save for one that has started elsewhere, unless others need them."""
+        """Cancel evictions whose preemptor has started elsewhere, unless another Workload needs them."""
         started, self._started = frozenset(self._started), []
         for key, asking in self._asked.items() if started else ():
             is_on = asking.called_off_at is None and asking.living.course.token == asking.token
@@ -283,18 +284,18 @@ class _Run:
 
     def _finish(self, living: _Living, token: int) -> None:
         if living.course.token != token:
-            return  # It was stopped meanwhile.
+            return  # It was stopped in the meantime.
         living.course.finish(self.now)
         self.ended += 1
         self._asked.pop(living.workload.key, None)
         del self._living[living.workload.key]
         if self.policy.reads_estimates:
-            # What ended well teaches how long the next of its kind will run.
+            # The engine learns run times from successful Workloads.
             self._show(living, self._condition(ConditionType.FINISHED, True, reason=FinishedReason.SUCCEEDED))
         self.engine.remove(Workload, living.workload.key, now=self.now)
 
     def _evict(self, living: _Living, reason: EvictionReason, *, keeps_every: float | None = None) -> None:
-        """Let the Job stop: it saves, unless only its periodic checkpoints are left."""
+        """Stop the Job. It saves first, unless `keeps_every` limits what is kept to periodic checkpoints."""
         course = living.course
         self._asked.pop(living.workload.key, None)
         course.stop_work(self.now, keeps_every=keeps_every)
@@ -305,7 +306,7 @@ class _Run:
         self.timeline.plan(gone_at, partial(self._gone, living))
 
     def _gone(self, living: _Living) -> None:
-        """The pods have stopped: quota comes back, the Workload queues again."""
+        """Handle the end of the pods: release the quota and queue the Workload again."""
         course, workload = living.course, living.workload
         course.leave(self.now)
         living.nodes = ()
@@ -320,7 +321,7 @@ class _Run:
         self._show(living, *(self._condition(type_, False) for type_ in _RESERVED), admission=None)
 
     def _show(self, living: _Living, *conditions: Condition, admission: Admission | str | None = "") -> None:
-        """Let the engine see the Workload with these conditions; `admission` "" leaves it as it is."""
+        """Pass the Workload with these conditions to the engine; `admission` "" keeps the current one."""
         workload = living.workload
         living.workload = replace(
             workload,
@@ -337,7 +338,7 @@ class _Run:
     def _condition(self, type_: ConditionType, status: bool, *, reason: str = "") -> Condition:
         return Condition(type=type_, status=status, reason=reason, at=self.now)
 
-    # --- what breaks -------------------------------------------------------------------------------------
+    # --- faults ------------------------------------------------------------------------------------------
 
     def _crash(self, living: _Living, token: int) -> None:
         course, setting = living.course, self.setting
@@ -354,7 +355,7 @@ class _Run:
             self.timeline.plan(self.now + after, partial(self._lose_node, number))
 
     def _lose_node(self, number: int) -> None:
-        """The node is gone with the work on it; whoever was there goes back to the queue."""
+        """Remove a node: the Workloads on it lose their unsaved work and return to the queue."""
         self.engine.upsert(self.cluster.node(number, is_ready=False), now=self.now)
         name = self.cluster.node_name(number)
         every = self.setting.checkpoint_interval_seconds

@@ -1,6 +1,6 @@
-"""How long Workloads waited for quota, and so how much of their waiting was the machine's own delay.
+"""How long Workloads waited for quota, which separates that wait from machine latency.
 
-Worked out from recorded API objects alone, as the audit is.
+Like the audit, it uses only recorded API objects.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from api.workload import WorkloadKey
 
 
 def quota_waits(records: Iterable[ObjectRecord]) -> dict[WorkloadKey, float]:
-    """Return how long each Workload waited while there was no quota for it.
+    """Return how long each Workload waited while there was no quota for it, in seconds over all its waits.
 
-    In seconds, all its times of waiting together. The time for which its quota was free already just before
-    it got it is left out: that is the machine's own delay, not the queue's. A time of waiting that did not
-    end in quota is not counted.
-    Each shape of demand is followed on its own: O(versions × shapes), some dozens as a rule.
+    The time for which its quota was already free just before it got it is excluded, because that is machine
+    latency. A wait that did not end in a quota reservation is not counted.
+
+    Each distinct demand is tracked separately: O(versions × demands), of which there are usually some dozens.
     """
     ordered = in_order(records)
     waits = _Waits(_demands(ordered))
@@ -38,14 +38,14 @@ def _demand(holding: Holding) -> _Demand:
 
 
 def _demands(records: Iterable[ObjectRecord]) -> dict[_Demand, Holding]:
-    """Return each different demand that was ever met."""
+    """Return each distinct demand that ever got quota."""
     holdings = (holding_of(record.object) for record in records if isinstance(record.object, WorkloadObject))
     return {_demand(holding): holding for holding in holdings if holding is not None}
 
 
 @dataclass(slots=True)
 class _Waits:
-    """Since when each demand would fit, and since when each Workload waits."""
+    """Records since when each demand would fit, and since when each Workload waits."""
 
     demands: dict[_Demand, Holding]
     waited: dict[WorkloadKey, float] = field(default_factory=dict)

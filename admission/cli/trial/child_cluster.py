@@ -1,7 +1,7 @@
 """The embedded cluster in a child process, so that it does not share a core with a replay's controller.
 
     parent ── one JSON line: kubeconfig, nodes, speed ──────▶ child     (stdin)
-        parent ◀── "ready", once nodes and kinds exist ────────── child     (stdout)
+    parent ◀── "ready", once nodes and kinds exist ────────── child     (stdout)
 
 The child exits when its stdin ends, so it always ends with its parent. Ctrl-C does not reach it: the parent
 cleans up first and then closes the pipe.

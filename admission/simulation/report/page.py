@@ -1,9 +1,9 @@
-"""The report of a simulation as one HTML page that needs nothing else.
+"""The report of a simulation as one HTML page without external resources.
 
     table ── GPUs over time ── waits by tenant, by size ── promises ── settings ── the figures as JSON
 
-The page is well-formed XML too, so that programs can read it, and it holds the JSON report: who gets the page
-mailed has the exact figures beside the rounded ones. Colours follow what the reader's system prefers.
+The page is also well-formed XML, so that programs can read it. It contains the JSON report, so that a reader
+of the page has the exact figures as well as the rounded ones. Colours follow the reader's system preference.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ line { stroke: var(--faint); } .grid { stroke: var(--rule); }
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A table as texts: headings, rows, and the sentences that explain it."""
+    """A table as text: headings, rows, and sentences that explain it."""
 
     headings: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -68,7 +68,7 @@ class Table:
 
 
 def html_page(report: Mapping[str, Any], table: Table, courses: Courses, *, gpus: int) -> str:
-    """Return the page. `report` is the JSON report, `courses` all Jobs by policy, on `gpus` GPUs."""
+    """Return the page. `report` is the JSON report, `courses` are all Jobs by policy, on `gpus` GPUs."""
     title = "berth simulate"
     head = element("head", '<meta charset="utf-8"/>', element("title", title), element("style", _STYLE))
     body = element(
@@ -104,7 +104,7 @@ def _subject(settings: Mapping[str, Any], courses: Courses, gpus: int) -> str:
     begin, end = span_of(jobs)
     came, cluster = duration_text(end - begin), f"{settings['nodes']} = {gpus:,} GPUs"
     policies = "one policy" if len(courses) == 1 else f"{len(courses)} policies side by side"
-    return f"{len(jobs):,} Jobs that came in {came}, on {cluster}, under {policies}. From {settings['jobs']}."
+    return f"{len(jobs):,} Jobs submitted in {came}, on {cluster}, under {policies}. From {settings['jobs']}."
 
 
 def _setting_text(value: object) -> str:
@@ -136,7 +136,7 @@ def _usage(courses: Courses, gpus: int) -> str:
 
 
 def _waits(courses: Courses) -> tuple[str, str]:
-    note = "On a logarithmic scale; who waits less than its left end stands there."
+    note = "On a logarithmic scale; shorter waits are drawn at its left end."
     marks = legend(("dot useful", "median"), ("held", "to P90"), ("stroke", "to P99"))
     tenants = {name: waits_by_tenant(one) for name, one in courses.items()}
     sizes = {name: waits_by_size(one) for name, one in courses.items()}
@@ -156,7 +156,7 @@ def _waits(courses: Courses) -> tuple[str, str]:
 
 
 def _promises(courses: Courses) -> list[str]:
-    """Return a section for each policy that promised a start."""
+    """Return a section for each policy that made promises."""
     sections = []
     for name, of_policy in courses.items():
         promises = sum(course.promised_at is not None for course in of_policy)
@@ -176,13 +176,13 @@ def _promises_shown(promises: int) -> str:
     if promises <= MOST_PROMISES:
         return f"All {promises} promised Jobs, by submit time."
     return (
-        f"{MOST_PROMISES} of {promises:,} promised Jobs, those that started furthest from their promise,"
+        f"{MOST_PROMISES} of {promises:,} promised Jobs, those that differ most from their promise,"
         " by submit time."
     )
 
 
 def _figures(report: Mapping[str, Any]) -> str:
-    # Escapes of JSON, not of HTML: a script's text is taken as it stands by HTML and parsed by XML.
+    # Use escapes of JSON instead of HTML: HTML takes the text of a script literally, while XML parses it.
     text = json.dumps(report)
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")

@@ -1,4 +1,4 @@
-"""The report's three pictures: GPUs over time, how long Jobs waited, promises against starts."""
+"""The report's three charts: GPUs over time, waits of Jobs, and promises against starts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from admission.simulation.report.svg import (
 )
 
 Courses = Mapping[str, Sequence[JobCourse]]
-# As many Jobs as can be read one by one; the page says that there are more.
+# How many Jobs a reader can look at one by one; the page says that there are more.
 MOST_PROMISES = 60
 _BINS = 240
 _PANEL_HEIGHT = 64.0
@@ -37,9 +37,9 @@ _LONGEST_NAME = 28
 
 
 def usage_picture(courses: Courses, *, gpus: int) -> str:
-    """Return a panel a policy: mean GPUs held, and doing work that was kept, of all `gpus`.
+    """Return one panel per policy: the mean GPUs held, and those with work that was kept, of all `gpus`.
 
-    The panels share their scales, so that they can be compared by looking down.
+    The panels share their scales, so that they can be compared.
     """
     end = max(_end_of(one) for one in courses.values())
     scale = TimeScale(begin=0, end=end, left=text_width((*courses, f"{gpus:,} GPUs")) + 60)
@@ -50,7 +50,7 @@ def usage_picture(courses: Courses, *, gpus: int) -> str:
     ]
     last_submit = scale.at(max(span_of(one)[1] for one in courses.values()))
     mark = titled("last submit", line((last_submit, 0), (last_submit, height), kind="now"))
-    # To the left of the line where there is no room for the words on its right.
+    # Put the label to the left of the line if there is no space on its right.
     offset, anchor = (-5.0, "end") if last_submit > WIDTH - 100 else (5.0, "start")
     words = label(last_submit + offset, 9, "last submit", kind="over", anchor=anchor)
     about = "GPUs held and usefully busy over time, a panel a policy"
@@ -61,7 +61,7 @@ def _usage_panel(name: str, courses: Sequence[JobCourse], *, scale: TimeScale, t
     bottom = top + _PANEL_HEIGHT
     held = gpus_over_time(((one.job.gpus, one.held) for one in courses), end=scale.end, bins=_BINS)
     useful = gpus_over_time(((one.job.gpus, one.useful) for one in courses), end=scale.end, bins=_BINS)
-    # More than all are never held; the bound is against rounding alone.
+    # Never more than all GPUs are held; the bound only guards against rounding.
     shapes = [
         area(_outline([min(1.0, value / max(1, gpus)) for value in values], scale, top, bottom), kind=kind)
         for values, kind in ((held, "held"), (useful, "useful"))
@@ -76,7 +76,7 @@ def _usage_panel(name: str, courses: Sequence[JobCourse], *, scale: TimeScale, t
 def _outline(
     shares: Sequence[float], scale: TimeScale, top: float, bottom: float
 ) -> list[tuple[float, float]]:
-    """Return the stairs of the shares, closed along the bottom."""
+    """Return the step outline of the shares, closed along the bottom."""
     width = (scale.right - scale.left) / len(shares)
     points = [(scale.left, bottom)]
     for number, share in enumerate(shares):
@@ -92,7 +92,7 @@ def waits_picture(waits: Mapping[str, Mapping[str, Waits]], *, about: str) -> st
     """
     groups = list(next(iter(waits.values())))
     every = [one for of_policy in waits.values() for one in of_policy.values()]
-    # Who does not wait at all would draw the scale out to a second, with nothing in between.
+    # Ignore waits below a second, which would extend the scale over an empty range.
     shortest = min((one.p50 for one in every if one.p50 >= 1), default=1.0)
     longest = max(one.p99 for one in every)
     scale = WaitScale(shortest=shortest, longest=longest, left=text_width(waits) + 30)
@@ -130,9 +130,9 @@ def _wait_row(name: str, waits: Waits, *, scale: WaitScale, y: float) -> str:
 
 
 def promises_picture(courses: Sequence[JobCourse], *, policy: str) -> str:
-    """Return a row a Job: its wait as a line, the first promise as a tick, from the start on a bar.
+    """Return one row per Job: its wait as a line, the first promise as a tick, and its run as a bar.
 
-    At most MOST_PROMISES Jobs, those furthest from their promise.
+    It shows at most MOST_PROMISES Jobs, those with the largest difference from their promise.
     """
     shown = furthest_from_promise(courses, MOST_PROMISES)
     names = [shortened(f"{one.job.id} {one.job.tenant}", _LONGEST_NAME) for one in shown]
@@ -153,7 +153,7 @@ def _promise_row(course: JobCourse, name: str, *, scale: TimeScale, y: float) ->
     submitted, start, end = (
         scale.at(at) for at in (course.job.submitted_at, course.first_start_at, course.finished_at)
     )
-    # A promise of a far future is drawn at the edge; the title has the number.
+    # A promise in the far future is drawn at the edge; the title has the exact time.
     promise = min(WIDTH, scale.at(course.promised_at))
     title = (
         f"Job {course.job.id} of {course.job.tenant}, {course.job.gpus} GPUs: submitted after"

@@ -1,4 +1,4 @@
-"""What the report's pictures show, as numbers: GPUs over time, waits by group, promises against starts."""
+"""The data of the report's charts: GPUs over time, waits by group, and promises against starts."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from admission.simulation.course import JobCourse
 from admission.simulation.figures import percentile, wait_of
 
-# Sizes of Jobs: from so many GPUs on, and what people call it. 8 is where gangs begin.
+# Size classes of Jobs: the smallest number of GPUs, and the label. Gangs start at 8.
 _SIZES = ((64, "64 GPUs and more"), (8, "8-63 GPUs"), (2, "2-7 GPUs"), (1, "1 GPU"), (0, "no GPU"))
 MOST_TENANTS = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waits:
-    """How long the Jobs of a group waited, in seconds. Percentiles are actual waits."""
+    """The waits of the Jobs of a group, in seconds. Percentiles are actual waits (nearest rank)."""
 
     jobs: int
     p50: float
@@ -29,8 +29,9 @@ def gpus_over_time(
 ) -> tuple[float, ...]:
     """Return the mean number of GPUs in each of `bins` equal parts of the time from 0 to `end`.
 
-    `intervals` are GPUs and when they were taken. Means, not samples: the area under them is GPU time
-    exactly, however short a Job is. O(intervals + the bins they span).
+    `intervals` are numbers of GPUs and the times when they were held. The values are means rather than
+    samples, so the area below them is exactly the GPU time, also for short Jobs. The cost is O(intervals +
+    the bins they span).
     """
     width = max(end, 1.0) / bins
     taken = [0.0] * bins
@@ -43,13 +44,13 @@ def gpus_over_time(
 
 
 def waits_by_size(courses: Iterable[JobCourse]) -> dict[str, Waits]:
-    """Return the waits by size of the Job, smallest first; sizes without a Job are left out."""
+    """Return the waits by size of the Job, smallest first. Sizes without Jobs are omitted."""
     found = _waits_by(courses, lambda course: next(name for most, name in _SIZES if course.job.gpus >= most))
     return {name: found[name] for _, name in reversed(_SIZES) if name in found}
 
 
 def waits_by_tenant(courses: Sequence[JobCourse]) -> dict[str, Waits]:
-    """Return the waits of the MOST_TENANTS tenants with most Jobs, most first."""
+    """Return the waits of the MOST_TENANTS tenants with the most Jobs, in descending order."""
     jobs = Counter(course.job.tenant for course in courses)
     found = _waits_by(courses, lambda course: course.job.tenant)
     return {name: found[name] for name in sorted(jobs, key=lambda name: (-jobs[name], name))[:MOST_TENANTS]}
@@ -68,9 +69,9 @@ def _to_waits(ordered: Sequence[float]) -> Waits:
 
 
 def furthest_from_promise(courses: Iterable[JobCourse], most: int) -> tuple[JobCourse, ...]:
-    """Return at most `most` Jobs whose first start was furthest from the first promise, by submit time.
+    """Return the `most` Jobs that started furthest from their first promise, by submit time.
 
-    Those are the ones worth looking at: kept to the second, a promise is only one more mark.
+    A promise that was kept to the second needs no inspection.
     """
     promised = [course for course in courses if course.promised_at is not None]
     chosen = sorted(promised, key=lambda one: (-abs(_lateness(one)), one.job.submitted_at, one.job.id))[:most]

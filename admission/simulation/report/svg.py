@@ -1,8 +1,8 @@
-"""The few marks that the report's pictures are made of: elements as text, scales, axes.
+"""The building blocks of the report's charts: elements as text, scales and axes.
 
-Everything is written out by hand as SVG inside the page, so that the file can be mailed, archived and opened
-without a network: a charting library would have to be shipped in it or fetched. The output is well-formed XML
-whatever a trace calls its tenants and Jobs. Lengths are units of the viewBox; the page scales them.
+The charts are SVG inside the page, written without a charting library, which the page would have to contain
+or fetch. So the file can be mailed, archived and opened without a network. The output is well-formed XML for
+any names of tenants and Jobs. Lengths are in units of the viewBox; the page scales them.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 WIDTH = 900.0
-# Characters that neither XML nor HTML can hold, even as references.
+# Characters that neither XML nor HTML can contain, not even as references.
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _LETTER_WIDTH = 6.2
-# Instants that an axis of virtual time is marked at: the finest of these that gives at most so many marks.
+# Distances between the marks of a time axis: the smallest one that gives at most `_MOST_MARKS` marks is used.
 _STEPS_SECONDS = (60, 300, 900, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 86400, 2 * 86400, 7 * 86400, 30 * 86400)
 _MOST_MARKS = 10
 _DAY_SECONDS = 86400
@@ -34,12 +34,12 @@ _WAIT_MARKS = (
 
 
 def escaped(text: str) -> str:
-    """Return text that is safe inside elements and quoted attributes; what XML cannot hold becomes U+FFFD."""
+    """Return text that is safe in elements and quoted attributes. Characters invalid in XML become U+FFFD."""
     return html.escape(_FORBIDDEN.sub("\ufffd", text))
 
 
 def shortened(text: str, most: int) -> str:
-    """Return at most `most` characters, the last an ellipsis where some are left out."""
+    """Return at most `most` characters, the last of them an ellipsis if the text is longer."""
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
@@ -54,7 +54,7 @@ def _key(key: str) -> str:
 
 
 def _value(value: str | float) -> str:
-    # A tenth of a unit is finer than a screen shows and halves the file.
+    # A tenth of a unit is finer than a screen shows. The rounding halves the size of the file.
     return escaped(value) if isinstance(value, str) else f"{value:.1f}".removesuffix(".0")
 
 
@@ -69,7 +69,7 @@ def line(begin: tuple[float, float], end: tuple[float, float], *, kind: str) -> 
 
 
 def bar(x: float, y: float, *, width: float, height: float, kind: str) -> str:
-    """Return a rectangle; what is shorter than a unit is drawn one unit wide, to be seen at all."""
+    """Return a rectangle at least one unit wide, so that it is visible."""
     return element("rect", x=x, y=y, width=max(1.0, width), height=height, class_=kind)
 
 
@@ -79,14 +79,14 @@ def area(points: Iterable[tuple[float, float]], *, kind: str) -> str:
 
 
 def titled(title: str, *children: str) -> str:
-    """Return marks that show `title` under the pointer and to screen readers."""
+    """Return marks that show `title` on hover and to screen readers."""
     return element("g", element("title", escaped(title)), *children)
 
 
 def picture(*children: str, height: float, about: str) -> str:
-    """Return the whole drawing; `about` says in words what it shows."""
+    """Return the whole drawing; `about` is its text description."""
     drawing = element("svg", *children, viewBox=f"0 0 {WIDTH:g} {height:g}", role="img", aria_label=about)
-    # On a narrow screen it is pushed aside rather than made too small to be read.
+    # On a narrow screen the drawing scrolls instead of becoming too small to read.
     return element("div", drawing, class_="wide")
 
 
@@ -100,15 +100,15 @@ class TimeScale:
     right: float = WIDTH - 10
 
     def at(self, seconds: float) -> float:
-        """Return the place of an instant."""
+        """Return the x coordinate of a time."""
         span = max(1.0, self.end - self.begin)
         return self.left + (seconds - self.begin) / span * (self.right - self.left)
 
     def axis(self, top: float, bottom: float) -> str:
-        """Return marks from top to bottom, and under them the time since the first submit."""
+        """Return grid lines from top to bottom, labelled with the time since the first submit."""
         span = self.end - self.begin
         step = next((step for step in _STEPS_SECONDS if span / step <= _MOST_MARKS), None)
-        # Beyond all steps a trace is years long; then whole multiples of the largest.
+        # For a trace of years, use a multiple of the largest step.
         step = step or _STEPS_SECONDS[-1] * math.ceil(span / _STEPS_SECONDS[-1] / _MOST_MARKS)
         first = math.ceil(self.begin / step)
         marks = range(first, math.floor(self.end / step) + 1)
@@ -121,7 +121,7 @@ class TimeScale:
 class WaitScale:
     """Waits on a logarithmic scale up to `longest` seconds, from the mark below `shortest` on.
 
-    What is shorter than that, no wait at all above all, stands at its left end.
+    Shorter waits, including 0, are drawn at the left end.
     """
 
     shortest: float
@@ -131,38 +131,38 @@ class WaitScale:
 
     @property
     def begin(self) -> float:
-        """The wait at the left end, in seconds."""
-        # A decade at least stays between the ends.
+        """Return the wait at the left end, in seconds."""
+        # Keep at least a factor of ten between the ends.
         most = max(self.shortest, 1.0) if self.shortest * 10 <= self.longest else self.longest / 10
         return max((seconds for seconds, _ in _WAIT_MARKS if seconds <= most), default=1)
 
     def at(self, seconds: float) -> float:
-        """Return the place of a wait."""
+        """Return the x coordinate of a wait."""
         begin = self.begin
         span = math.log(max(10.0, self.longest / begin))
         return self.left + math.log(max(1.0, seconds / begin)) / span * (self.right - self.left)
 
     def axis(self, top: float, bottom: float) -> str:
-        """Return marks from top to bottom, and under them how long that is."""
+        """Return grid lines from top to bottom, labelled with the wait."""
         shown = [one for one in _WAIT_MARKS if self.begin <= one[0] <= max(10.0 * self.begin, self.longest)]
-        # From the left end on, so that what stands there is named.
+        # Start at the left end, so that it has a label.
         shown = shown[:: math.ceil(len(shown) / _MOST_MARKS)]
         return "".join(_mark(self.at(seconds), top, bottom, text) for seconds, text in shown)
 
 
 def legend(*entries: tuple[str, str]) -> str:
-    """Return what marks mean, above a picture: pairs of a mark's kind and words."""
+    """Return the legend of a chart. Entries are pairs of a mark's kind and its meaning."""
     items = [element("span", element("i", "", class_=kind), escaped(words)) for kind, words in entries]
     return element("div", *items, class_="legend")
 
 
 def text_width(texts: Iterable[str]) -> float:
-    """Return about how wide the widest text is; no font is measured here."""
+    """Return the approximate width of the widest text, without measuring a font."""
     return max((len(text) * _LETTER_WIDTH for text in texts), default=0.0)
 
 
 def duration_text(seconds: float) -> str:
-    """Return a length of time for people, in its two largest units: 45 s, 12 min 30 s, 3 h 5 min, 2 d 4 h."""
+    """Return a duration in its two largest units: 45 s, 12 min 30 s, 3 h 5 min, 2 d 4 h."""
     whole = round(seconds)
     for size, name, part_size, part_name in _UNITS:
         if whole >= size:
@@ -177,7 +177,7 @@ def _mark(x: float, top: float, bottom: float, text: str) -> str:
 
 
 def _instant_text(seconds: float) -> str:
-    """Return an instant in its largest unit that keeps it whole: 2 d, 6 h, 15 min."""
+    """Return a time in the largest unit that gives a whole number: 2 d, 6 h, 15 min."""
     if seconds == 0:
         return "0"
     if seconds % _DAY_SECONDS == 0:

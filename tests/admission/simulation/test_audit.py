@@ -77,7 +77,7 @@ KEPT = [
 EXCEEDED = [
     pytest.param(
         [queue("a", 8), holding("w", "a", 8, version=2), holding("x", "a", 1, version=3)],
-        ["ClusterQueue a used 9 gpu of flavor a100, 8 is the most: Workload n/x took quota"],
+        ["ClusterQueue a used 9 gpu of flavor a100, the limit is 8: Workload n/x got quota"],
         id="one more than the nominal quota",
     ),
     pytest.param(
@@ -87,7 +87,7 @@ EXCEEDED = [
             holding("w", "a", 6, version=2),
             holding("x", "b", 4, version=3),
         ],
-        ["Cohort c used 10 gpu of flavor a100, 8 is the most: Workload n/x took quota"],
+        ["Cohort c used 10 gpu of flavor a100, the limit is 8: Workload n/x got quota"],
         id="more than the whole cohort has",
     ),
     pytest.param(
@@ -96,7 +96,7 @@ EXCEEDED = [
             queue("b", 4, cohort="c"),
             holding("w", "a", 7, version=2),
         ],
-        ["ClusterQueue a used 7 gpu of flavor a100, 6 is the most: Workload n/w took quota"],
+        ["ClusterQueue a used 7 gpu of flavor a100, the limit is 6: Workload n/w got quota"],
         id="more than the borrowing limit",
     ),
     pytest.param(
@@ -105,7 +105,7 @@ EXCEEDED = [
             queue("b", 4, cohort="c", lending=1),
             holding("w", "a", 6, version=2),
         ],
-        ["Cohort c used 6 gpu of flavor a100, 5 is the most: Workload n/w took quota"],
+        ["Cohort c used 6 gpu of flavor a100, the limit is 5: Workload n/w got quota"],
         id="more than the neighbour lends",
     ),
     pytest.param(
@@ -115,22 +115,22 @@ EXCEEDED = [
             queue("a", 4, cohort="left"),
             holding("w", "a", 5, version=2),
         ],
-        ["Cohort left used 5 gpu of flavor a100, 4 is the most: Workload n/w took quota"],
+        ["Cohort left used 5 gpu of flavor a100, the limit is 4: Workload n/w got quota"],
         id="more than an inner cohort may borrow",
     ),
     pytest.param(
         [queue("a", 8), holding("w", "a", 1, version=2, flavor="h100")],
-        ["ClusterQueue a used 1 gpu of flavor h100, 0 is the most: Workload n/w took quota"],
+        ["ClusterQueue a used 1 gpu of flavor h100, the limit is 0: Workload n/w got quota"],
         id="a flavor that the queue does not have",
     ),
     pytest.param(
         [holding("w", "a", 1, version=2)],
-        ["ClusterQueue a used 1 gpu of flavor a100, 0 is the most: Workload n/w took quota"],
+        ["ClusterQueue a used 1 gpu of flavor a100, the limit is 0: Workload n/w got quota"],
         id="a queue that does not exist",
     ),
     pytest.param(
         [queue("a", "no number"), holding("w", "a", 1, version=2)],
-        ["ClusterQueue a used 1 gpu of flavor a100, 0 is the most: Workload n/w took quota"],
+        ["ClusterQueue a used 1 gpu of flavor a100, the limit is 0: Workload n/w got quota"],
         id="a quota that cannot be read grants nothing",
     ),
     pytest.param(
@@ -142,8 +142,8 @@ EXCEEDED = [
             holding("y", "a", 4, version=5),
         ],
         [
-            "ClusterQueue a used 5 gpu of flavor a100, 4 is the most: Workload n/w took quota",
-            "ClusterQueue a used 5 gpu of flavor a100, 4 is the most: Workload n/y took quota",
+            "ClusterQueue a used 5 gpu of flavor a100, the limit is 4: Workload n/w got quota",
+            "ClusterQueue a used 5 gpu of flavor a100, the limit is 4: Workload n/y got quota",
         ],
         id="each time of excess counts once",
     ),
@@ -164,7 +164,7 @@ def test_a_quota_that_was_lowered_is_no_fault_of_an_admission() -> None:
     result = audit([queue("a", 8), holding("w", "a", 8, version=2), queue("a", 4, version=3)])
 
     assert [str(breach) for breach in result.breaches] == [
-        "ClusterQueue a used 8 gpu of flavor a100, 4 is the most: the quota of a was changed"
+        "ClusterQueue a used 8 gpu of flavor a100, the limit is 4: the quota of a was changed"
     ]
     assert result.exceeded == ()
 

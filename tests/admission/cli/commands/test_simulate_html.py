@@ -82,7 +82,7 @@ def test_the_page_begins_with_what_was_compared_and_how_it_came_out(
     titles = texts(root, ".//h2")
     assert (titles[0], titles[-1]) == ("Policies", "Settings")
     (subject, *_) = texts(root, "./body/p")
-    assert subject.startswith("40 Jobs that came in 29 min, on 4x8 = 32 GPUs, under 2 policies side by side.")
+    assert subject.startswith("40 Jobs submitted in 29 min, on 4x8 = 32 GPUs, under 2 policies side by side.")
 
 
 def test_every_picture_says_what_its_marks_mean(capsys: pytest.CaptureFixture[str]) -> None:

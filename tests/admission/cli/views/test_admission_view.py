@@ -81,7 +81,8 @@ def lines(holding: AdmissionView, *, after: float = 65.0) -> list[str]:
             [
                 "runs since 2027-01-15T08:00:05Z (60 s)",
                 "its run time is unknown",
-                "on a backfill lease: it is evicted if a promised start needs its capacity after its time is up",
+                "on a backfill lease: it is evicted if a promised start needs its capacity"
+                " after its time is up",
             ],
             id="it runs ahead of a promised one",
         ),
