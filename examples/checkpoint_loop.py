@@ -1,4 +1,4 @@
-"""A training loop that saves when Berth asks, and resumes where it was. Any framework fits into `train`.
+"""A training loop that saves when Berth asks, and resumes from its checkpoint. `train` can use any framework.
 
 Needs `berth_checkpoint`: it comes with `pip install berth-queue`, or is api/checkpoint.py, copied beside this
 file under that name. Try it without a cluster, stop it with `kill`, and start it again:
@@ -20,7 +20,7 @@ import berth_checkpoint
 
 def resume(path: str) -> int:
     """Return the step of the last checkpoint, 0 without one."""
-    # Where nothing can be written, that is found out now and not after hours of training.
+    # Check now that the path is writable, not after hours of training.
     with open(f"{path}.new", "a"):
         pass
     try:
@@ -31,7 +31,7 @@ def resume(path: str) -> int:
 
 
 def save(path: str, step: int) -> None:
-    """Write a checkpoint. A crash half way must not cost the one before, so it is renamed into place."""
+    """Write a checkpoint, renamed into place so that a crash cannot destroy the previous one."""
     with berth_checkpoint.saving(step):
         with open(f"{path}.new", "w") as file:
             json.dump({"step": step}, file)
@@ -48,7 +48,7 @@ def train(step: int, seconds: float) -> int:
 
 
 def main() -> int:
-    """Train, save every few steps and whenever it is asked for, leave when the pod is stopped.
+    """Train, save at intervals and on request, and stop when the pod is stopped.
 
     Returns the exit code.
     """
@@ -67,12 +67,12 @@ def main() -> int:
         if step % arguments.save_every == 0 or berth_checkpoint.requested():
             save(arguments.checkpoint, step)
             saved = step
-    # What was done since is saved whatever ended the loop: its last step, or SIGTERM within its grace.
+    # Save the work since the last checkpoint, whether the loop ended by its last step or by SIGTERM.
     if step > saved:
         save(arguments.checkpoint, step)
     print(f"ends at step {step}", flush=True)
-    # As SIGTERM would have ended it. An end in success would say that all is done: where the pod was deleted
-    # or its node drained, the Job would count as complete, and never go on.
+    # Exit as SIGTERM would have ended it. With 0, the Job of a pod that was deleted or drained would count as
+    # complete and would not continue.
     return 0 if step >= arguments.steps else 143
 
 
