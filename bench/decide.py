@@ -148,7 +148,7 @@ class Run:
     def go(self) -> None:
         """Submit everything, and decide until all Workloads have finished."""
         for value in _cluster(self.shape):
-            self.engine.upsert(value, now=0.0)
+            self.engine.objects.upsert(value, now=0.0)
         for at, workload, seconds in _submissions(self.shape):
             self.run_seconds[workload.key] = seconds
             self._plan(at, "submit", workload)
@@ -178,7 +178,7 @@ class Run:
     def _put(self, workload: Workload, now: float) -> None:
         self.workloads[workload.key] = workload
         began = time.process_time()
-        self.engine.upsert(workload, now=now)
+        self.engine.objects.upsert(workload, now=now)
         self.engine_seconds += time.process_time() - began
 
     def _decide(self, now: float) -> None:
@@ -325,12 +325,12 @@ def _search() -> str:
     shape = replace(_WIDE, cohorts=1, queues_per_cohort=21, nominal_cpu=34, classes=())
     engine = Engine()
     for value in _cluster(shape):
-        engine.upsert(value, now=0.0)
+        engine.objects.upsert(value, now=0.0)
     for index in range(_CANDIDATES):
         workload = _workload(f"running-{index:03}", f"queue-0-{1 + index % 20}", cpu=1, priority=index % 7)
-        engine.upsert(_admitted(workload, cpu=1), now=0.0)
+        engine.objects.upsert(_admitted(workload, cpu=1), now=0.0)
     # Every other queue borrows 1 CPU of the first one's 34; 14 are free, so 6 must be reclaimed.
-    engine.upsert(_workload("urgent", "queue-0-0", cpu=20, priority=9), now=1.0)
+    engine.objects.upsert(_workload("urgent", "queue-0-0", cpu=20, priority=9), now=1.0)
     engine.has_heads(now=1.0)
     began = time.process_time()
     decisions = engine.cycle(now=1.0)

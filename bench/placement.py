@@ -189,7 +189,7 @@ def make_busy_engine(*, by_loss: bool) -> Engine:
         *(make_node(number) for number in range(SEARCH_NODES)),
     ]
     for value in values:
-        engine.upsert(value, now=0.0)
+        engine.objects.upsert(value, now=0.0)
     rng = random.Random(2)
     # Most Workloads are on neighbouring nodes, as if placed together; every third is on scattered ones.
     free = list(range(SEARCH_NODES))
@@ -197,7 +197,7 @@ def make_busy_engine(*, by_loss: bool) -> Engine:
         size = min(len(free), 2 + (index % 7 > 0) * (1 + (index % 7 > 5)))
         first = rng.randrange(max(1, len(free) - size))
         hosts = [free.pop(first if index % 3 else rng.randrange(len(free))) for _ in range(size)]
-        engine.upsert(_running(f"running-{index:03}", hosts, priority=index % 5), now=0.0)
+        engine.objects.upsert(_running(f"running-{index:03}", hosts, priority=index % 5), now=0.0)
     return engine
 
 
@@ -236,7 +236,7 @@ def _running(name: str, hosts: list[int], priority: int) -> Workload:
 def search(*, by_loss: bool) -> str:
     """Return a line with the time of a cycle whose head needs a rack that others have to leave."""
     engine = make_busy_engine(by_loss=by_loss)
-    engine.upsert(_workload("urgent", GANG, 9), now=100_000.0)
+    engine.objects.upsert(_workload("urgent", GANG, 9), now=100_000.0)
     engine.has_heads(now=100_000.0)
     cycle = engine.begin_cycle(now=100_000.0)
     times = [time.process_time()]

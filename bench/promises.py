@@ -64,7 +64,7 @@ class Cluster:
         """Add or update an object."""
         if isinstance(value, Workload):
             self.workloads[value.key] = value
-        self._timed(lambda: self.engine.upsert(value, now=now))
+        self._timed(lambda: self.engine.objects.upsert(value, now=now))
 
     def decide(self, now: float) -> None:
         """Decide until nothing is left to decide, in steps as the controller does."""
@@ -169,7 +169,7 @@ def main() -> None:
     keep_collector_off_what_lives_long()
     cluster.spent = cluster.longest = 0.0
     cluster.decide(0.0)
-    promises = len(cluster.engine.plan()[0])
+    promises = len(cluster.engine.promises.plan()[0])
     print(
         f"promises  {promises:>6} made, {len(cluster.running):,} running, {wanted.workloads:,} there: "
         f"{1000 * cluster.spent / max(1, promises):,.1f} ms each in total; longest step without a pause "

@@ -236,9 +236,9 @@ class World:
     def put(self, *values: Any) -> World:
         """Upsert the values; check the engine's invariants after each."""
         for value in values:
-            self.engine.upsert(value, now=self.now)
+            self.engine.objects.upsert(value, now=self.now)
             if isinstance(value, ClusterQueue):
-                self.engine.upsert(
+                self.engine.objects.upsert(
                     LocalQueue(namespace=NAMESPACE, name=value.name, cluster_queue=value.name), now=self.now
                 )
             self.engine.validate()
@@ -246,7 +246,7 @@ class World:
 
     def remove(self, kind: type, key: Any) -> None:
         """Delete an object."""
-        self.engine.remove(kind, key, now=self.now)
+        self.engine.objects.remove(kind, key, now=self.now)
         self.engine.validate()
 
     def cycle(self) -> tuple[Decision, ...]:
@@ -281,21 +281,21 @@ class World:
 
     def get(self, name: str) -> Workload:
         """Return a Workload as last seen."""
-        workload = self.engine.workload(WorkloadKey(NAMESPACE, name))
+        workload = self.engine.workloads.workload(WorkloadKey(NAMESPACE, name))
         assert workload is not None, name
         return workload
 
     def holding(self) -> dict[str, str]:
         """Return who holds quota, and of which ClusterQueue."""
-        return {key.name: admission.cluster_queue for key, admission in self.engine.admissions()}
+        return {key.name: admission.cluster_queue for key, admission in self.engine.workloads.admissions()}
 
     def active(self, queue: str = "queue") -> list[str]:
         """Return who will be tried, in order."""
-        return [one.key.name for one in self.engine.pending(queue) if not one.is_parked]
+        return [one.key.name for one in self.engine.queues.pending(queue) if not one.is_parked]
 
     def parked(self, queue: str = "queue") -> list[str]:
         """Return who waits for something to change, in order."""
-        return [one.key.name for one in self.engine.pending(queue) if one.is_parked]
+        return [one.key.name for one in self.engine.queues.pending(queue) if one.is_parked]
 
 
 def admits(decisions: Iterable[Decision]) -> list[str]:

@@ -121,7 +121,7 @@ class Controller:
         self._informers = [self._informer(kind) for kind in watched_kinds(self._cluster_state, board)]
         self._ground = NodePodWatch(client, self._note_watch_error)
         self._queue_gauges = self._queue_collector(labels)
-        self._domain_gauges = DomainCollector(self._metrics, engine.domain_usages, self._clock)
+        self._domain_gauges = DomainCollector(self._metrics, engine.nodes.domain_usages, self._clock)
         self._store: RedisReservationStore | None = None
         self._reports = CheckpointReports(
             client,

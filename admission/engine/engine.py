@@ -1,10 +1,10 @@
 """The engine: takes in all that is known, and returns decisions. It owns all mutable state of scheduling.
 
-Objects are put in as values (`upsert`, `remove`) in any order; `cycle` takes the heads of the
-ClusterQueues and decides. A Workload that is admitted is *assumed* from then on: its usage counts before
-the API server has been written to. The event that shows the admission confirms the assumption; `forget`
-takes it back if the write failed. An engine does no I/O, reads no clock and logs nothing. One task owns
-it, and equal calls give equal decisions.
+Objects are put in as values (`objects.upsert`, `objects.remove`) in any order; `cycle` takes the heads of
+the ClusterQueues and decides; `queues`, `workloads`, `nodes` and `promises` answer queries. A Workload that
+is admitted is *assumed* from then on: its usage counts before the API server has been written to. The event
+that shows the admission confirms the assumption; `forget` takes it back if the write failed. An engine does
+no I/O, reads no clock and logs nothing. One task owns it, and equal calls give equal decisions.
 
 The events that make parked Workloads active again are Kueue's. Kueue gathers them for a second; here they
 are gathered only until the next cycle. A tree whose last cycle changed nothing is not tried until an event
@@ -27,10 +27,15 @@ from admission.cache.workload_store import WorkloadStore
 from admission.decisions.decision import Decision, DecisionId, Evict, SecondPassDecision, Wait
 from admission.engine import explain_pending
 from admission.engine.apply_outcomes import OutcomeApplier
+from admission.engine.node_queries import NodeQueries
+from admission.engine.promise_queries import PromiseQueries
+from admission.engine.queue_queries import QueueQueries
 from admission.engine.restore_plan import adopt_history, adopt_plan, tables
 from admission.engine.second_pass import second_pass
 from admission.engine.time_step import is_due, pass_time, settling, take_plans
+from admission.engine.under_way import UnderWay
 from admission.engine.updates import Updates
+from admission.engine.workload_queries import WorkloadQueries
 from admission.nomination.nominate import CyclePolicy
 from admission.placement.topology.node_health import NodeFailureSettings
 from admission.placement.topology.request import PlacementGates
@@ -76,8 +81,12 @@ class EngineSettings:
     default_policy: AdmissionPolicy = KUEUE
 
 
-class Engine(Updates):
-    """All state of scheduling, and the cycle that decides on it."""
+class Engine:
+    """All state of scheduling, and the cycle that decides on it.
+
+    It has more than 15 public methods because each is a step of the control loop's protocol. Taking objects
+    in and answering queries are left to the objects that it is made of.
+    """
 
     def __init__(self, settings: EngineSettings | None = None) -> None:
         settings = settings or EngineSettings()
@@ -94,7 +103,13 @@ class Engine(Updates):
         workload_store = WorkloadStore(
             cache, resources=settings.resources, requeuing_timestamp=settings.requeuing_timestamp
         )
-        super().__init__(cache, workload_store)
+        self._cache, self._workload_store = cache, workload_store
+        self._under_way = UnderWay(cache, workload_store)
+        self.objects = Updates(cache, workload_store, self._under_way)
+        self.queues = QueueQueries(cache, workload_store)
+        self.workloads = WorkloadQueries(cache, workload_store, self.queues)
+        self.nodes = NodeQueries(cache, workload_store)
+        self.promises = PromiseQueries(cache, workload_store)
         self.tally = CycleStatistics()
         self._applier = OutcomeApplier(cache, workload_store)
         self._cycles = 0
@@ -110,7 +125,7 @@ class Engine(Updates):
         may take as long.
         """
         if self._workload_store.has_to_catch_up:
-            self._begin_change(now)
+            self._under_way.begin_change(now)
             if self._workload_store.catch_up(most):
                 return True
         return self._cache.overlaps.step(self._cache.policies.values(), now=now)
@@ -123,7 +138,7 @@ class Engine(Updates):
         `decided_on` is the resource version that the decision was made on: an admission that was decided on
         another version is kept. None takes back whatever was decided.
         """
-        self._begin_change(now)
+        self._under_way.begin_change(now)
         self._workload_store.forget(key, uid, decided_on)
 
     def adopt(self, workload: Workload, *, now: float, always: bool = False) -> DecisionId | None:
@@ -133,14 +148,14 @@ class Engine(Updates):
         forgotten. Returns None and changes nothing if the uid differs, if the Workload holds quota already,
         or if there is no room; with `always` room is not checked.
         """
-        self._begin_change(now)
+        self._under_way.begin_change(now)
         # Room is checked on trees that include all that has been put in so far.
         self._workload_store.refresh()
         return self._workload_store.adopt(workload, always=always)
 
     def forget_all(self, *, now: float) -> None:
         """Take back every unconfirmed decision, since the leader that was to carry them out has stopped."""
-        self._begin_change(now)
+        self._under_way.begin_change(now)
         self._workload_store.refresh()
         self._workload_store.forget_all()
 
@@ -164,13 +179,13 @@ class Engine(Updates):
         a cycle, which does at once what is left. Any change of what is known abandons the check, and the
         next call starts over.
         """
-        if self._settling is None:
-            self._begin_change(now)
+        if self._under_way.settling is None:
+            self._under_way.begin_change(now)
             self._workload_store.refresh()
-            self._settling = settling(self._cache, self._policy, now=now)
-        if next(self._settling, self) is not self:
+            self._under_way.settling = settling(self._cache, self._policy, now=now)
+        if next(self._under_way.settling, self) is not self:
             return True
-        self._settling, self._settled = None, self._cache.schedule_plan.profile
+        self._under_way.settling, self._under_way.settled = None, self._cache.schedule_plan.profile
         return False
 
     def begin_cycle(self, *, now: float) -> Cycle:
@@ -178,8 +193,8 @@ class Engine(Updates):
 
         A cycle that is still under way is interrupted, as it is by every change of what is known.
         """
-        settled = self._settled
-        self._begin_change(now)
+        settled = self._under_way.settled
+        self._under_way.begin_change(now)
         self._workload_store.refresh()
         schedule_plan = self._cache.schedule_plan
         # Not if the refresh has changed the basis of promises: a quota window may open at this very instant.
@@ -202,7 +217,7 @@ class Engine(Updates):
                 self._workload_store.displaced[outcome.queue.tree] = None
 
         snapshot = self._cache.snapshot(now=now)
-        self._cycle = Cycle(
+        self._under_way.cycle = Cycle(
             snapshot,
             heads,
             policy=self._policy,
@@ -218,7 +233,7 @@ class Engine(Updates):
                 finish=lambda: take_plans(self._cache, self._workload_store),
             ),
         )
-        return self._cycle
+        return self._under_way.cycle
 
     def second_pass(self, *, now: float) -> tuple[SecondPassDecision, ...]:
         """Decide on Workloads that have lost nodes or wait for places; see `admission.engine.second_pass`.
@@ -226,7 +241,7 @@ class Engine(Updates):
         Empty if there are none. To be called before a cycle: running work that lost nodes takes
         precedence over pending Workloads.
         """
-        self._begin_change(now)
+        self._under_way.begin_change(now)
         self._workload_store.refresh()
         # Called before every cycle, and as a rule there is nothing to decide.
         if not self._workload_store.lost:
@@ -237,7 +252,7 @@ class Engine(Updates):
 
     def has_heads(self, *, now: float) -> bool:
         """Return whether a cycle would decide on anything."""
-        self._begin_change(now)
+        self._under_way.begin_change(now)
         # Holds end here, where the caller asks whether to run a cycle. Otherwise none would run when the end
         # of a hold is the only thing due.
         self._end_holds(now)
@@ -260,7 +275,7 @@ class Engine(Updates):
 
         The caller steps the forecast to its end between cycles, and passes it to `take_forecast`.
         """
-        self._begin_change(now)
+        self._under_way.begin_change(now)
         self._workload_store.refresh()
         schedule_plan = self._cache.schedule_plan
         if not schedule_plan.is_on:
@@ -313,7 +328,7 @@ class Engine(Updates):
 
         To be called when a term begins, after all that the cluster shows has been put in.
         """
-        self._begin_change(now)
+        self._under_way.begin_change(now)
         self._workload_store.refresh()
         self._workload_store.unweighed.clear()
 
@@ -327,7 +342,7 @@ class Engine(Updates):
         due_at = overadmission.due_at(self._cache, workload_store.unweighed)
         if due_at is None or due_at > now:
             return ()
-        self._begin_change(now)
+        self._under_way.begin_change(now)
         workload_store.refresh()
         fitting, evictions = overadmission.judge(self._cache, workload_store.unweighed, now=now)
         for key in fitting:
@@ -373,7 +388,7 @@ class Engine(Updates):
         `is_whole`: it replaces all promises and leases known here. Returns how many
         entries no longer applied.
         """
-        self._begin_change(now)
+        self._under_way.begin_change(now)
         self._workload_store.refresh()
         # The schedule plan dates what is taken in by its own time, and no cycle may have set that yet.
         self._cache.schedule_plan.now = now
@@ -393,14 +408,14 @@ class Engine(Updates):
         result = Touched(
             cluster_queues=frozenset(workload_store.touched_queues),
             local_queues=frozenset(workload_store.touched_local_queues),
-            cohorts=frozenset(self._touched_cohorts | above),
-            policies=frozenset(self._touched_policies | self._policies_of(touched)),
+            cohorts=frozenset(self._under_way.touched_cohorts | above),
+            policies=frozenset(self._under_way.touched_policies | self._policies_of(touched)),
         )
         # Returned once: the caller is the one that writes the statuses.
         workload_store.touched_queues.clear()
         workload_store.touched_local_queues.clear()
-        self._touched_cohorts.clear()
-        self._touched_policies.clear()
+        self._under_way.touched_cohorts.clear()
+        self._under_way.touched_policies.clear()
         return result
 
     def _policies_of(self, touched: Sequence[QueueState]) -> set[str]:

@@ -1,9 +1,7 @@
 """Updates: takes in objects of every kind, new, changed, deleted or unreadable, in any order.
 
-One of the layers of the engine: `admission.engine.queries` answers questions,
-`admission.engine.engine` decides. A changed spec may affect the status of every queue and wakes
-pending Workloads. What has to be computed again for it is deferred until a question or a decision
-needs it, so that a burst of changes costs one rebuild.
+A changed spec may affect the status of every queue and wakes pending Workloads. What has to be computed
+again for it is deferred until a query or a decision needs it, so that a burst of changes costs one rebuild.
 """
 
 from __future__ import annotations
@@ -11,8 +9,7 @@ from __future__ import annotations
 from admission.cache.cache import Cache
 from admission.cache.workload_record import LocalQueueKey
 from admission.cache.workload_store import WorkloadStore
-from admission.engine.queries import Queries
-from admission.scheduler.resumable_cycle import Cycle
+from admission.engine.under_way import UnderWay
 from api.disruption_budget import DisruptionBudget
 from api.jobs.resource_requests import LimitRange, RuntimeClass
 from api.node import NodeInfo, PodUsage
@@ -28,8 +25,6 @@ from api.queueing import (
     Topology,
 )
 from api.workload import Workload, WorkloadKey
-from queues.profile.capacity_profile import CapacityProfile
-from queues.steps import Steps
 
 Spec = ClusterQueue | Cohort | ResourceFlavor | Topology | AdmissionCheck | AdmissionPolicy
 Ground = NodeInfo | PodUsage | DisruptionBudget
@@ -37,23 +32,17 @@ Upsertable = Workload | Spec | LocalQueue | Namespace | LimitRange | RuntimeClas
 ObjectKey = str | tuple[str, str] | WorkloadKey
 
 
-class Updates(Queries):
-    """The methods of an engine that take in changes."""
+class Updates:
+    """Takes in changes of objects."""
 
-    def __init__(self, cache: Cache, workload_store: WorkloadStore) -> None:
-        super().__init__(cache, workload_store)
-        self._touched_cohorts: set[str] = set()
-        self._touched_policies: set[str] = set()
-        # The cycle under way, which any change interrupts.
-        self._cycle: Cycle | None = None
-        # The check of promises under way, which any change ends too; and the profile that such a check was
-        # completed on since the last change.
-        self._settling: Steps[None] | None = None
-        self._settled: CapacityProfile | None = None
+    def __init__(self, cache: Cache, workload_store: WorkloadStore, under_way: UnderWay) -> None:
+        self._cache = cache
+        self._workload_store = workload_store
+        self._under_way = under_way
 
     def upsert(self, value: Upsertable, *, now: float) -> None:
         """Take in an object, new or changed. An equal one changes nothing and costs next to nothing."""
-        self._begin_change(now)
+        self._under_way.begin_change(now)
         match value:
             case Workload():
                 self._workload_store.put(value)
@@ -80,7 +69,7 @@ class Updates(Queries):
 
     def remove(self, kind: type, key: ObjectKey, *, now: float) -> None:
         """Forget an object that was deleted; an unknown one is no error."""
-        self._begin_change(now)
+        self._under_way.begin_change(now)
         # The name may be created again and be readable then, so the old message must go.
         if self._cache.unreadable.pop((kind, key), None) is not None:
             self._cache.invalidate()
@@ -110,7 +99,7 @@ class Updates(Queries):
         elif kind is PodUsage:
             self._nodes_changed(self._cache.topology_cache.drop_pod(_pair(key)))
         elif self._cache.remove_spec(kind, str(key)):
-            self._specs_changed()
+            self._under_way.specs_changed()
             if kind is ClusterQueue:
                 self._reroute_queue(str(key))
 
@@ -121,10 +110,10 @@ class Updates(Queries):
         flavor, topology or check. A Workload leaves its queue, and so do the Workloads of a LocalQueue. An
         AdmissionPolicy is not in force. Everything else continues.
         """
-        self._begin_change(now)
+        self._under_way.begin_change(now)
         self._cache.unreadable[(kind, key)] = message
         self._cache.invalidate()
-        self._specs_changed()
+        self._under_way.specs_changed()
         if kind is ClusterQueue:
             name = str(key)
             # It has to be shown as inactive with this reason, even if it has never been readable.
@@ -152,23 +141,6 @@ class Updates(Queries):
         # Only newer values, so that the controller's own writes are ignored.
         if self._cache.ledger is not None:
             self._cache.ledger.adopt(local_queue, past)
-
-    def _begin_change(self, now: float) -> None:
-        """Prepare for a change of what is known: a cycle under way ends first."""
-        self._workload_store.now = now
-        if now >= self._cache.next_boundary_at:
-            # A quota window begins or ends, which has the effect of an edited ClusterQueue; or a reservation
-            # does, which may let other Workloads start.
-            self._cache.invalidate()
-            self._specs_changed()
-        # Removed first: an interrupt may apply decisions, and those must not find a cycle under way.
-        cycle, self._cycle = self._cycle, None
-        looking, self._settling, self._settled = self._settling, None, None
-        if looking is not None:
-            looking.close()
-        if cycle is not None:
-            for queue in cycle.interrupt():
-                self._workload_store.unsettled[queue.tree] = None
 
     def _put_budget(self, value: DisruptionBudget) -> None:
         """Take in a PodDisruptionBudget, and wake queues if it allows more disruptions."""
@@ -201,7 +173,7 @@ class Updates(Queries):
         if flavors:
             self._cache.schedule_plan.note_nodes()
             if are_nodes and self._cache.note_nodes():
-                self._specs_changed()
+                self._under_way.specs_changed()
 
     # --- specs -------------------------------------------------------------------------------------------
 
@@ -212,7 +184,7 @@ class Updates(Queries):
         if is_new is None and not was_unreadable:
             return
         self._cache.invalidate()
-        self._specs_changed()
+        self._under_way.specs_changed()
         if is_new and isinstance(value, ClusterQueue):
             self._reroute_queue(value.name)
 
@@ -234,7 +206,7 @@ class Updates(Queries):
         policies = self._cache.policies.values()
         if any(one.local_queue == local_queue for policy in policies for one in policy.reservations):
             self._cache.invalidate()
-            self._specs_changed()
+            self._under_way.specs_changed()
 
     def _upsert_namespace(self, value: Namespace) -> None:
         if self._cache.namespaces.get(value.name) == value.labels:
@@ -257,14 +229,6 @@ class Updates(Queries):
         for key, local_queue in self._cache.local_queues.items():
             if local_queue.cluster_queue == cluster_queue:
                 self._workload_store.reroute(key)
-
-    def _specs_changed(self) -> None:
-        """Mark the statuses of all queues as touched, since a change of specs may show in any of them."""
-        # All are marked although few are affected: statuses are compared before they are written.
-        self._workload_store.touched_queues.update(self._cache.cluster_queues)
-        self._workload_store.touched_local_queues.update(self._cache.local_queues)
-        self._touched_cohorts.update(self._cache.cohorts)
-        self._touched_policies.update(self._cache.policies)
 
 
 def _pair(key: ObjectKey) -> LocalQueueKey:

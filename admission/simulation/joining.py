@@ -38,7 +38,7 @@ class Joining:
         """Return the pending Workload without its reservation if it can no longer use that, else None."""
         if RESERVATION not in workload.annotations or workload.has_quota_reservation:
             return None
-        problem = self.engine.queue_problem(workload)
+        problem = self.engine.workloads.queue_problem(workload)
         if problem is None or problem[0] is not PendingReason.MISCONFIGURED:
             known = self._find(course)
             if known is not None and course.reserved_from is None:

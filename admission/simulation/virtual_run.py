@@ -1,6 +1,6 @@
 """Runs one policy on one trace: the production engine on a virtual clock.
 
-    next time ──▶ events at that time ──▶ engine.upsert … ──▶ engine.cycle until done ──▶ carry out
+    next time ──▶ events at that time ──▶ engine.objects.upsert … ──▶ engine.cycle until done ──▶ carry out
         ▲                                                                                    │
         └── ends, stops, the engine's own wake-ups ◀─────────────────────────────────────────┘
 
@@ -129,12 +129,12 @@ class _Run:
     def go(self, progress: Progress | None) -> None:
         """Run until every Job has ended."""
         for value in self.cluster.values():
-            self.engine.upsert(value, now=0.0)
+            self.engine.objects.upsert(value, now=0.0)
         for place, course in enumerate(self.courses):
             self.timeline.plan(course.job.submitted_at, partial(self._submit, course, place))
         for number in range(self.setting.nodes):
             self._plan_loss(number)
-        view = self.engine.policy_view(self.policy.name)
+        view = self.engine.queues.policy_view(self.policy.name)
         self.calendar_problems = view.calendar_problems if view is not None else ()
         gc.collect()
         # The current objects live until the end. Without a freeze, garbage collection of them would take a
@@ -219,7 +219,7 @@ class _Run:
         if course.token != token or not habit.publishes:
             return
         self._tell(living, saved_at)
-        self.engine.upsert(living.workload, now=self.now)
+        self.engine.objects.upsert(living.workload, now=self.now)
         next_at = (course.work_from if saved_at is None else saved_at) + habit.interval_seconds
         if next_at < end:
             self.timeline.plan(next_at, partial(self._publish, living, token, next_at, end))
@@ -292,7 +292,7 @@ class _Run:
         if self.policy.reads_estimates:
             # The engine learns run times from successful Workloads.
             self._show(living, self._condition(ConditionType.FINISHED, True, reason=FinishedReason.SUCCEEDED))
-        self.engine.remove(Workload, living.workload.key, now=self.now)
+        self.engine.objects.remove(Workload, living.workload.key, now=self.now)
 
     def _evict(self, living: _Living, reason: EvictionReason, *, keeps_every: float | None = None) -> None:
         """Stop the Job. It saves first, unless `keeps_every` limits what is kept to periodic checkpoints."""
@@ -328,12 +328,12 @@ class _Run:
             conditions={**workload.conditions, **{one.type: one for one in conditions}},
             admission=workload.admission if isinstance(admission, str) else admission,
         )
-        self.engine.upsert(living.workload, now=self.now)
+        self.engine.objects.upsert(living.workload, now=self.now)
         if living.course.job.reservation:
             corrected = self.joining.corrected(living.course, living.workload)
             if corrected is not None:
                 living.workload = corrected
-                self.engine.upsert(corrected, now=self.now)
+                self.engine.objects.upsert(corrected, now=self.now)
 
     def _condition(self, type_: ConditionType, status: bool, *, reason: str = "") -> Condition:
         return Condition(type=type_, status=status, reason=reason, at=self.now)
@@ -356,7 +356,7 @@ class _Run:
 
     def _lose_node(self, number: int) -> None:
         """Remove a node: the Workloads on it lose their unsaved work and return to the queue."""
-        self.engine.upsert(self.cluster.node(number, is_ready=False), now=self.now)
+        self.engine.objects.upsert(self.cluster.node(number, is_ready=False), now=self.now)
         name = self.cluster.node_name(number)
         every = self.setting.checkpoint_interval_seconds
         for living in list(self._living.values()):
@@ -365,7 +365,7 @@ class _Run:
         self.timeline.plan(self.now + self.setting.faults.repair_seconds, partial(self._mend, number))
 
     def _mend(self, number: int) -> None:
-        self.engine.upsert(self.cluster.node(number), now=self.now)
+        self.engine.objects.upsert(self.cluster.node(number), now=self.now)
         self._plan_loss(number)
 
 

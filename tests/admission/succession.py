@@ -30,7 +30,7 @@ def successor(engine: Engine, *, settings: Any, now: float) -> Engine:
     """Return an engine that knows the same objects and has taken over the plan."""
     cache, other = engine._cache, Engine(settings)
     for name, labels in cache.namespaces.items():
-        other.upsert(Namespace(name=name, labels=labels), now=now)
+        other.objects.upsert(Namespace(name=name, labels=labels), now=now)
     for table in (
         cache.flavors,
         cache.topologies,
@@ -41,9 +41,9 @@ def successor(engine: Engine, *, settings: Any, now: float) -> Engine:
         cache.policies,
     ):
         for value in table.values():
-            other.upsert(value, now=now)
-    for workload in engine.workloads():
-        other.upsert(workload, now=now)
+            other.objects.upsert(value, now=now)
+    for workload in engine.workloads.workloads():
+        other.objects.upsert(workload, now=now)
     other.adopt_plan(read_back(engine), now=now, is_whole=True)
     other.validate()
     return other

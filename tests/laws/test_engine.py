@@ -50,7 +50,7 @@ def overdraft(engine: Engine) -> dict[tuple[str, str, str], int]:
 
 def cluster(engine: Engine, values: list[Any]) -> Engine:
     for value in values:
-        engine.upsert(value, now=0)
+        engine.objects.upsert(value, now=0)
     return engine
 
 
@@ -103,7 +103,7 @@ def test_who_is_admitted_fits_and_who_waits_is_told_why(
     decisions = settle(engine)
 
     assert overdraft(engine) == {}
-    holding = {key for key, _ in engine.admissions()}
+    holding = {key for key, _ in engine.workloads.admissions()}
     assert holding == {one.key for one in decisions if isinstance(one, Admit)}
     for one in decisions:
         if isinstance(one, Admit):
@@ -153,14 +153,17 @@ class Cluster(RuleBasedStateMachine):
     @rule(key=known)
     def confirm(self, key: WorkloadKey) -> None:
         """The object shows what was decided."""
-        workload, admission = self.engine.workload(key), dict(self.engine.admissions()).get(key)
+        workload, admission = (
+            self.engine.workloads.workload(key),
+            dict(self.engine.workloads.admissions()).get(key),
+        )
         if workload is not None and admission is not None:
             self.put(admitted(workload, admission, at=self.now))
 
     @rule(key=known)
     def stop(self, key: WorkloadKey) -> None:
         """A Workload that holds quota is evicted and its Job stops."""
-        workload = self.engine.workload(key)
+        workload = self.engine.workloads.workload(key)
         if workload is not None and workload.has_quota_reservation:
             condition = make_condition(ConditionType.EVICTED, reason="Preempted", at=self.now)
             self.put(with_conditions(workload, condition))
@@ -168,33 +171,33 @@ class Cluster(RuleBasedStateMachine):
 
     @rule(key=consumes(known))
     def finish(self, key: WorkloadKey) -> None:
-        workload = self.engine.workload(key)
+        workload = self.engine.workloads.workload(key)
         if workload is not None:
             self.put(finished(workload))
 
     @rule(key=consumes(known))
     def delete(self, key: WorkloadKey) -> None:
-        self.engine.remove(Workload, key, now=self.now)
+        self.engine.objects.remove(Workload, key, now=self.now)
 
     @rule(key=known, priority=st.integers(0, 3))
     def change_priority(self, key: WorkloadKey, priority: int) -> None:
-        workload = self.engine.workload(key)
+        workload = self.engine.workloads.workload(key)
         if workload is not None:
             self.put(replace(workload, priority=priority, generation=workload.generation + 1))
 
     @rule(key=known)
     def fail_to_write(self, key: WorkloadKey) -> None:
-        workload = self.engine.workload(key)
+        workload = self.engine.workloads.workload(key)
         if workload is not None:
             self.engine.forget(key, workload.uid, now=self.now)
 
     @rule(data=st.data(), name=st.sampled_from(QUEUES))
     def change_queue(self, data: st.DataObject, name: str) -> None:
-        self.engine.upsert(data.draw(cluster_queues(name)), now=self.now)
+        self.engine.objects.upsert(data.draw(cluster_queues(name)), now=self.now)
 
     @rule(name=st.sampled_from(QUEUES))
     def delete_queue(self, name: str) -> None:
-        self.engine.remove(ClusterQueue, name, now=self.now)
+        self.engine.objects.remove(ClusterQueue, name, now=self.now)
 
     @rule(data=st.data())
     def change_cohorts(self, data: st.DataObject) -> None:
@@ -205,14 +208,14 @@ class Cluster(RuleBasedStateMachine):
         self.now += 1
         for decision in settle(self.engine, now=self.now):
             if isinstance(decision, Evict):
-                assert decision.key in dict(self.engine.admissions())
+                assert decision.key in dict(self.engine.workloads.admissions())
 
     @invariant()
     def the_books_agree(self) -> None:
         self.engine.validate()
 
     def put(self, workload: Workload) -> None:
-        self.engine.upsert(workload, now=self.now)
+        self.engine.objects.upsert(workload, now=self.now)
 
 
 class FairCluster(Cluster):

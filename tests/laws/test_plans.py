@@ -43,7 +43,7 @@ def story(values: list[Any], sharing: FairPreemption | None, ends: list[int]) ->
         if world.engine.has_heads(now=world.now):
             decisions += world.carry_out(world.cycle())
             continue
-        running = sorted(key for key, _ in world.engine.admissions())
+        running = sorted(key for key, _ in world.engine.workloads.admissions())
         if not running or not ends:
             break
         world.put(finished(world.get(running[ends.pop() % len(running)].name)))
@@ -165,5 +165,5 @@ def test_a_first_flavor_that_was_full_is_taken_again_once_there_is_room() -> Non
 
     world.settle()
 
-    flavors = {key.name: one.pod_sets[0].flavors["gpu"] for key, one in world.engine.admissions()}
+    flavors = {key.name: one.pod_sets[0].flavors["gpu"] for key, one in world.engine.workloads.admissions()}
     assert flavors == {"w1": "reserved", "w2": "reserved", "w3": "spot"}

@@ -45,7 +45,7 @@ def full_clusters(draw: st.DrawFn) -> list[Any]:
 def build(values: list[Any], sharing: FairPreemption | None) -> Engine:
     engine = Engine(EngineSettings(fair_sharing=sharing))
     for value in values:
-        engine.upsert(value, now=0)
+        engine.objects.upsert(value, now=0)
     engine.validate()
     return engine
 

@@ -259,7 +259,7 @@ class Resting(TimedWorld):
             case "policy" if "policy" in self.engine._cache.policies:
                 self.remove(AdmissionPolicy, "policy")
             case "priority" | "delete":
-                known = [one for one in self.engine.workloads() if not one.is_finished]
+                known = [one for one in self.engine.workloads.workloads() if not one.is_finished]
                 if known:
                     workload = known[change.number % len(known)]
                     self._edit(workload, change)

@@ -115,14 +115,14 @@ def to_result(verdict: CaseResult, name: str) -> dict[str, Any]:
     engine, words = verdict.engine, verdict.last_words
     left: dict[str, list[str]] = {}
     inadmissible: dict[str, list[str]] = {}
-    for queue in engine.cluster_queues():
-        for pending in engine.pending(queue):
+    for queue in engine.queues.cluster_queues():
+        for pending in engine.queues.pending(queue):
             # As in Kueue, distinguish Workloads that will be tried again from those that wait for a change.
             place = inadmissible if pending.is_parked else left
             place.setdefault(queue, []).append(str(pending.key))
     return {
         "name": name,
-        "admissions": {str(key): _admission(admission) for key, admission in engine.admissions()},
+        "admissions": {str(key): _admission(admission) for key, admission in engine.workloads.admissions()},
         "evictions": {
             str(word.key): str(word.preemption_reason or word.reason)
             for word in words.values()
@@ -130,7 +130,7 @@ def to_result(verdict: CaseResult, name: str) -> dict[str, Any]:
         },
         "waiting": {
             str(workload.key): reason
-            for workload in engine.workloads()
+            for workload in engine.workloads.workloads()
             if (reason := _waiting_reason(workload, words.get(workload.key))) is not None
         },
         "left": left,
@@ -263,20 +263,20 @@ def _print_table(verdict: CaseResult, *, now: float) -> None:
 
 def _rows(verdict: CaseResult, *, now: float) -> Iterator[_Row]:
     engine, words = verdict.engine, verdict.last_words
-    for queue in engine.cluster_queues():
-        admitted = [(key, one) for key, one in engine.admissions() if one.cluster_queue == queue]
+    for queue in engine.queues.cluster_queues():
+        admitted = [(key, one) for key, one in engine.workloads.admissions() if one.cluster_queue == queue]
         # List new admissions first, because the user asked about those.
         for key, admission in sorted(admitted, key=lambda pair: not isinstance(words.get(pair[0]), Admit)):
             yield _holding_row(queue, str(key), admission, words.get(key))
-        for position, pending in enumerate(engine.pending(queue), start=1):
+        for position, pending in enumerate(engine.queues.pending(queue), start=1):
             word = words.get(pending.key)
             waited = duration_text(max(0.0, now - pending.queued_at))
             why = f"{word.reason}: {word.message}" if isinstance(word, Wait) else f"waits since {waited}"
             decision = "parked" if pending.is_parked else "waits"
             yield _Row(queue, str(position), str(pending.key), decision, "yellow", "", why)
-    for workload in sorted(engine.workloads(), key=lambda workload: workload.key):
-        problem = engine.queue_problem(workload)
-        if problem is not None and not workload.is_finished and not engine.is_holding(workload.key):
+    for workload in sorted(engine.workloads.workloads(), key=lambda workload: workload.key):
+        problem = engine.workloads.queue_problem(workload)
+        if problem is not None and not workload.is_finished and not engine.workloads.is_holding(workload.key):
             yield _Row("", "", str(workload.key), "not queued", "red", "", f"{problem[0]}: {problem[1]}")
 
 

@@ -129,7 +129,7 @@ def _find(engine: Engine, arguments: argparse.Namespace) -> Workload:
         raise WrongUsageError(f"{arguments.workload} is not in -n {arguments.namespace}; give one of the two")
     namespace = namespace or arguments.namespace or "default"
     # Names of Workloads contain a hash; users know the name of the Job.
-    found = engine.workload(WorkloadKey(namespace, name)) or _of_job(engine, namespace, name)
+    found = engine.workloads.workload(WorkloadKey(namespace, name)) or _of_job(engine, namespace, name)
     if found is None:
         raise WrongUsageError(
             f"namespace {namespace} has no Workload {name}, nor one of a Job {name}; see: berth get workloads"
@@ -139,18 +139,22 @@ def _find(engine: Engine, arguments: argparse.Namespace) -> Workload:
 
 def _of_job(engine: Engine, namespace: str, job: str) -> Workload | None:
     """Return the Job's Workload, or None: of several, the one that has not finished, then the latest."""
-    own = [one for one in engine.workloads() if one.key.namespace == namespace and one.owner_name == job]
+    own = [
+        one
+        for one in engine.workloads.workloads()
+        if one.key.namespace == namespace and one.owner_name == job
+    ]
     return max(own, key=lambda one: (not one.is_finished, one.created_at), default=None)
 
 
 def _by_uid(engine: Engine, uid: str) -> WorkloadKey | None:
-    return next((one.key for one in engine.workloads() if one.uid == uid), None)
+    return next((one.key for one in engine.workloads.workloads() if one.uid == uid), None)
 
 
 def _answer(engine: Engine, workload: Workload) -> _Answer:
-    queue = engine.cluster_queue_of(workload)
-    order = [one.key for one in engine.pending(queue)]
-    admission = next((held for key, held in engine.admissions() if key == workload.key), None)
+    queue = engine.queues.cluster_queue_of(workload)
+    order = [one.key for one in engine.queues.pending(queue)]
+    admission = next((held for key, held in engine.workloads.admissions() if key == workload.key), None)
     reason, message = _why(engine, workload)
     return _Answer(
         workload=workload,
@@ -162,9 +166,13 @@ def _answer(engine: Engine, workload: Workload) -> _Answer:
         message=message,
         starts=_starts(engine, workload, order),
         eviction=past_eviction(workload, lambda uid: _by_uid(engine, uid)),
-        holding=holding_of(workload, admission, engine.estimate(workload)) if admission is not None else None,
+        holding=holding_of(workload, admission, engine.workloads.estimate(workload))
+        if admission is not None
+        else None,
         # A Workload with quota needs no list of flavors; its own usage would count against it there.
-        pod_sets=() if workload.is_finished or admission is not None else engine.explanation(workload),
+        pod_sets=()
+        if workload.is_finished or admission is not None
+        else engine.workloads.explanation(workload),
     )
 
 
@@ -172,7 +180,7 @@ def _starts(engine: Engine, workload: Workload, order: Sequence[WorkloadKey]) ->
     if workload.key not in order:
         return Starts()
     # Collect the starts of the whole queue: the latest known one ahead is a lower bound for this Workload.
-    told = [_told(engine.workload(key)) for key in order]
+    told = [_told(engine.workloads.workload(key)) for key in order]
     place = order.index(workload.key)
     return Starts(
         expected=told[place],
@@ -198,8 +206,8 @@ def _state(workload: Workload, admission: Admission | None) -> str:
 def _why(engine: Engine, workload: Workload) -> tuple[str, str]:
     """Return reason and message: what keeps it from being tried, or else the result of the last attempt."""
     # A problem of the queue takes precedence, because the condition may be older.
-    problem = engine.queue_problem(workload)
-    if problem is not None and not workload.is_finished and not engine.is_holding(workload.key):
+    problem = engine.workloads.queue_problem(workload)
+    if problem is not None and not workload.is_finished and not engine.workloads.is_holding(workload.key):
         return str(problem[0]), problem[1]
     request = standing_request(workload)
     if request is not None:

@@ -77,5 +77,7 @@ def engine_of(listing: Listing, settings: EngineSettings, *, now: float) -> tupl
 def queue_places(engine: Engine, cluster_queues: Iterable[str]) -> dict[WorkloadKey, int]:
     """Return the position, from 1, of each pending Workload of these ClusterQueues, in the engine's order."""
     return {
-        one.key: place for name in cluster_queues for place, one in enumerate(engine.pending(name), start=1)
+        one.key: place
+        for name in cluster_queues
+        for place, one in enumerate(engine.queues.pending(name), start=1)
     }

@@ -140,7 +140,7 @@ def load(
 def take(engine: Engine, kind: str, wire: Any, *, now: float) -> str | None:
     """Give an object of a kind in READERS to the engine. Return None, or a sentence if it is invalid."""
     try:
-        engine.upsert(READERS[kind].translate(wire), now=now)
+        engine.objects.upsert(READERS[kind].translate(wire), now=now)
     except ValueError as error:
         return note_unreadable(engine, kind, wire.metadata, str(error), now=now)
     return None
@@ -149,7 +149,7 @@ def take(engine: Engine, kind: str, wire: Any, *, now: float) -> str | None:
 def note_unreadable(engine: Engine, kind: str, meta: Meta, error: str, *, now: float) -> str:
     """Record an unreadable object in the engine. Return the sentence that names it."""
     reader = READERS[kind]
-    engine.unreadable(reader.kind, _key(reader.kind, meta), error, now=now)
+    engine.objects.unreadable(reader.kind, _key(reader.kind, meta), error, now=now)
     return f"{object_name(kind, meta)}: {error}"
 
 

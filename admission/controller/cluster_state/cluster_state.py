@@ -158,14 +158,14 @@ class ClusterState:
             self.disruptions.see(known.value if known is not None else None, None)
             self.inspection.forget("Workload", metadata)
             self.marks.forget_workload((metadata.namespace, metadata.name))
-            self.engine.remove(Workload, (metadata.namespace, metadata.name), now=self._clock.now())
+            self.engine.objects.remove(Workload, (metadata.namespace, metadata.name), now=self._clock.now())
             if known is not None:
                 self.marks.owner(known)
         elif known is None:
             # A Workload that could never be read is not in the cache. It only has to lose
             # its entry as unreadable.
             self.inspection.forget("Workload", metadata)
-            self.engine.remove(Workload, (metadata.namespace, metadata.name), now=self._clock.now())
+            self.engine.objects.remove(Workload, (metadata.namespace, metadata.name), now=self._clock.now())
 
     def see_raw(self, kind: str, raw: bytes) -> bool:
         """Take the bytes of an object from the answer to a write, if its kind is kept here.
@@ -218,7 +218,7 @@ class ClusterState:
         """Return whether the Workload's pods are ended by evictions, according to its queue's policy."""
         admission = workload.admission
         name = admission.cluster_queue if admission is not None else ""
-        return is_counted(workload, self.engine.policy_of(name))
+        return is_counted(workload, self.engine.queues.policy_of(name))
 
     def _see_job(self, obj: JobObject, raw: bytes) -> bool:
         if not self.jobs.is_news(obj.metadata):
@@ -248,13 +248,13 @@ class ClusterState:
             self.inspection.note("Workload", metadata, str(error), raw)
             # The engine keeps the last readable version, if there was one: forgetting it would free the
             # quota that it uses.
-            self.engine.unreadable(Workload, key, str(error), now=self._clock.now())
+            self.engine.objects.unreadable(Workload, key, str(error), now=self._clock.now())
             return False
         self.inspection.clear("Workload", metadata)
         # Before the cache takes it: both versions are needed to see what has changed.
         self._count_change(known.value if known is not None else None, workload)
         self.workloads.see(metadata, workload, raw)
-        self.engine.upsert(workload, now=self._clock.now())
+        self.engine.objects.upsert(workload, now=self._clock.now())
         self.pending_evictions.see(known.value if known is not None else None, workload)
         self.disruptions.see(known.value if known is not None else None, workload)
         self.marks.workload(key)
@@ -266,7 +266,7 @@ class ClusterState:
         now = self._clock.now()
         self.workload_counts.move(before, after)
         if before is not None:
-            above = self.engine.cohorts_above
+            above = self.engine.queues.cohorts_above
             self._decision_recorder.note_progress(before, after, now=now, cohorts_above=above)
             if after.is_evicted or has_request(before) or has_request(after):
                 self._note_leaving(before, after, now)
@@ -282,7 +282,7 @@ class ClusterState:
         """Count the outcome of an eviction and the work that it loses."""
         saved_at = self._saved_at(after, now)
         self._decision_recorder.note_saving(before, after, saved_at=saved_at)
-        price_of = self.engine.device_price
+        price_of = self.engine.nodes.device_price
         self._decision_recorder.note_loss(before, after, saved_at=saved_at, now=now, price_of=price_of)
 
     def _saved_at(self, workload: Workload, now: float) -> float | None:
@@ -311,7 +311,7 @@ class ClusterState:
         key = (metadata.namespace, metadata.name) if metadata.namespace else metadata.name
         if change.type is ChangeType.DELETED:
             self._labels.forget(kind.__name__, metadata)
-            self.engine.remove(kind, key, now=self._clock.now())
+            self.engine.objects.remove(kind, key, now=self._clock.now())
             self._values.pop((kind, key), None)
             if kind is LocalQueue:
                 self.specs.local_queues.pop((metadata.namespace, metadata.name), None)
@@ -341,12 +341,12 @@ class ClusterState:
         if isinstance(value, LocalQueue) and value.past_usage is not None:
             # Past usage written by another leader. It is in the status, so specs that are equal
             # may differ in it.
-            self.engine.adopt_usage((value.namespace, value.name), value.past_usage)
+            self.engine.objects.adopt_usage((value.namespace, value.name), value.past_usage)
         # Status changes arrive here a thousand times as often as changes of a spec.
         if self._values.get((kind, key)) == value:
             return False
         self._values[kind, key] = value
-        self.engine.upsert(value, now=self._clock.now())
+        self.engine.objects.upsert(value, now=self._clock.now())
         if isinstance(value, LocalQueue):
             self.specs.local_queues[value.namespace, value.name] = value
         elif isinstance(value, ClusterQueue):
@@ -371,7 +371,7 @@ class ClusterState:
         if kind in (Job, Pod):
             return
         self._values.pop((kind, key), None)
-        self.engine.unreadable(kind, key, error, now=self._clock.now())
+        self.engine.objects.unreadable(kind, key, error, now=self._clock.now())
         # An unreadable Workload changes nothing for the others.
         if kind is not Workload:
             self._mark_waiting(kind, namespace, name)
@@ -383,7 +383,7 @@ class ClusterState:
         if is_kept_elsewhere or (kind is Workload and self.workloads.get((namespace, name)) is not None):
             # For a Workload: another of the same name exists by now and is readable.
             return
-        self.engine.remove(kind, (namespace, name) if namespace else name, now=self._clock.now())
+        self.engine.objects.remove(kind, (namespace, name) if namespace else name, now=self._clock.now())
 
     def take_namespace(self, change: Change[NamespaceObject]) -> None:
         """Take a change of a namespace's labels."""
@@ -453,7 +453,7 @@ class ClusterState:
         one pass over all of them serves many changes.
         """
         if kind is LocalQueue:
-            self.marks.workloads_in(self.engine.members((namespace, name)))
+            self.marks.workloads_in(self.engine.workloads.members((namespace, name)))
         # A budget is read when victims are searched. It affects only groups that it holds back.
         elif kind is DisruptionBudget:
             self.disruptions.look_again(namespace)

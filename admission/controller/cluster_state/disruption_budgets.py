@@ -75,7 +75,7 @@ class DisruptionBudgets:
 
     def budgets_for(self, unit: UnitKey) -> tuple[DisruptionBudget, ...]:
         """Return the budgets of the unit's namespace, less what the other groups that are going use."""
-        budgets = self._engine.disruption_budgets(unit.namespace)
+        budgets = self._engine.nodes.disruption_budgets(unit.namespace)
         others = [one for one in {**self._going, **self._deciding} if one != unit]
         pods = [
             seen.value

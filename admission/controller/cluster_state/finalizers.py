@@ -77,7 +77,7 @@ class Finalizers:
     def _look(self, target: ObjectTarget) -> Write | None:
         metadata = self._known[target]
         is_deleted = metadata.deletion_timestamp is not None
-        is_used = is_deleted and self._engine.is_in_use(target.kind, target.name)
+        is_used = is_deleted and self._engine.queues.is_in_use(target.kind, target.name)
         if is_used:
             self._awaited[target] = None
         else:

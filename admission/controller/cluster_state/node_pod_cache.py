@@ -86,16 +86,16 @@ class NodePodCache:
     def take_node(self, change: Change[NodeObject]) -> None:
         """Take a change of a node."""
         name, now = change.object.metadata.name, self._clock.now()
-        before = self._engine.node(name)
+        before = self._engine.nodes.node(name)
         if change.type is ChangeType.DELETED:
-            self._engine.remove(NodeInfo, name, now=now)
+            self._engine.objects.remove(NodeInfo, name, now=now)
         else:
             try:
-                self._engine.upsert(to_node(change.object), now=now)
+                self._engine.objects.upsert(to_node(change.object), now=now)
             except ValueError as error:
                 self._decision_recorder.note_unreadable("Node", name, str(error))
-                self._engine.remove(NodeInfo, name, now=now)
-        self._note_health(before, self._engine.node(name))
+                self._engine.objects.remove(NodeInfo, name, now=now)
+        self._note_health(before, self._engine.nodes.node(name))
         node = Meta(name=name, uid=change.object.metadata.uid)
         self._nodes[name] = node
         if self.is_synced:
@@ -108,7 +108,7 @@ class NodePodCache:
         self.is_synced = True
         # Whether the values of labels nest can be checked only once all nodes are there.
         self.inspect_all()
-        for workload, admission in self._engine.admissions():
+        for workload, admission in self._engine.workloads.admissions():
             if any(one.topology is not None for one in admission.pod_sets):
                 self._mark(workload)
 
@@ -122,7 +122,7 @@ class NodePodCache:
 
     def faults(self, workload: Workload) -> tuple[NodeFault, ...] | None:
         """Return the faults of the nodes under a Workload's pods; None while nodes are not known."""
-        return self._engine.node_faults(workload) if self.is_synced else None
+        return self._engine.nodes.node_faults(workload) if self.is_synced else None
 
     def seconds_since_fault(self, hosts: Iterable[str]) -> float | None:
         """Return how long ago the first of these hosts was seen to fail; None if none has failed."""
@@ -131,7 +131,7 @@ class NodePodCache:
 
     def _inspect(self, metadata: Meta) -> None:
         """Report what is wrong with a node's labels, unless very many nodes have a problem."""
-        problems = [*self._engine.label_problems(metadata.name), *self._price_problems(metadata.name)]
+        problems = [*self._engine.nodes.label_problems(metadata.name), *self._price_problems(metadata.name)]
         if problems:
             self._mislabelled[metadata.name] = None
         else:
@@ -140,7 +140,7 @@ class NodePodCache:
             self._inspection.restate("Node", metadata, "; ".join(problems))
 
     def _price_problems(self, name: str) -> list[str]:
-        node = self._engine.node(name)
+        node = self._engine.nodes.node(name)
         problem = node_price_problem(node.labels) if node is not None else ""
         if not problem:
             self._unreadable_prices.pop(name, None)
@@ -159,15 +159,15 @@ class NodePodCache:
         for host in hosts:
             if is_sound(after):
                 self._faulty_since.pop(host, None)
-            elif self._engine.tenants(host):
+            elif self._engine.nodes.tenants(host):
                 self._faulty_since.setdefault(host, self._clock.monotonic())
-            for workload in self._engine.tenants(host):
+            for workload in self._engine.nodes.tenants(host):
                 self._mark(workload)
 
     @property
     def is_disrupted(self) -> bool:
         """Return whether so many nodes are not ready that the network is more likely at fault."""
-        return len(self._unready) > DISRUPTED_SHARE * self._engine.node_count
+        return len(self._unready) > DISRUPTED_SHARE * self._engine.nodes.node_count
 
     def _note_unready(self, before: NodeInfo | None, after: NodeInfo | None) -> None:
         was_disrupted = self.is_disrupted
@@ -178,17 +178,17 @@ class NodePodCache:
         if was_disrupted and not self.is_disrupted:
             # Recovery from nodes that are still not ready was put off, and may start now.
             for host in self._unready.values():
-                for workload in self._engine.tenants(host):
+                for workload in self._engine.nodes.tenants(host):
                     self._mark(workload)
 
     def take_pod(self, change: Change[PodObject]) -> None:
         """Take a change of a pod."""
         metadata, now = change.object.metadata, self._clock.now()
         if change.type is ChangeType.DELETED:
-            self._engine.remove(PodUsage, (metadata.namespace, metadata.name), now=now)
+            self._engine.objects.remove(PodUsage, (metadata.namespace, metadata.name), now=now)
             self._forget(metadata.uid)
             return
-        self._engine.upsert(to_pod_usage(change.object), now=now)
+        self._engine.objects.upsert(to_pod_usage(change.object), now=now)
         self._see_placed(change.object)
 
     def see_raw(self, raw: bytes) -> None:
@@ -232,7 +232,7 @@ class NodePodCache:
 
     def _is_in_place(self, workload: WorkloadKey, pod: PlacedPod) -> bool:
         pod_set = pod.labels.get(keys.POD_SET, "")
-        return not pod.node or self._engine.is_in_place(workload, pod_set, pod.node)
+        return not pod.node or self._engine.nodes.is_in_place(workload, pod_set, pod.node)
 
     def _see_placed(self, obj: PodObject) -> None:
         metadata = obj.metadata
@@ -257,7 +257,7 @@ class NodePodCache:
             node=obj.spec.node_name or "",
         )
         key = WorkloadKey(metadata.namespace, workload)
-        admitted = self._engine.workload(key)
+        admitted = self._engine.workloads.workload(key)
         if known is not None and known.pod.is_gated and not pod.is_gated and admitted is not None:
             self._decision_recorder.note_ungated(keys.TOPOLOGY_GATE, admitted, now=self._clock.now())
         promised = known.promised if known is not None and pod.is_gated else None

@@ -59,9 +59,9 @@ class PendingEvictions:
         is_wanted = (
             request is not None
             and request.preemptor is not None
-            and self._engine.is_waiting(request.preemptor, request.preemptor_uid)
+            and self._engine.workloads.is_waiting(request.preemptor, request.preemptor_uid)
         )
-        heir = self._engine.heir_of(workload.key) if not is_wanted else None
+        heir = self._engine.workloads.heir_of(workload.key) if not is_wanted else None
         is_undecided = not is_wanted and heir is None and self._is_undecided(workload, request)
         if is_undecided:
             self._doubtful.add(workload.key)
@@ -86,7 +86,7 @@ class PendingEvictions:
         # A drain has no preemptor: only its queue can end it.
         if request is None or request.preemptor is None or workload.admission is None:
             return False
-        return self._engine.is_undecided(workload.admission.cluster_queue)
+        return self._engine.queues.is_undecided(workload.admission.cluster_queue)
 
     def saved_at(self, workload: Workload) -> float | None:
         """Return when the last checkpoint was complete, by Workload and pods; None if no report is known."""

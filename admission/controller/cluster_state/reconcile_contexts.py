@@ -74,11 +74,11 @@ class ReconcileContexts:
     def of_jobs(self) -> JobContext:
         """Return the context of all Jobs and pods. It answers from the state at the time of each question."""
         return JobContext(
-            injection=self.engine.flavor_injection,
+            injection=self.engine.nodes.flavor_injection,
             settings=self.settings.jobs,
             is_namespace_managed=self._is_namespace_managed,
             is_pod_selected=self._is_pod_selected,
-            is_domain=self.engine.is_domain,
+            is_domain=self.engine.nodes.is_domain,
             awaits_ends=self._awaits_ends,
             saved_at=lambda job: self.workload_pods.saved_at(job.uid),
             ancestor=self._ancestor,
@@ -96,11 +96,11 @@ class ReconcileContexts:
         if workload.admission is not None:
             cluster_queue = self.specs.cluster_queues.get(workload.admission.cluster_queue, cluster_queue)
         # Without a queue no policy governs it.
-        policy = self.engine.policy_of(cluster_queue.name) if cluster_queue is not None else KUEUE
+        policy = self.engine.queues.policy_of(cluster_queue.name) if cluster_queue is not None else KUEUE
         return LifecycleContext(
             owner=self._owner(workload),
-            queue_problem=self.engine.queue_problem(workload),
-            required_checks=self.engine.required_checks(workload),
+            queue_problem=self.engine.workloads.queue_problem(workload),
+            required_checks=self.engine.workloads.required_checks(workload),
             local_queue_stop=local_queue.stop_policy if local_queue is not None else None,
             cluster_queue_stop=cluster_queue.stop_policy if cluster_queue is not None else None,
             settings=self.settings.lifecycle,
@@ -108,24 +108,27 @@ class ReconcileContexts:
             faults=self.ground.faults(workload),
             misplaced=self.ground.misplaced(workload.key),
             recovery=self._recovery(workload),
-            planned=self.engine.planned(workload.key),
-            expected_at=self.engine.expected_start(workload.key),
+            planned=self.engine.promises.planned(workload.key),
+            expected_at=self.engine.promises.expected_start(workload.key),
             saving=self.pending_evictions.context(workload, policy),
             policy=policy,
-            turns_at=self.engine.turns_at(workload),
+            turns_at=self.engine.workloads.turns_at(workload),
         )
 
     def _awaits_ends(self, workload: Workload) -> bool:
         """Return whether a policy wants a Workload's quota to be kept until its last pod has ended."""
         admission = workload.admission
-        return admission is not None and self.engine.policy_of(admission.cluster_queue).preemption is not None
+        return (
+            admission is not None
+            and self.engine.queues.policy_of(admission.cluster_queue).preemption is not None
+        )
 
     def _recovery(self, workload: Workload) -> Recovery | None:
         # If many nodes fail at once, the cause is something larger (a network, for example), and
         # no gang is moved.
         if workload.admission is None or self.ground.is_disrupted:
             return None
-        placement = self.engine.policy_of(workload.admission.cluster_queue).placement
+        placement = self.engine.queues.policy_of(workload.admission.cluster_queue).placement
         return placement.recovery if placement is not None else None
 
     def _owner(self, workload: Workload) -> Owner:

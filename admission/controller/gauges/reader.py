@@ -144,16 +144,16 @@ class GaugeReader:
         # Built once for all queues: searching all LocalQueues for each queue would be quadratic.
         members = self._local_queues_of()
         for name in sorted(specs):
-            spec, view = specs.get(name), self.cluster_state.engine.cluster_queue_view(name)
+            spec, view = specs.get(name), self.cluster_state.engine.queues.cluster_queue_view(name)
             # It may have been deleted meanwhile, because the caller yields the event
             # loop between two snapshots.
             if spec is not None and view is not None:
                 yield self._cluster_queue(spec, view, members.get(name, ()), now=now)
         for key in sorted(self.cluster_state.specs.local_queues):
-            local = self.cluster_state.engine.local_queue_view(*key)
+            local = self.cluster_state.engine.queues.local_queue_view(*key)
             if local is not None and self.labels.shows(*key):
                 yield self._local_queue(local)
-        for name in self.cluster_state.engine.cohorts():
+        for name in self.cluster_state.engine.queues.cohorts():
             yield from self._cohort(name)
 
     def _local_queues_of(self) -> dict[str, tuple[LocalQueueKey, ...]]:
@@ -171,7 +171,7 @@ class GaugeReader:
         now: float,
     ) -> QueueGauges:
         engine, workload_counts = self.cluster_state.engine, self.cluster_state.workload_counts
-        waiting, above = engine.backlog(spec.name), engine.cohorts_above(spec.name)
+        waiting, above = engine.queues.backlog(spec.name), engine.queues.cohorts_above(spec.name)
         assert waiting is not None, "a queue with a view has a backlog"
         unadmitted: Counter[Unadmitted] = Counter()
         for key in local_queues:
@@ -221,7 +221,7 @@ class GaugeReader:
         )
 
     def _cohort(self, name: str) -> Iterator[CohortGauges]:
-        view = self.cluster_state.engine.cohort_view(name)
+        view = self.cluster_state.engine.queues.cohort_view(name)
         if view is None:
             return
         yield CohortGauges(

@@ -36,7 +36,7 @@ class PlanApi:
 
     async def _plan(self, request: Request) -> Response:
         del request
-        promises, leases = self._cluster_state.engine.plan()
+        promises, leases = self._cluster_state.engine.promises.plan()
         return json_response(
             {"promises": [promise_json(one) for one in promises], "leases": list(map(_lease, leases))}
         )

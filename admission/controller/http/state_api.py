@@ -100,7 +100,8 @@ class StateApi:
     async def _cluster_queues(self, request: Request) -> Response:
         del request
         views = (
-            self._engine.cluster_queue_view(name) for name in sorted(self._cluster_state.specs.cluster_queues)
+            self._engine.queues.cluster_queue_view(name)
+            for name in sorted(self._cluster_state.specs.cluster_queues)
         )
         return json_response({"items": [_queue(view) for view in views if view is not None]})
 
@@ -113,7 +114,7 @@ class StateApi:
         self._view(name)
         offset, limit = _number(request, "offset", 0), _number(request, "limit", DEFAULT_LIMIT)
         # A larger limit is reduced to the maximum.
-        found = self._engine.pending(name)[offset : offset + min(limit, MAX_LIMIT)]
+        found = self._engine.queues.pending(name)[offset : offset + min(limit, MAX_LIMIT)]
         items = [
             {
                 "namespace": one.key.namespace,
@@ -123,8 +124,8 @@ class StateApi:
                 "queuedAt": to_rfc3339(one.queued_at),
                 "isParked": one.is_parked,
                 "positionInClusterQueue": offset + position,
-                "expectedStart": _instant(self._engine.expected_start(one.key)),
-                "expectedAfter": _instant(self._engine.expected_after(one.key)),
+                "expectedStart": _instant(self._engine.promises.expected_start(one.key)),
+                "expectedAfter": _instant(self._engine.promises.expected_after(one.key)),
             }
             for position, one in enumerate(found)
         ]
@@ -136,26 +137,26 @@ class StateApi:
         if seen is None:
             raise HttpError(404, f"there is no Workload {key}")
         workload, _ = seen
-        problem = self._engine.queue_problem(workload)
+        problem = self._engine.workloads.queue_problem(workload)
         return json_response(
             {
                 "namespace": key.namespace,
                 "name": key.name,
                 "queueName": workload.queue_name,
                 "priority": workload.priority,
-                "holdsQuota": self._engine.is_holding(key),
+                "holdsQuota": self._engine.workloads.is_holding(key),
                 "admission": msgspec.to_builtins(workload.admission),
-                "plannedStart": _planned(self._engine.planned(key)),
-                "expectedStart": _instant(self._engine.expected_start(key)),
-                "expectedAfter": _instant(self._engine.expected_after(key)),
-                "estimate": _estimate(self._engine.estimate(workload)),
-                "isBackfilled": self._engine.is_backfilled(key),
+                "plannedStart": _planned(self._engine.promises.planned(key)),
+                "expectedStart": _instant(self._engine.promises.expected_start(key)),
+                "expectedAfter": _instant(self._engine.promises.expected_after(key)),
+                "estimate": _estimate(self._engine.workloads.estimate(workload)),
+                "isBackfilled": self._engine.promises.is_backfilled(key),
                 "eviction": _eviction(standing_request(workload)),
                 "lastEviction": eviction_json(past_eviction(workload, self._key_of)),
                 "evictions": sum(workload.evictions.values()),
                 "waitsFor": [
                     {"namespace": one.namespace, "name": one.name, "expectedEnd": to_rfc3339(at)}
-                    for one, at in self._engine.waits_for(key, MOST_HOLDERS)
+                    for one, at in self._engine.promises.waits_for(key, MOST_HOLDERS)
                 ],
                 "problem": None if problem is None else {"reason": problem[0], "message": problem[1]},
                 "conditions": [
@@ -180,7 +181,7 @@ class StateApi:
         return json_response(_OPENAPI)
 
     def _view(self, name: str) -> ClusterQueueView:
-        view = self._engine.cluster_queue_view(name)
+        view = self._engine.queues.cluster_queue_view(name)
         if view is None:
             raise HttpError(404, f"there is no ClusterQueue {name}")
         return view

@@ -163,7 +163,7 @@ class Visibility:
         """Yield the pending Workloads of the ClusterQueue in order, each with its LocalQueue."""
         # Counted on the way, because the position within a LocalQueue is not stored.
         places = Counter[tuple[str, str]]()
-        for position, one in enumerate(self._cluster_state.engine.pending(cluster_queue)):
+        for position, one in enumerate(self._cluster_state.engine.queues.pending(cluster_queue)):
             yield one.local_queue, self._shown(one, position, places[one.local_queue])
             places[one.local_queue] += 1
 

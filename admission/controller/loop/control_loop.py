@@ -403,9 +403,9 @@ class ControlLoop:
 
     def _note_time(self, decisions: Iterable[Decision]) -> None:
         engine = self.cluster_state.engine
-        self._decision_recorder.note_time(engine.take_kept(), engine.take_measured())
+        self._decision_recorder.note_time(engine.promises.take_kept(), engine.promises.take_measured())
         for decision in decisions:
-            if isinstance(decision, Admit) and engine.is_backfilled(decision.key):
+            if isinstance(decision, Admit) and engine.promises.is_backfilled(decision.key):
                 # The engine knows, not the decision: the planner gives the lease after the decision.
                 self._decision_recorder.note_backfilled(decision.admission.cluster_queue)
             elif isinstance(decision, Plan):
@@ -425,7 +425,7 @@ class ControlLoop:
             if self._term is not term:
                 return
             # It was admitted while its reason waited to be reported.
-            if self.cluster_state.engine.is_holding(decision.key):
+            if self.cluster_state.engine.workloads.is_holding(decision.key):
                 continue
             if not term.tell(decision):
                 # The write was put off: report it later, with the reason that is valid then.

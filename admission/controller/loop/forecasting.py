@@ -23,7 +23,7 @@ class Forecasting:
 
     def seconds_to_next(self) -> float | None:
         """Return in how many seconds the next forecast is due; None if no queue plans ahead."""
-        if not self._cluster_state.engine.keeps_time:
+        if not self._cluster_state.engine.promises.keeps_time:
             return None
         return self._next_at - self._clock.monotonic()
 

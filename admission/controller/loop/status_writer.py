@@ -175,26 +175,26 @@ class StatusWriter:
 
     def _events(self, key: BoardKey, metadata: Meta, raw: bytes) -> tuple[Event, ...]:
         """Return the Events to be emitted once the status has been written."""
-        view = self._engine.policy_view(key[2]) if key[0] == "AdmissionPolicy" else None
+        view = self._engine.queues.policy_view(key[2]) if key[0] == "AdmissionPolicy" else None
         return policy_events(raw, view, policy_ref(key[2], metadata.uid)) if view is not None else ()
 
     def _body(self, key: BoardKey, raw: bytes, now: float) -> bytes | None:
         kind, namespace, name = key
         if kind == "ClusterQueue":
-            queue = self._engine.cluster_queue_view(name)
+            queue = self._engine.queues.cluster_queue_view(name)
             if queue is None:
                 return None
             share, fault = self._with_share, self._fault_of(*key)
             return cluster_queue_status(raw, queue, now=now, with_share=share, fault=fault)
         if kind == "LocalQueue":
-            local = self._engine.local_queue_view(namespace, name)
+            local = self._engine.queues.local_queue_view(namespace, name)
             if local is None:
                 return None
             return local_queue_status(raw, local, now=now, fault=self._fault_of(*key))
         if kind == "AdmissionPolicy":
-            policy = self._engine.policy_view(name)
+            policy = self._engine.queues.policy_view(name)
             return policy_status(raw, policy, now=now) if policy is not None else None
-        cohort = self._engine.cohort_view(name)
+        cohort = self._engine.queues.cohort_view(name)
         return cohort_status(raw, cohort, now=now) if cohort is not None else None
 
 

@@ -344,7 +344,7 @@ def forecast(world: TimedWorld) -> dict[str, float]:
     assert not found.is_outdated
     world.engine.validate()
     world.engine.take_forecast(found, most=100, now=world.now)
-    starts = {name: world.engine.expected_start(key(name)) for name in world.lengths}
+    starts = {name: world.engine.promises.expected_start(key(name)) for name in world.lengths}
     return {name: at for name, at in starts.items() if at is not None}
 
 
@@ -369,7 +369,7 @@ def test_who_waits_behind_those_worked_out_is_told_after_whom() -> None:
     world.run(until=T + 10)
 
     assert forecast(world) == {"head": T + 100, "next": T + 150}
-    after = {name: world.engine.expected_after(key(name)) for name in world.lengths}
+    after = {name: world.engine.promises.expected_after(key(name)) for name in world.lengths}
     assert after == {"running": None, "head": None, "next": None, "behind": T + 150}
 
 
@@ -398,7 +398,7 @@ def test_a_promised_workload_names_whose_ends_it_waits_for() -> None:
     world.submit("head", 6, runs=50, at=T + 1)
     world.run(until=T + 10)
 
-    assert world.engine.waits_for(key("head"), 10) == ((key("soon"), T + 40), (key("late"), T + 100))
+    assert world.engine.promises.waits_for(key("head"), 10) == ((key("soon"), T + 40), (key("late"), T + 100))
 
 
 # --- run times -------------------------------------------------------------------------------------------

@@ -233,7 +233,7 @@ def test_the_workloads_of_a_stopped_local_queue_leave_and_come_back() -> None:
     assert world.active() == world.parked() == []
 
     world.put(queue)
-    assert len(world.engine.pending("queue")) == 1
+    assert len(world.engine.queues.pending("queue")) == 1
 
 
 def test_a_stopped_cluster_queue_admits_nothing_until_it_runs_again() -> None:
@@ -250,7 +250,7 @@ def test_removing_a_cluster_queue_takes_its_workloads_out_and_a_new_one_takes_th
     world.settle()
 
     world.remove(ClusterQueue, "queue")
-    assert world.engine.pending("queue") == ()
+    assert world.engine.queues.pending("queue") == ()
 
     world.put(make_cluster_queue(quota=4))
     assert admits(world.settle()) == ["w"]

@@ -46,7 +46,7 @@ def make_world(*reservations: CapacityReservation, quota: int = 8, **fields: Any
 
 
 def problems(world: TimedWorld) -> tuple[str, ...]:
-    view = world.engine.policy_view("policy")
+    view = world.engine.queues.policy_view("policy")
     assert view is not None
     return view.calendar_problems
 
@@ -233,7 +233,7 @@ def test_who_names_a_reservation_that_it_cannot_use_now_is_told(
 
     world.run(until=world.now)
 
-    problem = world.engine.queue_problem(world.get("w"))
+    problem = world.engine.workloads.queue_problem(world.get("w"))
     if want is None:
         assert problem is None
         assert world.started == {"w": T + now}
@@ -250,8 +250,8 @@ def test_a_member_is_expected_at_the_start_of_its_reservation() -> None:
     world.submit("other", 4, runs=10, annotations={RESERVATION: "none"})
     world.run(until=T + 5)
 
-    assert world.engine.expected_start(world.get("member").key) == T + 100
-    assert world.engine.expected_start(world.get("other").key) is None
+    assert world.engine.promises.expected_start(world.get("member").key) == T + 100
+    assert world.engine.promises.expected_start(world.get("other").key) is None
 
 
 def test_a_workload_without_any_policy_is_told_too() -> None:
@@ -262,7 +262,7 @@ def test_a_workload_without_any_policy_is_told_too() -> None:
     world.run()
 
     assert world.started == {}
-    assert world.engine.queue_problem(world.get("w")) == (
+    assert world.engine.workloads.queue_problem(world.get("w")) == (
         PendingReason.MISCONFIGURED,
         'berth.dev/reservation is "big": there is no such reservation',
     )

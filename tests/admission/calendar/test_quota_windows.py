@@ -38,7 +38,7 @@ def make_world(*windows: QuotaWindow, quota: int = 4, backfill: bool = False) ->
 
 
 def nominal_of(world: TimedWorld, queue: str = "queue") -> int:
-    in_force = world.engine.quotas_in_force(queue)
+    in_force = world.engine.queues.quotas_in_force(queue)
     return in_force[GPU].amount if GPU in in_force else -1
 
 
@@ -158,7 +158,10 @@ def test_within_the_lead_another_flavor_is_taken_that_keeps_its_quota() -> None:
 
     world.run(until=T + 10)
 
-    flavors = {one.name: admission.pod_sets[0].flavors["gpu"] for one, admission in world.engine.admissions()}
+    flavors = {
+        one.name: admission.pod_sets[0].flavors["gpu"]
+        for one, admission in world.engine.workloads.admissions()
+    }
     assert flavors == {"long": "b", "short": "a"}
 
 
@@ -252,7 +255,7 @@ def test_a_window_that_finds_no_quota_is_told_and_the_others_go_on(
 
     world.put(replace(make_policy(bad, good), queue_names=frozenset({"queue"})))
 
-    view = world.engine.policy_view("policy")
+    view = world.engine.queues.policy_view("policy")
     assert view is not None
     assert view.calendar_problems == (want,)
     assert nominal_of(world) == 6
@@ -264,7 +267,7 @@ def test_windows_that_never_open_or_overlap_are_told() -> None:
     second = make_window("second", cron="0 6 * * mon", hours=1, nominal=2)
     world = make_world(never, first, second)
 
-    view = world.engine.policy_view("policy")
+    view = world.engine.queues.policy_view("policy")
 
     assert view is not None
     assert view.calendar_problems == (

@@ -75,7 +75,7 @@ def hosts(world: TimedWorld, name: str) -> set[str]:
 
 
 def problems(world: TimedWorld) -> tuple[str, ...]:
-    view = world.engine.policy_view("policy")
+    view = world.engine.queues.policy_view("policy")
     assert view is not None
     return view.calendar_problems
 
@@ -304,7 +304,7 @@ def test_one_domain_may_be_kept_for_one_after_the_other() -> None:
 def test_of_a_quota_that_a_window_lowers_the_lowest_is_kept() -> None:
     world = make_world(keep_domain("r0", 100, 500), quota_windows=(window("less", 200, 300, 3),))
 
-    view = world.engine.cluster_queue_view("queue")
+    view = world.engine.queues.cluster_queue_view("queue")
 
     assert view is not None
     ((kept, _),) = view.reservations

@@ -25,7 +25,7 @@ def daily(*hours: int, lasts: float = 1) -> list[QuotaWindow]:
 
 def told(engine: Engine) -> list[str]:
     """Return the overlaps that the policy's status tells of."""
-    view = engine.policy_view("policy")
+    view = engine.queues.policy_view("policy")
     assert view is not None
     words = [one.split('"') for one in view.calendar_problems]
     return [f"{name} {rest.split()[4].rstrip(';')}" for _, name, rest in words]

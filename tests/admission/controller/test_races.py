@@ -269,7 +269,7 @@ class Line(RuleBasedStateMachine):
         """What a replica believes is what the cluster shows."""
         statistics = replica.cluster_state.engine.statistics()
         assert statistics.assumed == 0, f"{replica.name} still assumes what nobody writes"
-        held = {key.name for key, _ in replica.cluster_state.engine.admissions()}
+        held = {key.name for key, _ in replica.cluster_state.engine.workloads.admissions()}
         assert held == {key[2] for key in self._workloads() if holds_quota(self.cluster.objects[key])}
 
     def _check_statuses(self, used: dict[str, int]) -> None:

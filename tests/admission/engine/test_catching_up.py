@@ -31,7 +31,7 @@ def make_world() -> World:
 
 def put(world: World, value: Any) -> None:
     """Upsert without a look at the state, which would do at once what is to be done in steps."""
-    world.engine.upsert(value, now=world.now)
+    world.engine.objects.upsert(value, now=world.now)
 
 
 def stop_left(world: World) -> None:
@@ -106,7 +106,7 @@ def test_a_workload_that_goes_in_between_is_not_missed() -> None:
     world.engine.catch_up(5, now=world.now)
 
     for number in range(WORKLOADS):
-        world.engine.remove(Workload, WorkloadKey(NAMESPACE, f"w{number:02}"), now=world.now)
+        world.engine.objects.remove(Workload, WorkloadKey(NAMESPACE, f"w{number:02}"), now=world.now)
 
     assert not world.engine.catch_up(5, now=world.now)
     world.engine.validate()

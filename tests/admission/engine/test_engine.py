@@ -254,8 +254,8 @@ def test_a_release_that_overtakes_its_admission_ends_the_assumption() -> None:
     assert isinstance(decision, Admit)
     shown = admitted(world.get("w"), decision.admission, at=world.now, resource_version="8")
 
-    world.engine.upsert(make_cluster_queue(quota=3), now=world.now)
-    world.engine.upsert(shown, now=world.now)
+    world.engine.objects.upsert(make_cluster_queue(quota=3), now=world.now)
+    world.engine.objects.upsert(shown, now=world.now)
     world.put(make_workload(resource_version="9"))
 
     assert world.holding() == {}
@@ -322,10 +322,10 @@ def test_very_many_queues_are_served_in_several_cycles_and_none_is_left_out() ->
     names = [f"queue-{index:03}" for index in range(600)]
     world = World()
     for name in names:
-        world.engine.upsert(make_cluster_queue(name, quota=2), now=0)
-        world.engine.upsert(LocalQueue(namespace=NAMESPACE, name=name, cluster_queue=name), now=0)
+        world.engine.objects.upsert(make_cluster_queue(name, quota=2), now=0)
+        world.engine.objects.upsert(LocalQueue(namespace=NAMESPACE, name=name, cluster_queue=name), now=0)
         for index in range(2):
-            world.engine.upsert(make_workload(f"{name}-{index}", queue=name), now=0)
+            world.engine.objects.upsert(make_workload(f"{name}-{index}", queue=name), now=0)
 
     sizes = []
     while world.engine.has_heads(now=0):
@@ -338,7 +338,7 @@ def test_very_many_queues_are_served_in_several_cycles_and_none_is_left_out() ->
 
 def test_an_unknown_kind_is_refused() -> None:
     with pytest.raises(TypeError, match="knows no str"):
-        World().engine.remove(str, "x", now=0)
+        World().engine.objects.remove(str, "x", now=0)
 
 
 def test_removing_what_is_not_known_is_no_error() -> None:
@@ -360,6 +360,6 @@ def test_a_confirmed_admission_that_differs_from_the_assumed_one_counts_as_it_st
 
     world.put(admitted(make_workload(gpus=2), elsewhere.admission))
 
-    view = world.engine.cluster_queue_view("queue")
+    view = world.engine.queues.cluster_queue_view("queue")
     assert view is not None
     assert view.flavors_reservation == {"default": {"gpu": Usage(0, 0)}, "other": {"gpu": Usage(2, 2)}}

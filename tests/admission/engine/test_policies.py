@@ -19,27 +19,27 @@ def make_world(*values: object) -> World:
 def test_a_queue_without_policy_is_kueues() -> None:
     world = make_world(make_cluster_queue())
 
-    assert world.engine.policy_of("queue") is KUEUE
-    assert world.engine.policy_of("missing") is KUEUE
+    assert world.engine.queues.policy_of("queue") is KUEUE
+    assert world.engine.queues.policy_of("missing") is KUEUE
 
 
 def test_a_policy_governs_from_the_next_cycle_on_and_until_it_goes() -> None:
     policy = AdmissionPolicy(name="p", backfill=Backfill())
     world = make_world(make_cluster_queue(), policy)
 
-    assert world.engine.policy_of("queue") is policy
+    assert world.engine.queues.policy_of("queue") is policy
     world.remove(AdmissionPolicy, "p")
-    assert world.engine.policy_of("queue") is KUEUE
+    assert world.engine.queues.policy_of("queue") is KUEUE
 
 
 def test_a_policy_that_cannot_be_read_makes_room_for_the_next() -> None:
     first, second = AdmissionPolicy(name="a"), AdmissionPolicy(name="b")
     world = make_world(make_cluster_queue(), first, second)
 
-    world.engine.unreadable(AdmissionPolicy, "a", "spec.precedence is broken", now=world.now)
+    world.engine.objects.unreadable(AdmissionPolicy, "a", "spec.precedence is broken", now=world.now)
 
-    assert world.engine.policy_of("queue") is second
-    view = world.engine.policy_view("a")
+    assert world.engine.queues.policy_of("queue") is second
+    view = world.engine.queues.policy_view("a")
     assert view is not None
     assert view.problem == "spec.precedence is broken"
 
@@ -61,7 +61,7 @@ def test_a_change_of_a_policy_wakes_the_parked(change: str) -> None:
         case "deleted":
             world.remove(AdmissionPolicy, "p")
         case _:
-            world.engine.unreadable(AdmissionPolicy, "p", "it is broken", now=world.now)
+            world.engine.objects.unreadable(AdmissionPolicy, "p", "it is broken", now=world.now)
 
     assert world.engine.has_heads(now=world.now)
 
@@ -82,6 +82,6 @@ def test_a_status_write_is_due_when_who_is_governed_changes() -> None:
     world.put(make_cluster_queue("other"))
 
     assert world.engine.drain_touched().policies == {"p"}
-    view = world.engine.policy_view("p")
+    view = world.engine.queues.policy_view("p")
     assert view is not None
     assert view.cluster_queues == ("other",)

@@ -31,16 +31,16 @@ def admitted(engine: Engine, workload: Workload) -> Workload:
     (admit,) = decide(engine, workload)
     assert isinstance(admit, Admit)
     running = replace(workload, admission=admit.admission, conditions=RESERVED)
-    engine.upsert(running, now=2.0)
+    engine.objects.upsert(running, now=2.0)
     return running
 
 
 def lose(engine: Engine, workload: Workload, *nodes: str) -> Workload:
     """Delete the nodes and let the Workload's object tell that they are unhealthy."""
     for node in nodes:
-        engine.remove(NodeInfo, node, now=3.0)
+        engine.objects.remove(NodeInfo, node, now=3.0)
     hurt = replace(workload, unhealthy_nodes=nodes)
-    engine.upsert(hurt, now=3.0)
+    engine.objects.upsert(hurt, now=3.0)
     return hurt
 
 
@@ -61,7 +61,7 @@ def settled(engine: Engine, workload: Workload, decision: object) -> Workload:
         for one in workload.admission.pod_sets
     )
     mended = replace(workload, unhealthy_nodes=(), admission=replace(workload.admission, pod_sets=pod_sets))
-    engine.upsert(mended, now=4.0)
+    engine.objects.upsert(mended, now=4.0)
     engine.validate()
     return mended
 
@@ -84,7 +84,7 @@ def test_what_was_decided_is_taken_before_the_object_says_so() -> None:
     gang = admitted(engine, make_workload("gang", 8))
     hurt = lose(engine, gang, "n0")
     (decision,) = engine.second_pass(now=3.0)
-    engine.upsert(replace(hurt, resource_version="9"), now=3.0)
+    engine.objects.upsert(replace(hurt, resource_version="9"), now=3.0)
 
     (other,) = decide(engine, make_workload("other", 8))
 
@@ -138,7 +138,7 @@ def test_without_fail_fast_a_gang_waits_for_room_and_takes_it() -> None:
     assert isinstance(told, Unreplaced)
     assert engine.second_pass(now=3.0) == ()
 
-    engine.upsert(make_node("n9", "b0", "r0", 8), now=4.0)
+    engine.objects.upsert(make_node("n9", "b0", "r0", 8), now=4.0)
 
     (decision,) = engine.second_pass(now=4.0)
     assert isinstance(decision, Reassign)
@@ -148,7 +148,7 @@ def test_without_fail_fast_a_gang_waits_for_room_and_takes_it() -> None:
 def test_several_nodes_are_replaced_in_one_step() -> None:
     engine = make_engine()
     for number in (4, 5):
-        engine.upsert(make_node(f"n{number}", "b0", "r0", 8), now=0.0)
+        engine.objects.upsert(make_node(f"n{number}", "b0", "r0", 8), now=0.0)
     gang = admitted(engine, make_workload("gang", 16))
     lose(engine, gang, *sorted(hosts(gang)))
 
@@ -166,9 +166,9 @@ def test_the_more_urgent_gang_is_served_first() -> None:
     assert third.admission is not None
     lost = {**hosts(low), **hosts(high)}
     for node in lost:
-        engine.remove(NodeInfo, node, now=3.0)
+        engine.objects.remove(NodeInfo, node, now=3.0)
     for gang in (low, high):
-        engine.upsert(replace(gang, unhealthy_nodes=tuple(hosts(gang))), now=3.0)
+        engine.objects.upsert(replace(gang, unhealthy_nodes=tuple(hosts(gang))), now=3.0)
 
     first, second = engine.second_pass(now=3.0)
 
@@ -190,7 +190,7 @@ def test_nothing_is_decided_for_a_workload_that_is(fields: dict[str, Any]) -> No
     engine = make_engine()
     gang = admitted(engine, make_workload("gang", 4))
 
-    engine.upsert(replace(gang, **{"unhealthy_nodes": ("n0",), **fields}), now=3.0)
+    engine.objects.upsert(replace(gang, **{"unhealthy_nodes": ("n0",), **fields}), now=3.0)
 
     assert engine.second_pass(now=3.0) == ()
 
@@ -206,15 +206,15 @@ def test_with_the_gate_off_nobody_is_moved() -> None:
 def test_a_node_knows_whose_pods_it_holds() -> None:
     engine = make_engine()
     gang = admitted(engine, make_workload("gang", 4))
-    assert engine.tenants("n0") == (gang.key,)
+    assert engine.nodes.tenants("n0") == (gang.key,)
     hurt = lose(engine, gang, "n0")
     (decision,) = engine.second_pass(now=3.0)
 
     settled(engine, hurt, decision)
 
-    assert (engine.tenants("n0"), engine.tenants("n1")) == ((), (gang.key,))
-    engine.remove(Workload, gang.key, now=5.0)
-    assert engine.tenants("n1") == ()
+    assert (engine.nodes.tenants("n0"), engine.nodes.tenants("n1")) == ((), (gang.key,))
+    engine.objects.remove(Workload, gang.key, now=5.0)
+    assert engine.nodes.tenants("n1") == ()
 
 
 def test_who_was_evicted_for_node_failures_is_admitted_before_equals_that_are_older() -> None:

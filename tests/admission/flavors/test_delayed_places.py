@@ -27,11 +27,11 @@ def make_provisioned(
 ) -> Engine:
     """Return an engine without nodes whose queue has a check that another controller answers."""
     engine = make_engine()
-    engine.upsert(AdmissionCheck(name="check", controller_name=controller, is_active=True), now=0.0)
+    engine.objects.upsert(AdmissionCheck(name="check", controller_name=controller, is_active=True), now=0.0)
     rule = CheckRule(name="check", on_flavors=on_flavors)
-    engine.upsert(replace(engine._cache.cluster_queues["cq"], checks=(rule,)), now=0.0)
+    engine.objects.upsert(replace(engine._cache.cluster_queues["cq"], checks=(rule,)), now=0.0)
     for number in range(4):
-        engine.remove(NodeInfo, f"n{number}", now=0.0)
+        engine.objects.remove(NodeInfo, f"n{number}", now=0.0)
     return engine
 
 
@@ -80,14 +80,14 @@ def reserved(engine: Engine, *checks: CheckState, **fields: Any) -> Workload:
         checks=checks,
         **fields,
     )
-    engine.upsert(workload, now=2.0)
+    engine.objects.upsert(workload, now=2.0)
     engine.validate()
     return workload
 
 
 def provide_nodes(engine: Engine) -> None:
     for number in range(2):
-        engine.upsert(make_node(f"n{number}", "b0", "r0", 8), now=3.0)
+        engine.objects.upsert(make_node(f"n{number}", "b0", "r0", 8), now=3.0)
 
 
 def test_they_get_their_places_when_checks_and_nodes_are_there() -> None:
@@ -169,7 +169,7 @@ def test_a_check_that_becomes_ready_is_what_the_place_waited_for() -> None:
     provide_nodes(engine)
     assert engine.second_pass(now=3.0) == ()
 
-    engine.upsert(replace(workload, checks=(READY,)), now=4.0)
+    engine.objects.upsert(replace(workload, checks=(READY,)), now=4.0)
 
     (decision,) = engine.second_pass(now=4.0)
     assert isinstance(decision, Reassign)

@@ -59,7 +59,10 @@ def two_flavors(a100: int = 4, h100: int = 4, **fields: Any) -> ClusterQueue:
 
 def flavors_of(world: World) -> dict[str, str]:
     """Return the flavor of the GPUs of everyone who holds quota."""
-    return {key.name: admission.pod_sets[0].flavors["gpu"] for key, admission in world.engine.admissions()}
+    return {
+        key.name: admission.pod_sets[0].flavors["gpu"]
+        for key, admission in world.engine.workloads.admissions()
+    }
 
 
 def asking(**template: Any) -> Workload:

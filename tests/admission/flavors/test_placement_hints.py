@@ -204,7 +204,7 @@ ONLY_HISTORY = ScoringWeights(
 def test_how_earlier_work_went_is_part_of_the_score(reason: str, want: int) -> None:
     world = make_world(PlacementRules(domain_rules=DomainRules(), weights=ONLY_HISTORY))
     assert leaves(admit(world, gang("first", pods=4))["first"]) == {0}
-    ((_, admission),) = world.engine.admissions()
+    ((_, admission),) = world.engine.workloads.admissions()
 
     ended = with_conditions(
         admitted(world.get("first"), admission, at=1000.0),

@@ -47,9 +47,9 @@ def make_engine(*, gpus_a_node: int = 8, quota: int = 100, settings: EngineSetti
         ),
         LocalQueue(namespace="ns", name="lq", cluster_queue="cq"),
     ):
-        engine.upsert(value, now=0.0)
+        engine.objects.upsert(value, now=0.0)
     for number in range(4):
-        engine.upsert(make_node(f"n{number}", "b0", f"r{number // 2}", gpus_a_node), now=0.0)
+        engine.objects.upsert(make_node(f"n{number}", "b0", f"r{number // 2}", gpus_a_node), now=0.0)
     return engine
 
 
@@ -72,7 +72,7 @@ def make_workload(
 def decide(engine: Engine, *workloads: Workload) -> list[Decision]:
     """Put the Workloads in and decide until nothing more can be decided."""
     for workload in workloads:
-        engine.upsert(workload, now=2.0)
+        engine.objects.upsert(workload, now=2.0)
     decisions: list[Decision] = []
     while engine.has_heads(now=2.0):
         decisions += engine.cycle(now=2.0)
@@ -124,7 +124,7 @@ def test_a_gang_without_a_rack_waits_until_one_comes_free() -> None:
     assert isinstance(wait, Wait)
     assert wait.key == third.key
 
-    engine.remove(Workload, first.key, now=3.0)
+    engine.objects.remove(Workload, first.key, now=3.0)
 
     (admit,) = decide(engine)
     assert (admit.key, places(admit)) == (third.key, {"n0": 8, "n1": 4})
@@ -153,7 +153,7 @@ def test_a_new_node_wakes_who_waits_for_a_place() -> None:
     engine = make_engine()
     decide(engine, make_workload("w", 17))
 
-    engine.upsert(make_node("n4", "b0", "r0", 8), now=3.0)
+    engine.objects.upsert(make_node("n4", "b0", "r0", 8), now=3.0)
 
     (admit,) = decide(engine)
     assert sum(places(admit).values()) == 17
@@ -162,12 +162,12 @@ def test_a_new_node_wakes_who_waits_for_a_place() -> None:
 def test_a_pod_that_ends_wakes_who_waits_for_its_place() -> None:
     engine = make_engine(gpus_a_node=1)
     pod = PodUsage(namespace="sys", name="p", node="n0", requests={GPU: 1, "pods": 1})
-    engine.upsert(pod, now=0.0)
-    engine.remove(NodeInfo, "n2", now=0.0)
+    engine.objects.upsert(pod, now=0.0)
+    engine.objects.remove(NodeInfo, "n2", now=0.0)
     (wait,) = decide(engine, make_workload("w", 2))
     assert isinstance(wait, Wait)
 
-    engine.remove(PodUsage, ("sys", "p"), now=3.0)
+    engine.objects.remove(PodUsage, ("sys", "p"), now=3.0)
 
     (admit,) = decide(engine)
     assert places(admit) == {"n0": 1, "n1": 1}
@@ -187,24 +187,24 @@ def test_only_room_on_nodes_of_the_flavor_wakes_who_waits(
     change: dict[str, Any] | None, is_woken: bool
 ) -> None:
     engine, pod = make_engine(), PodUsage(namespace="sys", name="p", node="n0", requests={GPU: 1})
-    engine.upsert(pod, now=0.0)
+    engine.objects.upsert(pod, now=0.0)
     decide(engine, make_workload("w", 33))
     assert not engine.has_heads(now=3.0)
 
     if change is None:
-        engine.remove(PodUsage, ("sys", "p"), now=3.0)
+        engine.objects.remove(PodUsage, ("sys", "p"), now=3.0)
     else:
-        engine.upsert(replace(pod, **change), now=3.0)
+        engine.objects.upsert(replace(pod, **change), now=3.0)
 
     assert engine.has_heads(now=3.0) is is_woken
 
 
 def test_a_pod_that_ends_on_a_node_of_no_flavor_wakes_nobody() -> None:
     engine = make_engine()
-    engine.upsert(PodUsage(namespace="sys", name="p", node="elsewhere", requests={GPU: 1}), now=0.0)
+    engine.objects.upsert(PodUsage(namespace="sys", name="p", node="elsewhere", requests={GPU: 1}), now=0.0)
     decide(engine, make_workload("w", 33))
 
-    engine.remove(PodUsage, ("sys", "p"), now=3.0)
+    engine.objects.remove(PodUsage, ("sys", "p"), now=3.0)
 
     assert not engine.has_heads(now=3.0)
 
@@ -229,7 +229,7 @@ def test_an_admission_seen_in_the_object_holds_its_place() -> None:
     assert isinstance(admit, Admit)
     again = make_engine()
 
-    again.upsert(replace(workload, admission=admit.admission, conditions=_reserved()), now=2.0)
+    again.objects.upsert(replace(workload, admission=admit.admission, conditions=_reserved()), now=2.0)
 
     (other,) = decide(again, make_workload("x", 16))
     assert places(other) == {"n2": 8, "n3": 8}
@@ -246,7 +246,7 @@ def test_a_pod_set_that_shrank_charges_what_it_still_asks_for() -> None:
     shrunk = replace(make_workload("w", 4), admission=admit.admission, conditions=_reserved())
     engine = make_engine(quota=5)
 
-    engine.upsert(shrunk, now=2.0)
+    engine.objects.upsert(shrunk, now=2.0)
 
     (other,) = decide(engine, make_workload("x", 1))
     assert isinstance(other, Admit)

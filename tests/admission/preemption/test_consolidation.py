@@ -129,7 +129,7 @@ def make_engine(
         values.append(LocalQueue(namespace="ns", name=name, cluster_queue=f"c{name}"))
     values += [make_node(f"n{number}", "b0", f"r{number // 2}", 8) for number in range(nodes)]
     for value in (*values, *workloads):
-        engine.upsert(value, now=0.0)
+        engine.objects.upsert(value, now=0.0)
     return engine
 
 
@@ -176,7 +176,7 @@ def test_once_it_has_stopped_the_gang_and_the_moved_one_run_side_by_side() -> No
     engine = make_engine(*TORN, GANG)
     assert moved(decide(engine)) == ["x"]
     # It is asked again while x is stopping, and nobody else is moved.
-    engine.upsert(make_node("n9", "b0", "r9", 0), now=NOW + 1)
+    engine.objects.upsert(make_node("n9", "b0", "r9", 0), now=NOW + 1)
     assert moved(decide(engine, now=NOW + 1)) == []
 
     conditions: dict[str, Condition] = {
@@ -188,8 +188,8 @@ def test_once_it_has_stopped_the_gang_and_the_moved_one_run_side_by_side() -> No
         )
     }
     # One of its own priority that has waited for longer.
-    engine.upsert(make_workload("rival", created_at=-5.0), now=NOW + 2)
-    engine.upsert(replace(X, conditions=conditions), now=NOW + 2)
+    engine.objects.upsert(make_workload("rival", created_at=-5.0), now=NOW + 2)
+    engine.objects.upsert(replace(X, conditions=conditions), now=NOW + 2)
     admitted = {one.key.name: hosts_of(one) for one in decide(engine, now=NOW + 2) if isinstance(one, Admit)}
 
     assert admitted["gang"] == {"n0", "n1"}
@@ -243,7 +243,7 @@ def test_it_is_asked_again_where_no_node_has_room_for_a_pod_as_things_stand() ->
 def test_nobody_is_moved_twice_within_the_hour() -> None:
     engine = make_engine(*TORN, GANG)
     assert moved(decide(engine)) == ["x"]
-    engine.upsert(running(X, "n0", started_at=NOW + 2), now=NOW + 2)
+    engine.objects.upsert(running(X, "n0", started_at=NOW + 2), now=NOW + 2)
     engine.forget(X.key, X.uid, now=NOW + 2)
 
     assert moved(decide(engine, now=NOW + 3)) == ["y"]
@@ -252,7 +252,7 @@ def test_nobody_is_moved_twice_within_the_hour() -> None:
 def test_a_new_leader_moves_nobody_twice_within_the_hour_either() -> None:
     engine = make_engine(*TORN, GANG)
     assert moved(decide(engine)) == ["x"]
-    engine.upsert(running(X, "n0", started_at=NOW + 2), now=NOW + 2)
+    engine.objects.upsert(running(X, "n0", started_at=NOW + 2), now=NOW + 2)
 
     again = successor(engine, settings=None, now=NOW + 3)
 

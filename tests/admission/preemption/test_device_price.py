@@ -47,7 +47,7 @@ def make_engine() -> Engine:
         make_node("unknown", None),
         make_node("broken", "cheap"),
     ):
-        engine.upsert(value, now=0.0)
+        engine.objects.upsert(value, now=0.0)
     return engine
 
 
@@ -67,14 +67,16 @@ def make_engine() -> Engine:
 def test_an_hour_of_a_device_costs_what_its_node_does_or_its_flavor(
     admission: Admission, want: float
 ) -> None:
-    assert lost_money(admission, 3600.0, make_engine().device_price) == pytest.approx(want)
+    assert lost_money(admission, 3600.0, make_engine().nodes.device_price) == pytest.approx(want)
 
 
 def test_two_pod_sets_share_in_the_loss_by_their_devices() -> None:
     large, small = make_admission(("dear", 1), gpus=6), make_admission(("cheap", 1), gpus=2)
     both = Admission(cluster_queue="cq", pod_sets=(*large.pod_sets, *small.pod_sets))
 
-    assert lost_money(both, 7200.0, make_engine().device_price) == pytest.approx(2 * (6 * 10 + 2 * 1) / 8)
+    assert lost_money(both, 7200.0, make_engine().nodes.device_price) == pytest.approx(
+        2 * (6 * 10 + 2 * 1) / 8
+    )
 
 
 def test_a_node_without_devices_prices_none() -> None:

@@ -277,9 +277,9 @@ def test_whoever_gave_up_for_it_is_tried_when_it_needs_the_room_no_more(
     assert [hold.key.name for hold in holds_of(world)] == ["first"]
 
     want = goes(world)
-    assert world.engine.is_undecided("queue")
+    assert world.engine.queues.is_undecided("queue")
     assert admits(world.settle()) == want
-    heir = world.engine.heir_of(world.get("v1").key)
+    heir = world.engine.workloads.heir_of(world.get("v1").key)
 
     assert heir is not None
     assert heir.preemptor == world.get("second").key

@@ -138,7 +138,7 @@ def test_for_whom_an_eviction_goes_on(history: Callable[[World], None], want: st
     world = make_world()
     history(world)
 
-    heir = world.engine.heir_of(world.get("victim").key)
+    heir = world.engine.workloads.heir_of(world.get("victim").key)
 
     assert (heir.preemptor.name if heir is not None and heir.preemptor is not None else None) == want
 
@@ -189,10 +189,10 @@ def test_whether_a_cycle_is_yet_to_try_somebody(history: Callable[[World], None]
     world = make_world()
     history(world)
 
-    assert world.engine.is_undecided("queue") is want
+    assert world.engine.queues.is_undecided("queue") is want
     world.settle()
-    assert not world.engine.is_undecided("queue")
+    assert not world.engine.queues.is_undecided("queue")
 
 
 def test_of_a_queue_that_is_not_there_nothing_is_undecided() -> None:
-    assert not make_world().engine.is_undecided("gone")
+    assert not make_world().engine.queues.is_undecided("gone")

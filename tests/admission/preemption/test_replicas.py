@@ -325,7 +325,7 @@ def test_who_was_refused_asks_again_when(news: DisruptionBudget | None) -> None:
     assert evicts(world.cycle()) == {}
 
     if news is None:
-        world.engine.remove(DisruptionBudget, (NAMESPACE, "chat"), now=world.now)
+        world.engine.objects.remove(DisruptionBudget, (NAMESPACE, "chat"), now=world.now)
     else:
         world.put(news)
 

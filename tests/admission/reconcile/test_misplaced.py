@@ -86,4 +86,4 @@ def test_a_node_is_in_place(node: str, want: bool) -> None:
     engine = make_engine()
     gang = admitted(engine, make_workload("gang", 4))
 
-    assert engine.is_in_place(gang.key, "main", node) is want
+    assert engine.nodes.is_in_place(gang.key, "main", node) is want

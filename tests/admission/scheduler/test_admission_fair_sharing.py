@@ -92,7 +92,7 @@ def test_a_local_queue_of_weight_0_goes_last() -> None:
 
 def test_a_burst_takes_turns_before_any_sample_is_taken() -> None:
     world = make_world(make_local_queue("busy", used=None), quota=4)
-    world.engine.adopt_usage((NAMESPACE, "busy"), PastUsage(consumed={}, updated_at=1001))
+    world.engine.objects.adopt_usage((NAMESPACE, "busy"), PastUsage(consumed={}, updated_at=1001))
     for index in range(3):
         world.put(make_workload(f"b{index}", queue="busy"), make_workload(f"i{index}", queue="idle", at=9))
 
@@ -110,7 +110,7 @@ def test_a_decision_that_could_not_be_written_is_forgiven() -> None:
 
 
 def usage(world: World, name: str) -> float | None:
-    view = world.engine.local_queue_view(NAMESPACE, name)
+    view = world.engine.queues.local_queue_view(NAMESPACE, name)
     assert view is not None
     return view.fair_usage
 
@@ -125,7 +125,7 @@ def test_past_usage_is_sampled_at_each_interval_and_shown_in_the_status() -> Non
     assert usage(world, "busy") == 5 + 8 / 2
     world.engine.sample_usage(now=1300)
 
-    view = world.engine.local_queue_view(NAMESPACE, "busy")
+    view = world.engine.queues.local_queue_view(NAMESPACE, "busy")
     assert view is not None
     body = local_queue_status(b'{"metadata": {}, "status": {}}', view, now=1300)
     assert body is not None
@@ -186,7 +186,7 @@ def test_a_workload_whose_local_queue_was_deleted_weighs_no_more_than_another() 
     world.engine.sample_usage(now=1300)
     world.put(finished(world.get("b")))
 
-    assert world.engine.local_queue_view(NAMESPACE, "busy") is None
+    assert world.engine.queues.local_queue_view(NAMESPACE, "busy") is None
     assert admits(world.put(make_workload("i", queue="idle")).settle()) == ["i"]
 
 
@@ -209,7 +209,7 @@ def test_a_reservation_that_waits_for_its_checks_stays_a_penalty() -> None:
     assert usage(world, "busy") == 5 + 4 / 2
 
     world.put(holder)
-    past = world.engine.local_queue_view(NAMESPACE, "busy")
+    past = world.engine.queues.local_queue_view(NAMESPACE, "busy")
 
     assert past is not None
     assert past.past_usage is not None

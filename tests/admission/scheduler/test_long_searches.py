@@ -37,9 +37,9 @@ def crowded(settings: EngineSettings, policy: AdmissionPolicy | None) -> Engine:
     """Return two racks of two nodes, full of single pods, and a gang that needs a rack."""
     engine = make_engine(settings=settings)
     if policy is not None:
-        engine.upsert(policy, now=0.0)
+        engine.objects.upsert(policy, now=0.0)
     decide(engine, *(make_workload(f"w{number:02}", 1, priority=number % 3) for number in range(32)))
-    engine.upsert(make_workload("urgent", 16, priority=9), now=3.0)
+    engine.objects.upsert(make_workload("urgent", 16, priority=9), now=3.0)
     assert engine.has_heads(now=3.0)
     return engine
 

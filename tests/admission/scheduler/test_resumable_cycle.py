@@ -48,7 +48,7 @@ def picture(world: World) -> tuple[EngineStatistics, object, dict[str, list[str]
     queues = ("fitting", "evicting", "waiting")
     return (
         world.engine.statistics(),
-        [world.engine.cluster_queue_view(name) for name in queues],
+        [world.engine.queues.cluster_queue_view(name) for name in queues],
         {name: [*world.active(name), *world.parked(name)] for name in queues},
     )
 

@@ -26,7 +26,7 @@ def make_world(*windows: QuotaWindow, reservations: tuple[CapacityReservation, .
 
 def status_of(world: TimedWorld, raw: bytes = RAW) -> dict[str, Any]:
     """Return the status as it is written, that of `raw` where nothing is."""
-    view = world.engine.policy_view("policy")
+    view = world.engine.queues.policy_view("policy")
     assert view is not None
     written = policy_status(raw, view, now=world.now)
     status: dict[str, Any] = msgspec.json.decode(written or raw)["status"]
@@ -116,7 +116,7 @@ def test_a_reservation_that_keeps_nothing_says_why() -> None:
 
 def test_a_status_that_says_it_all_is_not_written_again() -> None:
     world = at(make_world(window("low", 200, 300, 2), reservations=(keep(6, 400, 500),)), 10)
-    view = world.engine.policy_view("policy")
+    view = world.engine.queues.policy_view("policy")
     assert view is not None
     written = policy_status(RAW, view, now=world.now)
     assert written is not None

@@ -57,7 +57,7 @@ def test_quota_is_reserved_only_while_checks_are_outstanding() -> None:
 
     assert isinstance(decision, Admit)
     assert (decision.is_admitted, decision.checks) == (False, ("budget",))
-    assert world.engine.required_checks(make_workload()) == ("budget",)
+    assert world.engine.workloads.required_checks(make_workload()) == ("budget",)
 
 
 def test_checks_that_are_ready_already_admit_at_once() -> None:
@@ -153,7 +153,7 @@ def test_a_workload_that_cannot_be_tried_is_told_why_and_what_to_do(
 ) -> None:
     world = make_world(*values, workload)
 
-    assert world.engine.queue_problem(workload) == want
+    assert world.engine.workloads.queue_problem(workload) == want
     assert admits(world.settle()) == []
 
 
@@ -211,10 +211,10 @@ def test_a_runtime_class_that_is_gone_adds_nothing_to_those_who_wait() -> None:
 def test_an_unreadable_cluster_queue_is_inactive_with_its_reason_and_others_go_on() -> None:
     world = make_world(make_cluster_queue("sound", quota=4), make_workload(queue="sound"))
 
-    world.engine.unreadable(ClusterQueue, "broken", "spec.cohortName is 5", now=world.now)
+    world.engine.objects.unreadable(ClusterQueue, "broken", "spec.cohortName is 5", now=world.now)
     world.engine.validate()
 
-    view = world.engine.cluster_queue_view("broken")
+    view = world.engine.queues.cluster_queue_view("broken")
     assert view is not None
     assert (view.is_active, view.reason) == (False, InactiveReason.UNKNOWN)
     assert "spec.cohortName is 5" in view.message
@@ -226,10 +226,12 @@ def test_an_unreadable_cluster_queue_is_inactive_with_its_reason_and_others_go_o
 def test_an_unreadable_workload_waits_outside_until_it_can_be_read() -> None:
     world = make_world(make_cluster_queue(quota=4), make_workload())
 
-    world.engine.unreadable(Workload, WorkloadKey(NAMESPACE, "w"), "spec.podSets is empty", now=world.now)
+    world.engine.objects.unreadable(
+        Workload, WorkloadKey(NAMESPACE, "w"), "spec.podSets is empty", now=world.now
+    )
 
     assert world.settle() == []
-    assert world.engine.queue_problem(make_workload()) == (
+    assert world.engine.workloads.queue_problem(make_workload()) == (
         PendingReason.MISCONFIGURED,
         "spec.podSets is empty",
     )
@@ -248,7 +250,7 @@ def test_a_cluster_queue_shows_who_waits_and_who_holds_what() -> None:
     )
     world.engine.cycle(now=world.now)
 
-    view = world.engine.cluster_queue_view("queue")
+    view = world.engine.queues.cluster_queue_view("queue")
 
     assert view is not None
     assert (view.active_pending, view.parked_pending, view.pending) == (1, 1, 2)
@@ -256,7 +258,7 @@ def test_a_cluster_queue_shows_who_waits_and_who_holds_what() -> None:
     assert view.flavors_reservation == {"default": {"gpu": Usage(7, 3)}}
     assert view.flavors_usage == {"default": {"gpu": Usage(6, 2)}}
     assert view.weighted_share == 375
-    assert [(one.key.name, one.is_parked) for one in world.engine.pending("queue")] == [
+    assert [(one.key.name, one.is_parked) for one in world.engine.queues.pending("queue")] == [
         ("c", True),
         ("d", False),
     ]
@@ -271,20 +273,20 @@ def test_a_local_queue_shows_its_own() -> None:
     )
     world.settle()
 
-    first = world.engine.local_queue_view(NAMESPACE, "queue")
-    second = world.engine.local_queue_view(NAMESPACE, "second")
+    first = world.engine.queues.local_queue_view(NAMESPACE, "queue")
+    second = world.engine.queues.local_queue_view(NAMESPACE, "second")
 
     assert first is not None
     assert second is not None
     assert (first.pending, first.reserving, first.admitted) == (0, 1, 1)
     assert (second.pending, second.reserving, second.is_active) == (1, 0, True)
-    assert world.engine.local_queue_view(NAMESPACE, "third") is None
+    assert world.engine.queues.local_queue_view(NAMESPACE, "third") is None
 
 
 def test_a_local_queue_without_its_cluster_queue_says_so() -> None:
     world = World().put(LocalQueue(namespace=NAMESPACE, name="q", cluster_queue="gone"))
 
-    view = world.engine.local_queue_view(NAMESPACE, "q")
+    view = world.engine.queues.local_queue_view(NAMESPACE, "q")
 
     assert view is not None
     assert view.reason is InactiveReason.CLUSTER_QUEUE_DOES_NOT_EXIST
@@ -300,13 +302,13 @@ def test_a_cohort_shows_its_share_or_its_cycle() -> None:
         reserved(make_workload("a", gpus=2)),
     )
 
-    left, cycle = world.engine.cohort_view("left"), world.engine.cohort_view("x")
+    left, cycle = world.engine.queues.cohort_view("left"), world.engine.queues.cohort_view("x")
 
     assert left is not None
     assert cycle is not None
     assert (left.weighted_share, left.problem) == (500, None)
     assert "x → y → x" in (cycle.problem or "")
-    assert world.engine.cohort_view("nobody") is None
+    assert world.engine.queues.cohort_view("nobody") is None
 
 
 def test_what_has_been_touched_is_told_once() -> None:
@@ -330,7 +332,7 @@ def test_labels_and_tolerations_of_all_assigned_flavors_are_injected() -> None:
     )
     assignment = PodSetAssignment(name="main", count=1, flavors={"gpu": "a", "disk": "b"}, usage={})
 
-    labels, tolerations = world.engine.flavor_injection(assignment)
+    labels, tolerations = world.engine.nodes.flavor_injection(assignment)
 
     assert labels == {"model": "a100", "disk": "fast"}
     assert tolerations == (toleration,)

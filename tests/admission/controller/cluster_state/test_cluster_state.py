@@ -26,7 +26,7 @@ def workload(name: str, *, pod_sets: bool = True) -> Object:
 def problem(known: Known, name: str) -> str | None:
     """Return why the Workload of this name could not be tried."""
     asked = Workload(key=WorkloadKey("team", name), uid=name, created_at=0.0, pod_sets=(), queue_name="lq")
-    found = known.cluster_state.engine.queue_problem(asked)
+    found = known.cluster_state.engine.workloads.queue_problem(asked)
     return found[1] if found is not None else None
 
 
@@ -65,4 +65,4 @@ def test_the_end_of_an_unreadable_one_leaves_another_of_its_name_alone() -> None
 
     known.cluster_state.drop_unreadable(Workload, "team", "w")
 
-    assert known.cluster_state.engine.workload(WorkloadKey("team", "w")) is not None
+    assert known.cluster_state.engine.workloads.workload(WorkloadKey("team", "w")) is not None

@@ -146,7 +146,7 @@ async def test_those_that_fit_nowhere_are_shown_in_their_place() -> None:
     assert known.cluster_state.engine.cycle(now=2_000_000_000.0)
 
     async with serving(Visibility(known.cluster_state, lambda: True)) as url:
-        assert any(one.is_parked for one in known.cluster_state.engine.pending("cq"))
+        assert any(one.is_parked for one in known.cluster_state.engine.queues.pending("cq"))
         assert await names(url, f"{ROOT}/clusterqueues/cq/pendingworkloads") == ["first", "second", "third"]
 
 

@@ -93,7 +93,7 @@ def site() -> Iterator[Site]:
 
 
 def promise(replica: Replica) -> PlannedStart:
-    planned = replica.cluster_state.engine.planned(GANG)
+    planned = replica.cluster_state.engine.promises.planned(GANG)
     assert planned is not None
     return planned
 
@@ -112,7 +112,7 @@ def test_a_promise_and_a_lease_stand_in_the_store_and_on_every_replica(site: Sit
     assert planned == promise(site.first)
     site.loop.run_for(2.0)
     site.check(site.first, site.second)
-    assert site.second.cluster_state.engine.is_backfilled(SMALL)
+    assert site.second.cluster_state.engine.promises.is_backfilled(SMALL)
 
 
 def test_a_promise_outlives_its_leader(site: Site) -> None:

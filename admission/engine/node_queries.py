@@ -1,0 +1,130 @@
+"""What can be asked about nodes, the pods placed on them, and what flavors add to those pods.
+
+A query decides nothing. It sees changed specs at once, and assumed admissions as if they were confirmed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from admission.cache.cache import Cache
+from admission.cache.workload_store import WorkloadStore
+from admission.flavors.topology_assigner import check_tolerations
+from admission.placement.topology.domain_usage import DomainUsage, domain_usages
+from admission.placement.topology.node_health import NodeFault, host_fault, hosts_of, is_sound
+from admission.preemption.device_price import node_device_price
+from api.disruption_budget import DisruptionBudget
+from api.node import NodeInfo
+from api.objects import WireToleration
+from api.workload import PodSetAssignment, Workload, WorkloadKey
+
+
+class NodeQueries:
+    """Answers queries about nodes and what is placed on them."""
+
+    def __init__(self, cache: Cache, workload_store: WorkloadStore) -> None:
+        self._cache = cache
+        self._workload_store = workload_store
+
+    def node(self, name: str) -> NodeInfo | None:
+        """Return a node as last seen, None if it is not known."""
+        return self._cache.topology_cache.nodes.get(name)
+
+    def label_problems(self, node: str) -> list[str]:
+        """Return what is wrong with a node's labels for the topologies that it belongs to, as messages."""
+        self._workload_store.see()
+        return self._cache.topology_cache.label_problems(node)
+
+    def is_in_place(self, key: WorkloadKey, pod_set: str, node: str) -> bool:
+        """Return whether a node is in a domain that the Workload's pod set was given.
+
+        Also True if that cannot be decided: the Workload holds no quota, was not placed, or the node is not
+        known. A false alarm would be worse than a late one.
+        """
+        held, found = self._cache.held.get(key), self._cache.topology_cache.nodes.get(node)
+        if held is None or found is None:
+            return True
+        topology = next((one.topology for one in held.admission.pod_sets if one.name == pod_set), None)
+        if topology is None:
+            return True
+        values = tuple(found.labels.get(level, "") for level in topology.levels)
+        return any(domain.values == values for domain in topology.domains)
+
+    @property
+    def node_count(self) -> int:
+        """The number of nodes known."""
+        return len(self._cache.topology_cache.nodes)
+
+    def tenants(self, host: str) -> tuple[WorkloadKey, ...]:
+        """Return the Workloads that have pods assigned to this host, as far as assignments name hosts."""
+        return tuple(self._cache.tenants.get(host, ()))
+
+    def node_faults(self, workload: Workload) -> tuple[NodeFault, ...]:
+        """Return the faults of the nodes that the Workload's pods were placed on, by name, each node once."""
+        faults: dict[str, NodeFault] = {}
+        topology_cache, admission = self._cache.topology_cache, workload.admission
+        for one in admission.pod_sets if admission is not None else ():
+            tolerations: tuple[WireToleration, ...] | None = None
+            for host in hosts_of(one.topology) if one.topology is not None else ():
+                nodes = topology_cache.nodes_at(host)
+                # As a rule there is one sound node of that name. Two nodes with the same hostname label are
+                # a fault in themselves.
+                if len(nodes) == 1 and is_sound(nodes[0]):
+                    continue
+                # Computed for the first node that needs it, since most Workloads have no faulty node.
+                if tolerations is None:
+                    tolerations = self._tolerations(workload, one)
+                fault = host_fault(host, nodes, tolerations)
+                if fault is not None:
+                    faults[host] = fault
+        return tuple(faults[host] for host in sorted(faults))
+
+    def _tolerations(self, workload: Workload, assignment: PodSetAssignment) -> tuple[WireToleration, ...]:
+        """Return what the pods tolerate: their own tolerations, and those of their flavors and checks."""
+        own = [one.template.spec for one in workload.pod_sets if one.name == assignment.name]
+        of_pods = (own[0].tolerations or ()) if own and own[0] is not None else ()
+        return (*of_pods, *self.flavor_injection(assignment)[1], *check_tolerations(workload, assignment))
+
+    def flavor_injection(
+        self, assignment: PodSetAssignment
+    ) -> tuple[dict[str, str], tuple[WireToleration, ...]]:
+        """Return the node labels and tolerations of the pod set's flavors, for its pod template."""
+        labels: dict[str, str] = {}
+        tolerations: list[WireToleration] = []
+        for name in sorted(set(assignment.flavors.values())):
+            flavor = self._cache.flavors.get(name)
+            if flavor is not None:
+                labels.update(flavor.node_labels)
+                # Each value once: several flavors of a pod set may add the same toleration.
+                tolerations += [one for one in flavor.tolerations if one not in tolerations]
+        return labels, tuple(tolerations)
+
+    def is_domain(self, value: str) -> bool:
+        """Return whether a topology has a domain of this label value; True if no topology is known."""
+        return self._cache.topology_cache.has_domain(value)
+
+    def domain_usages(self) -> Iterator[DomainUsage]:
+        """Yield the usage of the lowest domains of all topologies, flavor by flavor."""
+        topology_cache = self._cache.topology_cache
+        for flavor in sorted(self._cache.flavors):
+            if topology_cache.has_topology(flavor):
+                yield from domain_usages(topology_cache.search(flavor).site, flavor)
+
+    def device_price(self, flavor: str, host: str) -> float:
+        """Return the price of one device of the flavor per hour; 0 if none is set.
+
+        `host` is the hostname of its node, "" if that is not known. The price of the node comes before that
+        of the flavor. See `admission.preemption.device_price`.
+        """
+        prices = (node_device_price(node) for node in self._cache.topology_cache.nodes_at(host))
+        on_nodes = [price for price in prices if price is not None]
+        if on_nodes:
+            # Two nodes that share a hostname count as one host; the higher price hides no cost.
+            return max(on_nodes)
+        spec = self._cache.flavors.get(flavor)
+        return spec.cost_per_device_hour if spec is not None else 0.0
+
+    def disruption_budgets(self, namespace: str) -> tuple[DisruptionBudget, ...]:
+        """Return the PodDisruptionBudgets of a namespace, by name."""
+        found = sorted(self._cache.budgets.items())
+        return tuple(budget for (inside, _), budget in found if inside == namespace)

@@ -1,0 +1,102 @@
+"""What can be asked about time: promised and expected starts, backfill leases, runs that have ended.
+
+A query decides nothing. `take_kept` and `take_measured` return each entry once.
+"""
+
+from __future__ import annotations
+
+from admission.backfill.planned_starts import PromiseOutcome
+from admission.backfill.running_estimates import MeasuredRun
+from admission.cache.cache import Cache
+from admission.cache.workload_store import WorkloadStore
+from api.workload import WorkloadKey
+from queues.profile.planned_start import BackfillLease, PlannedStart
+
+
+class PromiseQueries:
+    """Answers queries about promised and expected starts."""
+
+    def __init__(self, cache: Cache, workload_store: WorkloadStore) -> None:
+        self._cache = cache
+        self._workload_store = workload_store
+
+    def planned(self, key: WorkloadKey) -> PlannedStart | None:
+        """Return the start promised to the Workload, None if it has no promise."""
+        promise = self._cache.schedule_plan.promises.get(key)
+        return promise.planned if promise is not None else None
+
+    def plan(self) -> tuple[tuple[PlannedStart, ...], tuple[BackfillLease, ...]]:
+        """Return all promises, the highest rank first, and all leases, by Workload key."""
+        schedule_plan = self._cache.schedule_plan
+        promises = tuple(promise.planned for promise in schedule_plan.promises.in_order())
+        return promises, tuple(schedule_plan.leases[key] for key in sorted(schedule_plan.leases))
+
+    @property
+    def keeps_time(self) -> bool:
+        """Whether a policy with backfill governs a ClusterQueue, or the calendar must be respected."""
+        return self._cache.schedule_plan.is_on
+
+    def take_kept(self) -> tuple[PromiseOutcome, ...]:
+        """Return the promises kept since the last call. Each is returned once, so that it is counted once."""
+        kept = tuple(self._cache.schedule_plan.kept)
+        self._cache.schedule_plan.kept.clear()
+        return kept
+
+    def take_measured(self) -> tuple[MeasuredRun, ...]:
+        """Return the runs that have ended since the last call, with their estimates, each once."""
+        measured = tuple(self._cache.schedule_plan.lengths.measured)
+        self._cache.schedule_plan.lengths.measured.clear()
+        return measured
+
+    def waits_for(self, key: WorkloadKey, limit: int) -> tuple[tuple[WorkloadKey, float], ...]:
+        """Return the Workloads that a promised one waits for, with their expected ends, the earliest first.
+
+        These hold quota or nodes that it was promised and end before its start. At most `limit` of them;
+        empty if it has no promise.
+        """
+        schedule_plan = self._cache.schedule_plan
+        promise = schedule_plan.promises.get(key)
+        queue = self._cache.queues.get(promise.planned.cluster_queue) if promise is not None else None
+        if promise is None or queue is None:
+            return ()
+        # A Workload that shares neither quota nor nodes with it is not waited for.
+        wanted, found = promise.claim, []
+        for claim in schedule_plan.profile.claims():
+            other = self._cache.queues.get(claim.queue)
+            shares_quota = (
+                other is not None and other.tree is queue.tree and claim.usage.keys() & wanted.usage.keys()
+            )
+            is_near = shares_quota or bool(claim.spots.keys() & wanted.spots.keys())
+            if claim.is_running and is_near and claim.ends_at <= promise.planned.start_at:
+                found.append((claim.holder, claim.ends_at))
+        return tuple(sorted(found, key=lambda one: (one[1], one[0]))[:limit])
+
+    def is_backfilled(self, key: WorkloadKey) -> bool:
+        """Return whether the Workload overtook a promise, and so runs on a lease."""
+        return key in self._cache.schedule_plan.leases
+
+    def expected_start(self, key: WorkloadKey) -> float | None:
+        """Return when the Workload is expected to start (Unix seconds), None if that is not known."""
+        planned = self.planned(key)
+        if planned is not None:
+            return planned.start_at
+        expected = self._cache.schedule_plan.expected.get(key)
+        return expected[0] if expected is not None else self._reserved_start(key)
+
+    def _reserved_start(self, key: WorkloadKey) -> float | None:
+        """Return when the reservation that a pending Workload has joined begins, None if it joined none."""
+        record = self._workload_store.joining.get(key)
+        kept = self._cache.reservations.joined_by(record.workload) if record is not None else None
+        is_ahead = kept is not None and kept.start_at > self._cache.schedule_plan.now
+        return kept.start_at if kept is not None and is_ahead else None
+
+    def expected_after(self, key: WorkloadKey) -> float | None:
+        """Return before when the Workload is not expected to start (Unix seconds), if no start is known.
+
+        It waits behind those Workloads of its ClusterQueue whose starts were computed. None if it does not,
+        or if no starts were computed. This is a lower bound by turns only; backfill may start it earlier.
+        """
+        record = self._workload_store.records.get(key)
+        if record is None or record.queued_in is None or self.expected_start(key) is not None:
+            return None
+        return self._cache.schedule_plan.expected_after.get(record.queued_in)

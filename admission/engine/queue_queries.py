@@ -1,0 +1,129 @@
+"""What can be asked about ClusterQueues, LocalQueues, Cohorts and policies.
+
+A query decides nothing. It sees changed specs at once, and assumed admissions as if they were confirmed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from admission.cache.cache import Cache
+from admission.cache.in_use import is_in_use
+from admission.cache.workload_store import WorkloadStore
+from admission.calendar.quota_windows import QuotaInForce
+from admission.status.backlog import Backlog, backlog
+from admission.status.views import (
+    ClusterQueueView,
+    CohortView,
+    LocalQueueView,
+    PendingWorkloadView,
+    PolicyView,
+    cluster_queue_view,
+    cohort_view,
+    local_queue_view,
+    policy_view,
+)
+from api.policy import KUEUE, AdmissionPolicy
+from api.workload import Workload
+from queues.quota.resources import FlavorResource
+
+
+class QueueQueries:
+    """Answers queries about queues, Cohorts and policies."""
+
+    def __init__(self, cache: Cache, workload_store: WorkloadStore) -> None:
+        self._cache = cache
+        self._workload_store = workload_store
+
+    def cluster_queues(self) -> tuple[str, ...]:
+        """Return the names of all ClusterQueues, sorted."""
+        return tuple(sorted(self._cache.cluster_queues))
+
+    def policy_of(self, cluster_queue: str) -> AdmissionPolicy:
+        """Return the policy that governs the ClusterQueue; `KUEUE`, with every section off, if none does."""
+        self._workload_store.see()
+        queue = self._cache.queues.get(cluster_queue)
+        return queue.policy if queue is not None else KUEUE
+
+    def quotas_in_force(self, cluster_queue: str) -> Mapping[FlavorResource, QuotaInForce]:
+        """Return the quotas that quota windows have put in place of the ClusterQueue's own."""
+        self._workload_store.see()
+        queue = self._cache.queues.get(cluster_queue)
+        return queue.quotas_in_force if queue is not None else {}
+
+    def is_undecided(self, cluster_queue: str) -> bool:
+        """Return whether a cycle still has to try Workloads of the ClusterQueue's tree."""
+        self._workload_store.settle()
+        queue = self._cache.queues.get(cluster_queue)
+        if queue is None or queue.tree not in self._workload_store.unsettled:
+            return False
+        return any(one.pending.has_head() for one in queue.tree.queues if not one.inactive)
+
+    def is_in_use(self, kind: str, name: str) -> bool:
+        """Return whether a ClusterQueue, flavor, topology or check must not be removed yet.
+
+        See `admission.cache.in_use`.
+        """
+        self._workload_store.see()
+        return is_in_use(self._cache, kind, name)
+
+    def pending(self, cluster_queue: str) -> tuple[PendingWorkloadView, ...]:
+        """Return the Workloads pending in the ClusterQueue, parked ones included, in queue order."""
+        self._workload_store.see()
+        queue = self._cache.queues.get(cluster_queue)
+        if queue is None:
+            return ()
+        return tuple(
+            PendingWorkloadView(
+                key=one.key,
+                priority=one.workload.priority,
+                local_queue=(one.key.namespace, one.workload.queue_name),
+                queued_at=one.queued_at,
+                is_parked=queue.pending.is_parked(one.key),
+            )
+            for one in queue.pending.in_order()
+        )
+
+    def cluster_queue_view(self, name: str) -> ClusterQueueView | None:
+        """Return the ClusterQueue's status, None if it does not exist."""
+        self._workload_store.see()
+        queue = self._cache.queues.get(name)
+        return cluster_queue_view(queue) if queue is not None else None
+
+    def backlog(self, name: str) -> Backlog | None:
+        """Return a summary of the Workloads pending in the ClusterQueue, None if it does not exist."""
+        self._workload_store.see()
+        queue = self._cache.queues.get(name)
+        return backlog(queue.pending) if queue is not None else None
+
+    def cohorts(self) -> tuple[str, ...]:
+        """Return the names of all Cohorts, sorted, including those that exist only by being named."""
+        self._workload_store.see()
+        return tuple(sorted(self._cache.hierarchy.cohorts))
+
+    def cohorts_above(self, cluster_queue: str) -> tuple[str, ...]:
+        """Return the Cohorts above the ClusterQueue, from its own to the root; empty if it has none."""
+        self._workload_store.see()
+        queue = self._cache.queues.get(cluster_queue)
+        return tuple(node.name for node in queue.node.ancestors()) if queue is not None else ()
+
+    def local_queue_view(self, namespace: str, name: str) -> LocalQueueView | None:
+        """Return the LocalQueue's status, None if it does not exist."""
+        self._workload_store.see()
+        members = self._workload_store.by_local_queue.get((namespace, name), {})
+        return local_queue_view(self._cache, (namespace, name), members)
+
+    def cohort_view(self, name: str) -> CohortView | None:
+        """Return the Cohort's status, None if it neither exists nor is named."""
+        self._workload_store.see()
+        return cohort_view(self._cache, name)
+
+    def policy_view(self, name: str) -> PolicyView | None:
+        """Return the AdmissionPolicy's status, None if it does not exist."""
+        self._workload_store.see()
+        return policy_view(self._cache, name)
+
+    def cluster_queue_of(self, workload: Workload) -> str:
+        """Return the ClusterQueue of the Workload's LocalQueue, "" if there is no such LocalQueue."""
+        local_queue = self._cache.local_queues.get((workload.key.namespace, workload.queue_name))
+        return local_queue.cluster_queue if local_queue is not None else ""

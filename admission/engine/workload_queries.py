@@ -1,0 +1,132 @@
+"""What can be asked about Workloads: whether one waits or holds quota, why it is not tried, how long it runs.
+
+A query decides nothing. It sees changed specs at once, and assumed admissions as if they were confirmed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from admission.backfill.running_estimates import started_at_of
+from admission.cache.cache import Cache
+from admission.cache.workload_record import LocalQueueKey, Problem, queue_problem
+from admission.cache.workload_store import WorkloadStore
+from admission.calendar.advance_reservations import next_turn_at, reservation_of
+from admission.decisions.decision import Evict
+from admission.engine.queue_queries import QueueQueries
+from admission.scheduler.outcomes import required_checks
+from admission.status.explain import PodSetLines, explain
+from api.policy import KUEUE
+from api.workload import Admission, Workload, WorkloadKey
+from queues.estimates.runtime_estimate import Estimate
+
+
+class WorkloadQueries:
+    """Answers queries about Workloads."""
+
+    def __init__(self, cache: Cache, workload_store: WorkloadStore, queues: QueueQueries) -> None:
+        self._cache = cache
+        self._workload_store = workload_store
+        self._queues = queues
+
+    def workload(self, key: WorkloadKey) -> Workload | None:
+        """Return the Workload as last seen, None if it is not known."""
+        record = self._workload_store.records.get(key)
+        return record.workload if record is not None else None
+
+    def workloads(self) -> Iterator[Workload]:
+        """Iterate over all Workloads as last seen. The engine must not change meanwhile."""
+        return (record.workload for record in self._workload_store.records.values())
+
+    def admissions(self) -> Iterator[tuple[WorkloadKey, Admission]]:
+        """Iterate over the Workloads that hold quota, assumed or confirmed, with their admissions, by key."""
+        self._workload_store.see()
+        return ((key, held.admission) for key, held in sorted(self._cache.held.items()))
+
+    def members(self, local_queue: LocalQueueKey) -> tuple[WorkloadKey, ...]:
+        """Return the Workloads that name this LocalQueue and have not finished."""
+        return tuple(self._workload_store.by_local_queue.get(local_queue, ()))
+
+    def is_holding(self, key: WorkloadKey) -> bool:
+        """Return whether the Workload holds quota, assumed or confirmed."""
+        self._workload_store.see()
+        return key in self._cache.held
+
+    def is_waiting(self, key: WorkloadKey, uid: str) -> bool:
+        """Return whether the Workload of this uid is pending in a queue and holds no quota."""
+        self._workload_store.see()
+        record = self._workload_store.records.get(key)
+        is_it = record is not None and record.workload.uid == uid and record.queued_in is not None
+        return is_it and key not in self._cache.held
+
+    def heir_of(self, victim: WorkloadKey) -> Evict | None:
+        """Return the eviction of the Workload that another preemptor has joined, None if there is none.
+
+        The eviction goes on for it. Of several preemptors the one with the highest priority, then
+        the first by key.
+        """
+        heirs = [
+            (
+                -self._workload_store.records[eviction.preemptor].workload.priority,
+                eviction.preemptor,
+                eviction,
+            )
+            for joined in tuple(self._workload_store.joined.values())
+            for eviction in joined
+            if eviction.key == victim
+            and eviction.preemptor is not None
+            and self.is_waiting(eviction.preemptor, eviction.preemptor_uid)
+        ]
+        return min(heirs, key=lambda one: one[:2])[2] if heirs else None
+
+    def queue_problem(self, workload: Workload) -> Problem | None:
+        """Return why the Workload cannot be tried at all, and what to do; None if it only has to wait."""
+        self._workload_store.see()
+        record = self._workload_store.records.get(workload.key)
+        return queue_problem(self._cache, workload, record.request_error if record is not None else None)
+
+    def turns_at(self, workload: Workload) -> float | None:
+        """Return when the reservation that a pending Workload names next begins or ends; None for never."""
+        if reservation_of(workload) is None or workload.has_quota_reservation:
+            return None
+        local_queue = self._cache.local_queues.get((workload.key.namespace, workload.queue_name))
+        policy = self._queues.policy_of(local_queue.cluster_queue) if local_queue is not None else KUEUE
+        return next_turn_at(workload, policy, now=self._cache.schedule_plan.now)
+
+    def required_checks(self, workload: Workload) -> tuple[str, ...]:
+        """Return the admission checks that the Workload must pass.
+
+        If it holds quota, those of its assigned flavors; otherwise those that apply to every flavor.
+        """
+        self._workload_store.see()
+        held = self._cache.held.get(workload.key)
+        if held is not None:
+            queue = self._cache.queues.get(held.admission.cluster_queue)
+            return required_checks(queue.spec.checks, held.admission) if queue is not None else ()
+        local_queue = self._cache.local_queues.get((workload.key.namespace, workload.queue_name))
+        spec = self._cache.cluster_queues.get(local_queue.cluster_queue) if local_queue is not None else None
+        # Without a ClusterQueue the required checks are not known, and none are written.
+        if spec is None:
+            return ()
+        # As long as no flavor is assigned, only checks that apply to every flavor are certain.
+        flavors = {flavor.name for group in spec.resource_groups for flavor in group.flavors}
+        general = (rule.name for rule in spec.checks if not rule.on_flavors or rule.on_flavors >= flavors)
+        return tuple(sorted(general))
+
+    def explanation(self, workload: Workload) -> tuple[PodSetLines, ...]:
+        """Return what a cycle would consider for each pod set; empty if the Workload cannot be tried."""
+        self._workload_store.see()
+        record = self._workload_store.records.get(workload.key)
+        queue = self._cache.queues.get(self._queues.cluster_queue_of(workload))
+        if record is None or queue is None:
+            return ()
+        return explain(self._cache.snapshot(), queue, workload, record.requests)
+
+    def estimate(self, workload: Workload) -> Estimate | None:
+        """Return how long the Workload is expected to run, None if there is no estimate."""
+        local_queue = self._cache.local_queues.get((workload.key.namespace, workload.queue_name))
+        policy = self._queues.policy_of(local_queue.cluster_queue) if local_queue is not None else KUEUE
+        held, estimator = self._cache.held.get(workload.key), self._cache.schedule_plan.lengths.estimator
+        if held is None:
+            return estimator.estimate(workload, policy)
+        return estimator.running_estimate(workload, policy, started_at=started_at_of(held))
