@@ -173,7 +173,7 @@ class SchedulePlan:
             )
         )
 
-    def hold_anew(self, held: HeldWorkload) -> None:
+    def hold_again(self, held: HeldWorkload) -> None:
         """Take in that running work now expects another end, which promises may depend on."""
         before = self.profile.get(held.key)
         self.hold(held)

@@ -241,7 +241,7 @@ class AdmittedWorkloads(PendingWorkloads):
         self._date(held, reserved_at_of(workload))
         held.queued_at = queued_at(workload, self._timestamp)
         if said != _stated_end(workload):
-            self._cache.schedule_plan.hold_anew(held)
+            self._cache.schedule_plan.hold_again(held)
         elif before != (held.is_evicted, held.leaves_by):
             self._cache.schedule_plan.hold(held)
         self.touched_queues.add(held.admission.cluster_queue)

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from api.keys import BATCH_VERSION, BERTH_VERSION, KUEUE_VERSION
+from api.object_events import EventType, ObjectRef
 
 
 class Verb(StrEnum):
@@ -74,24 +75,6 @@ class Purpose(StrEnum):
     QUEUE_STATUS = "queue-status"
     FENCE = "fence"
     PLAN = "plan"
-
-
-class EventType(StrEnum):
-    """The two types of a Kubernetes Event."""
-
-    NORMAL = "Normal"
-    WARNING = "Warning"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectRef:
-    """The object that an Event is about."""
-
-    kind: str
-    api_version: str
-    namespace: str
-    name: str
-    uid: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

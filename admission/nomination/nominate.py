@@ -140,9 +140,9 @@ def nominate(
     if is_whole_search and (known := _recall(queue, pending, preemptor)) is not None:
         return Entry(queue=queue, pending=pending, assignment=known)
     # A search that begins at a later flavor has no answer for searches that begin at the first.
-    starts_anew = pending.scan is None or not pending.scan.has_flavors_left
+    starts_at_first_flavor = pending.scan is None or not pending.scan.has_flavors_left
     found = yield from _search(snapshot, queue, pending, preemptor=preemptor, policy=policy, pins=pins)
-    if starts_anew or found.is_promising or found.assignment.scan.has_flavors_left:
+    if starts_at_first_flavor or found.is_promising or found.assignment.scan.has_flavors_left:
         return found
     pending.scan = None
     again = yield from _search(snapshot, queue, pending, preemptor=preemptor, policy=policy, pins=pins)
@@ -169,14 +169,14 @@ def _search(
 ) -> Steps[Entry]:
     """Return the best entry of a search from where the last one stopped; the result is kept for its shape."""
     is_whole_search = pins is None and not snapshot.topology_cache.has_flavors
-    starts_anew = pending.scan is None or not pending.scan.has_flavors_left
+    starts_at_first_flavor = pending.scan is None or not pending.scan.has_flavors_left
     search = _search_of(snapshot, queue, pending, preemptor=preemptor, policy=policy, pins=pins)
     whole = yield from _attempt(search, preemptor, None)
-    if is_whole_search and starts_anew:
+    if is_whole_search and starts_at_first_flavor:
         learn(queue, pending, whole.assignment)
     if whole.is_promising:
         return whole
-    if is_whole_search and starts_anew and not _spare_pods(pending):
+    if is_whole_search and starts_at_first_flavor and not _spare_pods(pending):
         learn_in_vain(queue, pending, whole.assignment, search.weighed)
     # Fewer pods are tried only where all pods do not fit and evictions would not help.
     return (yield from _fewer_pods(search, preemptor, lambda entry: entry.is_promising)) or whole

@@ -13,8 +13,6 @@ import msgspec
 
 from admission.decisions.api_writes import (
     Event,
-    EventType,
-    ObjectRef,
     Purpose,
     Verb,
     Write,
@@ -26,6 +24,7 @@ from admission.decisions.decision import Admit, Decision, Evict, Plan, Reassign,
 from admission.reconcile import status_bodies
 from api import keys
 from api.eviction import EvictionRequest, render_request
+from api.object_events import EventType, ObjectRef
 from api.reasons import ConditionType
 from api.status_bodies import StatusEdit
 from api.workload import Workload, WorkloadKey, to_rfc3339, to_seconds

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from admission.simulation.ledger import (
-    FlavorResource,
     NodeKey,
     QuotaLedger,
     Use,
@@ -19,6 +18,7 @@ from admission.simulation.ledger import (
 from admission.simulation.records import ObjectRecord, in_order
 from api.objects import WorkloadObject
 from api.parsing.quantities import to_text
+from queues.quota.resources import FlavorResource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,13 +32,7 @@ from api.objects import (
 from api.parsing.quantities import QuantityError, amount
 from api.reasons import ConditionType
 from api.workload import WorkloadKey
-
-
-class FlavorResource(NamedTuple):
-    """A resource of a flavor, the unit in which quota is counted."""
-
-    flavor: str
-    resource: str
+from queues.quota.resources import FlavorResource
 
 
 class NodeKey(NamedTuple):

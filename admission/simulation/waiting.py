@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from admission.simulation.ledger import FlavorResource, Holding, QuotaLedger, holding_of
+from admission.simulation.ledger import Holding, QuotaLedger, holding_of
 from admission.simulation.records import ObjectRecord, in_order
 from api.objects import WorkloadObject
 from api.reasons import ConditionType
 from api.workload import WorkloadKey
+from queues.quota.resources import FlavorResource
 
 
 def quota_waits(records: Iterable[ObjectRecord]) -> dict[WorkloadKey, float]:

@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 
 from admission.calendar.quota_windows import QuotaInForce
-from admission.decisions.api_writes import Event, EventType, ObjectRef
+from admission.decisions.api_writes import Event
 from admission.status.calendar_view import ReservationEntry, WindowEntry
 from admission.status.views import PolicyView
+from api.object_events import EventType, ObjectRef
 from api.objects import WireCondition
 from api.parsing.quantities import to_text
 from api.status_bodies import StatusEdit

@@ -17,7 +17,6 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import NamedTuple
 
 import msgspec
@@ -25,6 +24,7 @@ import msgspec
 from api.kube.client import Connection, KubeClient
 from api.kube.errors import KubeError, NotFound, ServerError, TooManyRequests, Unreachable
 from api.kube.resources import EVENTS
+from api.object_events import EventType, ObjectRef
 
 log = logging.getLogger("berth.kube.events")
 
@@ -43,24 +43,6 @@ MAX_REMEMBERED = 4096
 
 # Maximum pause after several failures.
 LONGEST_PAUSE_SECONDS = 30.0
-
-
-class EventType(StrEnum):
-    """The type of an event; kubectl highlights warnings."""
-
-    NORMAL = "Normal"
-    WARNING = "Warning"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectRef:
-    """The object that an event is about. `namespace` is "" for cluster-scoped objects."""
-
-    api_version: str
-    kind: str
-    namespace: str = ""
-    name: str
-    uid: str = ""
 
 
 class EventRecorder:

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from admission.simulation.ledger import FlavorResource
 from admission.simulation.shapes import GangShape
 from api.keys import EXPECTED_RUNTIME_SECONDS
+from queues.quota.resources import FlavorResource
 
 Manifest = dict[str, Any]
 

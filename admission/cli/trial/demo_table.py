@@ -16,7 +16,7 @@ from admission.cli.trial.recorder import Recorder
 from admission.cli.views.queue_view import QuotaRow
 from admission.cli.views.tables import make_table, quota_text, starts_text
 from admission.cli.views.workload_view import WorkloadRow, workload_rows
-from admission.simulation.ledger import FlavorResource
+from queues.quota.resources import FlavorResource
 
 # How many waiting Workloads the screen lists, so that the board fits a small window.
 _WAITING_LINES = 8

@@ -12,10 +12,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from admission.decisions.api_writes import Action, Event, EventType, ObjectRef, Purpose, Verb, Write
+from admission.decisions.api_writes import Action, Event, Purpose, Verb, Write
 from admission.decisions.decision import Wait
 from admission.reconcile.status_bodies import wait
 from api.keys import KUEUE_VERSION
+from api.object_events import EventType, ObjectRef
 from api.objects import Meta
 from api.reasons import PendingReason
 from api.validation import validate

@@ -23,11 +23,12 @@ from admission.controller.metrics.decision_recorder import DecisionRecorder
 from admission.controller.metrics.registry import Metrics
 from admission.controller.runtime.clock import Clock
 from admission.controller.runtime.token_bucket import TokenBuckets
-from admission.decisions.api_writes import Event, EventType
+from admission.decisions.api_writes import Event
 from api import keys
 from api.http.server import HttpError, Request, Response, Route, json_response
 from api.kube.client import KubeClient
 from api.kube.errors import KubeError, NotFound
+from api.object_events import EventType
 from api.wire.checkpoint_report import MAX_REPORT_BYTES, BadReportError, Report, read_report
 from api.wire.pod_tokens import TokenError, bearer_token
 

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from admission.controller.cluster_state.cluster_state import ClusterState
 from admission.controller.cluster_state.object_cache import Seen
 from admission.controller.http.pod_identity import Reporter
-from admission.decisions.api_writes import ObjectRef
 from admission.preemption.lost_work import started_at
 from api.jobs.pod import Pod
 from api.kube import resources
 from api.kube.resources import Resource
+from api.object_events import ObjectRef
 from api.objects import Meta
 from api.workload import Workload
 

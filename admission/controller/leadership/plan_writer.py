@@ -53,7 +53,7 @@ Fields = dict[str, bytes | None]
 class PlanWriter:
     """Writes the plan during one leadership. `note` is called with each row that is ignored.
 
-    `count` is called with the result of each write: `written`, or `anew` if the whole plan was rewritten
+    `count` is called with the result of each write: `written`, or `rewritten` if the whole plan was rewritten
     because the store held another version.
     """
 
@@ -167,8 +167,8 @@ class PlanWriter:
     def _changes(self) -> dict[PlanTable, Fields]:
         """Return the rows that differ from the store's, or all rows if the whole plan is rewritten."""
         compares, self._compares = self._compares, False
-        is_anew = self._version is None
-        changes: dict[PlanTable, Fields] = {table: {} for table in self._foreign if is_anew}
+        is_rewrite = self._version is None
+        changes: dict[PlanTable, Fields] = {table: {} for table in self._foreign if is_rewrite}
         for table in PLAN_TABLES:
             entries, rows = self._engine.plan_tables()[table], self._rows[table]
             changed = entries.take_changed()
@@ -177,12 +177,12 @@ class PlanWriter:
                 changed = dict(entries)
             fields: Fields = {to_field(table, key): _row_of(value) for key, value in changed.items()}
             # Rows that only the store has are deleted.
-            if compares and not is_anew:
+            if compares and not is_rewrite:
                 fields |= dict.fromkeys(rows.keys() - fields.keys())
-            if not is_anew:
+            if not is_rewrite:
                 # Rows that the store has already are not written again.
                 fields = {field: row for field, row in fields.items() if rows.get(field) != row}
-            if fields or is_anew:
+            if fields or is_rewrite:
                 changes[table] = fields
         return changes
 
@@ -203,12 +203,12 @@ class PlanWriter:
             self._compares |= not is_done
         if is_done:
             self._version = version
-            self._note_written(changes, is_anew=before is None)
-            self._count("anew" if before is None else "written")
+            self._note_written(changes, is_rewrite=before is None)
+            self._count("rewritten" if before is None else "written")
         return is_done
 
-    def _note_written(self, changes: Mapping[PlanTable, Fields], *, is_anew: bool) -> None:
-        if is_anew:
+    def _note_written(self, changes: Mapping[PlanTable, Fields], *, is_rewrite: bool) -> None:
+        if is_rewrite:
             # After a rewrite of the whole plan the foreign keys hold tables again.
             self._foreign = ()
             self._rows = {table: {} for table in PLAN_TABLES}
@@ -222,7 +222,7 @@ class PlanWriter:
 
     def _lose_track(self, found: PlanState | None) -> None:
         """Have the whole plan rewritten: the store was emptied, restored or rebuilt by something else."""
-        log.warning("plan-written-anew", found=found, left=self._version.text if self._version else None)
+        log.warning("plan-rewritten", found=found, left=self._version.text if self._version else None)
         if found is not None and found.version is not None:
             # Within one fence the store accepts only higher numbers.
             self._number = max(self._number, found.version.number)

@@ -17,7 +17,6 @@ from admission.controller.metrics.workload_metrics import WorkloadMetrics
 from admission.controller.runtime.logs import Log
 from admission.controller.writer.executor import Result, Written
 from admission.decisions.api_writes import Event, Purpose, Write, job_ref, workload_ref
-from admission.decisions.api_writes import EventType as ActionEventType
 from admission.decisions.decision import (
     Admit,
     Decision,
@@ -35,7 +34,8 @@ from admission.reconcile.workload_writes import plan_text, unreplaced_event
 from api.eviction import eviction_request
 from api.jobs.checkpoint_annotations import tells_of_checkpoints
 from api.kube.errors import KubeError
-from api.kube.events import EventRecorder, EventType, ObjectRef
+from api.kube.events import EventRecorder
+from api.object_events import EventType
 from api.reasons import ConditionType, PendingReason
 from api.workload import Workload
 from queues.profile.planned_start import PlannedStart
@@ -89,22 +89,9 @@ class DecisionRecorder:
         if len(self._sent_at) > MAX_REMEMBERED:
             self._sent_at.popitem(last=False)
         # Like Kueue, waiting Workloads get Warnings too, but waiting is no fault.
-        if event.type is ActionEventType.WARNING and event.reason not in _WAITING:
+        if event.type is EventType.WARNING and event.reason not in _WAITING:
             self._metrics.warnings.labels(self.role, event.reason).inc()
-        about = event.regarding
-        self._recorder.record(
-            ObjectRef(
-                api_version=about.api_version,
-                kind=about.kind,
-                namespace=about.namespace,
-                name=about.name,
-                uid=about.uid,
-            ),
-            EventType(event.type.value),
-            event.reason,
-            event.note,
-            event.action,
-        )
+        self._recorder.record(event.regarding, event.type, event.reason, event.note, event.action)
 
     def note_cycle(self, decisions: tuple[Decision, ...], seconds: float) -> None:
         """Log and count one cycle's decisions. `seconds` is how long the cycle took."""
@@ -227,7 +214,7 @@ class DecisionRecorder:
         # Only for a Workload that uses checkpoints: otherwise there are no Events besides Kueue's.
         if lost is not None and tells_of_checkpoints(after):
             about = workload_ref(after.key.namespace, after.key.name, after.uid)
-            normal = ActionEventType.NORMAL
+            normal = EventType.NORMAL
             self.note(
                 Event(regarding=about, type=normal, reason="WorkLost", note=lost.text(), action="Evict")
             )
@@ -287,7 +274,7 @@ class DecisionRecorder:
         self.note(
             Event(
                 regarding=ref(write.namespace, write.name, write.uid),
-                type=ActionEventType.WARNING,
+                type=EventType.WARNING,
                 reason="WriteRefused",
                 note=f"The API server refuses {write.purpose}: {error}",
                 action=write.purpose,

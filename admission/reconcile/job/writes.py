@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from admission.decisions.api_writes import Event, EventType, Purpose, Verb, Write, guarded_patch, job_ref
+from admission.decisions.api_writes import Event, Purpose, Verb, Write, guarded_patch, job_ref
 from admission.reconcile import status_bodies
 from admission.reconcile.job.view import HeldJob, JobView
 from admission.reconcile.workload_writes import workload_deletion, workload_patch, workload_status
 from api.jobs.job import ComposeError
 from api.jobs.job_patches import suspend_patch
 from api.jobs.job_workload import owner_reference
+from api.object_events import EventType
 from api.reasons import FinishedReason
 
 

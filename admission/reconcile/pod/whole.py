@@ -31,11 +31,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from admission.decisions.api_writes import Event, EventType, Purpose, Write, workload_ref
+from admission.decisions.api_writes import Event, Purpose, Write, workload_ref
 from admission.reconcile.pod.view import PodView
 from admission.reconcile.workload_writes import workload_status
 from api.disruption_budget import DisruptionBudget
 from api.jobs.pod import Pod
+from api.object_events import EventType
 from api.reasons import ConditionType, DisruptionReason
 from api.status_bodies import StatusEdit
 

@@ -13,8 +13,6 @@ import msgspec
 from admission.decisions.api_writes import (
     Action,
     Event,
-    EventType,
-    ObjectRef,
     Purpose,
     Verb,
     Write,
@@ -28,6 +26,7 @@ from admission.reconcile.workload_writes import workload_status
 from api import keys
 from api.jobs.pod import POD_KIND, Pod
 from api.jobs.pod_workload import GroupMember
+from api.object_events import EventType, ObjectRef
 from api.reasons import FinishedReason
 from api.workload import to_rfc3339
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from admission.decisions.api_writes import EventType, Purpose, Write
+from admission.decisions.api_writes import Purpose, Write
 from admission.preemption.checkpoint_before_eviction import asked_first
 from admission.reconcile import status_bodies
 from admission.reconcile.deadlines import execution_deadline, readiness_deadline
 from admission.reconcile.workload.look import Answer, Look, evict, eviction
 from admission.reconcile.workload_writes import admitted_event, workload_status
 from api.eviction import standing_request
+from api.object_events import EventType
 from api.queueing import StopPolicy
 from api.reasons import ConditionType, EvictionReason, PendingReason
 from api.workload import CheckState

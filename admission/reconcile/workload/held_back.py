@@ -15,10 +15,11 @@ none takes their place.
 
 from __future__ import annotations
 
-from admission.decisions.api_writes import EventType, Purpose
+from admission.decisions.api_writes import Purpose
 from admission.preemption.replicas import refused_at
 from admission.reconcile.workload.look import Answer, Look
 from admission.reconcile.workload_writes import workload_status
+from api.object_events import EventType
 from api.reasons import ConditionType
 from api.workload import Workload
 

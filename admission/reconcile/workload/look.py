@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from admission.decisions.api_writes import Action, Event, EventType, ObjectRef, Purpose, Write, workload_ref
+from admission.decisions.api_writes import Action, Event, Purpose, Write, workload_ref
 from admission.decisions.decision import Evict
 from admission.reconcile import status_bodies
 from admission.reconcile.workload.context import LifecycleContext, Owner
 from admission.reconcile.workload_writes import evict_events, request_write, status_write
 from api import keys
+from api.object_events import EventType, ObjectRef
 from api.reasons import EvictionReason
 from api.status_bodies import StatusEdit
 from api.workload import Workload

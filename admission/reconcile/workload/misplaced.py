@@ -7,9 +7,10 @@ is not stopped: it does its work, and its owner may have had a reason.
 
 from __future__ import annotations
 
-from admission.decisions.api_writes import EventType, Purpose
+from admission.decisions.api_writes import Purpose
 from admission.reconcile.workload.look import Answer, Look
 from admission.reconcile.workload_writes import workload_status
+from api.object_events import EventType
 from api.reasons import ConditionType
 
 # How many pods the message names; of the others it gives the number.

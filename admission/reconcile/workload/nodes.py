@@ -23,8 +23,6 @@ from collections.abc import Collection, Iterable, Iterator
 
 from admission.decisions.api_writes import (
     Event,
-    EventType,
-    ObjectRef,
     Purpose,
     Verb,
     Write,
@@ -37,6 +35,7 @@ from admission.reconcile.workload.context import PlacedPod
 from admission.reconcile.workload.look import Answer, Look, evict, eviction
 from admission.reconcile.workload_writes import workload_status
 from api.keys import HOSTNAME
+from api.object_events import EventType, ObjectRef
 from api.reasons import EvictionReason
 from api.workload import Workload, to_rfc3339
 

@@ -7,10 +7,11 @@ quota they are kept, so that the promised start can be compared with the real on
 
 from __future__ import annotations
 
-from admission.decisions.api_writes import EventType, Purpose
+from admission.decisions.api_writes import Purpose
 from admission.reconcile.workload.look import Answer, Look
 from admission.reconcile.workload_writes import planned_text, workload_patch
 from api.keys import EXPECTED_START, PLANNED_DOMAIN, PLANNED_START
+from api.object_events import EventType
 from api.workload import to_rfc3339, to_seconds
 from queues.profile.planned_start import PlannedStart
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from admission.decisions.api_writes import Event, EventType, Purpose, Verb, Write, delete_options
+from admission.decisions.api_writes import Event, Purpose, Verb, Write, delete_options
 from admission.decisions.decision import Evict, Wait
 from admission.reconcile import status_bodies
 from admission.reconcile.deadlines import next_deadline, retention_deadline
@@ -46,6 +46,7 @@ from admission.reconcile.workload_writes import (
     write_of,
 )
 from api import keys
+from api.object_events import EventType
 from api.queueing import StopPolicy
 from api.reasons import ConditionType, EvictionReason, FinishedReason, PendingReason, RequeueReason
 from api.status_bodies import StatusEdit

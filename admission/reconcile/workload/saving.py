@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from admission.decisions.api_writes import Event, EventType, ObjectRef, Purpose, Verb, Write, merge_patch
+from admission.decisions.api_writes import Event, Purpose, Verb, Write, merge_patch
 from admission.decisions.decision import Evict
 from admission.preemption.checkpoint_before_eviction import SaveStage, next_stage_at, stage_of
 from admission.reconcile import status_bodies
@@ -36,6 +36,7 @@ from api.eviction import (
     reserved_at_of,
     standing_request,
 )
+from api.object_events import EventType, ObjectRef
 from api.queueing import StopPolicy
 from api.reasons import EvictionReason
 from api.workload import Workload, to_rfc3339

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from admission.decisions.api_writes import Purpose, Verb, Write
 from api.kube.errors import KubeError
-from api.kube.events import EventRecorder, EventType, ObjectRef
+from api.kube.events import EventRecorder
+from api.object_events import EventType, ObjectRef
 
 Answer = bytes | KubeError
 

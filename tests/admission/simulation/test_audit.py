@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from admission.simulation.audit import audit
-from admission.simulation.ledger import FlavorResource
 from admission.simulation.records import ObjectRecord
 from admission.simulation.waiting import quota_waits
 from api.workload import WorkloadKey
+from queues.quota.resources import FlavorResource
 from tests.admission.simulation.records import cohort, gone, holding, pending, queue
 
 GPU = FlavorResource("a100", "gpu")

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from api.kube.client import KubeClient
-from api.kube.events import EventRecorder, EventType, ObjectRef, TokenBucket, cut_note
+from api.kube.events import EventRecorder, TokenBucket, cut_note
+from api.object_events import EventType, ObjectRef
 
 from .scripted import PATIENCE_SECONDS, Responder, ScriptedServer, answer, cut, refuse
 

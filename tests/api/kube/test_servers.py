@@ -15,7 +15,7 @@ import pytest
 
 from api.kube import errors
 from api.kube.client import KubeClient
-from api.kube.events import EventRecorder, EventType, ObjectRef
+from api.kube.events import EventRecorder
 from api.kube.informer import Change, ChangeType, Informer, InformerTiming
 from api.kube.lease import Elector, Leadership
 from api.kube.resources import (
@@ -28,6 +28,7 @@ from api.kube.resources import (
     NODES,
     Resource,
 )
+from api.object_events import EventType, ObjectRef
 from tests.controlplane import ControlPlane
 from tests.embedded import EmbeddedCluster
 

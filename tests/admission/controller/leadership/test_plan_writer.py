@@ -172,7 +172,7 @@ def test_an_emptied_store_has_the_promises_back(site: Site) -> None:
 
     assert promise(site.first) == before
     site.check(site.first)
-    assert count(site.first, "berth_store_plan_writes_total", result="anew") >= 2
+    assert count(site.first, "berth_store_plan_writes_total", result="rewritten") >= 2
 
 
 @pytest.mark.parametrize("table", PLAN_TABLES[:2])

@@ -9,13 +9,14 @@ import pytest
 from admission.controller.metrics.decision_recorder import REPEAT_SECONDS, DecisionRecorder
 from admission.controller.metrics.registry import Metrics
 from admission.controller.writer.executor import Moot, Refused, Result, Vanished, Written
-from admission.decisions.api_writes import Event, EventType, ObjectRef
+from admission.decisions.api_writes import Event
 from admission.decisions.decision import Evict
 from api.kube.client import KubeClient
 from api.kube.credentials import FixedCredentials
 from api.kube.errors import KubeError
 from api.kube.events import EventRecorder
 from api.kube.kubeconfig import Endpoint
+from api.object_events import EventType, ObjectRef
 from api.reasons import EvictionReason, PreemptionReason
 from api.workload import WorkloadKey
 from tests.admission.controller.fakes import FakeClock, FakeRecorder, make_write
