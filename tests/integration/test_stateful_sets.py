@@ -212,7 +212,7 @@ def test_a_stateful_set_that_says_nothing_stays_and_another_gives_way(shards: Sh
 
     # One would not be enough, and the shards may not go.
     shards.submit("greedy", cpus=2)
-    says = f"Workload {shards.scene.namespace}/shards: StatefulSet/shards goes whole"
+    says = f"Workload {shards.scene.namespace}/shards: StatefulSet/shards is evicted as a whole"
     shards.scene.wait_pending("greedy", says=says)
     assert is_running(shards.scene, "low")
     shards.scene.rest.delete(f"{shards.scene.pods}/greedy")
