@@ -28,7 +28,7 @@ from admission.backfill.backfill_cycle import Backfill
 from admission.decisions.decision import Decision, Evict
 from admission.nomination.nominate import CyclePolicy
 from admission.scheduler.outcomes import HeadOutcome
-from admission.scheduler.scheduler import IsSpent, schedule
+from admission.scheduler.scheduler import CycleRules, IsSpent, schedule
 from admission.snapshot.capacity_holds import HoldClaims
 from admission.snapshot.snapshot import QueueState, Snapshot
 from queues.estimates.estimator import Estimator
@@ -148,13 +148,15 @@ class Cycle:
         outcomes = yield from schedule(
             self._snapshot,
             heads,
-            policy=policy,
-            now=self._now,
-            backfill=self._time.backfill,
-            estimator=self._time.estimator,
-            claims=self._time.claims,
+            CycleRules(
+                policy=policy,
+                now=self._now,
+                backfill=self._time.backfill,
+                estimator=self._time.estimator,
+                claims=self._time.claims,
+                is_spent=self._time.is_spent,
+            ),
             pass_on=self._pass_on,
-            is_spent=self._time.is_spent,
         )
         self._is_applying = True
         for outcome in outcomes:

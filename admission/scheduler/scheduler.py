@@ -88,28 +88,39 @@ _NO_LONGER_FITS = "Workload no longer fits after processing another workload"
 _KEPT_FOR_OTHERS = "Workload fits only where room is kept for another workload that preempts others"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CycleRules:
+    """What a cycle decides by, beside the snapshot.
+
+    `now` is in Unix seconds. With `backfill`, promised starts are respected and new ones are made. Capacity
+    in `claims` is kept from all heads, and so is the capacity that a head of this cycle waits for until
+    others have left, unless `is_spent`. `estimator` knows the run times of earlier runs; by default there
+    were none.
+    """
+
+    policy: CyclePolicy
+    now: float
+    backfill: Backfill | None = None
+    estimator: Estimator = field(default_factory=Estimator)
+    claims: HoldClaims = NO_CLAIMS
+    is_spent: IsSpent | None = None
+
+
 def schedule(
     snapshot: Snapshot,
     heads: Iterable[tuple[QueueState, Pending]],
+    rules: CycleRules,
     *,
-    policy: CyclePolicy,
-    now: float,
-    backfill: Backfill | None = None,
-    estimator: Estimator | None = None,
-    claims: HoldClaims = NO_CLAIMS,
     pass_on: PassOn | None = None,
-    is_spent: IsSpent | None = None,
 ) -> Steps[tuple[HeadOutcome, ...]]:
     """Return the outcome for each head, in the order in which to apply them; yield after each look at a head.
 
-    `heads` holds at most one Workload of each ClusterQueue. The snapshot is left as it was found. With
-    `backfill`, promised starts are respected and new ones are made, and a head found inadmissible is
-    replaced: `pass_on` gives the next of its queue. Capacity in `claims` is kept from all heads. So is the
-    capacity that a head of this cycle waits for until others have left, unless `is_spent`. `estimator` knows
-    the run times of earlier runs; None: there were none.
+    `heads` holds at most one Workload of each ClusterQueue. The snapshot is left as it was found. Under
+    backfill a head found inadmissible is replaced: `pass_on` gives the next of its queue.
     """
+    policy, now, backfill = rules.policy, rules.now, rules.backfill
     # Shared by the whole cycle, so that the loss of evicting a Workload is computed only once.
-    losses = EvictionLosses(now=now, estimator=estimator or Estimator())
+    losses = EvictionLosses(now=now, estimator=rules.estimator)
     preemptor = Preemptor(snapshot=snapshot, losses=losses, fair_sharing=policy.fair_sharing)
     cycle = _Cycle(
         snapshot=snapshot,
@@ -117,10 +128,10 @@ def schedule(
         preemptor=preemptor,
         now=now,
         backfill=backfill,
-        is_spent=is_spent,
+        is_spent=rules.is_spent,
     )
     # Held capacity is taken off before the first nomination, so that no head finds room there.
-    cycle.keep(claims)
+    cycle.keep(rules.claims)
     entries: list[Entry] = []
     outcomes: list[HeadOutcome] = []
     for queue, pending in heads:

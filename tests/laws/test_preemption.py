@@ -13,7 +13,7 @@ from admission.nomination.nominate import CyclePolicy, Entry, nominate
 from admission.preemption.fair_sharing import FairPreemption
 from admission.preemption.lost_work import EvictionLosses
 from admission.preemption.preemptor import Preemptor
-from admission.scheduler.scheduler import schedule
+from admission.scheduler.scheduler import CycleRules, schedule
 from api.queueing import LocalQueue, Namespace, PreemptionPolicy, ResourceFlavor
 from queues.quota.quota_tree import QuotaNode
 from queues.quota.resources import Quantities
@@ -83,7 +83,8 @@ def test_deciding_leaves_the_picture_as_it_found_it(
     before = usage(engine)
 
     snapshot = engine._cache.snapshot()
-    for _ in schedule(snapshot, engine._pop_heads(), policy=CyclePolicy(fair_sharing=sharing), now=0):
+    rules = CycleRules(policy=CyclePolicy(fair_sharing=sharing), now=0)
+    for _ in schedule(snapshot, engine._pop_heads(), rules):
         pass
 
     assert usage(engine) == before
