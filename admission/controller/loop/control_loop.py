@@ -427,7 +427,7 @@ class ControlLoop:
             # It was admitted while its reason waited to be reported.
             if self.cluster_state.engine.workloads.is_holding(decision.key):
                 continue
-            if not term.tell(decision):
+            if not term.writer.tell(decision):
                 # The write was put off: report it later, with the reason that is valid then.
                 self._pending_messages.tell_in(decision, REWORD_AFTER_SECONDS)
             await pace.breathe()
@@ -447,7 +447,7 @@ class ControlLoop:
         for write in self._board.due(now=self._clock.now(), monotonic=self._clock.monotonic()):
             if write is not None:
                 # After decisions and reconcilers: a status may be late.
-                term.submit(write, priority=3)
+                term.writer.submit(write, priority=3)
             await pace.breathe()
             if self._term is not term:
                 return

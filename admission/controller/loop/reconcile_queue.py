@@ -92,7 +92,7 @@ class Reconciler:
 
     def is_left_alone(self, term: Acting, target: ObjectTarget) -> bool:
         """Return whether a write on the object is in flight, or a refused one waits out its pause."""
-        return term.is_busy(target) or self._backoffs.is_resting(target, self._clock.monotonic())
+        return term.writer.is_busy(target) or self._backoffs.is_resting(target, self._clock.monotonic())
 
     # --- looking ----------------------------------------------------------------------------------
 
@@ -185,7 +185,7 @@ class Reconciler:
                 self._askers.setdefault(target, {})[asker] = None
 
     def _submit(self, term: Acting, write: Write) -> None:
-        term.submit(write)
+        term.writer.submit(write)
         if write.purpose is Purpose.UNGATE_POD:
             # Its domain counts as used from now on, otherwise the next pod would be sent there too.
             self._cluster_state.ground.promise(write)
@@ -197,7 +197,7 @@ class Reconciler:
         """Add finalizers to objects in use, and remove those of objects that may be deleted."""
         # After all other writes: a late finalizer does no harm.
         for write in self._cluster_state.keeping.take_due(partial(self.is_left_alone, term)):
-            term.submit(write, priority=3)
+            term.writer.submit(write, priority=3)
 
     # --- results ----------------------------------------------------------------------------------
 

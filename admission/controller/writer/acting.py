@@ -10,8 +10,25 @@ from admission.decisions.api_writes import Write
 from admission.decisions.decision import Decision, Reassign, Wait
 
 
+class Writer(Protocol):
+    """Sends writes that need no reservation, or only logs them."""
+
+    def submit(self, write: Write, *, priority: int = 1) -> None:
+        """Send a write that a reconciler asked for. A lower `priority` is sent first."""
+
+    def tell(self, decision: Wait) -> bool:
+        """Report why a Workload waits. Return False if the write is put off for now."""
+
+    def is_busy(self, target: ObjectTarget) -> bool:
+        """Return whether a write on the object is queued or in flight."""
+
+
 class Acting(Protocol):
     """Carries out decisions: a LeaderTerm, or an ObserveMode, which writes nothing."""
+
+    @property
+    def writer(self) -> Writer:
+        """Return what sends all other writes."""
 
     @property
     def is_paused(self) -> bool:
@@ -30,12 +47,3 @@ class Acting(Protocol):
 
     async def flush(self) -> None:
         """Write to the store what it has not received yet."""
-
-    def submit(self, write: Write, *, priority: int = 1) -> None:
-        """Send a write that a reconciler asked for. A lower `priority` is sent first."""
-
-    def tell(self, decision: Wait) -> bool:
-        """Report why a Workload waits. Return False if the write is put off for now."""
-
-    def is_busy(self, target: ObjectTarget) -> bool:
-        """Return whether a write on the object is queued or in flight."""

@@ -57,8 +57,18 @@ class Hooks:
 class Dispatch:
     """Builds the orders that need no reservation and submits them to the executor."""
 
-    def __init__(self, executor: Executor, clock: Clock, *, hooks: Hooks, failpoint: Failpoint) -> None:
-        self.executor = executor
+    def __init__(
+        self,
+        executor: Executor,
+        clock: Clock,
+        *,
+        hooks: Hooks,
+        failpoint: Failpoint,
+        note_reported: Callable[[Wait], None],
+    ) -> None:
+        """`note_reported` is called with each Wait whose reason is about to be written."""
+        self._executor = executor
+        self._note_reported = note_reported
         self._clock = clock
         self._hooks = hooks
         self._failpoint = failpoint
@@ -66,19 +76,19 @@ class Dispatch:
 
     def submit(self, write: Write, *, priority: int = 1) -> None:
         """Send a write that a reconciler asked for. After a conflict the reconciler runs again."""
-        self.executor.submit(
+        self._executor.submit(
             WriteOrder(
                 write=write,
                 on_result=lambda result: self._hooks.finished(write, result),
                 priority=priority,
-                before=self._reaching(_BEFORE.get(write.purpose)),
-                after=self._reaching(_AFTER.get(write.purpose)),
+                before=reaching(self._failpoint, _BEFORE.get(write.purpose)),
+                after=reaching(self._failpoint, _AFTER.get(write.purpose)),
             )
         )
 
     def is_busy(self, target: ObjectTarget) -> bool:
         """Return whether a write on the object is queued or in flight."""
-        return self.executor.is_busy(target)
+        return self._executor.is_busy(target)
 
     def tell(self, decision: Wait) -> bool:
         """Write why a Workload waits, unless it shows that already. Return False if the write is put off."""
@@ -93,6 +103,8 @@ class Dispatch:
         return True
 
     def _submit_wait(self, decision: Wait, write: Write) -> None:
+        self._note_reported(decision)
+
         def rebuild(raw: bytes) -> Write | None:
             workload = self._hooks.to_workload(raw)
             if workload is None or not is_pending(workload, decision.uid):
@@ -106,7 +118,7 @@ class Dispatch:
                 self._hooks.tell_later(decision)
             self._hooks.finished(write, result)
 
-        self.executor.submit(WriteOrder(write=write, on_result=answered, rebuild=rebuild, priority=2))
+        self._executor.submit(WriteOrder(write=write, on_result=answered, rebuild=rebuild, priority=2))
 
     def _is_worth_telling(self, decision: Wait, workload: Workload) -> bool:
         """Return whether to write: a new reason at once, a new message of the same reason after a pause."""
@@ -117,14 +129,15 @@ class Dispatch:
             return True
         now = self._clock.monotonic()
         # Put it off if it was reported within the last minute or if the executor is busy.
-        if self._clock.now() - shown.at <= REWORD_SECONDS or self.executor.backlog:
+        if self._clock.now() - shown.at <= REWORD_SECONDS or self._executor.backlog:
             return False
         if now < self._next_reword_at:
             return False
         self._next_reword_at = now + REWORD_EVERY_SECONDS
         return True
 
-    def _submit_eviction(self, decision: Evict) -> None:
+    def submit_eviction(self, decision: Evict) -> None:
+        """Send an eviction, or the request to save first; `forget` it where there is none to send."""
         seen = self._hooks.look_up(decision.key)
         write = write_of(decision, seen[1], now=self._clock.now()) if seen is not None else None
         if write is None:
@@ -152,17 +165,18 @@ class Dispatch:
                 self._hooks.forget_later(decision.id)
             self._hooks.finished(write, result)
 
-        self.executor.submit(
+        self._executor.submit(
             WriteOrder(
                 write=write,
                 on_result=answered,
                 rebuild=rebuild,
                 priority=0,
-                after=self._reaching(_AFTER.get(write.purpose)),
+                after=reaching(self._failpoint, _AFTER.get(write.purpose)),
             )
         )
 
-    def _submit_reassignment(self, decision: Reassign) -> None:
+    def submit_reassignment(self, decision: Reassign) -> None:
+        """Send the nodes found in place of lost ones; `forget` them where the Workload has changed."""
         seen = self._hooks.look_up(decision.key)
         write = write_of(decision, seen[1], now=self._clock.now()) if seen is not None else None
         if seen is None or write is None or seen[0].uid != decision.uid:
@@ -188,7 +202,7 @@ class Dispatch:
                 self._hooks.forget(decision.id)
             self._hooks.finished(write, result)
 
-        self.executor.submit(
+        self._executor.submit(
             WriteOrder(
                 write=write,
                 on_result=answered,
@@ -196,10 +210,6 @@ class Dispatch:
                 priority=0,
             )
         )
-
-    # Returns None rather than a call that does nothing: every order has these two fields.
-    def _reaching(self, step: Step | None) -> Callable[[], None] | None:
-        return None if step is None else lambda: self._failpoint.reach(step)
 
 
 _BEFORE = {Purpose.START_JOB: Step.BEFORE_START}
@@ -223,3 +233,8 @@ def is_pending(workload: Workload, uid: str) -> bool:
         and not workload.is_finished
         and not workload.has_quota_reservation
     )
+
+
+def reaching(failpoint: Failpoint, step: Step | None) -> Callable[[], None] | None:
+    """Return what reaches the failpoint at the step; None without a step, as most orders have none."""
+    return None if step is None else lambda: failpoint.reach(step)

@@ -36,7 +36,7 @@ from msgspec import structs
 from admission.controller.runtime.clock import Clock
 from admission.controller.runtime.failpoints import Failpoint, Step
 from admission.controller.runtime.logs import Log
-from admission.controller.writer.dispatch import Dispatch, Hooks, is_pending
+from admission.controller.writer.dispatch import Dispatch, Hooks, is_pending, reaching
 from admission.controller.writer.executor import (
     Executor,
     Moot,
@@ -85,7 +85,7 @@ class _Prepared:
     decided_on: Workload
 
 
-class LeaderTerm(Dispatch):
+class LeaderTerm:
     """Carries out decisions under one fence."""
 
     def __init__(
@@ -99,7 +99,13 @@ class LeaderTerm(Dispatch):
         failpoint: Failpoint,
         flush_plan: Callable[[], Awaitable[None]],
     ) -> None:
-        super().__init__(executor, clock, hooks=hooks, failpoint=failpoint)
+        self.writer = Dispatch(
+            executor, clock, hooks=hooks, failpoint=failpoint, note_reported=self._note_reported
+        )
+        self._executor = executor
+        self._clock = clock
+        self._hooks = hooks
+        self._failpoint = failpoint
         self.settings = settings
         self._store = store
         self._flush_plan = flush_plan
@@ -140,7 +146,7 @@ class LeaderTerm(Dispatch):
         """Reserve quota for the admissions of one cycle and send them; send its evictions and reassignments.
 
         Raises what the store raises. A reassignment keeps its quota, so it needs no reservation. Waits are
-        not sent here: see `tell`.
+        not sent here: see `Dispatch.tell`.
         """
         # Counted per term: in the decision log, fence and cycle together identify one cycle.
         self._cycle += 1
@@ -165,9 +171,9 @@ class LeaderTerm(Dispatch):
         # Evictions come after admissions and are not urgent: a victim keeps its quota until it has stopped.
         for decision in decisions:
             if isinstance(decision, Evict):
-                self._guarded(decision, partial(self._submit_eviction, decision))
+                self._guarded(decision, partial(self.writer.submit_eviction, decision))
             elif isinstance(decision, Reassign):
-                self._guarded(decision, partial(self._submit_reassignment, decision))
+                self._guarded(decision, partial(self.writer.submit_reassignment, decision))
 
     def _guarded(self, decision: Admit | Evict | Reassign, call: Callable[[], None]) -> None:
         """Carry out one decision. A bug in doing so takes back this decision and no other."""
@@ -215,10 +221,9 @@ class LeaderTerm(Dispatch):
             # A commit without reservations, because the store has no separate call for the log.
             await self._store.commit((), fence=self.settings.fence, request_id=uuid.uuid4().hex, log=reported)
 
-    def _submit_wait(self, decision: Wait, write: Write) -> None:
+    def _note_reported(self, decision: Wait) -> None:
         # Logged when it is reported, not when it is decided: a short wait is usually never reported.
         self._reported.append(self._entry(decision))
-        super()._submit_wait(decision, write)
 
     def end(self) -> None:
         """Send no more decisions. Those without an answer are taken back when the next term begins."""
@@ -316,15 +321,15 @@ class LeaderTerm(Dispatch):
                 structs.replace(decision, resource_version=workload.resource_version), raw
             )
 
-        self.executor.submit(
+        self._executor.submit(
             WriteOrder(
                 write=write,
                 on_result=lambda result: self._admission_answered(decision, write, result),
                 rebuild=rebuild,
                 # Admissions are sent before everything else in the executor.
                 priority=0,
-                before=self._reaching(Step.BEFORE_PATCH),
-                after=self._reaching(Step.AFTER_PATCH),
+                before=reaching(self._failpoint, Step.BEFORE_PATCH),
+                after=reaching(self._failpoint, Step.AFTER_PATCH),
             )
         )
 
@@ -369,7 +374,7 @@ class LeaderTerm(Dispatch):
         fence = self.settings.fence
         write = fence_write(decision, fence=fence, raw=raw)
         # Only the annotation is patched, whatever else the object contains by now.
-        self.executor.submit(
+        self._executor.submit(
             WriteOrder(
                 write=write,
                 on_result=lambda result: self._fence_answered(decision, may_land_on, write, result),

@@ -29,10 +29,31 @@ class _Believed(NamedTuple):
     decision: DecisionId
 
 
+class WriteLog:
+    """Takes the place of a Dispatch and logs what would be written."""
+
+    def submit(self, write: Write, *, priority: int = 1) -> None:
+        """Log what would be written."""
+        log.debug(
+            "would-write", purpose=write.purpose, priority=priority, object=f"{write.namespace}/{write.name}"
+        )
+
+    def tell(self, decision: Wait) -> bool:
+        """Log the reason that would be reported. Always returns True."""
+        log.debug("would-tell", workload=decision.key, reason=decision.reason)
+        return True
+
+    def is_busy(self, target: ObjectTarget) -> bool:
+        """Return False: nothing is written."""
+        del target
+        return False
+
+
 class ObserveMode:
     """Takes the place of a LeaderTerm and writes nothing. `forget` takes a decision back in the engine."""
 
     def __init__(self, clock: Clock, forget: Callable[[DecisionId], None]) -> None:
+        self.writer = WriteLog()
         self._clock = clock
         self._forget = forget
         self._believed: deque[_Believed] = deque()
@@ -66,19 +87,3 @@ class ObserveMode:
         now = self._clock.monotonic()
         while self._believed and self._believed[0].until <= now:
             self._forget(self._believed.popleft().decision)
-
-    def submit(self, write: Write, *, priority: int = 1) -> None:
-        """Log what would be written."""
-        log.debug(
-            "would-write", purpose=write.purpose, priority=priority, object=f"{write.namespace}/{write.name}"
-        )
-
-    def tell(self, decision: Wait) -> bool:
-        """Log the reason that would be reported. Always returns True."""
-        log.debug("would-tell", workload=decision.key, reason=decision.reason)
-        return True
-
-    def is_busy(self, target: ObjectTarget) -> bool:
-        """Return False: nothing is written."""
-        del target
-        return False

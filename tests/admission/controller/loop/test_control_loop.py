@@ -38,6 +38,7 @@ class FakeTerm:
         self.asked_at: list[float] = []
         self._loop = loop
         self._busy: set[ObjectTarget] = set()
+        self.writer = self
 
     async def carry_out(self, decisions: Sequence[Decision | Reassign]) -> None:
         """Nothing is decided here."""

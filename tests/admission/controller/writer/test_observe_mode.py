@@ -45,13 +45,13 @@ async def test_a_wait_changes_nothing_that_would_be_taken_back() -> None:
     await observer.carry_out([wait("w")])
 
     assert observer.unconfirmed == 0
-    assert observer.tell(wait("w"))
+    assert observer.writer.tell(wait("w"))
 
 
 async def test_nothing_is_ever_under_way() -> None:
     observer = ObserveMode(FakeClock(), lambda _: None)
 
-    observer.submit(make_write("w"))
+    observer.writer.submit(make_write("w"))
 
-    assert not observer.is_busy(ObjectTarget("Workload", "team", "w"))
+    assert not observer.writer.is_busy(ObjectTarget("Workload", "team", "w"))
     assert not observer.is_paused
