@@ -1,0 +1,34 @@
+"""Cache: what is known about queues, pending Workloads and Workloads that hold quota.
+
+Modules, in reading order:
+
+    specs                 what administrators write, by name
+    cache                 what follows from it: quota trees, usage, inactive queues
+    inactive_reasons      why a ClusterQueue is inactive
+    workload_record       one Workload with its requests and shape
+    pending_workloads     which queue a Workload waits in, and what wakes it
+    admitted_workloads    which Workloads hold quota, assumed or confirmed
+    workload_store        the layer above both: changes of objects move Workloads between them
+    finished_runs         what finished runs teach
+    in_use                which objects keep a finalizer
+    overadmission         quota that two writers have given away twice
+
+Decisions:
+
+- Workloads that a changed spec moves to another queue are placed in steps (`WorkloadStore.catch_up`). Queries
+  in between show the progress so far: a state with half of the Workloads placed is as true as the state
+  before the last events. A caller that decides does the rest at once, since a decision on half of the
+  Workloads would be wrong.
+- A ClusterQueue keeps a finalizer while Workloads hold its quota (`in_use`). Without the object its usage
+  would count nowhere, and the cohort would give away what is still in use. As in Kueue, the same holds for
+  flavors, topologies and checks while another spec names them.
+- A Workload that was preempted and reports its checkpoints waits at a level before all others of its priority
+  (`savedFirst`, `PendingWorkloads._level_of`). The reason is in `admission.preemption`.
+- Over-admission is recognised by which writer checked an admission, not by usage above the quota: an
+  administrator may lower a quota under running work (`overadmission`). Only an admission that appears after
+  the first list of the term, and that no decision of this leader had assumed, is checked. It is checked one
+  second after it was seen, and evicted (`OverAdmitted`) if it does not fit beside all others. Of several the
+  latest is evicted first.
+
+Nothing is scheduled here: a change only marks the trees that the next cycle has to try.
+"""

@@ -1,0 +1,35 @@
+"""Cluster state: what the controller knows, and which objects have to be reconciled.
+
+Modules, in reading order:
+
+    cluster_state         every object comes in here, from a watch or as the answer to a write
+    object_cache          Jobs and Workloads as last seen, with their bytes
+    dirty_set             the Jobs and Workloads that have to be reconciled
+    pod_groups            pods that are queued themselves, by unit
+    reconcile_contexts    what a reconciler is given of the cluster
+    node_pod_cache        nodes and pods as far as placement needs them
+    node_pod_watch        the one watch of nodes and pods, for placement and extender
+    workload_pods         the pods of Workloads, for checkpoints
+    disruption_budgets    what PodDisruptionBudgets leave, after evictions that are under way
+    leader_worker_sets    LeaderWorkerSets in queues
+    pending_evictions     evictions that wait for a checkpoint
+    refused_evictions     evictions that the API server has refused
+    finalizers            finalizers on queues, flavors, topologies and checks
+    invalid_objects       objects that break a rule
+    workload_counts       numbers of Workloads by LocalQueue
+
+Decisions:
+
+- Objects are kept with their bytes, because writes are built from them. The answer to our own write is
+  taken in like a watch event, and the newer of both is kept (`ObjectCache.is_news`), so the next write
+  never conflicts with ourselves.
+- LeaderWorkerSets are no owner of their groups' pods and are found by the pods' label (`leader_worker_sets`).
+- Groups that share a PodDisruptionBudget are counted together (`disruption_budgets`).
+- Finalizers are looked at again like a status (`finalizers`) and are not written by the code
+  that handles a deletion.
+- Nodes and pods are watched once for placement and for the extender (`node_pod_watch`, `api.kube.shared`). A
+  listener that comes later is given everything that is known.
+- Numbers that would need a look at every Workload are updated with each change (`workload_counts`).
+
+Only the control loop changes this state; informers post their changes to its inbox.
+"""

@@ -1,0 +1,29 @@
+"""HTTP: the handlers of the controller's ports.
+
+Modules, in reading order:
+
+    ports                   which handlers listen where
+    state_api               health, metrics, state of queues and Workloads as JSON
+    plan_api                the plan and the decision log
+    webhooks                validation, defaults, Jobs suspended in time
+    visibility              Kueue's visibility API
+    extender                /filter and /prioritize for kube-scheduler
+    extender_profiles       its profiles in a running process
+    extender_server         the extender as a process of its own
+    checkpoint_reports      POST /v1/checkpoints
+    checkpoint_subjects     which object a pod may report for
+    checkpoint_writer       how a report is stored
+    pod_identity            which pod a token belongs to
+    serving_certificates    certificates of the TLS ports
+    ca_injector             the CA in webhook configurations and APIServices
+
+Decisions:
+
+- Handlers change no state. They read frozen views, or post a call to the inbox of the control loop.
+- A report of a checkpoint needs no leader (`checkpoint_reports`): it is a fact about the pod and no decision.
+  Any replica stores it on the Job, on the pod if that is queued itself, or on the Workload of its group
+  (`checkpoint_subjects`: the nearest object that lives as long as the work). The write is guarded by the
+  version that was read.
+
+The server itself is `api.http`; wire formats are `api.wire`; the extender's rules are `admission.extender`.
+"""

@@ -1,0 +1,28 @@
+"""Writer: decisions and requests of reconcilers on their way to the API server.
+
+Modules, in reading order:
+
+    acting          what the control loop acts through
+    leader_term     one term: reserve a cycle's admissions, send them, see them through
+    dispatch        orders that need no reservation: evictions, waits, reassignments, reconcilers' writes
+    executor        sends: ordered for each object, bounded in number, never without the lease
+    requests        from a write to method, path and content type
+    fencing         moves a Workload to another version, so that a delayed write fails
+    observe_mode    shadow mode: decisions are logged, nothing is written
+
+Decisions:
+
+- Reserve before patch. One Lua call commits the admissions of a whole cycle. It checks the fence, the request
+  id (a repeated call answers what the first did) and that no other live reservation exists. It keeps no quota
+  counters, since a second source of truth would drift.
+- Every write has three guards: the fence in Redis; the lease, which must have more time left than the request
+  may take, read right before sending; and the resourceVersion that the decision saw.
+- A write without an answer may arrive later, so its quota is given back only once it cannot (`fencing`). The
+  executor reports on which version a refused write may still be stored, and the Workload is moved off that
+  version before any other Workload is tried. Where even that is refused, the Workload keeps its quota and
+  fencing is tried again.
+- A write that is built again is built on the spec that was decided on. A decision that is taken back is named
+  by the version it saw.
+
+Nothing is decided here. How a decision becomes an object is `admission.reconcile.status_bodies`.
+"""

@@ -1,0 +1,27 @@
+"""Topology: the trees of domains that node labels describe, and how many pods fit into each domain.
+
+Modules, in reading order:
+
+    tree                domains by level, leaves at the bottom
+    hierarchy           the levels that the labels of the nodes describe, and where labels contradict
+    flavor_topology     the nodes of one flavor, with what is free in every leaf
+    changelog           which leaves have changed, for readers that catch up when they need to
+    pod_counts          how many pods of one shape fit into every domain
+    ranking             the domains of a level, sorted by room
+    request             what is asked of a placement, and the possible results
+    node_exclusions     the nodes that refuse the pods of a request, and why
+    node_health         the faults of nodes under placed pods
+    place               where pods run: a value that is taken from a topology and given back
+
+Decisions:
+
+- Free capacity is maintained, not summed up for each question. An event marks the leaf where it happens, and
+  a reader follows the marks when it is asked (`flavor_topology`, `changelog`). A sum changes by the
+  difference of its child (`pod_counts`). Each level that is asked for the tightest fit is kept in that order
+  (`ranking`). A decision reads sums over thousands of nodes and changes a handful of them, so to count all of
+  them for each decision would cost more than everything else.
+- What is maintained is checked against a plain search that counts everything from the beginning
+  (tests/admission/placement/plain.py). Both must give the same places after any sequence of events.
+
+Which place is chosen is decided one room above, in `admission.placement`.
+"""

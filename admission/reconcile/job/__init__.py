@@ -1,8 +1,17 @@
 """The integration of batch/v1 Jobs: `reconcile_job` returns what a Job and its Workloads need next.
 
-`context` holds the state of the cluster that the rules depend on, `view` a Job and its Workloads
-during one look, `compose` builds a Workload from a Job, `writes` builds requests and Events, and
-`reconcile` has the rules.
+Modules, in reading order:
+
+    context       what must be known of the cluster and the configuration
+    view          one look at a Job and its Workloads
+    reconcile     the rules
+    compose       how a Workload is made from a Job, and kept in step with it
+    defaults      what a Job gets when it is created
+    priorities    the priority of a Job or pod, and its class
+    writes        how an answer becomes a request and an Event
+
+How a Job is started and stopped follows Kueue: `spec.suspend` says whether the Job runs, and the admission's
+node labels and tolerations are written into its pod template. The translation of the objects is `api.jobs`.
 """
 
 from admission.reconcile.job.context import Ancestor, FlavorInjection, JobContext, JobSettings, PriorityClass

@@ -1,9 +1,38 @@
-"""The integration of plain pods and groups of pods: `reconcile_pods` returns what they need next.
+"""The integration of plain pods and pod groups: `reconcile_pods` returns what they and their Workload need.
 
-A *unit* is admitted as a whole: a single pod, or all pods of one group. `view` holds the state of a unit
-during one look, `compose` builds its Workload and keeps it up to date, `groups` has the rules that apply only
-to groups (surplus, missing and failed members), `whole` decides when a serving unit may be evicted, `start`
-ungates pods, `writes` builds requests and Events, and `reconcile` has the rules and their order.
+A *unit* is what is admitted as a whole: a single pod, or all pods of one group.
+
+Modules, in reading order:
+
+    view         one look at a unit: its pods and its Workload
+    reconcile    the rules and their order
+    compose      how the Workload of a unit is made, and kept in step
+    groups       rules for groups only: pods that are missing, too many, or failed
+    whole        when a serving group may be evicted
+    start        how pods are ungated
+    parents      what Deployments, StatefulSets and LeaderWorkerSets give their pods
+    defaults     what a pod gets when it is created
+    writes       how an answer becomes a request and an Event
+
+Decisions:
+
+- A pod waits at its scheduling gate and is deleted to be stopped. A gate cannot be added again, so the
+  Workload of a single pod ends with it, and the next pod has another Workload. The Workload of a group stays
+  and waits for replacements.
+- Dead pods of a group lose their finalizer only after the living ones have become owners of the Workload,
+  since the garbage collector deletes a Workload with its last owner.
+- With a topology a pod gets its domain in the patch that removes its gate. A second gate, as for the pods of
+  Jobs that are created later, is not needed.
+- Serving groups are owned by what outlives their pods: the StatefulSet, or the LeaderWorkerSet. The latter
+  owns none of the pods directly and is found by their label
+  (`admission.controller.cluster_state.leader_worker_sets`).
+- A serving group is evicted as a whole or not at all (`whole`). The API server evicts pod by pod, and dry
+  runs do not add up, so budgets are counted by their status before the first pod is evicted. That all pods
+  may go is written to the Workload first, so that a new leader finishes what was begun.
+- No status shows in advance what an admission webhook will refuse. Its answer is reported on the Workload,
+  and because of that condition the Workload is spared for a while.
+
+Budgets that several groups share are counted in `admission.controller.cluster_state.disruption_budgets`.
 """
 
 from admission.reconcile.pod.reconcile import reconcile_empty_group, reconcile_pods

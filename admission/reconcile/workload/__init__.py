@@ -1,10 +1,27 @@
-"""The life of a Workload apart from scheduling decisions: `reconcile_workload` returns what it needs next.
+"""The life of a Workload outside the decision: `reconcile_workload` returns what it needs next.
 
-`context` holds the state of the cluster that the rules depend on, `look` a Workload during one look.
-`admitted` has the rules for Workloads that hold quota, `nodes` those for failed nodes, `misplaced`
-those for pods that run elsewhere, `ungate` decides which pod goes to which domain, `saving` handles
-evictions that wait for a checkpoint, and `held_back` those that wait for a budget. `reconcile` has all
-other rules and their order.
+Modules, in reading order:
+
+    context      what must be known of the cluster and the configuration, and the answer
+    look         one look at a Workload
+    reconcile    all rules that have no module of their own, and their order
+    admitted     rules for Workloads that hold quota
+    promised     annotations about a promised start
+    nodes        failed nodes under a placed Workload
+    misplaced    pods that run on other nodes than their Workload was given
+    ungate       which pods are ungated, and on which nodes
+    saving       evictions that wait for a checkpoint
+    held_back    evictions that a budget holds back
+
+Decisions:
+
+- An eviction that waits for a checkpoint is recorded on its Workload alone (`api.eviction`). Its stage is
+  derived at each look from the annotation, the reported checkpoints and whether the preemptor still waits
+  (`saving`), so no transition can be half done.
+- A preemption that a budget holds back for a minute is taken back (`held_back`). A Workload that is leaving
+  is preferred as a victim over all others, and a budget may never let it go.
+- Failed nodes are recorded in `status.unhealthyNodes` by Kueue's rules (`nodes`). Their replacement is
+  a decision of `admission.engine.second_pass`.
 """
 
 from admission.reconcile.workload.context import (
