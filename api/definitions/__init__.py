@@ -1,0 +1,11 @@
+"""Definitions: the CustomResourceDefinitions that Berth serves, and conversion from Kueue's v1beta1.
+
+Modules, in reading order:
+
+    crds                 the definitions, generated from `api.models`
+    structural_schema    a pydantic model as a structural schema
+    conversion           manifests of v1beta1 in v1beta2
+
+The models are the only source of the schemas: `deploy/crds` is generated and compared in the tests. No
+conversion webhook is needed, so a cluster can read its own objects while Berth is down.
+"""
