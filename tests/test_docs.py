@@ -111,6 +111,24 @@ def test_the_files_that_the_architecture_names_exist() -> None:
     assert [name for name in sorted(named) if name not in there] == []
 
 
+ROOMS = [
+    path.parent
+    for layer in ("admission", "queues", "api")
+    for path in sorted((ROOT / layer).rglob("__init__.py"))
+    if "Modules, in reading order:" in path.read_text()
+]
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=lambda room: room.relative_to(ROOT).as_posix())
+def test_the_modules_that_a_room_lists_exist(room: Path) -> None:
+    block = (room / "__init__.py").read_text().split("Modules, in reading order:\n\n")[1].split("\n\n")[0]
+    rows = [line.strip().split("  ")[0] for line in block.splitlines()]
+    listed = [name for row in rows for name in row.split(", ")]
+
+    missing = [name for name in listed if not ((room / f"{name}.py").exists() or (room / name).is_dir())]
+    assert missing == []
+
+
 def _ends_of(file: str) -> Iterator[str]:
     """Yield the ways to name a file or a folder above it: from any folder on."""
     parts = file.split("/")
