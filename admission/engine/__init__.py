@@ -4,7 +4,11 @@ Modules, in reading order:
 
     engine             the class that owns all mutable state of scheduling
     updates            objects in: new, changed, deleted or unreadable, in any order
-    queries            questions that decide nothing
+    under_way          the unfinished cycle and check of promises, which a change of what is known ends
+    queue_queries      questions about queues, Cohorts and policies; a query decides nothing
+    workload_queries   questions about Workloads
+    node_queries       questions about nodes and what is placed on them
+    promise_queries    questions about promised and expected starts
     time_step          what time alone changes between two cycles
     apply_outcomes     the outcome of a head becomes state
     second_pass        new nodes for admitted Workloads that lost some
