@@ -18,7 +18,7 @@ from api.kube.client import KubeClient
 from tests.admission.controller.extending import Object, Served, serving, whole
 from tests.embedded import EmbeddedCluster
 
-TYPE = "berth.dev/workload-type"
+TYPE, MEMORY = "berth.dev/workload-type", "berth.dev/gpu-memory-mib"
 GPU_AWARE, COST, AI = "gpu-aware-scheduler", "cost-optimized-scheduler", "ai-scheduler"
 
 
@@ -44,6 +44,7 @@ _KEYS = {
     "topology": "nvidia.com/gpu-topology",
     "island_a": "berth.dev/nvlink-island.a",
     "island_b": "berth.dev/nvlink-island.b",
+    "island_c": "berth.dev/nvlink-island.c",
     "product": "nvidia.com/gpu.product",
 }
 
@@ -129,6 +130,31 @@ async def test_gpus_have_at_least_the_least_memory(embedded: str) -> None:
     assert refused == {
         "small": "insufficient GPU memory: need 8GB, available 6GB",
         "untold": "insufficient GPU memory: need 8GB, available 0GB",
+    }
+
+
+@pytest.mark.parametrize(
+    ("gpus", "gib", "want"),
+    [
+        pytest.param(1, 16, {}, id="a pod whose memory every node has"),
+        pytest.param(1, 24, {"small": 24}, id="one GPU with more memory than the small node's"),
+        pytest.param(2, 100, {"small": 50, "medium": 50}, id="two GPUs that share what the pod asks for"),
+        pytest.param(2, 81, {"small": 41, "medium": 41}, id="a share that is rounded up to whole GB"),
+        pytest.param(4, 16, {}, id="a share below the least memory of the configuration"),
+    ],
+)
+async def test_gpus_have_the_memory_that_the_pod_asks_for(
+    embedded: str, gpus: int, gib: int, want: dict[str, int]
+) -> None:
+    available = {"small": 16, "medium": 40, "large": 80}
+    nodes = [node(name, memory_gb=str(memory_gb)) for name, memory_gb in available.items()]
+    wanted = pod(gpus=gpus, scheduler=GPU_AWARE, annotations={MEMORY: str(gib * 1024)})
+    async with cluster(embedded, *nodes) as served:
+        refused = await failed(served, wanted, *available)
+
+    assert refused == {
+        name: f"insufficient GPU memory: need {needed}GB, available {available[name]}GB"
+        for name, needed in want.items()
     }
 
 
@@ -296,6 +322,28 @@ async def test_of_an_island_only_free_gpus_count(embedded: str) -> None:
     assert three == {}
 
 
+@pytest.mark.parametrize(
+    ("islands", "running", "fits"),
+    [
+        pytest.param("4 2", [2], 4, id="one takes the smallest island that holds it"),
+        pytest.param("4 2", [3], 2, id="one that only the large island holds takes that"),
+        pytest.param("4 2", [2, 2], 2, id="the second takes what the first left"),
+        pytest.param("4 3", [2, 3], 2, id="the largest is seated first, whichever was bound first"),
+        pytest.param("4 3 3", [5], 3, id="one that no island holds empties the roomiest first"),
+    ],
+)
+async def test_pods_that_do_not_report_their_gpus_take_room_in_an_island(
+    embedded: str, islands: str, running: list[int], fits: int
+) -> None:
+    labels = dict(zip(("island_a", "island_b", "island_c"), islands.split(), strict=False))
+    busy = [pod(f"busy-{place}", gpus=gpus, on="n") for place, gpus in enumerate(running)]
+    async with cluster(embedded, node("n", gpus=10, **labels), *busy) as served:
+        assert await failed(served, pod(gpus=fits, annotations=DDP), "n") == {}
+        refused = await failed(served, pod(gpus=fits + 1, annotations=DDP), "n")
+
+    assert refused == {"n": f"Node lacks {fits + 1} GPUs in unified NVLink island"}
+
+
 @pytest.mark.covers("001_02", "001_06")
 async def test_tensor_parallelism_needs_the_fabric(embedded: str) -> None:
     async with cluster(embedded, *LINKED) as served:
@@ -339,7 +387,7 @@ async def test_which_fabrics_will_do_is_a_setting(embedded: str) -> None:
 # --- WorkloadIsolation ---------------------------------------------------------------------------
 
 TRAINING = {TYPE: "training"}
-SERVING = {TYPE: "inference", "berth.dev/gpu-memory-mib": str(8 * 1024)}
+SERVING = {TYPE: "inference", MEMORY: str(8 * 1024)}
 
 
 @pytest.mark.covers("001_12", "001_13")
@@ -355,6 +403,32 @@ async def test_training_keeps_away_from_inference_and_wants_gpus_in_a_row(embedd
         )
 
     assert scores == {"free": 9, "serving": 1, "torn": 5}
+
+
+@pytest.mark.parametrize(
+    ("reported", "unreported", "row"),
+    [
+        pytest.param("", 0, 8, id="an empty node is one row"),
+        pytest.param("", 2, 6, id="pods that do not report their GPUs have the lowest numbers"),
+        pytest.param("2,3", 0, 4, id="a pod that reports its GPUs splits the row"),
+        pytest.param("2", 2, 5, id="the others have the lowest numbers that no pod reports"),
+        pytest.param("4", 5, 2, id="and go on behind the reported ones"),
+    ],
+)
+async def test_a_row_of_free_gpus_leaves_out_what_pods_use(
+    embedded: str, reported: str, unreported: int, row: int
+) -> None:
+    busy = []
+    if reported:
+        gpus = len(reported.split(","))
+        busy.append(pod("told", gpus=gpus, on="n", annotations={"berth.dev/gpu-ids": reported}))
+    if unreported:
+        busy.append(pod("untold", gpus=unreported, on="n"))
+    async with cluster(embedded, node("n"), *busy) as served:
+        in_a_row = await served.scores(pod(gpus=row, annotations=TRAINING, scheduler=AI), "n")
+        longer = await served.scores(pod(gpus=row + 1, annotations=TRAINING, scheduler=AI), "n")
+
+    assert (in_a_row, longer) == ({"n": 9}, {"n": 5})
 
 
 @pytest.mark.covers("001_14", "001_17")
@@ -383,16 +457,46 @@ async def test_others_score_in_the_middle(embedded: str, annotations: dict[str, 
     ],
 )
 async def test_inference_packs_gpu_memory_but_not_to_the_brim(embedded: str, used_gb: int, want: int) -> None:
-    there = pod(
-        "there", gpus=1, on="n", annotations=SERVING | {"berth.dev/gpu-memory-mib": str(used_gb * 1024)}
-    )
+    there = pod("there", gpus=1, on="n", annotations=SERVING | {MEMORY: str(used_gb * 1024)})
     async with cluster(embedded, node("n", gpus=1, memory_gb="80"), there) as served:
         assert await served.scores(pod(annotations=SERVING, scheduler=AI), "n") == {"n": want}
 
 
+@pytest.mark.parametrize(
+    ("asked_gb", "want"),
+    [
+        pytest.param(8, 6, id="a little leaves room for more"),
+        pytest.param(60, 10, id="three quarters pack it well"),
+        pytest.param(72, 3, id="nine tenths may run out"),
+    ],
+)
+async def test_inference_on_an_empty_node_scores_by_what_it_asks_for(
+    embedded: str, asked_gb: int, want: int
+) -> None:
+    wanted = pod(annotations=SERVING | {MEMORY: str(asked_gb * 1024)}, scheduler=AI)
+    async with cluster(embedded, node("n", gpus=1, memory_gb="80")) as served:
+        assert await served.scores(wanted, "n") == {"n": want}
+
+
+@pytest.mark.parametrize(
+    ("kind", "want", "refuses"),
+    [
+        pytest.param("inference", 3, True, id="of inference counts"),
+        pytest.param("training", 6, False, id="of training does not"),
+        pytest.param("batch", 6, False, id="of batch work does not"),
+    ],
+)
+async def test_gpu_memory(embedded: str, kind: str, want: int, refuses: bool) -> None:
+    there = pod("there", gpus=1, on="n", annotations={TYPE: kind, MEMORY: str(75 * 1024)})
+    async with cluster(embedded, node("n", gpus=1, memory_gb="80"), there) as served:
+        wanted = pod(annotations=SERVING, scheduler=AI)
+        assert await served.scores(wanted, "n") == {"n": want}
+        assert bool(await failed(served, wanted, "n")) is refuses
+
+
 @pytest.mark.covers("001_16")
 async def test_inference_that_does_not_fit_the_memory_is_refused(embedded: str) -> None:
-    there = pod("there", gpus=1, on="n", annotations=SERVING | {"berth.dev/gpu-memory-mib": str(75 * 1024)})
+    there = pod("there", gpus=1, on="n", annotations=SERVING | {MEMORY: str(75 * 1024)})
     async with cluster(embedded, node("n", gpus=1, memory_gb="80"), there) as served:
         refused = await failed(served, pod(annotations=SERVING, scheduler=AI), "n")
 
