@@ -56,20 +56,28 @@ async def test_it_answers_once_it_is_ready(embedded_server: EmbeddedCluster) -> 
 
 
 @pytest.mark.covers("000_42")
-async def test_it_serves_tls_with_a_certificate_that_others_issue(
-    embedded_server: EmbeddedCluster, tmp_path: Path
+async def test_it_serves_tls_with_a_certificate_that_others_issue_and_renew(
+    embedded_server: EmbeddedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("admission.controller.http.serving_certificates.FILE_LOOK_SECONDS", 0.01)
     authority = make_authority(now=time.time())
-    leaf = make_leaf(authority, ["127.0.0.1"], now=time.time())
+    first, second = (make_leaf(authority, ["127.0.0.1"], now=time.time()) for _ in range(2))
     certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
-    certificate.write_bytes(leaf.certificate)
-    key.write_bytes(leaf.key)
+    certificate.write_bytes(first.certificate)
+    key.write_bytes(first.key)
     tls = ssl.create_default_context(cadata=authority.certificate.decode())
 
     files = {"tls_certificate": str(certificate), "tls_key": str(key)}
     async with running(embedded_server.kubeconfig, **files) as url:
         assert url.startswith("https://")
         await wait_ready(url, tls)
+
+        key.write_bytes(second.key)
+        certificate.write_bytes(second.certificate)
+        address = ("127.0.0.1", int(url.rpartition(":")[2]))
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while await asyncio.to_thread(ssl.get_server_certificate, address) != second.certificate.decode():
+                await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("command", ["extender", "controller"])

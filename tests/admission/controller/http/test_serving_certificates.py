@@ -172,19 +172,6 @@ def write_pair(folder: Path, pair: KeyPair) -> FileCertificates:
     return FileCertificates(folder / "tls.crt", folder / "tls.key")
 
 
-@pytest.mark.covers("000_42")
-async def test_files_that_were_renewed_are_served_from_then_on(tmp_path: Path) -> None:
-    authority = make_authority(now=1000.0)
-    certificates = write_pair(tmp_path, make_leaf(authority, ["a"], now=1000.0))
-    await certificates.open()
-
-    write_pair(tmp_path, make_leaf(authority, ["b"], now=1000.0))
-    assert certificates.look() == ""
-
-    assert certificates.trusted is None
-    assert certificates.serving_tls()
-
-
 async def test_files_that_do_not_fit_are_told_of_and_the_former_served_on(tmp_path: Path) -> None:
     authority = make_authority(now=1000.0)
     certificates = write_pair(tmp_path, make_leaf(authority, ["a"], now=1000.0))
@@ -194,6 +181,7 @@ async def test_files_that_do_not_fit_are_told_of_and_the_former_served_on(tmp_pa
 
     assert certificates.look().startswith("the certificate cannot be served")
     assert certificates.serving_tls()
+    assert certificates.trusted is None, "who issues them says whom to trust"
 
 
 # --- whom kube-apiserver is to trust -------------------------------------------------------------
