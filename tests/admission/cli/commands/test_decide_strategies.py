@@ -199,6 +199,36 @@ def test_the_workload_type_is_a_strategy(decider: Decider, workload_type: str, w
     assert decider.decide(gang, *UNEVEN, config={}) == want
 
 
+# r4 has two nodes, the others four; of r3 three are free.
+SMALL_RACK = [make_node(16), make_node(17), other_work(13, 8)]
+
+
+@pytest.mark.covers("002_18")
+@pytest.mark.parametrize(
+    ("pods", "fragmentation", "want"),
+    [
+        pytest.param(1, "Ignore", [0], id="scores alone choose, here the emptiest rack"),
+        pytest.param(1, "Avoid", [3], id="the rack in use is filled before a smaller one is broken up"),
+        pytest.param(2, "Avoid", [4, 4], id="an unused rack is taken by what fills it"),
+        pytest.param(3, "Avoid", [3, 3, 3], id="what fills the rack in use goes there"),
+        pytest.param(4, "Avoid", [0, 0, 0, 0], id="what fills a large rack goes there"),
+    ],
+)
+@pytest.mark.parametrize("rules", [{"domainRules": {}}, {}], ids=["with size rules", "without"])
+def test_a_gang_leaves_racks_whole(
+    decider: Decider, pods: int, fragmentation: str, want: list[int], rules: Object
+) -> None:
+    emptiest = {**NO_WEIGHTS, "resourceAvailability": 1}
+    policy = {
+        "apiVersion": "berth.dev/v1alpha1",
+        "kind": "AdmissionPolicy",
+        "metadata": {"name": "whole-racks"},
+        "spec": {"placement": {"fragmentation": fragmentation, "scoringWeights": emptiest, **rules}},
+    }
+
+    assert racks(decider.decide(make_gang(pods, 8), *SMALL_RACK, policy)) == want
+
+
 def test_without_the_configuration_kueues_rules_place_it(decider: Decider) -> None:
     gang = make_gang(8, 1, placement_strategy="distributed")
 
