@@ -252,17 +252,25 @@ def test_a_preferred_domain_without_room_is_passed_over(domain: str) -> None:
     assert 0 not in leaves(placed)
 
 
-def test_a_leaf_in_use_is_filled_first_where_fragmentation_is_avoided() -> None:
+@pytest.mark.parametrize(
+    ("taken", "nodes", "scattered", "packed"),
+    [
+        pytest.param(["n21"], 2, 0, 5, id="a leaf in use is filled first"),
+        pytest.param(["n0", "n4", "n5"], 1, 2, 1, id="of leaves in use the one with least room"),
+        pytest.param(["n32"], 4, 0, 9, id="a leaf that is filled is taken below the spine with least room"),
+    ],
+)
+def test_where_fragmentation_is_avoided(taken: list[str], nodes: int, scattered: int, packed: int) -> None:
     topology_cache = make_fleet(SPINES)
-    take(topology_cache, "n21")
+    take(topology_cache, *taken)
     emptiest = ScoringWeights(
         resource_availability=1.0, topology_alignment=0.0, domain_utilization=0.0, historical_performance=0.0
     )
 
-    scattered = place(topology_cache, gang(2, weights=emptiest))
-    packed = place(topology_cache, gang(2, weights=emptiest, avoids_fragmentation=True))
+    ignoring = place(topology_cache, gang(nodes, weights=emptiest))
+    avoiding = place(topology_cache, gang(nodes, weights=emptiest, avoids_fragmentation=True))
 
-    assert (set(leaves(scattered)), set(leaves(packed))) == ({0}, {5})
+    assert (set(leaves(ignoring)), set(leaves(avoiding))) == ({scattered}, {packed})
 
 
 @pytest.mark.parametrize(
