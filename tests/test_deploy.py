@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -11,11 +16,19 @@ import yaml
 from admission.cli.__main__ import make_parser
 from admission.cli.trial.recommended import recommended_text
 from admission.controller.http.ca_injector import WEBHOOKS
+from admission.controller.http.ports import is_loopback
 from admission.controller.http.serving_certificates import SECRET, SERVICE
-from api.config import load_config
+from admission.controller.settings import knowledge_settings
+from api.config import ControllerConfig, load_config
 from api.wire.visibility import GROUP, VERSIONS
+from tests import rights
 
-DEPLOY = Path(__file__).parents[1] / "deploy"
+ROOT = Path(__file__).parents[1]
+DEPLOY = ROOT / "deploy"
+NAMESPACE = "berth-system"
+# The folders that `kubectl apply -k` takes, below deploy/, and files in them that it does not.
+KUSTOMIZATIONS = ("", "crds", "extender", "monitoring", "visibility", "webhooks")
+APART = {"scheduler-config.yaml", "scheduler-config-tls.yaml", "rules.yaml"}
 Object = dict[str, Any]
 
 
@@ -31,6 +44,43 @@ def only(kind: str, name: str, folder: str = "") -> Object:
         one for one in objects(folder) if one["kind"] == kind and one.get("metadata", {}).get("name") == name
     )
     return found
+
+
+def applied(folder: str = "") -> list[Object]:
+    """Return all objects that `kubectl apply -k` makes of a folder, but for what it patches."""
+    return list(_applied(DEPLOY / folder))
+
+
+def _applied(folder: Path) -> Iterator[Object]:
+    for name in yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]:
+        if (folder / name).is_dir():
+            yield from _applied(folder / name)
+        else:
+            yield from (one for one in yaml.safe_load_all((folder / name).read_text()) if one)
+
+
+def pod_templates(folder: str = "") -> list[Object]:
+    """Return the pod templates that a folder applies."""
+    return [
+        one["spec"]["template"] for one in applied(folder) if one["kind"] in ("Deployment", "StatefulSet")
+    ]
+
+
+def selected(selector: Mapping[str, str], templates: list[Object]) -> list[Object]:
+    """Return the pod templates that have all these labels."""
+    return [one for one in templates if selector.items() <= one["metadata"]["labels"].items()]
+
+
+def own_containers(folder: str) -> list[Object]:
+    """Return the containers of Berth's own image."""
+    containers = [one for template in pod_templates(folder) for one in template["spec"]["containers"]]
+    return [one for one in containers if one["image"].startswith("berth-queue:")]
+
+
+def controller_config() -> ControllerConfig:
+    """Return the configuration that the controller is started with."""
+    (text,) = only("ConfigMap", "berth-config")["data"].values()
+    return load_config(text, source="berth-config")
 
 
 def ports_of(deployment: Object) -> dict[str, int]:
@@ -51,7 +101,88 @@ def test_the_recommended_policy_of_the_package_is_the_one_to_apply() -> None:
     assert recommended_text() == (DEPLOY / "policies" / "recommended.yaml").read_text(encoding="utf-8")
 
 
+# --- all folders ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("folder", KUSTOMIZATIONS)
+def test_every_file_of_a_folder_is_applied(folder: str) -> None:
+    there = {path.name for path in (DEPLOY / folder).glob("*.yaml")} - APART - {"kustomization.yaml"}
+    listed = set(yaml.safe_load((DEPLOY / folder / "kustomization.yaml").read_text())["resources"])
+
+    assert {name for name in listed if name.endswith(".yaml")} == there
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [
+        pytest.param(folder, one["metadata"]["name"], id=one["metadata"]["name"])
+        for folder in KUSTOMIZATIONS
+        for one in applied(folder)
+        if one["kind"] == "Service"
+    ],
+)
+def test_a_service_selects_pods_that_listen_on_its_ports(folder: str, name: str) -> None:
+    spec = only("Service", name, folder)["spec"]
+
+    found = selected(spec["selector"], pod_templates(folder))
+
+    assert found, f"no pod of deploy/{folder} has the labels {spec['selector']}"
+    for template in found:
+        listening = {
+            word
+            for container in template["spec"]["containers"]
+            for port in container["ports"]
+            for word in (port["name"], port["containerPort"])
+        }
+        assert {port.get("targetPort", port["port"]) for port in spec["ports"]} <= listening
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "PodDisruptionBudget"])
+def test_what_selects_pods_finds_those_of_its_folder(kind: str) -> None:
+    found = [(folder, one) for folder in KUSTOMIZATIONS for one in applied(folder) if one["kind"] == kind]
+
+    assert found
+    for folder, one in found:
+        templates = [one["spec"]["template"]] if "template" in one["spec"] else pod_templates(folder)
+        assert selected(one["spec"]["selector"]["matchLabels"], templates), one["metadata"]["name"]
+
+
+def test_prometheus_scrapes_the_controllers_service() -> None:
+    (monitor,) = (one for one in applied("monitoring") if one["kind"] == "ServiceMonitor")
+    spec = monitor["spec"]
+    service = only("Service", SERVICE)
+
+    assert spec["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    assert [one["port"] for one in spec["endpoints"]] == ["metrics"]
+
+
+@pytest.mark.parametrize("folder", ["", "extender"])
+def test_probes_ask_ports_that_the_container_names(folder: str) -> None:
+    for template in pod_templates(folder):
+        for container in template["spec"]["containers"]:
+            probes = [container[word] for word in ("livenessProbe", "readinessProbe") if word in container]
+            assert probes
+            asked = {probe["httpGet"]["port"] for probe in probes if "httpGet" in probe}
+            assert asked <= {port["name"] for port in container["ports"]}
+
+
 # --- the controller ------------------------------------------------------------------------------
+
+
+def test_the_controller_has_two_replicas_so_that_one_can_take_over() -> None:
+    assert only("Deployment", SERVICE)["spec"]["replicas"] >= 2
+
+
+def test_the_controller_and_its_redis_are_reached_from_other_pods() -> None:
+    (container,) = only("Deployment", SERVICE)["spec"]["template"]["spec"]["containers"]
+    arguments = make_parser(["controller"]).parse_args(["controller", *container["args"]])
+    redis = urlsplit(arguments.redis)
+    (service,) = (
+        one for one in applied() if one["kind"] == "Service" and one["metadata"]["name"] == redis.hostname
+    )
+
+    assert not is_loopback(arguments.bind)
+    assert [port["port"] for port in service["spec"]["ports"]] == [redis.port]
 
 
 def test_the_controllers_service_leads_to_the_ports_it_listens_on() -> None:
@@ -93,6 +224,31 @@ def test_the_controller_runs_under_its_own_account_with_no_role_but_its_own() ->
     assert bindings
     for binding in bindings:
         assert only(binding["roleRef"]["kind"], binding["roleRef"]["name"])["rules"]
+
+
+def test_the_controller_has_every_right_that_it_uses() -> None:
+    settings = knowledge_settings(controller_config(), namespace=NAMESPACE)
+    everywhere = rights.granted(only("ClusterRole", SERVICE)["rules"])
+    at_home = rights.granted(only("Role", "berth-controller-leases")["rules"])
+
+    assert sorted(rights.used_everywhere(settings) - everywhere) == []
+    assert sorted(rights.USED_AT_HOME - at_home) == []
+
+
+def test_rights_that_are_bound_to_names_are_for_what_leads_to_the_controller() -> None:
+    bound = {
+        (group, resource): {*rule["resourceNames"]}
+        for rule in only("ClusterRole", SERVICE)["rules"]
+        if "resourceNames" in rule
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+
+    assert bound == {
+        ("admissionregistration.k8s.io", "validatingwebhookconfigurations"): {WEBHOOKS},
+        ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"): {WEBHOOKS},
+        ("apiregistration.k8s.io", "apiservices"): {f"{version}.{GROUP}" for version in VERSIONS},
+    }
 
 
 def test_the_controller_may_read_and_write_its_certificate_and_no_other_secret() -> None:
@@ -153,6 +309,16 @@ def test_the_extenders_service_leads_from_port_80_to_8888() -> None:
     assert ports_of(only("Deployment", "gpu-extender", "extender")) == {"extender": 8888}
 
 
+def test_the_extender_listens_where_kube_scheduler_reaches_it() -> None:
+    (container,) = only("Deployment", "gpu-extender", "extender")["spec"]["template"]["spec"]["containers"]
+    program, *command = container["command"]
+    arguments = make_parser(command).parse_args([*command, *container["args"]])
+
+    assert program == "berth"
+    assert not is_loopback(arguments.bind)
+    assert arguments.port == 8888
+
+
 @pytest.mark.covers("000_36")
 def test_the_extender_has_two_replicas_of_which_one_always_stays() -> None:
     assert only("Deployment", "gpu-extender", "extender")["spec"]["replicas"] >= 2
@@ -168,6 +334,37 @@ def test_the_image_is_built_in_stages_and_exposes_the_extender() -> None:
     assert "-slim" in stages[-1]
     (exposed,) = (line for line in lines if line.startswith("EXPOSE "))
     assert "8888" in exposed.split()
+
+
+def test_the_image_holds_every_package_that_is_installed() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    patterns = project["tool"]["setuptools"]["packages"]["find"]["include"]
+    packages = [
+        path.parent.name
+        for path in ROOT.glob("*/__init__.py")
+        if any(fnmatch(path.parent.name, pattern) for pattern in patterns)
+    ]
+    dockerfile = (DEPLOY / "Dockerfile").read_text()
+    before, install, _ = dockerfile.partition("pip install --no-cache-dir --no-deps .")
+
+    copied = dict(re.findall(r"^COPY (\w+) (\w+)$", before, flags=re.MULTILINE))
+
+    assert install
+    assert copied == {name: name for name in packages}
+    assert (ROOT / project["project"]["readme"]).name in before
+    assert all(name in before for name in project["project"]["license-files"])
+
+
+def test_the_image_starts_the_command_of_the_package() -> None:
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    (line,) = (
+        line for line in (DEPLOY / "Dockerfile").read_text().splitlines() if line.startswith("ENTRYPOINT ")
+    )
+
+    programs = {
+        container["command"][0] for folder in ("", "extender") for container in own_containers(folder)
+    }
+    assert programs == {*yaml.safe_load(line.removeprefix("ENTRYPOINT "))} == {*scripts}
 
 
 @pytest.mark.covers("000_38")

@@ -24,6 +24,7 @@ from api.kube.embedded.apply.patches import merge_patch
 from api.objects import JobObject, WorkloadObject
 from api.reasons import EvictionReason
 from api.workload import Admission, PodSetAssignment, Workload, to_rfc3339, to_workload
+from tests import rights
 
 Object = dict[str, Any]
 START = 1_800_000_000.0
@@ -202,6 +203,7 @@ class World:
 
     def apply(self, write: Write) -> None:
         """Carry out one write as an API server would."""
+        rights.check(write)
         key = (write.kind, write.name)
         if write.verb is Verb.CREATE:
             assert key not in self.objects, f"{key} exists"

@@ -21,6 +21,7 @@ from api.kube.embedded.apply.patches import merge_patch
 from api.kube.errors import Conflict, KubeError, NotFound, Timeout, Unreachable
 from api.kube.informer import ChangeType
 from api.workload import to_rfc3339
+from tests import rights
 from tests.admission.controller.virtualtime import VirtualLoop
 
 Object = dict[str, Any]
@@ -70,6 +71,7 @@ class FakeCluster:
 
     def apply(self, write: Write) -> bytes:
         """Carry out one write and return the object; raises what an API server answers."""
+        rights.check(write)
         self.written.append(write)
         key = write.kind, write.namespace, write.name
         current = self.objects.get(key)
