@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from fnmatch import fnmatch
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -27,7 +28,7 @@ ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "deploy"
 NAMESPACE = "berth-system"
 # The folders that `kubectl apply -k` takes, below deploy/, and files in them that it does not.
-KUSTOMIZATIONS = ("", "crds", "extender", "monitoring", "visibility", "webhooks")
+FOLDERS = ("", "extender", "monitoring", "visibility", "webhooks")
 APART = {"scheduler-config.yaml", "scheduler-config-tls.yaml", "rules.yaml"}
 Object = dict[str, Any]
 
@@ -46,17 +47,12 @@ def only(kind: str, name: str, folder: str = "") -> Object:
     return found
 
 
-def applied(folder: str = "") -> list[Object]:
-    """Return all objects that `kubectl apply -k` makes of a folder, but for what it patches."""
-    return list(_applied(DEPLOY / folder))
-
-
-def _applied(folder: Path) -> Iterator[Object]:
-    for name in yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]:
-        if (folder / name).is_dir():
-            yield from _applied(folder / name)
-        else:
-            yield from (one for one in yaml.safe_load_all((folder / name).read_text()) if one)
+@cache
+def applied(folder: str = "") -> tuple[Object, ...]:
+    """Return the objects that `kubectl apply -k` makes of a folder, without the generated definitions."""
+    listed = yaml.safe_load((DEPLOY / folder / "kustomization.yaml").read_text())["resources"]
+    files = (DEPLOY / folder / name for name in listed if name.endswith(".yaml"))
+    return tuple(one for file in files for one in yaml.safe_load_all(file.read_text()) if one)
 
 
 def pod_templates(folder: str = "") -> list[Object]:
@@ -104,19 +100,20 @@ def test_the_recommended_policy_of_the_package_is_the_one_to_apply() -> None:
 # --- all folders ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("folder", KUSTOMIZATIONS)
+@pytest.mark.parametrize("folder", [*FOLDERS, "crds"])
 def test_every_file_of_a_folder_is_applied(folder: str) -> None:
     there = {path.name for path in (DEPLOY / folder).glob("*.yaml")} - APART - {"kustomization.yaml"}
     listed = set(yaml.safe_load((DEPLOY / folder / "kustomization.yaml").read_text())["resources"])
 
     assert {name for name in listed if name.endswith(".yaml")} == there
+    assert ("crds" in listed) is (not folder)
 
 
 @pytest.mark.parametrize(
     ("folder", "name"),
     [
         pytest.param(folder, one["metadata"]["name"], id=one["metadata"]["name"])
-        for folder in KUSTOMIZATIONS
+        for folder in FOLDERS
         for one in applied(folder)
         if one["kind"] == "Service"
     ],
@@ -139,7 +136,7 @@ def test_a_service_selects_pods_that_listen_on_its_ports(folder: str, name: str)
 
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "PodDisruptionBudget"])
 def test_what_selects_pods_finds_those_of_its_folder(kind: str) -> None:
-    found = [(folder, one) for folder in KUSTOMIZATIONS for one in applied(folder) if one["kind"] == kind]
+    found = [(folder, one) for folder in FOLDERS for one in applied(folder) if one["kind"] == kind]
 
     assert found
     for folder, one in found:
