@@ -19,7 +19,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 from admission.decisions.decision import Admit, Decision, Evict, Wait
 from admission.engine.engine import Engine, EngineSettings
 from admission.preemption.fair_sharing import FairPreemption
-from api.queueing import ClusterQueue, LocalQueue, Namespace, ResourceFlavor
+from api.queueing import ClusterQueue, LocalQueue, Namespace, PreemptionPolicy, ResourceFlavor
 from api.reasons import ConditionType
 from api.workload import Workload, WorkloadKey
 from tests.builders import (
@@ -65,6 +65,29 @@ def clusters(draw: st.DrawFn) -> list[Any]:
     queues = [draw(cluster_queues(name)) for name in QUEUES]
     waiting = [draw(workloads(f"w{index}", at=float(index))) for index in range(draw(st.integers(0, 12)))]
     return [*base(queues), *draw(cohorts()), *waiting]
+
+
+def whole_where_they_reclaim(values: list[Any]) -> list[Any]:
+    """Return the values, with Workloads that need all their pods where their ClusterQueue reclaims quota.
+
+    Those that may run with fewer pods may preempt each other without end, in Kueue as well: one reclaims its
+    nominal quota for the pods that fit in there, as all of them would have to borrow, and starts with all of
+    them once there is room. Now it borrows, and its victim reclaims in turn. Each decision is Kueue's, which
+    tries all pods in every cycle and keeps no count (pkg/scheduler/scheduler.go, getInitialAssignments).
+    """
+    reclaiming = {
+        one.name
+        for one in values
+        if isinstance(one, ClusterQueue)
+        and one.preemption.reclaim_within_cohort is not PreemptionPolicy.NEVER
+    }
+
+    def whole(workload: Workload) -> Workload:
+        return replace(workload, pod_sets=tuple(replace(one, min_count=None) for one in workload.pod_sets))
+
+    return [
+        whole(one) if isinstance(one, Workload) and one.queue_name in reclaiming else one for one in values
+    ]
 
 
 def settle(engine: Engine, *, now: float = 0) -> list[Decision]:
@@ -114,7 +137,7 @@ def test_who_is_admitted_fits_and_who_waits_is_told_why(
 
 @given(clusters(), st.sampled_from([None, FairPreemption()]))
 def test_evicting_ends_where_nothing_else_happens(values: list[Any], sharing: FairPreemption | None) -> None:
-    world = World(EngineSettings(fair_sharing=sharing)).put(*values)
+    world = World(EngineSettings(fair_sharing=sharing)).put(*whole_where_they_reclaim(values))
 
     for _ in range(_MOST_CYCLES):
         if not world.engine.has_heads(now=world.now):

@@ -241,3 +241,19 @@ def test_shrinking_is_not_tried_while_all_pods_fit_by_evictions() -> None:
     decisions = world.settle()
 
     assert (admits(decisions), evicts(decisions)) == ([], {"low": "InClusterQueue"})
+
+
+def test_one_that_reclaims_its_quota_for_fewer_pods_starts_with_all_that_fit_then() -> None:
+    """Kueue tries all pods first in every cycle, whatever the evictions before were for."""
+    world = World().put(
+        make_cluster_queue("x", cohort="team", quota=2),
+        make_cluster_queue("y", cohort="team", quota=2, preemption=RECLAIM_ANY),
+        reserved(make_workload("borrows", queue="x", gpus=3)),
+        make_workload("shrinks", queue="y", pod_sets=(make_pod_set(count=3, min_count=2),)),
+    )
+
+    decisions = world.carry_out(world.cycle())
+    (decision, *_) = world.settle()
+
+    assert evicts(decisions) == {"borrows": "InCohortReclamation"}
+    assert (admits([decision]), counts_of(decision)) == (["shrinks"], [3])
