@@ -150,13 +150,14 @@ def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str])
     assert "berth COMMAND --help" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("command", ["apiserver", "crds", "demo", "get", "replay", "version"])
+@pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_every_command_explains_itself_with_examples(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([command, "--help"]) == 0
 
-    assert f"examples:\n  berth {command}" in capsys.readouterr().out
+    _, _, examples = capsys.readouterr().out.partition("\nexamples:\n")
+    assert f"berth {command}" in examples
 
 
 def test_help_loads_no_library() -> None:
