@@ -272,6 +272,12 @@ def test_a_head_that_is_skipped_goes_on_with_the_next_flavor() -> None:
             id="something must come free",
         ),
         pytest.param(
+            4,
+            6,
+            ("WaitingForQuota", "insufficient unused quota for gpu in flavor default, 2 more needed"),
+            id="no more than is asked for, where a lowered quota is overused",
+        ),
+        pytest.param(
             1,
             0,
             (
@@ -301,6 +307,23 @@ def test_the_mildest_reason_over_alternatives_counts() -> None:
     decisions = make_world(queue, running, make_workload(gpus=2)).settle()
 
     assert waits(decisions) == {"w": "WaitingForQuota"}
+
+
+@pytest.mark.parametrize("first", ["cpu", "gpu"])
+def test_the_gravest_reason_over_the_resources_of_a_flavor_counts(first: str) -> None:
+    """One resource waits for quota, the other can never fit, whichever is looked at first."""
+    used, never = first, {"cpu": "gpu", "gpu": "cpu"}[first]
+    quotas = {used: make_quota(2, resource=used), never: make_quota(1, resource=never)}
+    flavor = FlavorQuotas(name="a100", resources=quotas)
+    queue = make_cluster_queue(groups=(ResourceGroup(covered_resources=("cpu", "gpu"), flavors=(flavor,)),))
+    running = make_workload("running", pod_sets=(make_pod_set(requests={used: 2}, template=None),))
+    waiting = make_workload(at=1, pod_sets=(make_pod_set(requests={used: 1, never: 2}, template=None),))
+    world = make_world(queue, running)
+    assert admits(world.settle()) == ["running"]
+
+    world.put(waiting)
+
+    assert waits(world.settle()) == {"w": "ExceedsMaxQuota"}
 
 
 def topology_pods(request: TopologyRequest | None) -> PodSet:

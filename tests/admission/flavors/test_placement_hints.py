@@ -108,6 +108,9 @@ def test_the_preferred_domain_is_read(key: str, aliases: Aliases, want: set[int]
             {"placement-strategy": "distributed"}, StrategyChoice.CONSOLIDATED, 4, id="the Job's own word"
         ),
         pytest.param(
+            {"placement-strategy": "Distributed"}, StrategyChoice.CONSOLIDATED, 4, id="whatever its case"
+        ),
+        pytest.param(
             {"placement-strategy": "tight", "workload-type": "inference"},
             StrategyChoice.BY_WORKLOAD_TYPE,
             4,

@@ -86,6 +86,11 @@ def limits(**fields: Any) -> tuple[LimitRange, ...]:
             id="resources given for the pod as a whole replace those of its containers",
         ),
         pytest.param(pods(), {}, id="a pod without containers asks for nothing"),
+        pytest.param(
+            pods(container(requests={"cpu": "-1", "gpu": 1})),
+            {"cpu": 0, "gpu": 1},
+            id="a request below zero gives nothing to the queue",
+        ),
     ],
 )
 def test_a_pods_requests_follow_kubernetes_rule(pod_set: PodSet, want: dict[str, int]) -> None:
@@ -99,6 +104,19 @@ def test_the_overhead_of_a_runtime_class_is_added() -> None:
     assert pod_set_requests(pod_set, runtime_classes=classes).per_pod == {"cpu": 1250}
 
 
+def test_the_overhead_that_a_pod_has_already_is_not_replaced_by_its_runtime_classs() -> None:
+    classes = {"kata": RuntimeClass(name="kata", overhead={"cpu": "250m"})}
+    pod_set = pods(container(requests={"cpu": 1}), runtime_class_name="kata", overhead={"cpu": "100m"})
+
+    assert pod_set_requests(pod_set, runtime_classes=classes).per_pod == {"cpu": 1100}
+
+
+def test_a_containers_own_limit_comes_before_a_limit_ranges() -> None:
+    pod_set = pods(container(limits={"cpu": 4}))
+
+    assert pod_set_requests(pod_set, limits=limits(default={"cpu": "2"})).per_pod == {"cpu": 4000}
+
+
 def test_limit_range_defaults_fill_what_containers_leave_out() -> None:
     bounds = limits(default={"cpu": "2", "memory": "1Gi"}, default_request={"cpu": "500m"})
 
@@ -107,11 +125,19 @@ def test_limit_range_defaults_fill_what_containers_leave_out() -> None:
     assert requests.per_pod == {"gpu": 1, "cpu": 500, "memory": 2**30}
 
 
-def test_all_pods_of_the_set_count_less_those_that_are_done() -> None:
-    requests = pod_set_requests(pods(container(requests={"gpu": 2}), count=5), reclaimable=3)
+@pytest.mark.parametrize(
+    ("done", "want"),
+    [
+        pytest.param(0, 5, id="none of which is done"),
+        pytest.param(3, 2, id="less those that are done"),
+        pytest.param(7, 0, id="and never fewer than none, where it was shrunk meanwhile"),
+    ],
+)
+def test_all_pods_of_the_set_count(done: int, want: int) -> None:
+    requests = pod_set_requests(pods(container(requests={"gpu": 2}), count=5), reclaimable=done)
 
-    assert requests.count == 2
-    assert requests.total() == {"gpu": 4}
+    assert requests.count == want
+    assert requests.total() == {"gpu": 2 * want}
 
 
 def test_resources_are_dropped_by_prefix() -> None:
@@ -157,6 +183,14 @@ def test_resources_are_transformed(transformation: Transformation, want: dict[st
     assert pod_set_requests(pod_set, settings=settings).per_pod == want
 
 
+def test_a_resource_that_is_dropped_multiplies_nothing() -> None:
+    transformation = Transformation(input="mig", outputs={"credits": Fraction(10)}, multiply_by="cpu")
+    settings = ResourceSettings(exclude_prefixes=("cpu",), transformations=(transformation,))
+    pod_set = pods(container(requests={"mig": 2, "cpu": 3}))
+
+    assert pod_set_requests(pod_set, settings=settings).per_pod == {"mig": 2, "credits": 20}
+
+
 def test_a_broken_quantity_is_named_with_its_pod_set() -> None:
     with pytest.raises(RequestError, match=r"pod set 'main'.*'3 cats' is not a quantity"):
         pod_set_requests(pods(container(requests={"cpu": "3 cats"})))
@@ -189,6 +223,24 @@ def test_a_broken_limit_is_named_with_its_pod_set() -> None:
             limits(max={"cpu": "3"}),
             "container 'c': requests 4 cpu, above the maximum 3 of LimitRange team/bounds",
             id="a container above the maximum",
+        ),
+        pytest.param(
+            pods(container(requests={"cpu": 3, "memory": "1Gi"})),
+            limits(max={"cpu": "3"}, min={"memory": "1Gi"}),
+            None,
+            id="a container of just the maximum and the minimum",
+        ),
+        pytest.param(
+            pods(container(requests={"cpu": 4})),
+            (
+                LimitRange(
+                    namespace="team",
+                    name="bounds",
+                    limits=(LimitRangeItem(type="Pod", max={"cpu": "8"}), LimitRangeItem(max={"cpu": "3"})),
+                ),
+            ),
+            "container 'c': requests 4 cpu, above the maximum 3",
+            id="a container above the maximum of a second item",
         ),
         pytest.param(
             pods(container(requests={"cpu": "100m"})),

@@ -102,3 +102,43 @@ def test_a_cohort_has_the_share_of_what_its_children_use_beyond_it() -> None:
 
     assert dominant_resource_share(tree.cohorts["left"]).order[0] == 250
     assert dominant_resource_share(tree.queues["a"]).is_borrowing_any([GPU])
+
+
+def test_a_cohorts_weight_makes_its_use_count_less() -> None:
+    tree = build_hierarchy(
+        [make_cluster_queue("a", cohort="left", quota=2), make_cluster_queue("b", cohort="root", quota=6)],
+        [make_cohort("left", parent="root", fair_weight_milli=2000)],
+    )
+    tree.queues["a"].add({GPU: 4})
+
+    assert dominant_resource_share(tree.cohorts["left"]).order[0] == 125
+
+
+def test_what_could_be_lent_counts_from_anywhere_in_the_tree_and_the_share_is_rounded_up() -> None:
+    """Cohort left could have 8 GPUs of flavor default, and all 6 of flavor other that only right declares."""
+    tree = build_hierarchy(
+        [
+            make_cluster_queue("a", cohort="left", quota=2),
+            make_cluster_queue("b", cohort="right", groups=(make_group(default=6, other=6),)),
+        ],
+        [make_cohort("left", parent="root"), make_cohort("right", parent="root")],
+    )
+    tree.queues["a"].add({GPU: 4})
+
+    share = dominant_resource_share(tree.queues["a"])
+
+    assert share.order[0] == pytest.approx(2000 / 14)
+    assert share.rounded() == 143
+
+
+def test_a_look_at_another_quota_has_another_share() -> None:
+    tree = make_tree()
+    borrower = tree.queues["borrower"]
+    borrower.add({GPU: 8})
+    assert dominant_resource_share(borrower).order[0] == 250
+
+    tree.queues["lender"].shift(GPU, 16)
+    assert dominant_resource_share(borrower).order[0] == 125
+
+    tree.queues["lender"].shift(GPU, -16)
+    assert dominant_resource_share(borrower).order[0] == 250

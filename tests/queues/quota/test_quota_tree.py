@@ -60,6 +60,12 @@ def make_deep() -> Hierarchy:
             make_quota(10, lending=4), make_quota(2), 6, id="a lending limit bounds what others may take"
         ),
         pytest.param(make_quota(10, lending=0), make_quota(2), 2, id="a lending limit of 0 lends nothing"),
+        pytest.param(
+            make_quota(10, lending=20),
+            make_quota(2),
+            12,
+            id="a lending limit above the quota lends the quota",
+        ),
     ],
 )
 def test_a_queue_may_use_its_quota_and_what_it_can_borrow(
@@ -69,6 +75,32 @@ def test_a_queue_may_use_its_quota_and_what_it_can_borrow(
 
     assert tree.queues["borrower"].available(GPU) == want_available
     assert tree.queues["borrower"].cell(GPU).potential == want_available
+
+
+@pytest.mark.parametrize(
+    ("used", "want"),
+    [
+        pytest.param(0, 12, id="unused, its quota and the limit"),
+        pytest.param(3, 9, id="used below what it keeps, as much less"),
+        pytest.param(11, 1, id="borrowing, what the limit leaves"),
+    ],
+)
+def test_a_queue_that_lends_and_borrows_within_limits_may_still_use(used: int, want: int) -> None:
+    tree = make_pair(make_quota(20), make_quota(10, lending=4, borrowing=2))
+
+    tree.queues["borrower"].add({GPU: used})
+
+    assert tree.queues["borrower"].available(GPU) == want
+
+
+def test_a_cohorts_borrowing_limit_counts_from_what_its_queues_bring() -> None:
+    tree = build_hierarchy(
+        [make_cluster_queue("a", cohort="left", quota=4), make_cluster_queue("b", cohort="root", quota=20)],
+        [make_cohort("root"), make_cohort("left", parent="root", quota=make_quota(0, borrowing=3))],
+    )
+
+    assert tree.queues["a"].available(GPU) == 7
+    assert tree.queues["a"].cell(GPU).potential == 7
 
 
 def test_use_of_the_lender_takes_from_what_can_be_borrowed() -> None:
@@ -113,6 +145,35 @@ def test_a_quota_that_nobody_declares_has_no_room_but_counts_what_is_used() -> N
     assert node.available(OTHER) == -3
 
 
+def test_what_a_queue_uses_without_declaring_it_is_borrowed_from_its_cohort() -> None:
+    tree = build_hierarchy(
+        [
+            make_cluster_queue("lender", cohort="team", quota=5),
+            make_cluster_queue("without", cohort="team", groups=()),
+        ],
+        [],
+    )
+
+    tree.queues["without"].add({GPU: 2})
+
+    assert tree.queues["lender"].available(GPU) == 3
+
+
+@pytest.mark.parametrize(
+    ("used", "want"),
+    [
+        pytest.param(9, True, id="its own quota and its queue's are used up"),
+        pytest.param(10, False, id="one more is borrowed"),
+    ],
+)
+def test_a_cohort_is_within_its_quota_while(used: int, want: bool) -> None:
+    tree = make_deep()
+
+    tree.queues["c"].add({GPU: used})
+
+    assert tree.cohorts["right"].is_within_nominal([GPU]) is want
+
+
 @pytest.mark.parametrize(
     ("used", "amount", "want"),
     [
@@ -132,6 +193,41 @@ def test_the_borrow_height_is_that_of_the_smallest_subtree_that_covers_a_request
         tree.queues[name].add({GPU: value})
 
     assert tree.queues["b"].cell(GPU).borrow_height(amount) == want
+
+
+# top (quota 20)
+# └── middle            nominal 8
+#     └── low           nominal 6, lends 2
+#         └── a  nominal 6, lends 2
+@pytest.mark.parametrize(
+    ("amount", "want"),
+    [
+        pytest.param(6, (0, True), id="the queue itself"),
+        pytest.param(12, (1, True), id="its cohort, beyond what the queue keeps"),
+        pytest.param(16, (2, True), id="the next one, beyond what both keep"),
+        pytest.param(20, (2, True), id="to the last that it has"),
+        pytest.param(21, (3, False), id="and then the root"),
+    ],
+)
+def test_what_is_kept_below_need_not_be_covered_above(amount: int, want: tuple[int, bool]) -> None:
+    tree = build_hierarchy(
+        [make_cluster_queue("a", cohort="low", quota=make_quota(6, lending=2))],
+        [
+            make_cohort("top", quota=20),
+            make_cohort("middle", parent="top", quota=8),
+            make_cohort("low", parent="middle", quota=make_quota(6, lending=2)),
+        ],
+    )
+
+    assert tree.queues["a"].cell(GPU).borrow_height(amount) == want
+
+
+def test_a_cohort_is_one_higher_than_its_highest_child() -> None:
+    queues = [make_cluster_queue("a", cohort="left", quota=1), make_cluster_queue("b", cohort="top", quota=1)]
+
+    tree = build_hierarchy(queues, [make_cohort("left", parent="top")])
+
+    assert (tree.cohorts["left"].height, tree.cohorts["top"].height) == (1, 2)
 
 
 def test_a_queue_without_cohort_is_always_at_height_0() -> None:
