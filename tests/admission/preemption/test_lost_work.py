@@ -493,6 +493,7 @@ def test_who_can_be_asked_to_save_loses_no_more_than_the_save() -> None:
         pytest.param(NOW - 300, 4 * 300, id="since the checkpoint"),
         pytest.param(NOW - 5000, 4 * 1000, id="a checkpoint of an earlier attempt saves nothing of this one"),
         pytest.param(NOW + 5000, 4 * 1000, id="a checkpoint of the future is none"),
+        pytest.param(NOW + 30, 0, id="one of a clock that is a little ahead counts as now"),
     ],
 )
 def test_what_an_eviction_has_lost(saved_at: float | None, want: float) -> None:

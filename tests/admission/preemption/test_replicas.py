@@ -287,6 +287,14 @@ def test_of_replicas_that_do_not_serve(
     assert len(evicts(world.cycle())) == want
 
 
+def test_a_replica_that_has_quota_and_may_not_run_yet_does_not_serve() -> None:
+    serving, checked = replicas(2)
+    checked = with_conditions(checked, make_condition("Admitted", status=False))
+    world = make_world(serving, replace(checked, priority=1), incoming(1), quota=2)
+
+    assert set(evicts(world.cycle())) == {"chat-1"}
+
+
 def test_those_on_their_way_out_are_counted_off() -> None:
     leaving = with_conditions(
         replica("chat-0"), make_condition("Evicted", reason=EvictionReason.CLUSTER_QUEUE_STOPPED)

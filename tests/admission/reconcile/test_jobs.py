@@ -557,6 +557,28 @@ def test_a_prebuilt_workload_of_somebody_else_is_refused_and_left_alone() -> Non
     assert look(with_status(job_object(labels=PREBUILT), conditions=[finished]), built(uid="p")) == ()
 
 
+def test_a_suspended_job_that_leaves_its_queue_takes_a_prebuilt_workload_out_and_does_not_delete_it() -> None:
+    job = job_object(labels={**UNQUEUED, **PREBUILT})
+    workload = built(apiVersion="batch/v1", kind="Job", name="j", uid="job-uid")
+
+    assert purposes(look(job, workload)) == ["update-workload"]
+
+
+def test_a_job_waits_for_another_prebuilt_workload_while_the_first_is_being_deleted() -> None:
+    workload = built(apiVersion="batch/v1", kind="Job", name="j", uid="job-uid")
+    admitted(workload)
+    deleting(workload)
+
+    assert "start-job" not in purposes(look(job_object(labels=PREBUILT), workload))
+    assert purposes(look(running_prebuilt(), workload)) == ["stop-job"]
+
+
+def running_prebuilt() -> Object:
+    """Return a Job that runs on a Workload that it names."""
+    job = job_object(suspend=False, labels=PREBUILT)
+    return with_status(job, active=2, ready=2, startTime="2027-01-15T07:00:00Z")
+
+
 def test_a_prebuilt_workload_is_adopted_beside_other_references() -> None:
     workload = built(uid="p", controller=False)
 

@@ -511,6 +511,12 @@ def test_objects_are_kept_for_a_time(
     assert result.wake_at == (None if want or seconds == 0 else NOW + 300)
 
 
+def test_one_that_is_active_again_has_no_end_that_is_waited_for() -> None:
+    settings = LifecycleSettings(retention=RetentionSettings(after_deactivated_seconds=900))
+
+    assert look(make(*BY_US[1:]), settings=settings).wake_at is None
+
+
 def test_the_end_of_a_back_off_is_waited_for() -> None:
     assert look(make(requeued("PodsReadyTimeout"), back_at(NOW + 60))).wake_at == NOW + 60
 

@@ -57,6 +57,24 @@ def test_a_bare_job_has_the_defaults_of_kubernetes() -> None:
     assert str(job) == "team/j"
 
 
+def test_indexes_that_failed_for_good_are_done_as_well_as_completed_ones() -> None:
+    job = read(status={"completedIndexes": "0-2", "failedIndexes": "4"})
+
+    assert job.terminal_indexes == 4
+
+
+@pytest.mark.parametrize(
+    ("managed_by", "want"),
+    [
+        pytest.param(None, False, id="no name is the built-in controller"),
+        pytest.param("kubernetes.io/job-controller", False, id="and so is its own"),
+        pytest.param("example.com/other", True, id="another name is another controller"),
+    ],
+)
+def test_who_runs_a_job(managed_by: str | None, want: bool) -> None:
+    assert read(spec={"managedBy": managed_by}).has_foreign_controller is want
+
+
 @pytest.mark.parametrize(
     ("conditions", "want"),
     [

@@ -11,6 +11,7 @@ from api.jobs.job_patches import restored_patch, start_injection, start_patch, s
 from api.jobs.pod_template import (
     Injection,
     StartConflict,
+    has_same_directives,
     has_same_tolerations,
     injection_patch,
     restore_patch,
@@ -161,6 +162,26 @@ def test_a_stop_restores_the_template(
     original: dict[str, Any], template: dict[str, Any], want: dict[str, Any]
 ) -> None:
     assert restore_patch(template, original) == want
+
+
+def test_a_stop_leaves_what_the_api_server_has_written_since() -> None:
+    template = make_template({"batch.kubernetes.io/controller-uid": "u"})
+
+    assert restore_patch(template, make_template()) == {}
+
+
+@pytest.mark.parametrize(
+    ("kept", "want"),
+    [
+        pytest.param(SERVER_LABELS, False, id="of a whole template all labels count"),
+        pytest.param({}, True, id="of a template that another writer has cut labels are left out"),
+    ],
+)
+def test_directives_compare(kept: dict[str, str], want: bool) -> None:
+    other = make_template()
+    other["metadata"]["labels"] = kept
+
+    assert has_same_directives(make_template({"team": "a"}), other) is want
 
 
 @pytest.mark.parametrize(

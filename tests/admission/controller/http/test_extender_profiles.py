@@ -322,6 +322,7 @@ async def test_of_an_island_only_free_gpus_count(embedded: str) -> None:
     assert three == {}
 
 
+@pytest.mark.covers("001_11")
 @pytest.mark.parametrize(
     ("islands", "running", "fits"),
     [
@@ -405,6 +406,7 @@ async def test_training_keeps_away_from_inference_and_wants_gpus_in_a_row(embedd
     assert scores == {"free": 9, "serving": 1, "torn": 5}
 
 
+@pytest.mark.covers("001_13")
 @pytest.mark.parametrize(
     ("reported", "unreported", "row"),
     [
@@ -462,6 +464,7 @@ async def test_inference_packs_gpu_memory_but_not_to_the_brim(embedded: str, use
         assert await served.scores(pod(annotations=SERVING, scheduler=AI), "n") == {"n": want}
 
 
+@pytest.mark.covers("001_15")
 @pytest.mark.parametrize(
     ("asked_gb", "want"),
     [
