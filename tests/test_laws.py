@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import examples
-from tests.laws.__main__ import Law, cut, main, share
+from tests.laws.__main__ import Law, Outcome, Run, cut, main, note, share
 
 LAW = """
 import hypothesis.strategies as st
@@ -93,6 +93,23 @@ def test_the_time_is_shared(seconds: float, want: dict[str, int]) -> None:
     laws = make_laws(quick=0.1, slow=9.0) if seconds > 10 else make_laws(quick=1.0, slow=4.0)
 
     assert share(laws, times=10, seconds=seconds) == want
+
+
+@pytest.mark.parametrize(
+    ("output", "want"),
+    [
+        pytest.param(
+            "during generate phase (2.00 seconds)\nduring shrink phase (1.00 seconds)", 3.0, id="told"
+        ),
+        pytest.param("1 passed in 8.00s", 9.0, id="not told by a state machine that a test runs by hand"),
+    ],
+)
+def test_how_long_one_time_takes_is_read_off_a_run(output: str, want: float) -> None:
+    law = Law("law")
+
+    note(Outcome(run=Run(law=law, times=1, seed=1), seconds=9.0, output=output, code=0))
+
+    assert law.seconds_each == want
 
 
 def test_long_work_is_cut_into_runs_with_a_seed_each() -> None:
