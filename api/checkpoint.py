@@ -16,9 +16,9 @@ checkpoint is ever requested.
 
 Communication with Berth (docs/checkpoints.md has the manifests):
 
-    report      POST $BERTH_URL/v1/checkpoints with the pod's own token, which identifies the pod
-    and so the job request     the pod's annotation berth.dev/checkpoint-requested-at in a
-    downward-API file, and SIGTERM.
+    report      POST $BERTH_URL/v1/checkpoints with the pod's own token, which identifies the pod and so the
+                job
+    request     the pod's annotation berth.dev/checkpoint-requested-at in a downward-API file, and SIGTERM.
                 The kubelet updates the file up to 90 seconds late; SIGTERM arrives immediately.
                 With berth.dev/checkpoint-on-sigterm: "true" on the Job only SIGTERM is sent, if a save
                 fits the grace period of its pods

@@ -3,10 +3,9 @@
 A cron line refers to local time, which changes with daylight saving time. As in Vixie cron (cron(8),
 "daylight saving time"), the hours of the line decide what happens then:
 
-                               line that names hours            line for every hour (`*`)
-    clock goes forward         a skipped time fires later,      fires in elapsed time: skipped (02:30 does not
-    exist)     by the skipped hour (03:30)      times are left out clock goes back            fires once, the
-    first time       fires both times (02:30 occurs twice)
+                                         line that names hours        line for every hour (`*`)
+    clock goes forward, no 02:30         fires at the change, 03:00   fires in elapsed time: does not fire
+    clock goes back, 02:30 occurs twice  fires at the first of them   fires at both
 
 So a window that opens daily at 02:30 opens on every day of the year, and one that opens every hour opens in
 every hour. The firings of a day are computed together and cached, because a question for the last firing is
@@ -65,7 +64,7 @@ def firings(cron: str, time_zone: str, *, after: float, until: float) -> Iterato
         for at in of_day:
             if at > until:
                 return
-            # A skipped time fires later than it is written, possibly at the same time as one of the next day.
+            # A skipped time fires when the clock has changed, possibly at the same time as one of the next day.
             if at > last:
                 last = at
                 yield at
@@ -119,13 +118,23 @@ def _firings(cron: str, time_zone: str, day: date) -> tuple[float, ...]:
             # For a time that occurs twice, fold=0 is the earlier and fold=1 the later reading (PEP 495).
             first, second = wall.timestamp(), wall.replace(fold=1).timestamp()
             # For a skipped time, the first reading is later than the second (PEP 495).
-            if not is_hourly or first <= second:
+            if first <= second:
                 found.add(first)
+            elif not is_hourly:
+                found.add(_clock_change(zone, second, first))
             # A line for every hour fires in elapsed time: at both readings of a time that occurs twice, and
             # never at a skipped time.
             if is_hourly and first < second:
                 found.add(second)
     return tuple(sorted(found))
+
+
+def _clock_change(zone: tzinfo, before: float, after: float) -> float:
+    """Return the second (Unix time) between `before` and `after` at which the clock goes forward."""
+    offset = datetime.fromtimestamp(after, zone).utcoffset()
+    seconds = range(int(before), int(after) + 1)
+    index = bisect_left(seconds, True, key=lambda at: datetime.fromtimestamp(at, zone).utcoffset() == offset)
+    return float(seconds[index])
 
 
 @lru_cache(maxsize=1024)

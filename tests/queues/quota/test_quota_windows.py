@@ -75,7 +75,21 @@ def make_window(
         pytest.param("0 0 29 2 *", "UTC", "2026-03-01T00:00", "2028-02-29T00:00", id="29 February"),
         # In Berlin the clock goes from 02:00 to 03:00 on 29 March 2026: 01:00 UTC.
         pytest.param(
-            "30 2 * * *", BERLIN, "2026-03-28T12:00", "2026-03-29T01:30", id="02:30 skipped fires 03:30"
+            "30 2 * * *", BERLIN, "2026-03-28T12:00", "2026-03-29T01:00", id="02:30 skipped fires 03:00"
+        ),
+        pytest.param(
+            "*/10 2 * * *", BERLIN, "2026-03-28T12:00", "2026-03-29T01:00", id="six skipped times fire once"
+        ),
+        pytest.param(
+            "*/10 2 * * *", BERLIN, "2026-03-29T01:00", "2026-03-30T00:00", id="and not again that day"
+        ),
+        # In Santiago it goes from midnight to 01:00 on 6 September 2026: 04:00 UTC.
+        pytest.param(
+            "30 0 * * *", "America/Santiago", "2026-09-05T12:00", "2026-09-06T04:00", id="midnight skipped"
+        ),
+        # Lord Howe Island goes forward by half an hour, from 02:00 to 02:30, on 4 October 2026: 15:30 UTC.
+        pytest.param(
+            "15 2 * * *", "Australia/Lord_Howe", "2026-10-03T12:00", "2026-10-03T15:30", id="half an hour"
         ),
         pytest.param(
             "30 2 * * *", BERLIN, "2026-03-29T12:00", "2026-03-30T00:30", id="and 02:30 the day after"
