@@ -64,7 +64,7 @@ def firings(cron: str, time_zone: str, *, after: float, until: float) -> Iterato
         for at in of_day:
             if at > until:
                 return
-            # A skipped time fires when the clock has changed, possibly at the same time as one of the next day.
+            # A skipped time fires when the clock changes, possibly at the same time as one of the next day.
             if at > last:
                 last = at
                 yield at
