@@ -20,7 +20,8 @@ Modules, in reading order:
 Decisions:
 
 - Only less borrowing, a higher priority or a lower level takes precedence over what was promised to another
-  Workload. Being older does not give the right to break a promise (`VisiblePromises.firm_below`).
+  Workload. Being older does not give the right to break a promise, nor does borrowing less than another
+  Workload of the same ClusterQueue (`PlannedStart.is_outranked_by`).
 - A Workload that overtakes a promised one runs on a lease (`start_check`). It is evicted for every
   promise of higher rank that does not fit beside it, including promises made later. So promises hold even
   where estimates are wrong.

@@ -127,7 +127,7 @@ class Planner:
         height = known.rank.height if known is not None else 0
         while True:
             rank = self.visible.rank(queue, pending, height)
-            others = self.visible.before(rank, pending.key)
+            others = self.visible.before(queue, rank, pending.key)
             start = yield from self.earliest(queue, pending, rank, others)
             if start is None or start.value.assignment is None:
                 return None
@@ -212,7 +212,7 @@ class Planner:
         """
         for promise in self.visible.schedule_plan.promises.values():
             lower = promise.planned
-            is_outranked = lower.rank > rank if of_equals else lower.rank[:3] > rank[:3]
+            is_outranked = lower.rank > rank if of_equals else lower.is_outranked_by(rank, queue)
             if is_outranked and lower.key != key:
                 # A queue that reclaims its own quota from a borrower is reported as a cause of its own.
                 is_reclaim = lower.cluster_queue != queue and lower.rank.height > rank.height

@@ -215,7 +215,7 @@ def _clear_of_lower(
         return StartCheck(entry=entry, is_outranking=True)
     # What remains is to break a promise of lower rank, which age alone does not permit. The rank used here is
     # that of what it would borrow now: its own promise may borrow less, but begins later.
-    firm = visible.firm_below(visible.rank_of(entry), entry.pending.key)
+    firm = visible.firm_below(queue, visible.rank_of(entry), entry.pending.key)
     horizon = visible.horizon(queue, rank, firm, of=workload)
     behind = stands(horizon, visible.stage, trial, footing, now=now, until=until)
     if behind is None:

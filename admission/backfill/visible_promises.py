@@ -85,21 +85,23 @@ class VisiblePromises:
         is_met = self._is_met_by(queue)
         return [one for one in promises if is_met(one.claim)]
 
-    def before(self, rank: Rank, key: WorkloadKey) -> list[Promise]:
-        """Return the promises that a new promise of that rank has to leave alone."""
-        return [*self.above(rank, key), *self.firm_below(rank, key)]
+    def before(self, queue: QueueState, rank: Rank, key: WorkloadKey) -> list[Promise]:
+        """Return the promises that a new promise of that rank in the queue has to leave alone."""
+        return [*self.above(rank, key), *self.firm_below(queue, rank, key)]
 
-    def firm_below(self, rank: Rank, key: WorkloadKey) -> list[Promise]:
-        """Return the promises of lower rank that one of that rank may not break.
+    def firm_below(self, queue: QueueState, rank: Rank, key: WorkloadKey) -> list[Promise]:
+        """Return the promises of lower rank that a Workload of that rank in the queue may not break.
 
-        A Workload that borrows less, has the higher priority or the lower level takes precedence. Being
-        older alone gives no such right. An older Workload may be promised a start late (it was beyond
-        the window or the depth when others were promised theirs), or it could start early on what a
-        younger one was promised.
+        As a rule these are promises to younger Workloads. An older Workload may be promised a start late (it
+        was beyond the window or the depth when others were promised theirs), or it could start early on
+        what a younger one was promised.
         """
         promises = (one for one in self.schedule_plan.promises.values() if one.planned.key != key)
-        # Equal in height, priority and level, so that only age separates them.
-        return [one for one in promises if one.planned.rank > rank and one.planned.rank[:3] == rank[:3]]
+        return [
+            one
+            for one in promises
+            if one.planned.rank > rank and not one.planned.is_outranked_by(rank, queue.name)
+        ]
 
     # --- what it meets -----------------------------------------------------------------------------------
 

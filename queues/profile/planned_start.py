@@ -97,6 +97,16 @@ class PlannedStart:
         """When the work is expected to end (Unix seconds)."""
         return self.start_at + self.seconds
 
+    def is_outranked_by(self, rank: Rank, cluster_queue: str) -> bool:
+        """Return whether a Workload of that rank and ClusterQueue may break this promise.
+
+        It may if it has the higher priority or the lower level or, in another ClusterQueue, if it borrows
+        less. Being older gives no such right. Neither does borrowing less within one ClusterQueue, because
+        which of its Workloads borrow follows from which start first.
+        """
+        first = 1 if cluster_queue == self.cluster_queue else 0
+        return rank < self.rank and rank[first:3] < self.rank[first:3]
+
     @property
     def borrows(self) -> bool:
         """Whether it depends on borrowed quota, which its owner may reclaim."""

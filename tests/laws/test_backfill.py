@@ -196,6 +196,18 @@ _PART_THAT_BORROWS = [
         (1, 1, 20, None),
     )
 ]
+# Promised to start whole later, the fourth may start in part when the fifth and all after it are promised to.
+# It does not borrow then and they do, but it is merely older, and waits.
+_PART_THAT_BORROWS_LESS = [
+    Piece(queue="left", pods=pods, gpus=gpus, length=20, share=1.0, after=0, is_packed=False, least=least)
+    for pods, gpus, least in (
+        (1, 1, None),
+        (4, 2, None),
+        (1, 1, None),
+        (4, 2, 1),
+        *[(1, 1, None)] * 6,
+    )
+]
 
 
 @pytest.mark.parametrize("has_nodes", [False, True], ids=["quota alone", "with nodes"])
@@ -204,6 +216,7 @@ _PART_THAT_BORROWS = [
 @given(work=pieces((1.0, 1.5, 4.0)))
 @example(work=_TRIED_AT_ONCE)
 @example(work=_PART_THAT_BORROWS)
+@example(work=_PART_THAT_BORROWS_LESS)
 def test_in_one_queue_of_equals_no_promise_moves_later(
     work: list[Piece], mode: BackfillMode, has_nodes: bool
 ) -> None:

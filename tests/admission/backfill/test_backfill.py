@@ -14,8 +14,8 @@ from api.workload import to_rfc3339
 from queues.estimates.estimator import Estimator, runtime_problem
 from queues.estimates.runtime_estimate import Source
 from queues.profile.planned_start import MoveCause
-from tests.admission.timed import TimedWorld, key, make_policy
-from tests.builders import NAMESPACE, finished, make_cluster_queue, make_workload
+from tests.admission.timed import TimedWorld, key, make_policy, template
+from tests.builders import NAMESPACE, finished, make_cluster_queue, make_pod_set, make_workload
 
 T = 1000.0
 
@@ -330,6 +330,27 @@ def test_nothing_is_promised_without_a_policy() -> None:
     assert world.plans == {}
     assert world.started["long"] == T + 2
     assert len(world.engine._cache.schedule_plan.profile) == 0
+
+
+def test_a_workload_that_would_borrow_less_breaks_no_promise_of_its_own_clusterqueue() -> None:
+    world = TimedWorld(now=T)
+    world.put(
+        make_cluster_queue("left", quota=4, cohort="both"),
+        make_cluster_queue("right", quota=4, cohort="both"),
+    )
+    world.put(make_policy(BackfillMode.CONSERVATIVE))
+    world.submit("running", 8, runs=100, queue="left")
+    world.submit("first", 1, runs=50, at=T + 1, queue="left")
+    # One pod of it would not borrow beside `first`, where `younger` does.
+    parts = (make_pod_set(count=4, template=template(2), min_count=1),)
+    world.submit("older", runs=50, at=T + 2, queue="left", pod_sets=parts)
+    world.submit("younger", 7, runs=20, at=T + 3, queue="left")
+
+    world.run()
+
+    assert world.promised("younger") == [T + 100]
+    assert world.started["younger"] == T + 100
+    assert world.started["older"] == T + 120
 
 
 # --- expected starts -------------------------------------------------------------------------------------

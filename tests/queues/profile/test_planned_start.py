@@ -1,4 +1,4 @@
-"""Ranks of promises: who comes behind whom of those that were created in one second."""
+"""Ranks of promises: ties within one second, and which Workloads may break a promise."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from queues.profile.planned_start import tie_behind
+from api.workload import Admission, WorkloadKey
+from queues.profile.planned_start import PlannedStart, Rank, tie_behind
 
 UIDS = st.text("0123456789abcdef-", min_size=1, max_size=6)
 
@@ -35,3 +36,34 @@ def test_uids_in_order_stand_for_themselves(uids: list[str]) -> None:
 @pytest.mark.parametrize("last", ["~", "~x", "~x~a"])
 def test_a_rank_that_nobody_here_wrote_is_passed_all_the_same(last: str) -> None:
     assert tie_behind(last, "a").startswith("~00000000")
+
+
+@pytest.mark.parametrize(
+    ("cluster_queue", "rank", "want_outranked"),
+    [
+        pytest.param("own", Rank(1, 0, 0, 1.0, "a"), False, id="an older Workload of the queue"),
+        pytest.param("other", Rank(1, 0, 0, 1.0, "a"), False, id="an older Workload of another queue"),
+        pytest.param("own", Rank(0, 0, 0, 9.0, "a"), False, id="one of the queue that borrows less"),
+        pytest.param("other", Rank(0, 0, 0, 9.0, "a"), True, id="one of another queue that borrows less"),
+        pytest.param("own", Rank(1, -10, 0, 9.0, "a"), True, id="a higher priority in the queue"),
+        pytest.param("other", Rank(1, -10, 0, 9.0, "a"), True, id="a higher priority in another queue"),
+        pytest.param("own", Rank(1, 0, -1, 9.0, "a"), True, id="a lower level in the queue"),
+        pytest.param("own", Rank(2, -10, 0, 9.0, "a"), False, id="a higher priority that borrows more"),
+    ],
+)
+def test_only_these_workloads_may_break_a_promise(
+    cluster_queue: str, rank: Rank, want_outranked: bool
+) -> None:
+    promise = PlannedStart(
+        key=WorkloadKey("team", "promised"),
+        uid="p",
+        cluster_queue="own",
+        rank=Rank(1, 0, 0, 5.0, "p"),
+        start_at=100.0,
+        seconds=50.0,
+        admission=Admission(cluster_queue="own", pod_sets=()),
+        made_at=0.0,
+        first_start_at=100.0,
+    )
+
+    assert promise.is_outranked_by(rank, cluster_queue) is want_outranked
