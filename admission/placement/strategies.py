@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from heapq import heapify, heapreplace
+from heapq import heapify, heappop, heapreplace
 from typing import NamedTuple
 
 from admission.placement.scoring import SubScores
@@ -91,11 +91,9 @@ def spread(leaves: Sequence[Sequence[DomainRoom]], pods: int) -> list[tuple[int,
         used, _, name, room = heap[0]
         if used >= room.pods:
             # The least used node of the leaf is full, so it takes no more pods.
-            heap.pop(0)
-            heapify(heap)
+            heappop(heap)
             if not heap:
-                turns.remove((count, index))
-                heapify(turns)
+                heappop(turns)
             continue
         given[room.node] = used + 1
         heapreplace(heap, (used + 1, used + 1 - room.pods, name, room))
