@@ -120,7 +120,7 @@ class PromiseReviser:
         """
         if not self.visible.snapshot.topology_cache.has_nodes(promise.claim.spots):
             return MoveCause.NODE_LOST
-        return next((cause for cause in MoveCause if cause in causes), MoveCause.OVERRUN)
+        return next(cause for cause in MoveCause if cause in causes)
 
     def _improve(self, promise: Promise, queue: QueueState, pending: Pending) -> Steps[None]:
         """Move the promise earlier if the gain is worth reporting and no other promise has to move.
