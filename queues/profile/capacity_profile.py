@@ -192,11 +192,7 @@ class CapacityProfile:
             self._edges.add(edge)
             for spot in claim.spots:
                 insort(self._at_spot.setdefault(spot, []), edge, key=order)
-        self._note_change(claim)
-
-    def _note_change(self, claim: Claim) -> None:
-        for spot in claim.spots:
-            self._changed_in[spot] = self.version
+                self._changed_in[spot] = self.version
 
     def drop(self, holder: WorkloadKey) -> Claim | None:
         """Remove and return the holder's claim, None where there is none."""
@@ -207,12 +203,16 @@ class CapacityProfile:
                 # Found by its sort key, which is unique: a holder has at most one begin and one end.
                 self._edges.remove(edge)
                 for spot in claim.spots:
-                    _take_out(self._at_spot[spot], edge)
-            self._note_change(claim)
-            for spot in claim.spots:
-                if not self._at_spot.get(spot, True):
-                    del self._at_spot[spot], self._changed_in[spot]
+                    self._take_out(spot, edge)
         return claim
+
+    def _take_out(self, spot: Spot, edge: Edge) -> None:
+        edges = self._at_spot[spot]
+        del edges[bisect_left(edges, order(edge), key=order)]
+        if edges:
+            self._changed_in[spot] = self.version
+        else:
+            del self._at_spot[spot], self._changed_in[spot]
 
     def outrun(self, now: float) -> list[Claim]:
         """Return the running claims that should have ended by `now` (Unix seconds) and have not."""
@@ -250,6 +250,9 @@ class CapacityProfile:
         expected = sorted((edge for claim in self._claims.values() for edge in _edges_of(claim)), key=order)
         assert list(self._edges) == expected, "the edges of the profile are not those of its claims"
         assert self._at_spot == by_spot(expected), "the edges by spot are not those of the claims there"
+        assert self._changed_in.keys() == self._at_spot.keys(), (
+            "a spot without edges is dated, or one with is not"
+        )
 
 
 def _edges_of(claim: Claim) -> tuple[Edge, ...]:
@@ -257,10 +260,6 @@ def _edges_of(claim: Claim) -> tuple[Edge, ...]:
     # A claim that never ends has no release, and running work has no begin. Such edges would never matter.
     ends = (end,) if claim.ends_at < inf else ()
     return ends if claim.is_running else ((claim.begins_at, BEGIN, claim.holder, claim), *ends)
-
-
-def _take_out(edges: list[Edge], edge: Edge) -> None:
-    del edges[bisect_left(edges, order(edge), key=order)]
 
 
 def by_spot(edges: Sequence[Edge]) -> dict[Spot, list[Edge]]:

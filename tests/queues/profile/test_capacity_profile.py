@@ -453,3 +453,13 @@ def test_putting_in_and_taking_out_in_any_order_is_the_identity(
     edges: list[Edge] = profile.edges()
     assert edges == whole.edges()
     assert len(profile) == len(claims)
+
+
+def test_claims_that_never_end_leave_nothing_behind() -> None:
+    profile = CapacityProfile()
+
+    profile.put(make_claim("endless", "a", 2, hosts=[0], ends_at=inf))
+    profile.validate()
+    profile.drop(key("endless"))
+
+    profile.validate()
