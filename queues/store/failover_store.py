@@ -19,7 +19,7 @@ uses its own memory while Redis is lost:
 
 A Redis that returns empty may have failed over to a replica that never received the fence. Only the lease
 then shows which process leads. In NEEDS_SEED nothing is therefore decided until the leader, having renewed
-its lease after `needs_seed` became true, calls `seed_fence`. Everything in memory is then written back.
+its lease after the state changed to it, calls `seed_fence`. Everything in memory is then written back.
 
 FenceTooLow always reaches the caller. A leader whose lease numbering started again raises its number above
 `FenceTooLow.highest` and continues with the new fence; pending writes are not lost.
@@ -137,11 +137,6 @@ class FailoverStore:
         self._fence: int | None = None
         self._is_recovered = False
 
-    @property
-    def needs_seed(self) -> bool:
-        """Whether the store lost its fence. Renew the lease after this is true, then call `seed_fence`."""
-        return self._state is StoreState.NEEDS_SEED
-
     def status(self) -> StoreStatus:
         """Return the present state as an immutable value."""
         return StoreStatus(
@@ -175,7 +170,7 @@ class FailoverStore:
     ) -> tuple[Reserved | Lost, ...]:
         """Reserve for a whole cycle, in Redis or, while it is lost, in memory.
 
-        Raises FenceTooLow, NoFence (see `needs_seed`), and with `require_store` StoreUnreachable.
+        Raises FenceTooLow, NoFence (see NEEDS_SEED), and with `require_store` StoreUnreachable.
         """
         check_commit(reservations, fence=fence, request_id=request_id)
         # Commits run one at a time: `_reclaim` must not take another commit's reservations for leftovers.
@@ -238,8 +233,8 @@ class FailoverStore:
     async def seed_fence(self, fence: int) -> None:
         """Give an emptied store its fence and then everything in memory. Raises FenceTooLow.
 
-        The caller must have renewed its lease since `needs_seed` became true. If the store is lost or emptied
-        again meanwhile, the state becomes LOST or NEEDS_SEED; that is not an error.
+        The caller must have renewed its lease since the state became NEEDS_SEED. If the store is lost or
+        emptied again meanwhile, the state becomes LOST or NEEDS_SEED; that is not an error.
         """
         self._fence = max(fence, self._fence or 0)
         with suppress(NoFence), self._noticing():
