@@ -44,9 +44,10 @@ from queues.quota.quota_tree import QuotaNode
 
 
 @dataclass(slots=True, eq=False)
-class Cache(Specs):
-    """All known specs, and what follows from them. One task owns it."""
+class Cache:
+    """The specs, what follows from them, and the Workloads that hold quota. One task owns it."""
 
+    specs: Specs = field(default_factory=Specs)
     queues: dict[str, QueueState] = field(default_factory=dict)
     held: dict[WorkloadKey, HeldWorkload] = field(default_factory=dict)
     hierarchy: Hierarchy = field(default_factory=Hierarchy)
@@ -84,32 +85,30 @@ class Cache(Specs):
 
         Otherwise all trees are new, and those are returned in which something may fit now.
         """
-        if not self.is_stale:
+        if not self.specs.is_stale:
             return None
-        self.is_stale = False
-        wakes_all, self._wakes_all = self._wakes_all, False
-        before = self.queues
+        concerns_all, before = self.specs.take_changes(), self.queues
         policies = {
             # Policies come first, since windows, reservations and queues below depend on them.
-            name: choose_policy(self.policies.values(), spec, default=self.default_policy)
-            for name, spec in self.cluster_queues.items()
+            name: choose_policy(self.specs.policies.values(), spec, default=self.specs.default_policy)
+            for name, spec in self.specs.cluster_queues.items()
         }
         now = self.schedule_plan.now
         # Windows come before the trees, which are built from the quotas in force.
-        self.calendar = read_windows(self.cluster_queues, policies, now=now, before=self.calendar)
-        if self.topology_cache.set_flavors(self.flavors, self.topologies):
+        self.calendar = read_windows(self.specs.cluster_queues, policies, now=now, before=self.calendar)
+        if self.topology_cache.set_flavors(self.specs.flavors, self.specs.topologies):
             # New flavors start with empty counters of node usage, so held places are counted again.
             for held in self.held.values():
                 self.topology_cache.use(held.places, sign=1)
         self.reservations = read_reservations(
             Cluster(
-                queues=self.cluster_queues,
-                cohorts=tuple(self.cohorts.values()),
-                local_queues=self.local_queues,
+                queues=self.specs.cluster_queues,
+                cohorts=tuple(self.specs.cohorts.values()),
+                local_queues=self.specs.local_queues,
                 policies=policies,
                 ground=self._ground(),
             ),
-            self.policies.values(),
+            self.specs.policies.values(),
             now=now,
         )
         self._domains = self._find_domains()
@@ -120,7 +119,7 @@ class Cache(Specs):
         # Last, since claims are built from the new queues and from what the calendar holds for them.
         self.schedule_plan.set_queues(self.queues, self.held.values())
         # Nodes belong to no tree: Workloads that wait for those of a reserved domain may be in any tree.
-        if wakes_all or _reserved_domains(before) != _reserved_domains(self.queues):
+        if concerns_all or _reserved_domains(before) != _reserved_domains(self.queues):
             return {queue.tree for queue in self.queues.values()}
         return self._changed_trees(before)
 
@@ -149,37 +148,37 @@ class Cache(Specs):
 
     def _ground(self) -> TopologyNodes:
         """Return the nodes and flavors that reservations of domains refer to."""
-        return TopologyNodes(topology_cache=self.topology_cache, flavors=self.flavors)
+        return TopologyNodes(topology_cache=self.topology_cache, flavors=self.specs.flavors)
 
     def note_nodes(self) -> bool:
         """Record that nodes have changed. Return whether that changes the domains that are reserved."""
         # If a refresh is due anyway, it finds the domains.
-        if self.is_stale or self._find_domains() == self._domains:
+        if self.specs.is_stale or self._find_domains() == self._domains:
             return False
-        self.is_stale = True
+        self.specs.invalidate()
         return True
 
     def _find_domains(self) -> list[ReservedDomain | str]:
         """Return the domains that reservations name, as they are now, or the reason why one is not found."""
         found = []
-        for policy in self.policies.values():
+        for policy in self.specs.policies.values():
             for one in policy.reservations:
-                owner = self.local_queues.get(one.local_queue) if one.domain else None
-                spec = self.cluster_queues.get(owner.cluster_queue) if owner is not None else None
+                owner = self.specs.local_queues.get(one.local_queue) if one.domain else None
+                spec = self.specs.cluster_queues.get(owner.cluster_queue) if owner is not None else None
                 if spec is not None:
                     found.append(find_domain(one.domain, spec, self._ground()))
         return found
 
     def _build_hierarchy(self) -> Hierarchy:
-        specs = (self.calendar.spec_in_force(spec) for spec in self.cluster_queues.values())
-        return build_hierarchy(specs, self.cohorts.values())
+        specs = (self.calendar.spec_in_force(spec) for spec in self.specs.cluster_queues.values())
+        return build_hierarchy(specs, self.specs.cohorts.values())
 
     def _rebuild_queues(self, policies: Mapping[str, AdmissionPolicy]) -> None:
         """Build all queues and trees, and charge the Workloads held to them."""
         # By root node: queues with the same root share a tree.
         trees: dict[QuotaNode, QueueTree] = {}
         queues = {}
-        for name, declared in sorted(self.cluster_queues.items()):
+        for name, declared in sorted(self.specs.cluster_queues.items()):
             spec = self.calendar.spec_in_force(declared)
             node = self.hierarchy.queues[name]
             tree = trees.get(node.root)
@@ -199,7 +198,7 @@ class Cache(Specs):
                 # Only backfill lets another Workload pass the head, and it moves no promise. So the head need
                 # not block the queue, not even under StrictFIFO.
                 pending.strategy = QueueingStrategy.BEST_EFFORT_FIFO
-            queue.inactive = tuple(problems(spec, self, self.hierarchy))
+            queue.inactive = tuple(problems(spec, self.specs, self.hierarchy))
             if self.ledger is not None and spec.is_admission_fair_sharing:
                 queue.usage_of = self.usage_of
             queue.pending.share_by(queue.usage_of)
@@ -226,7 +225,7 @@ class Cache(Specs):
         return any(self._controller_of(rule) == keys.MULTIKUEUE_CONTROLLER for rule in spec.checks)
 
     def _controller_of(self, rule: CheckRule) -> str:
-        check = self.checks.get(rule.name)
+        check = self.specs.checks.get(rule.name)
         return check.controller_name if check is not None else ""
 
     def usage_of(self, local_queue: LocalQueueKey) -> float:
@@ -236,7 +235,7 @@ class Cache(Specs):
         """
         if self.ledger is None:
             return 0.0
-        spec = self.local_queues.get(local_queue)
+        spec = self.specs.local_queues.get(local_queue)
         return self.ledger.usage(local_queue, spec.fair_weight_milli if spec is not None else 1000)
 
     def sharing_local_queues(self) -> list[LocalQueueKey]:
@@ -244,7 +243,7 @@ class Cache(Specs):
         queues = self.queues
         return [
             key
-            for key, spec in sorted(self.local_queues.items())
+            for key, spec in sorted(self.specs.local_queues.items())
             if spec.cluster_queue in queues and queues[spec.cluster_queue].usage_of is not None
         ]
 
@@ -313,10 +312,10 @@ class Cache(Specs):
         """Return the snapshot to decide on at `now`; it works on this state until its `rollback`."""
         return Snapshot(
             queues=self.queues,
-            flavors=self.flavors,
-            namespaces=self.namespaces,
+            flavors=self.specs.flavors,
+            namespaces=self.specs.namespaces,
             topology_cache=self.topology_cache,
-            budgets=self.budgets,
+            budgets=self.specs.budgets,
             moves=self.moves,
             now=now,
         )

@@ -24,14 +24,14 @@ def is_in_use(cache: Cache, kind: str, name: str) -> bool:
     A ClusterQueue that is being deleted still uses its flavors, since its Workloads run on. O(1) for a
     ClusterQueue, O(ClusterQueues) for other kinds.
     """
-    queues = cache.cluster_queues.values()
+    queues = cache.specs.cluster_queues.values()
     if kind == "ClusterQueue":
         return name in cache.queues and bool(cache.queues[name].held)
     if kind == "ResourceFlavor":
         return any(name in _flavors(queue) for queue in queues)
     if kind == "AdmissionCheck":
         return any(rule.name == name for queue in queues for rule in queue.checks)
-    return any(flavor.topology_name == name for flavor in cache.flavors.values())
+    return any(flavor.topology_name == name for flavor in cache.specs.flavors.values())
 
 
 def finalizer_patch(kind: str, metadata: Meta, *, is_used: bool) -> Write | None:

@@ -196,10 +196,10 @@ class PendingWorkloads:
         """Return the ClusterQueue the Workload may wait in; None if its object or its queues forbid it."""
         if not record.may_queue:
             return None
-        local_queue = self._cache.local_queues.get(record.local_queue)
+        local_queue = self._cache.specs.local_queues.get(record.local_queue)
         if local_queue is None or local_queue.is_stopped:
             return None
-        unreadable = self._cache.unreadable
+        unreadable = self._cache.specs.unreadable
         if unreadable and (
             (Workload, record.workload.key) in unreadable or (LocalQueue, record.local_queue) in unreadable
         ):
@@ -246,7 +246,7 @@ class PendingWorkloads:
                 self.touched_queues.add(queue.name)
 
     def _wake_queue_of(self, key: LocalQueueKey) -> None:
-        local_queue = self._cache.local_queues.get(key)
+        local_queue = self._cache.specs.local_queues.get(key)
         queue = self._cache.queues.get(local_queue.cluster_queue) if local_queue is not None else None
         if queue is not None:
             self.woken.add(queue.tree)
@@ -344,7 +344,7 @@ class _Entrance:
         if self._cache.holds.is_awaiting(workload.key, self._cache.held) and not self._has_room(workload):
             # Its capacity is held for it. Trying it at every event would cost a search for places each time.
             return False
-        labels = self._cache.namespaces.get(workload.key.namespace)
+        labels = self._cache.specs.namespaces.get(workload.key.namespace)
         return matches_selector(self._queue.spec.namespace_selector, labels)
 
     def _has_room(self, workload: Workload) -> bool:

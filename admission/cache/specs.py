@@ -40,11 +40,16 @@ class Specs:
     # Whether specs have changed since the cache last computed what follows from them.
     is_stale: bool = False
     # Whether a flavor, topology, check or policy has changed, which may matter to any queue.
-    _wakes_all: bool = False
+    _concerns_all: bool = False
 
     def invalidate(self) -> None:
         """Record that a ClusterQueue, Cohort, flavor, topology or check has changed."""
         self.is_stale = True
+
+    def take_changes(self) -> bool:
+        """Begin to let the changes take effect. Return whether one of them may matter to any queue."""
+        concerns_all, self.is_stale, self._concerns_all = self._concerns_all, False, False
+        return concerns_all
 
     def put_spec(self, spec: Spec) -> bool | None:
         """Take in a spec. Return True if it is new, False if it has changed, None if it is the same."""
@@ -55,14 +60,14 @@ class Specs:
             return None
         table[spec.name] = spec
         self.is_stale = True
-        self._wakes_all |= not isinstance(spec, ClusterQueue | Cohort)
+        self._concerns_all |= not isinstance(spec, ClusterQueue | Cohort)
         return known is None
 
     def remove_spec(self, kind: type, name: str) -> bool:
         """Forget a spec. Return whether it was known."""
         self.is_stale = True
         # Without its policy a queue may admit what the policy did not allow.
-        self._wakes_all |= kind is AdmissionPolicy
+        self._concerns_all |= kind is AdmissionPolicy
         return self._table(kind).pop(name, None) is not None
 
     def missing(self, kind: type, names: Iterable[str | None]) -> list[str]:

@@ -102,7 +102,7 @@ class WorkloadRecord(msgspec.Struct, eq=False, kw_only=True):
     def work_out(self, cache: Cache, settings: ResourceSettings) -> None:
         """Compute requests and shape from the object and the limits of its namespace."""
         workload = self.workload
-        limits = cache.limits.get(workload.key.namespace, ())
+        limits = cache.specs.limits.get(workload.key.namespace, ())
         # The reported reason depended on the requests, so it is reported again.
         self.last_wait = None
         self.request_error = self.request_problem = None
@@ -112,7 +112,7 @@ class WorkloadRecord(msgspec.Struct, eq=False, kw_only=True):
                     pod_set,
                     reclaimable=workload.reclaimable.get(pod_set.name, 0),
                     limits=limits,
-                    runtime_classes=cache.runtime_classes,
+                    runtime_classes=cache.specs.runtime_classes,
                     settings=settings,
                 )
                 for pod_set in workload.pod_sets
@@ -170,7 +170,7 @@ def reservation_problem(cache: Cache, workload: Workload) -> Problem | None:
     """Return why the reservation that the Workload names keeps it from starting; None if nothing does."""
     if reservation_of(workload) is None:
         return None
-    local_queue = cache.local_queues.get((workload.key.namespace, workload.queue_name))
+    local_queue = cache.specs.local_queues.get((workload.key.namespace, workload.queue_name))
     queue = cache.queues.get(local_queue.cluster_queue) if local_queue is not None else None
     if queue is None:
         return None
@@ -198,7 +198,7 @@ def unserved(workload: Workload) -> str | None:
 
 def _own_problem(cache: Cache, workload: Workload, request_error: str | None) -> Problem | None:
     # If the object cannot be read, nothing else that it says counts.
-    unreadable = cache.unreadable.get((Workload, workload.key)) or request_error
+    unreadable = cache.specs.unreadable.get((Workload, workload.key)) or request_error
     if unreadable is not None:
         return PendingReason.MISCONFIGURED, unreadable
     if not workload.active:
@@ -217,10 +217,10 @@ def _local_queue_problem(cache: Cache, workload: Workload) -> Problem | None:
     name = f"{key[0]}/{key[1]}"
     if not workload.queue_name:
         return PendingReason.MISCONFIGURED, "No LocalQueue is named; set spec.queueName"
-    unreadable = cache.unreadable.get((LocalQueue, key))
+    unreadable = cache.specs.unreadable.get((LocalQueue, key))
     if unreadable is not None:
         return PendingReason.MISCONFIGURED, f"LocalQueue {name} cannot be read: {unreadable}"
-    spec = cache.local_queues.get(key)
+    spec = cache.specs.local_queues.get(key)
     if spec is None:
         return PendingReason.MISCONFIGURED, f"LocalQueue {name} doesn't exist; create it"
     if spec.is_stopped:
@@ -229,7 +229,7 @@ def _local_queue_problem(cache: Cache, workload: Workload) -> Problem | None:
 
 
 def _cluster_queue_problem(cache: Cache, workload: Workload) -> Problem | None:
-    local_queue = cache.local_queues[(workload.key.namespace, workload.queue_name)]
+    local_queue = cache.specs.local_queues[(workload.key.namespace, workload.queue_name)]
     queue = cache.queues.get(local_queue.cluster_queue)
     if queue is None:
         message = f"ClusterQueue {local_queue.cluster_queue} doesn't exist; create it"
@@ -241,6 +241,7 @@ def _cluster_queue_problem(cache: Cache, workload: Workload) -> Problem | None:
         is_stopped = problem.reason is InactiveReason.STOPPED
         reason = PendingReason.ON_HOLD if is_stopped else PendingReason.SUSPENDED
         return reason, f"ClusterQueue {queue.name} is inactive: {problem.message}"
-    if not matches_selector(queue.spec.namespace_selector, cache.namespaces.get(workload.key.namespace)):
+    labels = cache.specs.namespaces.get(workload.key.namespace)
+    if not matches_selector(queue.spec.namespace_selector, labels):
         return PendingReason.MISCONFIGURED, namespace_mismatch(workload, queue.name)
     return None

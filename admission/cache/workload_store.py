@@ -46,9 +46,9 @@ class WorkloadStore(AdmittedWorkloads):
     def put(self, workload: Workload) -> None:
         """Take in a Workload, new or changed."""
         key = workload.key
-        if self._cache.unreadable:
+        if self._cache.specs.unreadable:
             # It was readable this time, whatever it was before.
-            self._cache.unreadable.pop((Workload, key), None)
+            self._cache.specs.unreadable.pop((Workload, key), None)
         record = self.records.get(key)
         # It was deleted and created again under the same name between two events, so no state of
         # the old object applies.
@@ -68,7 +68,7 @@ class WorkloadStore(AdmittedWorkloads):
         else:
             record.take(workload, self._cache, self._resources)
         # Where it belongs depends on changed specs; it is placed once they have taken effect.
-        if self._cache.is_stale:
+        if self._cache.specs.is_stale:
             self._unplaced[key] = record
             self._note_shown(workload)
         else:
@@ -163,7 +163,7 @@ class WorkloadStore(AdmittedWorkloads):
     @property
     def has_to_catch_up(self) -> bool:
         """Whether a spec has changed, or Workloads are left to be placed for an earlier change."""
-        return self._cache.is_stale or bool(self._unplaced)
+        return self._cache.specs.is_stale or bool(self._unplaced)
 
     def catch_up(self, most: int) -> bool:
         """Let changed specs take effect, and place at most `most` of the Workloads that move for it.

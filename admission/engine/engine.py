@@ -23,6 +23,7 @@ from admission.backfill.backfill_cycle import Backfill
 from admission.backfill.expected_starts import Forecast, changed_starts
 from admission.cache import overadmission
 from admission.cache.cache import Cache
+from admission.cache.specs import Specs
 from admission.cache.workload_store import WorkloadStore
 from admission.decisions.decision import Decision, DecisionId, Evict, SecondPassDecision, Wait
 from admission.engine import explain_pending
@@ -97,7 +98,7 @@ class Engine:
         sharing = settings.admission_fair_sharing
         cache = Cache(
             ledger=UsageLedger(sharing) if sharing is not None else None,
-            default_policy=settings.default_policy,
+            specs=Specs(default_policy=settings.default_policy),
             topology_cache=TopologyCache(settings.placement),
         )
         workload_store = WorkloadStore(
@@ -128,7 +129,7 @@ class Engine:
             self._under_way.begin_change(now)
             if self._workload_store.catch_up(most):
                 return True
-        return self._cache.overlaps.step(self._cache.policies.values(), now=now)
+        return self._cache.overlaps.step(self._cache.specs.policies.values(), now=now)
 
     # --- decisions that failed ----------------------------------------------------------------------------
 
@@ -436,8 +437,8 @@ class Engine:
         queues = self._cache.queues.values()
         return EngineStatistics(
             workloads=len(self._workload_store.records),
-            cluster_queues=len(self._cache.cluster_queues),
-            local_queues=len(self._cache.local_queues),
+            cluster_queues=len(self._cache.specs.cluster_queues),
+            local_queues=len(self._cache.specs.local_queues),
             active_pending=sum(queue.pending.active_count for queue in queues),
             parked_pending=sum(queue.pending.parked_count for queue in queues),
             reserving=len(self._cache.held),

@@ -92,7 +92,7 @@ class NodeQueries:
         labels: dict[str, str] = {}
         tolerations: list[WireToleration] = []
         for name in sorted(set(assignment.flavors.values())):
-            flavor = self._cache.flavors.get(name)
+            flavor = self._cache.specs.flavors.get(name)
             if flavor is not None:
                 labels.update(flavor.node_labels)
                 # Each value once: several flavors of a pod set may add the same toleration.
@@ -106,7 +106,7 @@ class NodeQueries:
     def domain_usages(self) -> Iterator[DomainUsage]:
         """Yield the usage of the lowest domains of all topologies, flavor by flavor."""
         topology_cache = self._cache.topology_cache
-        for flavor in sorted(self._cache.flavors):
+        for flavor in sorted(self._cache.specs.flavors):
             if topology_cache.has_topology(flavor):
                 yield from domain_usages(topology_cache.search(flavor).site, flavor)
 
@@ -121,10 +121,10 @@ class NodeQueries:
         if on_nodes:
             # Two nodes that share a hostname count as one host; the higher price hides no cost.
             return max(on_nodes)
-        spec = self._cache.flavors.get(flavor)
+        spec = self._cache.specs.flavors.get(flavor)
         return spec.cost_per_device_hour if spec is not None else 0.0
 
     def disruption_budgets(self, namespace: str) -> tuple[DisruptionBudget, ...]:
         """Return the PodDisruptionBudgets of a namespace, by name."""
-        found = sorted(self._cache.budgets.items())
+        found = sorted(self._cache.specs.budgets.items())
         return tuple(budget for (inside, _), budget in found if inside == namespace)

@@ -37,7 +37,7 @@ class QueueQueries:
 
     def cluster_queues(self) -> tuple[str, ...]:
         """Return the names of all ClusterQueues, sorted."""
-        return tuple(sorted(self._cache.cluster_queues))
+        return tuple(sorted(self._cache.specs.cluster_queues))
 
     def policy_of(self, cluster_queue: str) -> AdmissionPolicy:
         """Return the policy that governs the ClusterQueue; `KUEUE`, with every section off, if none does."""
@@ -125,5 +125,5 @@ class QueueQueries:
 
     def cluster_queue_of(self, workload: Workload) -> str:
         """Return the ClusterQueue of the Workload's LocalQueue, "" if there is no such LocalQueue."""
-        local_queue = self._cache.local_queues.get((workload.key.namespace, workload.queue_name))
+        local_queue = self._cache.specs.local_queues.get((workload.key.namespace, workload.queue_name))
         return local_queue.cluster_queue if local_queue is not None else ""

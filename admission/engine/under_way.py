@@ -32,7 +32,7 @@ class UnderWay:
         if now >= self._cache.next_boundary_at:
             # A quota window begins or ends, which has the effect of an edited ClusterQueue; or a reservation
             # does, which may let other Workloads start.
-            self._cache.invalidate()
+            self._cache.specs.invalidate()
             self.specs_changed()
         # Removed first: an interrupt may apply decisions, and those must not find a cycle under way.
         cycle, self.cycle = self.cycle, None
@@ -46,7 +46,7 @@ class UnderWay:
     def specs_changed(self) -> None:
         """Mark the statuses of all queues as touched, since a change of specs may show in any of them."""
         # All are marked although few are affected: statuses are compared before they are written.
-        self._workload_store.touched_queues.update(self._cache.cluster_queues)
-        self._workload_store.touched_local_queues.update(self._cache.local_queues)
-        self.touched_cohorts.update(self._cache.cohorts)
-        self.touched_policies.update(self._cache.policies)
+        self._workload_store.touched_queues.update(self._cache.specs.cluster_queues)
+        self._workload_store.touched_local_queues.update(self._cache.specs.local_queues)
+        self.touched_cohorts.update(self._cache.specs.cohorts)
+        self.touched_policies.update(self._cache.specs.policies)

@@ -51,11 +51,11 @@ class Updates:
             case Namespace():
                 self._upsert_namespace(value)
             case LimitRange():
-                if self._cache.set_limit_range(value.namespace, value.name, value):
+                if self._cache.specs.set_limit_range(value.namespace, value.name, value):
                     self._reread_namespace(value.namespace)
             case RuntimeClass():
-                if self._cache.runtime_classes.get(value.name) != value:
-                    self._cache.runtime_classes[value.name] = value
+                if self._cache.specs.runtime_classes.get(value.name) != value:
+                    self._cache.specs.runtime_classes[value.name] = value
                     self._workload_store.reread(self._workload_store.records.values())
             case DisruptionBudget():
                 self._put_budget(value)
@@ -71,34 +71,34 @@ class Updates:
         """Forget an object that was deleted; an unknown one is no error."""
         self._under_way.begin_change(now)
         # The name may be created again and be readable then, so the old message must go.
-        if self._cache.unreadable.pop((kind, key), None) is not None:
-            self._cache.invalidate()
+        if self._cache.specs.unreadable.pop((kind, key), None) is not None:
+            self._cache.specs.invalidate()
         if kind is Workload:
             self._workload_store.drop(WorkloadKey(*_pair(key)))
         elif kind is LocalQueue:
-            self._cache.local_queues.pop(_pair(key), None)
+            self._cache.specs.local_queues.pop(_pair(key), None)
             # Its past usage must not count for another LocalQueue created under the same name.
             if self._cache.ledger is not None:
                 self._cache.ledger.forget(_pair(key))
             self._note_owner(_pair(key))
             self._workload_store.reroute(_pair(key))
         elif kind is Namespace:
-            self._cache.namespaces.pop(str(key), None)
+            self._cache.specs.namespaces.pop(str(key), None)
         elif kind is LimitRange:
             namespace, name = _pair(key)
-            if self._cache.set_limit_range(namespace, name, None):
+            if self._cache.specs.set_limit_range(namespace, name, None):
                 self._reread_namespace(namespace)
         elif kind is RuntimeClass:
-            if self._cache.runtime_classes.pop(str(key), None) is not None:
+            if self._cache.specs.runtime_classes.pop(str(key), None) is not None:
                 self._workload_store.reread(self._workload_store.records.values())
         elif kind is DisruptionBudget:
-            self._cache.budgets.pop(_pair(key), None)
+            self._cache.specs.budgets.pop(_pair(key), None)
             self._replicas_changed()
         elif kind is NodeInfo:
             self._nodes_changed(self._cache.topology_cache.drop_node(str(key)), are_nodes=True)
         elif kind is PodUsage:
             self._nodes_changed(self._cache.topology_cache.drop_pod(_pair(key)))
-        elif self._cache.remove_spec(kind, str(key)):
+        elif self._cache.specs.remove_spec(kind, str(key)):
             self._under_way.specs_changed()
             if kind is ClusterQueue:
                 self._reroute_queue(str(key))
@@ -111,14 +111,14 @@ class Updates:
         AdmissionPolicy is not in force. Everything else continues.
         """
         self._under_way.begin_change(now)
-        self._cache.unreadable[(kind, key)] = message
-        self._cache.invalidate()
+        self._cache.specs.unreadable[(kind, key)] = message
+        self._cache.specs.invalidate()
         self._under_way.specs_changed()
         if kind is ClusterQueue:
             name = str(key)
             # It has to be shown as inactive with this reason, even if it has never been readable.
-            if name not in self._cache.cluster_queues:
-                self._cache.put_spec(ClusterQueue(name=name))
+            if name not in self._cache.specs.cluster_queues:
+                self._cache.specs.put_spec(ClusterQueue(name=name))
             self._reroute_queue(name)
         elif kind is Workload:
             record = self._workload_store.records.get(WorkloadKey(*_pair(key)))
@@ -129,12 +129,12 @@ class Updates:
             namespace, name = _pair(key)
             # An entry is needed to show its status, even if it has never been readable.
             unknown = LocalQueue(namespace=namespace, name=name, cluster_queue="")
-            self._cache.local_queues.setdefault((namespace, name), unknown)
+            self._cache.specs.local_queues.setdefault((namespace, name), unknown)
             self._workload_store.reroute((namespace, name))
         elif kind is AdmissionPolicy:
             # The last readable version does not apply: what is in force must follow from the objects alone,
             # so that a new leader decides like one that has seen the edit.
-            self._cache.remove_spec(kind, str(key))
+            self._cache.specs.remove_spec(kind, str(key))
 
     def adopt_usage(self, local_queue: LocalQueueKey, past: PastUsage) -> None:
         """Take in the past usage from a LocalQueue's status if it is newer than what is known."""
@@ -145,8 +145,8 @@ class Updates:
     def _put_budget(self, value: DisruptionBudget) -> None:
         """Take in a PodDisruptionBudget, and wake queues if it allows more disruptions."""
         key = (value.namespace, value.name)
-        known = self._cache.budgets.get(key)
-        self._cache.budgets[key] = value
+        known = self._cache.specs.budgets.get(key)
+        self._cache.specs.budgets[key] = value
         # More pods may be evicted than before, or others are covered. A budget that
         # shrinks helps no Workload.
         has_more = known is not None and (
@@ -178,12 +178,12 @@ class Updates:
     # --- specs -------------------------------------------------------------------------------------------
 
     def _upsert_spec(self, value: Spec) -> None:
-        was_unreadable = self._cache.unreadable.pop((type(value), value.name), None) is not None
-        is_new = self._cache.put_spec(value)
+        was_unreadable = self._cache.specs.unreadable.pop((type(value), value.name), None) is not None
+        is_new = self._cache.specs.put_spec(value)
         # A spec that was unreadable takes effect again even if it is the same as before.
         if is_new is None and not was_unreadable:
             return
-        self._cache.invalidate()
+        self._cache.specs.invalidate()
         self._under_way.specs_changed()
         if is_new and isinstance(value, ClusterQueue):
             self._reroute_queue(value.name)
@@ -194,27 +194,27 @@ class Updates:
             # Past usage is this controller's own status. It is taken in before the comparison, which
             # it would always fail.
             self.adopt_usage(key, value.past_usage)
-        was_unreadable = self._cache.unreadable.pop((LocalQueue, key), None) is not None
-        if self._cache.local_queues.get(key) == value and not was_unreadable:
+        was_unreadable = self._cache.specs.unreadable.pop((LocalQueue, key), None) is not None
+        if self._cache.specs.local_queues.get(key) == value and not was_unreadable:
             return
-        self._cache.local_queues[key] = value
+        self._cache.specs.local_queues[key] = value
         self._note_owner(key)
         self._workload_store.reroute(key)
 
     def _note_owner(self, local_queue: LocalQueueKey) -> None:
         """Refresh reservations that name a LocalQueue which was added, removed or changed."""
-        policies = self._cache.policies.values()
+        policies = self._cache.specs.policies.values()
         if any(one.local_queue == local_queue for policy in policies for one in policy.reservations):
-            self._cache.invalidate()
+            self._cache.specs.invalidate()
             self._under_way.specs_changed()
 
     def _upsert_namespace(self, value: Namespace) -> None:
-        if self._cache.namespaces.get(value.name) == value.labels:
+        if self._cache.specs.namespaces.get(value.name) == value.labels:
             return
-        self._cache.namespaces[value.name] = dict(value.labels)
+        self._cache.specs.namespaces[value.name] = dict(value.labels)
         # The queues have to be built before their trees can be woken.
         self._workload_store.refresh()
-        for (namespace, _), spec in self._cache.local_queues.items():
+        for (namespace, _), spec in self._cache.specs.local_queues.items():
             queue = self._cache.queues.get(spec.cluster_queue)
             if namespace == value.name and queue is not None:
                 self._workload_store.woken.add(queue.tree)
@@ -226,7 +226,7 @@ class Updates:
 
     def _reroute_queue(self, cluster_queue: str) -> None:
         """Have the Workloads of a ClusterQueue that was added or removed placed again."""
-        for key, local_queue in self._cache.local_queues.items():
+        for key, local_queue in self._cache.specs.local_queues.items():
             if local_queue.cluster_queue == cluster_queue:
                 self._workload_store.reroute(key)
 

@@ -16,7 +16,6 @@ from admission.decisions.decision import Evict
 from admission.engine.queue_queries import QueueQueries
 from admission.scheduler.outcomes import required_checks
 from admission.status.explain import PodSetLines, explain
-from api.policy import KUEUE
 from api.workload import Admission, Workload, WorkloadKey
 from queues.estimates.runtime_estimate import Estimate
 
@@ -89,8 +88,7 @@ class WorkloadQueries:
         """Return when the reservation that a pending Workload names next begins or ends; None for never."""
         if reservation_of(workload) is None or workload.has_quota_reservation:
             return None
-        local_queue = self._cache.local_queues.get((workload.key.namespace, workload.queue_name))
-        policy = self._queues.policy_of(local_queue.cluster_queue) if local_queue is not None else KUEUE
+        policy = self._queues.policy_of(self._queues.cluster_queue_of(workload))
         return next_turn_at(workload, policy, now=self._cache.schedule_plan.now)
 
     def required_checks(self, workload: Workload) -> tuple[str, ...]:
@@ -103,8 +101,7 @@ class WorkloadQueries:
         if held is not None:
             queue = self._cache.queues.get(held.admission.cluster_queue)
             return required_checks(queue.spec.checks, held.admission) if queue is not None else ()
-        local_queue = self._cache.local_queues.get((workload.key.namespace, workload.queue_name))
-        spec = self._cache.cluster_queues.get(local_queue.cluster_queue) if local_queue is not None else None
+        spec = self._cache.specs.cluster_queues.get(self._queues.cluster_queue_of(workload))
         # Without a ClusterQueue the required checks are not known, and none are written.
         if spec is None:
             return ()
@@ -124,8 +121,7 @@ class WorkloadQueries:
 
     def estimate(self, workload: Workload) -> Estimate | None:
         """Return how long the Workload is expected to run, None if there is no estimate."""
-        local_queue = self._cache.local_queues.get((workload.key.namespace, workload.queue_name))
-        policy = self._queues.policy_of(local_queue.cluster_queue) if local_queue is not None else KUEUE
+        policy = self._queues.policy_of(self._queues.cluster_queue_of(workload))
         held, estimator = self._cache.held.get(workload.key), self._cache.schedule_plan.lengths.estimator
         if held is None:
             return estimator.estimate(workload, policy)

@@ -91,7 +91,7 @@ def _window_entry(
     policy: AdmissionPolicy,
     governing: Mapping[str, AdmissionPolicy],
 ) -> WindowEntry:
-    now, spec = cache.schedule_plan.now, cache.cluster_queues.get(window.cluster_queue)
+    now, spec = cache.schedule_plan.now, cache.specs.cluster_queues.get(window.cluster_queue)
     refusal = window_refusal(f"spec.quotaWindows[{index}]", window, policy, spec, governing, now=now)
     if refusal is not None or spec is None:
         return WindowEntry(window=window, state=EntryState.REFUSED, message=refusal or "")

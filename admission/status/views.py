@@ -184,7 +184,7 @@ def local_queue_view(
     cache: Cache, key: LocalQueueKey, members: Iterable[WorkloadKey]
 ) -> LocalQueueView | None:
     """Return the LocalQueue's status, None if it does not exist; `members` are its Workloads."""
-    spec = cache.local_queues.get(key)
+    spec = cache.specs.local_queues.get(key)
     if spec is None:
         return None
     keys = list(members)
@@ -217,7 +217,7 @@ def cohort_view(cache: Cache, name: str) -> CohortView | None:
     if node is None:
         return None
     cycle = cache.hierarchy.cohort_cycles.get(name)
-    problem = cache.unreadable.get((Cohort, name))
+    problem = cache.specs.unreadable.get((Cohort, name))
     if cycle is not None:
         # The cycle comes before an unreadable object: others may have to fix it too.
         problem = f"cohorts form a cycle ({cycle}); change spec.parentName of one of them"
@@ -236,7 +236,7 @@ def cohort_view(cache: Cache, name: str) -> CohortView | None:
 def _local_queue_problem(
     cache: Cache, key: LocalQueueKey, spec: LocalQueue, queue: QueueState | None
 ) -> tuple[InactiveReason | None, str]:
-    unreadable = cache.unreadable.get((LocalQueue, key))
+    unreadable = cache.specs.unreadable.get((LocalQueue, key))
     # It is not shown as active by its last readable version: no Workload enters it until it can be read.
     if unreadable is not None:
         return InactiveReason.UNKNOWN, unreadable
@@ -281,10 +281,10 @@ def _inactive_message(queue: QueueState) -> str:
 
 def policy_view(cache: Cache, name: str) -> PolicyView | None:
     """Return the policy's status, None if it does not exist."""
-    problem = cache.unreadable.get((AdmissionPolicy, name))
+    problem = cache.specs.unreadable.get((AdmissionPolicy, name))
     if problem is not None:
         return PolicyView(name=name, uid="", problem=problem)
-    policy = cache.policies.get(name)
+    policy = cache.specs.policies.get(name)
     if policy is None:
         return None
     # By identity, since two policies may be equal in all but their names.
@@ -309,5 +309,5 @@ def _calendar_problems(cache: Cache, policy: AdmissionPolicy) -> Iterator[str]:
     governing = {queue.name: queue.policy for queue in cache.queues.values()}
     now = cache.schedule_plan.now
     overlaps = cache.overlaps.of(policy, now=now)
-    yield from window_problems(policy, cache.cluster_queues, governing, overlaps, now=now)
+    yield from window_problems(policy, cache.specs.cluster_queues, governing, overlaps, now=now)
     yield from cache.reservations.problems.get(policy.name, ())

@@ -29,16 +29,16 @@ def read_back(engine: Engine) -> PlanValues:
 def successor(engine: Engine, *, settings: Any, now: float) -> Engine:
     """Return an engine that knows the same objects and has taken over the plan."""
     cache, other = engine._cache, Engine(settings)
-    for name, labels in cache.namespaces.items():
+    for name, labels in cache.specs.namespaces.items():
         other.objects.upsert(Namespace(name=name, labels=labels), now=now)
     for table in (
-        cache.flavors,
-        cache.topologies,
+        cache.specs.flavors,
+        cache.specs.topologies,
         cache.topology_cache.nodes,
-        cache.cohorts,
-        cache.cluster_queues,
-        cache.local_queues,
-        cache.policies,
+        cache.specs.cohorts,
+        cache.specs.cluster_queues,
+        cache.specs.local_queues,
+        cache.specs.policies,
     ):
         for value in table.values():
             other.objects.upsert(value, now=now)

@@ -245,18 +245,18 @@ class Resting(TimedWorld):
             case "node" if self.has_nodes:
                 self.put(node(change.number % _NODES, gpus=change.amount % 3))
             case "quota":
-                spec = self.engine._cache.cluster_queues[QUEUES[change.number % len(QUEUES)]]
+                spec = self.engine._cache.specs.cluster_queues[QUEUES[change.number % len(QUEUES)]]
                 quotas = FlavorQuotas(name="default", resources={"gpu": make_quota(change.amount)})
                 (group,) = spec.resource_groups
                 changed = replace(group, flavors=(quotas, *group.flavors[1:]))
                 self.put(replace(spec, resource_groups=(changed,)))
             case "stop":
-                spec = self.engine._cache.cluster_queues[QUEUES[change.number % len(QUEUES)]]
+                spec = self.engine._cache.specs.cluster_queues[QUEUES[change.number % len(QUEUES)]]
                 is_to_stop = spec.stop_policy is StopPolicy.NONE
                 self.put(replace(spec, stop_policy=StopPolicy.HOLD if is_to_stop else StopPolicy.NONE))
             case "policy" if self.rules is not None and change.amount % 2:
                 self.put(policy(self.rules))
-            case "policy" if "policy" in self.engine._cache.policies:
+            case "policy" if "policy" in self.engine._cache.specs.policies:
                 self.remove(AdmissionPolicy, "policy")
             case "priority" | "delete":
                 known = [one for one in self.engine.workloads.workloads() if not one.is_finished]

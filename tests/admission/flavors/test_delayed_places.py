@@ -29,7 +29,7 @@ def make_provisioned(
     engine = make_engine()
     engine.objects.upsert(AdmissionCheck(name="check", controller_name=controller, is_active=True), now=0.0)
     rule = CheckRule(name="check", on_flavors=on_flavors)
-    engine.objects.upsert(replace(engine._cache.cluster_queues["cq"], checks=(rule,)), now=0.0)
+    engine.objects.upsert(replace(engine._cache.specs.cluster_queues["cq"], checks=(rule,)), now=0.0)
     for number in range(4):
         engine.objects.remove(NodeInfo, f"n{number}", now=0.0)
     return engine
