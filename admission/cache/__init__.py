@@ -6,9 +6,13 @@ Modules, in reading order:
     cache                 what follows from it: quota trees, usage, inactive queues
     inactive_reasons      why a ClusterQueue is inactive
     workload_record       one Workload with its requests and shape
-    pending_workloads     which queue a Workload waits in, and what wakes it
+    touched_statuses      which statuses have to be written again
+    workload_index        all Workloads by key, and the unfinished ones by LocalQueue
+    trees_to_try          which quota trees a cycle has to try, and what wakes parked Workloads
+    pending_workloads     which queue a Workload waits in, at which level, with which reason
+    second_pass_queue     admitted Workloads that need nodes
     admitted_workloads    which Workloads hold quota, assumed or confirmed
-    workload_store        the layer above both: changes of objects move Workloads between them
+    workload_store        changes of objects move Workloads between these two
     finished_runs         what finished runs teach
     in_use                which objects keep a finalizer
     overadmission         quota that two writers have given away twice

@@ -1,11 +1,10 @@
 """Admitted Workloads: which hold quota, assumed or confirmed by their object.
 
 A decision is *assumed* until the object shows it. Events may be older than our own writes, so an object
-without quota does not end an assumption (`_keeps_assumption`). An object that shows the decision confirms it
+without quota does not end an assumption (`keeps_assumption`). An object that shows the decision confirms it
 (`_confirm`), no matter which process wrote it.
 
-What comes free is only marked here; `admission.cache.pending_workloads` then wakes the
-Workloads that may fit.
+What comes free is only marked here; `admission.cache.trees_to_try` then wakes the Workloads that may fit.
 """
 
 from __future__ import annotations
@@ -14,6 +13,10 @@ from collections.abc import Collection
 
 from admission.cache.cache import Cache
 from admission.cache.pending_workloads import PendingWorkloads
+from admission.cache.second_pass_queue import SecondPassQueue
+from admission.cache.touched_statuses import TouchedStatuses
+from admission.cache.trees_to_try import TreesToTry
+from admission.cache.workload_index import WorkloadIndex
 from admission.cache.workload_record import WorkloadRecord
 from admission.decisions.decision import DecisionId
 from admission.flavors.topology_assigner import places_of
@@ -30,18 +33,29 @@ from queues.quota.resources import Quantities, by_resource, is_equal, pairs_of, 
 _NO_RULES = VictimRules()
 
 
-class AdmittedWorkloads(PendingWorkloads):
-    """The Workloads that hold quota, on top of those that are pending."""
+class AdmittedWorkloads:
+    """The Workloads that hold quota."""
 
-    def __init__(self, cache: Cache, *, requeuing_timestamp: RequeuingTimestamp) -> None:
-        super().__init__(cache, requeuing_timestamp=requeuing_timestamp)
-        # Workloads for the second pass to place: with failed nodes, or with ready checks and no places yet.
-        # Those that it found no room for are in `unreplaced` until something changes.
-        self.lost: dict[WorkloadKey, None] = {}
-        self.unreplaced: dict[WorkloadKey, None] = {}
+    def __init__(
+        self,
+        cache: Cache,
+        index: WorkloadIndex,
+        pending: PendingWorkloads,
+        trees: TreesToTry,
+        touched: TouchedStatuses,
+        *,
+        requeuing_timestamp: RequeuingTimestamp,
+    ) -> None:
+        self.second_pass = SecondPassQueue()
         # Admissions that no decision of this leader made, and when they were seen
         # (Unix seconds); see `admission.cache.overadmission`.
         self.unweighed: dict[WorkloadKey, float] = {}
+        self._cache = cache
+        self._index = index
+        self._pending = pending
+        self._trees = trees
+        self._touched = touched
+        self._timestamp = requeuing_timestamp
 
     # --- decisions ---------------------------------------------------------------------------------------
 
@@ -50,10 +64,10 @@ class AdmittedWorkloads(PendingWorkloads):
 
         `usage` is what the admission charges, pairs of zero amount included.
         """
-        record = self.records[pending.key]
-        self.leave(record)
+        record = self._index.records[pending.key]
+        self._pending.leave(record)
         record.last_wait = None
-        self.untold.pop(pending.key, None)
+        self._pending.unreported.pop(pending.key, None)
         self._hold(
             HeldWorkload(
                 workload=pending.workload,
@@ -64,14 +78,14 @@ class AdmittedWorkloads(PendingWorkloads):
                 if self._cache.topology_cache.has_flavors
                 else (),
                 is_assumed=True,
-                reserved_at=self.now,
+                reserved_at=self._cache.now,
                 queued_at=pending.queued_at,
             )
         )
 
     def adopt(self, workload: Workload, *, always: bool) -> DecisionId | None:
         """Assume another leader's admission; return its decision id, None if refused. See `Engine.adopt`."""
-        record, admission = self.records.get(workload.key), workload.admission
+        record, admission = self._index.records.get(workload.key), workload.admission
         if record is None or admission is None or record.workload.uid != workload.uid:
             return None
         present, usage = record.workload, to_quantities(admission.pod_sets)
@@ -83,7 +97,7 @@ class AdmittedWorkloads(PendingWorkloads):
         # An answer in the log counts even without room, or two leaders would decide differently.
         if not (always or has_room):
             return None
-        self.unqueue(record)
+        self._pending.unqueue(record)
         self._hold(
             HeldWorkload(
                 workload=present,
@@ -92,7 +106,7 @@ class AdmittedWorkloads(PendingWorkloads):
                 pairs=pairs_of(admission),
                 places=places_of(admission, record.requests),
                 is_assumed=True,
-                reserved_at=self.now,
+                reserved_at=self._cache.now,
                 queued_at=queued_at(present, self._timestamp),
             )
         )
@@ -100,7 +114,7 @@ class AdmittedWorkloads(PendingWorkloads):
 
     def forget(self, key: WorkloadKey, uid: str, decided_on: str | None = None) -> None:
         """Take back a decision that could not be written: an assumed admission, an eviction or a move."""
-        record, held = self.records.get(key), self._cache.held.get(key)
+        record, held = self._index.records.get(key), self._cache.held.get(key)
         # The decision does not concern a newer object of the same name.
         if record is None or held is None or held.workload.uid != uid:
             return
@@ -109,16 +123,16 @@ class AdmittedWorkloads(PendingWorkloads):
             held.is_evicting = False
             held.leaves_by = None
             self._cache.schedule_plan.hold(held)
-            self._wake_tree_of(held)
+            self._trees.wake(held.admission.cluster_queue)
         # It goes back to the places it still runs on, and needs others again.
         if held.former is not None:
             former, held.former = held.former, None
             self._move(held, former)
-            self.lost[key] = None
+            self.second_pass.add(key)
         # A decision made on an older version than the present one is not the one that failed.
         if held.is_assumed and decided_on in (None, held.workload.resource_version):
             self.release(key)
-            self._route(record)
+            self._pending.route(record)
 
     def reassign(self, held: HeldWorkload, admission: Admission) -> None:
         """Let a Workload hold the places of another assignment, before its object shows it."""
@@ -127,8 +141,8 @@ class AdmittedWorkloads(PendingWorkloads):
 
     def _move(self, held: HeldWorkload, admission: Admission) -> None:
         held.admission = admission
-        self._cache.move(held, places_of(admission, self.records[held.key].requests))
-        self.wake_flavors({place.flavor for place in held.places})
+        self._cache.move(held, places_of(admission, self._index.records[held.key].requests))
+        self.note_freed({place.flavor for place in held.places})
 
     def forget_all(self) -> None:
         """Take back every unconfirmed decision, and have all reasons for waiting reported again."""
@@ -137,18 +151,13 @@ class AdmittedWorkloads(PendingWorkloads):
             if held.is_assumed or held.is_evicting or held.former is not None:
                 self.forget(held.key, held.workload.uid)
         # The next leader may find room for Workloads that had none.
-        self.lost.update(self.unreplaced)
-        for record in self.records.values():
+        self.second_pass.retry()
+        for record in self._index.records.values():
             # The next leader has reported no reasons, so none may count as reported.
             record.last_wait = None
             if record.queued_in is not None:
-                self.untold[record.workload.key] = None
-        self.woken |= {queue.tree for queue in self._cache.queues.values()}
-
-    def _wake_tree_of(self, held: HeldWorkload) -> None:
-        queue = self._cache.queues.get(held.admission.cluster_queue)
-        if queue is not None:
-            self.woken.add(queue.tree)
+                self._pending.unreported[record.workload.key] = None
+        self._trees.wake_all()
 
     def release(self, key: WorkloadKey) -> None:
         """Free what the Workload holds, and let others be tried for it."""
@@ -156,38 +165,31 @@ class AdmittedWorkloads(PendingWorkloads):
         self.unweighed.pop(key, None)
         # The quota goes first, so that everything below sees the tree without it.
         queue = self._cache.release(key)
-        self.turns.release(held)
+        self._pending.turns.release(held)
         if self._cache.ledger is not None:
             self._cache.ledger.release(key)
-        self.lost.pop(key, None)
-        self.unreplaced.pop(key, None)
+        self.second_pass.drop(key)
         # Its LocalQueue's status counts reservations, whatever became of the ClusterQueue.
-        self.touched_local_queues.add((key.namespace, held.workload.queue_name))
+        self._touched.local_queues.add((key.namespace, held.workload.queue_name))
         if queue is not None:
-            self.touched_queues.add(queue.name)
-            self.woken.add(queue.tree)
+            self._touched.cluster_queues.add(queue.name)
+            self._trees.wake(queue.name)
         if held.places:
-            self.wake_flavors({place.flavor for place in held.places})
+            self.note_freed({place.flavor for place in held.places})
 
-    def wake_flavors(self, flavors: Collection[str]) -> None:
-        """Wake every tree with a queue of one of these flavors: room has come free on nodes they share."""
-        if not flavors:
-            return
-        # All queues are checked, since trees share nodes. As a rule only work with places comes here.
-        for queue in self._cache.queues.values():
-            if any(name in flavors for group in queue.groups.values() for name in group.flavors):
-                self.woken.add(queue.tree)
-        if self.unreplaced:
-            self.lost.update(self.unreplaced)
-            self.unreplaced.clear()
+    def note_freed(self, flavors: Collection[str]) -> None:
+        """Have all Workloads tried again that may use nodes of these flavors, where room has come free."""
+        if flavors:
+            self._trees.wake_flavors(flavors)
+            self.second_pass.retry()
 
     # --- what objects say --------------------------------------------------------------------------------
 
-    def _note_fact(self, record: WorkloadRecord) -> None:
+    def note_fact(self, record: WorkloadRecord) -> None:
         """Take in an object that shows that the Workload holds quota."""
         workload = record.workload
         assert workload.admission is not None
-        self.unqueue(record)
+        self._pending.unqueue(record)
         usage = to_quantities(record.charged)
         held = self._cache.held.get(workload.key)
         if held is not None:
@@ -198,10 +200,10 @@ class AdmittedWorkloads(PendingWorkloads):
             # It differs from what was assumed, and the object counts.
             self.release(workload.key)
         if workload.unhealthy_nodes or workload.awaits_place:
-            self.lost[workload.key] = None
+            self.second_pass.add(workload.key)
         # Another writer admitted it, with more than was counted before: it has to be checked against quota.
         if held is None or _takes_more(held, workload.admission, usage):
-            self.unweighed[workload.key] = self.now
+            self.unweighed[workload.key] = self._cache.now
         fresh = HeldWorkload(
             workload=workload,
             admission=workload.admission,
@@ -219,14 +221,14 @@ class AdmittedWorkloads(PendingWorkloads):
     def _confirm(self, held: HeldWorkload, workload: Workload) -> None:
         if workload.priority != held.workload.priority or self._affects_eviction(held, workload):
             # It may be a preemption candidate now that it was not before.
-            self._wake_tree_of(held)
+            self._trees.wake(held.admission.cluster_queue)
         if workload.unhealthy_nodes != held.workload.unhealthy_nodes:
             # Another failed node makes it worth another try, even if there was no room at the last.
-            self.unreplaced.pop(workload.key, None)
+            self.second_pass.unpark(workload.key)
             if workload.unhealthy_nodes:
-                self.lost[workload.key] = None
+                self.second_pass.add(workload.key)
         if workload.awaits_place and not held.workload.awaits_place:
-            self.lost[workload.key] = None
+            self.second_pass.add(workload.key)
         before, said = (held.is_evicted, held.leaves_by), _stated_end(held.workload)
         was_evicted = held.workload.is_evicted
         has_new_priority = workload.priority != held.workload.priority
@@ -244,7 +246,7 @@ class AdmittedWorkloads(PendingWorkloads):
             self._cache.schedule_plan.hold_again(held)
         elif before != (held.is_evicted, held.leaves_by):
             self._cache.schedule_plan.hold(held)
-        self.touched_queues.add(held.admission.cluster_queue)
+        self._touched.cluster_queues.add(held.admission.cluster_queue)
         self._weigh(held)
 
     def _note_request(self, held: HeldWorkload, *, was_evicted: bool = False) -> None:
@@ -262,9 +264,9 @@ class AdmittedWorkloads(PendingWorkloads):
         if was_leaving and not held.is_evicted:
             # It stays after all. Another Workload may have to be evicted instead, and a node that failed
             # under it meanwhile has to be replaced.
-            self._wake_tree_of(held)
+            self._trees.wake(held.admission.cluster_queue)
             if held.workload.unhealthy_nodes:
-                self.lost[held.key] = None
+                self.second_pass.add(held.key)
 
     def _affects_eviction(self, held: HeldWorkload, workload: Workload) -> bool:
         """Return whether its annotations changed in a way that may decide whether it is evicted or moved."""
@@ -282,7 +284,7 @@ class AdmittedWorkloads(PendingWorkloads):
         changed = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
         return not changed <= CHECKPOINT_KEYS
 
-    def _note_shown(self, workload: Workload) -> None:
+    def note_shown(self, workload: Workload) -> None:
         """Record that an object shows its admission, although the Workload is placed only later.
 
         If it were released before it is placed, the assumption would wait for ever for an event
@@ -299,7 +301,7 @@ class AdmittedWorkloads(PendingWorkloads):
         if held.reserved_at != reserved_at:
             held.reserved_at = reserved_at
             self._rank(held)
-            self._watch(held, self._cache.queues.get(held.admission.cluster_queue))
+            self._watch(held)
 
     def _rank(self, held: HeldWorkload) -> None:
         """Update the place of a Workload in its ClusterQueue's order of preemption candidates."""
@@ -307,7 +309,7 @@ class AdmittedWorkloads(PendingWorkloads):
         if queue is not None:
             queue.rank(held)
 
-    def _keeps_assumption(self, workload: Workload) -> bool:
+    def keeps_assumption(self, workload: Workload) -> bool:
         """Return whether an event without admission leaves an assumed Workload assumed.
 
         As a rule such an event is older than our write. It ends the assumption only if it says something new:
@@ -324,12 +326,23 @@ class AdmittedWorkloads(PendingWorkloads):
 
     def _hold(self, held: HeldWorkload) -> None:
         queue = self._cache.hold(held)
-        self._watch(held, queue)
+        self._watch(held)
         if queue is not None:
-            self.touched_queues.add(queue.name)
+            self._touched.cluster_queues.add(queue.name)
         # By the LocalQueue it was charged to: its object may name another one by now.
-        self.touched_local_queues.add(held.local_queue)
+        self._touched.local_queues.add(held.local_queue)
         self._weigh(held)
+
+    def _watch(self, held: HeldWorkload) -> None:
+        """Record from when it may be preempted, where Workloads of its ClusterQueue take turns."""
+        queue = self._cache.queues.get(held.admission.cluster_queue)
+        if queue is not None:
+            self._pending.turns.watch_running(held, queue, now=self._cache.now)
+
+    def weigh_all(self) -> None:
+        """Charge all usage to LocalQueues again, since another ordering may govern their ClusterQueues."""
+        for held in self._cache.held.values():
+            self._weigh(held)
 
     def _weigh(self, held: HeldWorkload) -> None:
         """Charge what a Workload holds to its LocalQueue, if past usage orders that ClusterQueue."""
@@ -342,7 +355,7 @@ class AdmittedWorkloads(PendingWorkloads):
             return
         # By resource only: past usage does not distinguish flavors.
         amounts = by_resource(held.usage)
-        ledger.hold(held.key, held.local_queue, amounts, is_admitted=held.is_admitted, now=self.now)
+        ledger.hold(held.key, held.local_queue, amounts, is_admitted=held.is_admitted, now=self._cache.now)
 
 
 def _takes_more(held: HeldWorkload, admission: Admission, usage: Quantities) -> bool:

@@ -73,6 +73,11 @@ class Cache:
     def __post_init__(self) -> None:
         self.schedule_plan = SchedulePlan(self.topology_cache, Estimator())
 
+    @property
+    def now(self) -> float:
+        """The instant of the engine's latest call (Unix seconds)."""
+        return self.schedule_plan.now
+
     # --- specs -------------------------------------------------------------------------------------------
 
     def next_generation(self) -> int:
@@ -93,7 +98,7 @@ class Cache:
             name: choose_policy(self.specs.policies.values(), spec, default=self.specs.default_policy)
             for name, spec in self.specs.cluster_queues.items()
         }
-        now = self.schedule_plan.now
+        now = self.now
         # Windows come before the trees, which are built from the quotas in force.
         self.calendar = read_windows(self.specs.cluster_queues, policies, now=now, before=self.calendar)
         if self.topology_cache.set_flavors(self.specs.flavors, self.specs.topologies):
@@ -150,13 +155,11 @@ class Cache:
         """Return the nodes and flavors that reservations of domains refer to."""
         return TopologyNodes(topology_cache=self.topology_cache, flavors=self.specs.flavors)
 
-    def note_nodes(self) -> bool:
-        """Record that nodes have changed. Return whether that changes the domains that are reserved."""
+    def note_nodes(self) -> None:
+        """Record that nodes have changed, which may change the domains that are reserved."""
         # If a refresh is due anyway, it finds the domains.
-        if self.specs.is_stale or self._find_domains() == self._domains:
-            return False
-        self.specs.invalidate()
-        return True
+        if not self.specs.is_stale and self._find_domains() != self._domains:
+            self.specs.invalidate()
 
     def _find_domains(self) -> list[ReservedDomain | str]:
         """Return the domains that reservations name, as they are now, or the reason why one is not found."""
@@ -193,7 +196,7 @@ class Cache:
             if name in self.calendar.windows:
                 queue.rises = partial(rises_ahead, self.calendar, name)
             queue.quotas_in_force = self.calendar.in_force.get(name, {})
-            queue.reservations = self.reservations.phases(name, self.schedule_plan.now)
+            queue.reservations = self.reservations.phases(name, self.now)
             if queue.policy.backfill_rules is not None:
                 # Only backfill lets another Workload pass the head, and it moves no promise. So the head need
                 # not block the queue, not even under StrictFIFO.

@@ -43,10 +43,10 @@ class OutcomeApplier:
             return True
         # Time alone will change this and no event reports it, so the queue is woken then.
         if outcome.spared_until is not None and outcome.spared_until < inf:
-            self._workload_store.wake_at(queue.name, outcome.spared_until)
+            self._workload_store.trees.wake_at(queue.name, outcome.spared_until)
         self._note_evictions(outcome, now=now)
         # Recorded even if empty, since what it joined before no longer counts.
-        self._workload_store.join(pending.key, outcome.joins)
+        self._workload_store.pending.join(pending.key, outcome.joins)
         is_kept = self._keep_room(outcome, now)
         decisions += outcome.evictions
         pending.scan = outcome.scan
@@ -56,12 +56,12 @@ class OutcomeApplier:
             queue.pending.keep_for(pending.workload)
         is_parked = queue.pending.requeue(pending, self._reason(outcome, is_kept), now=now)
         if is_parked:
-            self._workload_store.touched_queues.add(queue.name)
-            self._workload_store.explain_again(queue.name)
-        record = self._workload_store.records[pending.key]
+            self._workload_store.touched.cluster_queues.add(queue.name)
+            self._workload_store.pending.explain_again(queue.name)
+        record = self._workload_store.index.records[pending.key]
         reported = (decision.reason, decision.message)
         queue.pending.tell(pending, reported)
-        self._workload_store.untold.pop(pending.key, None)
+        self._workload_store.pending.unreported.pop(pending.key, None)
         # Nothing is written for a Workload that waits on for the reason reported last.
         if record.last_wait != reported:
             record.last_wait = reported
@@ -86,14 +86,14 @@ class OutcomeApplier:
         ):
             # It has found room elsewhere. The Workloads that still leave for it may stay, unless others need
             # that, and what was held is free for Workloads of any tree.
-            self._workload_store.woken.add(queue.tree)
-            self._workload_store.wake_flavors({place.flavor for place in room.places})
+            self._workload_store.trees.wake(queue.name)
+            self._workload_store.admitted.note_freed({place.flavor for place in room.places})
         self._cache.holds.drop(pending.key)
-        self._workload_store.join(pending.key, ())
+        self._workload_store.pending.join(pending.key, ())
         queue.pending.note_admitted(pending.key)
         if outcome.lease is not None:
             self._cache.schedule_plan.lend(outcome.lease)
-        self._workload_store.assume(pending, decision.admission, outcome.usage)
+        self._workload_store.admitted.assume(pending, decision.admission, outcome.usage)
 
     def _note_evictions(self, outcome: HeadOutcome, *, now: float) -> None:
         """Mark the Workloads that are evicted for the head."""

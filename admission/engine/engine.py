@@ -14,7 +14,7 @@ Source: Kueue, pkg/cache/scheduler/cache.go, pkg/cache/queue/manager.go.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
@@ -55,7 +55,6 @@ from api.policy import KUEUE, AdmissionPolicy
 from api.workload import Workload, WorkloadKey
 from queues.pending.admission_fair_sharing import AdmissionFairSharing, UsageLedger
 from queues.pending.ordering import RequeuingTimestamp
-from queues.pending.pending_queue import Pending
 from queues.reservations.plan import PlanTable, PlanValues
 from queues.tracked import Tracked
 
@@ -105,7 +104,7 @@ class Engine:
             cache, resources=settings.resources, requeuing_timestamp=settings.requeuing_timestamp
         )
         self._cache, self._workload_store = cache, workload_store
-        self._under_way = UnderWay(cache, workload_store)
+        self._under_way = UnderWay(cache, workload_store.trees)
         self.objects = Updates(cache, workload_store, self._under_way)
         self.queues = QueueQueries(cache, workload_store)
         self.workloads = WorkloadQueries(cache, workload_store, self.queues)
@@ -140,7 +139,7 @@ class Engine:
         another version is kept. None takes back whatever was decided.
         """
         self._under_way.begin_change(now)
-        self._workload_store.forget(key, uid, decided_on)
+        self._workload_store.admitted.forget(key, uid, decided_on)
 
     def adopt(self, workload: Workload, *, now: float, always: bool = False) -> DecisionId | None:
         """Let a known Workload hold the admission of `workload`, which another leader decided.
@@ -152,13 +151,13 @@ class Engine:
         self._under_way.begin_change(now)
         # Room is checked on trees that include all that has been put in so far.
         self._workload_store.refresh()
-        return self._workload_store.adopt(workload, always=always)
+        return self._workload_store.admitted.adopt(workload, always=always)
 
     def forget_all(self, *, now: float) -> None:
         """Take back every unconfirmed decision, since the leader that was to carry them out has stopped."""
         self._under_way.begin_change(now)
         self._workload_store.refresh()
-        self._workload_store.forget_all()
+        self._workload_store.admitted.forget_all()
 
     # --- deciding ----------------------------------------------------------------------------------------
 
@@ -206,16 +205,16 @@ class Engine:
         self._applier.evicts += len(evictions)
         # After that, so that the Workloads it woke are among the heads of this very cycle.
         self._workload_store.settle()
-        heads = self._pop_heads()
+        heads = self._workload_store.trees.pop_heads(_MOST_HEADS)
         self._cycles += bool(heads)
 
         def apply(outcome: HeadOutcome, decisions: list[Decision]) -> None:
             self.tally.count((outcome,))
             # The tree has changed for its other heads, so they are tried again.
             if self._applier.apply(outcome, decisions, now=now):
-                self._workload_store.unsettled[outcome.queue.tree] = None
+                self._workload_store.trees.settle_again(outcome.queue.tree)
             if outcome.is_displaced:
-                self._workload_store.displaced[outcome.queue.tree] = None
+                self._workload_store.trees.note_displaced(outcome.queue.tree)
 
         snapshot = self._cache.snapshot(now=now)
         self._under_way.cycle = Cycle(
@@ -245,7 +244,7 @@ class Engine:
         self._under_way.begin_change(now)
         self._workload_store.refresh()
         # Called before every cycle, and as a rule there is nothing to decide.
-        if not self._workload_store.lost:
+        if not self._workload_store.admitted.second_pass:
             return ()
         decisions = second_pass(self._cache, self._workload_store, self._node_failures)
         self._applier.evicts += sum(isinstance(decision, Evict) for decision in decisions)
@@ -260,7 +259,7 @@ class Engine:
         self._workload_store.settle()
         if is_due(self._cache, now=now):
             return True
-        return any(queue.pending.has_head() for queue in self._queues_to_try())
+        return self._workload_store.trees.has_heads()
 
     def explain(self, limit: int) -> tuple[Wait, ...]:
         """Return the reasons for waiting of at most `limit` Workloads that were not tried themselves.
@@ -310,11 +309,11 @@ class Engine:
             return
         local_queues = self._cache.sharing_local_queues()
         self._cache.ledger.sample(local_queues, now=now)
-        self._workload_store.touched_local_queues.update(local_queues)
+        self._workload_store.touched.local_queues.update(local_queues)
         for queue in self._cache.queues.values():
             if queue.usage_of is not None:
                 # A sample changes the order of the queue, which no event reports.
-                self._workload_store.unsettled[queue.tree] = None
+                self._workload_store.trees.settle_again(queue.tree)
 
     def next_sample_at(self) -> float | None:
         """Return when past usage is next to be sampled (Unix seconds); None if no ClusterQueue uses it."""
@@ -331,7 +330,7 @@ class Engine:
         """
         self._under_way.begin_change(now)
         self._workload_store.refresh()
-        self._workload_store.unweighed.clear()
+        self._workload_store.admitted.unweighed.clear()
 
     def repair(self, *, now: float) -> tuple[Evict, ...]:
         """Return the evictions of what other writers have admitted beyond the quota since `weigh_all`.
@@ -340,15 +339,15 @@ class Engine:
         """
         workload_store = self._workload_store
         # Checked before anything is refreshed, since nearly every call has nothing to do.
-        due_at = overadmission.due_at(self._cache, workload_store.unweighed)
+        due_at = overadmission.due_at(self._cache, workload_store.admitted.unweighed)
         if due_at is None or due_at > now:
             return ()
         self._under_way.begin_change(now)
         workload_store.refresh()
-        fitting, evictions = overadmission.judge(self._cache, workload_store.unweighed, now=now)
+        fitting, evictions = overadmission.judge(self._cache, workload_store.admitted.unweighed, now=now)
         for key in fitting:
             # It is within the quota, and from here on treated as if this engine had admitted it.
-            del workload_store.unweighed[key]
+            del workload_store.admitted.unweighed[key]
         for eviction in evictions:
             self._applier.evicts += 1
             # It holds its quota until it has stopped, but cannot be chosen as a preemption target again.
@@ -357,7 +356,7 @@ class Engine:
 
     def next_repair_at(self) -> float | None:
         """Return when `repair` next has something to check (Unix seconds), None for never."""
-        return overadmission.due_at(self._cache, self._workload_store.unweighed)
+        return overadmission.due_at(self._cache, self._workload_store.admitted.unweighed)
 
     def next_wake_at(self) -> float | None:
         """Return when time alone next changes something (Unix seconds), None for never.
@@ -365,16 +364,14 @@ class Engine:
         A back-off, a hold or a minimum runtime ends, a promise is due, a turn begins, or a quota window or
         a reservation begins or ends.
         """
-        ends = [queue.pending.next_retry_at() for queue in self._cache.queues.values()]
-        # One look at the heap of each queue; there is no timer per Workload.
-        ends += [
+        boundary_at = self._cache.next_boundary_at
+        ends = (
+            self._workload_store.trees.next_wake_at(),
+            self._workload_store.pending.next_turn_at(),
             self._cache.schedule_plan.wake_at,
-            self._workload_store.next_turn_at(),
             self._cache.holds.next_end_at(),
-        ]
-        ends += self._workload_store.wakes.values()
-        next_at = self._cache.next_boundary_at
-        ends += [next_at] if next_at < inf else []
+            boundary_at if boundary_at < inf else None,
+        )
         return min((end for end in ends if end is not None), default=None)
 
     # --- the plan that outlives this process -------------------------------------------------------------
@@ -403,20 +400,17 @@ class Engine:
         """Return the objects whose status may have changed since the last call."""
         self._workload_store.see()
         # A queue may have been deleted since it was touched; its status went with it.
-        workload_store, queues = self._workload_store, self._cache.queues
-        touched = [queues[name] for name in workload_store.touched_queues if name in queues]
-        above = {node.name for queue in touched for node in queue.node.ancestors()}
+        touched, queues = self._workload_store.touched, self._cache.queues
+        present = [queues[name] for name in touched.cluster_queues if name in queues]
+        above = {node.name for queue in present for node in queue.node.ancestors()}
         result = Touched(
-            cluster_queues=frozenset(workload_store.touched_queues),
-            local_queues=frozenset(workload_store.touched_local_queues),
-            cohorts=frozenset(self._under_way.touched_cohorts | above),
-            policies=frozenset(self._under_way.touched_policies | self._policies_of(touched)),
+            cluster_queues=frozenset(touched.cluster_queues),
+            local_queues=frozenset(touched.local_queues),
+            cohorts=frozenset(touched.cohorts | above),
+            policies=frozenset(touched.policies | self._policies_of(present)),
         )
         # Returned once: the caller is the one that writes the statuses.
-        workload_store.touched_queues.clear()
-        workload_store.touched_local_queues.clear()
-        self._under_way.touched_cohorts.clear()
-        self._under_way.touched_policies.clear()
+        touched.clear()
         return result
 
     def _policies_of(self, touched: Sequence[QueueState]) -> set[str]:
@@ -436,7 +430,7 @@ class Engine:
         self._workload_store.see()
         queues = self._cache.queues.values()
         return EngineStatistics(
-            workloads=len(self._workload_store.records),
+            workloads=len(self._workload_store.index.records),
             cluster_queues=len(self._cache.specs.cluster_queues),
             local_queues=len(self._cache.specs.local_queues),
             active_pending=sum(queue.pending.active_count for queue in queues),
@@ -452,7 +446,7 @@ class Engine:
         """Raise AssertionError naming the first broken invariant."""
         self._workload_store.refresh()
         self._cache.validate()
-        records = self._workload_store.records
+        records = self._workload_store.index.records
         for queue in self._cache.queues.values():
             queue.pending.validate()
             for pending in queue.pending.in_order():
@@ -466,29 +460,6 @@ class Engine:
                 assert waits, f"{key} is said to wait in {record.queued_in} but does not"
 
     # --- the cycle ---------------------------------------------------------------------------------------
-
-    def _queues_to_try(self) -> Iterator[QueueState]:
-        for tree in self._workload_store.unsettled:
-            # An inactive queue keeps its Workloads, but they are not tried.
-            yield from (queue for queue in tree.queues if not queue.inactive)
-
-    def _pop_heads(self) -> list[tuple[QueueState, Pending]]:
-        """Pop the heads of the trees that were marked first, as many whole trees as one cycle should take."""
-        heads: list[tuple[QueueState, Pending]] = []
-        unsettled = self._workload_store.unsettled
-        while unsettled and len(heads) < _MOST_HEADS:
-            # The tree that was marked first, so that none is passed over, however many there are.
-            tree = next(iter(unsettled))
-            # It is tried again only if something changes in it.
-            del unsettled[tree]
-            # Whole trees, even beyond the limit: the heads of one tree compete and must be compared.
-            for queue in tree.queues:
-                pending = None if queue.inactive else queue.pending.pop()
-                if pending is not None:
-                    heads.append((queue, pending))
-        # Ties must not depend on the order in which the trees were built.
-        heads.sort(key=_by_name)
-        return heads
 
     def _backfill(self, snapshot: Snapshot, now: float) -> Backfill | None:
         schedule_plan = self._cache.schedule_plan
@@ -506,10 +477,6 @@ class Engine:
             queue = self._cache.queues.get(room.hold.cluster_queue)
             if queue is not None:
                 queue.pending.forgive(room.hold.key)
-                self._workload_store.woken.add(queue.tree)
+                self._workload_store.trees.wake(queue.name)
             # Trees share nodes, so Workloads of other trees may have waited for these.
-            self._workload_store.wake_flavors({place.flavor for place in room.places})
-
-
-def _by_name(head: tuple[QueueState, Pending]) -> str:
-    return head[0].spec.name
+            self._workload_store.admitted.note_freed({place.flavor for place in room.places})

@@ -21,23 +21,23 @@ from api.workload import WorkloadKey
 def explain(cache: Cache, workload_store: WorkloadStore, *, limit: int) -> tuple[Wait, ...]:
     """Return the reasons for waiting of at most `limit` Workloads that have none reported, each once."""
     waits: list[Wait] = []
-    while workload_store.untold and len(waits) < limit:
-        key = next(iter(workload_store.untold))
-        del workload_store.untold[key]
+    while workload_store.pending.unreported and len(waits) < limit:
+        key = next(iter(workload_store.pending.unreported))
+        del workload_store.pending.unreported[key]
         waits += _explanation(cache, workload_store, key)
     return tuple(waits)
 
 
 def _explanation(cache: Cache, workload_store: WorkloadStore, key: WorkloadKey) -> Iterator[Wait]:
     """Yield why a Workload waits that was not tried; nothing if it has a reason, or if none is known yet."""
-    record = workload_store.records[key]
+    record = workload_store.index.records[key]
     queue = cache.queues.get(record.queued_in or "")
     if queue is None or queue.inactive or record.last_wait is not None:
         return
     known = queue.pending.told(key) or _behind_head(queue, key)
     if known is None:
         # Its head may wait for a preemption. A reason is known once a Workload of its class is parked.
-        workload_store.unexplained.setdefault(queue.name, {})[key] = None
+        workload_store.pending.unexplained.setdefault(queue.name, {})[key] = None
         return
     record.last_wait = known
     workload = record.workload

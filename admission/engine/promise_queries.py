@@ -85,7 +85,7 @@ class PromiseQueries:
 
     def _reserved_start(self, key: WorkloadKey) -> float | None:
         """Return when the reservation that a pending Workload has joined begins, None if it joined none."""
-        record = self._workload_store.joining.get(key)
+        record = self._workload_store.index.joining.get(key)
         kept = self._cache.reservations.joined_by(record.workload) if record is not None else None
         is_ahead = kept is not None and kept.start_at > self._cache.schedule_plan.now
         return kept.start_at if kept is not None and is_ahead else None
@@ -96,7 +96,7 @@ class PromiseQueries:
         It waits behind those Workloads of its ClusterQueue whose starts were computed. None if it does not,
         or if no starts were computed. This is a lower bound by turns only; backfill may start it earlier.
         """
-        record = self._workload_store.records.get(key)
+        record = self._workload_store.index.records.get(key)
         if record is None or record.queued_in is None or self.expected_start(key) is not None:
             return None
         return self._cache.schedule_plan.expected_after.get(record.queued_in)

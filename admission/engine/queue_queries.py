@@ -55,9 +55,7 @@ class QueueQueries:
         """Return whether a cycle still has to try Workloads of the ClusterQueue's tree."""
         self._workload_store.settle()
         queue = self._cache.queues.get(cluster_queue)
-        if queue is None or queue.tree not in self._workload_store.unsettled:
-            return False
-        return any(one.pending.has_head() for one in queue.tree.queues if not one.inactive)
+        return queue is not None and self._workload_store.trees.has_heads(queue.tree)
 
     def is_in_use(self, kind: str, name: str) -> bool:
         """Return whether a ClusterQueue, flavor, topology or check must not be removed yet.
@@ -110,7 +108,7 @@ class QueueQueries:
     def local_queue_view(self, namespace: str, name: str) -> LocalQueueView | None:
         """Return the LocalQueue's status, None if it does not exist."""
         self._workload_store.see()
-        members = self._workload_store.by_local_queue.get((namespace, name), {})
+        members = self._workload_store.index.members((namespace, name))
         return local_queue_view(self._cache, (namespace, name), members)
 
     def cohort_view(self, name: str) -> CohortView | None:

@@ -93,7 +93,7 @@ def _adopt_holds(
         cache.holds.kept.clear()
     outdated = 0
     for hold in holds:
-        record, queue = workload_store.records.get(hold.key), cache.queues.get(hold.cluster_queue)
+        record, queue = workload_store.index.records.get(hold.key), cache.queues.get(hold.cluster_queue)
         # It does not fit the cluster as it is now. The count lets the log say how much of
         # a plan was outdated.
         if record is None or queue is None or hold.until <= now or not _still_applies(hold, record, queue):
@@ -136,7 +136,7 @@ def _adopt_promises(cache: Cache, workload_store: WorkloadStore, plan: PlanValue
         elif lease.key not in schedule_plan.leases:
             schedule_plan.leases[lease.key] = lease
     for (key, uid), seconds in plan.outrun.items():
-        record = workload_store.records.get(key)
+        record = workload_store.index.records.get(key)
         if record is not None and record.workload.uid == uid:
             schedule_plan.lengths.stopped_after[key, uid] = seconds
     # The claims of running work depend on its leases.
@@ -146,11 +146,11 @@ def _adopt_promises(cache: Cache, workload_store: WorkloadStore, plan: PlanValue
             outdated += 1
             continue
         # By the flavors and nodes as they are now: stored places could be on nodes that no longer exist.
-        places = places_of(planned.admission, workload_store.records[planned.key].requests)
+        places = places_of(planned.admission, workload_store.index.records[planned.key].requests)
         usage = to_quantities(planned.admission.pod_sets)
         schedule_plan.adopt(planned, usage, cache.topology_cache.spots(places))
     for key, expected in plan.expected.items():
-        record = workload_store.records.get(key)
+        record = workload_store.index.records.get(key)
         # A promise says more than an expected start, so both are not kept.
         is_waiting = record is not None and record.queued_in is not None and key not in schedule_plan.promises
         if is_waiting and key not in schedule_plan.expected:
@@ -170,7 +170,7 @@ def _is_running(cache: Cache, lease: BackfillLease) -> bool:
 
 
 def _is_waiting(cache: Cache, workload_store: WorkloadStore, planned: PlannedStart) -> bool:
-    record, queue = workload_store.records.get(planned.key), cache.queues.get(planned.cluster_queue)
+    record, queue = workload_store.index.records.get(planned.key), cache.queues.get(planned.cluster_queue)
     if record is None or queue is None or queue.inactive or queue.policy.backfill_rules is None:
         return False
     return record.workload.uid == planned.uid and record.queued_in == planned.cluster_queue

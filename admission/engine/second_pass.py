@@ -46,9 +46,8 @@ def second_pass(
 ) -> tuple[SecondPassDecision, ...]:
     """Decide for every Workload noted for the pass; what is decided is assumed on return."""
     # Some may have ended since they were noted.
-    due = [held for key in workload_store.lost if (held := cache.held.get(key)) is not None]
-    # Those without room are noted again below, in `unreplaced`.
-    workload_store.lost.clear()
+    keys = workload_store.admitted.second_pass.take_due()
+    due = [held for key in keys if (held := cache.held.get(key)) is not None]
     decisions = []
     # The order decides which Workload gets the last free nodes.
     for held in sorted(due, key=_urgency):
@@ -71,18 +70,18 @@ def _place(cache: Cache, workload_store: WorkloadStore, held: HeldWorkload) -> S
     # Pods that run in another cluster are placed in that cluster.
     if queue is None or queue.is_dispatching or held.is_evicted or held.former is not None:
         return None
-    requests = delayed_requests(cache.snapshot(), held, workload_store.records[held.key].requests)
+    requests = delayed_requests(cache.snapshot(), held, workload_store.index.records[held.key].requests)
     if not requests:
         # No pod set waits for places any more.
         return None
     with cache.topology_cache.occupied(_reserved_for_others(cache, held)):
         found = cache.topology_cache.place(requests)
     if isinstance(found, Unplaced):
-        workload_store.unreplaced[held.key] = None
+        workload_store.admitted.second_pass.park(held.key)
         message = f"no place for pod set {found.pod_set} yet: {found.message}"
         return Unreplaced(key=held.key, uid=held.workload.uid, message=message)
     # They are held from now on, so that the next Workload of this pass finds those nodes taken.
-    workload_store.reassign(held, reassigned(held.admission, found))
+    workload_store.admitted.reassign(held, reassigned(held.admission, found))
     return Reassign(
         key=held.key,
         uid=held.workload.uid,
@@ -101,7 +100,7 @@ def _decide(
     # New places or an eviction are being written; the answer to that comes first.
     if held.is_evicted or held.former is not None or held.is_assumed:
         return None
-    stands = standing(snapshot, held, workload_store.records[held.key].requests)
+    stands = standing(snapshot, held, workload_store.index.records[held.key].requests)
     assigned = {host for one in stands for host in hosts_of(one.assignment)}
     # A node that no longer exists has to be replaced too, or the pods would be placed around a gap.
     lost = assigned & set(workload.unhealthy_nodes) | {
@@ -110,12 +109,12 @@ def _decide(
     if not lost:
         return None
     # The loss lowers the host's score for later placements.
-    cache.topology_cache.observe(lost, uid=f"{workload.uid}/lost", at=workload_store.now, outcome=FAILED)
+    cache.topology_cache.observe(lost, uid=f"{workload.uid}/lost", at=cache.now, outcome=FAILED)
     with cache.topology_cache.occupied(_reserved_for_others(cache, held)):
         found = replace_hosts(cache.topology_cache, stands, lost)
     if isinstance(found, Unplaced):
         return _fail(workload_store, held, _failure(lost, found), settings)
-    workload_store.reassign(held, reassigned(held.admission, found))
+    workload_store.admitted.reassign(held, reassigned(held.admission, found))
     return Reassign(
         key=held.key,
         uid=workload.uid,
@@ -143,7 +142,7 @@ def _fail(
     """Evict a Workload that got no replacement; without fail-fast it keeps what it has and waits."""
     workload = held.workload
     if not settings.fails_fast:
-        workload_store.unreplaced[held.key] = None
+        workload_store.admitted.second_pass.park(held.key)
         return Unreplaced(key=held.key, uid=workload.uid, message=message)
     # Its quota counts until it has stopped. The mark keeps it from being evicted twice.
     held.is_evicting = True

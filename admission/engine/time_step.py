@@ -77,8 +77,8 @@ def pass_time(
         schedule_plan.note_eviction(held)
         evictions += (eviction,)
     # By name, since trees are built again when specs change.
-    names = schedule_plan.take_woken()
-    workload_store.woken |= {cache.queues[name].tree for name in names if name in cache.queues}
+    for name in schedule_plan.take_woken():
+        workload_store.trees.wake(name)
     return evictions
 
 
@@ -89,7 +89,7 @@ def take_plans(cache: Cache, workload_store: WorkloadStore) -> tuple[Plan, ...]:
     schedule_plan.wake_at = schedule_plan.next_at()
     plans = []
     for key, planned in changed.items():
-        record = workload_store.records.get(key)
+        record = workload_store.index.records.get(key)
         # Nothing is reported for an object that no longer exists, nor for a new one of its name.
         if record is not None and (planned is None or planned.uid == record.workload.uid):
             workload = record.workload

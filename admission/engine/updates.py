@@ -56,7 +56,7 @@ class Updates:
             case RuntimeClass():
                 if self._cache.specs.runtime_classes.get(value.name) != value:
                     self._cache.specs.runtime_classes[value.name] = value
-                    self._workload_store.reread(self._workload_store.records.values())
+                    self._workload_store.reread(self._workload_store.index.records.values())
             case DisruptionBudget():
                 self._put_budget(value)
             case NodeInfo():
@@ -90,7 +90,7 @@ class Updates:
                 self._reread_namespace(namespace)
         elif kind is RuntimeClass:
             if self._cache.specs.runtime_classes.pop(str(key), None) is not None:
-                self._workload_store.reread(self._workload_store.records.values())
+                self._workload_store.reread(self._workload_store.index.records.values())
         elif kind is DisruptionBudget:
             self._cache.specs.budgets.pop(_pair(key), None)
             self._replicas_changed()
@@ -98,10 +98,8 @@ class Updates:
             self._nodes_changed(self._cache.topology_cache.drop_node(str(key)), are_nodes=True)
         elif kind is PodUsage:
             self._nodes_changed(self._cache.topology_cache.drop_pod(_pair(key)))
-        elif self._cache.specs.remove_spec(kind, str(key)):
-            self._under_way.specs_changed()
-            if kind is ClusterQueue:
-                self._reroute_queue(str(key))
+        elif self._cache.specs.remove_spec(kind, str(key)) and kind is ClusterQueue:
+            self._reroute_queue(str(key))
 
     def unreadable(self, kind: type, key: ObjectKey, message: str, *, now: float) -> None:
         """Record that an object exists but cannot be read; `message` says what is wrong and how to fix it.
@@ -113,7 +111,6 @@ class Updates:
         self._under_way.begin_change(now)
         self._cache.specs.unreadable[(kind, key)] = message
         self._cache.specs.invalidate()
-        self._under_way.specs_changed()
         if kind is ClusterQueue:
             name = str(key)
             # It has to be shown as inactive with this reason, even if it has never been readable.
@@ -121,10 +118,10 @@ class Updates:
                 self._cache.specs.put_spec(ClusterQueue(name=name))
             self._reroute_queue(name)
         elif kind is Workload:
-            record = self._workload_store.records.get(WorkloadKey(*_pair(key)))
+            record = self._workload_store.index.records.get(WorkloadKey(*_pair(key)))
             if record is not None:
                 # It leaves its queue, since it is not known any more what it would be admitted with.
-                self._workload_store.unqueue(record)
+                self._workload_store.pending.unqueue(record)
         elif kind is LocalQueue:
             namespace, name = _pair(key)
             # An entry is needed to show its status, even if it has never been readable.
@@ -161,7 +158,7 @@ class Updates:
             section = queue.policy.preemption
             # Budgets matter only where a policy lets replicas be preempted.
             if section is not None and section.rules.prefers_inference:
-                self._workload_store.woken.add(queue.tree)
+                self._workload_store.trees.wake(queue.name)
 
     def _nodes_changed(self, flavors: frozenset[str], *, are_nodes: bool = False) -> None:
         """Wake what may use these flavors' nodes: their capacity has changed, and promises may move.
@@ -169,11 +166,11 @@ class Updates:
         `are_nodes`: the nodes themselves have changed, so that reserved domains may be others now.
         """
         # Only trees with these flavors, since nodes come and go all day in an autoscaled cluster.
-        self._workload_store.wake_flavors(flavors)
+        self._workload_store.admitted.note_freed(flavors)
         if flavors:
             self._cache.schedule_plan.note_nodes()
-            if are_nodes and self._cache.note_nodes():
-                self._under_way.specs_changed()
+            if are_nodes:
+                self._cache.note_nodes()
 
     # --- specs -------------------------------------------------------------------------------------------
 
@@ -184,7 +181,6 @@ class Updates:
         if is_new is None and not was_unreadable:
             return
         self._cache.specs.invalidate()
-        self._under_way.specs_changed()
         if is_new and isinstance(value, ClusterQueue):
             self._reroute_queue(value.name)
 
@@ -206,7 +202,6 @@ class Updates:
         policies = self._cache.specs.policies.values()
         if any(one.local_queue == local_queue for policy in policies for one in policy.reservations):
             self._cache.specs.invalidate()
-            self._under_way.specs_changed()
 
     def _upsert_namespace(self, value: Namespace) -> None:
         if self._cache.specs.namespaces.get(value.name) == value.labels:
@@ -215,13 +210,14 @@ class Updates:
         # The queues have to be built before their trees can be woken.
         self._workload_store.refresh()
         for (namespace, _), spec in self._cache.specs.local_queues.items():
-            queue = self._cache.queues.get(spec.cluster_queue)
-            if namespace == value.name and queue is not None:
-                self._workload_store.woken.add(queue.tree)
+            if namespace == value.name:
+                self._workload_store.trees.wake(spec.cluster_queue)
 
     def _reread_namespace(self, namespace: str) -> None:
         """Have the requests of the namespace's Workloads computed again."""
-        records = [one for key, one in self._workload_store.records.items() if key.namespace == namespace]
+        records = [
+            one for key, one in self._workload_store.index.records.items() if key.namespace == namespace
+        ]
         self._workload_store.reread(records)
 
     def _reroute_queue(self, cluster_queue: str) -> None:

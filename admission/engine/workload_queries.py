@@ -30,12 +30,12 @@ class WorkloadQueries:
 
     def workload(self, key: WorkloadKey) -> Workload | None:
         """Return the Workload as last seen, None if it is not known."""
-        record = self._workload_store.records.get(key)
+        record = self._workload_store.index.records.get(key)
         return record.workload if record is not None else None
 
     def workloads(self) -> Iterator[Workload]:
         """Iterate over all Workloads as last seen. The engine must not change meanwhile."""
-        return (record.workload for record in self._workload_store.records.values())
+        return (record.workload for record in self._workload_store.index.records.values())
 
     def admissions(self) -> Iterator[tuple[WorkloadKey, Admission]]:
         """Iterate over the Workloads that hold quota, assumed or confirmed, with their admissions, by key."""
@@ -44,7 +44,7 @@ class WorkloadQueries:
 
     def members(self, local_queue: LocalQueueKey) -> tuple[WorkloadKey, ...]:
         """Return the Workloads that name this LocalQueue and have not finished."""
-        return tuple(self._workload_store.by_local_queue.get(local_queue, ()))
+        return tuple(self._workload_store.index.members(local_queue))
 
     def is_holding(self, key: WorkloadKey) -> bool:
         """Return whether the Workload holds quota, assumed or confirmed."""
@@ -54,7 +54,7 @@ class WorkloadQueries:
     def is_waiting(self, key: WorkloadKey, uid: str) -> bool:
         """Return whether the Workload of this uid is pending in a queue and holds no quota."""
         self._workload_store.see()
-        record = self._workload_store.records.get(key)
+        record = self._workload_store.index.records.get(key)
         is_it = record is not None and record.workload.uid == uid and record.queued_in is not None
         return is_it and key not in self._cache.held
 
@@ -66,11 +66,11 @@ class WorkloadQueries:
         """
         heirs = [
             (
-                -self._workload_store.records[eviction.preemptor].workload.priority,
+                -self._workload_store.index.records[eviction.preemptor].workload.priority,
                 eviction.preemptor,
                 eviction,
             )
-            for joined in tuple(self._workload_store.joined.values())
+            for joined in tuple(self._workload_store.pending.joined.values())
             for eviction in joined
             if eviction.key == victim
             and eviction.preemptor is not None
@@ -81,7 +81,7 @@ class WorkloadQueries:
     def queue_problem(self, workload: Workload) -> Problem | None:
         """Return why the Workload cannot be tried at all, and what to do; None if it only has to wait."""
         self._workload_store.see()
-        record = self._workload_store.records.get(workload.key)
+        record = self._workload_store.index.records.get(workload.key)
         return queue_problem(self._cache, workload, record.request_error if record is not None else None)
 
     def turns_at(self, workload: Workload) -> float | None:
@@ -113,7 +113,7 @@ class WorkloadQueries:
     def explanation(self, workload: Workload) -> tuple[PodSetLines, ...]:
         """Return what a cycle would consider for each pod set; empty if the Workload cannot be tried."""
         self._workload_store.see()
-        record = self._workload_store.records.get(workload.key)
+        record = self._workload_store.index.records.get(workload.key)
         queue = self._cache.queues.get(self._queues.cluster_queue_of(workload))
         if record is None or queue is None:
             return ()

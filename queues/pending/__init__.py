@@ -24,5 +24,5 @@ Decisions:
   hour because of a promise may not run for two. So of a class only the shorter Workloads are tried
   until capacity comes free.
 
-Whether a Workload fits is decided in `admission`; what wakes it, in `admission.cache.pending_workloads`.
+Whether a Workload fits is decided in `admission`; what wakes it, in `admission.cache.trees_to_try`.
 """

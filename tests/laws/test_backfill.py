@@ -282,7 +282,7 @@ def test_asking_for_room_first_changes_no_decision(work: list[Piece], mode: Back
     quick = run(work, mode, has_nodes=True)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("admission.cache.pending_workloads.may_have_room", lambda *_: True)
+        patch.setattr("admission.cache.trees_to_try.may_have_room", lambda *_: True)
         patch.setattr("admission.backfill.revise_promises.may_have_room", lambda *_: True)
         patch.setattr("admission.backfill.profile_trial.may_have_quota", lambda *_: True)
         patch.setattr("admission.backfill.profile_trial.rooms_of", lambda *_: ())

@@ -68,7 +68,7 @@ def nominated(engine: Engine, sharing: FairPreemption | None) -> Iterator[Entry]
     engine.has_heads(now=0)
     snapshot = engine._cache.snapshot()
     preemptor = Preemptor(snapshot=snapshot, losses=EvictionLosses(now=0.0), fair_sharing=sharing)
-    for queue, pending in engine._pop_heads():
+    for queue, pending in engine._workload_store.trees.pop_heads(256):
         policy = CyclePolicy(fair_sharing=sharing)
         yield finish(nominate(snapshot, queue, pending, preemptor=preemptor, policy=policy))
 
@@ -84,7 +84,7 @@ def test_deciding_leaves_the_picture_as_it_found_it(
 
     snapshot = engine._cache.snapshot()
     rules = CycleRules(policy=CyclePolicy(fair_sharing=sharing), now=0)
-    for _ in schedule(snapshot, engine._pop_heads(), rules):
+    for _ in schedule(snapshot, engine._workload_store.trees.pop_heads(256), rules):
         pass
 
     assert usage(engine) == before

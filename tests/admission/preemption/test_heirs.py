@@ -58,7 +58,7 @@ def join(world: World, name: str, *, priority: int = 5, uid: str = "", victim: s
         preemptor=preemptor.key,
         preemptor_uid=uid or preemptor.uid,
     )
-    world.engine._workload_store.join(preemptor.key, (eviction,))
+    world.engine._workload_store.pending.join(preemptor.key, (eviction,))
 
 
 def _nobody(world: World) -> None:
@@ -115,7 +115,7 @@ def _needs_another(world: World) -> None:
 
 def _needs_nobody(world: World) -> None:
     join(world, "a")
-    world.engine._workload_store.join(world.get("a").key, ())
+    world.engine._workload_store.pending.join(world.get("a").key, ())
 
 
 @pytest.mark.parametrize(

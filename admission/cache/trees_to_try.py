@@ -1,0 +1,208 @@
+"""Trees to try: the quota trees whose heads the next cycles have to try, and what wakes parked Workloads.
+
+A change only marks a tree, as *unsettled* (its heads are to be tried) or as *woken* (inadmissible Workloads
+in it may become active again). Woken trees are worked off before the next cycle, so that a burst of events
+costs one pass over each tree and not one per event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from admission.cache.cache import Cache
+from admission.cache.touched_statuses import TouchedStatuses
+from admission.flavors.feasibility import may_have_quota, may_have_room, moves_others, never_preempts
+from admission.snapshot.snapshot import QueueState, QueueTree
+from api.selectors import matches_selector
+from api.workload import Workload
+from queues.pending.pending_queue import Pending
+
+
+class TreesToTry:
+    """The trees that something has changed in since their heads were last tried."""
+
+    def __init__(self, cache: Cache, touched: TouchedStatuses) -> None:
+        # Trees whose heads have not been tried since something changed, those marked first coming first.
+        self._unsettled: dict[QueueTree, None] = {}
+        # Trees where something may fit that did not before, to be woken before the next cycle.
+        self._woken: set[QueueTree] = set()
+        # Trees that were built again: every parked Workload is tried, to learn what it fails at now.
+        self._renewed: set[QueueTree] = set()
+        # Trees where a head was refused only for places that heads of other trees reserved in that
+        # cycle. Each is woken alone, once no other tree is to be tried: two of them at once could block
+        # each other for ever.
+        self._displaced: dict[QueueTree, None] = {}
+        # By waiting ClusterQueue: when a Workload that a policy spares for now may be evicted.
+        self._wake_times: dict[str, float] = {}
+        self._cache = cache
+        self._touched = touched
+
+    # --- marks -------------------------------------------------------------------------------------------
+
+    def settle_again(self, tree: QueueTree) -> None:
+        """Have the heads of the tree tried again."""
+        self._unsettled[tree] = None
+
+    def note_displaced(self, tree: QueueTree) -> None:
+        """Record that a head of the tree lost its places to what heads of other trees reserve for a cycle."""
+        self._displaced[tree] = None
+
+    def wake(self, cluster_queue: str) -> None:
+        """Wake the tree of a ClusterQueue; nothing happens where that does not exist."""
+        queue = self._cache.queues.get(cluster_queue)
+        if queue is not None:
+            self._woken.add(queue.tree)
+
+    def wake_all(self) -> None:
+        """Wake every tree."""
+        self._woken |= {queue.tree for queue in self._cache.queues.values()}
+
+    def wake_flavors(self, flavors: Collection[str]) -> None:
+        """Wake every tree with a queue of one of these flavors: room has come free on nodes they share."""
+        # All queues are checked, since trees share nodes. As a rule only work with places comes here.
+        for queue in self._cache.queues.values() if flavors else ():
+            if any(name in flavors for group in queue.groups.values() for name in group.flavors):
+                self._woken.add(queue.tree)
+
+    def wake_at(self, cluster_queue: str, at: float) -> None:
+        """Try the ClusterQueue's tree again at `at` (Unix seconds), unless an earlier time is set."""
+        # The earliest time wins, since all Workloads of the tree are looked at then.
+        self._wake_times[cluster_queue] = min(at, self._wake_times.get(cluster_queue, at))
+
+    def replace(self, changed: set[QueueTree]) -> None:
+        """Take over the marks to trees that were built again; something may fit in the `changed` ones."""
+        queues = self._cache.queues
+        # By name, since the trees that were to be woken have been replaced.
+        names = {queue.name for tree in self._woken for queue in tree.queues}
+        self._renewed = set(changed)
+        self._woken = changed | {queues[name].tree for name in names if name in queues}
+        # It is not known which trees a change left alone, so each is tried once.
+        self._unsettled = {queue.tree: None for queue in queues.values()}
+        self._displaced.clear()
+
+    # --- before a cycle ----------------------------------------------------------------------------------
+
+    def next_wake_at(self) -> float | None:
+        """Return when time alone next wakes a Workload (Unix seconds), by a back-off or `wake_at`."""
+        # One look at the heap of each queue; there is no timer per Workload.
+        ends = [queue.pending.next_retry_at() for queue in self._cache.queues.values()]
+        return min((end for end in (*ends, *self._wake_times.values()) if end is not None), default=None)
+
+    def has_heads(self, tree: QueueTree | None = None) -> bool:
+        """Return whether a head is to be tried, in `tree` if that is given."""
+        trees = self._unsettled if tree is None else [tree] if tree in self._unsettled else ()
+        return any(map(_has_head, trees))
+
+    def pop_heads(self, most: int) -> list[tuple[QueueState, Pending]]:
+        """Pop the heads of the trees that were marked first: whole trees, until there are `most` heads.
+
+        At most one head of each ClusterQueue, in the order of their names.
+        """
+        heads: list[tuple[QueueState, Pending]] = []
+        while self._unsettled and len(heads) < most:
+            # The tree that was marked first, so that none is passed over, however many there are.
+            tree = next(iter(self._unsettled))
+            # It is tried again only if something changes in it.
+            del self._unsettled[tree]
+            # Whole trees, even beyond the limit: the heads of one tree compete and must be compared.
+            for queue in tree.queues:
+                # An inactive queue keeps its Workloads, but they are not tried.
+                pending = None if queue.inactive else queue.pending.pop()
+                if pending is not None:
+                    heads.append((queue, pending))
+        # Ties must not depend on the order in which the trees were built.
+        heads.sort(key=_by_name)
+        return heads
+
+    def wake_displaced(self) -> None:
+        """Wake one tree with displaced heads, where no other tree is to be tried."""
+        if self._displaced and not self._woken and not self.has_heads():
+            first = next(iter(self._displaced))
+            del self._displaced[first]
+            self._woken.add(first)
+
+    def wake_due(self) -> None:
+        """Wake what may fit now or has finished its back-off. Changed specs have taken effect before."""
+        now = self._cache.now
+        # A list, since entries are deleted on the way.
+        for name in [name for name, at in self._wake_times.items() if at <= now]:
+            del self._wake_times[name]
+            self.wake(name)
+        # Sorted, since the order of a set differs from run to run and that of the trees tried must not.
+        for tree in sorted(self._woken, key=_by_root):
+            self._unsettled[tree] = None
+            for queue in tree.queues:
+                # In a tree built again every Workload is tried: what it failed at may not exist any more.
+                is_hopeless = None if tree in self._renewed else self._hopeless_in(queue)
+                entrance = _Entrance(self._cache, queue)
+                if queue.pending.wake(now=now, may_enter=entrance, is_hopeless=is_hopeless):
+                    self._touched.cluster_queues.add(queue.name)
+        self._woken.clear()
+        self._renewed.clear()
+        # In all trees, woken or not: a back-off ends by the clock alone.
+        for queue in self._cache.queues.values():
+            if queue.pending.has_retries and queue.pending.release_due(now=now):
+                self._unsettled[queue.tree] = None
+                self._touched.cluster_queues.add(queue.name)
+
+    def _hopeless_in(self, queue: QueueState) -> Callable[[Pending], bool] | None:
+        """Return a cheap test for parked Workloads that cannot start now; None if there is none.
+
+        A Workload that has no room may get some by evictions, or be promised some for later; for those the
+        test never says that it is hopeless. Where only quota counts, scheduling costs no more than the test
+        (`admission.flavors.assignment_cache`), so there is none.
+        """
+        # The test pays only where the answer depends on nodes; see above.
+        if not never_preempts(queue) or not self._cache.topology_cache.has_flavors:
+            return None
+        snapshot, schedule_plan = self._cache.snapshot(), self._cache.schedule_plan
+        # A Workload that others may be moved for can start on nodes that are full now.
+        may_start = may_have_quota if moves_others(queue) else may_have_room
+
+        def is_hopeless(pending: Pending) -> bool:
+            return not schedule_plan.may_be_promised(pending, queue) and not may_start(
+                snapshot, queue, pending
+            )
+
+        return is_hopeless
+
+
+class _Entrance:
+    """Whether a parked Workload of a queue may become active again.
+
+    Its namespace must match, its promised start must have come, and the Workloads it waits for must have
+    left or there must be room elsewhere.
+    """
+
+    __slots__ = ("_cache", "_queue")
+
+    def __init__(self, cache: Cache, queue: QueueState) -> None:
+        self._cache = cache
+        self._queue = queue
+
+    def __call__(self, workload: Workload) -> bool:
+        # A Workload with a promised start is woken when that is due.
+        if self._cache.schedule_plan.waits_for_its_time(workload):
+            return False
+        if self._cache.holds.is_awaiting(workload.key, self._cache.held) and not self._has_room(workload):
+            # Its capacity is held for it. Trying it at every event would cost a search for places each time.
+            return False
+        labels = self._cache.specs.namespaces.get(workload.key.namespace)
+        return matches_selector(self._queue.spec.namespace_selector, labels)
+
+    def _has_room(self, workload: Workload) -> bool:
+        """Return whether there may be room elsewhere, so that no eviction is needed for it."""
+        pending = self._queue.pending.get(workload.key)
+        return pending is not None and may_have_room(self._cache.snapshot(), self._queue, pending)
+
+
+def _has_head(tree: QueueTree) -> bool:
+    return any(not queue.inactive and queue.pending.has_head() for queue in tree.queues)
+
+
+def _by_root(tree: QueueTree) -> tuple[bool, str]:
+    return tree.root.is_queue, tree.root.name
+
+
+def _by_name(head: tuple[QueueState, Pending]) -> str:
+    return head[0].spec.name
