@@ -25,7 +25,7 @@ from admission.controller.runtime.clock import Clock
 from admission.controller.runtime.failpoints import Failpoint
 from admission.controller.runtime.logs import Log
 from admission.controller.writer.dispatch import Hooks
-from admission.controller.writer.executor import Executor, Sender
+from admission.controller.writer.executor import Executor, ExecutorLimits, Sender
 from admission.controller.writer.leader_term import LeaderTerm, TermSettings
 from admission.decisions.api_writes import Purpose
 from admission.decisions.decision import DecisionId
@@ -180,8 +180,10 @@ class Takeover:
             self._clock,
             remaining_seconds=leadership.remaining_seconds,
             note_duration=self._note_write_duration,
-            max_in_flight=self._settings.max_in_flight,
-            timeout_seconds=self._settings.request_seconds,
+            stumbled=self._control_loop.stumbled,
+            limits=ExecutorLimits(
+                max_in_flight=self._settings.max_in_flight, timeout_seconds=self._settings.request_seconds
+            ),
         )
         term = self._make_term(executor, store, plan_writer, leadership.fence)
         async with asyncio.TaskGroup() as group:

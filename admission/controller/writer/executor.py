@@ -147,12 +147,34 @@ class _Lane:
     latest: bytes = b""
 
 
+@dataclass(slots=True)
+class _Delivery:
+    """One order while a worker sends it: the write as built last, and what its attempts have met."""
+
+    order: WriteOrder
+    write: Write
+    conflicts: int = 0
+    unanswered: int = 0
+    pause: float = FIRST_RETRY_SECONDS
+    # The version on which an attempt may still be stored, "" if none can be. It is kept here, because it
+    # belongs to the result however the order ends, also by a bug.
+    may_land_on: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutorLimits:
+    """At most `max_in_flight` requests at a time, of which each may take `timeout_seconds`."""
+
+    max_in_flight: int = 32
+    timeout_seconds: float = 2.0
+
+
 class Executor:
     """Sends orders during one term of leadership. A new term has a new executor.
 
-    `remaining_seconds` returns how long the lease is still valid. A request may take `timeout_seconds`.
-    `note_duration` is called with the purpose of each write that has ended, and the seconds from `submit` to
-    its last answer.
+    `remaining_seconds` returns how long the lease is still valid. `note_duration` is called with the purpose
+    of each write that has ended, and the seconds from `submit` to its last answer. `stumbled` reports a bug
+    of this controller, from within its `except` block.
     """
 
     def __init__(
@@ -162,15 +184,15 @@ class Executor:
         *,
         remaining_seconds: Callable[[], float],
         note_duration: Callable[[Purpose, float], None],
-        max_in_flight: int = 32,
-        timeout_seconds: float = 2.0,
+        stumbled: Callable[[], None],
+        limits: ExecutorLimits,
     ) -> None:
         self._sender = sender
         self._clock = clock
         self._remaining_seconds = remaining_seconds
         self._note_duration = note_duration
-        self._max_in_flight = max_in_flight
-        self._timeout_seconds = timeout_seconds
+        self._stumbled = stumbled
+        self._limits = limits
         self._lanes: dict[ObjectTarget, _Lane] = {}
         # Heap of lanes by priority, then by age. A lane is in it at most once, for its first order.
         self._ready: asyncio.PriorityQueue[tuple[int, int, ObjectTarget]] = asyncio.PriorityQueue()
@@ -207,7 +229,7 @@ class Executor:
         """Send orders until cancelled."""
         async with asyncio.TaskGroup() as group:
             # Each worker has one request in flight, so the number of workers is the only bound needed.
-            for number in range(self._max_in_flight):
+            for number in range(self._limits.max_in_flight):
                 group.create_task(self._worker(), name=f"executor-{number}")
 
     async def _worker(self) -> None:
@@ -215,21 +237,27 @@ class Executor:
             _, _, target = await self._ready.get()
             lane = self._lanes[target]
             order = lane.orders[0]
-            try:
-                result = await self._carry_out(order, lane)
-            # 404 to the write itself, or to a read after a conflict.
-            except NotFound:
-                result = Vanished()
-            # Raised by a read: `_carry_out` turns all other errors of the write itself into results.
-            except KubeError as error:
-                result = Refused(error=error)
-            # A bug in one order must not end the worker, for the rest of the term would have one fewer.
-            except Exception as error:
-                log.exception("executor-stumbled", target="/".join(target), purpose=order.write.purpose)
-                result = Refused(error=KubeError(f"a fault of our own: {error!r}"))
-            self._close(target, lane, order, result)
+            result = await self._result(_Delivery(order, order.write), lane.latest)
+            self._close(target, lane, result)
+            self._report(order, result)
 
-    def _close(self, target: ObjectTarget, lane: _Lane, order: WriteOrder, result: Result) -> None:
+    async def _result(self, delivery: _Delivery, latest: bytes) -> Result:
+        """Carry out an order. Every error becomes a result, so that none ends the worker."""
+        try:
+            return await self._carry_out(delivery, latest)
+        # 404 to the write itself, or to a read.
+        except NotFound:
+            return Vanished()
+        # Raised by a read: `_carry_out` turns all other errors of the write itself into results.
+        except KubeError as error:
+            return Refused(error=error, may_land_on=delivery.may_land_on)
+        # A bug in one order must not end the worker, for the rest of the term would have one fewer.
+        except Exception as error:
+            self._note_bug(delivery.order)
+            fault = KubeError(f"a fault of our own: {error!r}")
+            return Refused(error=fault, may_land_on=delivery.may_land_on)
+
+    def _close(self, target: ObjectTarget, lane: _Lane, result: Result) -> None:
         lane.orders.popleft()
         # The next order of this lane is rebuilt from this answer, so it does not conflict with this write.
         lane.latest = result.raw if isinstance(result, Written | Moot) else b""
@@ -238,81 +266,111 @@ class Executor:
         else:
             # Before `on_result` is called: it may submit the next order on this object.
             del self._lanes[target]
-        self._note_duration(order.write.purpose, self._clock.monotonic() - order.queued_at)
-        order.on_result(result)
 
-    async def _carry_out(self, order: WriteOrder, lane: _Lane) -> Result:
-        write = order.write
+    def _report(self, order: WriteOrder, result: Result) -> None:
+        self._note_duration(order.write.purpose, self._clock.monotonic() - order.queued_at)
+        try:
+            order.on_result(result)
+        # A bug in the handling of one result must not end the TaskGroup, and with it the term. An admission
+        # is then neither confirmed nor released: it keeps its quota, since quota held too long is better than
+        # quota given twice, and the next leader judges its reservation.
+        except Exception:
+            self._note_bug(order)
+
+    def _note_bug(self, order: WriteOrder) -> None:
+        """Report a bug and the write that it affects. Call it from within the `except` block."""
+        log.error("executor-stumbled", target="/".join(order.target), purpose=order.write.purpose)
+        self._stumbled()
+
+    async def _carry_out(self, delivery: _Delivery, latest: bytes) -> Result:
+        order = delivery.order
         # The previous order changed the object, and this write was built from older bytes.
-        if lane.latest and order.rebuild is not None:
-            rebuilt = _rebuilt(order, lane.latest)
-            if isinstance(rebuilt, Moot):
-                return rebuilt
-            write = rebuilt
-        conflicts, unanswered, pause, may_land_on = 0, 0, FIRST_RETRY_SECONDS, ""
+        if latest and order.rebuild is not None and (moot := _rebuild(delivery, latest)) is not None:
+            return moot
         while True:
             try:
-                return Written(raw=await self._sent(order, write))
+                return Written(raw=await self._sent(delivery))
             # Nothing was sent. Wait until the lease is renewed or the term is cancelled.
             except _LeaseTooShort:
                 continue
             except (Conflict, AlreadyExists) as error:
-                # The object has another version now. Earlier attempts carry an older one, so
-                # they can only fail.
-                conflicts, may_land_on = conflicts + 1, ""
-                self.conflicts += 1
-                rebuilt = _rebuilt(order, await self._read_again(order.target))
-                if isinstance(rebuilt, Moot):
-                    return rebuilt
-                if conflicts >= MAX_CONFLICTS:
-                    return Refused(error=error)
-                write = rebuilt
+                ended = await self._after_conflict(delivery, error)
             # The server is overloaded, which is not about this object: all lanes wait, then the
             # same write is sent.
             except TooManyRequests as error:
                 self._pause(error.retry_after_seconds or DEFAULT_RETRY_AFTER_SECONDS)
+                continue
             except (Unreachable, ServerError) as error:
-                # Whether the write was stored is unknown. Sending the same bytes again is safe: if it
-                # was, they meet 409.
-                self.retries += 1
-                unanswered, may_land_on = unanswered + 1, write.resource_version
-                log.warning("write-unanswered", target="/".join(order.target), error=error, retry_in=pause)
-                # Every few attempts, check whether the server answers at all and refuses only this write.
-                if unanswered % MAX_UNANSWERED == 0:
-                    ended = await self._give_up(order, write, error)
-                    if ended is not None:
-                        return ended
-                await self.sleep(max(pause, error.retry_after_seconds or 0.0))
-                pause = min(2 * pause, LAST_RETRY_SECONDS)
-            # The worker reports it as Vanished, like a 404 to a read.
+                ended = await self._after_no_answer(delivery, error)
+            # `_result` reports it as Vanished, like a 404 to a read.
             except NotFound:
                 raise
             except KubeError as error:
-                return Refused(error=error, may_land_on=may_land_on)
+                return Refused(error=error, may_land_on=delivery.may_land_on)
+            # A bug of ours while the request was under way: the server may have stored it.
+            except Exception:
+                delivery.may_land_on = delivery.write.resource_version
+                raise
+            if ended is not None:
+                return ended
 
-    async def _sent(self, order: WriteOrder, write: Write) -> bytes:
+    async def _after_conflict(self, delivery: _Delivery, error: KubeError) -> Result | None:
+        """Rebuild the write from the object as it is. Return the order's result, None to send it again."""
+        # The object has another version now. Earlier attempts carry an older one, so they can only fail.
+        delivery.conflicts, delivery.may_land_on = delivery.conflicts + 1, ""
+        self.conflicts += 1
+        moot = _rebuild(delivery, await self._read_again(delivery.order.target))
+        if moot is not None:
+            return moot
+        return Refused(error=error) if delivery.conflicts >= MAX_CONFLICTS else None
+
+    async def _after_no_answer(self, delivery: _Delivery, error: Unreachable | ServerError) -> Result | None:
+        """Wait before the same bytes are sent again. Return the order's result, None to send them.
+
+        Whether the write was stored is unknown. Sending the same bytes again is safe: if it was stored, they
+        meet 409.
+        """
+        target, pause = "/".join(delivery.order.target), delivery.pause
+        self.retries += 1
+        delivery.unanswered, delivery.may_land_on = delivery.unanswered + 1, delivery.write.resource_version
+        log.warning("write-unanswered", target=target, error=error, retry_in=pause)
+        # Every few attempts, check whether the server answers at all and refuses only this write.
+        if delivery.unanswered % MAX_UNANSWERED == 0:
+            ended = await self._give_up(delivery, error)
+            if ended is not None:
+                return ended
+        await self.sleep(max(pause, error.retry_after_seconds or 0.0))
+        delivery.pause = min(2 * pause, LAST_RETRY_SECONDS)
+        return None
+
+    async def _sent(self, delivery: _Delivery) -> bytes:
         """Send a write as soon as that is allowed and return the answer. Raises as `_send` does."""
+        order = delivery.order
         # Checked before each attempt, the first included: the order may have waited long for a worker.
         await self._wait_until_allowed()
         if order.before is not None:
             order.before()
-        raw = await self._send(write)
+        raw = await self._send(delivery.write)
         if order.after is not None:
             order.after()
         return raw
 
-    async def _give_up(self, order: WriteOrder, write: Write, error: KubeError) -> Result | None:
-        """Return how an order whose writes get no answer ends; None if a read gets no answer either."""
+    async def _give_up(self, delivery: _Delivery, error: KubeError) -> Result | None:
+        """Return how an order whose writes get no answer ends; None if a read gets no answer either.
+
+        Raises KubeError if the server refuses the read.
+        """
+        order, write = delivery.order, delivery.write
         try:
-            raw = await self._sender.read(*order.target, timeout_seconds=self._timeout_seconds)
+            raw = await self._sender.read(*order.target, timeout_seconds=self._limits.timeout_seconds)
         # The server is down: this order waits with all others.
         except (TooManyRequests, Unreachable, ServerError):
             return None
         except NotFound:
             # 404 to a create means that its namespace is gone, 404 to an update that the object is.
-            return Refused(error=error) if order.write.verb is Verb.CREATE else Vanished()
+            return Refused(error=error) if write.verb is Verb.CREATE else Vanished()
         has_moved_on = order.rebuild(raw) is None if order.rebuild is not None else _has_arrived(write, raw)
-        return Moot(raw=raw) if has_moved_on else Refused(error=error, may_land_on=write.resource_version)
+        return Moot(raw=raw) if has_moved_on else Refused(error=error, may_land_on=delivery.may_land_on)
 
     async def _send(self, write: Write) -> bytes:
         request = asyncio.ensure_future(self._send_in_time(write))
@@ -329,18 +387,18 @@ class Executor:
     async def _send_in_time(self, write: Write) -> bytes:
         # Checked in the same step that hands the request to the network: the process may have been suspended
         # since the last check, and another replica may hold the lease by now.
-        if self._remaining_seconds() <= self._timeout_seconds:
+        if self._remaining_seconds() <= self._limits.timeout_seconds:
             raise _LeaseTooShort
         self.sent += 1
         # The lease was found valid for longer than this timeout, so the request ends before the lease does.
-        return await self._sender.send(write, timeout_seconds=self._timeout_seconds)
+        return await self._sender.send(write, timeout_seconds=self._limits.timeout_seconds)
 
     async def _read_again(self, target: ObjectTarget) -> bytes:
         # A pause of its own: a failed read does not lengthen the pause between attempts to write.
         pause = FIRST_RETRY_SECONDS
         while True:
             try:
-                return await self._sender.read(*target, timeout_seconds=self._timeout_seconds)
+                return await self._sender.read(*target, timeout_seconds=self._limits.timeout_seconds)
             except TooManyRequests as error:
                 await self.sleep(error.retry_after_seconds or DEFAULT_RETRY_AFTER_SECONDS)
             except (Unreachable, ServerError):
@@ -352,7 +410,7 @@ class Executor:
         while True:
             wait = self._paused_until - self._clock.monotonic()
             # `>` and not `>=`: if they were equal, the request would end at the same instant as the lease.
-            if wait <= 0 and self._remaining_seconds() > self._timeout_seconds:
+            if wait <= 0 and self._remaining_seconds() > self._limits.timeout_seconds:
                 return
             # Another task renews the lease. Polling for it is cheap.
             await self.sleep(wait if wait > 0 else FIRST_RETRY_SECONDS)
@@ -365,10 +423,14 @@ class _LeaseTooShort(Exception):
     """Nothing was sent: the lease ends before the request would."""
 
 
-def _rebuilt(order: WriteOrder, raw: bytes) -> Write | Moot:
-    """Return the write rebuilt from the object as it is now; Moot if there is nothing to rebuild."""
-    fresh = order.rebuild(raw) if order.rebuild is not None else None
-    return fresh if fresh is not None else Moot(raw=raw)
+def _rebuild(delivery: _Delivery, raw: bytes) -> Moot | None:
+    """Build the write again from the object as it is now. Return Moot if there is nothing to rebuild."""
+    rebuild = delivery.order.rebuild
+    write = rebuild(raw) if rebuild is not None else None
+    if write is None:
+        return Moot(raw=raw)
+    delivery.write = write
+    return None
 
 
 def _has_arrived(write: Write, raw: bytes) -> bool:

@@ -314,6 +314,30 @@ def test_a_fault_leaves_nobody_assumed_and_nothing_reserved(
     assert stage.store.reservations == {}
 
 
+def test_a_fault_over_an_answer_keeps_the_quota_and_leaves_the_leader_leading(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader = stage.lead()
+    leader.line.faults.meets = lambda write: write.name == "bad"
+    leader.line.faults.errors += [Forbidden("no", status=403)]
+
+    def faulty(*_: object) -> None:
+        raise RuntimeError("a fault")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("admission.controller.writer.leader_term.LeaderTerm._give_back", faulty)
+        stage.submit("bad", cpus=4)
+        stage.wait(1.0)
+    assert leader.stumbles() == 1
+
+    stage.submit("large", cpus=4)
+    stage.submit("small", cpus=2)
+    stage.wait(60.0)
+
+    assert stage.admitted() == ["small"]
+    assert [key.name for key, _ in stage.store.reservations] == ["bad"]
+
+
 # --- two writers -------------------------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -11,6 +12,7 @@ import pytest
 from admission.controller.writer.executor import (
     MAX_UNANSWERED,
     Executor,
+    ExecutorLimits,
     Moot,
     ObjectTarget,
     Refused,
@@ -51,11 +53,17 @@ def make_executor(
     clock: FakeClock | None = None,
     remaining: Callable[[], float] = lambda: FOREVER,
     note_duration: Callable[[Purpose, float], None] = lambda _purpose, _seconds: None,
-    **options: int,
+    stumbled: Callable[[], None] = lambda: None,
+    max_in_flight: int = 32,
 ) -> Executor:
     """Return an executor, on a clock that stands still unless one is given."""
     return Executor(
-        sender, clock or FakeClock(), remaining_seconds=remaining, note_duration=note_duration, **options
+        sender,
+        clock or FakeClock(),
+        remaining_seconds=remaining,
+        note_duration=note_duration,
+        stumbled=stumbled,
+        limits=ExecutorLimits(max_in_flight=max_in_flight),
     )
 
 
@@ -148,13 +156,10 @@ async def test_unclear_answers_are_sent_again_with_the_same_bytes(answer: KubeEr
 )
 @pytest.mark.parametrize("verb", [Verb.DELETE, Verb.EVICT])
 async def test_an_end_that_the_server_never_answers(verb: Verb, metadata: str, want: type[Result]) -> None:
-    async def sleep(seconds: float) -> None:
-        del seconds
-
     found = f'{{"metadata": {{"resourceVersion": "7", {metadata}}}}}'.encode()
     sender = FakeSender(answers=[ServerError("failed calling webhook")] * MAX_UNANSWERED, reads=[found])
     executor = make_executor(sender)
-    executor.sleep = sleep
+    executor.sleep = at_once
     done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
     write = make_write(verb=verb, kind="Pod", uid="u")
 
@@ -162,6 +167,108 @@ async def test_an_end_that_the_server_never_answers(verb: Verb, metadata: str, w
         executor.submit(WriteOrder(write=write, on_result=done.set_result))
 
         assert isinstance(await done, want)
+
+
+async def at_once(seconds: float) -> None:
+    """Take the place of the pauses between two attempts."""
+    del seconds
+
+
+def faulty(raw: bytes) -> Write | None:
+    """Take the place of a `rebuild` with a bug."""
+    raise RuntimeError(f"a bug over {raw!r}")
+
+
+UNANSWERED = [ServerError("failed calling webhook")] * MAX_UNANSWERED
+
+
+@pytest.mark.parametrize(
+    ("answers", "read", "rebuild"),
+    [
+        pytest.param(UNANSWERED, Forbidden("no"), None, id="the read is refused"),
+        pytest.param(UNANSWERED, b"fresh", faulty, id="a bug in its rebuild ends it"),
+        pytest.param(UNANSWERED, b"not JSON", None, id="the object as read is broken"),
+    ],
+)
+async def test_an_unanswered_write_may_still_be_stored_where(
+    answers: list[Answer], read: Answer, rebuild: Callable[[bytes], Write | None] | None
+) -> None:
+    executor = make_executor(FakeSender(answers=[*answers], reads=[read]))
+    executor.sleep = at_once
+    done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+
+    async with running(executor):
+        write = make_write(resource_version="7")
+        executor.submit(WriteOrder(write=write, on_result=done.set_result, rebuild=rebuild))
+        result = await done
+
+    assert isinstance(result, Refused)
+    assert result.may_land_on == "7"
+
+
+def _bug() -> None:
+    raise RuntimeError("a bug")
+
+
+async def test_a_write_may_be_stored_where_a_bug_ends_it_under_way() -> None:
+    done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+
+    async with running(make_executor(FakeSender())) as executor:
+        write = make_write(resource_version="7")
+        executor.submit(WriteOrder(write=write, on_result=done.set_result, after=_bug))
+        result = await done
+
+    assert isinstance(result, Refused)
+    assert result.may_land_on == "7"
+
+
+async def test_a_write_cannot_be_stored_where_its_last_attempt_met_a_conflict() -> None:
+    sender = FakeSender(answers=[ServerError("boom"), Conflict("old")], reads=[b"fresh"])
+    executor = make_executor(sender)
+    executor.sleep = at_once
+    done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+
+    async with running(executor):
+        write = make_write(resource_version="7")
+        executor.submit(WriteOrder(write=write, on_result=done.set_result, rebuild=faulty))
+        result = await done
+
+    assert isinstance(result, Refused)
+    assert result.may_land_on == ""
+
+
+async def test_a_bug_over_one_result_is_reported_and_leaves_the_other_orders_alone() -> None:
+    stumbles: list[BaseException | None] = []
+    executor = make_executor(FakeSender(), stumbled=lambda: stumbles.append(sys.exception()), max_in_flight=1)
+    done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+
+    def fail(result: Result) -> None:
+        raise RuntimeError(f"a bug over {result}")
+
+    async with running(executor):
+        executor.submit(WriteOrder(write=make_write("a"), on_result=fail))
+        # One behind it in its lane, and one in another.
+        executor.submit(WriteOrder(write=make_write("a"), on_result=fail))
+        executor.submit(WriteOrder(write=make_write("b"), on_result=done.set_result, priority=1))
+        assert await asyncio.wait_for(done, timeout=5.0) == Written(raw=b"{}")
+
+    assert [type(error) for error in stumbles] == [RuntimeError, RuntimeError]
+    assert executor.backlog == 0
+
+
+async def test_a_bug_in_building_a_write_is_reported() -> None:
+    stumbles: list[BaseException | None] = []
+    executor = make_executor(
+        FakeSender(answers=[Conflict("old")], reads=[b"fresh"]),
+        stumbled=lambda: stumbles.append(sys.exception()),
+    )
+    done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+
+    async with running(executor):
+        executor.submit(WriteOrder(write=make_write(), on_result=done.set_result, rebuild=faulty))
+        assert isinstance(await done, Refused)
+
+    assert [type(error) for error in stumbles] == [RuntimeError]
 
 
 async def test_a_create_that_finds_its_object_reads_it() -> None:
