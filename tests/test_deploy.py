@@ -353,6 +353,8 @@ def test_the_image_holds_every_package_that_is_installed() -> None:
     assert copied == {name: name for name in packages}
     assert (ROOT / project["project"]["readme"]).name in before
     assert all(name in before for name in project["project"]["license-files"])
+    # Without it the wheel lacks berth_checkpoint, which setup.py adds.
+    assert "setup.py" in before.split()
 
 
 def test_the_image_starts_the_command_of_the_package() -> None:
