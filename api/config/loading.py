@@ -12,7 +12,7 @@ from api.config.berth import Settings
 from api.config.fields import Section, set_paths, unknown_fields
 from api.config.kueue import Configuration
 from api.config.older import upgrade
-from api.config.rules import configuration_errors, settings_errors
+from api.config.rules import POD_BASED, configuration_errors, settings_errors
 from api.config.topology import KINDS as TOPOLOGY_KINDS
 from api.config.topology import VERSION as TOPOLOGY_VERSION
 from api.config.topology import SchedulerConfig
@@ -75,9 +75,7 @@ ACTED_UPON = frozenset(
 must be added here."""
 
 # Integrations that have an effect; every other one is reported by name.
-_FRAMEWORKS = frozenset(
-    {"batch/job", "deployment", "leaderworkerset.x-k8s.io/leaderworkerset", "pod", "statefulset"}
-)
+_FRAMEWORKS = frozenset({"batch/job", "pod", *POD_BASED})
 
 
 # Whole sections are listed by their name, which includes all fields below them.
@@ -170,12 +168,20 @@ class ControllerConfig:
         written = [path for path in set_paths(self.kueue) if path != "featureGates"]
         gates = [f"featureGates.{name}" for name in self.kueue.feature_gates]
         fields = [path for path in (*written, *gates) if not _is_acted_upon(path)]
-        kinds = [name for name in self.kueue.integrations.frameworks if name not in _FRAMEWORKS]
         return (
             *self._waiting_for_gates(),
             *(f"{self.source}: {path} is read and has no effect in Berth" for path in fields),
-            *(f"{self.source}: integrations.frameworks: {name} is not managed by Berth" for name in kinds),
+            *self._unsupported_frameworks(),
         )
+
+    def _unsupported_frameworks(self) -> Iterator[str]:
+        listed = self.kueue.integrations.frameworks
+        for name in listed:
+            if name not in _FRAMEWORKS:
+                yield f"{self.source}: integrations.frameworks: {name} is not managed by Berth"
+        # Kueue does not manage Jobs if batch/job is missing from the list.
+        if "batch/job" not in listed:
+            yield f"{self.source}: integrations.frameworks: Berth manages batch/job although it is not listed"
 
     def _waiting_for_gates(self) -> Iterator[str]:
         gate = "CustomMetricLabels"

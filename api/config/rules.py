@@ -17,8 +17,8 @@ from api.selectors import matches_selector, selector_problem
 _INCREMENTAL = "kueue.x-k8s.io/multikueue-dispatcher-incremental"
 _KIND_VERSION_GROUP = re.compile(r"[A-Za-z][A-Za-z0-9]*\.v[0-9][a-z0-9]*\.[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
-# Integrations whose Workloads consist of pods, so that they need the pod integration.
-_POD_BASED = ("deployment", "statefulset", "leaderworkerset.x-k8s.io/leaderworkerset")
+POD_BASED = ("deployment", "statefulset", "leaderworkerset.x-k8s.io/leaderworkerset")
+"""Integrations whose Workloads consist of pods, so that they need the pod integration."""
 # Limits of metrics.customLabels per kind of object, because each label multiplies the number of series.
 _LABELS_PER_KIND = {"ClusterQueue": 6, "LocalQueue": 6, "Cohort": 6, "Workload": 2}
 _TRACKED_VALUES = {"ClusterQueue": 16, "LocalQueue": 16, "Cohort": 16, "Workload": 12}
@@ -125,7 +125,7 @@ def _frameworks(configuration: Configuration) -> Iterator[FieldError]:
         yield FieldError(path="integrations.frameworks", value=name, rule="must be listed once")
     for index, framework in enumerate(frameworks):
         # Their Workloads consist of pods, which only the pod integration reconciles.
-        if framework in _POD_BASED and "pod" not in frameworks:
+        if framework in POD_BASED and "pod" not in frameworks:
             yield FieldError(
                 path=f"integrations.frameworks[{index}]", value=framework, rule="needs pod to be listed too"
             )

@@ -317,6 +317,12 @@ def test_what_has_no_effect_is_said_field_by_field() -> None:
     )
 
 
+def test_jobs_are_managed_and_reported_even_if_the_frameworks_do_not_list_them() -> None:
+    assert load(KUEUE + "integrations: {frameworks: [pod]}").unused() == (
+        "f.yaml: integrations.frameworks: Berth manages batch/job although it is not listed",
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "want"),
     [
