@@ -1,11 +1,12 @@
 """Metadata that the server maintains: generated names, immutable fields, deletion marks."""
 
 import random
-from datetime import UTC, datetime, timedelta
+import time
 from typing import Final
 
 from api.kube.embedded.apply.schema import JsonObject
 from api.kube.embedded.kinds.kinds import Kind
+from api.workload import to_rfc3339
 
 ORPHAN_FINALIZER: Final = "orphan"
 FOREGROUND_FINALIZER: Final = "foregroundDeletion"
@@ -14,8 +15,6 @@ _GC_FINALIZERS: Final = {"Orphan": ORPHAN_FINALIZER, "Foreground": FOREGROUND_FI
 # Characters of generated names: no vowels and no characters that look alike.
 _NAME_SIGNS = "bcdfghjklmnpqrstvwxz2456789"
 _NAME_SUFFIX_LENGTH = 5
-# Any 64-bit number is a valid grace period, but dates end with the year 9999.
-_MOST_GRACE_SECONDS: Final = 30 * 366 * 86_400
 # Generated names stay within the 63 characters of a label value, however long their base is.
 _MAX_GENERATED_BASE = 63 - _NAME_SUFFIX_LENGTH
 
@@ -102,6 +101,5 @@ def mark_deleted(metadata: JsonObject, grace: int) -> None:
     # In the real server, a deletion counts as a change of the object.
     if metadata.get("generation"):
         metadata["generation"] += 1
-    due = datetime.now(UTC) + timedelta(seconds=min(grace, _MOST_GRACE_SECONDS))
-    metadata["deletionTimestamp"] = due.strftime("%Y-%m-%dT%H:%M:%SZ")
+    metadata["deletionTimestamp"] = to_rfc3339(time.time() + grace)
     metadata["deletionGracePeriodSeconds"] = grace

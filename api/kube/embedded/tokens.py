@@ -17,7 +17,6 @@ import secrets
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
@@ -27,6 +26,7 @@ from api.kube.embedded.apply.schema import Json, JsonObject
 from api.kube.embedded.kinds.catalog import Catalog
 from api.kube.embedded.requests import Target
 from api.kube.embedded.verbs import Verbs
+from api.workload import to_rfc3339
 
 ISSUER: Final = "https://kubernetes.default.svc"
 REVIEWS_PATH: Final = ("apis", "authentication.k8s.io", "v1", "tokenreviews")
@@ -66,8 +66,7 @@ class Tokens:
             "nbf": now,
             "sub": f"system:serviceaccount:{target.space}:{target.name}",
         }
-        ends = datetime.fromtimestamp(now + seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        status = {"token": self._sign(claims), "expirationTimestamp": ends}
+        status = {"token": self._sign(claims), "expirationTimestamp": to_rfc3339(now + seconds)}
         return {
             "kind": "TokenRequest",
             "apiVersion": _API_VERSION,

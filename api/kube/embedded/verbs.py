@@ -7,9 +7,9 @@ Source: k8s.io/apiserver, pkg/endpoints/handlers and pkg/registry/generic/regist
 """
 
 import random
+import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
 
 from api.kube.embedded.apply import managed_fields
 from api.kube.embedded.apply.builtin_types import DecodeError
@@ -45,6 +45,7 @@ from api.kube.embedded.metadata import (
 )
 from api.kube.embedded.options import DeleteOptions, WriteOptions, WriteOutcome
 from api.kube.embedded.store import ChangeType, ObjectStore, Stored, encode
+from api.workload import to_rfc3339
 
 Transform = Callable[[JsonObject], JsonObject]
 
@@ -58,7 +59,7 @@ class Verbs:
 
     def now(self) -> str:
         """Return the current time in the form that objects use."""
-        return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return to_rfc3339(time.time())
 
     def find(self, group: str, plural: str, name: str, namespace: str = "") -> JsonObject | None:
         """Return one object as stored, or None."""

@@ -7,8 +7,12 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final
 
+import msgspec
+
 from api.kube.embedded.apply.errors import bad_request
 from api.kube.embedded.apply.schema import Json, JsonObject
+from api.objects import WireSelector
+from api.selectors import matches_selector
 
 Predicate = Callable[[JsonObject], bool]
 _LabelTest = Callable[[Mapping[str, str]], bool]
@@ -92,23 +96,7 @@ def matches_labels(selector: JsonObject | None, labels: Mapping[str, str]) -> bo
     """Return whether a LabelSelector matches these labels. None matches nothing, an empty one everything."""
     if selector is None:
         return False
-    if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
-        return False
-    return all(_expression(each, labels) for each in selector.get("matchExpressions") or ())
-
-
-def _expression(expression: JsonObject, labels: Mapping[str, str]) -> bool:
-    key, values = expression["key"], expression.get("values") or ()
-    match expression["operator"]:
-        case "In":
-            return labels.get(key) in values
-        case "NotIn":
-            return labels.get(key) not in values
-        case "Exists":
-            return key in labels
-        case "DoesNotExist":
-            return key not in labels
-    return False
+    return matches_selector(msgspec.convert(selector, WireSelector), labels)
 
 
 def field_selector(text: str, supported: Collection[str], aliases: Mapping[str, str]) -> Predicate:

@@ -13,22 +13,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
 
 from api.kube.client import KubeClient
 from api.kube.embedded.standins.mirror import StandInCache
-from api.kube.embedded.standins.objects import Node, Pod
+from api.kube.embedded.standins.objects import Pod
 from api.kube.embedded.standins.pod_status import EXIT_AFTER_SIGTERM, Runtime, ended, running
 from api.kube.embedded.standins.work import WorkQueue
 from api.kube.errors import AlreadyExists, NotFound
 from api.kube.informer import Change, ChangeType
 from api.kube.listing import Key
 from api.kube.resources import NODES, PODS
+from api.objects import NodeObject
+from api.workload import to_rfc3339
 
 _PREFIX: Final = "berth.dev/simulated-"
 READY_ANNOTATION: Final = f"{_PREFIX}ready"
@@ -95,7 +97,7 @@ class Kubelet:
         if all(node is not None and _is_ready(node) for node in ready):
             self.registered.set()
 
-    def _node_changed(self, change: Change[Node]) -> None:
+    def _node_changed(self, change: Change[NodeObject]) -> None:
         name = change.object.metadata.name
         if name not in self._nodes:
             return
@@ -128,7 +130,9 @@ class Kubelet:
             # The node may exist although the watch has not shown it yet.
             with contextlib.suppress(AlreadyExists):
                 await self._client.create(NODES, msgspec.json.encode(_node_object(spec)))
-        status = _node_status(spec, self._addresses[spec.name], is_ready=is_ready, now=_now())
+        status = _node_status(
+            spec, self._addresses[spec.name], is_ready=is_ready, now=to_rfc3339(time.time())
+        )
         await self._client.request(
             "PATCH",
             NODES.path(None, spec.name, "status"),
@@ -169,7 +173,7 @@ class Kubelet:
         return await self._end_when_due(pod)
 
     async def _start(self, pod: Pod) -> float:
-        now = _now()
+        now = to_rfc3339(time.time())
         self._pod_count += 1
         address = _address(11, self._pod_count)
         host = self._addresses[pod.spec.node_name or ""]
@@ -185,7 +189,7 @@ class Kubelet:
         due = self._ends.setdefault(pod.metadata.uid, loop_time + runtime.seconds / self._speed)
         if due > loop_time:
             return due - loop_time
-        await self._write_status(pod, ended(pod, exit_code=runtime.exit_code, now=_now()))
+        await self._write_status(pod, ended(pod, exit_code=runtime.exit_code, now=to_rfc3339(time.time())))
         return None
 
     async def _stop(self, pod: Pod) -> float | None:
@@ -197,7 +201,9 @@ class Kubelet:
             due = self._ends.setdefault(f"{pod.metadata.uid} stops", loop_time + wait)
             if due > loop_time:
                 return due - loop_time
-            await self._write_status(pod, ended(pod, exit_code=EXIT_AFTER_SIGTERM, now=_now()))
+            await self._write_status(
+                pod, ended(pod, exit_code=EXIT_AFTER_SIGTERM, now=to_rfc3339(time.time()))
+            )
         self._ends.pop(f"{pod.metadata.uid} stops", None)
         metadata = pod.metadata
         # With 0, because the second deletion by the kubelet removes the pod; with the uid, so that it cannot
@@ -270,19 +276,15 @@ def _node_status(spec: NodeSpec, address: str, *, is_ready: bool, now: str) -> d
     }
 
 
-def _is_ready(node: Node) -> bool:
+def _is_ready(node: NodeObject) -> bool:
     """Return whether a node accepts pods: it is ready, and its initial taint is removed."""
     is_said = any(each.type == "Ready" and each.status == "True" for each in node.status.conditions or ())
     return is_said and not any(taint.key == _UNREADY_TAINT["key"] for taint in node.spec.taints or ())
 
 
-def _taints_of(node: Node) -> set[tuple[str, str]]:
+def _taints_of(node: NodeObject) -> set[tuple[str, str]]:
     return {(taint.key, taint.effect) for taint in node.spec.taints or ()}
 
 
 def _address(first: int, number: int) -> str:
     return f"{first}.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -6,14 +6,15 @@ import asyncio
 from collections.abc import Callable
 
 from api.kube.client import KubeClient
-from api.kube.embedded.standins.objects import Job, Node, Pod
+from api.kube.embedded.standins.objects import Job, Pod
 from api.kube.informer import Change, ChangeType, Informer
 from api.kube.listing import Key
 from api.kube.resources import JOBS, NODES, PODS
+from api.objects import NodeObject
 
 JobListener = Callable[[Change[Job]], None]
 PodListener = Callable[[Change[Pod]], None]
-NodeListener = Callable[[Change[Node]], None]
+NodeListener = Callable[[Change[NodeObject]], None]
 
 
 class StandInCache:
@@ -27,7 +28,7 @@ class StandInCache:
         self.node_listeners: list[NodeListener] = []
         self._jobs = Informer(client, JOBS, Job, self._job_changed)
         self._pods = Informer(client, PODS, Pod, self._pod_changed)
-        self._nodes = Informer(client, NODES, Node, self._node_changed)
+        self._nodes = Informer(client, NODES, NodeObject, self._node_changed)
 
     @property
     def jobs(self) -> dict[Key, Job]:
@@ -40,7 +41,7 @@ class StandInCache:
         return self._pods.store
 
     @property
-    def nodes(self) -> dict[Key, Node]:
+    def nodes(self) -> dict[Key, NodeObject]:
         """All Nodes."""
         return self._nodes.store
 
@@ -73,7 +74,7 @@ class StandInCache:
         for listener in self.pod_listeners:
             listener(change)
 
-    def _node_changed(self, change: Change[Node]) -> None:
+    def _node_changed(self, change: Change[NodeObject]) -> None:
         for listener in self.node_listeners:
             listener(change)
 

@@ -1,4 +1,4 @@
-"""Jobs, Pods and Nodes, with the fields that the simulated controllers read."""
+"""Jobs and Pods, with the fields that the simulated controllers read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from api.objects import Meta, Wire, WireCondition, WirePodSpec, WireTaint
+from api.objects import Meta, Wire, WireCondition, WirePodSpec
 
 COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
 FINISHED_PHASES: Final = ("Succeeded", "Failed")
@@ -122,25 +122,3 @@ class Job(Wire, frozen=True):
     def is_finished(self) -> bool:
         """Whether it is complete or has failed."""
         return self.has_condition("Complete") or self.has_condition("Failed")
-
-
-class NodeSpecPart(Wire, frozen=True):
-    """spec of a node."""
-
-    taints: tuple[WireTaint, ...] | None = None
-    unschedulable: bool = False
-
-
-class NodeStatus(Wire, frozen=True):
-    """status of a node."""
-
-    allocatable: dict[str, str | int | float] | None = None
-    conditions: tuple[WireCondition, ...] | None = None
-
-
-class Node(Wire, frozen=True):
-    """A node."""
-
-    metadata: Meta
-    spec: NodeSpecPart = NodeSpecPart()
-    status: NodeStatus = NodeStatus()

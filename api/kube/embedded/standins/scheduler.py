@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from datetime import UTC, datetime
+import time
 from typing import Final
 
 import msgspec
 
 from api.kube.client import KubeClient
 from api.kube.embedded.standins.mirror import StandInCache
-from api.kube.embedded.standins.objects import Node, Pod
+from api.kube.embedded.standins.objects import Pod
 from api.kube.embedded.standins.placement import NodeRoom, choose_node, explain, requests_of
 from api.kube.embedded.standins.work import WorkQueue
 from api.kube.errors import KubeError
 from api.kube.informer import Change, ChangeType
 from api.kube.listing import Key
 from api.kube.resources import PODS
+from api.objects import NodeObject
+from api.workload import to_rfc3339
 
 _NAME: Final = "default-scheduler"
 # Pods placed before other tasks may run: with several hundred nodes, a few milliseconds.
@@ -79,7 +81,7 @@ class Scheduler:
         if before or assumed:
             self._retry_waiting()
 
-    def _node_changed(self, change: Change[Node]) -> None:
+    def _node_changed(self, change: Change[NodeObject]) -> None:
         node, before = change.object, change.previous
         name = node.metadata.name
         if change.type is ChangeType.DELETED:
@@ -175,7 +177,7 @@ class Scheduler:
             "reason": "Unschedulable",
             "message": message,
             "lastProbeTime": None,
-            "lastTransitionTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "lastTransitionTime": to_rfc3339(time.time()),
         }
         namespace, name = key
         # A strategic merge patch keeps the other conditions.
@@ -202,7 +204,7 @@ def _held(pod: Pod | None) -> str:
     return "" if pod is None or pod.is_finished else pod.spec.node_name or ""
 
 
-def _is_alike(one: Node, other: Node) -> bool:
+def _is_alike(one: NodeObject, other: NodeObject) -> bool:
     """Return whether two states of a node are equal for scheduling, as after a heartbeat."""
     return (
         one.status.allocatable == other.status.allocatable

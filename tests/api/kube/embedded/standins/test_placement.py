@@ -6,10 +6,13 @@ from collections.abc import Mapping
 
 import pytest
 
-from api.kube.embedded.standins.objects import Node, NodeSpecPart, NodeStatus, Pod, PodMeta, PodSpec
+from api.kube.embedded.standins.objects import Pod, PodMeta, PodSpec
 from api.kube.embedded.standins.placement import NodeRoom, choose_node, explain, requests_of
 from api.objects import (
     Meta,
+    NodeObject,
+    NodeSpec,
+    NodeStatus,
     WireAffinity,
     WireContainer,
     WireNodeAffinity,
@@ -34,9 +37,9 @@ def room(
     unschedulable: bool = False,
 ) -> NodeRoom:
     allocatable: dict[str, str | int | float] = {"cpu": "16", "memory": "64Gi", GPU: gpus}
-    node = Node(
+    node = NodeObject(
         metadata=Meta(name=name, labels=dict(labels or {})),
-        spec=NodeSpecPart(taints=taints, unschedulable=unschedulable),
+        spec=NodeSpec(taints=taints, unschedulable=unschedulable),
         status=NodeStatus(allocatable=allocatable),
     )
     return NodeRoom.of(node, [])
