@@ -21,8 +21,9 @@ from enum import StrEnum
 from admission.preemption.preemption_request import (
     PreemptionRequest,
     candidate_order,
+    may_evict_from,
     rank_within,
-    satisfies,
+    satisfies_any,
     uses,
 )
 from admission.preemption.replicas import Floors
@@ -78,22 +79,15 @@ _Candidates = dict[str, list[HeldWorkload]]
 
 def _collect(snapshot: Snapshot, need: PreemptionRequest) -> _Candidates:
     """Return the candidates by ClusterQueue: of its own, and of those that borrow something needed."""
-    own = need.queue
     found: _Candidates = {}
-    for queue in own.tree.queues:
-        preemption = own.spec.preemption
-        if queue is own:
-            policy = preemption.within_cluster_queue
-        # Workloads of a queue that lends must not be evicted, however small the preemptor's share.
-        elif queue.inactive or queue.node.is_within_nominal(need.pairs):
+    for queue in need.queue.tree.queues:
+        if not may_evict_from(need, queue):
             continue
-        else:
-            policy = preemption.reclaim_within_cohort
         held = [
             one
             for one in queue.held.values()
             if uses(one, need)
-            and satisfies(policy, need, one)
+            and satisfies_any(need, one, queue)
             and not snapshot.is_gone(one)
             and not need.spares(one, queue)
         ]

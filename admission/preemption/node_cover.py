@@ -37,7 +37,12 @@ from typing import NamedTuple
 
 from admission.placement.topology.request import NoPlacement, PlacementRequest, make_plan
 from admission.preemption.candidate_pools import Pools
-from admission.preemption.preemption_request import PreemptionRequest, satisfies_any, uses
+from admission.preemption.preemption_request import (
+    PreemptionRequest,
+    may_evict_from,
+    satisfies_any,
+    uses,
+)
 from admission.preemption.replicas import Floors, Guard
 from admission.snapshot.snapshot import HeldWorkload, QueueState, Snapshot
 from api.workload import WorkloadKey
@@ -358,7 +363,7 @@ def _residents(snapshot: Snapshot, need: PreemptionRequest, pools: Pools) -> Ste
     floors, spares = Floors(snapshot), dict[Guard, int]()
     number = 0
     for queue in need.queue.tree.queues:
-        if not _may_give(queue, need):
+        if not may_evict_from(need, queue):
             continue
         named = pools.of_own(need) if queue is need.queue else queue.held.values()
         for held in named:
@@ -382,11 +387,6 @@ def _residents(snapshot: Snapshot, need: PreemptionRequest, pools: Pools) -> Ste
     for residents in of_node.values():
         residents.sort(key=lambda one: one[:3])
     return _Residents(of_node, nodes_of, spares)
-
-
-def _may_give(queue: QueueState, need: PreemptionRequest) -> bool:
-    """Return whether the queue's Workloads may be evicted: those of others only beyond their own quota."""
-    return queue is need.queue or not (queue.inactive or queue.node.is_within_nominal(need.pairs))
 
 
 def _is_candidate(snapshot: Snapshot, need: PreemptionRequest, held: HeldWorkload, queue: QueueState) -> bool:

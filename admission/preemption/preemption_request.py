@@ -139,6 +139,14 @@ def may_evict_of_its_own(queue: QueueState, pending: Pending) -> bool:
     )
 
 
+def may_evict_from(need: PreemptionRequest, queue: QueueState) -> bool:
+    """Return whether Workloads of the queue may be evicted: its own, and those of queues that borrow.
+
+    Workloads of a queue that lends are not evicted, however small the preemptor's share is.
+    """
+    return queue is need.queue or not (queue.inactive or queue.node.is_within_nominal(need.pairs))
+
+
 def satisfies_any(need: PreemptionRequest, held: HeldWorkload, queue: QueueState) -> bool:
     """Return whether the preemptor's ClusterQueue has any right to evict this Workload of `queue`."""
     preemption = need.queue.spec.preemption
