@@ -1,7 +1,7 @@
 """Try every law on examples that no run has tried: `python -m tests.laws`, or `make laws`.
 
 Each law is tried on 100 times the examples that `make test` gives it, by processes with a seed each. First
-each law is tried once, which tells how long its examples take. Then the time that is left is shared: quick
+is tried once, which shows how long its examples take. Then the time that is left is shared: quick
 laws get all their examples, slow ones as many as there is time for. A finding is printed as it comes, with
 the command that repeats it; a table of what was tried ends the output.
 

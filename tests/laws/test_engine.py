@@ -3,7 +3,7 @@
 - quota is never exceeded by a decision, and the books agree after every event (`Engine.validate`);
 - deciding ends: cycle after cycle comes to rest;
 - the order in which objects become known changes nothing;
-- a cycle that decides leaves the picture as it found it but for its decisions.
+- a cycle that decides leaves the snapshot as it was except for its decisions.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def test_the_order_in_which_objects_become_known_changes_nothing(
 
 
 @given(clusters(), st.sampled_from([None, FairPreemption()]))
-def test_who_is_admitted_fits_and_who_waits_is_told_why(
+def test_an_admitted_workload_fits_and_a_waiting_one_gets_a_reason(
     values: list[Any], sharing: FairPreemption | None
 ) -> None:
     engine = cluster(Engine(EngineSettings(fair_sharing=sharing)), values)

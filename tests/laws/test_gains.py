@@ -1,9 +1,9 @@
-"""The law of gains: whom nothing that came free can help starts as early as before, or not at all earlier.
+"""The law of gains: a Workload that no freed resource can help starts no earlier than before, or not at all.
 
-Judged by the search itself, which is dear and alone decides: whenever the quick question says no, it is made
-all the same, with what came free and with that taken, for any stream of work in two queues of a cohort that
-share nodes or have quota alone. A start that is there either way owes nothing to what came free: a look that
-leaves out who is hardly ever helped has missed it before.
+The search itself is the judge. It is expensive, and only its answer counts: whenever the quick check says no,
+it is made all the same, with what came free and with that taken, for any stream of work in two queues of a
+cohort that share nodes or have quota alone. A start that is there either way owes nothing to what came free:
+a look that leaves out a Workload that is hardly ever helped has missed it before.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class _Judge:
 @pytest.mark.parametrize("mode", MODES)
 @_LAW
 @given(work=pieces((0.5, 1.0, 2.0, 4.0)))
-def test_whom_nothing_that_came_free_helps_no_search_starts_earlier(
+def test_no_search_starts_a_workload_earlier_that_nothing_freed_can_help(
     work: list[Piece], mode: BackfillMode, has_nodes: bool
 ) -> None:
     judge = _Judge()

@@ -66,7 +66,7 @@ def test_recalled_answers_are_those_of_a_search(
 
 @trying(60)
 @given(clusters(), st.lists(st.integers(0, 99), max_size=8))
-def test_nobody_is_said_to_be_there_to_evict_only_where_no_search_finds_anybody(
+def test_no_candidates_are_reported_only_where_no_search_finds_one(
     values: list[Any], ends: list[int]
 ) -> None:
     said: list[bool] = []
@@ -88,7 +88,7 @@ def test_nobody_is_said_to_be_there_to_evict_only_where_no_search_finds_anybody(
 
 @pytest.fixture
 def searches(monkeypatch: pytest.MonkeyPatch) -> list[WorkloadKey]:
-    """For whom the flavors were searched."""
+    """Record the Workloads whose flavors are searched."""
     made: list[WorkloadKey] = []
     assign = FlavorSearch.assign
 
@@ -107,7 +107,7 @@ def test_the_flavors_are_searched_once_for_equal_workloads_that_fit(searches: li
     assert searches == [WorkloadKey(NAMESPACE, "w0")]
 
 
-def test_they_are_searched_anew_once_equal_workloads_would_borrow(searches: list[WorkloadKey]) -> None:
+def test_flavors_are_searched_again_once_equal_workloads_would_borrow(searches: list[WorkloadKey]) -> None:
     world = World().put(
         make_cluster_queue(quota=1, cohort="cohort"),
         make_cluster_queue("lender", quota=1, cohort="cohort"),
@@ -129,16 +129,16 @@ def test_they_are_searched_once_for_equal_workloads_that_wait_however_much_lacks
     )
     world.confirm(world.settle())
 
-    told = []
+    messages = []
     for name in ("w0", "w1"):
         world.put(finished(world.get(name)))
-        told += [one.message for one in world.settle() if isinstance(one, Wait)]
+        messages += [one.message for one in world.settle() if isinstance(one, Wait)]
 
     assert [key.name for key in searches] == ["w0", "large0"]
-    assert [message.rpartition(", ")[2] for message in told] == ["2 more needed", "1 more needed"]
+    assert [message.rpartition(", ")[2] for message in messages] == ["2 more needed", "1 more needed"]
 
 
-def test_a_workload_that_found_nobody_to_evict_finds_who_was_admitted_since() -> None:
+def test_a_workload_that_found_no_victim_finds_one_admitted_since() -> None:
     preemption = Preemption(within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY)
     world = World().put(
         make_cluster_queue(quota=3, preemption=preemption),

@@ -64,7 +64,7 @@ def usage(engine: Engine) -> dict[tuple[bool, str, str], int]:
 
 
 def nominated(engine: Engine, sharing: FairPreemption | None) -> Iterator[Entry]:
-    """Nominate every head on the picture as it is."""
+    """Nominate every head on the snapshot as it is."""
     engine.has_heads(now=0)
     snapshot = engine._cache.snapshot()
     preemptor = Preemptor(snapshot=snapshot, losses=EvictionLosses(now=0.0), fair_sharing=sharing)
@@ -75,9 +75,7 @@ def nominated(engine: Engine, sharing: FairPreemption | None) -> Iterator[Entry]
 
 @_settings
 @given(full_clusters(), _sharing)
-def test_deciding_leaves_the_picture_as_it_found_it(
-    values: list[Any], sharing: FairPreemption | None
-) -> None:
+def test_deciding_leaves_the_snapshot_unchanged(values: list[Any], sharing: FairPreemption | None) -> None:
     engine = build(values, sharing)
     engine.has_heads(now=0)
     before = usage(engine)
@@ -114,7 +112,7 @@ def test_the_victims_are_enough_and_none_of_them_could_stay(
 
 
 def _fits(node: QuotaNode, need: Quantities, *, is_borrowing: bool) -> bool:
-    """Return whether `need` fits; where others give way for it, only what fits without borrowing counts."""
+    """Return whether `need` fits; if others are evicted for it, only what fits without borrowing counts."""
     return node.fits(need) and (
         is_borrowing or not any(node.cell(pair).is_borrowing_with(amount) for pair, amount in need.items())
     )

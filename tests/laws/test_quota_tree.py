@@ -67,7 +67,7 @@ def test_a_cohorts_usage_is_what_its_children_use_beyond_their_local_part(
 
 
 @given(specs(), _uses)
-def test_nobody_ever_has_more_available_than_its_potential(
+def test_no_node_has_more_available_than_its_potential(
     drawn: tuple[list[ClusterQueue], tuple[Cohort, ...]], uses: list[tuple[str, int]]
 ) -> None:
     tree = build_hierarchy(*drawn)
@@ -81,7 +81,7 @@ def test_nobody_ever_has_more_available_than_its_potential(
 
 
 @given(specs(), _uses, st.sampled_from(QUEUES), st.integers(1, 8))
-def test_using_what_is_available_leaves_nobody_worse_than_empty(
+def test_using_what_is_available_leaves_no_root_overdrawn(
     drawn: tuple[list[ClusterQueue], tuple[Cohort, ...]],
     uses: list[tuple[str, int]],
     name: str,
@@ -114,7 +114,7 @@ def test_the_borrow_height_is_0_exactly_within_the_own_quota(
 
 
 @given(specs(), _uses)
-def test_a_share_is_positive_only_for_those_who_borrow(
+def test_a_share_is_positive_only_for_a_node_that_borrows(
     drawn: tuple[list[ClusterQueue], tuple[Cohort, ...]], uses: list[tuple[str, int]]
 ) -> None:
     tree = build_hierarchy(*drawn)

@@ -1,12 +1,12 @@
-"""The law of rest: who waits would wait if all was built anew.
+"""The law of rest: a Workload that waits would also wait in an engine built from scratch.
 
-Who has been tried in vain is not tried again before something changes that may help it. What that is, is
+An inadmissible Workload is not tried again before something changes that may help it. What that is, is
 decided in many places (parking, classes of equal requests, wakes, holds, promises, cheap conditions asked
-before a search), each of which could forget somebody. So at every rest, another engine that knows the same
-objects and the plan tries everybody: it may admit nobody.
+before a search), each of which could forget a Workload. So at every rest, another engine that knows the same
+objects and the plan tries every Workload: it may admit none.
 
-Whom it would evict is left open. Who is admitted may thereby become one that another may evict, and as in
-Kueue that alone wakes nobody.
+What it would evict is left open. An admitted Workload may thereby become one that another may evict, and as
+in Kueue that alone wakes no Workload.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ class Change:
 
 @dataclass(frozen=True)
 class Queue:
-    """One ClusterQueue: `quotas` by flavor, how much of each it lends and borrows (None: all), whom it may
-    evict (`own`, `others`, `borrowing`).
+    """One ClusterQueue: `quotas` by flavor, how much of each it lends and borrows (None: all), and what it
+    may evict (`own`, `others`, `borrowing`).
     """
 
     name: str
@@ -194,7 +194,7 @@ def changes(draw: st.DrawFn) -> Change:
 
 
 class Resting(TimedWorld):
-    """A world in which each rest is compared with that of an engine that tries everybody anew."""
+    """A world in which each rest is compared with that of an engine that tries all Workloads from scratch."""
 
     has_nodes: bool
     rules: Rules | None
@@ -205,11 +205,11 @@ class Resting(TimedWorld):
         super()._decide()
         other = successor(self.engine, settings=self.settings, now=self.now)
         for name, queue in self.engine._cache.queues.items():
-            # Without rules for evictions nobody but its own leader knows for whom others gave way.
+            # Without rules for evictions only the queue's own leader knows which head evicted others.
             owed = queue.pending.get(queue.pending.preemptor) if queue.pending.preemptor else None
             if owed is not None:
                 other._cache.queues[name].pending.owe(owed.workload)
-        # Nor since when it no longer believes who has outrun an estimate.
+        # The same holds for since when it no longer believes a Workload that outran its estimate.
         theirs, ours = other._cache.schedule_plan.lengths, self.engine._cache.schedule_plan.lengths
         theirs._raised.update(ours._raised)
         other._cache.rebuild_time()
@@ -222,8 +222,8 @@ class Resting(TimedWorld):
         raise AssertionError(f"another engine still decides at {self.now}")
 
     def _waits_for_it(self, key: WorkloadKey) -> bool:
-        """Return whether it is to start within a second anyway, earlier than which nobody is moved, or others
-        are stopping for it.
+        """Return whether it is to start within a second anyway, a margin within which no start is moved, or
+        others are stopping for it.
         """
         promise = self.engine._cache.schedule_plan.promises.get(key)
         is_due = promise is not None and promise.planned.start_at <= self.now + SLACK_SECONDS
@@ -421,7 +421,7 @@ _LEFT_BY_A_LATER_PROMISE = (
 @trying(60)
 @given(setups(), st.lists(pieces(), min_size=1, max_size=12), st.lists(changes(), max_size=6))
 @example(*_LEFT_BY_A_LATER_PROMISE, [])
-def test_who_waits_would_wait_if_all_was_built_anew(
+def test_a_pending_workload_would_also_wait_in_an_engine_built_from_scratch(
     setup: Setup, work: list[Piece], what: list[Change]
 ) -> None:
     run(setup, work, what)

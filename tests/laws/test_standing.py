@@ -62,7 +62,7 @@ class Machine:
         held = self.cache.held.get(key_of(about)) if isinstance(about, str) else None
         match what:
             case "hold":
-                # Who holds the same as before keeps the same value.
+                # A Workload that holds the same as before keeps the same value.
                 rooms = {key_of(owner): self.room(owner, *of) for owner, of in about.items()}
                 self.rooms = {
                     key: self.rooms[key] if self.rooms.get(key) == one else one for key, one in rooms.items()
@@ -101,7 +101,7 @@ class Machine:
         for room in self.rooms.values():
             snapshot.reserve(self.cache.queues[room.hold.cluster_queue], room.usage, room.places)
 
-    def picture(self) -> object:
+    def usage_and_room(self) -> object:
         """Return what is used of the quota and free of the nodes."""
         nodes = self.cache.hierarchy.queues
         usage = {
@@ -116,7 +116,7 @@ def key_of(name: str) -> WorkloadKey:
 
 
 @given(st.lists(_changes, min_size=4, max_size=20))
-def test_the_sum_of_holds_is_as_if_each_were_put_on_the_picture_by_itself(
+def test_the_sum_of_holds_equals_putting_each_on_the_snapshot_by_itself(
     changes: list[tuple[str, Any]],
 ) -> None:
     machine = Machine()
@@ -128,20 +128,20 @@ def test_the_sum_of_holds_is_as_if_each_were_put_on_the_picture_by_itself(
             held=machine.cache.held,
             topology_cache=machine.cache.topology_cache,
         )
-        snapshot, bare = machine.cache.snapshot(), machine.picture()
+        snapshot, bare = machine.cache.snapshot(), machine.usage_and_room()
         machine.one_by_one(snapshot)
-        wanted, gone = machine.picture(), snapshot.gone
+        wanted, gone = machine.usage_and_room(), snapshot.gone
         snapshot.rollback()
 
         snapshot.stand(machine.standing.overlay(), machine.standing.leaving())
-        assert (machine.picture(), snapshot.gone) == (wanted, gone)
+        assert (machine.usage_and_room(), snapshot.gone) == (wanted, gone)
         everywhere = [place for shape in machine.shapes.values() for place in shape.places]
         with snapshot.before_evictions((), everywhere):
-            assert machine.picture() == bare
+            assert machine.usage_and_room() == bare
         snapshot.suspend()
-        assert machine.picture() == bare
+        assert machine.usage_and_room() == bare
         snapshot.rollback()
-        assert machine.picture() == bare
+        assert machine.usage_and_room() == bare
     machine.world.engine.validate()
 
 

@@ -1,4 +1,4 @@
-"""A promise does not move because the leader has changed, whoever leads next and whenever.
+"""A promise does not move because the leader has changed, whichever replica leads next and whenever.
 
 The laws of promised starts hold over changes of the leader, too: here another engine takes over at every
 arrival, end and deadline that is drawn, with the cluster's objects and the store's plan alone.
@@ -20,7 +20,7 @@ from tests.laws.test_backfill import MODES, Watched, make_world, pieces, submit
 
 
 def promises_of(engine: Engine) -> dict[object, object]:
-    """Return what is promised to whom."""
+    """Return the promises by Workload."""
     promises = engine.plan_tables()[PlanTable.PROMISES]
     return {key: stored_value(promise) for key, promise in promises.items()}
 
@@ -34,7 +34,7 @@ class Handed(Watched):
         super()._decide()
         if self.changes and self.changes.pop():
             before = self.engine
-            # What does not stand by now moves when its leader next looks at it, whoever that is.
+            # A promise that no longer holds moves when the leader of that time next looks at it.
             before._cache.schedule_plan.note_adopted()
             super()._decide()
             self.engine = successor(before, settings=self.settings, now=self.now)
@@ -42,8 +42,8 @@ class Handed(Watched):
                 want = {key: stored_value(one) for key, one in before.plan_tables()[table].items()}
                 got = {key: stored_value(one) for key, one in self.engine.plan_tables()[table].items()}
                 assert got == want, table
-            # Its first look, before anybody is tried. (Whoever has no promise is tried anew by a new leader,
-            # and may get one.)
+            # Its first look, before any Workload is tried. (A new leader tries a Workload without a promise
+            # again, which may then get one.)
             looking = successor(before, settings=self.settings, now=self.now)
             looking.begin_cycle(now=self.now)
             assert promises_of(looking) == promises_of(before), f"a promise moved at {self.now}"
@@ -63,7 +63,7 @@ def test_no_promise_moves_because_the_leader_has_changed(
 
     world.run()
 
-    assert world.ended.keys() == world.lengths.keys(), "somebody never ran to the end"
+    assert world.ended.keys() == world.lengths.keys(), "a Workload never ran to the end"
     for name in world.plans:
         assert None not in world.causes(name)
 
@@ -92,10 +92,10 @@ class Skewed(Watched):
 @pytest.mark.parametrize("mode", [*MODES, BackfillMode.OPPORTUNISTIC])
 @trying(20)
 @given(data=st.data())
-def test_leaders_whose_clocks_are_minutes_apart_lose_nobody_and_give_nothing_twice(
+def test_leaders_whose_clocks_are_minutes_apart_lose_no_workload_and_admit_none_twice(
     data: st.DataObject, mode: BackfillMode
 ) -> None:
-    """Invariants (quota, claims, promises of who waits alone) are checked after every cycle of every leader.
+    """Invariants (quota, claims, promises of a lone waiter) are checked after every cycle of every leader.
 
     Promises may come to nothing by it: one clock says that their time has come. Each move has its cause.
     """
@@ -105,6 +105,6 @@ def test_leaders_whose_clocks_are_minutes_apart_lose_nobody_and_give_nothing_twi
 
     world.run()
 
-    assert world.ended.keys() == world.lengths.keys(), "somebody never ran to the end"
+    assert world.ended.keys() == world.lengths.keys(), "a Workload never ran to the end"
     for name in world.plans:
         assert None not in world.causes(name)
