@@ -105,7 +105,7 @@ def embedded_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clust
 
 
 def rest_of(kubeconfig: Path) -> Rest:
-    """Return a client of an embedded server, which asks nobody for credentials."""
+    """Return a client of an embedded server, which asks for no credentials."""
     document = yaml.safe_load(kubeconfig.read_text())
     return Rest(document["clusters"][0]["cluster"]["server"])
 
@@ -145,8 +145,8 @@ def own_namespace(embedded_cluster: Cluster) -> str:
     return embedded_cluster.new_scene().namespace
 
 
-# Nobody else wants its lease, and a machine that stands still for seconds must not have it start anew:
-# what it was about to tell would never be told.
+# No other replica wants its lease, and a machine that halts for seconds must not make it start again:
+# what it was about to report would be lost.
 LONE_LEASE = """
 ---
 apiVersion: berth.dev/v1alpha1

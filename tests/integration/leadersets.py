@@ -2,9 +2,8 @@
 
 What Berth meets of such a set are pods with its labels that come and go through StatefulSets: one for the
 leaders of all groups, and one a group for its workers, which goes with its leader. The player makes those;
-the StatefulSets and the garbage collector are the server's own. Its API has more fields than stand here: only
-what Berth or the player reads.
-Source: LWS, docs/concepts and the labels that its pods carry.
+the StatefulSets and the garbage collector are the server's own. Its API has more fields than are shown here:
+only what Berth or the player reads. Source: LWS, docs/concepts and the labels that its pods carry.
 """
 
 from __future__ import annotations
@@ -100,7 +99,7 @@ class LeaderWorkerSetPlayer:
         self._scene.rest.create(self._sets, make_leader_worker_set(self._name, replicas=replicas, size=size))
 
     def scale(self, replicas: int) -> None:
-        """Let it have so many groups."""
+        """Set how many groups it has."""
         self._scene.rest.patch(f"{self._sets}/{self._name}", {"spec": {"replicas": replicas}})
 
     def play(self) -> None:

@@ -92,5 +92,5 @@ def condition(obj: Object | None, type_: str) -> Object:
 
 
 def is_true(obj: Object | None, type_: str) -> bool:
-    """Tell whether a condition of an object's status is True."""
+    """Return whether a condition of an object's status is True."""
     return bool(condition(obj, type_).get("status") == "True")

@@ -1,7 +1,7 @@
 """Simulated nodes of a real cluster: Berth's kubelet stand-in in a process of its own.
 
 `python -m tests.integration.nodes KUBECONFIG POOL:COUNT:CPUS ...` serves the nodes until it is ended; with
-`--fabric` in place of a pool those of `fabric_nodes`.
+`--fabric` in place of a pool, those of `fabric_nodes`.
 """
 
 from __future__ import annotations

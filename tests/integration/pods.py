@@ -30,7 +30,7 @@ def make_pod(
     annotations: Object | None = None,
     **spec: Any,
 ) -> Object:
-    """Return a pod as the webhook leaves it; `is_held` False: as nobody has held it."""
+    """Return a pod as the webhook leaves it; `is_held` False: as one without a gate."""
     held = {KUEUE + "managed": "true"} if is_held else {}
     named = {QUEUE_NAME: queue} if queue is not None else {}
     container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": cpus}}}
@@ -75,7 +75,7 @@ def pod_of(scene: Scene, name: str) -> Object | None:
 
 
 def is_gated(pod: Object) -> bool:
-    """Tell whether a pod waits at the gate."""
+    """Return whether a pod waits at the gate."""
     return any(gate["name"] == GATE for gate in pod["spec"].get("schedulingGates") or ())
 
 
@@ -107,6 +107,6 @@ def wait_condition(scene: Scene, workload: str, type_: str, *, status: str = "Tr
 
 
 def is_running(scene: Scene, *names: str) -> bool:
-    """Tell whether all these pods run."""
+    """Return whether all these pods run."""
     pods = [pod_of(scene, name) for name in names]
     return all(pod is not None and pod["status"]["phase"] == "Running" for pod in pods)

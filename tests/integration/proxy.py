@@ -31,8 +31,8 @@ class Rule:
     """What happens to requests of a method whose path and query match, the first `times` of them.
 
     `status` answers at once, without the server: with `headers` and, as JSON, `body`. Otherwise the request
-    is forwarded: after `gate` is opened, where there is one, and with `is_answer_lost` the client never hears
-    of it. `seen` counts requests, `answers` what the server said to those forwarded.
+    is forwarded: after `gate` is opened, where there is one, and with `is_answer_lost` the client never
+    receives its answer. `seen` counts requests, `answers` what the server said to those forwarded.
     """
 
     method: str
@@ -47,7 +47,7 @@ class Rule:
     answers: list[int] = field(default_factory=list)
 
     def applies(self, method: str, path: str) -> bool:
-        """Tell whether the rule decides about this request."""
+        """Return whether the rule decides about this request."""
         return self.method == method and self.seen < self.times and self.path.search(path) is not None
 
 
@@ -88,8 +88,8 @@ class Proxy:
             "kind": "Config",
             "current-context": "proxy",
             "clusters": [{"name": "proxy", "cluster": cluster}],
-            "contexts": [{"name": "proxy", "context": {"cluster": "proxy", "user": "anybody"}}],
-            "users": [{"name": "anybody", "user": {}}],
+            "contexts": [{"name": "proxy", "context": {"cluster": "proxy", "user": "anonymous"}}],
+            "users": [{"name": "anonymous", "user": {}}],
         }
         path.write_text(json.dumps(document))
         return str(path)

@@ -1,7 +1,7 @@
-"""Recorded clusters, made anew on a real API server: many at once, each under names of its own.
+"""Recorded clusters, created again on a real API server: many at once, each under names of its own.
 
 A case is a cluster described by its objects, with Workloads that wait and Workloads that hold quota. Its
-names get the case's number as prefix, so that a hundred clusters stand side by side and one controller serves
+names get the case's number as prefix, so that a hundred clusters exist side by side and one controller serves
 all.
 """
 
@@ -28,12 +28,12 @@ _PLURALS = {
     "LocalQueue": "localqueues",
     "Workload": "workloads",
 }
-# What stands first is needed by what follows.
+# What comes first is needed by what follows.
 _KINDS = ("Namespace", *_PLURALS)
 
 
 def recorded_cases(count: int, *, fair_sharing: bool) -> Sequence[Object]:
-    """Return so many cases without topology, spread evenly over all; fewer where there are not as many."""
+    """Return `count` cases without topology, spread evenly over all; fewer where there are not as many."""
     found = [case for case in _all_cases() if _is_suitable(case) and case["fairSharing"] is fair_sharing]
     step = max(1, len(found) // count)
     return found[::step][:count]
@@ -46,7 +46,7 @@ def _all_cases() -> Iterator[Object]:
 
 
 def _is_suitable(case: Object) -> bool:
-    """Tell whether a case is made of what can be created here."""
+    """Return whether a case is made of what can be created here."""
     kinds = {one["kind"] for one in case["objects"]}
     return "Workload" in kinds and kinds.issubset(_KINDS)
 

@@ -62,7 +62,7 @@ class Replica:
         self.child.wait_ready(self.is_ready, timeout_seconds=90.0)
 
     def is_ready(self) -> bool:
-        """Tell whether /readyz says so."""
+        """Return whether /readyz says so."""
         return "metrics" in self.urls() and self.get("metrics", "/readyz")[0] == 200
 
     def wait_leading(self) -> None:
@@ -89,7 +89,7 @@ class Replica:
         return self.child.log.read_text(errors="replace") if self.child.log.exists() else ""
 
     def has_logged(self, event: str, *fields: str) -> bool:
-        """Tell whether there is a log line of this event with these `key=value` fields."""
+        """Return whether there is a log line of this event with these `key=value` fields."""
         lines = (line.split(" ", 3) for line in self.log().splitlines())
         found = (line for line in lines if len(line) > 2 and line[2] == event)
         return any(all(each in " ".join(line) for each in fields) for line in found)
@@ -106,7 +106,7 @@ class Replica:
         return json.loads(lines[-1]) if lines else {}
 
     def get(self, door: str, path: str) -> tuple[int, str]:
-        """Return status and text of one of its pages; status 0 where nobody answers."""
+        """Return status and text of one of its pages; status 0 where nothing answers."""
         address = urlsplit(self.urls()[door])
         connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=20.0)
         try:

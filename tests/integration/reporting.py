@@ -1,4 +1,4 @@
-"""Pods that tell of their checkpoints, with their own tokens."""
+"""Pods that report their checkpoints, with their own tokens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.integration.scene import Scene
 
 
 def create_account(scene: Scene) -> None:
-    """Create the ServiceAccount of those who report."""
+    """Create the ServiceAccount of the pods that report."""
     path = f"/api/v1/namespaces/{scene.namespace}/serviceaccounts"
     scene.rest.create(path, {"metadata": {"name": "trainer"}})
 

@@ -63,7 +63,7 @@ class Scene:
         self.rest.create(self.local_queues, body)
 
     def create_queue(self, name: str = "main", *, cpus: int = 4, **spec: Any) -> str:
-        """Create LocalQueue, ClusterQueue and flavor of so many CPUs; return the ClusterQueue's full name."""
+        """Create LocalQueue, ClusterQueue and flavor of `cpus` CPUs; return the ClusterQueue's full name."""
         flavor = self.create_flavor(f"{name}-flavor")
         cluster_queue = self.create_cluster_queue(name, quota(flavor, nominal=cpus), **spec)
         self.create_local_queue(name, cluster_queue)
@@ -185,8 +185,8 @@ class Scene:
         workload = self.wait_workload(
             job,
             lambda found: (
-                (told := condition(found, "QuotaReserved")).get("reason") == reason
-                and says in told["message"]
+                (shown := condition(found, "QuotaReserved")).get("reason") == reason
+                and says in shown["message"]
             ),
             f"{reason}: {says}" if says else reason,
         )
@@ -208,8 +208,8 @@ class Scene:
         found = self.rest.wait(
             path,
             lambda queue: (
-                (told := condition(queue, "Active")).get("reason") == reason
-                and told["message"].endswith(says)
+                (shown := condition(queue, "Active")).get("reason") == reason
+                and shown["message"].endswith(says)
             ),
         )
         return condition(found, "Active")

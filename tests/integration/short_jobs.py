@@ -9,7 +9,7 @@ QUOTA = 3
 
 
 def create_jobs(scene: Scene, prefix: str, count: int) -> list[str]:
-    """Create so many short Jobs and return their names."""
+    """Create `count` short Jobs and return their names."""
     names = [f"{prefix}-{number}" for number in range(count)]
     for name in names:
         scene.create_job(name, seconds=0.3)

@@ -74,7 +74,7 @@ def test_past_usage_decides_after_a_restart_too(scene: Scene, start: Callable[[]
     first = start()
     scene.create_workload("before", queue="busy", cpus=1)
     wait_admitted(scene, "before")
-    wait_for(lambda: consumed(scene, "busy"), "what was used stands in the LocalQueue's status")
+    wait_for(lambda: consumed(scene, "busy"), "the usage in the LocalQueue's status")
     first.child.stop()
 
     # Without the past the older and more important of the two would go first.

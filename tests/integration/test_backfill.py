@@ -78,7 +78,7 @@ def test_a_blocked_gang_starts_at_its_promise_and_others_fill_the_gap(
     evicted = scene.wait_workload(
         "liar",
         lambda found: condition(found, "Evicted").get("reason") == "BackfillLeaseExpired",
-        "giving way",
+        "the eviction at the end of the lease",
         timeout_seconds=60.0,
     )
     assert scene.workload_of("gang")["metadata"]["name"] in condition(evicted, "Evicted")["message"]  # type: ignore[index]

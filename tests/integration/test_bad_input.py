@@ -1,7 +1,7 @@
 """What cannot be served says so in one clear sentence, in a condition or an Event; all others go on.
 
 The sentence names the thing and the fix, and what is mended is served. What keeps a controller from starting
-stands in test_bad_starts.py.
+is listed in test_bad_starts.py.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def scene(embedded_controller: Replica, embedded_scene: Scene) -> Scene:
 class Case:
     """A Job `bad` in a queue `bad` that cannot serve it: what is made before it, and what mends it.
 
-    `says` is its Workload's message, `queue_says` that of the ClusterQueue's Active condition; NS stands for
-    the namespace, which is the prefix of what has none.
+    `says` is its Workload's message, `queue_says` that of the ClusterQueue's Active condition; NS is replaced
+    by the namespace, which is the prefix of what has none.
     """
 
     make: Callable[[Scene], None] = lambda _: None
@@ -93,7 +93,7 @@ def open_circle(scene: Scene) -> None:
 
 
 def set_quota(scene: Scene, cpus: int) -> None:
-    """Give the ClusterQueue `bad` so many CPUs."""
+    """Set the quota of the ClusterQueue `bad` to `cpus` CPUs."""
     groups = [quota(scene.scoped("bad"), nominal=cpus)]
     path = f"/apis/{KUEUE}/clusterqueues/{scene.scoped('bad')}"
     scene.rest.patch(path, {"spec": {"resourceGroups": groups}})
@@ -225,7 +225,7 @@ def test_a_job_that_cannot_be_served_says_why_until_that_is_mended_when(scene: S
         ),
     ],
 )
-def test_a_label_that_means_nothing_is_told_in_an_event(
+def test_a_label_without_meaning_is_reported_in_an_event(
     scene: Scene, labels: Mapping[str, str], reason: str, says: str
 ) -> None:
     scene.create_job("bad", queue="good", labels=labels)
@@ -284,7 +284,7 @@ def create_queue_of_other_clusters(scene: Scene) -> None:
         ),
     ],
 )
-def test_what_is_not_served_is_told_when(
+def test_an_unsupported_setting_is_reported_in_the_condition(
     scene: Scene, make: Callable[[Scene], None], reason: str, says: str
 ) -> None:
     make(scene)
@@ -304,7 +304,7 @@ def test_a_variant_of_concurrent_admission_does_not_take_quota_beside_its_worklo
 
     wait_for(lambda: is_true(scene.workload("whole"), "Admitted"), "the Workload itself is admitted")
     said = wait_for(
-        lambda: condition(scene.workload("variant"), "QuotaReserved"), "the variant is told why it waits"
+        lambda: condition(scene.workload("variant"), "QuotaReserved"), "the reason why the variant waits"
     )
     assert (said["status"], said["reason"]) == ("False", "Misconfigured")
     assert "is a variant of whole for concurrent admission, which is not served" in said["message"]

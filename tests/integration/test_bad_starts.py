@@ -1,4 +1,4 @@
-"""What keeps a controller from starting is one clear sentence on stderr, and an exit code that tells more.
+"""What keeps a controller from starting is one clear sentence on stderr, and an exit code that says more.
 
 2 is wrong input, 3 an API server or a store that cannot be reached or will not serve.
 """
@@ -26,8 +26,8 @@ pytestmark = pytest.mark.xdist_group("bad-input")
 class Start:
     """How a controller is started, and how it ends: with this exit code, and a sentence that begins so.
 
-    `path` comes first in PATH. In all texts TMP stands for the test's folder, PORT for a port where nobody
-    listens, REDIS for the path of a Redis server.
+    `path` comes first in PATH. In all texts TMP is replaced by the test's folder, PORT by a port on which
+    nothing listens, REDIS for the path of a Redis server.
     """
 
     flags: Sequence[str] = ()
@@ -212,7 +212,7 @@ def test_a_controller_does_not_start_on(
     assert refused.said().startswith(fill(start.says))
 
 
-def test_a_misspelt_setting_is_named_and_stops_nobody(
+def test_a_misspelt_setting_is_named_and_the_controller_starts(
     embedded_cluster: Cluster, controllers: Controllers, own_namespace: str
 ) -> None:
     config = "apiVersion: berth.dev/v1alpha1\nkind: ControllerConfig\nlease: {durationSecond: 3}\n"
@@ -230,7 +230,7 @@ def test_a_misspelt_setting_is_named_and_stops_nobody(
             "stranger",
             "SERVER does not accept the credentials of TMP/kubeconfig (context 'test'): Unauthorized; renew"
             " them",
-            id="a token that nobody gave out",
+            id="a token that was never issued",
         ),
         pytest.param(
             "low",

@@ -1,7 +1,7 @@
 """Single answers of the API server fail, watches break, the server hangs: none of it loses a Job.
 
-One controller behind a door that lies goes through all of it, test after test: what one leaves behind must
-not hurt the next either.
+One controller behind a proxy that returns wrong answers goes through all of it, test after test: what one
+leaves behind must not hurt the next either.
 """
 
 from __future__ import annotations

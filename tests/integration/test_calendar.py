@@ -36,7 +36,7 @@ def make_policy(scene: Scene, queue: str, *windows: Object, **spec: Any) -> Obje
 
 
 def opening_in(seconds: float) -> Object:
-    """Return a window of eight CPUs that opens so many seconds from now, for an hour."""
+    """Return a window of eight CPUs that opens in `seconds`, for an hour."""
     start = time.time() + seconds
     return {
         "name": "soon",
@@ -57,7 +57,7 @@ def status_of(scene: Scene) -> Object:
     return dict(scene.rest.get(f"{POLICIES}/{scene.scoped('calendar')}").get("status") or {})
 
 
-def test_a_waiting_job_starts_when_a_window_opens_and_everybody_sees_the_quota_in_force(
+def test_a_waiting_job_starts_when_a_window_opens_and_every_view_shows_the_quota_in_force(
     policies: Scene, embedded_controller: Replica, embedded_cluster: Cluster
 ) -> None:
     scene = policies
@@ -141,7 +141,7 @@ def test_a_window_opens_on_a_real_control_plane(real_scene: Scene, real_controll
 
 
 def states_of(policy: Object) -> list[list[str]]:
-    """Return where the windows and the reservations of a policy stand, as its status says."""
+    """Return the states of a policy's windows and reservations, as its status says."""
     status = policy.get("status") or {}
     return [[one["state"] for one in status.get(field) or ()] for field in ("quotaWindows", "reservations")]
 
@@ -165,7 +165,7 @@ def joining(name: str, **fields: Any) -> Object:
     return job
 
 
-def test_what_is_reserved_is_there_for_who_joins_and_for_nobody_else(
+def test_a_reservation_admits_its_members_and_no_other_job(
     policies: Scene, embedded_controller: Replica, embedded_cluster: Cluster
 ) -> None:
     scene = policies
@@ -185,7 +185,7 @@ def test_what_is_reserved_is_there_for_who_joins_and_for_nobody_else(
     workload = scene.workload_of("member")
     assert workload is not None
     user = f"{scene.namespace}/{workload['metadata']['name']}"
-    wait_for(lambda: _row(embedded_cluster)["users"] == [user], "everybody sees who uses it")
+    wait_for(lambda: _row(embedded_cluster)["users"] == [user], "the views show what uses it")
     assert _row(embedded_cluster)["state"] == "active"
 
 
@@ -197,7 +197,7 @@ def _row(cluster: Cluster) -> Object:
     return dict(row)
 
 
-def test_who_names_a_reservation_that_does_not_exist_is_told(
+def test_a_job_that_names_a_missing_reservation_gets_a_reason(
     policies: Scene, embedded_controller: Replica
 ) -> None:
     scene = policies
@@ -224,8 +224,8 @@ def test_run_times_are_shown_and_a_running_job_says_better(
 
     scene.create_job("train-2", seconds=LONG)
     scene.wait_admitted("train-2")
-    told = {"berth.dev/expected-completion-time": to_rfc3339(time.time() + 7200)}
-    scene.rest.patch(f"{scene.jobs}/train-2", {"metadata": {"annotations": told}})
+    completion = {"berth.dev/expected-completion-time": to_rfc3339(time.time() + 7200)}
+    scene.rest.patch(f"{scene.jobs}/train-2", {"metadata": {"annotations": completion}})
 
     workload = scene.workload_of("train-2")
     assert workload is not None

@@ -38,7 +38,7 @@ class Trainer(Reporter):
         return self.controller.metric("berth_checkpoint_reports_total", result=word)
 
     def wait_workload_saved(self, at: str) -> None:
-        """Return when its Workload tells of this checkpoint."""
+        """Return when its Workload shows this checkpoint."""
         self.scene.wait_workload(
             "train",
             lambda found: found["metadata"].get("annotations", {}).get(keys.CHECKPOINT_TIME) == at,
@@ -65,7 +65,7 @@ def ago(seconds: float) -> str:
 
 
 @pytest.mark.parametrize("audience", ["berth.dev", ""], ids=["a token for berth", "the pod's ordinary token"])
-def test_a_report_stands_on_the_job_and_reaches_its_workload(trainer: Trainer, audience: str) -> None:
+def test_a_report_is_recorded_on_the_job_and_reaches_its_workload(trainer: Trainer, audience: str) -> None:
     at = ago(30)
 
     status, body, _ = trainer.post(
@@ -73,10 +73,10 @@ def test_a_report_stands_on_the_job_and_reaches_its_workload(trainer: Trainer, a
     )
 
     assert (status, body["time"], body["step"]) == (200, at, 500)
-    told = trainer.annotations()
-    assert told[keys.CHECKPOINT_TIME] == at
-    assert told[keys.CHECKPOINT_STEP] == "500"
-    assert json.loads(told[keys.CHECKPOINT_MEASURED]) == {"save": [12.5]}
+    annotations = trainer.annotations()
+    assert annotations[keys.CHECKPOINT_TIME] == at
+    assert annotations[keys.CHECKPOINT_STEP] == "500"
+    assert json.loads(annotations[keys.CHECKPOINT_MEASURED]) == {"save": [12.5]}
     trainer.wait_workload_saved(at)
 
 
@@ -100,7 +100,7 @@ def run_out(token: str) -> str:
     return f"{head}.{aged}.{signature}"
 
 
-def test_what_is_refused_is_told_counted_and_changes_nothing(trainer: Trainer) -> None:
+def test_a_refused_report_is_answered_and_counted_and_changes_nothing(trainer: Trainer) -> None:
     token, at = trainer.token(), ago(30)
     assert trainer.post({"step": 500, "time": at}, token)[0] == 200
     before = trainer.annotations()
@@ -148,7 +148,7 @@ def test_a_pod_that_no_managed_job_controls_may_not_report(trainer: Trainer) -> 
     assert keys.CHECKPOINT_TIME not in trainer.annotations()
 
 
-def test_a_pod_tells_of_its_own_job_alone(trainer: Trainer) -> None:
+def test_a_pod_reports_for_its_own_job_alone(trainer: Trainer) -> None:
     trainer.scene.create_job("other", serviceAccountName="trainer")
     trainer.scene.wait_admitted("other")
     pod = wait_for(lambda: next(iter(trainer.scene.pods_of("other")), None), "the other Job's pod")
@@ -176,7 +176,7 @@ def test_the_token_of_a_pod_that_is_gone_is_worth_nothing(trainer: Trainer) -> N
     assert keys.CHECKPOINT_TIME not in trainer.annotations()
 
 
-def test_a_loop_that_went_wrong_is_told_to_come_later_and_is_in_nobodys_way(trainer: Trainer) -> None:
+def test_a_pod_that_reports_in_a_loop_is_throttled_and_delays_no_other(trainer: Trainer) -> None:
     trainer.scene.create_job("other", serviceAccountName="trainer")
     trainer.scene.wait_admitted("other")
     pod = wait_for(lambda: next(iter(trainer.scene.pods_of("other")), None), "the other Job's pod")
@@ -193,8 +193,8 @@ def test_a_loop_that_went_wrong_is_told_to_come_later_and_is_in_nobodys_way(trai
 
 
 def test_absurd_costs_are_named_and_count_as_not_said(trainer: Trainer) -> None:
-    told = {keys.CHECKPOINT_SAVE_SECONDS: "1e12", keys.CHECKPOINT_RESTART_SECONDS: "-1"}
-    trainer.scene.create_job("absurd", annotations=told)
+    annotations = {keys.CHECKPOINT_SAVE_SECONDS: "1e12", keys.CHECKPOINT_RESTART_SECONDS: "-1"}
+    trainer.scene.create_job("absurd", annotations=annotations)
 
     note = wait_for(
         lambda: next((one for one in trainer.scene.notes_about("absurd") if "it is ignored" in one), None),
@@ -231,7 +231,7 @@ with berth_checkpoint.saving(700):
 """
 
 
-def test_the_helper_of_training_jobs_is_heard(trainer: Trainer, tmp_path: Path) -> None:
+def test_a_report_of_the_training_helper_is_recorded(trainer: Trainer, tmp_path: Path) -> None:
     (tmp_path / "berth_checkpoint.py").write_text((ROOT / "api" / "checkpoint.py").read_text())
     (tmp_path / "token").write_text(trainer.token())
     environment = {
@@ -243,7 +243,7 @@ def test_the_helper_of_training_jobs_is_heard(trainer: Trainer, tmp_path: Path) 
 
     subprocess.run([sys.executable, "-c", HELPER], check=True, env=environment, timeout=120)
 
-    told = wait_for(lambda: trainer.annotations().get(keys.CHECKPOINT_STEP), "the step on the Job")
-    assert told == "700"
+    step = wait_for(lambda: trainer.annotations().get(keys.CHECKPOINT_STEP), "the step on the Job")
+    assert step == "700"
     measured = json.loads(trainer.annotations()[keys.CHECKPOINT_MEASURED])
     assert len(measured["save"]) == len(measured["restart"]) == 1

@@ -27,7 +27,7 @@ POLICIES = "/apis/berth.dev/v1alpha1/admissionpolicies"
 
 @pytest.fixture
 def scene(embedded_controller: Replica, embedded_scene: Scene) -> Iterator[Scene]:
-    """Give a queue on two racks of two nodes of 8 GPUs, that evicts nobody, under a policy that moves."""
+    """Give a queue on two racks of two nodes of 8 GPUs, that never preempts, under a policy that moves."""
     assert embedded_controller.child.is_running()
     rest, name = embedded_scene.rest, embedded_scene.scoped("racks")
     for number, node in enumerate(

@@ -156,9 +156,9 @@ class Saving:
         self.scene.create_job("high", cpus=2, seconds=0.5, labels=labels)
 
     def save_when_asked(self) -> None:
-        """Tell of a checkpoint as soon as one is asked for."""
+        """Report a checkpoint as soon as one is asked for."""
         wait_for(lambda: is_asked(self.scene, "low"), "a request on the pod of low")
-        tell_checkpoint(self.scene, "low")
+        report_checkpoint(self.scene, "low")
 
     def end_wait_when_asked(self) -> None:
         """Let the deadline be now, without a checkpoint."""
@@ -307,19 +307,19 @@ def create_policy(scene: Scene, cluster_queue: str) -> None:
 
 
 def is_asked(scene: Scene, job: str) -> bool:
-    """Tell whether a pod of the Job is asked for a checkpoint."""
+    """Return whether a pod of the Job is asked for a checkpoint."""
     return any(
         CHECKPOINT_DEADLINE in (pod["metadata"].get("annotations") or {}) for pod in scene.pods_of(job)
     )
 
 
-def tell_checkpoint(scene: Scene, job: str) -> None:
-    """Tell of a checkpoint on the Job's pods, as one may that can annotate itself."""
+def report_checkpoint(scene: Scene, job: str) -> None:
+    """Report a checkpoint on the Job's pods, as a pod may that can annotate itself."""
     patch = {"metadata": {"annotations": {CHECKPOINT_TIME: to_rfc3339(time.time())}}}
     for pod in scene.pods_of(job):
         scene.rest.patch(f"{scene.pods}/{pod['metadata']['name']}", patch)
 
 
 def is_running_again(workload: Object) -> bool:
-    """Tell whether a preempted Workload has been admitted once more."""
+    """Return whether a preempted Workload has been admitted once more."""
     return is_true(workload, "Admitted") and not is_true(workload, "Evicted")

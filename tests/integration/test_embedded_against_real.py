@@ -1,8 +1,8 @@
 """The embedded API server is held to the real one: the same random writes to both, everything compared.
 
 Three managers apply, force, patch in four ways, replace and delete Jobs, Pods, ConfigMaps and objects of a
-custom kind. After each step the answers and the stored objects must be the same, who owns which field
-included. What may differ stands in `DIFFERENCES`, each with its reason; nothing else is forgiven.
+custom kind. After each step the answers and the stored objects must be the same, the owners of all fields
+included. What may differ is listed in `DIFFERENCES`, each with its reason; nothing else is forgiven.
 
 BERTH_SEED=7 BERTH_STEPS=5000 python -m pytest tests/integration/test_embedded_against_real.py  looks further.
 """
@@ -445,7 +445,7 @@ class Writers:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Something in which the servers may differ, why, and how it is told."""
+    """Something in which the servers may differ, why, and how it is recognized."""
 
     reason: str
     holds: Callable[[Step, Answer, Answer], bool]
@@ -466,11 +466,11 @@ DIFFERENCES: Sequence[Difference] = (
 )
 
 
-def picture(answer: Answer) -> JsonObject:
+def comparable(answer: Answer) -> JsonObject:
     """Return an answer without what no two servers share: uids, versions and times."""
     body = answer.body
     if body.get("kind") == "Status":
-        # The real server tells a fault as often as one of its checks meets it.
+        # The real server reports a fault as often as one of its checks meets it.
         causes = sorted(
             {
                 (cause.get("reason", ""), cause.get("field", ""))
@@ -520,22 +520,22 @@ async def test_the_same_writes_lead_to_the_same_objects(fresh_control_plane: Con
 async def difference(number: int, step: Step, ours: RawApi, real: RawApi) -> str:
     """Send one step to both servers; return what differs, or ""."""
     answers = [await send(api, step) for api in (ours, real)]
-    pictures = [picture(answer) for answer in answers]
-    stored = [picture(await api.get(object_path(step))) for api in (ours, real)]
-    if pictures[0] == pictures[1] and stored[0] == stored[1]:
+    compared = [comparable(answer) for answer in answers]
+    stored = [comparable(await api.get(object_path(step))) for api in (ours, real)]
+    if compared[0] == compared[1] and stored[0] == stored[1]:
         return ""
-    # From here on the object would differ for ever: it begins anew.
+    # From here on the object would differ for ever: it is created again.
     for api in (ours, real):
         await api.call("DELETE", object_path(step), propagationPolicy="Background", gracePeriodSeconds="0")
     if any(known.holds(step, *answers) for known in DIFFERENCES):
         return ""
-    told = [f"step {number}: {step}"]
-    for title, (one, other) in (("answers", pictures), ("keeps", stored)):
-        told += [f"  {title} {line}" for line in differing(one, other)]
-    told += [
+    lines = [f"step {number}: {step}"]
+    for title, (one, other) in (("answers", compared), ("keeps", stored)):
+        lines += [f"  {title} {line}" for line in differing(one, other)]
+    lines += [
         f"  {name}: {answer.message[:300]}" for name, answer in zip(("ours", "real"), answers, strict=True)
     ]
-    return "\n".join(told)
+    return "\n".join(lines)
 
 
 def differing(ours: object, real: object, path: str = "") -> Iterator[str]:

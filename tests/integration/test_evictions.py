@@ -21,7 +21,7 @@ READY = ("currentHealthy", "desiredHealthy", "expectedPods", "disruptionsAllowed
 
 @pytest.fixture
 def scene(cluster: Cluster) -> Iterator[Scene]:
-    """Give a scene in which three pods of nobody run, and nobody queues them."""
+    """Give a scene in which three pods without an owner run, and no controller queues them."""
     scene = cluster.new_scene()
     for name in PODS:
         create(scene, make_pod(name, is_held=False, queue=None, labels={"app": "web"}))
@@ -85,9 +85,12 @@ def lose_readiness(scene: Scene, name: str) -> None:
         pytest.param({"minAvailable": 1}, (3, 1, 3, 2), [201, 201, 429], id="two may go"),
         pytest.param({"minAvailable": 0}, (3, 0, 3, 3), [201, 201, 201], id="all may go"),
         pytest.param(
-            {"maxUnavailable": 2}, (3, 0, 0, 0), [429, 429, 429], id="nobody says how many are to be"
+            {"maxUnavailable": 2},
+            (3, 0, 0, 0),
+            [429, 429, 429],
+            id="no owner says how many pods there should be",
         ),
-        pytest.param({"minAvailable": "50%"}, (3, 0, 0, 0), [429, 429, 429], id="half of nobody knows what"),
+        pytest.param({"minAvailable": "50%"}, (3, 0, 0, 0), [429, 429, 429], id="half of an unknown number"),
     ],
 )
 def test_as_many_pods_go_as_the_budget_allows_where(
@@ -144,8 +147,8 @@ def test_an_evicted_pod_says_why_it_ends(scene: Scene) -> None:
 
     found = scene.rest.get(path)
     assert found["metadata"]["deletionTimestamp"]
-    told = condition(found, "DisruptionTarget")
-    assert (told["status"], told["reason"]) == ("True", "EvictionByEvictionAPI")
+    target = condition(found, "DisruptionTarget")
+    assert (target["status"], target["reason"]) == ("True", "EvictionByEvictionAPI")
 
 
 def test_a_pod_under_two_budgets_is_not_evicted(scene: Scene) -> None:

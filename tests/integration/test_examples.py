@@ -40,7 +40,7 @@ def collection(rest: Rest, obj: Object, namespace: str) -> str:
 
 @pytest.mark.parametrize("obj", tuple(manifests()))
 def test_the_server_takes(obj: Object, rest: Rest) -> None:
-    # Whoever follows the tutorial has made the namespaces first; here any will do.
+    # A reader of the tutorial has created the namespaces first; here any will do.
     metadata = {key: value for key, value in obj["metadata"].items() if key != "namespace"}
     path = collection(rest, obj, "default")
 

@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.real, pytest.mark.redis, pytest.mark.xdist_group("fail
 
 POLICIES = "/apis/berth.dev/v1alpha1/admissionpolicies"
 EXPECTED = "berth.dev/expected-runtime-seconds"
-# Nobody would take over in time by waiting for the end of this lease, nor lose it on a busy machine.
+# No replica would take over in time by waiting for the end of this lease, nor lose it on a busy machine.
 LONG_LEASE = """
 apiVersion: berth.dev/v1alpha1
 kind: ControllerConfig
@@ -185,7 +185,7 @@ def test_a_patch_that_was_long_on_its_way_is_refused_when_the_quota_is_given_awa
     stage.scene.create_job("first", cpus=2, seconds=0.5)
     wait_for(lambda: admission.seen, "the admission on its way")
 
-    # From here on the leader reaches nobody; what it has sent is still in the network.
+    # From here on the leader reaches no server; what it has sent is still in the network.
     for method in ("GET", "PUT"):
         proxy.add(method, "/leases/", gate=gate)
     stage.scene.set_active("first", active=False)
@@ -197,7 +197,7 @@ def test_a_patch_that_was_long_on_its_way_is_refused_when_the_quota_is_given_awa
     wait_for(lambda: len(admission.answers) == admission.seen, "every held patch answered")
     assert set(admission.answers) == {409}
     fenced = stage.scene.wait_workload("first")
-    # By the one who released it, under whatever number it leads.
+    # By the replica that released it, under whatever number it leads.
     fence = fenced["metadata"]["annotations"]["berth.dev/fence"]
     assert follower.has_logged("deciding", f"fence={fence}")
     stage.scene.delete_job("second")
@@ -257,7 +257,7 @@ def test_a_promise_does_not_move_when_its_leader_is_killed_and(
     befall(redis_server)
     follower.wait_leading()
 
-    # It decides anew, and everybody who waits is tried.
+    # It decides again, and every waiting Workload is tried.
     submit(stage.scene, "another", cpus=1, says=7200)
     stage.scene.wait_pending("another")
     assert follower.json("/v1/plan") == plan

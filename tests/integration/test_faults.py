@@ -57,7 +57,7 @@ def admit_by_hand(scene: Scene, job: str, *, cpus: int) -> None:
 
 
 @pytest.mark.covers("004_03")
-def test_what_another_writer_admits_beyond_the_quota_gives_it_back_and_a_lowered_quota_stops_nobody(
+def test_a_workload_that_another_writer_admits_beyond_the_quota_is_evicted_and_a_lowered_quota_evicts_none(
     scene: Scene, embedded_cluster: Cluster, own_namespace: str, controllers: Controllers
 ) -> None:
     cluster_queue = scene.create_queue(cpus=QUOTA)
@@ -128,7 +128,7 @@ def test_jobs_are_admitted_while_redis(
     scene.create_queue(cpus=QUOTA)
     replica = lead()
     jobs = create_jobs(scene, "before", 4)
-    # Not at every moment: on a machine that stands still for a while two calls may go without an answer.
+    # Not at every moment: on a machine that halts for a while two calls may go without an answer.
     wait_for(lambda: replica.metric("berth_store_up") == 1, "berth_store_up 1")
 
     lose(redis_server)
@@ -245,7 +245,7 @@ def test_a_new_lease_starts_above_the_fence_that_redis_knows(
 
 
 @pytest.mark.xdist_group("restart")
-def test_a_restarted_api_server_finds_everybody_where_they_were(
+def test_a_restarted_api_server_finds_every_job_as_it_was(
     fresh_control_plane: ControlPlane, controllers: Controllers, tmp_path: Path
 ) -> None:
     parts.need("controllers")

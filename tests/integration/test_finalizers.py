@@ -64,7 +64,7 @@ def test_a_deleted_queue_admits_no_more_and_goes_with_its_last_workload_and_then
     scene.rest.delete(queue)
     scene.wait_active(name, reason="Terminating")
     scene.create_workload("late")
-    wait_for(lambda: condition(scene.workload("late"), "QuotaReserved"), "the late one to be told")
+    wait_for(lambda: condition(scene.workload("late"), "QuotaReserved"), "a reason on the late one")
     assert not is_true(scene.workload("late"), "QuotaReserved")
     assert scene.cluster_queue(name)["status"]["reservingWorkloads"] == 1
     assert find(scene, flavor) is not None

@@ -1,4 +1,4 @@
-"""Objects that break a rule which their definition does not check: their owner is told field, value and rule.
+"""Objects that break a rule which their definition does not check: an Event reports field, value and rule.
 
 The embedded server evaluates no CEL and calls no webhook, as a cluster where the objects were written before
 the rule, or whose definitions lack it. What can be read all the same is served.
@@ -40,7 +40,7 @@ def scene(embedded_controller: Replica, embedded_scene: Scene) -> Scene:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A spec of `kind`, and what its owner is told. NS stands for the namespace in both."""
+    """A spec of `kind`, and what is reported about it. NS is replaced by the namespace in both."""
 
     kind: str
     spec: Callable[[str], Object]
@@ -78,13 +78,13 @@ CASES = {
         says=f"{QUOTA}.nominalQuota is -1: must not be negative",
         is_active=False,
     ),
-    "a flavor stands in one group": Case(
+    "a flavor is in one group": Case(
         kind="ClusterQueue",
         spec=lambda ns: queue(*two_flavors(f"{ns}-flavor", f"{ns}-flavor")),
         says='spec.resourceGroups is "NS-flavor": a flavor must be in one group only',
         is_active=True,
     ),
-    "who never reclaims does not borrow by eviction": Case(
+    "a queue that never reclaims does not borrow by eviction": Case(
         kind="ClusterQueue",
         spec=lambda ns: queue(
             quota(f"{ns}-flavor"),
@@ -180,9 +180,9 @@ class Refused:
 
 PRIORITY_CLASS = {"apiVersion": KUEUE, "kind": "WorkloadPriorityClass", "metadata": {"name": "faulty"}}
 REFUSED = {
-    "a check that nobody evaluates": Refused(
+    "a check without a controller": Refused(
         plural="admissionchecks",
-        body=kueue_object("AdmissionCheck", {"name": "nobody"}, {"controllerName": ""}),
+        body=kueue_object("AdmissionCheck", {"name": "unowned"}, {"controllerName": ""}),
         says=("spec.controllerName", "at least 1"),
     ),
     "a check with settings of no kind": Refused(
@@ -216,17 +216,17 @@ def expect_refused(scene: Scene, case: Refused) -> None:
     assert all(word in str(refused.value) for word in case.says), refused.value
 
 
-def expect_policy_told(scene: Scene, case: Case) -> None:
+def expect_policy_reported(scene: Scene, case: Case) -> None:
     """Wait until an AdmissionPolicy's condition and Event say what is wrong."""
     name, path = scene.scoped("faulty"), "/apis/berth.dev/v1alpha1/admissionpolicies"
-    spec = {"clusterQueues": {"names": [scene.scoped("nobody")]}, **case.spec(scene.namespace)}
+    spec = {"clusterQueues": {"names": [scene.scoped("missing")]}, **case.spec(scene.namespace)}
     policy = {**kueue_object("AdmissionPolicy", {"name": name}, spec), "apiVersion": "berth.dev/v1alpha1"}
     scene.rest.create(path, policy)
 
-    def is_told(found: Object) -> bool:
+    def is_reported(found: Object) -> bool:
         return bool(condition(found, "Accepted").get("reason") == "Invalid")
 
-    found = scene.rest.wait(f"{path}/{name}", is_told)
+    found = scene.rest.wait(f"{path}/{name}", is_reported)
     assert f"not in force: {case.says}" in condition(found, "Accepted")["message"]
     wait_for(
         lambda: any(case.says in one for one in notes_about(scene, "AdmissionPolicy", name, "PolicyInvalid")),
@@ -258,14 +258,14 @@ def create_faulty(scene: Scene, case: Case) -> str:
     return name
 
 
-def expect_told(scene: Scene, case: Case, name: str) -> None:
+def expect_reported(scene: Scene, case: Case, name: str) -> None:
     """Wait until Event and condition say what is wrong."""
     path, says = path_of(scene, case.kind), case.says.replace("NS", scene.namespace)
 
-    def told() -> bool:
+    def is_reported() -> bool:
         return any(note.startswith(says) for note in notes_about(scene, case.kind, name))
 
-    wait_for(told, f"an Event about {case.kind} {name}: {says}")
+    wait_for(is_reported, f"an Event about {case.kind} {name}: {says}")
     if case.is_active is not None:
         found = scene.rest.wait(f"{path}/{name}", lambda queue: bool(condition(queue, "Valid")))
         valid, active = condition(found, "Valid"), condition(found, "Active")
@@ -275,8 +275,8 @@ def expect_told(scene: Scene, case: Case, name: str) -> None:
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_the_owner_is_told_field_value_and_rule(scene: Scene, case: Case) -> None:
-    expect_told(scene, case, create_faulty(scene, case))
+def test_an_event_reports_field_value_and_rule(scene: Scene, case: Case) -> None:
+    expect_reported(scene, case, create_faulty(scene, case))
 
 
 @pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
@@ -288,7 +288,7 @@ def test_what_breaks_the_definition_is_refused_with_field_and_rule(
 
 @pytest.mark.parametrize("case", POLICIES.values(), ids=POLICIES)
 def test_a_policy_that_cannot_be_in_force_says_field_value_and_rule(scene: Scene, case: Case) -> None:
-    expect_policy_told(scene, case)
+    expect_policy_reported(scene, case)
 
 
 def test_what_is_mended_is_said_to_be_in_order_again(scene: Scene) -> None:

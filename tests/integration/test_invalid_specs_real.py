@@ -1,4 +1,4 @@
-"""The same faults on a real API server: it refuses what the definitions' own rules say, all else is told."""
+"""The same faults on a real API server: its definitions refuse some of them, and Berth reports the rest."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tests.integration.test_invalid_specs import (
     Case,
     Refused,
     create_faulty,
-    expect_policy_told,
+    expect_policy_reported,
     expect_refused,
-    expect_told,
+    expect_reported,
 )
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("kueue")]
@@ -40,7 +40,9 @@ def is_named(case: Case, refused: RestError) -> bool:
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_an_invalid_spec_is_refused_at_once_or_told_by_event_and_condition(scene: Scene, case: Case) -> None:
+def test_an_invalid_spec_is_refused_at_once_or_reported_by_event_and_condition(
+    scene: Scene, case: Case
+) -> None:
     refused, name = None, ""
     try:
         name = create_faulty(scene, case)
@@ -49,7 +51,7 @@ def test_an_invalid_spec_is_refused_at_once_or_told_by_event_and_condition(scene
 
     assert refused is None or is_named(case, refused), refused
     if name:
-        expect_told(scene, case, name)
+        expect_reported(scene, case, name)
 
 
 @pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
@@ -61,7 +63,7 @@ def test_what_breaks_the_definition_is_refused_with_field_and_rule(scene: Scene,
 def test_a_policy_is_refused_at_once_or_says_that_it_is_not_in_force(scene: Scene, case: Case) -> None:
     refused = None
     try:
-        expect_policy_told(scene, case)
+        expect_policy_reported(scene, case)
     except RestError as error:
         refused = error
 

@@ -43,12 +43,12 @@ class Cluster:
         self.workloads = f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{self.namespace}/workloads"
 
     def job(self) -> Object:
-        """Return the Job as it stands."""
+        """Return the Job as it is stored."""
         found: Object = self.rest.get(f"{self.jobs}/j")
         return found
 
     def workload(self) -> tuple[Workload, bytes]:
-        """Return the only Workload as it stands."""
+        """Return the only Workload as it is stored."""
         (found,) = self.rest.get(self.workloads)["items"]
         return read_workload({"kind": "Workload", "apiVersion": "kueue.x-k8s.io/v1beta2", **found})
 

@@ -1,8 +1,8 @@
 """Recorded clusters on the real kube-apiserver: what the controller admits there obeys the laws.
 
 Objects carry their server's own times there, so the recorded decisions themselves need not come out. What
-must hold of any: quota is never exceeded, nobody is passed over for a lower priority, and who waits is told
-why.
+must hold of any: quota is never exceeded, no Workload is passed over for a lower priority, and one that waits
+has a reason.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.integration.waiting import wait_for
 
 pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(300)]
 
-# Nothing is written for so long: a Workload is told within a second why it waits.
+# Nothing is written for this long: a Workload that waits has its reason within a second.
 QUIET_SECONDS = 3
 PATIENCE_SECONDS = 90.0
 FAIR = """
@@ -49,7 +49,7 @@ class Story:
 
     @property
     def after(self) -> list[Object]:
-        """The Workloads as they stand in the end."""
+        """The Workloads as they are in the end."""
         return list({one["metadata"]["uid"]: one for one in (*self.before, *self.changes)}.values())
 
     @property
@@ -93,7 +93,7 @@ def test_the_laws_hold_for_recorded_clusters(
         assert not has_shares(rest)
     assert list(exceeded_limits(story)) == []
     assert list(passed_over(story)) == []
-    assert [one["metadata"]["name"] for one in story.after if is_left_in_the_dark(one)] == []
+    assert [one["metadata"]["name"] for one in story.after if waits_without_reason(one)] == []
 
 
 # --- the run -----------------------------------------------------------------------------------------
@@ -116,17 +116,17 @@ def read_specs(rest: Rest) -> list[ClusterQueueObject | CohortObject]:
 def watch_until_quiet(rest: Rest, story: Story) -> None:
     """Add every version of the Workloads to the story, from its beginning until none comes any more.
 
-    A pause in which somebody still waits to be told why is no end: on a busy machine the lease may be lost
-    and won again meanwhile.
+    A pause in which a Workload still has no reason for its wait is no end: on a busy machine the lease may be
+    lost and won again meanwhile.
     """
     gives_up_at = time.monotonic() + PATIENCE_SECONDS
     version = str(max(int(one["metadata"]["resourceVersion"]) for one in story.before))
     while True:
         query = f"watch=1&timeoutSeconds={QUIET_SECONDS}&resourceVersion={version}"
         seen = list(rest.stream(f"/apis/{KUEUE}/workloads?{query}", timeout_seconds=30.0))
-        assert all(event["type"] == "MODIFIED" for event in seen), "nobody creates or deletes Workloads"
+        assert all(event["type"] == "MODIFIED" for event in seen), "a Workload was created or deleted"
         if not seen:
-            if time.monotonic() > gives_up_at or not any(map(is_left_in_the_dark, story.after)):
+            if time.monotonic() > gives_up_at or not any(map(waits_without_reason, story.after)):
                 return
             continue
         story.changes += [event["object"] for event in seen]
@@ -134,7 +134,7 @@ def watch_until_quiet(rest: Rest, story: Story) -> None:
 
 
 def has_shares(rest: Rest) -> bool:
-    """Tell whether statuses of ClusterQueues show the share that fair sharing compares."""
+    """Return whether statuses of ClusterQueues show the share that fair sharing compares."""
     queues = rest.get(f"/apis/{KUEUE}/clusterqueues")["items"]
     return any("weightedShare" in queue.get("status", {}).get("fairSharing", {}) for queue in queues)
 
@@ -164,7 +164,7 @@ def decoded(workloads: list[Object]) -> list[WorkloadObject]:
 
 
 def passed_over(story: Story) -> Iterator[str]:
-    """Yield who waits for quota while one of lower priority, in the same queue, was given all that it asks.
+    """Yield each Workload that waits while one of lower priority, in the same queue, got all that it asks.
 
     Only pairs that need no look at flavors are compared: one pod set each, and plain templates.
     """
@@ -187,14 +187,14 @@ def passed_over(story: Story) -> Iterator[str]:
 
 
 def is_plain(workload: Object) -> bool:
-    """Tell whether every flavor will do for the Workload's only pod set."""
+    """Return whether every flavor will do for the Workload's only pod set."""
     pod_sets = workload["spec"]["podSets"]
     spec = pod_sets[0]["template"]["spec"]
     return len(pod_sets) == 1 and "nodeSelector" not in spec and "tolerations" not in spec
 
 
 def asks_no_more(one: Object, admitted: Object) -> bool:
-    """Tell whether `one` asks for no more of anything than `admitted` was given."""
+    """Return whether `one` asks for no more of anything than `admitted` was given."""
     given = admitted["status"]["admission"]["podSetAssignments"][0]
     usage = given.get("resourceUsage") or {}
     pod_set = one["spec"]["podSets"][0]
@@ -206,9 +206,9 @@ def asks_no_more(one: Object, admitted: Object) -> bool:
     )
 
 
-def is_left_in_the_dark(workload: Object) -> bool:
-    """Tell whether a Workload waits and is not told why."""
+def waits_without_reason(workload: Object) -> bool:
+    """Return whether a Workload waits without a reason."""
     if is_true(workload, "QuotaReserved") or is_true(workload, "Finished"):
         return False
-    told = condition(workload, "QuotaReserved")
-    return not (told.get("reason") and told.get("message"))
+    reserved = condition(workload, "QuotaReserved")
+    return not (reserved.get("reason") and reserved.get("message"))

@@ -51,7 +51,7 @@ def scene(real_controller: Replica, real_scene: Scene) -> Scene:
         pytest.param("LocalQueue", "LocalQueueStopped", id="a LocalQueue"),
     ],
 )
-def test_a_drained_queue_stops_who_runs_and_starts_it_again_when_it_goes_on(
+def test_a_drained_queue_stops_its_jobs_and_starts_them_again_when_it_resumes(
     scene: Scene, kind: str, reason: str
 ) -> None:
     set_policy = stopper(scene, kind, scene.create_queue())
@@ -69,7 +69,7 @@ def test_a_drained_queue_stops_who_runs_and_starts_it_again_when_it_goes_on(
 
 
 @pytest.mark.parametrize("kind", ["ClusterQueue", "LocalQueue"])
-def test_a_held_queue_lets_run_who_runs_and_admits_nobody_else(scene: Scene, kind: str) -> None:
+def test_a_held_queue_keeps_its_running_jobs_and_admits_no_other(scene: Scene, kind: str) -> None:
     set_policy = stopper(scene, kind, scene.create_queue())
     scene.create_job("running")
     scene.wait_admitted("running")
@@ -92,11 +92,11 @@ def stopper(scene: Scene, kind: str, cluster_queue: str) -> Callable[[str], obje
 
 
 def is_released(workload: Object) -> bool:
-    """Tell whether an evicted Workload has given its quota back."""
+    """Return whether an evicted Workload has given its quota back."""
     return is_true(workload, "Evicted") and "admission" not in workload["status"]
 
 
-# --- who may queue -----------------------------------------------------------------------------------
+# --- which namespaces may queue --------------------------------------------------------------------
 
 
 def test_a_namespace_is_let_in_when_its_labels_come_to_match(scene: Scene) -> None:
@@ -169,7 +169,7 @@ def answer_check(scene: Scene, job: str, check: str, state: str, **more: Any) ->
 
 
 def has_pending_check(workload: Object) -> bool:
-    """Tell whether quota is reserved and a check has not answered."""
+    """Return whether quota is reserved and a check has not answered."""
     checks = workload.get("status", {}).get("admissionChecks") or ()
     return is_true(workload, "QuotaReserved") and [one["state"] for one in checks] == ["Pending"]
 
@@ -290,7 +290,7 @@ def test_a_job_that_can_do_with_less_starts_with_what_fits_and_stops_as_it_was(s
     wait_for(lambda: scene.job("one")["spec"]["parallelism"] == 4, "its own parallelism again")
 
 
-def test_pods_that_will_not_be_needed_again_give_their_quota_to_who_waits(scene: Scene) -> None:
+def test_pods_that_will_not_be_needed_again_release_their_quota_to_a_waiting_job(scene: Scene) -> None:
     scene.create_queue(cpus=3)
     workload = make_workload("wide")
     workload["spec"]["podSets"][0]["count"] = 3
@@ -378,7 +378,7 @@ def test_a_higher_priority_evicts_within_its_queue_and_starts_when_the_victim_ha
     assert evicted["status"]["schedulingStats"]["evictions"][0]["count"] == 1
 
 
-def test_a_queue_takes_its_own_quota_back_from_who_borrowed_it(scene: Scene) -> None:
+def test_a_queue_takes_its_own_quota_back_from_a_borrower(scene: Scene) -> None:
     flavor, cohort = scene.create_flavor(), scene.scoped("cohort")
     for name in ("lender", "borrower"):
         cluster_queue = scene.create_cluster_queue(
@@ -423,14 +423,14 @@ def test_a_queue_without_its_flavor_or_in_a_ring_of_cohorts_says_so(scene: Scene
     turning = scene.create_cluster_queue("turning", quota(flavor), cohortName=ring[0])
 
     assert scene.scoped("nowhere") in scene.wait_active(lost, reason="FlavorNotFound")["message"]
-    told = scene.wait_active(turning, reason="CohortCycle")
-    assert ring[0] in told["message"]
-    assert "spec.parentName" in told["message"]
+    active = scene.wait_active(turning, reason="CohortCycle")
+    assert ring[0] in active["message"]
+    assert "spec.parentName" in active["message"]
     scene.rest.delete(f"/apis/{KUEUE}/cohorts/{ring[0]}")
     scene.wait_active(turning, reason="Ready")
 
 
-def test_a_job_that_asks_for_devices_by_claim_is_told_how_to_ask_instead(scene: Scene) -> None:
+def test_a_job_that_asks_for_devices_by_claim_gets_a_reason(scene: Scene) -> None:
     scene.create_queue()
 
     scene.create_job("one", resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": "gpu"}])

@@ -1,4 +1,4 @@
-"""Groups of a LeaderWorkerSet as its own controller makes them: admitted whole, giving way one by one.
+"""Groups of a LeaderWorkerSet as its own controller makes them: admitted whole, preempted one by one.
 
 On a control plane of its own, since it brings a definition of the kind. Without that controller, which no
 machine is asked to have, `test_serving` plays it.
@@ -57,7 +57,7 @@ def assets() -> LeaderWorkerSetAssets:
 def control_plane(
     assets: LeaderWorkerSetAssets, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ControlPlane]:
-    """Give a control plane on which nobody else has defined the kind."""
+    """Give a control plane on which no other test has defined the kind."""
     del assets
     parts.need("controlplane")
     with ControlPlane(find_assets(), tmp_path_factory.mktemp("controlplane")) as plane:
@@ -105,7 +105,7 @@ def scene(
 
 
 def serving(name: str, *, replicas: int, size: int, floor: int) -> Object:
-    """Return a LeaderWorkerSet of inference, of which so many groups are to stay."""
+    """Return a LeaderWorkerSet of inference, of which `floor` groups are to stay."""
     body = make_leader_worker_set(name, replicas=replicas, size=size)
     for template in ("leaderTemplate", "workerTemplate"):
         metadata = body["spec"]["leaderWorkerTemplate"][template]["metadata"]
@@ -114,7 +114,7 @@ def serving(name: str, *, replicas: int, size: int, floor: int) -> Object:
     return body
 
 
-def test_groups_are_admitted_whole_and_give_way_one_by_one_down_to_their_floor(scene: Scene) -> None:
+def test_groups_are_admitted_whole_and_preempted_one_by_one_down_to_their_floor(scene: Scene) -> None:
     queue = scene.create_queue(cpus=6, preemption={"withinClusterQueue": "LowerPriority"})
     create_policy(scene, queue)
     high = scene.create_priority("high", 10)
@@ -129,7 +129,7 @@ def test_groups_are_admitted_whole_and_give_way_one_by_one_down_to_their_floor(s
     scene.create_job("train", cpus=1, labels={PRIORITY: high})
     scene.wait_admitted("train")
 
-    # The set has made the group anew. One place is free, and neither leader nor worker takes it.
+    # The set has created the group again. One place is free, and neither leader nor worker takes it.
     def waiting() -> list[str]:
         return [pod["metadata"]["labels"][GROUP_NAME] for pod in pods_of(scene, "big") if is_gated(pod)]
 
@@ -164,7 +164,7 @@ def test_of_a_drained_queue_as_many_groups_go_as_their_budget_lets_go_and_none_b
         found = [condition(one, "berth.dev/DisruptionAllowed") for one in groups_of(scene).values()]
         return sorted(one["status"] for one in found if one)
 
-    # All are told to go in one moment, and three pods may: that is one group, and half of another.
+    # All are evicted in one moment, and three pods may go: that is one group, and half of another.
     scene.rest.patch(f"/apis/{KUEUE}/clusterqueues/{queue}", {"spec": {"stopPolicy": "HoldAndDrain"}})
     wait_for(lambda: words() == ["False", "False"], "two groups kept, and one gone")
 

@@ -99,7 +99,7 @@ def test_a_finished_job_frees_its_quota(scene: Scene) -> None:
     assert "finalizers" not in finished["metadata"]
 
 
-def test_the_higher_priority_goes_first_and_equals_in_order_of_age(scene: Scene) -> None:
+def test_the_higher_priority_goes_first_and_equal_priorities_in_order_of_age(scene: Scene) -> None:
     scene.create_queue(cpus=1)
     high = scene.create_priority("high", 1000)
     scene.create_job("running")
@@ -120,7 +120,7 @@ def test_the_higher_priority_goes_first_and_equals_in_order_of_age(scene: Scene)
 
 
 def wait_until_after(workload: Object) -> None:
-    """Return when the second is over in which the object was made: whoever comes now is younger."""
+    """Return when the second is over in which the object was made: one created now is younger."""
     made_at = to_seconds(workload["metadata"]["creationTimestamp"])
     wait_for(lambda: time.time() > made_at + 1.1, "the next second")
 
@@ -170,7 +170,7 @@ def test_a_deactivated_job_stops_as_it_was_created_and_starts_again_when_activat
     assert not is_true(scene.workload_of("one"), "Evicted")
 
 
-def test_a_queued_job_that_somebody_starts_by_hand_is_stopped(scene: Scene) -> None:
+def test_a_queued_job_that_a_user_resumes_by_hand_is_suspended(scene: Scene) -> None:
     scene.create_queue(cpus=1)
     scene.create_job("running")
     scene.wait_admitted("running")
@@ -224,7 +224,7 @@ def test_a_job_without_a_queue_name_is_left_alone(scene: Scene) -> None:
     scene.create_job("managed")
     scene.wait_admitted("managed")
 
-    # The Job controller writes its status, and nobody anything else.
+    # The Job controller writes its status, and nothing else is written.
     managers = {entry["manager"] for entry in scene.job("idle")["metadata"]["managedFields"]}
     assert not any("berth" in manager for manager in managers)
     assert scene.job("busy")["spec"]["suspend"] is False
@@ -266,7 +266,7 @@ def test_statuses_of_both_queues_count_and_sum_what_they_hold(scene: Scene) -> N
     assert status["flavorsUsage"] == status["flavorsReservation"]
 
 
-def test_each_step_of_a_job_is_told_in_conditions_and_events(scene: Scene) -> None:
+def test_each_step_of_a_job_is_reported_in_conditions_and_events(scene: Scene) -> None:
     cluster_queue = scene.create_queue(cpus=1)
     scene.create_job("one", seconds=0.5)
 
@@ -274,10 +274,10 @@ def test_each_step_of_a_job_is_told_in_conditions_and_events(scene: Scene) -> No
 
     workload = scene.wait_true("one", "QuotaReserved", "Admitted", "Finished")
     name = workload["metadata"]["name"]
-    told = {one["type"]: (one["reason"], one["message"]) for one in workload["status"]["conditions"]}
-    assert told["QuotaReserved"] == ("QuotaReserved", f"Quota reserved in ClusterQueue {cluster_queue}")
-    assert told["Admitted"] == ("Admitted", "The workload is admitted")
-    assert told["Finished"][0] == "Succeeded"
+    conditions = {one["type"]: (one["reason"], one["message"]) for one in workload["status"]["conditions"]}
+    assert conditions["QuotaReserved"] == ("QuotaReserved", f"Quota reserved in ClusterQueue {cluster_queue}")
+    assert conditions["Admitted"] == ("Admitted", "The workload is admitted")
+    assert conditions["Finished"][0] == "Succeeded"
     assert all(
         one["observedGeneration"] == workload["metadata"]["generation"]
         for one in workload["status"]["conditions"]
@@ -356,7 +356,7 @@ def test_kubectl_has_the_columns_of_kueue(
 
 
 def read_table(text: str) -> dict[str, dict[str, str]]:
-    """Return kubectl's rows by name, each by heading; its columns stand at least two spaces apart."""
+    """Return kubectl's rows by name, each by heading; its columns are at least two spaces apart."""
     first, *rows = text.splitlines()
     headings = list(re.finditer(r"\S+(?: \S+)*", first))
     bounds = [heading.start() for heading in headings]
@@ -364,7 +364,7 @@ def read_table(text: str) -> dict[str, dict[str, str]]:
     return {row[0]: dict(zip([each[0] for each in headings], row, strict=True)) for row in cells}
 
 
-def test_http_and_metrics_tell_the_same(scene: Scene, real_controller: Replica) -> None:
+def test_http_and_metrics_report_the_same(scene: Scene, real_controller: Replica) -> None:
     cluster_queue = scene.create_queue(cpus=1)
     scene.create_job("one")
     scene.wait_admitted("one")
@@ -374,8 +374,8 @@ def test_http_and_metrics_tell_the_same(scene: Scene, real_controller: Replica) 
     pending = real_controller.json(f"/v1/clusterqueues/{cluster_queue}/pendingworkloads")["items"]
     waiting = scene.wait_workload("two")["metadata"]["name"]
     assert [item["name"] for item in pending] == [waiting]
-    told = real_controller.json(f"/v1/workloads/{scene.namespace}/{waiting}")
-    assert told["holdsQuota"] is False
+    shown = real_controller.json(f"/v1/workloads/{scene.namespace}/{waiting}")
+    assert shown["holdsQuota"] is False
     assert real_controller.metric("kueue_admitted_active_workloads", cluster_queue=cluster_queue) == 1
     assert real_controller.metric("kueue_pending_workloads", cluster_queue=cluster_queue) == 1
     assert real_controller.get("http", "/readyz") == (200, "ok")

@@ -103,7 +103,7 @@ def replica(
     scene.rest.delete(scene.jobs, {"propagationPolicy": "Background"})
 
 
-# Labels of the objects, in short; NS stands for the namespace, which is the prefix of what has none.
+# Labels of the objects, in short; NS is replaced by the namespace, which is the prefix of what has none.
 CQ = {"cluster_queue": "NS-main", "custom_team": "vision"}
 LQ = {"name": "main", "namespace": "NS", "custom_cost": "7"}
 TEAM = {"cohort": "NS-team", "custom_site": "kueue.x-k8s.io/_UNTRACKED_VALUE_"}

@@ -32,7 +32,7 @@ def a_newer_field(rest: Rest, plural: str) -> Iterator[None]:
         yield
     finally:
         rest.patch(path, {"spec": {"versions": original}})
-        # Until its storage stands anew, the kind answers 429.
+        # Until its storage is ready again, the kind answers 429.
         rest.wait(f"/apis/{KUEUE}/{plural}", lambda found: "items" in found)
 
 

@@ -54,7 +54,7 @@ def set_ready(scene: Scene, node: str, *, ready: bool) -> None:
 
 
 def create_queues(scene: Scene, *names: str, nodes: int) -> None:
-    """Create LocalQueues of one ClusterQueue that has the GPUs of so many nodes."""
+    """Create LocalQueues of one ClusterQueue that has the GPUs of `nodes` nodes."""
     flavor = scene.scoped("fabric")
     queue = scene.create_cluster_queue("gangs", quota(flavor, GPU, nodes * GPUS_A_NODE))
     for name in names:
@@ -97,7 +97,7 @@ def assigned(workload: Object | None) -> list[str]:
 
 
 def running_on(scene: Scene, job: str) -> set[str]:
-    """Return where the Job's pods run that nobody is stopping."""
+    """Return where those pods of the Job run that are not being deleted."""
     return {
         pod["spec"]["nodeName"]
         for pod in scene.pods_of(job)
@@ -117,7 +117,7 @@ def wait_running(scene: Scene, job: str) -> list[str]:
 
 
 def leaf_of(node: str) -> str:
-    """Return the leaf that a node's name tells."""
+    """Return the leaf that a node's name holds."""
     return node.rpartition("-")[0]
 
 

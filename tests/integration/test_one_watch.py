@@ -1,4 +1,4 @@
-"""Nodes and pods are many and change often: whoever needs them shares one list and one watch of each."""
+"""Nodes and pods are many and change often: all parts that need them share one list and one watch of each."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def test_a_job_lands_on_the_leaf_that_it_prefers(scene: Scene) -> None:
 
 
 @pytest.mark.covers("002_29")
-def test_the_smallest_job_lands_on_one_node_and_nothing_is_told(scene: Scene) -> None:
+def test_the_smallest_job_lands_on_one_node_and_nothing_is_reported(scene: Scene) -> None:
     create_gang(scene, "single", pods=1, gpus=1, gpu_count="1")
 
     assert sum(leaves_of(scene, "single").values()) == 1
@@ -173,25 +173,25 @@ def test_distributed_work_that_is_sensitive_to_latency_stays_on_one_leaf(scene: 
 
 
 @pytest.mark.covers("002_02", "002_36")
-def test_a_gpu_count_that_is_not_the_pods_is_told(scene: Scene) -> None:
+def test_a_gpu_count_that_does_not_match_the_pods_is_reported(scene: Scene) -> None:
     create_gang(scene, "gang", pods=2, gpu_count="8")
 
     scene.wait_events("gang", "InvalidWish")
-    (told,) = [note for note in scene.notes_about("gang") if "gpu-count" in note]
-    assert told.startswith("topology.scheduler/gpu-count is 8, but its pods ask for 16 GPUs in all")
+    (note,) = [note for note in scene.notes_about("gang") if "gpu-count" in note]
+    assert note.startswith("topology.scheduler/gpu-count is 8, but its pods ask for 16 GPUs in all")
 
 
 @pytest.mark.covers("002_03")
-def test_a_preferred_domain_that_does_not_exist_is_told_and_passed_over(scene: Scene) -> None:
+def test_a_preferred_domain_that_does_not_exist_is_reported_and_ignored(scene: Scene) -> None:
     create_gang(scene, "lost", pods=1, preferred_domain="leaf-99")
 
     scene.wait_events("lost", "InvalidWish")
-    (told,) = [note for note in scene.notes_about("lost") if "preferred-domain" in note]
-    assert "'leaf-99', which is no domain of any Topology" in told
+    (note,) = [note for note in scene.notes_about("lost") if "preferred-domain" in note]
+    assert "'leaf-99', which is no domain of any Topology" in note
     assert sum(leaves_of(scene, "lost").values()) == 1
 
 
-# Last, so that nothing stands in the way of those above.
+# Last, so that nothing blocks those above.
 @pytest.mark.parametrize(
     ("nodes", "want"),
     [

@@ -1,4 +1,4 @@
-"""Whatever befalls Redis, whenever: admissions go on, each Job runs once, and the plan stands and is back.
+"""Whatever befalls Redis, whenever: admissions go on, each Job runs once, and the plan is kept and restored.
 
 On the real control plane with a real Redis, under one leader that lives through all of it. Each test has two
 gangs, one promised a start before the accident and one in its midst, work in their way that runs for an hour,
@@ -37,14 +37,14 @@ CPUS, FLOWING = 4, 3
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """The one leader of the module, its Redis, and what that held before anybody was promised anything."""
+    """The one leader of the module, its Redis, and what that held before any promise was made."""
 
     replica: Replica
     server: RedisServer
     snapshot: Snapshot
 
     def is_store_up(self) -> bool:
-        """Tell what the leader knows of its Redis."""
+        """Return whether the leader reaches its Redis, by its metric."""
         return self.replica.metric("berth_store_up") == 1
 
     def wait_lost(self) -> None:
@@ -121,7 +121,7 @@ def plan_of(scene: Scene, replica: Replica) -> dict[str, list[Any]]:
 
 
 def wait_planned(scene: Scene, replica: Replica, **wanted: int) -> dict[str, list[Any]]:
-    """Return the plan once it has so many `promises` and `leases`."""
+    """Return the plan once it has that many `promises` and `leases`."""
 
     def probe() -> dict[str, list[Any]] | None:
         plan = plan_of(scene, replica)
@@ -185,14 +185,14 @@ def comes_back_from_an_old_snapshot(leader: Leader, during: During) -> None:
     leader.server.restore(leader.snapshot)
 
 
-def holds_data_of_somebody_else(leader: Leader, during: During) -> None:
+def holds_data_of_another_program(leader: Leader, during: During) -> None:
     with redis.Redis.from_url(leader.server.url) as client:
         client.set(KEYS.fence, "abc")
         client.delete(KEYS.log)
         client.set(KEYS.log, "a string")
         during()
         leader.wait_lost()
-        # The log names each, and nothing of it is written over. Somebody deletes them.
+        # The log names each, and nothing of it is written over. An administrator deletes them.
         for key in (KEYS.fence, KEYS.log):
             wait_for(partial(_is_named, leader, key), f"the log names {key}")
             client.delete(key)
@@ -208,8 +208,8 @@ def is_overwritten(row: bytes, version: bytes) -> Callable[[Leader, During], Non
             for table in PlanTable:
                 for field in client.hkeys(KEYS.table(table)):
                     client.hset(KEYS.table(table), field, row)
-                client.hset(KEYS.table(table), "nobody/knows", row)
-            client.hset(KEYS.reservations, "nobody/knows/this", row)
+                client.hset(KEYS.table(table), "unknown/knows", row)
+            client.hset(KEYS.reservations, "unknown/knows/this", row)
             client.set(KEYS.plan, version)
         during()
 
@@ -223,12 +223,12 @@ def is_overwritten(row: bytes, version: bytes) -> Callable[[Leader, During], Non
         pytest.param(is_killed_and_comes_back_empty, id="it is killed and comes back empty"),
         pytest.param(hangs, id="it hangs"),
         pytest.param(comes_back_from_an_old_snapshot, id="it comes back from an old snapshot"),
-        pytest.param(holds_data_of_somebody_else, id="its keys hold data of somebody else"),
+        pytest.param(holds_data_of_another_program, id="its keys hold data of another program"),
         pytest.param(is_overwritten(b"\xff garbage", b"garbage"), id="its rows are garbage"),
         pytest.param(is_overwritten(b"2\n\x80", b"2 9 9"), id="a newer Berth wrote its rows"),
     ],
 )
-def test_the_plan_stands_and_admissions_go_on_though(
+def test_the_plan_is_kept_and_admissions_go_on_though(
     befall: Callable[[Leader, During], None], scene: Scene, leader: Leader
 ) -> None:
     replica = leader.replica
@@ -262,6 +262,6 @@ def test_the_plan_stands_and_admissions_go_on_though(
     assert {job: len(witness.workload_uids(job)) for job in jobs} == dict.fromkeys(jobs, 1)
     for queue, most in (("first", CPUS), ("second", CPUS), ("beside", FLOWING)):
         assert witness.peak_reserved(scene.scoped(queue)) <= most
-    # Nobody was stopped, and no gang has started.
+    # No Job was stopped, and no gang has started.
     names = ("running-first", "running-second", "small", "gang-first", "gang-second")
     assert [witness.starts(name) for name in names] == [0, 0, 1, 0, 0]

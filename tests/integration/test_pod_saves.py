@@ -1,4 +1,4 @@
-"""Pods that are queued themselves save before they give way, as those of Jobs do: on both API servers.
+"""Pods that are queued themselves save before they are preempted, as those of Jobs do: on both API servers.
 
 A unit of two CPUs, a pod by itself or a group of two, fills a queue under a policy, and a more important one
 comes. Its pods carry gate and label as the webhook leaves them.
@@ -25,7 +25,7 @@ from tests.integration.waiting import wait_for
 
 pytestmark = pytest.mark.xdist_group("saves")
 POLICIES = "/apis/berth.dev/v1alpha1/admissionpolicies"
-TOLD = {keys.CHECKPOINT_SAVE_SECONDS: "0"}
+SAVES_AT_ONCE = {keys.CHECKPOINT_SAVE_SECONDS: "0"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def options() -> Options:
 
 @pytest.fixture(params=["a pod by itself", "a group"])
 def unit(request: pytest.FixtureRequest, cluster: Cluster, controller: Replica) -> Iterator[Unit]:
-    """Give a unit that runs, and tells that it can save."""
+    """Give a unit that runs, and says that it can save."""
     scene = cluster.new_scene()
     create_account(scene)
     high = scene.create_priority("high", 1000)
@@ -88,10 +88,12 @@ def unit(request: pytest.FixtureRequest, cluster: Cluster, controller: Replica) 
     wait_for(lambda: scene.rest.get(f"{POLICIES}/{queue}").get("status"), "the policy seen")
     if request.param == "a group":
         names: tuple[str, ...] = ("sweep-0", "sweep-1")
-        pods = [member(one, "sweep", 2, annotations=TOLD, serviceAccountName="trainer") for one in names]
+        pods = [
+            member(one, "sweep", 2, annotations=SAVES_AT_ONCE, serviceAccountName="trainer") for one in names
+        ]
     else:
         names = ("solo",)
-        pods = [make_pod("solo", cpus=2, annotations=TOLD, serviceAccountName="trainer")]
+        pods = [make_pod("solo", cpus=2, annotations=SAVES_AT_ONCE, serviceAccountName="trainer")]
     create(scene, *pods)
     wait_for(lambda: is_running(scene, *names), f"{names} run")
     yield Unit(scene, controller, high, queue, names)
@@ -107,16 +109,16 @@ def test_a_report_of_one_of_its_pods_reaches_its_workload(unit: Unit) -> None:
     status, body, _ = reporter.post({"step": 500, "time": at, "saveSeconds": 12.5}, reporter.token())
 
     assert (status, body["time"], body["step"]) == (200, at, 500)
-    wait_for(lambda: unit.annotations().get(keys.CHECKPOINT_TIME) == at, "its Workload told")
+    wait_for(lambda: unit.annotations().get(keys.CHECKPOINT_TIME) == at, "the time on its Workload")
     assert unit.annotations()[keys.CHECKPOINT_STEP] == "500"
     assert json.loads(unit.annotations()[keys.CHECKPOINT_MEASURED]) == {"save": [12.5]}
-    # One that goes back changes nothing, whoever of the unit tells of it.
+    # A report that goes back changes nothing, whichever pod of the unit sends it.
     last = Reporter(unit.scene, unit.controller, unit.pods()[-1])
     earlier = {"step": 1, "time": to_rfc3339(time.time() - 3600)}
     assert last.post(earlier, last.token())[0] == 409
 
 
-def test_it_is_asked_and_gives_way_as_soon_as_it_tells_that_it_has_saved(unit: Unit) -> None:
+def test_a_unit_is_asked_and_preempted_as_soon_as_it_reports_a_checkpoint(unit: Unit) -> None:
     workload, reporter = unit.workload()["metadata"]["name"], unit.reporter()
     token = reporter.token()
     unit.submit_high()
@@ -132,7 +134,7 @@ def test_it_is_asked_and_gives_way_as_soon_as_it_tells_that_it_has_saved(unit: U
     assert kept == 1
 
 
-def test_it_gives_way_when_one_of_its_pods_is_annotated(unit: Unit) -> None:
+def test_a_unit_is_preempted_once_one_of_its_pods_is_annotated(unit: Unit) -> None:
     unit.submit_high()
     unit.wait_asked()
 
@@ -142,7 +144,7 @@ def test_it_gives_way_when_one_of_its_pods_is_annotated(unit: Unit) -> None:
     wait_for(lambda: is_running(unit.scene, "high"), "the other one runs", timeout_seconds=90)
 
 
-def test_it_runs_on_when_nobody_needs_the_room_any_more(unit: Unit) -> None:
+def test_a_unit_runs_on_when_its_room_is_no_longer_needed(unit: Unit) -> None:
     unit.submit_high()
     unit.wait_asked()
 

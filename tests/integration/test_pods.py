@@ -50,7 +50,7 @@ def test_a_pod_in_a_queue_waits_at_the_gate_for_its_quota_and_then_runs(scene: S
     queue = scene.create_queue(cpus=1)
     create(scene, make_pod("first"))
     first = wait_pod(scene, "first", "Running")
-    # Only now: of two of one second that one look finds together, the uid decides who is first.
+    # Only now: of two of one second that one look finds together, the uid decides which is first.
     create(scene, make_pod("second"))
 
     assert first["spec"]["nodeSelector"] == {"berth.dev/node-pool": "node"}
@@ -64,7 +64,7 @@ def test_a_pod_in_a_queue_waits_at_the_gate_for_its_quota_and_then_runs(scene: S
     wait_pod(scene, "second", "Running")
 
 
-def test_a_pod_that_ended_finishes_its_workload_and_keeps_nobody_from_deleting_it(scene: Scene) -> None:
+def test_a_pod_that_ended_finishes_its_workload_and_can_be_deleted(scene: Scene) -> None:
     scene.create_queue(cpus=1)
     create(scene, make_pod("short", seconds=0.1))
 
@@ -74,7 +74,7 @@ def test_a_pod_that_ended_finishes_its_workload_and_keeps_nobody_from_deleting_i
     wait_for(lambda: not (pod_of(scene, "short") or {})["metadata"].get("finalizers"), "the finalizer off")
 
 
-def test_a_pod_that_nobody_held_is_left_alone(scene: Scene) -> None:
+def test_a_pod_that_was_never_gated_is_left_alone(scene: Scene) -> None:
     scene.create_queue(cpus=1)
     create(scene, make_pod("free", is_held=False, cpus=2), make_pod("held"))
 
@@ -84,7 +84,7 @@ def test_a_pod_that_nobody_held_is_left_alone(scene: Scene) -> None:
     assert scene.workloads_of("free") == []
 
 
-def test_a_preempted_pod_is_told_why_and_deleted_and_its_quota_goes_to_the_other(scene: Scene) -> None:
+def test_a_preempted_pod_gets_a_reason_and_is_deleted_and_its_quota_goes_to_the_other(scene: Scene) -> None:
     scene.create_queue(cpus=1, preemption={"withinClusterQueue": "LowerPriority"})
     high = scene.create_priority("high", 10)
     create(scene, make_pod("low"))
@@ -119,8 +119,8 @@ def test_a_group_starts_when_all_of_it_fits_and_not_a_pod_sooner(scene: Scene) -
     wait_for(lambda: is_running(scene, "a-0", "a-1"), "group a runs")
     create(scene, *(member(f"b-{number}", "b", 2) for number in range(2)))
 
-    told = wait_condition(scene, "b", "QuotaReserved", status="False")
-    assert condition(told, "QuotaReserved")["reason"] == "WaitingForQuota"
+    waiting = wait_condition(scene, "b", "QuotaReserved", status="False")
+    assert condition(waiting, "QuotaReserved")["reason"] == "WaitingForQuota"
     # One CPU is free, and none of the two takes it.
     assert all(is_gated(pod) for name in ("b-0", "b-1") if (pod := pod_of(scene, name)) is not None)
 
@@ -142,7 +142,7 @@ def test_a_group_finishes_with_its_last_pod(scene: Scene) -> None:
 def test_members_are_held_until_the_last_of_them_is_there_and_then_let_go_together(scene: Scene) -> None:
     scene.create_queue(cpus=2)
     create(scene, member("a-0", "a", 2), make_pod("other", seconds=1))
-    # Whoever comes later is not in the way of a group that is not complete.
+    # A pod that comes later does not wait for a group that is not complete.
     wait_pod(scene, "other", "Succeeded")
     first = pod_of(scene, "a-0")
     assert first is not None
@@ -179,7 +179,7 @@ def test_a_pod_without_a_group_passes_by_itself(scene: Scene) -> None:
 
 
 @pytest.mark.covers("004_11", "004_18")
-def test_pods_and_groups_stand_in_one_queue_by_priority(scene: Scene, embedded_controller: Replica) -> None:
+def test_pods_and_groups_share_one_queue_by_priority(scene: Scene, embedded_controller: Replica) -> None:
     cluster_queue = scene.create_queue(cpus=2)
     high = scene.create_priority("high", 10)
     create(scene, make_pod("first", cpus=2))

@@ -1,4 +1,4 @@
-"""AdmissionPolicies as administrators meet them: which is in force, for whom, and what is wrong with it."""
+"""AdmissionPolicies as administrators meet them: which is in force, where, and what is wrong with it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def create_policy(scene: Scene, name: str, **spec: Any) -> str:
 
 
 def read_status(scene: Scene, name: str) -> Object:
-    """Return a policy's status, {} while nobody has written one."""
+    """Return a policy's status, {} before it is first written."""
     return dict(scene.rest.get(f"{POLICIES}/{scene.scoped(name)}").get("status") or {})
 
 
@@ -51,7 +51,7 @@ def wait_accepted(scene: Scene, name: str, reason: str) -> str:
     return str(accepted(scene, name)["message"])
 
 
-def test_a_policy_tells_whom_it_governs(scene: Scene) -> None:
+def test_a_policy_lists_the_queues_that_it_governs(scene: Scene) -> None:
     queue = scene.create_queue("main")
     scene.create_queue("other")
 
@@ -70,7 +70,7 @@ def test_of_two_policies_the_one_of_higher_precedence_governs(scene: Scene) -> N
     create_policy(scene, "high", clusterQueues={"names": [queue]}, precedence=1)
 
     assert wait_accepted(scene, "high", "InForce") == f"Governs ClusterQueue {queue}"
-    wait_for(lambda: read_status(scene, "low").get("clusterQueueCount") == 0, "low governs nobody")
+    wait_for(lambda: read_status(scene, "low").get("clusterQueueCount") == 0, "low governs no queue")
     scene.rest.delete(f"{POLICIES}/{scene.scoped('high')}")
     wait_for(lambda: read_status(scene, "low").get("clusterQueueCount") == 1, "low governs again")
 
@@ -99,7 +99,7 @@ def test_a_policy_that_cannot_be_used_says_what_is_wrong(scene: Scene) -> None:
 
 @pytest.mark.covers("004_23")
 def test_two_jobs_take_turns_under_least_attained(scene: Scene) -> None:
-    """Each has room alone. The one that runs gives way once it has received twice as much as the other."""
+    """Each has room alone. The one that runs is preempted once it has received twice as much as the other."""
     queue = scene.create_cluster_queue("main", quota(scene.create_flavor(), GPU, 8))
     scene.create_local_queue("main", queue)
     levels = [0.001 * 2**power for power in range(16)]

@@ -107,7 +107,7 @@ def test_the_ready_line_names_every_port(controller: Replica) -> None:
 
 @pytest.fixture(scope="module")
 def webhooks(plane: ControlPlane, controller: Replica) -> Iterator[Rest]:
-    """Register the controller's webhooks by its address, without saying whom to trust; give the server."""
+    """Register the controller's webhooks by its address, without a CA bundle; give the server."""
     url = controller.urls()["webhook"]
     for kind, path, rules in (
         ("MutatingWebhookConfiguration", "/mutate", [rule("batch", "v1", "jobs", "CREATE")]),
@@ -180,7 +180,7 @@ def dry_run(rest: Rest, job: Object) -> str:
 
 
 def job_object(name: str, *, queue: str = "lq") -> Object:
-    """Return a Job that nobody has suspended."""
+    """Return a Job that is not suspended."""
     template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}
     labels = {keys.QUEUE_NAME: queue} if queue else {}
     return made("Job", name, version="batch/v1", labels=labels, spec={"template": template})
@@ -254,7 +254,7 @@ def test_kubectl_reads_the_visibility_port(
 
 
 def write_kubeconfig(folder: Path, server: str, authority: str) -> Path:
-    """Write a kubeconfig that leads to a server which asks nobody for credentials."""
+    """Write a kubeconfig that leads to a server which asks for no credentials."""
     path = folder / "visibility.kubeconfig"
     cluster = {"server": server, "certificate-authority-data": authority}
     path.write_text(
@@ -264,7 +264,7 @@ def write_kubeconfig(folder: Path, server: str, authority: str) -> Path:
                 "kind": "Config",
                 "current-context": "c",
                 "clusters": [{"name": "c", "cluster": cluster}],
-                # Nobody looks at it, but without any kubectl asks for a password.
+                # No server reads it, but without any kubectl asks for a password.
                 "users": [{"name": "c", "user": {"token": "none"}}],
                 "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}],
             }
@@ -273,7 +273,7 @@ def write_kubeconfig(folder: Path, server: str, authority: str) -> Path:
     return path
 
 
-async def test_kube_apiserver_passes_requests_on_and_shows_who_it_is(plane: ControlPlane) -> None:
+async def test_kube_apiserver_passes_requests_on_and_identifies_itself(plane: ControlPlane) -> None:
     namespace = plane.create_namespace()
     known = Known(
         namespace_object("a"),
@@ -314,7 +314,7 @@ async def expect_api_service(client: KubeClient, namespace: str, port: int) -> N
 
 
 async def expect_pending(client: KubeClient, publisher: TrustPublisher) -> None:
-    """See who waits through kube-apiserver, once it has been told whom to trust."""
+    """See pending Workloads through kube-apiserver, once it has the CA bundle."""
     path = f"/apis/{GROUP}/v1beta2/namespaces/a/localqueues/lq/pendingworkloads"
     async with asyncio.TaskGroup() as group, asyncio.timeout(30):
         publishing = group.create_task(publisher.run())
@@ -346,7 +346,7 @@ def extended(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> I
     folder = tmp_path_factory.mktemp("extender")
     for node in (*THREE_NODES, *FABRIC_NODES):
         plane.rest.create("/api/v1/nodes", node)
-        # Nobody here says that a node is ready, so nobody takes its first taint away.
+        # No kubelet reports the node as ready, so its first taint is not taken away.
         plane.rest.patch(f"/api/v1/nodes/{node['metadata']['name']}", {"spec": {"taints": None}})
     arguments = [BERTH, "extender", "--kubeconfig", plane.kubeconfig, "--port", "0"]
     with Child(name="extender", arguments=arguments, log=folder / "extender.log") as extender:

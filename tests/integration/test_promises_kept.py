@@ -114,7 +114,7 @@ def test_promises_survive_all_that_befalls_redis(
         assert leader.json("/v1/plan") == plan, accident.__name__
 
 
-def test_a_new_leader_stands_by_the_promise_and_followers_show_it(
+def test_a_new_leader_keeps_the_promise_and_followers_show_it(
     scene: Scene,
     embedded_cluster: Cluster,
     own_namespace: str,
@@ -136,9 +136,9 @@ def test_a_new_leader_stands_by_the_promise_and_followers_show_it(
     follower.wait_leading()
     follower.wait_logged("plan-taken-over", "promises=1", "leases=1")
 
-    told = follower.json("/v1/decisions?what=Plan")["items"]
+    decisions = follower.json("/v1/decisions?what=Plan")["items"]
     assert follower.json("/v1/plan") == plan
     submit(scene, "another", cpus=1, says=7200)
     scene.wait_pending("another")
     assert follower.json("/v1/plan") == plan
-    assert follower.json("/v1/decisions?what=Plan")["items"] == told
+    assert follower.json("/v1/decisions?what=Plan")["items"] == decisions

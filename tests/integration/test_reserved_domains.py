@@ -1,4 +1,4 @@
-"""A reserved rack on both clusters: members run in it, nobody else does, and a mistake is told."""
+"""A reserved rack on both clusters: only members run in it, and a mistake is reported."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_a_reserved_rack_is_its_members_alone(scene: Scene, controller: Replica)
     wait_for(lambda: shown() == [("r0", 1)], lambda: f"r0 in force with its node; there is {shown()}")
     in_r0, in_r1 = rack_nodes(scene)
 
-    # Before its start and after it the answer is the same: nobody says how long it runs.
+    # Before its start and after it the answer is the same: no Job says how long it runs.
     create_job(scene, "other", pods=2)
     create_job(scene, "member", pods=2, **{"berth.dev/reservation": "big"})
 
@@ -122,9 +122,9 @@ def test_a_reserved_rack_is_its_members_alone(scene: Scene, controller: Replica)
 def test_a_domain_that_does_not_exist_is_named_by_the_policy(scene: Scene) -> None:
     reserve(scene, "r7", starts_in=60)
 
-    def told() -> str:
+    def message() -> str:
         policy = scene.rest.get(f"{POLICIES}/{scene.scoped('calendar')}")
         return str(condition(policy, "Accepted").get("message", ""))
 
     want = f"no ready node with label {rack_label(scene)}=r7; there are r0, r1; nothing is reserved"
-    wait_for(lambda: want in told(), "the condition names the domain, and which there are")
+    wait_for(lambda: want in message(), "the condition names the domain, and which there are")

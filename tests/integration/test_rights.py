@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.real, pytest.mark.xdist_group("rights")]
 DEPLOY = Path(__file__).parents[2] / "deploy"
 NAMESPACE = "berth-system"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
-# Also asks who may set blockOwnerDeletion, which OpenShift does by default.
+# Also checks which clients may set blockOwnerDeletion, which OpenShift does by default.
 STRICT = "--enable-admission-plugins=OwnerReferencesPermissionEnforcement"
 
 

@@ -39,7 +39,7 @@ ENDLESS = ("--steps", "1000000", "--step-seconds", "0.02", "--save-every", "1000
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A queue of two CPUs under a policy, with a Job `train` that fills it and tells of checkpoints."""
+    """A queue of two CPUs under a policy, with a Job `train` that fills it and reports checkpoints."""
 
     scene: Scene
     controller: Replica
@@ -52,9 +52,9 @@ class Stage:
         self.scene.create_job(name, cpus=cpus, labels=labels, **fields)
 
     def save(self, job: str = "train") -> None:
-        """Let a Job tell of a checkpoint of now."""
-        told = {keys.CHECKPOINT_TIME: to_rfc3339(time.time())}
-        self.scene.rest.patch(f"{self.scene.jobs}/{job}", {"metadata": {"annotations": told}})
+        """Have a Job report a checkpoint of now."""
+        annotations = {keys.CHECKPOINT_TIME: to_rfc3339(time.time())}
+        self.scene.rest.patch(f"{self.scene.jobs}/{job}", {"metadata": {"annotations": annotations}})
 
     def pod(self) -> Object:
         """Return the pod of `train`, once there is one that is not being deleted."""
@@ -101,7 +101,7 @@ def staged(
     cpus: int = 2,
     **pod_spec: Any,
 ) -> Iterator[Stage]:
-    """Give a stage on which `train` runs on `cpus` of two; `annotations` are what it tells, by default that a
+    """Give a stage on which `train` runs on `cpus` of two; `annotations` are its own, by default that a
     save takes no time.
     """
     scene = cluster.new_scene()
@@ -112,8 +112,8 @@ def staged(
     spec = {"clusterQueues": {"names": [queue]}, "preemption": {"graceSeconds": 120}}
     scene.rest.create(POLICIES, {**policy, "metadata": {"name": queue}, "spec": spec})
     wait_for(lambda: scene.rest.get(f"{POLICIES}/{queue}").get("status"), "the policy seen")
-    told = annotations or {keys.CHECKPOINT_SAVE_SECONDS: "0"}
-    scene.create_job("train", cpus=cpus, serviceAccountName="trainer", annotations=told, **pod_spec)
+    own = annotations or {keys.CHECKPOINT_SAVE_SECONDS: "0"}
+    scene.create_job("train", cpus=cpus, serviceAccountName="trainer", annotations=own, **pod_spec)
     scene.wait_admitted("train")
     found = Stage(scene, controller, high, queue)
     found.pod()
@@ -161,7 +161,7 @@ class Process:
 
 
 def catches_sigterm(pid: int) -> bool:
-    """Tell whether the process has a handler for SIGTERM."""
+    """Return whether the process has a handler for SIGTERM."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     caught = next(line for line in lines if line.startswith("SigCgt")).split()[1]
     return bool(int(caught, 16) >> (signal.SIGTERM - 1) & 1)
@@ -207,10 +207,10 @@ def test_a_process_saves_on_request_and_resumes_from_its_step(stage: Stage, tmp_
         stopped = process.end()
 
     saved = json.loads((tmp_path / "saved").read_text())["step"]
-    told = int(stage.scene.job("train")["metadata"]["annotations"][keys.CHECKPOINT_STEP])
-    # Told of is the checkpoint that ended the wait. SIGTERM has the process save once more, when its pod may
-    # be gone and its token with it: that one nobody hears of, and it is resumed from all the same.
-    assert 0 < told <= saved == stopped
+    reported = int(stage.scene.job("train")["metadata"]["annotations"][keys.CHECKPOINT_STEP])
+    # The reported checkpoint is the one that ended the wait. SIGTERM has the process save once more, when its
+    # pod may be gone and its token with it: that one is not reported, and yet the Job resumes from it.
+    assert 0 < reported <= saved == stopped
     workload = stage.scene.wait_workload(
         "train", lambda found: is_true(found, "Admitted") and not is_true(found, "Evicted"), "running again"
     )
@@ -227,8 +227,8 @@ def test_a_process_saves_on_request_and_resumes_from_its_step(stage: Stage, tmp_
 def test_a_process_that_saves_at_sigterm_is_not_asked_before_and_what_it_saves_counts(
     cluster: Cluster, controller: Replica, tmp_path: Path
 ) -> None:
-    told = {keys.CHECKPOINT_SAVE_SECONDS: "1", keys.CHECKPOINT_ON_SIGTERM: "true"}
-    with staged(cluster, controller, told, terminationGracePeriodSeconds=300) as stage:
+    annotations = {keys.CHECKPOINT_SAVE_SECONDS: "1", keys.CHECKPOINT_ON_SIGTERM: "true"}
+    with staged(cluster, controller, annotations, terminationGracePeriodSeconds=300) as stage:
         scene, name = stage.scene, stage.pod()["metadata"]["name"]
         pods = f"/api/v1/namespaces/{scene.namespace}/pods/{name}"
         # Its pod ends when the process has, and not before.
@@ -275,21 +275,21 @@ def test_one_that_does_not_save_is_stopped_at_its_deadline_and_what_it_lost_is_c
 def test_one_whose_own_next_checkpoint_comes_in_time_is_left_to_it_and_not_asked(stage: Stage) -> None:
     scene = stage.scene
 
-    def tell(**annotations: str) -> None:
-        """Tell of a checkpoint of now, as the Job's helper does."""
-        told = {keys.CHECKPOINT_TIME: to_rfc3339(time.time()), **annotations}
-        scene.rest.patch(f"{scene.jobs}/train", {"metadata": {"annotations": told}})
+    def report(**annotations: str) -> None:
+        """Report a checkpoint of now, as the Job's helper does."""
+        reported = {keys.CHECKPOINT_TIME: to_rfc3339(time.time()), **annotations}
+        scene.rest.patch(f"{scene.jobs}/train", {"metadata": {"annotations": reported}})
         scene.wait_workload(
             "train",
             lambda found: (
                 (found["metadata"].get("annotations") or {}).get(keys.CHECKPOINT_TIME)
-                == told[keys.CHECKPOINT_TIME]
+                == reported[keys.CHECKPOINT_TIME]
             ),
-            "the checkpoint told of",
+            "the reported checkpoint",
         )
 
     # The next one is due in a minute, well within the two minutes of grace.
-    tell(**{keys.CHECKPOINT_INTERVAL_SECONDS: "60"})
+    report(**{keys.CHECKPOINT_INTERVAL_SECONDS: "60"})
     name = scene.wait_workload("train")["metadata"]["name"]
     saved_at = time.time()
     # What has saved just now would be stopped at once.
@@ -313,12 +313,12 @@ def test_one_whose_own_next_checkpoint_comes_in_time_is_left_to_it_and_not_asked
     )
 
 
-def test_it_runs_on_when_nobody_needs_the_room_any_more(stage: Stage) -> None:
+def test_it_runs_on_when_its_room_is_no_longer_needed(stage: Stage) -> None:
     stage.submit_high()
     asked = stage.wait_asked()
     name = stage.scene.wait_workload("train")["metadata"]["name"]
-    told = stage.controller.get("http", f"/v1/workloads/{stage.scene.namespace}/{name}")[1]
-    assert json.loads(told)["eviction"]["deadline"] == asked[keys.CHECKPOINT_DEADLINE]
+    answer = stage.controller.get("http", f"/v1/workloads/{stage.scene.namespace}/{name}")[1]
+    assert json.loads(answer)["eviction"]["deadline"] == asked[keys.CHECKPOINT_DEADLINE]
 
     stage.scene.delete_job("high")
 
@@ -368,7 +368,9 @@ def test_an_eviction_passes_on_to_the_next_in_line_without_a_word_to_the_pod(sta
     stage.submit_high()
     asked = stage.wait_asked()
     stage.submit_high("second", seconds=0.5)
-    scene.wait_workload("second", lambda found: "QuotaReserved" in str(found.get("status")), "told to wait")
+    scene.wait_workload(
+        "second", lambda found: "QuotaReserved" in str(found.get("status")), "a reason to wait"
+    )
 
     scene.delete_job("high")
     workload = scene.wait_workload("train")["metadata"]["name"]

@@ -1,7 +1,7 @@
 """What serves in queues, on a real control plane with its own controllers and the webhook.
 
 What is served is a stack of pods: each is held by the webhook, admitted by `berth controller`, bound by
-kube-scheduler and run by simulated nodes. Who is taken away goes through the eviction subresource.
+kube-scheduler and run by simulated nodes. A pod that is preempted goes through the eviction subresource.
 """
 
 from __future__ import annotations
@@ -85,12 +85,12 @@ def registration(url: str) -> Object:
 
 
 def is_trusting(found: Object) -> bool:
-    """Tell whether the controller has said whom to trust."""
+    """Return whether the controller has published its CA bundle."""
     return all(webhook["clientConfig"].get("caBundle") for webhook in found["webhooks"])
 
 
 def is_asked(scene: Scene) -> bool:
-    """Tell whether the server asks the webhook, by a pod that is not created."""
+    """Return whether the server asks the webhook, by a pod that is not created."""
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -160,12 +160,12 @@ def ready(scene: Scene, app: str) -> int:
 
 
 def wait_ready(scene: Scene, app: str, count: int) -> None:
-    """Return when so many pods of an application serve."""
+    """Return when `count` pods of an application serve."""
     wait_for(lambda: ready(scene, app) == count, f"{count} ready pods of {app}")
 
 
 def create_policy(scene: Scene, cluster_queue: str) -> None:
-    """Let the ClusterQueue prefer inference as the one that gives way."""
+    """Let the ClusterQueue prefer inference as the first to be preempted."""
     body = {
         "apiVersion": "berth.dev/v1alpha1",
         "kind": "AdmissionPolicy",
@@ -200,7 +200,7 @@ def test_a_deployment_lends_replicas_to_a_higher_job_never_below_its_budget(scen
     wait_ready(scene, "chat", 4)
     create_budget(scene, "chat", 2)
 
-    # Three replicas would have to go for it: it waits, and nobody is touched.
+    # Three replicas would have to go for it: it waits, and no replica is evicted.
     scene.create_job("greedy", cpus=3, labels={PRIORITY: high})
     scene.wait_pending("greedy")
     assert ready(scene, "chat") == 4
@@ -285,7 +285,7 @@ def forbid_evictions(scene: Scene) -> Callable[[], None]:
 
 
 def is_forbidden(scene: Scene, pod: str) -> bool:
-    """Tell whether the server refuses to evict a pod, by an eviction that does nothing."""
+    """Return whether the server refuses to evict a pod, by an eviction that does nothing."""
     eviction = {
         "apiVersion": "policy/v1",
         "kind": "Eviction",
@@ -322,7 +322,7 @@ def test_a_replica_that_the_server_refuses_to_evict_serves_on_and_quotes_it(scen
     end()
     scene.wait_admitted("train")
     wait_for(lambda: ready(scene, "chat") == 1, "one replica has gone")
-    wait_for(lambda: not said(), "nobody is kept any more")
+    wait_for(lambda: not said(), "no replica is kept any more")
 
 
 # --- StatefulSets --------------------------------------------------------------------------------
@@ -383,7 +383,7 @@ def groups_of(scene: Scene) -> dict[str, Object]:
 
 
 def wait_playing(scene: Scene, player: LeaderWorkerSetPlayer, count: int) -> None:
-    """Return when so many pods of the set serve, while its controller is played."""
+    """Return when `count` pods of the set serve, while its controller is played."""
 
     def are_ready() -> bool:
         player.play()
@@ -425,12 +425,12 @@ def test_an_evicted_group_of_a_leader_worker_set_keeps_its_place_in_the_queue(sc
     scene.create_job("train", cpus=1, labels={PRIORITY: high})
     scene.wait_admitted("train")
 
-    def is_made_anew() -> bool:
+    def is_created_again() -> bool:
         big.play()
         return [is_gated(pod) for pod in pods_of(scene, "big")] == [True, True]
 
     # One place is free, and neither of the two takes it.
-    wait_for(is_made_anew, "the group made anew, at the gate")
+    wait_for(is_created_again, "the group created again, gated")
     scene.delete_job("train")
     wait_playing(scene, big, 2)
 

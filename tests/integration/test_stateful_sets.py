@@ -1,4 +1,4 @@
-"""StatefulSets of inference give way whole, and only where floor and budgets allow it: on both API servers.
+"""StatefulSets of inference are preempted whole, and only within floor and budgets: on both API servers.
 
 Their pods carry gate and label by their template, as the webhook leaves them. The embedded server has no
 controller of StatefulSets: there the test does what that would.
@@ -40,7 +40,7 @@ WITNESS = "example.com/witness"
 class Shards:
     """A StatefulSet of three replicas of one CPU each, which serves in a queue of four.
 
-    `is_placed`: each of its pods is told its node.
+    `is_placed`: a node is chosen for each of its pods.
     """
 
     def __init__(self, scene: Scene, *, is_played: bool, is_placed: bool = False) -> None:
@@ -63,7 +63,7 @@ class Shards:
         """Create it with these annotations on its pods, and return when all of them serve.
 
         `lets_go`: of how many pods its budget is to let go. It is there before them: one made later might
-        be heard of after whatever the test has done since.
+          be noticed after whatever the test has done since.
         """
         if lets_go is not None:
             self._set_budget(lets_go)
@@ -90,7 +90,7 @@ class Shards:
             self.allow(lets_go)
 
     def allow(self, count: int) -> None:
-        """Have a budget that lets so many of its pods go, and return when it has counted them."""
+        """Have a budget that lets `count` of its pods go, and return when it has counted them."""
         self._set_budget(count)
         path = f"{self._budgets}/shards"
         self.scene.rest.wait(path, lambda found: found["status"].get("disruptionsAllowed") == count)
@@ -104,7 +104,7 @@ class Shards:
         self.scene.rest.patch(f"{self._budgets}/shards", {"spec": spec})
 
     def pods(self) -> list[Object]:
-        """Return its pods, made anew where they are missing."""
+        """Return its pods, created again where they are missing."""
         items = self.scene.rest.get(self.scene.pods)["items"]
         pods = [pod for pod in items if pod["metadata"].get("labels", {}).get("app") == "shards"]
         if self._is_played:
@@ -145,7 +145,7 @@ class Shards:
         return {_name(pod): pod["spec"].get("nodeName", "") for pod in self.pods()}
 
     def wait_running(self, name: str) -> None:
-        """Return when another pod runs; its own are made anew meanwhile."""
+        """Return when another pod runs; its own are created again meanwhile."""
         wait_for(lambda: bool(self.pods()) and is_running(self.scene, name), f"{name} runs")
 
     def end(self) -> None:
@@ -179,7 +179,7 @@ def options() -> Options:
 
 @pytest.fixture
 def is_placed() -> bool:
-    """Tell whether the pods are told their nodes; a test that wants it so says so by its parameter."""
+    """Return whether Berth chooses the pods' nodes; a test that wants it so says so by its parameter."""
     return False
 
 
@@ -204,7 +204,7 @@ def shards(cluster: Cluster, controller: Replica, is_placed: bool) -> Iterator[S
     shards.end()
 
 
-def test_a_stateful_set_that_says_nothing_stays_and_another_gives_way(shards: Shards) -> None:
+def test_a_stateful_set_without_a_floor_stays_and_a_pod_is_preempted(shards: Shards) -> None:
     shards.serve()
     create(shards.scene, make_pod("low"))
     shards.wait_running("low")
@@ -244,10 +244,10 @@ def test_a_stateful_set_with_a_floor_of_nothing_goes_once_its_budget_lets_all_of
     shards.allow(3)
 
     shards.wait_running("high")
-    told = scene.rest.get(last)
-    assert told["metadata"]["deletionTimestamp"]
-    # Whose pod is deleted, and not evicted, is told so before.
-    assert not condition(told, "TerminationTarget")
+    found = scene.rest.get(last)
+    assert found["metadata"]["deletionTimestamp"]
+    # A pod that is deleted, and not evicted, gets this condition first.
+    assert not condition(found, "TerminationTarget")
     scene.rest.patch(last, {"metadata": {"finalizers": None}})
     # Two places are free, and none of the three takes one.
     wait_for(lambda: [is_gated(pod) for pod in shards.pods()] == [True] * REPLICAS, "all at the gate")
@@ -257,7 +257,7 @@ def test_a_stateful_set_with_a_floor_of_nothing_goes_once_its_budget_lets_all_of
     shards.wait_serving()
 
 
-def test_the_quota_of_an_evicted_stateful_set_comes_free_though_nobody_makes_its_pods_anew(
+def test_the_quota_of_an_evicted_stateful_set_comes_free_though_its_pods_are_not_created_again(
     shards: Shards,
 ) -> None:
     scene = shards.scene
@@ -279,7 +279,7 @@ def test_a_stateful_set_of_a_drained_queue_stays_whole_until_its_budget_lets_all
     uids = shards.uids()
 
     shards.stop_queue("HoldAndDrain")
-    told = scene.wait_workload(
+    found = scene.wait_workload(
         "shards",
         lambda found: (
             "shards allows 2 of the group's 3 ready pods to be evicted"
@@ -287,10 +287,10 @@ def test_a_stateful_set_of_a_drained_queue_stays_whole_until_its_budget_lets_all
         ),
         "what its budget keeps",
     )
-    assert condition(told, "berth.dev/DisruptionAllowed")["status"] == "False"
-    assert is_true(told, "Evicted")
+    assert condition(found, "berth.dev/DisruptionAllowed")["status"] == "False"
+    assert is_true(found, "Evicted")
     assert (shards.serving(), shards.uids()) == (REPLICAS, uids)
-    # Somebody drains a node: whoever comes for its pod serves with the others.
+    # A node is drained: the pod that replaces its pod serves with the others.
     shards.evict("shards-1")
     wait_for(lambda: shards.serving() == REPLICAS and shards.uids() != uids, "all serve again")
     assert len(shards.uids() & uids) == REPLICAS - 1
@@ -303,7 +303,9 @@ def test_a_stateful_set_of_a_drained_queue_stays_whole_until_its_budget_lets_all
     shards.wait_serving()
 
 
-def test_a_pod_that_somebody_else_evicts_is_made_anew_with_the_quota_of_its_group(shards: Shards) -> None:
+def test_a_pod_that_another_client_evicts_is_created_again_with_the_quota_of_its_group(
+    shards: Shards,
+) -> None:
     scene = shards.scene
     shards.serve()
     uids = shards.uids()

@@ -56,7 +56,7 @@ def admin(redis_server: RedisServer) -> Iterator[redis.Redis]:
 
 
 class LossyProxy:
-    """Forwards bytes to a server and back, but for the replies it is told to lose: then it hangs up."""
+    """Forwards bytes to a server and back, except the replies it is to lose: then it hangs up."""
 
     def __init__(self, url: str) -> None:
         self._port = urlsplit(url).port
@@ -311,7 +311,7 @@ async def test_a_reservation_that_cannot_be_read_is_reported_and_dropped(
     [
         pytest.param("", "Authentication required", id="none"),
         pytest.param(":wrong@", "invalid username-password pair", id="a wrong password"),
-        pytest.param("nobody:right@", "invalid username-password pair", id="an unknown user"),
+        pytest.param("unknown:right@", "invalid username-password pair", id="an unknown user"),
     ],
 )
 async def test_wrong_credentials_are_named_and_not_shown(
@@ -343,7 +343,9 @@ async def test_the_right_credentials_serve(redis_server: RedisServer, admin: red
         assert await store.live(fence=5) == (make_reservation(),)
 
 
-async def test_a_user_without_rights_is_told_which(redis_server: RedisServer, admin: redis.Redis) -> None:
+async def test_a_user_without_rights_gets_the_missing_right_by_name(
+    redis_server: RedisServer, admin: redis.Redis
+) -> None:
     admin.acl_setuser("berth", enabled=True, passwords=["+right"], keys=["other:*"], categories=["+@all"])
     async with connected(redis_server.url.replace("//", "//berth:right@")) as store:
         with pytest.raises(StoreRefused, match=r"grant it `~berth:\*"):
@@ -383,7 +385,7 @@ async def wait_state(noticed: asyncio.Queue[StoreStatus], want: StoreState) -> S
     return status
 
 
-async def test_what_a_frozen_redis_did_late_stands_in_nobodys_way(redis_server: RedisServer) -> None:
+async def test_what_a_frozen_redis_did_late_changes_no_decision(redis_server: RedisServer) -> None:
     async with leading(redis_server.url) as (guarded, noticed):
         redis_server.pause()
         first = await guarded.commit([make_reservation("a")], fence=5, request_id="r1")

@@ -83,8 +83,8 @@ def test_gangs_land_in_one_rack_each_and_the_third_waits(scene: Scene) -> None:
     assert len(nodes_of(scene, "b")) == 1
     assert nodes_of(scene, "a") != nodes_of(scene, "b")
     create_gang(scene, "c", pods=4, cpus=12)
-    told = scene.wait_pending("c")
-    assert "allows to fit only 1 out of 4 pod(s)" in told["message"]
+    waiting = scene.wait_pending("c")
+    assert "allows to fit only 1 out of 4 pod(s)" in waiting["message"]
 
     scene.delete_job("a")
 
@@ -92,14 +92,14 @@ def test_gangs_land_in_one_rack_each_and_the_third_waits(scene: Scene) -> None:
     assert len(nodes_of(scene, "c")) == 1
 
 
-def test_a_gang_larger_than_every_rack_is_told_so(scene: Scene) -> None:
+def test_a_gang_larger_than_every_rack_gets_a_reason(scene: Scene) -> None:
     create_gang(scene, "huge", pods=2, cpus=40)
 
     says = "allows to fit only 1 out of 2 pod(s). Total nodes: 2"
     scene.wait_pending("huge", "TopologyPlacementFailed", says)
 
 
-def test_the_racks_that_were_chosen_stand_on_the_job(scene: Scene) -> None:
+def test_the_chosen_racks_are_recorded_on_the_job(scene: Scene) -> None:
     create_racks(scene, "no-hosts", "racks", with_hosts=False)
     create_gang(scene, "one", pods=2, cpus=12, queue="racks")
     create_gang(scene, "two", pods=4, cpus=20, wish=PREFERRED, queue="racks")
@@ -118,7 +118,7 @@ def test_the_racks_that_were_chosen_stand_on_the_job(scene: Scene) -> None:
     wait_for(lambda: not scene.job("two")["spec"]["template"]["spec"].get("affinity"), "as it was written")
 
 
-def test_a_pod_that_runs_elsewhere_is_told(scene: Scene, real_controller: Replica) -> None:
+def test_a_pod_that_runs_elsewhere_is_reported(scene: Scene, real_controller: Replica) -> None:
     create_gang(scene, "gang", pods=2, cpus=12)
     scene.wait_admitted("gang")
     (node,) = nodes_of(scene, "gang")

@@ -52,7 +52,7 @@ class Witness:
         return sum(stream.gaps for stream in self._streams.values())
 
     def catch_up(self) -> None:
-        """Return when it has seen everything as it stands now."""
+        """Return when it has seen everything up to now."""
         for stream in self._streams.values():
             stream.catch_up()
 
