@@ -184,7 +184,7 @@ def test_a_checkpoint_answers_its_request_though_the_clock_of_the_pod_is_slow(
 
 def test_sigterm_saves_and_the_next_pod_resumes_there(image: Image) -> None:
     process = image.run(*ENDLESS[:-1], "5")
-    wait(lambda: image.step() > 0)  # by now it has looked for requests, so that it hears SIGTERM
+    wait(lambda: image.step() > 0)  # by now it has looked for requests, so that it handles SIGTERM
 
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=PATIENCE_SECONDS)
@@ -288,7 +288,7 @@ def test_a_url_that_is_none_ends_no_training(image: Image, berth: Berth) -> None
     assert "cannot be reached" in err
 
 
-def test_without_a_cluster_nothing_is_asked_or_told(image: Image, berth: Berth) -> None:
+def test_without_a_cluster_nothing_is_asked_or_reported(image: Image, berth: Berth) -> None:
     (image.folder / "token").unlink()
     code = "import berth_checkpoint as b; print(b.requested(), b.deadline(), b.stopping(), b.saved(1))"
 
@@ -381,7 +381,7 @@ def test_a_file_of_annotations_that_is_no_text_ends_no_training(image: Image) ->
     assert (out, err) == ("True\n", "")
 
 
-def test_a_report_takes_no_proxy_and_follows_nobody_elsewhere(image: Image, berth: Berth) -> None:
+def test_a_report_takes_no_proxy_and_follows_no_redirect(image: Image, berth: Berth) -> None:
     code = (
         "import os, berth_checkpoint as b\n"
         "print(b.saved(1))\n"

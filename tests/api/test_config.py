@@ -220,7 +220,7 @@ def test_null_is_as_good_as_absent() -> None:
         pytest.param(
             "waitForPodsReady: {enable: true, blockAdmission: false}",
             (1800.0, False),
-            id="enabled and told not to block",
+            id="enabled and set not to block",
         ),
     ],
 )
@@ -298,7 +298,7 @@ def test_fair_sharing(version: str, body: str, want: list[str] | None) -> None:
         ),
     ],
 )
-def test_what_nobody_knows_is_a_warning(text: str, want: str) -> None:
+def test_an_unknown_field_is_a_warning(text: str, want: str) -> None:
     assert load(text).warnings == (want,)
 
 

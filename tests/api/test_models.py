@@ -157,7 +157,7 @@ def test_defaults_are_kueues() -> None:
             "spec.resourceGroups.0.flavors.1.name",
             "a100",
             "holds a100 more than once",
-            id="a flavor twice in a list told apart by names",
+            id="a flavor twice in a list distinguished by names",
         ),
         pytest.param(
             "ClusterQueue",

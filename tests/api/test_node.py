@@ -59,7 +59,7 @@ def test_an_amount_that_cannot_be_read_is_named() -> None:
         ),
     ],
 )
-def test_a_pod_counts_on_its_node_if_nobody_else_counts_it(
+def test_a_pod_counts_on_its_node_unless_it_is_counted_elsewhere(
     spec: dict[str, Any], phase: str, annotations: dict[str, str], want: str
 ) -> None:
     container = {"name": "c", "resources": {"requests": {"cpu": "1"}}}

@@ -144,7 +144,7 @@ def test_a_cluster_queue_is_read_in_full() -> None:
         ),
     ],
 )
-def test_a_cluster_queue_that_cannot_be_used_is_told_by_field_and_value(spec: Spec, want: str) -> None:
+def test_an_unusable_cluster_queue_is_reported_by_field_and_value(spec: Spec, want: str) -> None:
     with pytest.raises(SpecError) as caught:
         cluster_queue(**spec)
 
@@ -237,7 +237,7 @@ def read_runtime() -> Any:
         ),
     ],
 )
-def test_other_kinds_that_cannot_be_used_are_told_likewise(act: Callable[[], Any], want: str) -> None:
+def test_other_unusable_kinds_are_reported_likewise(act: Callable[[], Any], want: str) -> None:
     with pytest.raises(SpecError) as caught:
         act()
 

@@ -22,7 +22,7 @@ def edit_of(status: dict[str, Any], *, generation: int = 3) -> StatusEdit:
 
 
 def condition(**fields: object) -> dict[str, Any]:
-    """Return a condition as it might stand, an hour old."""
+    """Return a condition as it might be, an hour old."""
     return {
         "type": "Evicted",
         "status": "True",
@@ -52,7 +52,7 @@ def result(edit: StatusEdit) -> dict[str, Any]:
             (True, "Preempted", "for another"),
             EARLIER_TEXT,
             False,
-            id="what already stands changes nothing",
+            id="a condition that is the same changes nothing",
         ),
         pytest.param(
             condition(),
@@ -69,7 +69,7 @@ def result(edit: StatusEdit) -> dict[str, Any]:
             (True, "Preempted", "for another"),
             EARLIER_TEXT,
             True,
-            id="a newer generation is told",
+            id="a newer generation is written",
         ),
     ],
 )

@@ -247,7 +247,7 @@ def test_everything_else_may(old: Object, new: Object) -> None:
     assert list(map(str, validate_update(old, new))) == []
 
 
-def test_what_was_wrong_before_does_not_stand_in_a_changes_way() -> None:
+def test_an_earlier_fault_does_not_block_a_change() -> None:
     broken = make_job({QUEUE: "My Queue"}, suspend=True)
 
     assert validate_update(broken, {**broken, "status": {"active": 1}}) == ()

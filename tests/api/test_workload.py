@@ -178,9 +178,7 @@ def assigned(**fields: Any) -> Spec:
         ),
     ],
 )
-def test_a_workload_that_cannot_be_used_is_told_by_field_and_value(
-    spec: Spec, status: Spec, want: str
-) -> None:
+def test_an_unusable_workload_is_reported_by_field_and_value(spec: Spec, status: Spec, want: str) -> None:
     with pytest.raises(SpecError) as caught:
         to_workload(read(spec, status))
 
@@ -200,7 +198,7 @@ def test_a_time_that_is_none_is_named() -> None:
         pytest.param("False", "Preempted", (False, False), id="an eviction that is over is none"),
     ],
 )
-def test_an_eviction_stands_until_the_next_admission(
+def test_an_eviction_holds_until_the_next_admission(
     status: str, reason: str, want: tuple[bool, bool]
 ) -> None:
     condition = {"type": "Evicted", "status": status, "reason": reason}

@@ -173,7 +173,7 @@ async def connected(server: HttpServer, trusted: bytes) -> AsyncIterator[Connect
         await writer.wait_closed()
 
 
-async def tell(_: Request) -> Response:
+async def answer(_: Request) -> Response:
     return text_response("well")
 
 
@@ -183,7 +183,7 @@ async def test_certificates_are_exchanged_while_serving() -> None:
     tls = ServingTls(first.leaf)
 
     async with (
-        HttpServer([Route("GET", "/", tell)], tls=tls.context) as server,
+        HttpServer([Route("GET", "/", answer)], tls=tls.context) as server,
         connected(server, first.trusted) as kept,
     ):
         assert server.url.startswith("https://")

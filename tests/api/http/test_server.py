@@ -46,7 +46,7 @@ async def fail(_: Request) -> Response:
     raise RuntimeError("a secret detail")
 
 
-async def tell(_: Request) -> Response:
+async def answer(_: Request) -> Response:
     return text_response("well\n")
 
 
@@ -55,7 +55,7 @@ ROUTES = [
     Route("POST", "/echo", echo),
     Route("GET", "/refuse", refuse),
     Route("GET", "/fail", fail),
-    Route("GET", "/healthz", tell),
+    Route("GET", "/healthz", answer),
 ]
 
 
@@ -237,7 +237,7 @@ async def test_an_impossible_port_is_named() -> None:
         await HttpServer(ROUTES, port=70000).start()
 
 
-async def test_after_stopping_nobody_listens(session: aiohttp.ClientSession) -> None:
+async def test_after_stopping_the_port_is_closed(session: aiohttp.ClientSession) -> None:
     server = HttpServer(ROUTES)
     await server.start()
     await server.stop()

@@ -1,4 +1,4 @@
-"""What a Workload's annotations tell of its checkpoints, and what of it is believed."""
+"""What a Workload's annotations say of its checkpoints, and what of it is believed."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ SAVE, RESTART, INTERVAL, MEASURED = (
         ),
     ],
 )
-def test_a_workload_tells(annotations: dict[str, str], want: CheckpointFacts) -> None:
+def test_checkpoint_facts_of_a_workload(annotations: dict[str, str], want: CheckpointFacts) -> None:
     workload = replace(make_workload(), annotations=annotations)
 
     assert checkpoint_facts(workload) == want

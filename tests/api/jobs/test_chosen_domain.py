@@ -103,11 +103,11 @@ OWN = in_values("disk", "ssd")
             make_assignment((HOST,), ("n0",), ("n1",)),
             {"zone": "a"},
             None,
-            id="hosts are told at the gate",
+            id="hosts are set when the pod is ungated",
         ),
     ],
 )
-def test_a_start_tells_the_template(
+def test_a_start_is_written_to_the_template(
     spec: Object, assignment: PodSetAssignment, selector: Object, affinity: Object | None
 ) -> None:
     template = make_template(**spec)

@@ -71,7 +71,7 @@ def test_indexes_that_failed_for_good_are_done_as_well_as_completed_ones() -> No
         pytest.param("example.com/other", True, id="another name is another controller"),
     ],
 )
-def test_who_runs_a_job(managed_by: str | None, want: bool) -> None:
+def test_another_controller_runs_the_job(managed_by: str | None, want: bool) -> None:
     assert read(spec={"managedBy": managed_by}).has_foreign_controller is want
 
 
@@ -296,7 +296,7 @@ def resources(**requests: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_a_job_that_cannot_be_queued_is_told_field_value_and_fix(
+def test_a_job_that_cannot_be_queued_is_refused_with_field_value_and_fix(
     job: Job, template: dict[str, Any], want: str
 ) -> None:
     with pytest.raises(ComposeError) as refused:
@@ -305,7 +305,7 @@ def test_a_job_that_cannot_be_queued_is_told_field_value_and_fix(
     assert str(refused.value) == want
 
 
-def test_a_misspelt_key_is_told_the_nearest_one() -> None:
+def test_a_misspelt_key_is_reported_with_the_nearest_one() -> None:
     job = make_job(
         annotations={"berth.dev/expected-runtime-second": "60", "berth.dev/simulated-exit-code": "1"}
     )

@@ -73,7 +73,7 @@ def limits(**fields: Any) -> tuple[LimitRange, ...]:
         pytest.param(
             pods(container(limits={"gpu": 2}, requests={"cpu": 1})),
             {"cpu": 1000, "gpu": 2},
-            id="a limit stands in for a missing request",
+            id="a limit replaces a missing request",
         ),
         pytest.param(
             pods(container(requests={"cpu": 1}), overhead={"cpu": "250m"}),

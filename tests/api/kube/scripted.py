@@ -114,7 +114,7 @@ def answer(body: object = None, *, status: int = 200, headers: Mapping[str, str]
 
 
 def refuse(status: int, reason: str = "", message: str = "refused", **headers: str) -> Responder:
-    """Answer with a Status; underscores in header names stand for dashes."""
+    """Answer with a Status; underscores in header names become dashes."""
     body = {"kind": "Status", "status": "Failure", "code": status, "reason": reason, "message": message}
     return answer(body, status=status, headers={k.replace("_", "-"): v for k, v in headers.items()})
 

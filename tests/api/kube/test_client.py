@@ -266,7 +266,7 @@ async def test_a_refused_connection_names_server_and_file(tmp_path: Path) -> Non
     assert message.endswith("; check that it runs and that the address is right")
 
 
-async def test_a_server_that_is_no_api_server_is_told_apart(
+async def test_a_server_that_is_no_api_server_is_recognized(
     scripted: ScriptedServer, client: KubeClient
 ) -> None:
     scripted.will(answer(b"hello"))
@@ -357,7 +357,7 @@ async def test_a_watch_that_never_begins_is_left_in_time(
         await lines(client, idle_seconds=0.05)
 
 
-async def test_a_closed_client_asks_nobody(scripted: ScriptedServer) -> None:
+async def test_a_closed_client_sends_no_request(scripted: ScriptedServer) -> None:
     client = KubeClient(scripted.endpoint)
     await client.close()
 

@@ -136,7 +136,7 @@ async def test_a_repeat_of_what_was_sent_raises_its_count(
         ),
     ],
 )
-async def test_how_a_repeat_is_told(
+async def test_a_repeat_is_counted_or_a_new_event(
     scripted: ScriptedServer,
     client: KubeClient,
     seconds_later: float,
@@ -207,7 +207,7 @@ async def test_a_server_under_pressure_is_left_alone_and_the_event_kept(
 
     async def note(seconds: float) -> None:
         pauses.append(seconds)
-        pending(events, note="kept")  # told again meanwhile
+        pending(events, note="kept")  # reported again meanwhile
         await sleep(0)
 
     monkeypatch.setattr("api.kube.events.asyncio.sleep", note)
@@ -223,7 +223,7 @@ async def test_a_server_under_pressure_is_left_alone_and_the_event_kept(
     assert (events.sent, events.dropped) == (1, 0)
 
 
-async def test_stopping_waits_no_longer_than_it_is_told_to(client: KubeClient) -> None:
+async def test_stopping_waits_no_longer_than_its_limit(client: KubeClient) -> None:
     events = recorder(client)
     pending(events)
 

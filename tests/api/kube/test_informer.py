@@ -60,7 +60,7 @@ class Followed:
         async with asyncio.timeout(PATIENCE_SECONDS):
             return await self.reports.get()
 
-    async def told(self, count: int) -> list[str]:
+    async def described(self, count: int) -> list[str]:
         """Return the next `count` reports as words: what happened to which object at which version."""
         return [describe(await self.next()) for _ in range(count)]
 
@@ -97,7 +97,7 @@ async def test_the_first_list_reports_every_object_of_every_page(
     scripted.will(page([widget("a"), widget("b")], token="t"), page([widget("c", "2")]))
 
     async with follow(client) as followed:
-        assert await followed.told(3) == ["ADDED a@1", "ADDED b@1", "ADDED c@2"]
+        assert await followed.described(3) == ["ADDED a@1", "ADDED b@1", "ADDED c@2"]
         await followed.synced()
         assert followed.held() == {"a": "1", "b": "1", "c": "2"}
         assert [request.query.get("continue") for request in scripted.requests[:2]] == [None, "t"]
@@ -107,7 +107,7 @@ async def test_it_is_not_synced_before_the_last_page(scripted: ScriptedServer, c
     scripted.will(page([widget("a")], token="t"))
 
     async with follow(client) as followed:
-        await followed.told(1)
+        await followed.described(1)
         assert not followed.informer.synced.is_set()
 
 
@@ -124,12 +124,12 @@ async def test_events_are_applied_and_carry_what_was_there_before(
     )
 
     async with follow(client) as followed:
-        assert await followed.told(2) == ["ADDED a@1", "ADDED b@11"]
+        assert await followed.described(2) == ["ADDED a@1", "ADDED b@11"]
         modified = await followed.next()
         assert isinstance(modified, Change)
         assert modified.previous is not None
         assert (modified.previous.spec.size, modified.object.spec.size) == (1, 5)
-        assert await followed.told(1) == ["DELETED b@13"]
+        assert await followed.described(1) == ["DELETED b@13"]
         assert followed.held() == {"a": "12"}
 
 
@@ -158,7 +158,7 @@ async def test_a_cut_in_the_middle_of_a_line_loses_nothing(
     )
 
     async with follow(client) as followed:
-        first, fault, second = await followed.told(3)
+        first, fault, second = await followed.described(3)
 
     assert (first, second) == ("ADDED a@11", "ADDED b@12")
     assert fault.startswith("Unreachable")
@@ -174,17 +174,17 @@ async def test_an_object_seen_twice_is_reported_once(scripted: ScriptedServer, c
     )
 
     async with follow(client) as followed:
-        assert await followed.told(2) == ["ADDED a@9", "ADDED b@11"]
+        assert await followed.described(2) == ["ADDED a@9", "ADDED b@11"]
 
 
 @pytest.mark.parametrize(
     "forgotten",
     [
-        pytest.param(watch(expired(), then="end"), id="told in the middle of a watch"),
-        pytest.param(refuse(410, "Expired"), id="told when the watch is asked for"),
+        pytest.param(watch(expired(), then="end"), id="reported in the middle of a watch"),
+        pytest.param(refuse(410, "Expired"), id="reported when the watch is asked for"),
     ],
 )
-async def test_after_a_410_the_list_is_read_anew_and_the_differences_are_reported(
+async def test_after_a_410_the_list_is_read_again_and_the_differences_are_reported(
     scripted: ScriptedServer, client: KubeClient, forgotten: Any
 ) -> None:
     scripted.will(
@@ -196,8 +196,8 @@ async def test_after_a_410_the_list_is_read_anew_and_the_differences_are_reporte
     )
 
     async with follow(client) as followed:
-        await followed.told(3)
-        assert await followed.told(2) == ["MODIFIED changed@21", "ADDED new@22"]
+        await followed.described(3)
+        assert await followed.described(2) == ["MODIFIED changed@21", "ADDED new@22"]
         deleted = await followed.next()
         assert isinstance(deleted, Change)
         assert describe(deleted) == "DELETED deleted@3"
@@ -206,7 +206,7 @@ async def test_after_a_410_the_list_is_read_anew_and_the_differences_are_reporte
         assert followed.informer.relists == 2
 
 
-async def test_a_page_that_expired_makes_the_list_begin_anew(
+async def test_a_page_that_expired_makes_the_list_begin_again(
     scripted: ScriptedServer, client: KubeClient
 ) -> None:
     scripted.will(
@@ -216,7 +216,7 @@ async def test_a_page_that_expired_makes_the_list_begin_anew(
     )
 
     async with follow(client) as followed:
-        assert await followed.told(4) == ["ADDED a@1", "ADDED gone@1", "ADDED c@1", "DELETED gone@1"]
+        assert await followed.described(4) == ["ADDED a@1", "ADDED gone@1", "ADDED c@1", "DELETED gone@1"]
 
 
 async def test_an_object_made_again_under_its_name_is_another_object(
@@ -229,28 +229,28 @@ async def test_an_object_made_again_under_its_name_is_another_object(
     )
 
     async with follow(client) as followed:
-        assert await followed.told(3) == ["ADDED a@1", "DELETED a@1", "ADDED a@1"]
+        assert await followed.described(3) == ["ADDED a@1", "DELETED a@1", "ADDED a@1"]
 
 
 async def test_a_half_open_watch_is_replaced(scripted: ScriptedServer, client: KubeClient) -> None:
     scripted.will(page([]), watch(then="hang"), watch(event("ADDED", widget("a", "11"))))
-    # As long as a watch may also take to begin, on a machine that stands still for a while.
+    # As long as a watch may also take to begin, on a machine that halts for a while.
     timing = InformerTiming(idle_seconds=3.0, first_pause_seconds=0.001)
 
     async with follow(client, timing=timing) as followed:
-        silent, added = await followed.told(2)
+        silent, added = await followed.described(2)
 
     assert silent.startswith("Timeout the watch of /apis/batch/v1/jobs was silent")
     assert added == "ADDED a@11"
 
 
-async def test_an_event_that_is_no_json_makes_the_list_be_read_anew(
+async def test_an_event_that_is_no_json_makes_the_list_be_read_again(
     scripted: ScriptedServer, client: KubeClient
 ) -> None:
     scripted.will(page([]), watch(b"{{\n"), page([widget("a")]))
 
     async with follow(client) as followed:
-        fault, added = await followed.told(2)
+        fault, added = await followed.described(2)
 
     assert fault.startswith("ServerError the answer is no watch event of jobs")
     assert added == "ADDED a@1"
@@ -283,7 +283,7 @@ async def test_an_unreadable_object_is_named_once_and_the_others_go_on(
     )
 
     async with follow(client) as followed:
-        assert await followed.told(2) == ["Unreadable broken", "ADDED a@12"]
+        assert await followed.described(2) == ["Unreadable broken", "ADDED a@12"]
         assert list(followed.informer.unreadable) == [("team", "broken")]
         assert followed.held() == {"a": "12"}
 
@@ -298,7 +298,7 @@ async def test_an_object_that_becomes_unreadable_keeps_its_last_readable_state(
     )
 
     async with follow(client) as followed:
-        assert await followed.told(3) == ["ADDED a@1", "Unreadable a", "ADDED b@1"]
+        assert await followed.described(3) == ["ADDED a@1", "Unreadable a", "ADDED b@1"]
         assert followed.held() == {"a": "1", "b": "1"}
 
 
@@ -308,7 +308,7 @@ async def test_an_object_that_becomes_readable_is_a_change(
     scripted.will(page([widget("a", "1", size="x")]), watch(event("MODIFIED", widget("a", "11"))))
 
     async with follow(client) as followed:
-        assert await followed.told(2) == ["Unreadable a", "ADDED a@11"]
+        assert await followed.described(2) == ["Unreadable a", "ADDED a@11"]
         assert followed.informer.unreadable == {}
 
 
@@ -321,11 +321,11 @@ async def test_the_deletion_of_an_object_that_became_unreadable_is_reported(
     )
 
     async with follow(client) as followed:
-        assert await followed.told(3) == ["ADDED a@1", "Unreadable a", "DELETED a@1"]
+        assert await followed.described(3) == ["ADDED a@1", "Unreadable a", "DELETED a@1"]
         assert (followed.held(), followed.informer.unreadable) == ({}, {})
 
 
-async def test_the_end_of_an_object_that_was_never_readable_is_told(
+async def test_the_end_of_an_object_that_was_never_readable_is_reported(
     scripted: ScriptedServer, client: KubeClient
 ) -> None:
     gone: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
@@ -336,7 +336,7 @@ async def test_the_end_of_an_object_that_was_never_readable_is_told(
     )
 
     async with follow(client, on_unreadable_gone=gone.put_nowait) as followed:
-        assert await followed.told(3) == ["Unreadable a", "Unreadable b", "ADDED c@13"]
+        assert await followed.described(3) == ["Unreadable a", "Unreadable b", "ADDED c@13"]
         async with asyncio.timeout(PATIENCE_SECONDS):
             assert [await gone.get(), await gone.get()] == [("team", "a"), ("team", "b")]
 
@@ -344,14 +344,14 @@ async def test_the_end_of_an_object_that_was_never_readable_is_told(
 # Errors
 
 
-async def test_an_error_is_told_once_and_its_end_is_seen(
+async def test_an_error_is_reported_once_and_its_end_is_seen(
     scripted: ScriptedServer, client: KubeClient
 ) -> None:
     forbidden = refuse(403, "Forbidden", "may not list jobs")
     scripted.will(forbidden, forbidden, forbidden, page([widget("a")]))
 
     async with follow(client) as followed:
-        assert await followed.told(2) == ["Forbidden may not list jobs", "ADDED a@1"]
+        assert await followed.described(2) == ["Forbidden may not list jobs", "ADDED a@1"]
         await followed.synced()
         assert followed.informer.last_error is None
 
@@ -373,7 +373,7 @@ async def test_a_watch_that_keeps_failing_at_one_version_is_given_up_for_a_list(
     scripted.will(page([widget("a")], "99"), *[too_large] * 4, page([widget("b")], "5"))
 
     async with follow(client) as followed:
-        assert await followed.told(4) == [
+        assert await followed.described(4) == [
             "ADDED a@1",
             "ServerError Too large resource version: 99, current: 5",
             "ADDED b@1",
@@ -440,7 +440,7 @@ async def test_a_kind_that_is_not_served_has_no_objects_until_it_appears(
     async with follow(client, optional=True) as followed:
         await followed.synced()
         assert followed.held() == {}
-        assert await followed.told(1) == ["ADDED a@1"]
+        assert await followed.described(1) == ["ADDED a@1"]
 
 
 async def test_a_kind_that_goes_away_takes_its_objects_with_it(
@@ -450,7 +450,7 @@ async def test_a_kind_that_goes_away_takes_its_objects_with_it(
     scripted.will(page([widget("a")]), watch(then="end"), missing, missing)
 
     async with follow(client, optional=True) as followed:
-        assert await followed.told(2) == ["ADDED a@1", "DELETED a@1"]
+        assert await followed.described(2) == ["ADDED a@1", "DELETED a@1"]
 
 
 async def test_a_kind_missing_for_a_moment_keeps_its_objects(
@@ -465,7 +465,7 @@ async def test_a_kind_missing_for_a_moment_keeps_its_objects(
     )
 
     async with follow(client, optional=True) as followed:
-        assert await followed.told(2) == ["ADDED a@1", "ADDED b@1"]
+        assert await followed.described(2) == ["ADDED a@1", "ADDED b@1"]
 
 
 async def test_a_missing_kind_that_is_needed_is_an_error(
@@ -474,7 +474,7 @@ async def test_a_missing_kind_that_is_needed_is_an_error(
     scripted.will(refuse(404, "NotFound", "could not find the requested resource"))
 
     async with follow(client) as followed:
-        assert await followed.told(1) == ["NotFound could not find the requested resource"]
+        assert await followed.described(1) == ["NotFound could not find the requested resource"]
         assert not followed.informer.synced.is_set()
 
 
@@ -497,7 +497,7 @@ async def test_a_missing_kind_that_is_needed_is_an_error(
         pytest.param(
             {"metadata": {"name": "a"}},
             b'{"apiVersion":"batch/v1","kind":"Job","metadata":{"name":"a"}}',
-            id="an object of a built-in kind's list is told what it is",
+            id="an object of a built-in kind's list gets its kind",
         ),
     ],
 )

@@ -132,7 +132,9 @@ def test_a_folder_is_no_kubeconfig(tmp_path: Path) -> None:
         pytest.param({"username": "u", "password": "p"}, "Basic dTpw", id="a password"),
     ],
 )
-async def test_who_we_are(tmp_path: Path, user: dict[str, str], want_header: str | None) -> None:
+async def test_the_credentials_of_a_request(
+    tmp_path: Path, user: dict[str, str], want_header: str | None
+) -> None:
     (tmp_path / "t").write_text("from-file\n")
 
     endpoint = find_endpoint(write(tmp_path / "config", user=user), environment={})
@@ -232,7 +234,7 @@ def test_a_kubeconfig_named_goes_before_the_cluster_we_run_in(tmp_path: Path) ->
     assert find_endpoint(path, environment={"KUBERNETES_SERVICE_HOST": "10.0.0.1"}).server == "http://named:1"
 
 
-def test_in_a_cluster_without_a_mounted_token_the_fix_is_told(tmp_path: Path) -> None:
+def test_in_a_cluster_without_a_mounted_token_the_error_names_the_fix(tmp_path: Path) -> None:
     with pytest.raises(InvalidKubeconfig, match="mount the service account's token, or name a kubeconfig"):
         find_endpoint(environment={"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, service_account=tmp_path)
 

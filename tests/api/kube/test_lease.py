@@ -292,7 +292,7 @@ async def test_two_candidates_at_once_make_one_leader(server: ScriptedServer, cl
             task.cancel()
 
 
-async def test_a_missing_namespace_is_told_once(server: ScriptedServer, client: KubeClient) -> None:
+async def test_a_missing_namespace_is_reported_once(server: ScriptedServer, client: KubeClient) -> None:
     async def no_namespace(request: web.Request) -> web.StreamResponse:
         what = "leases" if request.method == "GET" else "namespaces"
         return await refuse(404, "NotFound", f'{what} "berth-system" not found')(request)
@@ -303,8 +303,8 @@ async def test_a_missing_namespace_is_told_once(server: ScriptedServer, client: 
         for _ in range(6):
             await server.next_request()
 
-    told = [error for error in me.errors if error]
-    assert [error.message for error in told] == ['namespaces "berth-system" not found']
+    reported = [error for error in me.errors if error]
+    assert [error.message for error in reported] == ['namespaces "berth-system" not found']
 
 
 # Losing it
@@ -342,7 +342,7 @@ async def test_after_a_lost_server_the_same_candidate_leads_under_a_higher_numbe
         server.otherwise = store.respond
 
         assert (await me.began()).fence > first.fence
-        assert me.errors[-1] is None, "the recovery is told"
+        assert me.errors[-1] is None, "the recovery is reported"
 
 
 async def test_a_leader_whose_lease_is_taken_stops(store: LeaseStore, client: KubeClient) -> None:
@@ -359,7 +359,7 @@ async def test_a_leader_whose_lease_is_taken_stops(store: LeaseStore, client: Ku
 async def test_a_leader_whose_lease_is_taken_in_its_own_name_stops(
     store: LeaseStore, client: KubeClient
 ) -> None:
-    """Two processes started with one identity by mistake: the number tells them apart."""
+    """Two processes started with one identity by mistake: the number distinguishes them."""
     async with campaigning(client) as me:
         await me.began()
         store.change(leaseTransitions=2)

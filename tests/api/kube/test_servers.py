@@ -75,7 +75,7 @@ async def own_namespace(client: KubeClient) -> AsyncIterator[str]:
         await client.delete(NAMESPACES, name)
 
 
-async def test_a_server_tells_its_version(place: Place) -> None:
+async def test_a_server_reports_its_version(place: Place) -> None:
     assert (await place.client.server_version()).startswith("v1.")
 
 

@@ -16,7 +16,7 @@ from .scripted import PATIENCE_SECONDS, ScriptedServer, event, page, watch, widg
 from .widgets import Widget
 
 
-class Heard:
+class Recorder:
     """The reports that one listener received, as words."""
 
     def __init__(self) -> None:
@@ -30,19 +30,19 @@ class Heard:
         """Record a change."""
         self.words.append(f"{change.type} {change.object.metadata.name}")
 
-    async def until(self, is_heard: Callable[[], bool]) -> None:
+    async def until(self, is_complete: Callable[[], bool]) -> None:
         """Return once it has received the wanted reports."""
         async with asyncio.timeout(PATIENCE_SECONDS):
-            while not is_heard():
+            while not is_complete():
                 await asyncio.sleep(0)
 
 
 @asynccontextmanager
-async def shared(client: KubeClient, *listeners: Heard) -> AsyncIterator[SharedInformer[Widget]]:
+async def shared(client: KubeClient, *listeners: Recorder) -> AsyncIterator[SharedInformer[Widget]]:
     """Run a shared informer with these listeners while the block lasts."""
     informer = SharedInformer(client, JOBS, Widget, on_error=_fail)
-    for heard in listeners:
-        informer.listen(heard.listener)
+    for recorder in listeners:
+        informer.listen(recorder.listener)
     task = asyncio.create_task(informer.run())
     try:
         yield informer
@@ -55,11 +55,11 @@ def _fail(error: KubeError) -> None:
     raise AssertionError(str(error))
 
 
-async def test_every_listener_hears_of_the_list_and_of_changes(
+async def test_every_listener_receives_the_list_and_its_changes(
     scripted: ScriptedServer, client: KubeClient
 ) -> None:
     scripted.will(page([widget("a", "1")]), watch(event("DELETED", widget("a", "11"))))
-    one, other = Heard(), Heard()
+    one, other = Recorder(), Recorder()
 
     async with shared(client, one, other):
         await other.until(lambda: len(other.words) == 2)
@@ -68,11 +68,11 @@ async def test_every_listener_hears_of_the_list_and_of_changes(
     assert [request.query.get("watch") for request in scripted.requests] == [None, "true"]
 
 
-async def test_who_comes_late_is_told_of_all_that_is_known_without_another_list(
+async def test_a_late_listener_receives_all_that_is_known_without_another_list(
     scripted: ScriptedServer, client: KubeClient
 ) -> None:
     scripted.will(page([widget("a", "1"), widget("b", "2"), {"metadata": {"name": "bad"}, "spec": 7}]))
-    late = Heard()
+    late = Recorder()
 
     async with shared(client) as informer:
         await informer.synced.wait()
@@ -83,11 +83,11 @@ async def test_who_comes_late_is_told_of_all_that_is_known_without_another_list(
     assert len([one for one in scripted.requests if "watch" not in one.query]) == 1
 
 
-async def test_who_joins_before_the_first_list_waits_for_it(
+async def test_a_listener_that_joins_before_the_first_list_waits_for_it(
     scripted: ScriptedServer, client: KubeClient
 ) -> None:
     scripted.will(page([widget("a", "1")]))
-    early = Heard()
+    early = Recorder()
 
     async with shared(client) as informer:
         await informer.join(early.listener)
@@ -95,12 +95,12 @@ async def test_who_joins_before_the_first_list_waits_for_it(
     assert early.words == ["ADDED a"]
 
 
-async def test_what_changes_while_somebody_is_told_is_told_once_and_begins_with_its_creation(
+async def test_a_change_while_a_listener_catches_up_is_reported_once_and_begins_with_its_creation(
     scripted: ScriptedServer, client: KubeClient
 ) -> None:
     names = ("first", "changed", "deleted", "left")
     scripted.will(page([widget(name, "1") for name in names]))
-    late = Heard()
+    late = Recorder()
 
     async with shared(client) as informer:
 

@@ -99,7 +99,7 @@ async def ask(kubeconfig: str) -> str:
         return await client.server_version()
 
 
-async def test_the_authority_may_stand_in_the_kubeconfig(
+async def test_the_authority_may_be_in_the_kubeconfig(
     server: HttpServer, certificates: Certificates, tmp_path: Path
 ) -> None:
     cluster = {"certificate-authority-data": text(certificates.trusted)}
@@ -126,7 +126,7 @@ async def test_a_server_may_go_by_another_name(
     assert await ask(write(tmp_path, url, {**cluster, "tls-server-name": NAME})) == "none"
 
 
-async def test_an_unknown_authority_is_not_trusted_unless_told_so(
+async def test_an_unknown_authority_is_not_trusted_unless_configured(
     server: HttpServer, elsewhere: Certificates, tmp_path: Path
 ) -> None:
     cluster = {"certificate-authority-data": text(elsewhere.trusted)}
@@ -136,7 +136,7 @@ async def test_an_unknown_authority_is_not_trusted_unless_told_so(
     assert await ask(write(tmp_path, server.url, {"insecure-skip-tls-verify": True})) == "none"
 
 
-async def test_a_client_certificate_may_stand_in_the_kubeconfig_or_in_files(
+async def test_a_client_certificate_may_be_in_the_kubeconfig_or_in_files(
     certificates: Certificates, tmp_path: Path
 ) -> None:
     certificate, key = client_certificate(certificates)
@@ -153,7 +153,7 @@ async def test_a_client_certificate_may_stand_in_the_kubeconfig_or_in_files(
             await ask(write(tmp_path, server.url, cluster))
 
 
-async def test_https_spoken_to_a_plain_server_is_told(tmp_path: Path) -> None:
+async def test_https_spoken_to_a_plain_server_is_reported(tmp_path: Path) -> None:
     async with HttpServer([]) as plain:
         with pytest.raises(errors.Unreachable, match=r"TLS failed .*; check that it speaks https"):
             await ask(write(tmp_path, plain.url.replace("http:", "https:"), {}))

@@ -77,8 +77,8 @@ def test_what_is_no_report_has_a_status_of_its_own(body: bytes, want_status: int
 
 def facts_of(**annotations: str) -> float | None:
     keys = {"measured": CHECKPOINT_MEASURED, "declared": CHECKPOINT_SAVE_SECONDS}
-    told = {keys[name]: text for name, text in annotations.items()}
-    return checkpoint_facts(make_workload(annotations=told)).save_seconds
+    annotated = {keys[name]: text for name, text in annotations.items()}
+    return checkpoint_facts(make_workload(annotations=annotated)).save_seconds
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def is_as_without(*bodies: bytes) -> bool:
         ),
         pytest.param(
             [request([{"apiVersion": "v1", "kind": "Node", **make_node(n)} for n in "ab"])] * 2,
-            id="nodes that tell their kind",
+            id="nodes with their kind",
         ),
         pytest.param([request([make_node("a")], indent=2)] * 2, id="indented"),
         pytest.param([request([])], id="no nodes"),

@@ -16,8 +16,8 @@ ACCOUNT = "system:serviceaccount:team:trainer"
 
 def make_token(**claims: Any) -> str:
     """Return a token of ServiceAccount trainer that holds for an hour; `claims` replace its own."""
-    told = {"sub": ACCOUNT, "exp": NOW + 3600, "aud": ["berth.dev"], **claims}
-    payload = base64.urlsafe_b64encode(msgspec.json.encode(told)).rstrip(b"=").decode()
+    body = {"sub": ACCOUNT, "exp": NOW + 3600, "aud": ["berth.dev"], **claims}
+    payload = base64.urlsafe_b64encode(msgspec.json.encode(body)).rstrip(b"=").decode()
     return f"e30.{payload}.c2ln"
 
 
@@ -65,7 +65,7 @@ def test_a_token_that_costs_no_review(token: str, want: str) -> None:
         pytest.param(["https://kubernetes.default.svc"], None, id="the pod's ordinary token"),
     ],
 )
-def test_for_whom_a_token_is_reviewed(audience: object, want: list[str] | None) -> None:
+def test_audiences_that_a_token_is_reviewed_for(audience: object, want: list[str] | None) -> None:
     spec = msgspec.json.decode(review_body(make_token(aud=audience), now=NOW))["spec"]
 
     assert spec.get("audiences") == want
@@ -102,7 +102,7 @@ def test_the_pod_behind_a_token() -> None:
         pytest.param(review(user="alice"), 403, "not bound to a pod", id="no ServiceAccount's"),
     ],
 )
-def test_a_token_that_was_reviewed_in_vain(answer: bytes, status: int, want: str) -> None:
+def test_a_token_that_a_review_refuses(answer: bytes, status: int, want: str) -> None:
     with pytest.raises(TokenError, match=want) as refused:
         read_review(answer)
     assert refused.value.status == status

@@ -214,14 +214,14 @@ def test_a_plain_write_takes_what_it_changed() -> None:
     ]
 
 
-def test_what_nobody_owned_before_the_first_apply_is_kept_apart() -> None:
+def test_fields_without_an_owner_before_the_first_apply_are_kept_apart() -> None:
     live = {"metadata": {"name": "x", "uid": "u"}, "spec": {"a": 1}}
 
     with pytest.raises(ConflictsOfFields, match='"before-first-apply" using g/v1'):
         applied("alice", live, a=2)
 
 
-def test_the_time_of_an_entry_tells_the_last_change() -> None:
+def test_the_time_of_an_entry_is_that_of_its_last_change() -> None:
     first = applied("alice", a=1)
 
     again = apply(

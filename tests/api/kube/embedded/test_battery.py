@@ -405,7 +405,7 @@ async def test_a_status_given_at_creation_is_dropped(api: RawApi, workloads: str
     assert "status" not in made
 
 
-async def test_who_wrote_the_status_is_recorded_apart(api: RawApi, workloads: str) -> None:
+async def test_the_writer_of_the_status_is_recorded_apart(api: RawApi, workloads: str) -> None:
     await api.create(workloads, workload("w", priority=1), fieldManager="maker")
 
     answer = await api.merge(f"{workloads}/w/status", {"status": {"phase": "A"}}, fieldManager="judge")
@@ -419,7 +419,7 @@ async def test_who_wrote_the_status_is_recorded_apart(api: RawApi, workloads: st
 # Watches
 
 
-async def test_a_watch_from_a_version_tells_only_what_is_new(api: RawApi) -> None:
+async def test_a_watch_from_a_version_reports_only_what_is_new(api: RawApi) -> None:
     await api.create(api.jobs(), job("old"))
     version = (await api.get(api.jobs())).metadata["resourceVersion"]
 
@@ -430,7 +430,7 @@ async def test_a_watch_from_a_version_tells_only_what_is_new(api: RawApi) -> Non
     assert (event["type"], event["object"]["metadata"]["name"]) == ("ADDED", "new")
 
 
-async def test_a_watch_tells_a_whole_life_in_order(api: RawApi) -> None:
+async def test_a_watch_reports_a_whole_life_in_order(api: RawApi) -> None:
     version = (await api.get(api.jobs())).metadata["resourceVersion"]
     await api.create(api.jobs(), job("j"))
     await api.merge(api.jobs("j"), {"metadata": {"labels": {"a": "1"}}})

@@ -154,7 +154,7 @@ def test_limits_are_requests_where_none_are_given() -> None:
     assert pod["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "1", "memory": "1Gi"}
 
 
-def test_templates_are_defaulted_wherever_they_stand() -> None:
+def test_templates_are_defaulted_wherever_they_are() -> None:
     template = {"spec": {"containers": [{"name": "c", "ports": [{"containerPort": 80}]}]}}
     cron_job = filled("CronJob", {"spec": {"jobTemplate": {"spec": {"template": template}}}})
 

@@ -150,7 +150,7 @@ async def test_apply_works_on_the_server_too(run: Kubectl) -> None:
     assert 'conflict with "kubectl": .metadata.labels.team' in conflict
 
 
-async def test_apply_tells_a_field_that_does_not_exist(run: Kubectl) -> None:
+async def test_apply_reports_a_field_that_does_not_exist(run: Kubectl) -> None:
     complaint = await run(
         "apply", "-f", "-", stdin=JOB.replace("suspend: true", "suspended: true"), fails=True
     )
@@ -158,7 +158,7 @@ async def test_apply_tells_a_field_that_does_not_exist(run: Kubectl) -> None:
     assert 'unknown field "spec.suspended"' in complaint
 
 
-async def test_apply_tells_a_broken_quantity(run: Kubectl) -> None:
+async def test_apply_reports_a_broken_quantity(run: Kubectl) -> None:
     complaint = await run("apply", "-f", "-", stdin=JOB.replace("500m", "lots"), fails=True)
 
     assert "quantities must match the regular expression" in complaint
@@ -283,7 +283,7 @@ async def test_get_follows_changes(run: Kubectl) -> None:
 
 
 async def test_a_job_that_is_resumed_runs_on_the_simulated_nodes(run: Kubectl, stand_ins: StandIns) -> None:
-    del stand_ins  # it does its part beside
+    del stand_ins  # it runs in the background
     await run("apply", "-f", "-", stdin=JOB)
     await run("wait", "--for=condition=Suspended", "job/train", "--timeout=20s")
 

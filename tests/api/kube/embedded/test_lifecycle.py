@@ -158,7 +158,7 @@ async def test_a_namespace_goes_when_its_contents_have_gone(embedded: RawApi) ->
 
 
 async def running_pods(api: RawApi, count: int) -> None:
-    """Have so many pods of a Deployment run."""
+    """Create `count` running pods of a Deployment."""
     ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
     deployment = await created(api, "deployments", "Deployment", count)
     replica_set = await created(api, "replicasets", "ReplicaSet", 7, ownerReferences=[deployment])
@@ -170,7 +170,7 @@ async def running_pods(api: RawApi, count: int) -> None:
 
 
 async def created(api: RawApi, plural: str, kind: str, replicas: int, **metadata: object) -> JsonObject:
-    """Create something that keeps so many pods up, and return the reference to it."""
+    """Create an object that keeps `replicas` pods up, and return the reference to it."""
     labels = {"app": "web"}
     template = {"metadata": {"labels": labels}, "spec": pod("p")["spec"]}
     spec = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
@@ -224,7 +224,7 @@ async def test_an_eviction_beyond_the_budget_says_why(embedded: RawApi) -> None:
     assert cause["message"] == "The disruption budget b needs 1 healthy pods and has 1 currently"
 
 
-async def test_a_budget_counts_anew_when_its_pods_their_owner_or_it_itself_change(embedded: RawApi) -> None:
+async def test_a_budget_counts_again_when_its_pods_their_owner_or_it_itself_change(embedded: RawApi) -> None:
     await running_pods(embedded, 3)
     budgets = embedded.path("poddisruptionbudgets", api="apis/policy/v1")
     metadata, spec = {"name": "b"}, {"selector": {"matchLabels": {"app": "web"}}, "maxUnavailable": 1}
@@ -244,7 +244,9 @@ async def test_a_budget_counts_anew_when_its_pods_their_owner_or_it_itself_chang
     await until(lambda: allows(2))
 
 
-async def test_a_budget_over_pods_of_an_owner_without_a_known_size_lets_nobody_go(embedded: RawApi) -> None:
+async def test_a_budget_over_pods_of_an_owner_without_a_known_size_allows_no_eviction(
+    embedded: RawApi,
+) -> None:
     await running_pods(embedded, 1)
     owner = {"apiVersion": "x.dev/v1", "kind": "Fleet", "name": "f", "uid": "u", "controller": True}
     await embedded.merge(embedded.path("pods", "p0"), {"metadata": {"ownerReferences": [owner]}})
@@ -335,7 +337,7 @@ async def test_a_watch_from_a_version_of_the_future_is_sent_back_to_list(embedde
     assert event["object"]["code"] == 410
 
 
-async def test_quiet_watches_are_told_the_current_version(
+async def test_quiet_watches_are_sent_the_current_version(
     embedded: RawApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("api.kube.embedded.watching._BOOKMARK_SECONDS", 0.02)

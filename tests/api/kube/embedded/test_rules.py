@@ -224,7 +224,7 @@ async def test_a_pod_gets_what_the_cluster_adds(api: RawApi) -> None:
     assert made["status"]["phase"] == "Pending"
 
 
-async def test_a_priority_class_that_is_not_there_is_told(api: RawApi) -> None:
+async def test_a_priority_class_that_does_not_exist_is_reported(api: RawApi) -> None:
     answer = await api.call("POST", api.path("pods"), pod("p", priorityClassName="nope"))
 
     assert (answer.status, answer.reason) == (403, "Forbidden")

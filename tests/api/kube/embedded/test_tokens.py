@@ -37,7 +37,7 @@ async def review(api: RawApi, token: str, *audiences: str) -> dict[str, Any]:
     return status
 
 
-async def test_a_token_of_a_pod_tells_whose_it_is(api: RawApi) -> None:
+async def test_a_token_of_a_pod_names_its_account_and_pod(api: RawApi) -> None:
     path = await make_account(api, "trainer")
     uid = await make_pod(api, "p", "trainer")
     given = await api.call("POST", path, request(pod="p", uid=uid))
@@ -62,7 +62,7 @@ async def test_a_token_without_an_audience_is_for_the_server_itself(api: RawApi)
     assert not (await review(api, token, "berth.dev")).get("authenticated")
 
 
-async def test_a_token_for_somebody_else_is_not_accepted(api: RawApi) -> None:
+async def test_a_token_for_another_audience_is_not_accepted(api: RawApi) -> None:
     path = await make_account(api, "trainer")
     token = (await api.call("POST", path, request())).body["status"]["token"]
 

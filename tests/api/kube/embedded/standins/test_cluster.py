@@ -95,15 +95,15 @@ async def test_a_suspended_job_can_be_steered_and_then_runs_there(cluster: Clust
 async def test_more_than_fits_waits_and_says_why(cluster: Cluster) -> None:
     await cluster.create(cluster.job("big", gpus=5))
 
-    def is_told(pods: list[JsonObject]) -> bool:
+    def is_unschedulable(pods: list[JsonObject]) -> bool:
         conditions = pods[0]["status"].get("conditions", ()) if pods else ()
         return any(each.get("reason") == "Unschedulable" for each in conditions)
 
-    (pod,) = await cluster.wait_pods(is_told)
+    (pod,) = await cluster.wait_pods(is_unschedulable)
 
-    told = next(each for each in pod["status"]["conditions"] if each["type"] == "PodScheduled")
-    assert told["message"].startswith("0/")
-    assert f"2 Insufficient {GPU}" in told["message"]
+    scheduled = next(each for each in pod["status"]["conditions"] if each["type"] == "PodScheduled")
+    assert scheduled["message"].startswith("0/")
+    assert f"2 Insufficient {GPU}" in scheduled["message"]
 
 
 async def test_what_waited_runs_when_there_is_room(cluster: Cluster) -> None:

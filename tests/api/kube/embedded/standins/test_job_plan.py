@@ -218,7 +218,7 @@ def test_pods_that_suspending_stopped_are_no_failures() -> None:
     assert plan.status is None
 
 
-def test_resuming_starts_anew() -> None:
+def test_resuming_counts_from_zero() -> None:
     job = make_job(conditions="Suspended")
 
     plan = plan_job(job, [], Tally(), now=NOW)
