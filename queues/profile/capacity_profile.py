@@ -47,6 +47,8 @@ Spots = Mapping[Spot, Mapping[str, int]]
 # The sign of an edge: +1 where its claim begins to count, -1 where it ceases to.
 RELEASE, BEGIN = -1, 1
 _NO_SPOTS: Spots = {}
+# The stamp of a spot without edges.
+_NO_EDGES = object()
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
@@ -164,8 +166,8 @@ class CapacityProfile:
         self._claims: dict[WorkloadKey, Claim] = {}
         self._edges: SortedKeyList[Edge, _Order] = SortedKeyList(key=order)
         self._at_spot: dict[Spot, list[Edge]] = {}
-        # The version in which the edges of a spot last changed.
-        self._changed_in: dict[Spot, int] = {}
+        # By spot an object that is replaced whenever the edges there change.
+        self._stamps: dict[Spot, object] = {}
         # Rises with every change. A value computed from the edges is valid while the version is the same.
         self.version = 0
 
@@ -188,31 +190,33 @@ class CapacityProfile:
         self.drop(claim.holder)
         self.version += 1
         self._claims[claim.holder] = claim
+        stamp = object()
         for edge in _edges_of(claim):
             self._edges.add(edge)
             for spot in claim.spots:
                 insort(self._at_spot.setdefault(spot, []), edge, key=order)
-                self._changed_in[spot] = self.version
+                self._stamps[spot] = stamp
 
     def drop(self, holder: WorkloadKey) -> Claim | None:
         """Remove and return the holder's claim, None where there is none."""
         claim = self._claims.pop(holder, None)
         if claim is not None:
             self.version += 1
+            stamp = object()
             for edge in _edges_of(claim):
                 # Found by its sort key, which is unique: a holder has at most one begin and one end.
                 self._edges.remove(edge)
                 for spot in claim.spots:
-                    self._take_out(spot, edge)
+                    self._take_out(spot, edge, stamp)
         return claim
 
-    def _take_out(self, spot: Spot, edge: Edge) -> None:
+    def _take_out(self, spot: Spot, edge: Edge, stamp: object) -> None:
         edges = self._at_spot[spot]
         del edges[bisect_left(edges, order(edge), key=order)]
         if edges:
-            self._changed_in[spot] = self.version
+            self._stamps[spot] = stamp
         else:
-            del self._at_spot[spot], self._changed_in[spot]
+            del self._at_spot[spot], self._stamps[spot]
 
     def outrun(self, now: float) -> list[Claim]:
         """Return the running claims that should have ended by `now` (Unix seconds) and have not."""
@@ -241,18 +245,19 @@ class CapacityProfile:
         """Return the edges of the claims on one spot, in order of time. Do not change or keep the list."""
         return self._at_spot.get(spot, ())
 
-    def changed_in(self, spot: Spot) -> int:
-        """Return the version in which the edges of a spot last changed; 0 where it has no edges."""
-        return self._changed_in.get(spot, 0)
+    def stamp(self, spot: Spot) -> object:
+        """Return a stamp of a spot's edges, which is equal as long as they do not change.
+
+        Edges of another profile have other stamps. All spots without edges have the same.
+        """
+        return self._stamps.get(spot, _NO_EDGES)
 
     def validate(self) -> None:
         """Raise AssertionError where the edges are not those of the claims."""
         expected = sorted((edge for claim in self._claims.values() for edge in _edges_of(claim)), key=order)
         assert list(self._edges) == expected, "the edges of the profile are not those of its claims"
         assert self._at_spot == by_spot(expected), "the edges by spot are not those of the claims there"
-        assert self._changed_in.keys() == self._at_spot.keys(), (
-            "a spot without edges is dated, or one with is not"
-        )
+        assert self._stamps.keys() == self._at_spot.keys(), "not the spots with edges are those with a stamp"
 
 
 def _edges_of(claim: Claim) -> tuple[Edge, ...]:

@@ -118,8 +118,7 @@ class RequestHorizon:
         """
         if self.profile is None or edges is not self.profile.at_spot(spot):
             return None
-        # The identity of the profile is part of the stamp, because another profile counts from 0 again.
-        return id(self.profile), self.profile.changed_in(spot)
+        return self.profile.stamp(spot)
 
     def _of_own(self) -> dict[Spot, list[Edge]]:
         if self._own is None:

@@ -455,6 +455,20 @@ def test_putting_in_and_taking_out_in_any_order_is_the_identity(
     assert len(profile) == len(claims)
 
 
+def test_the_stamp_of_a_spot_lasts_while_its_edges_stay_and_is_of_one_profile() -> None:
+    one, other = (stage_and_profile([make_claim("x", "a", 2, hosts=[0], ends_at=5)])[1] for _ in range(2))
+    stamp = one.stamp(HOSTS[0])
+
+    # Room noted under the stamp may outlive the profile, and another may follow at its address in memory.
+    assert other.stamp(HOSTS[0]) != stamp
+    one.put(make_claim("y", "a", 2, hosts=[1], ends_at=5))
+    assert one.stamp(HOSTS[0]) == stamp
+    one.put(make_claim("x", "a", 2, hosts=[0], ends_at=6))
+    assert one.stamp(HOSTS[0]) != stamp
+    one.drop(key("x"))
+    assert one.stamp(HOSTS[0]) == other.stamp(HOSTS[3])
+
+
 def test_claims_that_never_end_leave_nothing_behind() -> None:
     profile = CapacityProfile()
 
