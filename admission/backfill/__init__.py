@@ -5,7 +5,10 @@ Modules, in reading order:
     backfill_cycle            what a cycle asks of this room: judge, plan, settle, expire
     schedule_plan             the bookkeeping: ends of running work, promises, leases
     planned_starts            the promises in force
+    promise_reports           what is to be reported about promises
+    pending_revision          what has happened that may move promises
     running_estimates         how long a Workload is expected to run
+    running_ends              when it gives its quota back
     visible_promises          which promises and running work a Workload must take into account
     profile_trial             the snapshot in the terms of the searches of `queues.profile`
     start_check               may a head that fits now start?

@@ -48,7 +48,7 @@ class Backfill:
         queue, schedule_plan = entry.queue, self._visible.schedule_plan
         if rules_of(queue) is None or not never_evicts(queue) or entry.pending.key in schedule_plan.promises:
             return False
-        return not schedule_plan.may_be_promised(entry.pending, queue)
+        return not schedule_plan.promises.may_promise(entry.pending, queue)
 
     def plan(self, entry: Entry) -> Steps[bool]:
         """Promise a start to a head that cannot start now. Return whether it has a promise."""

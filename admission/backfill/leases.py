@@ -22,7 +22,7 @@ def expired(visible: VisiblePromises) -> tuple[tuple[BackfillLease, PlannedStart
     """Return the leases to end now, each once, with the promise that each is ended for."""
     found: dict[WorkloadKey, tuple[BackfillLease, PlannedStart]] = {}
     # Promises further off than the longest eviction time need no search yet.
-    longest = visible.schedule_plan.longest_eviction()
+    longest = visible.schedule_plan.leases.longest_eviction()
     if longest is None:
         return ()
     for promise in visible.schedule_plan.promises.in_order():
@@ -31,7 +31,7 @@ def expired(visible: VisiblePromises) -> tuple[tuple[BackfillLease, PlannedStart
             continue
         for lease in _in_the_way(visible, promise, frozenset(found)):
             # Recorded before its time has come, so that users see which promise it will be evicted for.
-            visible.schedule_plan.lend(replace(lease, promised=planned.key))
+            visible.schedule_plan.leases.put(replace(lease, promised=planned.key))
             if planned.start_at - lease.eviction_seconds <= visible.now:
                 found[lease.key] = (lease, planned)
     return tuple(found.values())
@@ -88,7 +88,7 @@ def _lower_leases(
     lower = [
         lease
         for lease in visible.schedule_plan.leases.values()
-        if lease.rank > rank and lease.key not in leaving and visible.schedule_plan.can_leave(lease)
+        if lease.rank > rank and lease.key not in leaving and visible.schedule_plan.ends.can_leave(lease)
     ]
     # The key breaks ties, so that every replica chooses the same leases.
     return sorted(lower, key=lambda lease: (-lease.started_at, lease.key))

@@ -202,7 +202,7 @@ class Planner:
         )
 
     def _keep(self, planned: PlannedStart, footing: StartClaim) -> None:
-        self.visible.schedule_plan.keep(planned, footing.usage, footing.spots)
+        self.visible.schedule_plan.promises.keep(planned, footing.usage, footing.spots)
         self._note_precedence(planned.key, planned.rank, planned.cluster_queue)
 
     def _note_precedence(self, key: WorkloadKey, rank: Rank, queue: str, *, of_equals: bool = False) -> None:
@@ -217,7 +217,7 @@ class Planner:
                 # A queue that reclaims its own quota from a borrower is reported as a cause of its own.
                 is_reclaim = lower.cluster_queue != queue and lower.rank.height > rank.height
                 cause = MoveCause.RECLAIM if is_reclaim else MoveCause.HIGHER_PRIORITY
-                self.visible.schedule_plan.causes.add(cause)
+                self.visible.schedule_plan.revision.causes.add(cause)
 
     # --- what the cycle did ------------------------------------------------------------------------------
 
@@ -240,7 +240,7 @@ class Planner:
         self.visible.schedule_plan.ahead.join(entry.pending.workload)
         seconds = self.visible.schedule_plan.lengths.length(entry.pending.workload, entry.queue.name)
         # At its end it may have to be evicted and may use its whole grace, so no promise begins earlier.
-        if lease is not None and self.visible.schedule_plan.gives_way(lease):
+        if lease is not None and self.visible.schedule_plan.ends.is_enforced(lease):
             seconds += lease.eviction_seconds
         schedule_plan, ends_at = self.visible.schedule_plan, self.visible.now + seconds
         promised, rules = schedule_plan.promises.get(entry.pending.key), rules_of(entry.queue)
@@ -248,7 +248,7 @@ class Planner:
         # resolution of promises is not worth another look at them.
         least = rules.resolution_seconds if rules is not None else inf
         if promised is not None and promised.claim.ends_at >= ends_at + least:
-            schedule_plan.slack.note(promised.claim, from_at=ends_at, until=promised.claim.ends_at)
+            schedule_plan.revision.freed.note(promised.claim, from_at=ends_at, until=promised.claim.ends_at)
         schedule_plan.profile.put(
             Claim(
                 holder=entry.pending.key,

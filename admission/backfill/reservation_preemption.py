@@ -82,7 +82,7 @@ class ReservationPreemption:
         if not ahead.reservations.kept:
             return
         # No Workload has to leave yet for a reservation further off than the longest eviction.
-        earliest = self.now + max(ahead.graces.values(), default=0.0)
+        earliest = self.now + max(self.schedule_plan.ends.eviction_times(), default=0.0)
         gone: set[WorkloadKey] = set()
         for kept in ahead.reservations.kept:
             if kept.start_at > earliest or kept.queue not in self.snapshot.queues:
@@ -108,9 +108,8 @@ class ReservationPreemption:
                 claim = self.schedule_plan.profile.get(held.key)
                 if claim is None or kept.domain.spots.keys().isdisjoint(claim.spots):
                     continue
-                if self.schedule_plan.gone_at(claim) > kept.start_at and self._may_go(
-                    held, queue, kept, gone
-                ):
+                latest = self.schedule_plan.ends.latest_end(claim, now=self.now)
+                if latest > kept.start_at and self._may_go(held, queue, kept, gone):
                     found.append(held)
         return found
 
@@ -144,7 +143,7 @@ class ReservationPreemption:
             if self._may_go(held, other, kept, gone)
         ]
         # Workloads that have outrun their estimate go first: the others may still end in time.
-        has_outrun = self.schedule_plan.has_outrun
+        has_outrun = self.schedule_plan.ends.has_outrun
         return sorted(found, key=lambda held: (not has_outrun(held.key), -held.reserved_at, held.key))
 
     def _may_go(
@@ -177,7 +176,7 @@ class ReservationPreemption:
         profile = self.schedule_plan.profile
         edges = profile.edges(wants=lambda claim: claim.is_running and claim.queue in names)
         edges = [edge for edge in edges if edge[2] not in going and edge[0] > self.now]
-        edges = self.schedule_plan.gone_by(edges)
+        edges = self.schedule_plan.ends.latest_edges(edges)
         for key in going:
             claim = profile.get(key)
             if claim is not None:

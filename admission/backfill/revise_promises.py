@@ -59,20 +59,20 @@ class PromiseReviser:
         Between two steps the plan is valid. If the generator is closed before its end, the causes and the
         freed capacity are kept for the next pass.
         """
-        schedule_plan, is_whole = self.visible.schedule_plan, False
+        revision, is_whole = self.visible.schedule_plan.revision, False
         # The causes are taken before the pass, so that those which the pass itself adds are left to the next.
-        causes, schedule_plan.causes = schedule_plan.causes, set()
-        self._gains = ImprovablePromises(visible=self.visible, slack=schedule_plan.slack.take())
+        causes, freed = revision.take()
+        self._gains = ImprovablePromises(visible=self.visible, slack=freed)
         try:
-            for promise in schedule_plan.promises.in_order():
+            for promise in self.visible.schedule_plan.promises.in_order():
                 yield from self._look_at(promise, causes)
                 yield
             is_whole = True
         finally:
             if not is_whole:
-                schedule_plan.causes |= causes
+                revision.causes |= causes
             if not is_whole or self._is_trying:
-                schedule_plan.slack.give_back(self._gains.slack)
+                revision.freed.give_back(self._gains.slack)
 
     def _look_at(self, promise: Promise, causes: set[MoveCause]) -> Steps[None]:
         queue = self.visible.snapshot.queues[promise.planned.cluster_queue]
@@ -103,15 +103,15 @@ class PromiseReviser:
         known, schedule_plan = promise.planned, self.visible.schedule_plan
         found = yield from self.planner.search(queue, pending, known)
         if found is None:
-            schedule_plan.withdraw(known.key)
+            schedule_plan.promises.withdraw(known.key)
             return
         planned, footing = found
         # A move within the slack is not reported: estimates are no more exact than that.
         if planned.start_at > known.start_at + SLACK_SECONDS:
             planned = replace(planned, moves=known.moves + 1, cause=self._cause(promise, causes))
             # Recorded for promises of higher rank too, which were looked at before this one moved.
-            schedule_plan.slack.note(promise.claim, from_at=known.start_at, until=known.ends_at)
-        schedule_plan.keep(planned, footing.usage, footing.spots)
+            schedule_plan.revision.freed.note(promise.claim, from_at=known.start_at, until=known.ends_at)
+        schedule_plan.promises.keep(planned, footing.usage, footing.spots)
 
     def _cause(self, promise: Promise, causes: set[MoveCause]) -> MoveCause:
         """Return why a promise no longer holds: lost nodes of its own, else the first recorded cause.
@@ -159,6 +159,6 @@ class PromiseReviser:
         if self._is_trying:
             return
         planned = self.planner.planned(queue, pending, known.rank, start, known)
-        visible.schedule_plan.keep(planned, start.value.usage, start.value.spots)
+        visible.schedule_plan.promises.keep(planned, start.value.usage, start.value.spots)
         # Its former end is free for the promises after it.
         self._gains.slack.note(promise.claim, from_at=known.start_at, until=known.ends_at)

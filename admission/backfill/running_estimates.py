@@ -4,7 +4,7 @@
     running    `berth.dev/expected-completion-time` until that has passed, else as above
     overrun    raised in steps, see `queues.estimates.runtime_estimate`
 
-This module knows lengths only. When a claim ends is computed by `admission.backfill.schedule_plan`.
+This module knows lengths only. When a claim ends is computed by `admission.backfill.running_ends`.
 """
 
 from __future__ import annotations

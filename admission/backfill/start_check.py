@@ -117,7 +117,7 @@ def _clear_of_calendar(visible: VisiblePromises, entry: Entry) -> tuple[Entry, s
         # Only running work and the calendar count here. Promises are checked separately, by `judge`.
         rank = visible.rank_of(entry)
         found_ahead = visible.horizon(queue, rank, (), leaving=leaving, of=workload)
-        horizon = RequestHorizon(edges=schedule_plan.gone_by(found_ahead.edges))
+        horizon = RequestHorizon(edges=schedule_plan.ends.latest_edges(found_ahead.edges))
         trial, footing = visible.trial_of(entry), visible.footing(entry)
         key = stands(horizon, visible.stage, trial, footing, now=now, until=now + span)
         if key is None:

@@ -150,7 +150,7 @@ class PendingWorkloads:
         # Marked as left first, so that everything below finds it outside the queue.
         self.leave(record)
         self.unreported.pop(record.workload.key, None)
-        self._cache.schedule_plan.withdraw(record.workload.key)
+        self._cache.schedule_plan.promises.withdraw(record.workload.key)
         if queue is not None and queue.pending.discard(record.workload.key):
             # Another Workload may be the head now.
             self._trees.settle_again(queue.tree)

@@ -155,14 +155,12 @@ class TreesToTry:
         # The test pays only where the answer depends on nodes; see above.
         if not never_preempts(queue) or not self._cache.topology_cache.has_flavors:
             return None
-        snapshot, schedule_plan = self._cache.snapshot(), self._cache.schedule_plan
+        snapshot, promises = self._cache.snapshot(), self._cache.schedule_plan.promises
         # A Workload that others may be moved for can start on nodes that are full now.
         may_start = may_have_quota if moves_others(queue) else may_have_room
 
         def is_hopeless(pending: Pending) -> bool:
-            return not schedule_plan.may_be_promised(pending, queue) and not may_start(
-                snapshot, queue, pending
-            )
+            return not promises.may_promise(pending, queue) and not may_start(snapshot, queue, pending)
 
         return is_hopeless
 
@@ -182,7 +180,8 @@ class _Entrance:
 
     def __call__(self, workload: Workload) -> bool:
         # A Workload with a promised start is woken when that is due.
-        if self._cache.schedule_plan.waits_for_its_time(workload):
+        schedule_plan = self._cache.schedule_plan
+        if schedule_plan.promises.waits_for_its_time(workload, self._queue, now=schedule_plan.now):
             return False
         if self._cache.holds.is_awaiting(workload.key, self._cache.held) and not self._has_room(workload):
             # Its capacity is held for it. Trying it at every event would cost a search for places each time.

@@ -1,6 +1,6 @@
 """Upcoming changes of the calendar: the edges that promises, expected starts and admissions have to respect.
 
-Edges of running work and of promises are kept in the timekeeper's profile, because they change with every
+Edges of running work and of promises are kept in the schedule plan's profile, because they change with every
 decision. The edges here follow from the objects, those of reservations also from what their members use
 already. The edges of quota windows are computed on first use, and discarded at the next change of specs or
 the next boundary of the calendar.
@@ -37,8 +37,6 @@ class UpcomingChanges:
     words: dict[WorkloadKey, str] = field(default_factory=dict)
     # Workloads that use what a reservation keeps, or may soon.
     members: dict[ReservationId, dict[WorkloadKey, None]] = field(default_factory=dict)
-    # How many seconds the evictions of running work take, known while there are reservations.
-    graces: dict[WorkloadKey, float] = field(default_factory=dict)
     _windows: dict[str, list[Edge]] = field(default_factory=dict)
 
     @property
@@ -88,11 +86,14 @@ class UpcomingChanges:
                 spots.update(kept.domain.spots)
         return spots
 
-    def clearing_times(self) -> Iterator[float]:
-        """Yield the instants at which Workloads in a reservation's way have to be evicted (Unix seconds)."""
+    def clearing_times(self, eviction_times: Collection[float]) -> Iterator[float]:
+        """Yield the instants at which Workloads in a reservation's way have to be evicted (Unix seconds).
+
+        `eviction_times` are the seconds that their evictions take.
+        """
         for kept in self.reservations.kept:
             yield kept.start_at
-            yield from (kept.start_at - grace for grace in set(self.graces.values()))
+            yield from (kept.start_at - seconds for seconds in eviction_times)
 
     def _of_reservation(self, kept: ReservedCapacity, profile: CapacityProfile) -> list[Edge]:
         left = self.left_of(kept, profile)

@@ -92,7 +92,7 @@ class OutcomeApplier:
         self._workload_store.pending.join(pending.key, ())
         queue.pending.note_admitted(pending.key)
         if outcome.lease is not None:
-            self._cache.schedule_plan.lend(outcome.lease)
+            self._cache.schedule_plan.leases.put(outcome.lease)
         self._workload_store.admitted.assume(pending, decision.admission, outcome.usage)
 
     def _note_evictions(self, outcome: HeadOutcome, *, now: float) -> None:

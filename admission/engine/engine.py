@@ -33,7 +33,7 @@ from admission.engine.promise_queries import PromiseQueries
 from admission.engine.queue_queries import QueueQueries
 from admission.engine.restore_plan import adopt_history, adopt_plan, tables
 from admission.engine.second_pass import second_pass
-from admission.engine.time_step import is_due, pass_time, settling, take_plans
+from admission.engine.time_step import pass_time, settling, take_plans
 from admission.engine.under_way import UnderWay
 from admission.engine.updates import Updates
 from admission.engine.workload_queries import WorkloadQueries
@@ -185,7 +185,7 @@ class Engine:
             self._under_way.settling = settling(self._cache, self._policy, now=now)
         if next(self._under_way.settling, self) is not self:
             return True
-        self._under_way.settling, self._under_way.settled = None, self._cache.schedule_plan.profile
+        self._under_way.settling, self._under_way.settled = None, self._cache.schedule_plan.generation
         return False
 
     def begin_cycle(self, *, now: float) -> Cycle:
@@ -198,7 +198,7 @@ class Engine:
         self._workload_store.refresh()
         schedule_plan = self._cache.schedule_plan
         # Not if the refresh has changed the basis of promises: a quota window may open at this very instant.
-        is_settled = settled is schedule_plan.profile and not schedule_plan.causes
+        is_settled = settled == schedule_plan.generation and not schedule_plan.revision.causes
         # What time alone changes comes first: ended back-offs and expired leases affect which
         # Workload is a head.
         evictions = pass_time(self._cache, self._workload_store, self._policy, now=now, is_settled=is_settled)
@@ -257,7 +257,7 @@ class Engine:
         # of a hold is the only thing due.
         self._end_holds(now)
         self._workload_store.settle()
-        if is_due(self._cache, now=now):
+        if self._cache.schedule_plan.is_due():
             return True
         return self._workload_store.trees.has_heads()
 

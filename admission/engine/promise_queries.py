@@ -5,7 +5,7 @@ A query decides nothing. `take_kept` and `take_measured` return each entry once.
 
 from __future__ import annotations
 
-from admission.backfill.planned_starts import PromiseOutcome
+from admission.backfill.promise_reports import PromiseOutcome
 from admission.backfill.running_estimates import MeasuredRun
 from admission.cache.cache import Cache
 from admission.cache.workload_store import WorkloadStore
@@ -38,9 +38,7 @@ class PromiseQueries:
 
     def take_kept(self) -> tuple[PromiseOutcome, ...]:
         """Return the promises kept since the last call. Each is returned once, so that it is counted once."""
-        kept = tuple(self._cache.schedule_plan.kept)
-        self._cache.schedule_plan.kept.clear()
-        return kept
+        return self._cache.schedule_plan.reports.take_kept()
 
     def take_measured(self) -> tuple[MeasuredRun, ...]:
         """Return the runs that have ended since the last call, with their estimates, each once."""

@@ -134,7 +134,7 @@ def _adopt_promises(cache: Cache, workload_store: WorkloadStore, plan: PlanValue
             outdated += 1
         # What this engine knows itself is newer than what was stored.
         elif lease.key not in schedule_plan.leases:
-            schedule_plan.leases[lease.key] = lease
+            schedule_plan.leases.put(lease)
     for (key, uid), seconds in plan.outrun.items():
         record = workload_store.index.records.get(key)
         if record is not None and record.workload.uid == uid:
@@ -148,7 +148,7 @@ def _adopt_promises(cache: Cache, workload_store: WorkloadStore, plan: PlanValue
         # By the flavors and nodes as they are now: stored places could be on nodes that no longer exist.
         places = places_of(planned.admission, workload_store.index.records[planned.key].requests)
         usage = to_quantities(planned.admission.pod_sets)
-        schedule_plan.adopt(planned, usage, cache.topology_cache.spots(places))
+        schedule_plan.promises.adopt(planned, usage, cache.topology_cache.spots(places))
     for key, expected in plan.expected.items():
         record = workload_store.index.records.get(key)
         # A promise says more than an expected start, so both are not kept.

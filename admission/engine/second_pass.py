@@ -131,9 +131,10 @@ def _reserved_for_others(cache: Cache, held: HeldWorkload) -> dict[Spot, Mapping
 
     There it would block the reservation at its start, and could stay if its estimate had not passed.
     """
-    claim = cache.schedule_plan.profile.get(held.key)
-    until = cache.schedule_plan.gone_at(claim) if claim is not None else inf
-    return cache.schedule_plan.ahead.domains_of_others(held.workload, begun_by=until)
+    schedule_plan = cache.schedule_plan
+    claim = schedule_plan.profile.get(held.key)
+    until = schedule_plan.ends.latest_end(claim, now=schedule_plan.now) if claim is not None else inf
+    return schedule_plan.ahead.domains_of_others(held.workload, begun_by=until)
 
 
 def _fail(

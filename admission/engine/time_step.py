@@ -21,20 +21,6 @@ from queues.profile.planned_start import BackfillLease, PlannedStart
 from queues.steps import Steps, finish
 
 
-def is_due(cache: Cache, *, now: float) -> bool:
-    """Return whether time alone calls for a cycle: a promise, a lease or an estimate is due."""
-    schedule_plan = cache.schedule_plan
-    if not schedule_plan.is_on:
-        return bool(schedule_plan.changed)
-    # Promises were decided or came free since the last look, so the time does not matter.
-    if schedule_plan.changed or schedule_plan.dues.freed:
-        return True
-    # A promised Workload may begin earlier because of what has changed.
-    if schedule_plan.promises and schedule_plan.may_move:
-        return True
-    return schedule_plan.wake_at is not None and schedule_plan.wake_at <= now
-
-
 def settling(cache: Cache, policy: CyclePolicy, *, now: float) -> Steps[None]:
     """Bring promises up to `now` in steps: each is checked again if something may have moved it."""
     schedule_plan = cache.schedule_plan
@@ -43,7 +29,7 @@ def settling(cache: Cache, policy: CyclePolicy, *, now: float) -> Steps[None]:
         return
     # First, since work that has outrun its estimate takes longer than the promises below assume.
     schedule_plan.outrun(cache.held)
-    if schedule_plan.may_move:
+    if schedule_plan.revision.is_due(now=now):
         yield from Backfill(
             snapshot=cache.snapshot(), schedule_plan=schedule_plan, policy=policy, now=now
         ).settling()
@@ -85,28 +71,22 @@ def pass_time(
 def take_plans(cache: Cache, workload_store: WorkloadStore) -> tuple[Plan, ...]:
     """Return the promises made, moved or withdrawn since the last call, to be reported."""
     schedule_plan = cache.schedule_plan
-    changed, schedule_plan.changed = schedule_plan.changed, {}
     schedule_plan.wake_at = schedule_plan.next_at()
     plans = []
-    for key, planned in changed.items():
-        record = workload_store.index.records.get(key)
+    for report in schedule_plan.reports.take():
+        record, planned = workload_store.index.records.get(report.key), report.planned
         # Nothing is reported for an object that no longer exists, nor for a new one of its name.
         if record is not None and (planned is None or planned.uid == record.workload.uid):
             workload = record.workload
             plans.append(
                 Plan(
-                    key=key,
+                    key=report.key,
                     uid=workload.uid,
                     resource_version=workload.resource_version,
                     planned=planned,
-                    # What was reported last, which is what users know.
-                    former=schedule_plan.told.get(key),
+                    former=report.former,
                 )
             )
-        if planned is None:
-            schedule_plan.told.pop(key, None)
-        else:
-            schedule_plan.told[key] = planned
     return tuple(plans)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from admission.cache.cache import Cache
 from admission.cache.trees_to_try import TreesToTry
 from admission.scheduler.resumable_cycle import Cycle
-from queues.profile.capacity_profile import CapacityProfile
 from queues.steps import Steps
 
 
@@ -20,9 +19,10 @@ class UnderWay:
         self._cache = cache
         self._trees = trees
         self.cycle: Cycle | None = None
-        # The check of promises, and the profile on which the last one was completed since the last change.
+        # The check of promises, and the generation of the schedule plan that the last one since the last
+        # change was completed for.
         self.settling: Steps[None] | None = None
-        self.settled: CapacityProfile | None = None
+        self.settled: int | None = None
 
     def begin_change(self, now: float) -> None:
         """Prepare for a change of what is known: a cycle under way ends first."""

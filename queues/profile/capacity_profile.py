@@ -218,6 +218,14 @@ class CapacityProfile:
         else:
             del self._at_spot[spot], self._stamps[spot]
 
+    def clear(self) -> None:
+        """Remove all claims."""
+        self.version += 1
+        self._claims.clear()
+        self._edges.clear()
+        self._at_spot.clear()
+        self._stamps.clear()
+
     def outrun(self, now: float) -> list[Claim]:
         """Return the running claims that should have ended by `now` (Unix seconds) and have not."""
         # An end at exactly `now` is included: work that has not ended by then has exceeded its estimate.

@@ -28,6 +28,14 @@ class Leases(Tracked[WorkloadKey, BackfillLease]):
         """Return the distinct eviction times, in seconds, of the Workloads that run on a lease."""
         return self._lengths.keys()
 
+    def longest_eviction(self) -> float | None:
+        """Return the longest eviction time of all leases in seconds, None if there are none."""
+        return max(self._lengths, default=None)
+
+    def put(self, lease: BackfillLease) -> None:
+        """Let a Workload run on this lease, which replaces the one that it had."""
+        self[lease.key] = lease
+
     def __setitem__(self, key: WorkloadKey, value: BackfillLease) -> None:
         self._discount(key)
         self._lengths[value.eviction_seconds] = self._lengths.get(value.eviction_seconds, 0) + 1

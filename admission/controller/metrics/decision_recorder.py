@@ -6,7 +6,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
-from admission.backfill.planned_starts import PromiseOutcome
+from admission.backfill.promise_reports import PromiseOutcome
 from admission.backfill.running_estimates import MeasuredRun
 from admission.backfill.schedule_plan import SLACK_SECONDS
 from admission.controller.metrics.eviction_metrics import EvictionMetrics
