@@ -47,7 +47,7 @@ def _in_the_way(
     """
     planned = promise.planned
     queue = visible.snapshot.queues[planned.cluster_queue]
-    pending = queue.pending.get(planned.key)
+    pending = queue.pending.members.get(planned.key)
     leases = _lower_leases(visible, planned.rank, leaving)
     if pending is None or not leases:
         return ()

@@ -76,7 +76,7 @@ class PromiseReviser:
 
     def _look_at(self, promise: Promise, causes: set[MoveCause]) -> Steps[None]:
         queue = self.visible.snapshot.queues[promise.planned.cluster_queue]
-        pending = queue.pending.get(promise.planned.key)
+        pending = queue.pending.members.get(promise.planned.key)
         if pending is None:
             # It is not in its queue: it is being tried, or it is gone. Whatever changes that
             # records its own cause.

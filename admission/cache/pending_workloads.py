@@ -113,7 +113,7 @@ class PendingWorkloads:
         queue = self._cache.queues.get(record.queued_in)
         # Without preemption rules in a policy the queue keeps Kueue's order, which knows no such claim.
         if queue is not None and queue.policy.preemption is not None:
-            queue.pending.owe(record.workload)
+            queue.pending.precedence.owe(record.workload)
 
     def _level_of(self, record: WorkloadRecord, queue: QueueState) -> int:
         """Return the level at which a Workload waits in the queue."""

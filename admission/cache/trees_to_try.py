@@ -85,7 +85,7 @@ class TreesToTry:
     def next_wake_at(self) -> float | None:
         """Return when time alone next wakes a Workload (Unix seconds), by a back-off or `wake_at`."""
         # One look at the heap of each queue; there is no timer per Workload.
-        ends = [queue.pending.next_retry_at() for queue in self._cache.queues.values()]
+        ends = [queue.pending.parked_alone.next_retry_at() for queue in self._cache.queues.values()]
         return min((end for end in (*ends, *self._wake_times.values()) if end is not None), default=None)
 
     def has_heads(self, tree: QueueTree | None = None) -> bool:
@@ -141,7 +141,7 @@ class TreesToTry:
         self._renewed.clear()
         # In all trees, woken or not: a back-off ends by the clock alone.
         for queue in self._cache.queues.values():
-            if queue.pending.has_retries and queue.pending.release_due(now=now):
+            if queue.pending.release_due(now=now):
                 self._unsettled[queue.tree] = None
                 self._touched.cluster_queues.add(queue.name)
 
@@ -191,7 +191,7 @@ class _Entrance:
 
     def _has_room(self, workload: Workload) -> bool:
         """Return whether there may be room elsewhere, so that no eviction is needed for it."""
-        pending = self._queue.pending.get(workload.key)
+        pending = self._queue.pending.members.get(workload.key)
         return pending is not None and may_have_room(self._cache.snapshot(), self._queue, pending)
 
 

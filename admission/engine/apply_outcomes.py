@@ -53,14 +53,14 @@ class OutcomeApplier:
         if outcome.seconds is not None:
             pending.seconds = outcome.seconds
         if is_kept:
-            queue.pending.keep_for(pending.workload)
-        is_parked = queue.pending.requeue(pending, self._reason(outcome, is_kept), now=now)
+            queue.pending.precedence.keep_for(pending.workload)
+        reported = (decision.reason, decision.message)
+        cause = self._reason(outcome, is_kept)
+        is_parked = queue.pending.requeue(pending, cause, now=now, told=reported)
         if is_parked:
             self._workload_store.touched.cluster_queues.add(queue.name)
             self._workload_store.pending.explain_again(queue.name)
         record = self._workload_store.index.records[pending.key]
-        reported = (decision.reason, decision.message)
-        queue.pending.tell(pending, reported)
         self._workload_store.pending.unreported.pop(pending.key, None)
         # Nothing is written for a Workload that waits on for the reason reported last.
         if record.last_wait != reported:

@@ -428,13 +428,13 @@ class Engine:
     def statistics(self) -> EngineStatistics:
         """Return the sizes of the state and the counts of decisions."""
         self._workload_store.see()
-        queues = self._cache.queues.values()
+        pending = [queue.pending.statistics() for queue in self._cache.queues.values()]
         return EngineStatistics(
             workloads=len(self._workload_store.index.records),
             cluster_queues=len(self._cache.specs.cluster_queues),
             local_queues=len(self._cache.specs.local_queues),
-            active_pending=sum(queue.pending.active_count for queue in queues),
-            parked_pending=sum(queue.pending.parked_count for queue in queues),
+            active_pending=sum(one.active for one in pending),
+            parked_pending=sum(one.parked for one in pending),
             reserving=len(self._cache.held),
             assumed=sum(1 for held in self._cache.held.values() if held.is_assumed),
             cycles=self._cycles,
@@ -476,7 +476,7 @@ class Engine:
         for room in self._cache.holds.take_ended(self._cache.queues, now=now):
             queue = self._cache.queues.get(room.hold.cluster_queue)
             if queue is not None:
-                queue.pending.forgive(room.hold.key)
+                queue.pending.precedence.forgive(room.hold.key)
                 self._workload_store.trees.wake(queue.name)
             # Trees share nodes, so Workloads of other trees may have waited for these.
             self._workload_store.admitted.note_freed({place.flavor for place in room.places})

@@ -34,7 +34,7 @@ def _explanation(cache: Cache, workload_store: WorkloadStore, key: WorkloadKey) 
     queue = cache.queues.get(record.queued_in or "")
     if queue is None or queue.inactive or record.last_wait is not None:
         return
-    known = queue.pending.told(key) or _behind_head(queue, key)
+    known = queue.pending.members.told(key) or _behind_head(queue, key)
     if known is None:
         # Its head may wait for a preemption. A reason is known once a Workload of its class is parked.
         workload_store.pending.unexplained.setdefault(queue.name, {})[key] = None
@@ -47,7 +47,7 @@ def _explanation(cache: Cache, workload_store: WorkloadStore, key: WorkloadKey) 
         resource_version=workload.resource_version,
         reason=known[0],
         message=known[1],
-        is_parked=queue.pending.is_parked(key),
+        is_parked=queue.pending.members.is_parked(key),
     )
 
 

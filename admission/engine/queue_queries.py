@@ -77,7 +77,7 @@ class QueueQueries:
                 priority=one.workload.priority,
                 local_queue=(one.key.namespace, one.workload.queue_name),
                 queued_at=one.queued_at,
-                is_parked=queue.pending.is_parked(one.key),
+                is_parked=queue.pending.members.is_parked(one.key),
             )
             for one in queue.pending.in_order()
         )

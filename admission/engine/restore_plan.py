@@ -89,7 +89,7 @@ def _adopt_holds(
         for key, room in cache.holds.kept.items():
             former = cache.queues.get(room.hold.cluster_queue)
             if former is not None:
-                former.pending.forgive(key)
+                former.pending.precedence.forgive(key)
         cache.holds.kept.clear()
     outdated = 0
     for hold in holds:
@@ -102,9 +102,9 @@ def _adopt_holds(
         places = places_of(hold.admission, record.requests)
         room = HeldRoom(hold=hold, usage=to_quantities(hold.admission.pod_sets), places=places)
         if cache.holds.put(room):
-            queue.pending.keep_for(record.workload)
+            queue.pending.precedence.keep_for(record.workload)
         # The preemptor comes first again, or a Workload evicted for it would come before it.
-        queue.pending.owe(record.workload)
+        queue.pending.precedence.owe(record.workload)
     return outdated
 
 

@@ -76,7 +76,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_preemptor(self) -> bool:
         """Whether others were evicted for it, and no attempt since has found it inadmissible."""
-        return self.queue.pending.is_preemptor(self.pending)
+        return self.queue.pending.precedence.is_preemptor(self.pending)
 
     @property
     def is_promising(self) -> bool:

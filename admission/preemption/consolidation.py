@@ -115,7 +115,7 @@ class _Search:
     def _has_moved_others(self) -> bool:
         # Others were evicted for this gang before and are leaving: the search must not take further ones
         # for the same need.
-        return self.need.queue.pending.is_preemptor(self.need.pending)
+        return self.need.queue.pending.precedence.is_preemptor(self.need.pending)
 
     # --- 1: where -----------------------------------------------------------------------------------------
 

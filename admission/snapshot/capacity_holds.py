@@ -172,7 +172,7 @@ class CapacityHolds:
     def _is_waiting(self, hold: Hold) -> bool:
         """Return whether its Workload still waits: a new one of the same name has no claim to the hold."""
         queue = self._queues.get(hold.cluster_queue)
-        pending = queue.pending.get(hold.key) if queue is not None else None
+        pending = queue.pending.members.get(hold.key) if queue is not None else None
         return pending is not None and pending.workload.uid == hold.uid
 
     def is_awaiting(self, key: WorkloadKey, held: Mapping[WorkloadKey, HeldWorkload]) -> bool:

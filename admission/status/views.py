@@ -163,13 +163,14 @@ class EngineStatistics:
 def cluster_queue_view(queue: QueueState) -> ClusterQueueView:
     """Return the ClusterQueue's status."""
     admitted = [held for held in queue.held.values() if held.is_admitted]
+    pending = queue.pending.statistics()
     return ClusterQueueView(
         name=queue.name,
         is_active=not queue.inactive,
         reason=queue.inactive[0].reason if queue.inactive else None,
         message=_inactive_message(queue),
-        active_pending=queue.pending.active_count,
-        parked_pending=queue.pending.parked_count,
+        active_pending=pending.active,
+        parked_pending=pending.parked,
         reserving=len(queue.held),
         admitted=len(admitted),
         flavors_reservation=_to_usages(_sum_usage(queue.held.values()), queue.node),
@@ -201,7 +202,7 @@ def local_queue_view(
         reason=reason,
         message=message,
         pending=len(waiting),
-        parked=sum(1 for one in waiting if queue is not None and queue.pending.is_parked(one)),
+        parked=sum(1 for one in waiting if queue is not None and queue.pending.members.is_parked(one)),
         reserving=len(held),
         admitted=len(admitted),
         flavors_reservation=_to_usages(_sum_usage(held), queue.node if queue is not None else None),

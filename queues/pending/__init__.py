@@ -4,6 +4,9 @@ Modules, in reading order:
 
     pending_queue             the pending Workloads of one ClusterQueue: active, parked or limited
     entries                   one Workload in it, and how far its search for flavors has come
+    members                   where each of them is: in the class of its equals, or parked alone
+    parked_alone              those parked alone, and the ends of their back-offs
+    precedence                those that come before their turn, because capacity was freed for them
     shape                     what makes two requests equal
     equivalence_classes       the classes of equal requests
     lanes                     Workloads tried in one order: one lane, or one for each LocalQueue

@@ -206,9 +206,10 @@ class Resting(TimedWorld):
         other = successor(self.engine, settings=self.settings, now=self.now)
         for name, queue in self.engine._cache.queues.items():
             # Without rules for evictions only the queue's own leader knows which head evicted others.
-            owed = queue.pending.get(queue.pending.preemptor) if queue.pending.preemptor else None
+            preemptor = queue.pending.precedence.preemptor
+            owed = queue.pending.members.get(preemptor) if preemptor else None
             if owed is not None:
-                other._cache.queues[name].pending.owe(owed.workload)
+                other._cache.queues[name].pending.precedence.owe(owed.workload)
         # The same holds for since when it no longer believes a Workload that outran its estimate.
         theirs, ours = other._cache.schedule_plan.lengths, self.engine._cache.schedule_plan.lengths
         theirs._raised.update(ours._raised)

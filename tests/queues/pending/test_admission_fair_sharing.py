@@ -287,7 +287,7 @@ def test_what_does_not_fit_for_one_queue_is_parked_for_all_and_woken_for_all() -
     queue.requeue(head, RequeueCause.NO_FIT, now=0)
     queue.offer(make_pending("c", "y", shape="big"), now=0)
     queue.validate()
-    assert (queue.parked_count, queue.has_head()) == (3, False)
+    assert (queue.statistics().parked, queue.has_head()) == (3, False)
 
     queue.wake(now=0, may_enter=lambda _: True)
     assert pop_all(queue) == ["a", "b", "c"]
@@ -303,7 +303,7 @@ def test_switching_it_off_and_on_keeps_everybody_in_place() -> None:
     queue.share_by(None)
     queue.validate()
     assert [one.key.name for one in queue.in_order()] == ["c", "a", "b"]
-    assert (queue.parked_count, pop_all(queue)) == (1, ["c", "a"])
+    assert (queue.statistics().parked, pop_all(queue)) == (1, ["c", "a"])
 
 
 _entries = st.lists(

@@ -97,7 +97,7 @@ def test_best_effort_parks_what_does_not_fit_and_goes_on() -> None:
 
     assert fail_head(queue) == "a"
 
-    assert queue.is_parked(WorkloadKey(NAMESPACE, "a"))
+    assert queue.members.is_parked(WorkloadKey(NAMESPACE, "a"))
     assert pop_all(queue) == ["b"]
 
 
@@ -106,7 +106,7 @@ def test_strict_fifo_puts_the_head_back_on_top() -> None:
 
     assert fail_head(queue) == "a"
     assert fail_head(queue) == "a"
-    assert queue.parked_count == 0
+    assert queue.statistics().parked == 0
 
 
 def test_strict_fifo_lets_others_pass_a_head_of_the_wrong_namespace() -> None:
@@ -127,7 +127,7 @@ def test_what_does_not_fit_for_one_is_not_tried_for_its_equals() -> None:
 
     fail_head(queue)
 
-    assert (queue.active_count, queue.parked_count) == (1, 3)
+    assert (queue.statistics().active, queue.statistics().parked) == (1, 3)
     assert pop_all(queue) == ["small"]
 
 
@@ -138,7 +138,7 @@ def test_a_newcomer_of_a_parked_class_is_parked_with_it() -> None:
     moved = queue.offer(make_pending("l2", shape="large"), now=0)
 
     assert not moved
-    assert queue.parked_count == 2
+    assert queue.statistics().parked == 2
     assert not queue.has_head()
 
 
@@ -171,7 +171,7 @@ def test_a_passing_failure_leaves_it_active(reason: RequeueCause) -> None:
 
     fail_head(queue, reason)
 
-    assert queue.parked_count == 0
+    assert queue.statistics().parked == 0
 
 
 def test_waking_brings_all_parked_ones_back_in_order() -> None:
@@ -191,7 +191,7 @@ def test_waking_leaves_those_of_other_namespaces_parked() -> None:
     fail_head(queue, RequeueCause.NAMESPACE_MISMATCH)
 
     assert not queue.wake(now=0, may_enter=lambda workload: False)
-    assert queue.parked_count == 1
+    assert queue.statistics().parked == 1
 
 
 def test_a_queue_woken_while_the_head_was_tried_keeps_it_active() -> None:
@@ -202,7 +202,7 @@ def test_a_queue_woken_while_the_head_was_tried_keeps_it_active() -> None:
     queue.wake(now=0, may_enter=any_namespace)
     queue.requeue(head, NO_FIT, now=0)
 
-    assert queue.parked_count == 0
+    assert queue.statistics().parked == 0
 
 
 def test_one_with_flavors_left_to_try_stays_active() -> None:
@@ -217,19 +217,19 @@ def test_one_with_flavors_left_to_try_stays_active() -> None:
 def test_one_that_backs_off_is_parked_until_its_time() -> None:
     queue = make_queue(make_pending("a", retry_at=60.0), now=10.0)
 
-    assert queue.next_retry_at() == 60.0
+    assert queue.parked_alone.next_retry_at() == 60.0
     assert not queue.release_due(now=59.0)
     assert queue.release_due(now=60.0)
 
     assert pop_all(queue) == ["a"]
-    assert queue.next_retry_at() is None
+    assert queue.parked_alone.next_retry_at() is None
 
 
 def test_one_told_not_to_requeue_waits_until_it_is_told_otherwise() -> None:
     queue = make_queue(make_pending("a", retry_at=inf))
     queue.wake(now=1e9, may_enter=any_namespace)
-    assert queue.parked_count == 1
-    assert queue.next_retry_at() is None
+    assert queue.statistics().parked == 1
+    assert queue.parked_alone.next_retry_at() is None
 
     queue.offer(make_pending("a"), now=0)
 
@@ -241,9 +241,9 @@ def test_a_status_update_of_a_parked_one_does_not_wake_it_but_a_change_of_its_sp
     fail_head(queue, RequeueCause.GENERIC)
 
     assert not queue.offer(make_pending("a", generation=1, resource_version="2"), now=0)
-    assert queue.parked_count == 1
+    assert queue.statistics().parked == 1
     assert queue.offer(make_pending("a", generation=2), now=0)
-    assert queue.parked_count == 0
+    assert queue.statistics().parked == 0
 
 
 def test_best_effort_keeps_the_one_that_evicted_others_first() -> None:
@@ -266,14 +266,14 @@ def test_strict_fifo_does_not_prefer_the_one_that_evicted_others() -> None:
 def test_the_preemptor_is_forgotten_once_it_fails_otherwise_or_leaves() -> None:
     queue = make_queue(make_pending("a", at=1))
     fail_head(queue, RequeueCause.PENDING_PREEMPTION)
-    assert queue.preemptor == WorkloadKey(NAMESPACE, "a")
+    assert queue.precedence.preemptor == WorkloadKey(NAMESPACE, "a")
     fail_head(queue, RequeueCause.FAILED_AFTER_NOMINATION)
-    assert queue.preemptor is None
+    assert queue.precedence.preemptor is None
 
     fail_head(queue, RequeueCause.PENDING_PREEMPTION)
     queue.discard(WorkloadKey(NAMESPACE, "a"))
 
-    assert queue.preemptor is None
+    assert queue.precedence.preemptor is None
     assert len(queue) == 0
 
 
@@ -377,8 +377,8 @@ def test_of_those_that_would_delay_a_promise_only_the_shorter_are_tried() -> Non
 
     assert tried == ["long", "short", "other"]
     assert queue.head() is None
-    assert queue.parked_count == 6
-    assert queue.is_parked(WorkloadKey(NAMESPACE, "longer"))
+    assert queue.statistics().parked == 6
+    assert queue.members.is_parked(WorkloadKey(NAMESPACE, "longer"))
 
 
 def test_the_limit_of_length_holds_until_the_queue_is_woken() -> None:
@@ -434,7 +434,7 @@ def test_what_has_no_room_stays_parked_and_the_rest_is_woken() -> None:
     queue.wake(now=0, may_enter=any_namespace, is_hopeless=lambda one: one.key.name == "large")
 
     assert pop_all(queue) == ["small"]
-    assert queue.is_parked(WorkloadKey(NAMESPACE, "large"))
+    assert queue.members.is_parked(WorkloadKey(NAMESPACE, "large"))
 
 
 @pytest.mark.parametrize(
@@ -449,7 +449,7 @@ def test_who_has_room_kept_comes_first_whatever_has_become_of_its_place(change: 
     kept, other = leveled("kept", 5), leveled("other", 1)
     queue = make_queue(kept)
     assert queue.pop() is kept
-    queue.keep_for(kept.workload)
+    queue.precedence.keep_for(kept.workload)
     if change == "woken":
         queue.wake(now=0.0, may_enter=any_namespace)
     queue.requeue(kept, RequeueCause.ROOM_KEPT, now=0.0)
