@@ -184,7 +184,7 @@ class Run:
     def _decide(self, now: float) -> None:
         while True:
             began = time.process_time()
-            decisions = self._cycle(now) if self.engine.has_heads(now=now) else None
+            decisions = self._cycle(now) if self.engine.wake_heads(now=now) else None
             spent = time.process_time() - began
             self.engine_seconds += spent
             if decisions is None:
@@ -331,7 +331,7 @@ def _search() -> str:
         engine.objects.upsert(_admitted(workload, cpu=1), now=0.0)
     # Every other queue borrows 1 CPU of the first one's 34; 14 are free, so 6 must be reclaimed.
     engine.objects.upsert(_workload("urgent", "queue-0-0", cpu=20, priority=9), now=1.0)
-    engine.has_heads(now=1.0)
+    engine.wake_heads(now=1.0)
     began = time.process_time()
     decisions = engine.cycle(now=1.0)
     spent = time.process_time() - began

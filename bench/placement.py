@@ -237,7 +237,7 @@ def search(*, by_loss: bool) -> str:
     """Return a line with the time of a cycle whose head needs a rack that others have to leave."""
     engine = make_busy_engine(by_loss=by_loss)
     engine.objects.upsert(_workload("urgent", GANG, 9), now=100_000.0)
-    engine.has_heads(now=100_000.0)
+    engine.wake_heads(now=100_000.0)
     cycle = engine.begin_cycle(now=100_000.0)
     times = [time.process_time()]
     while cycle.step():

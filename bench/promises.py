@@ -70,7 +70,7 @@ class Cluster:
         """Decide until nothing is left to decide, in steps as the controller does."""
         engine = self.engine
         self._catch_up(now)
-        while self._timed(lambda: engine.has_heads(now=now)):
+        while self._timed(lambda: engine.wake_heads(now=now)):
             while self._timed(lambda: engine.settle(now=now)):
                 pass
             cycle = self._timed(lambda: engine.begin_cycle(now=now))

@@ -259,7 +259,7 @@ class World:
         """Run cycles until nothing more can be decided; fail where that never ends."""
         decisions: list[Decision] = []
         for _ in range(most):
-            if not self.engine.has_heads(now=self.now):
+            if not self.engine.wake_heads(now=self.now):
                 return decisions
             decisions += self.cycle()
         raise AssertionError(f"still deciding after {most} cycles")

@@ -2,19 +2,22 @@
 
 Modules, in reading order:
 
-    engine             the class that owns all mutable state of scheduling
-    updates            objects in: new, changed, deleted or unreadable, in any order
-    under_way          the unfinished cycle and check of promises, which a change of what is known ends
-    queue_queries      questions about queues, Cohorts and policies; a query decides nothing
-    workload_queries   questions about Workloads
-    node_queries       questions about nodes and what is placed on them
-    promise_queries    questions about promised and expected starts
-    time_step          what time alone changes between two cycles
-    apply_outcomes     the outcome of a head becomes state
-    second_pass        new nodes for admitted Workloads that lost some
-    explain_pending    reasons for Workloads that no cycle has tried
-    restore_plan       promises, leases and history of the previous leader
-    settings           the configuration file in the engine's own types
+    engine                the class that owns all mutable state of scheduling
+    updates               objects in: new, changed, deleted or unreadable, in any order
+    under_way             the unfinished cycle and check of promises, which a change of what is known ends
+    queue_queries         questions about queues, Cohorts and policies; a query decides nothing
+    workload_queries      questions about Workloads
+    node_queries          questions about nodes and what is placed on them
+    promise_queries       questions about promised and expected starts
+    time_step             what time alone changes between two cycles
+    apply_outcomes        the outcome of a head becomes state
+    second_pass           new nodes for admitted Workloads that lost some
+    explain_pending       reasons for Workloads that no cycle has tried
+    restore_plan          promises, leases and history of the previous leader
+    start_forecasts       when pending Workloads are expected to start
+    usage_sampling        past usage for admission fair sharing, brought up to now
+    overadmission_check   evictions of what other writers admitted beyond the quota
+    settings              the configuration file in the engine's own types
 
 Decisions:
 

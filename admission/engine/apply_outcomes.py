@@ -12,6 +12,7 @@ from math import inf
 from admission.cache.cache import Cache
 from admission.cache.workload_store import WorkloadStore
 from admission.decisions.decision import Admit, Decision
+from admission.scheduler.cycle_statistics import CycleStatistics
 from admission.scheduler.outcomes import HeadOutcome
 from admission.snapshot.capacity_holds import holds_room
 from admission.snapshot.hold_totals import HeldRoom
@@ -24,12 +25,10 @@ from queues.profile.holds import Hold
 class OutcomeApplier:
     """Applies outcomes to the state of an engine."""
 
-    def __init__(self, cache: Cache, workload_store: WorkloadStore) -> None:
+    def __init__(self, cache: Cache, workload_store: WorkloadStore, tally: CycleStatistics) -> None:
         self._cache = cache
         self._workload_store = workload_store
-        # How many were decided since this engine was created.
-        self.admits = 0
-        self.evicts = 0
+        self._tally = tally
 
     def apply(self, outcome: HeadOutcome, decisions: list[Decision], *, now: float) -> bool:
         """Apply an outcome to the state, and append the decisions to carry out.
@@ -79,7 +78,7 @@ class OutcomeApplier:
     def _admit(self, outcome: HeadOutcome, decision: Admit) -> None:
         """Let the head hold what it was admitted with; nothing is held for it any more."""
         queue, pending = outcome.queue, outcome.pending
-        self.admits += 1
+        self._tally.admits += 1
         room = self._cache.holds.kept.get(pending.key)
         if room is not None and (
             room.places != outcome.places or self._cache.holds.is_awaiting(pending.key, self._cache.held)
@@ -98,7 +97,7 @@ class OutcomeApplier:
     def _note_evictions(self, outcome: HeadOutcome, *, now: float) -> None:
         """Mark the Workloads that are evicted for the head."""
         for eviction in outcome.evictions:
-            self.evicts += 1
+            self._tally.evicts += 1
             held = self._cache.held[eviction.key]
             held.is_evicting, held.leaves_by = True, eviction.save_by
             self._cache.schedule_plan.hold(held)

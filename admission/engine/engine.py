@@ -1,7 +1,8 @@
 """The engine: takes in all that is known, and returns decisions. It owns all mutable state of scheduling.
 
 Objects are put in as values (`objects.upsert`, `objects.remove`) in any order; `cycle` takes the heads of
-the ClusterQueues and decides; `queues`, `workloads`, `nodes` and `promises` answer queries. A Workload that
+the ClusterQueues and decides; `queues`, `workloads`, `nodes` and `promises` answer queries; `plan`,
+`forecasts`, `usage_sampling` and `overadmission` serve the loop between cycles. A Workload that
 is admitted is *assumed* from then on: its usage counts before the API server has been written to. The event
 that shows the admission confirms the assumption; `forget` takes it back if the write failed. An engine does
 no I/O, reads no clock and logs nothing. One task owns it, and equal calls give equal decisions.
@@ -14,14 +15,11 @@ Source: Kueue, pkg/cache/scheduler/cache.go, pkg/cache/queue/manager.go.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any
 
 from admission.backfill.backfill_cycle import Backfill
-from admission.backfill.expected_starts import Forecast, changed_starts
-from admission.cache import overadmission
 from admission.cache.cache import Cache
 from admission.cache.specs import Specs
 from admission.cache.workload_store import WorkloadStore
@@ -29,13 +27,16 @@ from admission.decisions.decision import Decision, DecisionId, Evict, SecondPass
 from admission.engine import explain_pending
 from admission.engine.apply_outcomes import OutcomeApplier
 from admission.engine.node_queries import NodeQueries
+from admission.engine.overadmission_check import OveradmissionCheck
 from admission.engine.promise_queries import PromiseQueries
 from admission.engine.queue_queries import QueueQueries
-from admission.engine.restore_plan import adopt_history, adopt_plan, tables
-from admission.engine.second_pass import second_pass
+from admission.engine.restore_plan import StoredPlan
+from admission.engine.second_pass import SecondPass
+from admission.engine.start_forecasts import StartForecasts
 from admission.engine.time_step import pass_time, settling, take_plans
 from admission.engine.under_way import UnderWay
 from admission.engine.updates import Updates
+from admission.engine.usage_sampling import UsageSampling
 from admission.engine.workload_queries import WorkloadQueries
 from admission.nomination.nominate import CyclePolicy
 from admission.placement.topology.node_health import NodeFailureSettings
@@ -55,14 +56,10 @@ from api.policy import KUEUE, AdmissionPolicy
 from api.workload import Workload, WorkloadKey
 from queues.pending.admission_fair_sharing import AdmissionFairSharing, UsageLedger
 from queues.pending.ordering import RequeuingTimestamp
-from queues.reservations.plan import PlanTable, PlanValues
-from queues.tracked import Tracked
 
 # Caps the length of a cycle where there are very many queues. Cohort trees do not share quota, so it does not
 # matter whether a tree is decided in this cycle or in the next.
 _MOST_HEADS = 256
-# How many seconds pass at least before a changed expected start is reported again.
-_EXPECTED_AGAIN_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,8 +81,8 @@ class EngineSettings:
 class Engine:
     """All state of scheduling, and the cycle that decides on it.
 
-    It has more than 15 public methods because each is a step of the control loop's protocol. Taking objects
-    in and answering queries are left to the objects that it is made of.
+    Its own methods are the steps of the control loop's protocol. Taking objects in, answering queries and
+    what is done beside the cycles are left to the objects that it is made of.
     """
 
     def __init__(self, settings: EngineSettings | None = None) -> None:
@@ -93,7 +90,6 @@ class Engine:
         self._policy = CyclePolicy(
             quota_check=settings.resources.quota_check, fair_sharing=settings.fair_sharing
         )
-        self._node_failures = settings.node_failures
         sharing = settings.admission_fair_sharing
         cache = Cache(
             ledger=UsageLedger(sharing) if sharing is not None else None,
@@ -111,7 +107,14 @@ class Engine:
         self.nodes = NodeQueries(cache, workload_store)
         self.promises = PromiseQueries(cache, workload_store)
         self.tally = CycleStatistics()
-        self._applier = OutcomeApplier(cache, workload_store)
+        self.plan = StoredPlan(cache, workload_store, self._under_way)
+        self.forecasts = StartForecasts(cache, workload_store, self._under_way, self._policy)
+        self.usage_sampling = UsageSampling(cache, workload_store)
+        self.overadmission = OveradmissionCheck(cache, workload_store, self._under_way, self.tally)
+        self._applier = OutcomeApplier(cache, workload_store, self.tally)
+        self._second_pass = SecondPass(
+            cache, workload_store.index, workload_store.admitted, settings.node_failures
+        )
         self._cycles = 0
 
     # --- taking changes in, step by step ------------------------------------------------------------------
@@ -201,8 +204,10 @@ class Engine:
         is_settled = settled == schedule_plan.generation and not schedule_plan.revision.causes
         # What time alone changes comes first: ended back-offs and expired leases affect which
         # Workload is a head.
-        evictions = pass_time(self._cache, self._workload_store, self._policy, now=now, is_settled=is_settled)
-        self._applier.evicts += len(evictions)
+        evictions = pass_time(
+            self._cache, self._workload_store.trees, self._policy, now=now, is_settled=is_settled
+        )
+        self.tally.evicts += len(evictions)
         # After that, so that the Workloads it woke are among the heads of this very cycle.
         self._workload_store.settle()
         heads = self._workload_store.trees.pop_heads(_MOST_HEADS)
@@ -230,7 +235,7 @@ class Engine:
                 claims=self._cache.claims(heads),
                 is_spent=self._cache.holds.is_spent,
                 undo=self._cache.rebuild_time,
-                finish=lambda: take_plans(self._cache, self._workload_store),
+                finish=lambda: take_plans(self._cache, self._workload_store.index),
             ),
         )
         return self._under_way.cycle
@@ -246,15 +251,15 @@ class Engine:
         # Called before every cycle, and as a rule there is nothing to decide.
         if not self._workload_store.admitted.second_pass:
             return ()
-        decisions = second_pass(self._cache, self._workload_store, self._node_failures)
-        self._applier.evicts += sum(isinstance(decision, Evict) for decision in decisions)
+        decisions = self._second_pass.decide()
+        self.tally.evicts += sum(isinstance(decision, Evict) for decision in decisions)
         return decisions
 
-    def has_heads(self, *, now: float) -> bool:
-        """Return whether a cycle would decide on anything."""
+    def wake_heads(self, *, now: float) -> bool:
+        """Make active what may fit now or is due. Return whether a cycle would decide on anything."""
         self._under_way.begin_change(now)
-        # Holds end here, where the caller asks whether to run a cycle. Otherwise none would run when the end
-        # of a hold is the only thing due.
+        # Holds end here and not in the cycle. Otherwise none would run when the end of a hold is the only
+        # thing due.
         self._end_holds(now)
         self._workload_store.settle()
         if self._cache.schedule_plan.is_due():
@@ -268,95 +273,9 @@ class Engine:
         for the others, and behind a StrictFIFO head none. To be called when no cycle would decide anything.
         """
         self._workload_store.settle()
-        return explain_pending.explain(self._cache, self._workload_store, limit=limit)
-
-    def begin_forecast(self, *, now: float) -> Forecast | None:
-        """Begin to compute when pending Workloads are expected to start; None where no policy has backfill.
-
-        The caller steps the forecast to its end between cycles, and passes it to `take_forecast`.
-        """
-        self._under_way.begin_change(now)
-        self._workload_store.refresh()
-        schedule_plan = self._cache.schedule_plan
-        if not schedule_plan.is_on:
-            return None
-        # The snapshot has no time, since Workloads spared at this instant may not be spared later.
-        return Forecast(
-            snapshot=self._cache.snapshot(), schedule_plan=schedule_plan, policy=self._policy, now=now
+        return explain_pending.explain(
+            self._cache, self._workload_store.index, self._workload_store.pending, limit=limit
         )
-
-    def take_forecast(self, forecast: Forecast, *, most: int, now: float) -> tuple[WorkloadKey, ...]:
-        """Take in a finished forecast. Return at most `most` Workloads whose expected start is news."""
-        schedule_plan = self._cache.schedule_plan
-        news = changed_starts(
-            schedule_plan.expected, forecast.starts, now=now, least_seconds=_EXPECTED_AGAIN_SECONDS
-        )
-        # The rest is not marked as reported, so it is returned next time.
-        taken = tuple(news)[:most]
-        schedule_plan.expected_after = forecast.after
-        schedule_plan.expected.update({key: (news[key], now) for key in taken})
-        return taken
-
-    def sample_usage(self, *, now: float) -> None:
-        """Bring the past usage of LocalQueues up to now, once every sampling interval.
-
-        That may change which Workload is the head of its queue. Without admission
-        fair sharing nothing happens.
-        """
-        at = self.next_sample_at()
-        if self._cache.ledger is None or at is None or at > now:
-            # Called at every turn of the control loop, so a call too early has to be cheap.
-            return
-        local_queues = self._cache.sharing_local_queues()
-        self._cache.ledger.sample(local_queues, now=now)
-        self._workload_store.touched.local_queues.update(local_queues)
-        for queue in self._cache.queues.values():
-            if queue.usage_of is not None:
-                # A sample changes the order of the queue, which no event reports.
-                self._workload_store.trees.settle_again(queue.tree)
-
-    def next_sample_at(self) -> float | None:
-        """Return when past usage is next to be sampled (Unix seconds); None if no ClusterQueue uses it."""
-        self._workload_store.see()
-        ledger, queues = self._cache.ledger, self._cache.queues.values()
-        if ledger is None or all(queue.usage_of is None for queue in queues):
-            return None
-        return ledger.next_sample_at()
-
-    def weigh_all(self, *, now: float) -> None:
-        """Take every admission that is known now as checked against the quota by an earlier leader.
-
-        To be called when a term begins, after all that the cluster shows has been put in.
-        """
-        self._under_way.begin_change(now)
-        self._workload_store.refresh()
-        self._workload_store.admitted.unweighed.clear()
-
-    def repair(self, *, now: float) -> tuple[Evict, ...]:
-        """Return the evictions of what other writers have admitted beyond the quota since `weigh_all`.
-
-        Each is returned once; use `forget` if it could not be written.
-        """
-        workload_store = self._workload_store
-        # Checked before anything is refreshed, since nearly every call has nothing to do.
-        due_at = overadmission.due_at(self._cache, workload_store.admitted.unweighed)
-        if due_at is None or due_at > now:
-            return ()
-        self._under_way.begin_change(now)
-        workload_store.refresh()
-        fitting, evictions = overadmission.judge(self._cache, workload_store.admitted.unweighed, now=now)
-        for key in fitting:
-            # It is within the quota, and from here on treated as if this engine had admitted it.
-            del workload_store.admitted.unweighed[key]
-        for eviction in evictions:
-            self._applier.evicts += 1
-            # It holds its quota until it has stopped, but cannot be chosen as a preemption target again.
-            self._cache.held[eviction.key].is_evicting = True
-        return tuple(evictions)
-
-    def next_repair_at(self) -> float | None:
-        """Return when `repair` next has something to check (Unix seconds), None for never."""
-        return overadmission.due_at(self._cache, self._workload_store.admitted.unweighed)
 
     def next_wake_at(self) -> float | None:
         """Return when time alone next changes something (Unix seconds), None for never.
@@ -373,26 +292,6 @@ class Engine:
             boundary_at if boundary_at < inf else None,
         )
         return min((end for end in ends if end is not None), default=None)
-
-    # --- the plan that outlives this process -------------------------------------------------------------
-
-    def plan_tables(self) -> Mapping[PlanTable, Tracked[Any, Any]]:
-        """Return the tables that the store keeps for the next leader; each tracks its changes."""
-        return tables(self._cache)
-
-    def adopt_plan(self, plan: PlanValues, *, now: float, is_whole: bool) -> int:
-        """Take in what another leader has promised and learned; see `admission.engine.restore_plan`.
-
-        `is_whole`: it replaces all promises and leases known here. Returns how many
-        entries no longer applied.
-        """
-        self._under_way.begin_change(now)
-        self._workload_store.refresh()
-        # The schedule plan dates what is taken in by its own time, and no cycle may have set that yet.
-        self._cache.schedule_plan.now = now
-        # History comes first, since the claims of promises depend on learned run times.
-        adopt_history(self._cache, plan)
-        return adopt_plan(self._cache, self._workload_store, plan, now=now, is_whole=is_whole)
 
     # --- state of the engine itself -----------------------------------------------------------------------
 
@@ -438,8 +337,8 @@ class Engine:
             reserving=len(self._cache.held),
             assumed=sum(1 for held in self._cache.held.values() if held.is_assumed),
             cycles=self._cycles,
-            admits=self._applier.admits,
-            evicts=self._applier.evicts,
+            admits=self.tally.admits,
+            evicts=self.tally.evicts,
         )
 
     def validate(self) -> None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from admission.cache.cache import Cache
+from admission.cache.pending_workloads import PendingWorkloads
+from admission.cache.workload_index import WorkloadIndex
 from admission.cache.workload_record import Problem
-from admission.cache.workload_store import WorkloadStore
 from admission.decisions.decision import Wait
 from admission.snapshot.snapshot import QueueState
 from api.queueing import QueueingStrategy
@@ -18,26 +19,28 @@ from api.reasons import PendingReason
 from api.workload import WorkloadKey
 
 
-def explain(cache: Cache, workload_store: WorkloadStore, *, limit: int) -> tuple[Wait, ...]:
+def explain(cache: Cache, index: WorkloadIndex, pending: PendingWorkloads, *, limit: int) -> tuple[Wait, ...]:
     """Return the reasons for waiting of at most `limit` Workloads that have none reported, each once."""
     waits: list[Wait] = []
-    while workload_store.pending.unreported and len(waits) < limit:
-        key = next(iter(workload_store.pending.unreported))
-        del workload_store.pending.unreported[key]
-        waits += _explanation(cache, workload_store, key)
+    while pending.unreported and len(waits) < limit:
+        key = next(iter(pending.unreported))
+        del pending.unreported[key]
+        waits += _explanation(cache, index, pending, key)
     return tuple(waits)
 
 
-def _explanation(cache: Cache, workload_store: WorkloadStore, key: WorkloadKey) -> Iterator[Wait]:
+def _explanation(
+    cache: Cache, index: WorkloadIndex, pending: PendingWorkloads, key: WorkloadKey
+) -> Iterator[Wait]:
     """Yield why a Workload waits that was not tried; nothing if it has a reason, or if none is known yet."""
-    record = workload_store.index.records[key]
+    record = index.records[key]
     queue = cache.queues.get(record.queued_in or "")
     if queue is None or queue.inactive or record.last_wait is not None:
         return
     known = queue.pending.members.told(key) or _behind_head(queue, key)
     if known is None:
         # Its head may wait for a preemption. A reason is known once a Workload of its class is parked.
-        workload_store.pending.unexplained.setdefault(queue.name, {})[key] = None
+        pending.unexplained.setdefault(queue.name, {})[key] = None
         return
     record.last_wait = known
     workload = record.workload

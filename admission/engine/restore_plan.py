@@ -25,6 +25,7 @@ from admission.backfill.planned_starts import Promise
 from admission.cache.cache import Cache
 from admission.cache.workload_record import WorkloadRecord
 from admission.cache.workload_store import WorkloadStore
+from admission.engine.under_way import UnderWay
 from admission.flavors.topology_assigner import places_of
 from admission.snapshot.capacity_holds import holds_room
 from admission.snapshot.hold_totals import HeldRoom
@@ -37,7 +38,7 @@ from queues.tracked import Tracked
 
 
 def tables(cache: Cache) -> Mapping[PlanTable, Tracked[Any, Any]]:
-    """Return the tables of the plan that this engine keeps, by their name in the store."""
+    """Return the tables of the plan, by their name in the store."""
     schedule_plan = cache.schedule_plan
     return {
         PlanTable.PROMISES: schedule_plan.promises,
@@ -51,6 +52,122 @@ def tables(cache: Cache) -> Mapping[PlanTable, Tracked[Any, Any]]:
     }
 
 
+def adopt_history(cache: Cache, plan: PlanValues) -> None:
+    """Take in what was learned from earlier runs."""
+    for key, runs in plan.runs.items():
+        cache.schedule_plan.lengths.estimator.learned.observe(key, *runs)
+    for host, outcomes in plan.nodes.items():
+        cache.topology_cache.performance.remember(host, outcomes)
+
+
+class StoredPlan:
+    """The plan that outlives this process: what the store keeps of it, and what is taken in from there."""
+
+    def __init__(self, cache: Cache, workload_store: WorkloadStore, under_way: UnderWay) -> None:
+        self._cache = cache
+        self._workload_store = workload_store
+        self._under_way = under_way
+
+    def tables(self) -> Mapping[PlanTable, Tracked[Any, Any]]:
+        """Return the tables that the store keeps for the next leader; each tracks its changes."""
+        return tables(self._cache)
+
+    def adopt(self, plan: PlanValues, *, now: float, is_whole: bool) -> int:
+        """Take in what another leader has promised and learned; `is_whole`: it replaces what is known here.
+
+        Return how many promises, leases and holds no longer applied.
+        """
+        self._under_way.begin_change(now)
+        self._workload_store.refresh()
+        # History comes first, since the claims of promises depend on learned run times.
+        adopt_history(self._cache, plan)
+        self._cache.moves.adopt(plan.moves, now=now, is_whole=is_whole)
+        outdated = self._adopt_holds(plan.holds.values(), now=now, is_whole=is_whole)
+        return outdated + self._adopt_promises(plan, is_whole=is_whole)
+
+    def _adopt_holds(self, holds: Iterable[Hold], *, now: float, is_whole: bool) -> int:
+        """Hold capacity for preemptors, and let them come first. Return how many holds no longer applied."""
+        if is_whole:
+            for key, room in self._cache.holds.kept.items():
+                former = self._cache.queues.get(room.hold.cluster_queue)
+                if former is not None:
+                    former.pending.precedence.forgive(key)
+            self._cache.holds.kept.clear()
+        records, outdated = self._workload_store.index.records, 0
+        for hold in holds:
+            record, queue = records.get(hold.key), self._cache.queues.get(hold.cluster_queue)
+            # It does not fit the cluster as it is now. The count lets the log say how much of
+            # a plan was outdated.
+            if record is None or queue is None or not _still_applies(hold, record, queue, now=now):
+                outdated += 1
+                continue
+            places = places_of(hold.admission, record.requests)
+            room = HeldRoom(hold=hold, usage=to_quantities(hold.admission.pod_sets), places=places)
+            if self._cache.holds.put(room):
+                queue.pending.precedence.keep_for(record.workload)
+            # The preemptor comes first again, or a Workload evicted for it would come before it.
+            queue.pending.precedence.owe(record.workload)
+        return outdated
+
+    def _adopt_promises(self, plan: PlanValues, *, is_whole: bool) -> int:
+        """Take in promises, leases and expected starts; none while no policy asks for backfill.
+
+        Return how many leases and promises no longer applied.
+        """
+        schedule_plan = self._cache.schedule_plan
+        if not schedule_plan.is_on:
+            return 0
+        if is_whole:
+            # A follower shows only what the leader keeps.
+            schedule_plan.forget_plan()
+        records, outdated = self._workload_store.index.records, 0
+        for lease in plan.leases.values():
+            if not self._is_running(lease):
+                outdated += 1
+            # What this engine knows itself is newer than what was stored.
+            elif lease.key not in schedule_plan.leases:
+                schedule_plan.leases.put(lease)
+        for (key, uid), seconds in plan.outrun.items():
+            record = records.get(key)
+            if record is not None and record.workload.uid == uid:
+                schedule_plan.lengths.stopped_after[key, uid] = seconds
+        # The claims of running work depend on its leases.
+        schedule_plan.rebuild(self._cache.held.values())
+        for planned in plan.promises.values():
+            if not self._is_waiting(planned):
+                outdated += 1
+                continue
+            # By the flavors and nodes as they are now: stored places could be on nodes that no longer exist.
+            places = places_of(planned.admission, records[planned.key].requests)
+            usage = to_quantities(planned.admission.pod_sets)
+            schedule_plan.promises.adopt(planned, usage, self._cache.topology_cache.spots(places))
+        for key, expected in plan.expected.items():
+            record = records.get(key)
+            is_waiting = record is not None and record.queued_in is not None
+            # A promise says more than an expected start, so both are not kept.
+            is_known = key in schedule_plan.promises or key in schedule_plan.expected
+            if is_waiting and not is_known:
+                schedule_plan.expected[key] = expected
+        schedule_plan.note_adopted()
+        return outdated
+
+    def _is_running(self, lease: BackfillLease) -> bool:
+        held = self._cache.held.get(lease.key)
+        return (
+            held is not None
+            and held.workload.uid == lease.uid
+            and held.admission.cluster_queue == lease.cluster_queue
+            and lease.cluster_queue in self._cache.queues
+        )
+
+    def _is_waiting(self, planned: PlannedStart) -> bool:
+        record = self._workload_store.index.records.get(planned.key)
+        queue = self._cache.queues.get(planned.cluster_queue)
+        if record is None or queue is None or queue.inactive or queue.policy.backfill_rules is None:
+            return False
+        return record.workload.uid == planned.uid and record.queued_in == planned.cluster_queue
+
+
 def stored_value(value: object) -> object:
     """Return what is stored of an entry. Claims of promises and holds are not, since they can be computed."""
     match value:
@@ -61,116 +178,11 @@ def stored_value(value: object) -> object:
     return value
 
 
-def adopt_history(cache: Cache, plan: PlanValues) -> None:
-    """Take in what was learned from earlier runs."""
-    for key, runs in plan.runs.items():
-        cache.schedule_plan.lengths.estimator.learned.observe(key, *runs)
-    for host, outcomes in plan.nodes.items():
-        cache.topology_cache.performance.remember(host, outcomes)
-
-
-def adopt_plan(
-    cache: Cache, workload_store: WorkloadStore, plan: PlanValues, *, now: float, is_whole: bool
-) -> int:
-    """Take in the plan of another leader; `is_whole`: it replaces what is known here.
-
-    Return how many promises, leases and holds no longer applied.
-    """
-    cache.moves.adopt(plan.moves, now=now, is_whole=is_whole)
-    outdated = _adopt_holds(cache, workload_store, plan.holds.values(), now=now, is_whole=is_whole)
-    return outdated + _adopt_promises(cache, workload_store, plan, is_whole=is_whole)
-
-
-def _adopt_holds(
-    cache: Cache, workload_store: WorkloadStore, holds: Iterable[Hold], *, now: float, is_whole: bool
-) -> int:
-    """Hold capacity for preemptors, and let them come first. Return how many holds no longer applied."""
-    if is_whole:
-        for key, room in cache.holds.kept.items():
-            former = cache.queues.get(room.hold.cluster_queue)
-            if former is not None:
-                former.pending.precedence.forgive(key)
-        cache.holds.kept.clear()
-    outdated = 0
-    for hold in holds:
-        record, queue = workload_store.index.records.get(hold.key), cache.queues.get(hold.cluster_queue)
-        # It does not fit the cluster as it is now. The count lets the log say how much of
-        # a plan was outdated.
-        if record is None or queue is None or hold.until <= now or not _still_applies(hold, record, queue):
-            outdated += 1
-            continue
-        places = places_of(hold.admission, record.requests)
-        room = HeldRoom(hold=hold, usage=to_quantities(hold.admission.pod_sets), places=places)
-        if cache.holds.put(room):
-            queue.pending.precedence.keep_for(record.workload)
-        # The preemptor comes first again, or a Workload evicted for it would come before it.
-        queue.pending.precedence.owe(record.workload)
-    return outdated
-
-
-def _still_applies(hold: Hold, record: WorkloadRecord, queue: QueueState) -> bool:
+def _still_applies(hold: Hold, record: WorkloadRecord, queue: QueueState, *, now: float) -> bool:
     """Return whether the hold still applies to its Workload."""
     return (
-        holds_room(queue.policy)
+        hold.until > now
+        and holds_room(queue.policy)
         and record.workload.uid == hold.uid
         and record.queued_in == hold.cluster_queue
     )
-
-
-def _adopt_promises(cache: Cache, workload_store: WorkloadStore, plan: PlanValues, *, is_whole: bool) -> int:
-    """Take in promises, leases and expected starts; none while no policy asks for backfill.
-
-    Return how many leases and promises no longer applied.
-    """
-    schedule_plan = cache.schedule_plan
-    if not schedule_plan.is_on:
-        return 0
-    if is_whole:
-        # A follower shows only what the leader keeps.
-        schedule_plan.forget_plan()
-    outdated = 0
-    for lease in plan.leases.values():
-        if not _is_running(cache, lease):
-            outdated += 1
-        # What this engine knows itself is newer than what was stored.
-        elif lease.key not in schedule_plan.leases:
-            schedule_plan.leases.put(lease)
-    for (key, uid), seconds in plan.outrun.items():
-        record = workload_store.index.records.get(key)
-        if record is not None and record.workload.uid == uid:
-            schedule_plan.lengths.stopped_after[key, uid] = seconds
-    # The claims of running work depend on its leases.
-    schedule_plan.rebuild(cache.held.values())
-    for planned in plan.promises.values():
-        if not _is_waiting(cache, workload_store, planned):
-            outdated += 1
-            continue
-        # By the flavors and nodes as they are now: stored places could be on nodes that no longer exist.
-        places = places_of(planned.admission, workload_store.index.records[planned.key].requests)
-        usage = to_quantities(planned.admission.pod_sets)
-        schedule_plan.promises.adopt(planned, usage, cache.topology_cache.spots(places))
-    for key, expected in plan.expected.items():
-        record = workload_store.index.records.get(key)
-        # A promise says more than an expected start, so both are not kept.
-        is_waiting = record is not None and record.queued_in is not None and key not in schedule_plan.promises
-        if is_waiting and key not in schedule_plan.expected:
-            schedule_plan.expected[key] = expected
-    schedule_plan.note_adopted()
-    return outdated
-
-
-def _is_running(cache: Cache, lease: BackfillLease) -> bool:
-    held = cache.held.get(lease.key)
-    return (
-        held is not None
-        and held.workload.uid == lease.uid
-        and held.admission.cluster_queue == lease.cluster_queue
-        and lease.cluster_queue in cache.queues
-    )
-
-
-def _is_waiting(cache: Cache, workload_store: WorkloadStore, planned: PlannedStart) -> bool:
-    record, queue = workload_store.index.records.get(planned.key), cache.queues.get(planned.cluster_queue)
-    if record is None or queue is None or queue.inactive or queue.policy.backfill_rules is None:
-        return False
-    return record.workload.uid == planned.uid and record.queued_in == planned.cluster_queue

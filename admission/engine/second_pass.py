@@ -21,8 +21,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from math import inf
 
+from admission.cache.admitted_workloads import AdmittedWorkloads
 from admission.cache.cache import Cache
-from admission.cache.workload_store import WorkloadStore
+from admission.cache.workload_index import WorkloadIndex
 from admission.decisions.decision import Evict, Reassign, SecondPassDecision, Unreplaced
 from admission.flavors.topology_assigner import delayed_requests, standing
 from admission.placement.performance import FAILED
@@ -41,120 +42,127 @@ from api.workload import (
 from queues.profile.capacity_profile import Spot
 
 
-def second_pass(
-    cache: Cache, workload_store: WorkloadStore, settings: NodeFailureSettings
-) -> tuple[SecondPassDecision, ...]:
-    """Decide for every Workload noted for the pass; what is decided is assumed on return."""
-    # Some may have ended since they were noted.
-    keys = workload_store.admitted.second_pass.take_due()
-    due = [held for key in keys if (held := cache.held.get(key)) is not None]
-    decisions = []
-    # The order decides which Workload gets the last free nodes.
-    for held in sorted(due, key=_urgency):
-        if held.workload.awaits_place:
-            decision = _place(cache, workload_store, held)
-        else:
-            decision = _decide(cache, workload_store, held, settings) if settings.is_on else None
-        if decision is not None:
-            decisions.append(decision)
-    return tuple(decisions)
+class SecondPass:
+    """Decides for the Workloads in the second pass queue."""
+
+    def __init__(
+        self,
+        cache: Cache,
+        index: WorkloadIndex,
+        admitted: AdmittedWorkloads,
+        settings: NodeFailureSettings,
+    ) -> None:
+        self._cache = cache
+        self._index = index
+        self._admitted = admitted
+        self._settings = settings
+
+    def decide(self) -> tuple[SecondPassDecision, ...]:
+        """Decide for every Workload noted for the pass; what is decided is assumed on return."""
+        # Some may have ended since they were noted.
+        keys = self._admitted.second_pass.take_due()
+        due = [held for key in keys if (held := self._cache.held.get(key)) is not None]
+        decisions = []
+        # The order decides which Workload gets the last free nodes.
+        for held in sorted(due, key=_urgency):
+            if held.workload.awaits_place:
+                decision = self._place(held)
+            else:
+                decision = self._replace(held) if self._settings.is_on else None
+            if decision is not None:
+                decisions.append(decision)
+        return tuple(decisions)
+
+    def _place(self, held: HeldWorkload) -> SecondPassDecision | None:
+        """Give the pods their first places, on the nodes that their checks have provided."""
+        queue = self._cache.queues.get(held.admission.cluster_queue)
+        # Pods that run in another cluster are placed in that cluster.
+        if queue is None or queue.is_dispatching or held.is_evicted or held.former is not None:
+            return None
+        requests = delayed_requests(self._cache.snapshot(), held, self._index.records[held.key].requests)
+        if not requests:
+            # No pod set waits for places any more.
+            return None
+        with self._cache.topology_cache.occupied(self._reserved_for_others(held)):
+            found = self._cache.topology_cache.place(requests)
+        if isinstance(found, Unplaced):
+            self._admitted.second_pass.park(held.key)
+            message = f"no place for pod set {found.pod_set} yet: {found.message}"
+            return Unreplaced(key=held.key, uid=held.workload.uid, message=message)
+        # They are held from now on, so that the next Workload of this pass finds those nodes taken.
+        self._admitted.reassign(held, reassigned(held.admission, found))
+        return Reassign(
+            key=held.key,
+            uid=held.workload.uid,
+            resource_version=held.workload.resource_version,
+            assignments=found,
+            lost=(),
+            found=tuple(sorted(_hosts(found.values()))),
+        )
+
+    def _replace(self, held: HeldWorkload) -> SecondPassDecision | None:
+        """Replace the nodes that the Workload has lost; None if none has to be replaced now."""
+        workload, snapshot = held.workload, self._cache.snapshot()
+        # New places or an eviction are being written; the answer to that comes first.
+        if held.is_evicted or held.former is not None or held.is_assumed:
+            return None
+        stands = standing(snapshot, held, self._index.records[held.key].requests)
+        assigned = {host for one in stands for host in hosts_of(one.assignment)}
+        # A node that no longer exists has to be replaced too, or the pods would be placed around a gap.
+        lost = assigned & set(workload.unhealthy_nodes) | {
+            h for h in assigned if not self._cache.topology_cache.nodes_at(h)
+        }
+        if not lost:
+            return None
+        # The loss lowers the host's score for later placements.
+        self._cache.topology_cache.observe(
+            lost, uid=f"{workload.uid}/lost", at=self._cache.now, outcome=FAILED
+        )
+        with self._cache.topology_cache.occupied(self._reserved_for_others(held)):
+            found = replace_hosts(self._cache.topology_cache, stands, lost)
+        if isinstance(found, Unplaced):
+            return self._fail(held, _failure(lost, found))
+        self._admitted.reassign(held, reassigned(held.admission, found))
+        return Reassign(
+            key=held.key,
+            uid=workload.uid,
+            resource_version=workload.resource_version,
+            assignments=found,
+            lost=tuple(sorted(lost)),
+            # Only hosts that are new to it; a host that it already had may have got more pods.
+            found=tuple(sorted(_hosts(found.values()) - assigned)),
+        )
+
+    def _reserved_for_others(self, held: HeldWorkload) -> dict[Spot, Mapping[str, int]]:
+        """Return the capacity of domains that are reserved for others while the Workload is expected to run.
+
+        There it would block the reservation at its start, and could stay if its estimate had not passed.
+        """
+        schedule_plan = self._cache.schedule_plan
+        claim = schedule_plan.profile.get(held.key)
+        until = schedule_plan.ends.latest_end(claim, now=schedule_plan.now) if claim is not None else inf
+        return schedule_plan.ahead.domains_of_others(held.workload, begun_by=until)
+
+    def _fail(self, held: HeldWorkload, message: str) -> SecondPassDecision:
+        """Evict a Workload that got no replacement; without fail-fast it keeps what it has and waits."""
+        workload = held.workload
+        if not self._settings.fails_fast:
+            self._admitted.second_pass.park(held.key)
+            return Unreplaced(key=held.key, uid=workload.uid, message=message)
+        # Its quota counts until it has stopped. The mark keeps it from being evicted twice.
+        held.is_evicting = True
+        return Evict(
+            key=held.key,
+            uid=workload.uid,
+            resource_version=workload.resource_version,
+            reason=EvictionReason.NODE_FAILURES,
+            message=f"Workload was evicted as there was {message}",
+            cluster_queue=held.admission.cluster_queue,
+        )
 
 
 def _urgency(held: HeldWorkload) -> tuple[int, float, WorkloadKey]:
     return -held.workload.priority, held.queued_at, held.key
-
-
-def _place(cache: Cache, workload_store: WorkloadStore, held: HeldWorkload) -> SecondPassDecision | None:
-    """Give the pods their first places, on the nodes that their checks have provided."""
-    queue = cache.queues.get(held.admission.cluster_queue)
-    # Pods that run in another cluster are placed in that cluster.
-    if queue is None or queue.is_dispatching or held.is_evicted or held.former is not None:
-        return None
-    requests = delayed_requests(cache.snapshot(), held, workload_store.index.records[held.key].requests)
-    if not requests:
-        # No pod set waits for places any more.
-        return None
-    with cache.topology_cache.occupied(_reserved_for_others(cache, held)):
-        found = cache.topology_cache.place(requests)
-    if isinstance(found, Unplaced):
-        workload_store.admitted.second_pass.park(held.key)
-        message = f"no place for pod set {found.pod_set} yet: {found.message}"
-        return Unreplaced(key=held.key, uid=held.workload.uid, message=message)
-    # They are held from now on, so that the next Workload of this pass finds those nodes taken.
-    workload_store.admitted.reassign(held, reassigned(held.admission, found))
-    return Reassign(
-        key=held.key,
-        uid=held.workload.uid,
-        resource_version=held.workload.resource_version,
-        assignments=found,
-        lost=(),
-        found=tuple(sorted(_hosts(found.values()))),
-    )
-
-
-def _decide(
-    cache: Cache, workload_store: WorkloadStore, held: HeldWorkload, settings: NodeFailureSettings
-) -> SecondPassDecision | None:
-    """Replace the nodes that the Workload has lost; None if none has to be replaced now."""
-    workload, snapshot = held.workload, cache.snapshot()
-    # New places or an eviction are being written; the answer to that comes first.
-    if held.is_evicted or held.former is not None or held.is_assumed:
-        return None
-    stands = standing(snapshot, held, workload_store.index.records[held.key].requests)
-    assigned = {host for one in stands for host in hosts_of(one.assignment)}
-    # A node that no longer exists has to be replaced too, or the pods would be placed around a gap.
-    lost = assigned & set(workload.unhealthy_nodes) | {
-        h for h in assigned if not cache.topology_cache.nodes_at(h)
-    }
-    if not lost:
-        return None
-    # The loss lowers the host's score for later placements.
-    cache.topology_cache.observe(lost, uid=f"{workload.uid}/lost", at=cache.now, outcome=FAILED)
-    with cache.topology_cache.occupied(_reserved_for_others(cache, held)):
-        found = replace_hosts(cache.topology_cache, stands, lost)
-    if isinstance(found, Unplaced):
-        return _fail(workload_store, held, _failure(lost, found), settings)
-    workload_store.admitted.reassign(held, reassigned(held.admission, found))
-    return Reassign(
-        key=held.key,
-        uid=workload.uid,
-        resource_version=workload.resource_version,
-        assignments=found,
-        lost=tuple(sorted(lost)),
-        # Only hosts that are new to it; a host that it already had may have got more pods.
-        found=tuple(sorted(_hosts(found.values()) - assigned)),
-    )
-
-
-def _reserved_for_others(cache: Cache, held: HeldWorkload) -> dict[Spot, Mapping[str, int]]:
-    """Return the capacity of domains that are reserved for others while the Workload is expected to run.
-
-    There it would block the reservation at its start, and could stay if its estimate had not passed.
-    """
-    schedule_plan = cache.schedule_plan
-    claim = schedule_plan.profile.get(held.key)
-    until = schedule_plan.ends.latest_end(claim, now=schedule_plan.now) if claim is not None else inf
-    return schedule_plan.ahead.domains_of_others(held.workload, begun_by=until)
-
-
-def _fail(
-    workload_store: WorkloadStore, held: HeldWorkload, message: str, settings: NodeFailureSettings
-) -> SecondPassDecision:
-    """Evict a Workload that got no replacement; without fail-fast it keeps what it has and waits."""
-    workload = held.workload
-    if not settings.fails_fast:
-        workload_store.admitted.second_pass.park(held.key)
-        return Unreplaced(key=held.key, uid=workload.uid, message=message)
-    # Its quota counts until it has stopped. The mark keeps it from being evicted twice.
-    held.is_evicting = True
-    return Evict(
-        key=held.key,
-        uid=workload.uid,
-        resource_version=workload.resource_version,
-        reason=EvictionReason.NODE_FAILURES,
-        message=f"Workload was evicted as there was {message}",
-        cluster_queue=held.admission.cluster_queue,
-    )
 
 
 def _failure(lost: Iterable[str], found: Unplaced) -> str:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from admission.backfill.backfill_cycle import Backfill
 from admission.backfill.reservation_preemption import ReservationPreemption
 from admission.cache.cache import Cache
-from admission.cache.workload_store import WorkloadStore
+from admission.cache.trees_to_try import TreesToTry
+from admission.cache.workload_index import WorkloadIndex
 from admission.calendar.advance_reservations import ReservedCapacity
 from admission.decisions.decision import Evict, Plan
 from admission.nomination.nominate import CyclePolicy
@@ -36,7 +37,7 @@ def settling(cache: Cache, policy: CyclePolicy, *, now: float) -> Steps[None]:
 
 
 def pass_time(
-    cache: Cache, workload_store: WorkloadStore, policy: CyclePolicy, *, now: float, is_settled: bool = False
+    cache: Cache, trees: TreesToTry, policy: CyclePolicy, *, now: float, is_settled: bool = False
 ) -> tuple[Evict, ...]:
     """Bring promises and leases up to `now`, and wake what may start. Return the evictions that are due.
 
@@ -64,17 +65,17 @@ def pass_time(
         evictions += (eviction,)
     # By name, since trees are built again when specs change.
     for name in schedule_plan.take_woken():
-        workload_store.trees.wake(name)
+        trees.wake(name)
     return evictions
 
 
-def take_plans(cache: Cache, workload_store: WorkloadStore) -> tuple[Plan, ...]:
+def take_plans(cache: Cache, index: WorkloadIndex) -> tuple[Plan, ...]:
     """Return the promises made, moved or withdrawn since the last call, to be reported."""
     schedule_plan = cache.schedule_plan
     schedule_plan.wake_at = schedule_plan.next_at()
     plans = []
     for report in schedule_plan.reports.take():
-        record, planned = workload_store.index.records.get(report.key), report.planned
+        record, planned = index.records.get(report.key), report.planned
         # Nothing is reported for an object that no longer exists, nor for a new one of its name.
         if record is not None and (planned is None or planned.uid == record.workload.uid):
             workload = record.workload

@@ -1,7 +1,7 @@
 """Statistics of scheduling cycles for metrics: attempts, skipped preemptions, repeated searches for targets.
 
 Decisions alone do not show them: a head that is tried again and waits for the same reason gives no decision.
-`attempts` and `recomputations` only rise; `skips` describes the last cycle.
+All counts only rise, except that `skips` describes the last cycle.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ class CycleStatistics:
     """Counts the outcomes of cycles. One task owns it."""
 
     def __init__(self) -> None:
+        # How many decisions were made since the start, those beside the cycles included.
+        self.admits = 0
+        self.evicts = 0
         # By workload type and result.
         self.attempts: Counter[tuple[str, str]] = Counter()
         # By ClusterQueue and result.

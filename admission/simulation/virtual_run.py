@@ -154,7 +154,7 @@ class _Run:
         assert now < inf, f"{len(self.courses) - self.ended} Jobs wait and no event is planned"
         self.now = max(self.now, now)
         self.timeline.run_until(self.now)
-        while self.engine.has_heads(now=self.now):
+        while self.engine.wake_heads(now=self.now):
             for decision in self.engine.cycle(now=self.now):
                 self._carry_out(decision)
             self._call_off()

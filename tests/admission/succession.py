@@ -15,7 +15,7 @@ def stored(engine: Engine) -> dict[PlanTable, dict[str, bytes]]:
     """Return the rows of an engine's plan, as they stand in a store."""
     return {
         table: {to_field(table, key): to_row(stored_value(value)) for key, value in entries.items()}
-        for table, entries in engine.plan_tables().items()
+        for table, entries in engine.plan.tables().items()
     }
 
 
@@ -44,6 +44,6 @@ def successor(engine: Engine, *, settings: Any, now: float) -> Engine:
             other.objects.upsert(value, now=now)
     for workload in engine.workloads.workloads():
         other.objects.upsert(workload, now=now)
-    other.adopt_plan(read_back(engine), now=now, is_whole=True)
+    other.plan.adopt(read_back(engine), now=now, is_whole=True)
     other.validate()
     return other

@@ -121,7 +121,7 @@ class TimedWorld(World):
 
     def _decide(self) -> None:
         for _ in range(500):
-            if not self.engine.has_heads(now=self.now):
+            if not self.engine.wake_heads(now=self.now):
                 return
             for decision in self.cycle():
                 self._carry_out(decision)

@@ -94,7 +94,7 @@ def settle(engine: Engine, *, now: float = 0) -> list[Decision]:
     """Run cycles until the engine rests, checking that none overdraws more than was overdrawn before."""
     decisions: list[Decision] = []
     for _ in range(_MOST_CYCLES):
-        if not engine.has_heads(now=now):
+        if not engine.wake_heads(now=now):
             return decisions
         before = overdraft(engine)
         decisions += engine.cycle(now=now)
@@ -140,7 +140,7 @@ def test_evicting_ends_where_nothing_else_happens(values: list[Any], sharing: Fa
     world = World(EngineSettings(fair_sharing=sharing)).put(*whole_where_they_reclaim(values))
 
     for _ in range(_MOST_CYCLES):
-        if not world.engine.has_heads(now=world.now):
+        if not world.engine.wake_heads(now=world.now):
             return
         world.now += 1
         world.carry_out(world.cycle())

@@ -40,7 +40,7 @@ def story(values: list[Any], sharing: FairPreemption | None, ends: list[int]) ->
     decisions: list[Decision] = []
     for _ in range(_MOST_ROUNDS):
         world.now += 1
-        if world.engine.has_heads(now=world.now):
+        if world.engine.wake_heads(now=world.now):
             decisions += world.carry_out(world.cycle())
             continue
         running = sorted(key for key, _ in world.engine.workloads.admissions())

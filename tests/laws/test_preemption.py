@@ -65,7 +65,7 @@ def usage(engine: Engine) -> dict[tuple[bool, str, str], int]:
 
 def nominated(engine: Engine, sharing: FairPreemption | None) -> Iterator[Entry]:
     """Nominate every head on the snapshot as it is."""
-    engine.has_heads(now=0)
+    engine.wake_heads(now=0)
     snapshot = engine._cache.snapshot()
     preemptor = Preemptor(snapshot=snapshot, losses=EvictionLosses(now=0.0), fair_sharing=sharing)
     for queue, pending in engine._workload_store.trees.pop_heads(256):
@@ -77,7 +77,7 @@ def nominated(engine: Engine, sharing: FairPreemption | None) -> Iterator[Entry]
 @given(full_clusters(), _sharing)
 def test_deciding_leaves_the_snapshot_unchanged(values: list[Any], sharing: FairPreemption | None) -> None:
     engine = build(values, sharing)
-    engine.has_heads(now=0)
+    engine.wake_heads(now=0)
     before = usage(engine)
 
     snapshot = engine._cache.snapshot()

@@ -215,7 +215,7 @@ class Resting(TimedWorld):
         theirs._raised.update(ours._raised)
         other._cache.rebuild_time()
         for _ in range(500):
-            if not other.has_heads(now=self.now):
+            if not other.wake_heads(now=self.now):
                 return
             for decision in other.cycle(now=self.now):
                 is_news = isinstance(decision, Admit) and not self._waits_for_it(decision.key)

@@ -21,7 +21,7 @@ from tests.laws.test_backfill import MODES, Watched, make_world, pieces, submit
 
 def promises_of(engine: Engine) -> dict[object, object]:
     """Return the promises by Workload."""
-    promises = engine.plan_tables()[PlanTable.PROMISES]
+    promises = engine.plan.tables()[PlanTable.PROMISES]
     return {key: stored_value(promise) for key, promise in promises.items()}
 
 
@@ -39,8 +39,8 @@ class Handed(Watched):
             super()._decide()
             self.engine = successor(before, settings=self.settings, now=self.now)
             for table in PLAN_TABLES:
-                want = {key: stored_value(one) for key, one in before.plan_tables()[table].items()}
-                got = {key: stored_value(one) for key, one in self.engine.plan_tables()[table].items()}
+                want = {key: stored_value(one) for key, one in before.plan.tables()[table].items()}
+                got = {key: stored_value(one) for key, one in self.engine.plan.tables()[table].items()}
                 assert got == want, table
             # Its first look, before any Workload is tried. (A new leader tries a Workload without a promise
             # again, which may then get one.)

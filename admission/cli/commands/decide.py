@@ -99,7 +99,7 @@ def decide(engine: Engine, *, now: float, cycles: int | None) -> CaseResult:
     verdict = CaseResult(engine)
     # Nothing happens between cycles: evicted Workloads keep their quota. So each queue becomes
     # empty in the end.
-    while verdict.cycles < (cycles or _MOST_CYCLES) and engine.has_heads(now=now):
+    while verdict.cycles < (cycles or _MOST_CYCLES) and engine.wake_heads(now=now):
         verdict.cycles += 1
         for decision in engine.cycle(now=now):
             if isinstance(decision, Plan):

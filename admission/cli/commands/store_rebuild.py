@@ -25,7 +25,7 @@ from admission.cache.cache import Cache
 from admission.cache.finished_runs import note_ended
 from admission.cli.common.errors import NotHoldingError
 from admission.controller.app import own_namespace
-from admission.engine.restore_plan import stored_value, tables
+from admission.engine.restore_plan import adopt_history, stored_value, tables
 from api.kube.client import KubeClient
 from api.kube.errors import NotFound
 from api.kube.lease_record import parse_lease
@@ -164,10 +164,7 @@ def _history(
     # Use the controller's own code, so that the result is what it would learn from these Workloads.
     cache = Cache()
     learned = tables(cache)
-    for key, runs in plan.runs.items():
-        cache.schedule_plan.lengths.estimator.learned.observe(key, *runs)
-    for host, outcomes in plan.nodes.items():
-        cache.topology_cache.performance.remember(host, outcomes)
+    adopt_history(cache, plan)
     ended = [one for one in workloads.values() if one.is_finished]
     for workload in sorted(ended, key=lambda one: (one.conditions["Finished"].at, one.uid)):
         note_ended(cache, workload)

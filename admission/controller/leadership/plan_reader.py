@@ -72,7 +72,7 @@ class PlanReader:
             if not self._is_following():
                 return None
             now = self._clock.now()
-            return self._control_loop.cluster_state.engine.adopt_plan(plan, now=now, is_whole=True)
+            return self._control_loop.cluster_state.engine.plan.adopt(plan, now=now, is_whole=True)
 
         untrue = await self._control_loop.ask(show)
         if untrue is not None:

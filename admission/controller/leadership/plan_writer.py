@@ -123,7 +123,7 @@ class PlanWriter:
         # plan was emptied, perhaps by the accident that ended the previous leader.
         is_whole &= stored is not None and stored.version is not None
         # Not under the lock, because the control loop may be waiting for it.
-        untrue = await self._control_loop.ask(lambda: engine.adopt_plan(plan, now=now, is_whole=is_whole))
+        untrue = await self._control_loop.ask(lambda: engine.plan.adopt(plan, now=now, is_whole=is_whole))
         self._has_begun = True
         if stored is not None:
             self._begin_chain(stored, plan, bad)
@@ -143,7 +143,7 @@ class PlanWriter:
             if row.field and row.table in self._garbage:
                 self._garbage[row.table][row.field] = None
         for table in HISTORY_TABLES:
-            entries, known = self._engine.plan_tables()[table], plan.table(table)
+            entries, known = self._engine.plan.tables()[table], plan.table(table)
             # Mark only the rows that differ from the store.
             entries.take_changed()
             entries.mark(key for key, value in entries.items() if known.get(key) != value)
@@ -153,7 +153,7 @@ class PlanWriter:
 
     async def flush(self) -> None:
         """Write the changed promises, leases and expected starts. Raises what the store raises."""
-        tables = self._engine.plan_tables()
+        tables = self._engine.plan.tables()
         has_news = self._compares or any(tables[table].has_changed for table in PLAN_TABLES)
         if not (has_news and self._may_write):
             return
@@ -170,7 +170,7 @@ class PlanWriter:
         is_rewrite = self._version is None
         changes: dict[PlanTable, Fields] = {table: {} for table in self._foreign if is_rewrite}
         for table in PLAN_TABLES:
-            entries, rows = self._engine.plan_tables()[table], self._rows[table]
+            entries, rows = self._engine.plan.tables()[table], self._rows[table]
             changed = entries.take_changed()
             # Taken from the table in any case, so that the next flush sees only later changes.
             if compares:
@@ -229,7 +229,7 @@ class PlanWriter:
         self._version, self._compares = None, True
         for table in HISTORY_TABLES:
             # Learned run times are rewritten too, because the store may have lost any of them.
-            entries = self._engine.plan_tables()[table]
+            entries = self._engine.plan.tables()[table]
             entries.mark(entries)
 
     # --- learned run times ------------------------------------------------------------------------
@@ -238,7 +238,7 @@ class PlanWriter:
         for table in HISTORY_TABLES:
             if garbage := self._garbage.pop(table, None):
                 await self._send_history(table, garbage)
-            entries = self._engine.plan_tables()[table]
+            entries = self._engine.plan.tables()[table]
             changed = list(entries.take_changed().items())
             # Counted chunk by chunk: rows that were not written stay marked, however this ends.
             written = 0

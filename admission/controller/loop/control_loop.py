@@ -96,7 +96,7 @@ class ControlLoop:
         self._later.clear()
         self._calls.clear()
         # Earlier leaders have judged all admissions that the cluster shows when a term begins.
-        self.cluster_state.engine.weigh_all(now=self._clock.now())
+        self.cluster_state.engine.overadmission.accept_all(now=self._clock.now())
         self.cluster_state.ground.forget_promises()
         self.cluster_state.mark_all()
         self._board.mark_all()
@@ -237,7 +237,7 @@ class ControlLoop:
     async def _act(self, term: Acting) -> None:
         # Statuses come last, because each of the other steps changes them.
         self._note_due()
-        self.cluster_state.engine.sample_usage(now=self._clock.now())
+        self.cluster_state.engine.usage_sampling.sample(now=self._clock.now())
         await self._reconcile(term)
         await term.flush()
         await self._repair(term)
@@ -263,7 +263,7 @@ class ControlLoop:
         now, monotonic = self._clock.now(), self._clock.monotonic()
         waits = [
             *self._reconciler.seconds_to_next(),
-            _seconds_until(self.cluster_state.engine.next_sample_at(), now),
+            _seconds_until(self.cluster_state.engine.usage_sampling.next_at(), now),
             _seconds_until(self._later.next_at(), monotonic),
             self._board.seconds_to_next(monotonic),
             self._pending_messages.seconds_to_next(),
@@ -282,7 +282,7 @@ class ControlLoop:
             return (STORE_PAUSE_SECONDS,)
         engine = self.cluster_state.engine
         # In observe mode nothing is repaired.
-        repair_at = engine.next_repair_at() if term.is_alone else None
+        repair_at = engine.overadmission.next_at() if term.is_alone else None
         return _seconds_until(engine.next_wake_at(), now), _seconds_until(repair_at, now)
 
     # --- reconciling ------------------------------------------------------------------------------
@@ -326,7 +326,7 @@ class ControlLoop:
         """Evict Workloads that another writer has admitted beyond the quota."""
         if not (term.is_alone and self._may_decide(term)):
             return
-        evictions = self.cluster_state.engine.repair(now=self._clock.now())
+        evictions = self.cluster_state.engine.overadmission.evict_excess(now=self._clock.now())
         if evictions:
             self._decision_recorder.note_repair(evictions)
             await term.carry_out(evictions)
@@ -334,7 +334,7 @@ class ControlLoop:
     async def _decide(self, term: Acting) -> None:
         engine, pace = self.cluster_state.engine, YieldBudget(self._clock)
         turn_ends_at = self._clock.monotonic() + TURN_SECONDS
-        while self._may_decide(term) and engine.has_heads(now=self._clock.now()):
+        while self._may_decide(term) and engine.wake_heads(now=self._clock.now()):
             if self._clock.monotonic() > turn_ends_at:
                 # The rest is done in the next round, which starts at once.
                 self._wake.set()
@@ -357,7 +357,7 @@ class ControlLoop:
             self._wake.set()
 
     def _is_quiet(self, term: Acting) -> bool:
-        return self._term is term and not self.cluster_state.engine.has_heads(now=self._clock.now())
+        return self._term is term and not self.cluster_state.engine.wake_heads(now=self._clock.now())
 
     def _explain(self, term: Acting) -> None:
         """In a quiet moment, collect the wait reasons of Workloads that no cycle has tried."""

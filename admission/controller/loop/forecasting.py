@@ -37,7 +37,7 @@ class Forecasting:
             if pace.is_over:
                 return True
         self._prospect = None
-        news = self._cluster_state.engine.take_forecast(horizon, most=TOLD_A_FORECAST, now=self._clock.now())
+        news = self._cluster_state.engine.forecasts.take(horizon, most=TOLD_A_FORECAST, now=self._clock.now())
         for key in news:
             self._cluster_state.marks.workload(key)
         return bool(news)
@@ -47,6 +47,6 @@ class Forecasting:
         if self._prospect is None or self._prospect.is_outdated:
             if self._clock.monotonic() < self._next_at:
                 return None
-            self._prospect = self._cluster_state.engine.begin_forecast(now=self._clock.now())
+            self._prospect = self._cluster_state.engine.forecasts.begin(now=self._clock.now())
             self._next_at = self._clock.monotonic() + FORECAST_SECONDS
         return self._prospect

@@ -358,13 +358,13 @@ def test_a_workload_that_would_borrow_less_breaks_no_promise_of_its_own_clusterq
 
 def forecast(world: TimedWorld) -> dict[str, float]:
     """Work out when those who wait are expected to start."""
-    found = world.engine.begin_forecast(now=world.now)
+    found = world.engine.forecasts.begin(now=world.now)
     assert found is not None
     while found.step():
         pass
     assert not found.is_outdated
     world.engine.validate()
-    world.engine.take_forecast(found, most=100, now=world.now)
+    world.engine.forecasts.take(found, most=100, now=world.now)
     starts = {name: world.engine.promises.expected_start(key(name)) for name in world.lengths}
     return {name: at for name, at in starts.items() if at is not None}
 

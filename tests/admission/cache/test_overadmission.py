@@ -51,14 +51,14 @@ class Term:
     def repair(self) -> dict[str, str]:
         """Return who is evicted once all watches have caught up."""
         self.world.now += SETTLING_SECONDS
-        found = self.world.engine.repair(now=self.world.now)
+        found = self.world.engine.overadmission.evict_excess(now=self.world.now)
         self.world.engine.validate()
         return {one.key.name: one.reason.value for one in found}
 
 
 def begin(*values: object) -> Term:
     world = World().put(*values)
-    world.engine.weigh_all(now=world.now)
+    world.engine.overadmission.accept_all(now=world.now)
     return Term(world)
 
 
@@ -146,7 +146,7 @@ def test_what_was_there_when_the_term_began_was_somebodys_decision() -> None:
 def test_an_admission_may_be_seen_before_the_quota_it_was_made_on() -> None:
     term = begin(queue(1), other(0))
     term.world.put(shown("a", 4, at=1))
-    assert term.world.engine.repair(now=term.world.now) == ()
+    assert term.world.engine.overadmission.evict_excess(now=term.world.now) == ()
 
     term.world.put(queue(4))
 
@@ -188,7 +188,7 @@ def test_the_eviction_says_what_was_left_and_what_was_taken() -> None:
     term.world.put(shown("a", 7, at=1))
     term.world.now += SETTLING_SECONDS
 
-    (eviction,) = term.world.engine.repair(now=term.world.now)
+    (eviction,) = term.world.engine.overadmission.evict_excess(now=term.world.now)
 
     assert "ClusterQueue queue had 6 of gpu in flavor default left" in eviction.message
     assert "admitted this workload with 7" in eviction.message

@@ -105,7 +105,7 @@ def test_a_tree_in_which_nothing_can_change_is_left_alone() -> None:
     world.settle()
 
     assert world.active() == ["w"]
-    assert not world.engine.has_heads(now=world.now)
+    assert not world.engine.wake_heads(now=world.now)
     assert world.engine.cycle(now=world.now) == ()
 
 

@@ -323,7 +323,7 @@ def test_expected_starts_see_a_window_that_opens() -> None:
     world.submit("behind", 8, runs=50, at=T + 1)
     world.run(until=T + 5)
 
-    forecast = world.engine.begin_forecast(now=world.now)
+    forecast = world.engine.forecasts.begin(now=world.now)
     assert forecast is not None
     while forecast.step():
         pass

@@ -78,7 +78,7 @@ def test_what_is_over_overlaps_nobody() -> None:
     assert told(world.engine) == ["exam course", "w0 course", "w0 exam"]
 
     world.now = 2 * DAY
-    world.engine.has_heads(now=world.now)
+    world.engine.wake_heads(now=world.now)
 
     assert told(world.engine) == ["w0 exam"]
 
@@ -88,6 +88,6 @@ def test_what_comes_within_a_year_only_is_found_as_it_draws_near() -> None:
     assert told(world.engine) == []
 
     world.now = 40 * DAY
-    world.engine.has_heads(now=world.now)
+    world.engine.wake_heads(now=world.now)
 
     assert told(world.engine) == ["w0 fair"]

@@ -328,7 +328,7 @@ def test_very_many_queues_are_served_in_several_cycles_and_none_is_left_out() ->
             world.engine.objects.upsert(make_workload(f"{name}-{index}", queue=name), now=0)
 
     sizes = []
-    while world.engine.has_heads(now=0):
+    while world.engine.wake_heads(now=0):
         sizes.append(len(world.engine.cycle(now=0)))
 
     world.engine.validate()

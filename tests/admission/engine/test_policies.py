@@ -63,7 +63,7 @@ def test_a_change_of_a_policy_wakes_the_parked(change: str) -> None:
         case _:
             world.engine.objects.unreadable(AdmissionPolicy, "p", "it is broken", now=world.now)
 
-    assert world.engine.has_heads(now=world.now)
+    assert world.engine.wake_heads(now=world.now)
 
 
 def test_a_policy_that_says_nothing_new_wakes_nobody() -> None:
@@ -72,7 +72,7 @@ def test_a_policy_that_says_nothing_new_wakes_nobody() -> None:
 
     world.put(AdmissionPolicy(name="p"))
 
-    assert not world.engine.has_heads(now=world.now)
+    assert not world.engine.wake_heads(now=world.now)
 
 
 def test_a_status_write_is_due_when_who_is_governed_changes() -> None:

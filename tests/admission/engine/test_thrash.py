@@ -26,7 +26,7 @@ def run(world: World) -> list[Decision]:
     """Decide and carry out until nothing more happens; who is evicted has stopped at once."""
     decisions: list[Decision] = []
     for _ in range(MOST_ROUNDS):
-        if not world.engine.has_heads(now=world.now):
+        if not world.engine.wake_heads(now=world.now):
             return decisions
         world.now += 1
         decisions += world.carry_out(world.cycle())

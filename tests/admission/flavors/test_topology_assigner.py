@@ -74,7 +74,7 @@ def decide(engine: Engine, *workloads: Workload) -> list[Decision]:
     for workload in workloads:
         engine.objects.upsert(workload, now=2.0)
     decisions: list[Decision] = []
-    while engine.has_heads(now=2.0):
+    while engine.wake_heads(now=2.0):
         decisions += engine.cycle(now=2.0)
         engine.validate()
     return decisions
@@ -189,14 +189,14 @@ def test_only_room_on_nodes_of_the_flavor_wakes_who_waits(
     engine, pod = make_engine(), PodUsage(namespace="sys", name="p", node="n0", requests={GPU: 1})
     engine.objects.upsert(pod, now=0.0)
     decide(engine, make_workload("w", 33))
-    assert not engine.has_heads(now=3.0)
+    assert not engine.wake_heads(now=3.0)
 
     if change is None:
         engine.objects.remove(PodUsage, ("sys", "p"), now=3.0)
     else:
         engine.objects.upsert(replace(pod, **change), now=3.0)
 
-    assert engine.has_heads(now=3.0) is is_woken
+    assert engine.wake_heads(now=3.0) is is_woken
 
 
 def test_a_pod_that_ends_on_a_node_of_no_flavor_wakes_nobody() -> None:
@@ -206,7 +206,7 @@ def test_a_pod_that_ends_on_a_node_of_no_flavor_wakes_nobody() -> None:
 
     engine.objects.remove(PodUsage, ("sys", "p"), now=3.0)
 
-    assert not engine.has_heads(now=3.0)
+    assert not engine.wake_heads(now=3.0)
 
 
 @pytest.mark.parametrize(

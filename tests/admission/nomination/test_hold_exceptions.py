@@ -115,4 +115,4 @@ def test_what_victims_leave_over_is_kept_for_it_whether_or_not_one_passes(is_pas
     assert [one.message for one in decisions if isinstance(one, Wait) and one.key.name == "small"] == [
         "Workload fits only where preempted workloads are still running"
     ]
-    assert small().key in world.engine.plan_tables()[PlanTable.HOLDS]
+    assert small().key in world.engine.plan.tables()[PlanTable.HOLDS]

@@ -223,7 +223,7 @@ def test_a_hold_that_is_not_true_any_more_is_not_taken_over(change: dict[str, An
     hold = replace(make_hold(world.get("large"), world.get("first")), **change)
 
     assert adopt(world, hold) == 1
-    assert not world.engine.plan_tables()[PlanTable.HOLDS]
+    assert not world.engine.plan.tables()[PlanTable.HOLDS]
 
 
 def make_hold(preemptor: Workload, *victims: Workload) -> Hold:
@@ -239,4 +239,4 @@ def make_hold(preemptor: Workload, *victims: Workload) -> Hold:
 
 
 def adopt(world: World, hold: Hold) -> int:
-    return world.engine.adopt_plan(PlanValues(holds={hold.key: hold}), now=world.now, is_whole=True)
+    return world.engine.plan.adopt(PlanValues(holds={hold.key: hold}), now=world.now, is_whole=True)

@@ -136,7 +136,7 @@ def make_engine(
 def decide(engine: Engine, *, now: float = NOW) -> list[Decision]:
     """Decide until nothing more can be decided."""
     decisions: list[Decision] = []
-    while engine.has_heads(now=now):
+    while engine.wake_heads(now=now):
         decisions += engine.cycle(now=now)
         engine.validate()
     return decisions
@@ -257,10 +257,10 @@ def test_a_new_leader_moves_nobody_twice_within_the_hour_either() -> None:
     again = successor(engine, settings=None, now=NOW + 3)
 
     # Nor does the gang get beyond its policy's bound by that: the move of x counts.
-    assert again.plan_tables()[PlanTable.MOVES] == {X.key: Move(at=NOW, policy="moving")}
+    assert again.plan.tables()[PlanTable.MOVES] == {X.key: Move(at=NOW, policy="moving")}
     assert moved(decide(again, now=NOW + 3)) == ["y"]
     late = successor(engine, settings=None, now=NOW + 3600)
-    assert not late.plan_tables()[PlanTable.MOVES]
+    assert not late.plan.tables()[PlanTable.MOVES]
 
 
 def test_pods_that_may_lie_anywhere_get_the_nodes_that_others_share() -> None:

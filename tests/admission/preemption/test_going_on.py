@@ -96,7 +96,7 @@ def ask(world: World, name: str, *, preemptor: str) -> None:
 
 
 def holds_of(world: World) -> list[Hold]:
-    rooms = world.engine.plan_tables()[PlanTable.HOLDS].values()
+    rooms = world.engine.plan.tables()[PlanTable.HOLDS].values()
     return [room.hold for room in rooms if isinstance(room, HeldRoom)]
 
 
@@ -389,7 +389,7 @@ def test_whoever_others_were_evicted_for_gets_its_room(
             stop(world, leaving.pop(turn % len(leaving)))
         holds = holds_of(world)
         for _ in range(1000):
-            if not world.engine.has_heads(now=world.now):
+            if not world.engine.wake_heads(now=world.now):
                 break
             decisions = world.cycle()
             world.confirm(decisions)

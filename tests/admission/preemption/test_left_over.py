@@ -75,7 +75,7 @@ def wants(name: str, pods: int = 1, *, queue: str = "a", priority: int = 0, at: 
 
 def awaited(world: World, name: str) -> list[str]:
     """Return whose end room is kept over for a Workload."""
-    kept = world.engine.plan_tables()[PlanTable.HOLDS][WorkloadKey(NAMESPACE, name)]
+    kept = world.engine.plan.tables()[PlanTable.HOLDS][WorkloadKey(NAMESPACE, name)]
     assert isinstance(kept, HeldRoom)
     return [key.name for key in kept.hold.victims]
 

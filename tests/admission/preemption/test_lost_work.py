@@ -91,7 +91,7 @@ def incoming(gpus: int = 4, *, priority: int = 5) -> Workload:
 
 
 def loss(world: World, name: str) -> float:
-    world.engine.has_heads(now=NOW)
+    world.engine.wake_heads(now=NOW)
     cache = world.engine._cache
     held = cache.held[WorkloadKey(NAMESPACE, name)]
     return EvictionLosses(now=NOW).of(held, cache.queues["queue"])
@@ -149,11 +149,11 @@ def test_who_waits_is_tried_again_when_one_tells_what_may_make_it_a_victim(
 ) -> None:
     world = make_world(running("w", 8, priority=9, saved=3000), incoming(), rules=rules)
     assert not admits(world.settle())
-    assert not world.engine.has_heads(now=NOW)
+    assert not world.engine.wake_heads(now=NOW)
 
     world.put(running("w", 8, priority=9, **{"saved": 3000, **told}))
 
-    assert world.engine.has_heads(now=NOW) is is_tried
+    assert world.engine.wake_heads(now=NOW) is is_tried
 
 
 def test_who_tells_of_no_checkpoint_is_taken_to_have_saved_when_half_of_the_others_had_started() -> None:

@@ -118,12 +118,12 @@ def usage(world: World, name: str) -> float | None:
 def test_past_usage_is_sampled_at_each_interval_and_shown_in_the_status() -> None:
     world = make_world(quota=9)
     world.confirm(world.put(make_workload("b", queue="busy", gpus=8)).settle())
-    world.engine.sample_usage(now=1000)
-    assert world.engine.next_sample_at() == 1300.0
+    world.engine.usage_sampling.sample(now=1000)
+    assert world.engine.usage_sampling.next_at() == 1300.0
 
-    world.engine.sample_usage(now=1299)
+    world.engine.usage_sampling.sample(now=1299)
     assert usage(world, "busy") == 5 + 8 / 2
-    world.engine.sample_usage(now=1300)
+    world.engine.usage_sampling.sample(now=1300)
 
     view = world.engine.queues.local_queue_view(NAMESPACE, "busy")
     assert view is not None
@@ -144,7 +144,7 @@ def test_a_new_engine_goes_on_from_the_status() -> None:
     world.put(running("b", "busy", gpus=8))
     world.now = 1300
 
-    world.engine.sample_usage(now=1300)
+    world.engine.usage_sampling.sample(now=1300)
 
     assert usage(world, "busy") == 5 / 2 + 8 / 2
 
@@ -158,7 +158,7 @@ def test_a_strict_queue_tries_another_head_once_a_sample_has_changed_the_order()
     assert admits(world.settle()) == []
 
     # Half an hour later the one that holds nothing has less behind it.
-    world.engine.sample_usage(now=1000 + 6 * 300)
+    world.engine.usage_sampling.sample(now=1000 + 6 * 300)
     world.now += 6 * 300
 
     assert admits(world.settle()) == ["small"]
@@ -183,7 +183,7 @@ def test_a_workload_whose_local_queue_was_deleted_weighs_no_more_than_another() 
     world.confirm(world.put(make_workload("b", queue="busy", gpus=8)).settle())
 
     world.remove(LocalQueue, (NAMESPACE, "busy"))
-    world.engine.sample_usage(now=1300)
+    world.engine.usage_sampling.sample(now=1300)
     world.put(finished(world.get("b")))
 
     assert world.engine.queues.local_queue_view(NAMESPACE, "busy") is None

@@ -40,7 +40,7 @@ def crowded(settings: EngineSettings, policy: AdmissionPolicy | None) -> Engine:
         engine.objects.upsert(policy, now=0.0)
     decide(engine, *(make_workload(f"w{number:02}", 1, priority=number % 3) for number in range(32)))
     engine.objects.upsert(make_workload("urgent", 16, priority=9), now=3.0)
-    assert engine.has_heads(now=3.0)
+    assert engine.wake_heads(now=3.0)
     return engine
 
 

@@ -169,13 +169,13 @@ async def test_a_workload_is_told_its_promise_its_estimate_and_whose_end_it_wait
         *(lasting(name, seconds, f"0{place}") for place, (name, seconds) in enumerate(LINE)),
     )
     engine, now = known.cluster_state.engine, 1_767_225_610.0
-    while engine.has_heads(now=now):
+    while engine.wake_heads(now=now):
         engine.cycle(now=now)
-    forecast = engine.begin_forecast(now=now)
+    forecast = engine.forecasts.begin(now=now)
     assert forecast is not None
     while forecast.step():
         pass
-    engine.take_forecast(forecast, most=10, now=now)
+    engine.forecasts.take(forecast, most=10, now=now)
     routes = StateApi(known.cluster_state).routes()
 
     async def shown(name: str) -> dict[str, Any]:

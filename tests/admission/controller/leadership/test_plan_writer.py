@@ -68,7 +68,7 @@ class Site:
     def check(self, *replicas: Replica) -> None:
         for replica in replicas:
             replica.check()
-            tables = replica.cluster_state.engine.plan_tables()
+            tables = replica.cluster_state.engine.plan.tables()
             for table in PLAN_TABLES:
                 known = {key: stored_value(value) for key, value in tables[table].items()}
                 assert known == self.stored(table), (replica.name, table)
@@ -209,11 +209,11 @@ def test_what_runs_have_taught_outlives_their_workloads(site: Site) -> None:
     site.cluster.delete(("Workload", "team", "small"))
     site.first.crash()
     third = site.make("third")
-    assert not third.cluster_state.engine.plan_tables()[PlanTable.RUNS]
+    assert not third.cluster_state.engine.plan.tables()[PlanTable.RUNS]
     third.lead(3)
     site.loop.run_for(10.0)
 
-    (runs,) = third.cluster_state.engine.plan_tables()[PlanTable.RUNS].values()
+    (runs,) = third.cluster_state.engine.plan.tables()[PlanTable.RUNS].values()
     assert len(runs) == 1
     assert len(site.store.tables[PlanTable.RUNS]) == 1
 
