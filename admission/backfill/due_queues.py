@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from admission.snapshot.snapshot import QueueState
+from admission.snapshot.queue_state import QueueState
 from api.workload import WorkloadKey
 from queues.profile.planned_start import PlannedStart
 

@@ -21,7 +21,8 @@ from msgspec import structs
 from admission.backfill.profile_trial import SnapshotStage, StartTrial
 from admission.backfill.schedule_plan import SchedulePlan
 from admission.nomination.nominate import CyclePolicy
-from admission.snapshot.snapshot import QueueState, Snapshot
+from admission.snapshot.queue_state import QueueState
+from admission.snapshot.snapshot import Snapshot
 from api.workload import WorkloadKey
 from queues.pending.pending_queue import Pending
 from queues.profile.capacity_profile import CapacityProfile, Claim, order

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from admission.backfill.planned_starts import Promise
 from admission.backfill.visible_promises import VisiblePromises
 from admission.flavors.feasibility import needs_of, rooms_of
-from admission.snapshot.snapshot import QueueState
+from admission.snapshot.queue_state import QueueState
 from queues.pending.pending_queue import Pending
 from queues.profile.freed_capacity import FreedCapacity, Piece
 from queues.profile.node_windows import has_room_within

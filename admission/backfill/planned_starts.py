@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from admission.backfill.due_queues import DueQueues
 from admission.backfill.promise_reports import PromiseReports
 from admission.flavors.feasibility import never_evicts
-from admission.snapshot.snapshot import QueueState
+from admission.snapshot.queue_state import QueueState
 from api.policy import BackfillMode
 from api.workload import Workload, WorkloadKey
 from queues.pending.pending_queue import Pending

@@ -32,7 +32,7 @@ from admission.backfill.visible_promises import VisiblePromises, rules_of
 from admission.nomination.nominate import Entry
 from admission.preemption.checkpoint_before_eviction import leaving_seconds
 from admission.preemption.targets import Target
-from admission.snapshot.snapshot import QueueState
+from admission.snapshot.queue_state import QueueState
 from api.workload import WorkloadKey
 from queues.pending.pending_queue import Pending
 from queues.profile.capacity_profile import Claim, Start

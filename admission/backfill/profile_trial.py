@@ -17,7 +17,8 @@ from admission.flavors.feasibility import may_have_quota, rooms_of
 from admission.flavors.flavor_assigner import FlavorSearch
 from admission.flavors.topology_assigner import place
 from admission.nomination.nominate import CyclePolicy
-from admission.snapshot.snapshot import QueueState, Snapshot
+from admission.snapshot.queue_state import QueueState
+from admission.snapshot.snapshot import Snapshot
 from queues.pending.pending_queue import Pending
 from queues.profile.capacity_profile import Rooms, Spots
 from queues.quota.resources import FlavorResource, Quantities

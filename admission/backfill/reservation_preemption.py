@@ -27,7 +27,9 @@ from admission.backfill.running_estimates import started_at_of
 from admission.backfill.schedule_plan import SchedulePlan
 from admission.calendar.advance_reservations import ReservedCapacity
 from admission.preemption.checkpoint_before_eviction import leaving_seconds
-from admission.snapshot.snapshot import HeldWorkload, QueueState, Snapshot
+from admission.snapshot.held_workload import HeldWorkload
+from admission.snapshot.queue_state import QueueState
+from admission.snapshot.snapshot import Snapshot
 from api.workload import WorkloadKey
 from queues.estimates.estimator import is_opportunistic, may_be_evicted
 from queues.profile.capacity_profile import Edge, Rooms, Spots

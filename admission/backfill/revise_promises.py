@@ -31,7 +31,7 @@ from admission.backfill.profile_trial import StartClaim
 from admission.backfill.schedule_plan import SLACK_SECONDS
 from admission.backfill.visible_promises import VisiblePromises, rules_of
 from admission.flavors.feasibility import may_have_room
-from admission.snapshot.snapshot import QueueState
+from admission.snapshot.queue_state import QueueState
 from queues.pending.pending_queue import Pending
 from queues.profile.planned_start import MoveCause
 from queues.profile.profile_walk import holds_at

@@ -15,7 +15,7 @@ from math import inf
 
 from admission.backfill.running_estimates import RunningEstimates, started_at_of
 from admission.preemption.checkpoint_before_eviction import leaving_seconds
-from admission.snapshot.snapshot import HeldWorkload
+from admission.snapshot.held_workload import HeldWorkload
 from api.policy import OnOverrun
 from api.workload import WorkloadKey
 from queues.estimates.estimator import eviction_seconds

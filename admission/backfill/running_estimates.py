@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from math import inf
 
 from admission.preemption.checkpoint_before_eviction import leaving_seconds
-from admission.snapshot.snapshot import HeldWorkload, QueueState
+from admission.snapshot.held_workload import HeldWorkload
+from admission.snapshot.queue_state import QueueState
 from api.policy import Backfill
 from api.reasons import ConditionType
 from api.workload import Workload, WorkloadKey

@@ -35,7 +35,8 @@ from admission.backfill.running_ends import RunningEnds
 from admission.backfill.running_estimates import RunningEstimates
 from admission.calendar.upcoming_changes import UpcomingChanges
 from admission.placement.topology_cache import TopologyCache
-from admission.snapshot.snapshot import HeldWorkload, QueueState
+from admission.snapshot.held_workload import HeldWorkload
+from admission.snapshot.queue_state import QueueState
 from api.workload import WorkloadKey
 from queues.estimates.estimator import Estimator
 from queues.profile.capacity_profile import CapacityProfile, Claim

@@ -37,7 +37,7 @@ from admission.backfill.schedule_plan import SLACK_SECONDS
 from admission.backfill.visible_promises import VisiblePromises, rules_of
 from admission.nomination.nominate import Entry
 from admission.preemption.checkpoint_before_eviction import leaving_seconds
-from admission.snapshot.snapshot import QueueState
+from admission.snapshot.queue_state import QueueState
 from api.keys import OPPORTUNISTIC
 from api.policy import BackfillMode
 from api.workload import Workload, WorkloadKey
@@ -94,7 +94,7 @@ def judge(visible: VisiblePromises, entry: Entry) -> StartCheck:
     if verdict.behind is not None or verdict.kept_from is not None or not above:
         return verdict
     # The targets will be gone when the entry starts, so their capacity counts as free.
-    with visible.snapshot.without((target.queue, target.held) for target in entry.targets):
+    with visible.snapshot.trial.without((target.queue, target.held) for target in entry.targets):
         return structs.replace(
             _judge(visible, verdict.entry, rank, above), is_outranking=verdict.is_outranking
         )
@@ -113,7 +113,7 @@ def _clear_of_calendar(visible: VisiblePromises, entry: Entry) -> tuple[Entry, s
     if not _meets_appointments(visible, entry, span):
         return entry, None
     leaving = frozenset(target.held.key for target in entry.targets)
-    with visible.snapshot.without((target.queue, target.held) for target in entry.targets):
+    with visible.snapshot.trial.without((target.queue, target.held) for target in entry.targets):
         # Only running work and the calendar count here. Promises are checked separately, by `judge`.
         rank = visible.rank_of(entry)
         found_ahead = visible.horizon(queue, rank, (), leaving=leaving, of=workload)
@@ -268,7 +268,7 @@ def _held_back(visible: VisiblePromises, entry: Entry, behind: PlannedStart) -> 
     rules = rules_of(entry.queue)
     is_in_hold = rules is not None and rules.mode is BackfillMode.OPPORTUNISTIC
     # Each of these makes the refusal specific to this head, so it says nothing about others of its class.
-    has_more = entry.targets or entry.queue.reservations or visible.snapshot.decided
+    has_more = entry.targets or entry.queue.reservations or visible.snapshot.trial.decided
     if has_more or is_in_hold:
         return StartCheck(entry=entry, behind=behind)
     span = visible.schedule_plan.lengths.span(entry.pending.workload, entry.queue.name)

@@ -14,7 +14,8 @@ from admission.backfill.planned_starts import Promise
 from admission.backfill.profile_trial import SnapshotStage, StartClaim, StartTrial
 from admission.backfill.schedule_plan import SchedulePlan
 from admission.nomination.nominate import CyclePolicy, Entry
-from admission.snapshot.snapshot import QueueState, Snapshot
+from admission.snapshot.queue_state import QueueState
+from admission.snapshot.snapshot import Snapshot
 from api.policy import Backfill as BackfillRules
 from api.workload import Workload, WorkloadKey
 from queues.pending.pending_queue import Pending
@@ -124,7 +125,7 @@ class VisiblePromises:
         # The claim of a Workload that was taken off the snapshot stays in the profile until it has really
         # left; here it counts as ended.
         profile = self.schedule_plan.profile
-        gone = self.snapshot.gone | leaving | going
+        gone = self.snapshot.evictions.gone | leaving | going
         put_in = self.overstaying(rank, gone)
         put_in += [
             (self.now, RELEASE, key, claim) for key in going if (claim := profile.get(key)) is not None

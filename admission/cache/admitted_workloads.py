@@ -20,7 +20,7 @@ from admission.cache.workload_index import WorkloadIndex
 from admission.cache.workload_record import WorkloadRecord
 from admission.decisions.decision import DecisionId
 from admission.flavors.topology_assigner import places_of
-from admission.snapshot.snapshot import HeldWorkload
+from admission.snapshot.held_workload import HeldWorkload
 from api.eviction import reserved_at_of, standing_request
 from api.jobs.checkpoint_annotations import CHECKPOINT_KEYS
 from api.policy import VictimRules

@@ -30,8 +30,10 @@ from admission.placement.topology.node_health import hosts_of
 from admission.placement.topology.place import Place
 from admission.placement.topology_cache import TopologyCache
 from admission.snapshot.capacity_holds import CapacityHolds, Head, HoldClaims
+from admission.snapshot.held_workload import HeldWorkload
+from admission.snapshot.queue_state import QueueState, QueueTree
 from admission.snapshot.recent_moves import RecentMoves
-from admission.snapshot.snapshot import HeldWorkload, QueueState, QueueTree, Snapshot
+from admission.snapshot.snapshot import ReferencedObjects, Snapshot
 from api import keys
 from api.policy import AdmissionPolicy, choose_policy
 from api.queueing import CheckRule, ClusterQueue, QueueingStrategy
@@ -315,10 +317,12 @@ class Cache:
         """Return the snapshot to decide on at `now`; it works on this state until its `rollback`."""
         return Snapshot(
             queues=self.queues,
-            flavors=self.specs.flavors,
-            namespaces=self.specs.namespaces,
+            objects=ReferencedObjects(
+                flavors=self.specs.flavors,
+                namespaces=self.specs.namespaces,
+                budgets=self.specs.budgets,
+            ),
             topology_cache=self.topology_cache,
-            budgets=self.specs.budgets,
             moves=self.moves,
             now=now,
         )

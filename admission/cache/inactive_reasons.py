@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from admission.cache.specs import Specs
-from admission.snapshot.snapshot import Inactive
+from admission.snapshot.queue_state import Inactive
 from api import keys
 from api.queueing import AdmissionCheck, ClusterQueue, Cohort, ResourceFlavor, StopPolicy, Topology
 from api.reasons import InactiveReason

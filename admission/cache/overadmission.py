@@ -22,7 +22,8 @@ from collections.abc import Iterator, Mapping
 
 from admission.cache.cache import Cache
 from admission.decisions.decision import Evict
-from admission.snapshot.snapshot import HeldWorkload, QueueState
+from admission.snapshot.held_workload import HeldWorkload
+from admission.snapshot.queue_state import QueueState
 from api.parsing.quantities import to_text
 from api.reasons import EvictionReason
 from api.workload import WorkloadKey
@@ -58,7 +59,7 @@ def judge(
         # All are taken off first and put back one by one. So each is checked beside those before it, and not
         # beside those after it.
         for queue, one in placed:
-            snapshot.remove(queue, one.usage)
+            snapshot.trial.remove(queue, one.usage)
         for queue, one in _leaving_first(placed):
             is_due = unweighed[one.key] + SETTLING_SECONDS <= now
             # A Workload that is being evicted frees its quota anyway; a second eviction adds nothing.
@@ -67,7 +68,7 @@ def judge(
             if message is not None and is_due:
                 evictions.append(_evict(one, message))
                 continue
-            snapshot.add(queue, one.usage)
+            snapshot.trial.add(queue, one.usage)
             if message is None and is_due and not one.is_evicted:
                 fitting.append(one.key)
     finally:

@@ -17,7 +17,7 @@ from admission.decisions.decision import Evict
 from admission.preemption.checkpoint_before_eviction import has_given_way
 from admission.preemption.least_attained import LeastAttained, least_attained, pending_level, predicted_level
 from admission.snapshot.attained_service import AttainedService
-from admission.snapshot.snapshot import QueueState
+from admission.snapshot.queue_state import QueueState
 from api.eviction import eviction_request
 from api.policy import Aliases, OrderingMode
 from api.queueing import LocalQueue, PreemptionPolicy

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from admission.cache.cache import Cache
 from admission.cache.touched_statuses import TouchedStatuses
 from admission.flavors.feasibility import may_have_quota, may_have_room, moves_others, never_preempts
-from admission.snapshot.snapshot import QueueState, QueueTree
+from admission.snapshot.queue_state import QueueState, QueueTree
 from api.selectors import matches_selector
 from api.workload import Workload
 from queues.pending.pending_queue import Pending

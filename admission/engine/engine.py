@@ -46,7 +46,8 @@ from admission.preemption.fair_sharing import FairPreemption
 from admission.scheduler.cycle_statistics import CycleStatistics
 from admission.scheduler.outcomes import HeadOutcome
 from admission.scheduler.resumable_cycle import Cycle, CycleTime
-from admission.snapshot.snapshot import QueueState, Snapshot
+from admission.snapshot.queue_state import QueueState
+from admission.snapshot.snapshot import Snapshot
 from admission.status.views import (
     EngineStatistics,
     Touched,

@@ -13,7 +13,7 @@ from admission.cache.pending_workloads import PendingWorkloads
 from admission.cache.workload_index import WorkloadIndex
 from admission.cache.workload_record import Problem
 from admission.decisions.decision import Wait
-from admission.snapshot.snapshot import QueueState
+from admission.snapshot.queue_state import QueueState
 from api.queueing import QueueingStrategy
 from api.reasons import PendingReason
 from api.workload import WorkloadKey

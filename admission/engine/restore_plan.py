@@ -29,7 +29,7 @@ from admission.engine.under_way import UnderWay
 from admission.flavors.topology_assigner import places_of
 from admission.snapshot.capacity_holds import holds_room
 from admission.snapshot.hold_totals import HeldRoom
-from admission.snapshot.snapshot import QueueState
+from admission.snapshot.queue_state import QueueState
 from queues.profile.holds import Hold
 from queues.profile.planned_start import BackfillLease, PlannedStart
 from queues.quota.resources import to_quantities

@@ -30,7 +30,7 @@ from admission.placement.performance import FAILED
 from admission.placement.replacement import replace_hosts
 from admission.placement.topology.node_health import NodeFailureSettings, hosts_of
 from admission.placement.topology_cache import Unplaced
-from admission.snapshot.snapshot import HeldWorkload
+from admission.snapshot.held_workload import HeldWorkload
 from api.reasons import EvictionReason
 from api.workload import (
     DELAYED_READY,

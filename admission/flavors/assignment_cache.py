@@ -35,7 +35,7 @@ from msgspec.structs import replace
 from admission.decisions.assignment import Assignment, Mode, PodSetChoice
 from admission.decisions.assignment_memo import Impasse, RememberedAssignment, RememberedStep, Weighed
 from admission.decisions.flavor_mode import Granular
-from admission.snapshot.snapshot import QueueGroup, QueueState
+from admission.snapshot.queue_state import QueueGroup, QueueState
 from api.reasons import PendingReason
 from queues.pending.pending_queue import FlavorScan, Pending
 from queues.quota.resources import FlavorResource

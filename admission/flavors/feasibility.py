@@ -19,7 +19,8 @@ from admission.decisions.assignment_memo import Option
 from admission.flavors.placement_hints import with_wishes
 from admission.flavors.topology_assigner import placement_request
 from admission.placement.topology.pod_room import PodRoom
-from admission.snapshot.snapshot import QueueState, Snapshot
+from admission.snapshot.queue_state import QueueState
+from admission.snapshot.snapshot import Snapshot
 from api.jobs.resource_requests import PODS
 from api.queueing import PreemptionPolicy
 from queues.pending.pending_queue import Pending
@@ -124,10 +125,10 @@ def _needs(snapshot: Snapshot, queue: QueueState, pending: Pending) -> Iterator[
                     snapshot.topology_cache.has_topology(flavor) and flavor not in queue.delayed_flavors
                 )
                 request = None
-                if is_placed and flavor in snapshot.flavors:
+                if is_placed and flavor in snapshot.objects.flavors:
                     rules = queue.policy.placement
                     request = placement_request(
-                        pod_set, asked, snapshot.flavors[flavor], count=count, rules=rules
+                        pod_set, asked, snapshot.objects.flavors[flavor], count=count, rules=rules
                     )
                     request = with_wishes(request, queue, pending.workload, pod_set)
                 taken = ((cells[name][1], amounts[name]) for name in group.resources if name in amounts)

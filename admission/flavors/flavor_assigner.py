@@ -30,7 +30,8 @@ from admission.decisions.assignment_memo import Weighed, lack_message
 from admission.decisions.flavor_mode import BEST, MODES, WORST, Grade, Granular, is_preferred, should_try_next
 from admission.flavors.placement_hints import reservation_refusal
 from admission.flavors.topology_assigner import topology_refusal
-from admission.snapshot.snapshot import QueueGroup, QueueState, Snapshot
+from admission.snapshot.queue_state import QueueGroup, QueueState
+from admission.snapshot.snapshot import Snapshot
 from api.jobs.resource_requests import PODS, QuotaCheckStrategy
 from api.objects import WirePodSpec
 from api.parsing.quantities import CPU, to_text
@@ -307,7 +308,7 @@ class FlavorSearch:
 
 def flavor_refusal(snapshot: Snapshot, queue: QueueState, name: str, pod_set: PodSet) -> str | None:
     """Return why the pods cannot use the flavor whatever its quota, None where they can."""
-    flavor = snapshot.flavors.get(name)
+    flavor = snapshot.objects.flavors.get(name)
     if flavor is None:
         return f"flavor {name} not found"
     asked = pod_set.topology_request

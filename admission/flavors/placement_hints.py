@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from admission.calendar.reserved_domains import ReservedDomain
 from admission.placement.topology.placement_options import PlacementOptions, Strategy
 from admission.placement.topology.request import Bandwidth, PlacementRequest
-from admission.snapshot.snapshot import QueueState
+from admission.snapshot.queue_state import QueueState
 from api import keys
 from api.jobs.placement_annotations import STRATEGIES, Metadata, parse_bandwidth, read_key
 from api.jobs.resource_requests import gpus_of

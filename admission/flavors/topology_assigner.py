@@ -26,7 +26,9 @@ from admission.placement.topology.flavor_topology import Amounts
 from admission.placement.topology.place import Place, place_of, taken_per_pod
 from admission.placement.topology.request import NodeRules, PlacementRequest
 from admission.placement.topology_cache import Unplaced
-from admission.snapshot.snapshot import HeldWorkload, QueueState, Snapshot
+from admission.snapshot.held_workload import HeldWorkload
+from admission.snapshot.queue_state import QueueState
+from admission.snapshot.snapshot import Snapshot
 from api.jobs.resource_requests import PodSetRequests
 from api.objects import WirePodSetUpdate, WirePodSpec, WireToleration
 from api.policy import PlacementRules
@@ -107,7 +109,7 @@ def _request(
     name = next((one for one in sorted(flavors) if snapshot.topology_cache.has_topology(one)), None)
     if name is None or choice.count == 0 or choice.delayed is not None:
         return None
-    flavor = snapshot.flavors[name]
+    flavor = snapshot.objects.flavors[name]
     return placement_request(pod_set, asked, flavor, count=choice.count, rules=queue.policy.placement)
 
 
@@ -225,7 +227,7 @@ def _requests_of(
             count=one.count,
             per_pod=per_pod.get(one.name, taken_per_pod({})),
             topology=pod_set.topology_request,
-            rules=_rules(pod_set, snapshot.flavors[name], held.workload.checks),
+            rules=_rules(pod_set, snapshot.objects.flavors[name], held.workload.checks),
         )
         queue = snapshot.queues.get(held.admission.cluster_queue)
         if queue is not None:

@@ -23,7 +23,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from admission.nomination.nominate import Entry
-from admission.snapshot.snapshot import QueueTree, Snapshot
+from admission.snapshot.queue_state import QueueTree
+from admission.snapshot.snapshot import Snapshot
 from queues.quota.fair_sharing import DominantShare, dominant_resource_share
 from queues.quota.quota_tree import QuotaNode
 
@@ -87,7 +88,7 @@ class _Tournament:
 
         Victims of entries that were served before still run, so their usage counts.
         """
-        with self.snapshot.with_evicted():
+        with self.snapshot.evictions.counted_again():
             for entry in entries:
                 node = entry.queue.node
                 node.add(entry.assignment.usage)

@@ -21,7 +21,9 @@ from dataclasses import dataclass, field
 from admission.nomination.nominate import Entry
 from admission.placement.topology.place import Place
 from admission.snapshot.capacity_holds import HoldClaim
-from admission.snapshot.snapshot import HeldWorkload, QueueState, Snapshot
+from admission.snapshot.held_workload import HeldWorkload
+from admission.snapshot.queue_state import QueueState
+from admission.snapshot.snapshot import Snapshot
 from api.workload import WorkloadKey
 from queues.quota.resources import Quantities
 
@@ -55,17 +57,17 @@ class HoldExceptions:
         leaving = {held.key: (queue, held) for claim in claims for queue, held in claim.victims}
         for claim in self._shown:
             if id(claim) not in wanted:
-                self.snapshot.release(claim.queue, claim.usage, claim.places)
+                self.snapshot.trial.release(claim.queue, claim.usage, claim.places)
         for key in [key for key in self._gone if key not in leaving]:
-            self.snapshot.readmit(*self._gone.pop(key))
+            self.snapshot.evictions.readmit(*self._gone.pop(key))
         # All victims before any claim: several claims may need the capacity of one victim.
         for key, (queue, held) in leaving.items():
-            if not self.snapshot.is_gone(held):
-                self.snapshot.evict(queue, held)
+            if not self.snapshot.evictions.is_gone(held):
+                self.snapshot.evictions.evict(queue, held)
                 self._gone[key] = queue, held
         for claim in claims:
             if id(claim) not in shown:
-                self.snapshot.reserve(claim.queue, claim.usage, claim.places)
+                self.snapshot.trial.reserve(claim.queue, claim.usage, claim.places)
         self._shown = claims
 
     def expected(self) -> Iterator[tuple[QueueState, Quantities, tuple[Place, ...]]]:

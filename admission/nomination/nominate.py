@@ -37,7 +37,8 @@ from admission.placement.topology_cache import Unplaced
 from admission.preemption.fair_sharing import FairPreemption
 from admission.preemption.preemptor import Preemptor
 from admission.preemption.targets import Target
-from admission.snapshot.snapshot import QueueState, Snapshot
+from admission.snapshot.queue_state import QueueState
+from admission.snapshot.snapshot import Snapshot
 from api.jobs.resource_requests import QuotaCheckStrategy
 from api.reasons import PendingReason
 from api.selectors import matches_selector
@@ -91,7 +92,8 @@ def find_rejection(snapshot: Snapshot, queue: QueueState, pending: Pending) -> R
         message = f"The workload has failed admission checks: {', '.join(waiting)}"
         return Rejection(reason=PendingReason.PENDING_EVALUATION, message=message)
     # A namespace that is not known has no labels, and matches only an empty selector.
-    if not matches_selector(queue.spec.namespace_selector, snapshot.namespaces.get(workload.key.namespace)):
+    labels = snapshot.objects.namespaces.get(workload.key.namespace)
+    if not matches_selector(queue.spec.namespace_selector, labels):
         return Rejection(
             reason=PendingReason.MISCONFIGURED,
             message=namespace_mismatch(workload, queue.name),
@@ -252,7 +254,7 @@ def _with_places_after(
     if not requests:
         return assignment
     # The victims are removed for this search alone: whether they are evicted is decided later.
-    with snapshot.without((target.queue, target.held) for target in targets):
+    with snapshot.trial.without((target.queue, target.held) for target in targets):
         found = snapshot.topology_cache.place(requests, is_empty=not targets)
     return assignment if isinstance(found, Unplaced) else with_places(assignment, requests, found)
 

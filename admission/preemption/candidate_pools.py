@@ -25,7 +25,9 @@ from admission.preemption.preemption_request import (
     rank_within,
     uses,
 )
-from admission.snapshot.snapshot import HeldWorkload, QueueState, Snapshot
+from admission.snapshot.held_workload import HeldWorkload
+from admission.snapshot.queue_state import QueueState
+from admission.snapshot.snapshot import Snapshot
 from queues.quota.quota_tree import QuotaNode
 from queues.quota.resources import FlavorResource
 
@@ -140,7 +142,7 @@ class Pools:
         pool = self._known.get(question)
         # A decision since may have changed which queues overuse. Trials do not matter here: their effect is
         # checked member by member (`Candidates._is_takeable`).
-        if pool is None or pool.decided != self.snapshot.decided:
+        if pool is None or pool.decided != self.snapshot.trial.decided:
             pool = self._known[question] = self._gather(cohort, need)
         return pool
 
@@ -184,11 +186,11 @@ class Pools:
         """
         question = (id(cohort), pair)
         known = self._overusers.get(question)
-        if known is None or known[0] != self.snapshot.decided:
+        if known is None or known[0] != self.snapshot.trial.decided:
             overusing = [
                 child for child in cohort.children if (cell := child.cell(pair)).usage > cell.subtree
             ]
-            known = self._overusers[question] = (self.snapshot.decided, overusing)
+            known = self._overusers[question] = (self.snapshot.trial.decided, overusing)
         return any(child is not but for child in known[1])
 
     def _gather(self, cohort: QuotaNode, need: PreemptionRequest) -> Pool:
@@ -202,7 +204,7 @@ class Pools:
             evicted=Leading([one.evicted for one in found if one.evicted]),
             live=Leading([one.live for one in found if one.live]),
             sides=sides,
-            decided=self.snapshot.decided,
+            decided=self.snapshot.trial.decided,
         )
 
     def _of_queue(self, queue: QueueState, need: PreemptionRequest) -> _OfQueue:

@@ -26,7 +26,9 @@ import msgspec
 from admission.preemption.candidate_pools import Apart, Leading, Pool, PoolMember, Pools
 from admission.preemption.least_attained_victims import LeastAttainedVictims
 from admission.preemption.preemption_request import PreemptionRequest, Rank, rank_within, satisfies, uses
-from admission.snapshot.snapshot import HeldWorkload, QueueState, Snapshot
+from admission.snapshot.held_workload import HeldWorkload
+from admission.snapshot.queue_state import QueueState
+from admission.snapshot.snapshot import Snapshot
 from api.queueing import PreemptionPolicy
 from api.reasons import PreemptionReason
 from queues.quota.quota_tree import QuotaNode
@@ -159,7 +161,7 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
 
     def _is_takeable(self, member: PoolMember, ancestor: QuotaNode) -> bool:
         """Return whether it is still there, and its queue and the cohorts below `ancestor` still overuse."""
-        if self.snapshot.is_gone(member.held):
+        if self.snapshot.evictions.is_gone(member.held):
             return False
         node: QuotaNode | None = member.queue.node
         while node is not None and node is not ancestor:
@@ -193,13 +195,13 @@ def collect(pools: Pools, need: PreemptionRequest) -> Candidates:
 
 
 def _of_own_queue(pools: Pools, need: PreemptionRequest) -> Apart:
-    snapshot, policy = pools.snapshot, need.queue.spec.preemption.within_cluster_queue
+    evictions, policy = pools.snapshot.evictions, need.queue.spec.preemption.within_cluster_queue
     if need.within is None:
         named = pools.of_own_in_order(need)
         # All of them are of lower priority and none is spared, so they need no check one by one. Such checks
         # would take most of the time of a search that finds its victims soon.
         if policy is PreemptionPolicy.LOWER_PRIORITY and need.losses.spares_nobody_below(need.queue):
-            return named.only(lambda held: not snapshot.is_gone(held)) if snapshot.gone else named
+            return named.only(lambda held: not evictions.is_gone(held)) if evictions.gone else named
     else:
         # Looked up by key where only some may be taken: a domain's few out of a queue's thousands.
         of_queue = need.queue.held
@@ -208,7 +210,9 @@ def _of_own_queue(pools: Pools, need: PreemptionRequest) -> Apart:
         named = Apart.of(in_order)
     return named.only(
         lambda held: (
-            satisfies(policy, need, held) and not snapshot.is_gone(held) and not need.spares(held, need.queue)
+            satisfies(policy, need, held)
+            and not evictions.is_gone(held)
+            and not need.spares(held, need.queue)
         )
     )
 

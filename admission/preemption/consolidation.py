@@ -42,7 +42,9 @@ from admission.placement.topology_cache import Unplaced
 from admission.preemption.eviction_cost import devices_of
 from admission.preemption.preemption_request import PreemptionRequest
 from admission.preemption.targets import Target
-from admission.snapshot.snapshot import HeldWorkload, QueueState, Snapshot
+from admission.snapshot.held_workload import HeldWorkload
+from admission.snapshot.queue_state import QueueState
+from admission.snapshot.snapshot import Snapshot
 from api.policy import Aliases, Consolidation
 from api.reasons import PreemptionReason
 from queues.steps import Steps
@@ -177,7 +179,7 @@ class _Search:
         return None
 
     def _is_movable(self, held: HeldWorkload, queue: QueueState) -> bool:
-        if not held.places or self.snapshot.is_gone(held):
+        if not held.places or self.snapshot.evictions.is_gone(held):
             return False
         if held.is_evicted:
             # A Workload that was moved for this gang and is still stopping counts again. Where nothing was
@@ -205,18 +207,18 @@ class _Search:
 
     def plan(self, movers: list[Target]) -> Steps[tuple[Target, ...]]:
         """Return which of `movers` to move; () where the gang, or one of them, would have no place."""
-        mark = self.snapshot.mark()
+        mark = self.snapshot.trial.mark()
         taken = yield from self._take(movers)
         taken = yield from self._without_idle(taken)
         # Limits are checked first: they are cheaper than placing every Workload.
         is_plan = bool(taken) and self._is_within_bounds(taken) and self._all_are_placed(taken)
-        self.snapshot.rollback(mark)
+        self.snapshot.trial.rollback(mark)
         return tuple(taken) if is_plan else ()
 
     def _take(self, movers: list[Target]) -> Steps[list[Target]]:
         taken: list[Target] = []
         for one in sorted(movers, key=self._order):
-            self.snapshot.remove(one.queue, one.held.usage, one.held.places)
+            self.snapshot.trial.remove(one.queue, one.held.usage, one.held.places)
             taken.append(one)
             yield
             if self._has_place():
@@ -229,12 +231,12 @@ class _Search:
         kept = list(taken)
         # The greatest loss first: the Workload that would lose most is the first to stay.
         for one in sorted(taken, key=self._order, reverse=True):
-            self.snapshot.add(one.queue, one.held.usage, one.held.places)
+            self.snapshot.trial.add(one.queue, one.held.usage, one.held.places)
             yield
             if self._has_place():
                 kept.remove(one)
             else:
-                self.snapshot.remove(one.queue, one.held.usage, one.held.places)
+                self.snapshot.trial.remove(one.queue, one.held.usage, one.held.places)
         return kept
 
     def _order(self, target: Target) -> tuple[bool, int, float, str]:
@@ -265,7 +267,7 @@ class _Search:
                 return False
             places = tuple(place_of(request, found[request.pod_set]) for request in requests)
             # Only the places: its usage of quota is the same wherever it runs.
-            self.snapshot.add(queue, {}, places)
+            self.snapshot.trial.add(queue, {}, places)
         return True
 
 

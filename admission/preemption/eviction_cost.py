@@ -10,7 +10,7 @@ declares count up to the policy's limit.
 
 from __future__ import annotations
 
-from admission.snapshot.snapshot import HeldWorkload
+from admission.snapshot.held_workload import HeldWorkload
 from api.jobs.checkpoint_annotations import CheckpointFacts
 from api.jobs.resource_requests import gpus_of
 from api.policy import AdmissionPolicy, Aliases, PreemptionRules

@@ -28,7 +28,9 @@ from admission.preemption.preemption_request import (
 )
 from admission.preemption.replicas import Floors
 from admission.preemption.targets import Target, fill_back, fits
-from admission.snapshot.snapshot import HeldWorkload, QueueState, Snapshot
+from admission.snapshot.held_workload import HeldWorkload
+from admission.snapshot.queue_state import QueueState
+from admission.snapshot.snapshot import Snapshot
 from api.reasons import PreemptionReason
 from queues.quota.fair_sharing import DominantShare, dominant_resource_share
 from queues.quota.quota_tree import QuotaNode
@@ -63,14 +65,14 @@ def fair_targets(
     candidates = _collect(snapshot, need)
     if not any(candidates.values()):
         return ()
-    mark = snapshot.mark()
+    mark = snapshot.trial.mark()
     search = _FairSearch(snapshot=snapshot, need=need, floors=Floors(snapshot))
     # Fill back with borrowing allowed, as in the search itself: shares decide, not which queue borrows.
     if (yield from search.run(candidates, settings.rules)):
         targets = yield from fill_back(snapshot, need, search.targets, is_borrowing=True)
     else:
         targets = []
-    snapshot.rollback(mark)
+    snapshot.trial.rollback(mark)
     return tuple(targets)
 
 
@@ -88,7 +90,7 @@ def _collect(snapshot: Snapshot, need: PreemptionRequest) -> _Candidates:
             for one in queue.held.values()
             if uses(one, need)
             and satisfies_any(need, one, queue)
-            and not snapshot.is_gone(one)
+            and not snapshot.evictions.is_gone(one)
             and not need.spares(one, queue)
         ]
         if held:
@@ -111,13 +113,13 @@ class _FairSearch:
         """Take candidates until `need` fits; return whether it does. The usage is removed again then."""
         own, usage = self.need.queue, self.need.usage
         # Shares are compared as they would be with the preemptor admitted.
-        self.snapshot.add(own, usage)
+        self.snapshot.trial.add(own, usage)
         refused: _Candidates = {}
         done = yield from self._first_pass(candidates, rules[0], refused)
         if not done and len(rules) > 1:
             done = yield from self._second_pass(refused)
         # Removed again: the caller wants the targets, without the preemptor's usage.
-        self.snapshot.remove(own, usage)
+        self.snapshot.trial.remove(own, usage)
         return done
 
     def _first_pass(self, candidates: _Candidates, rule: FairRule, refused: _Candidates) -> Steps[bool]:
@@ -184,7 +186,7 @@ class _FairSearch:
         if (guard := self.floors.take(held, queue)) is not None:
             self.need.losses.note_kept(self.need.pending.key, held, guard)
             return False
-        self.snapshot.remove(queue, held.usage, held.places)
+        self.snapshot.trial.remove(queue, held.usage, held.places)
         self.targets.append(Target(held=held, queue=queue, reason=reason))
         own, usage = self.need.queue, self.need.usage
         # Without the preemptor's usage, because `fits` adds it itself.

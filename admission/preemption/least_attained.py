@@ -16,7 +16,8 @@ from math import ceil, inf, nextafter
 
 from admission.preemption.eviction_cost import cost_if_asked
 from admission.snapshot.attained_service import AttainedService
-from admission.snapshot.snapshot import HeldWorkload, QueueState
+from admission.snapshot.held_workload import HeldWorkload
+from admission.snapshot.queue_state import QueueState
 from api.jobs.resource_requests import PodSetRequests
 from api.policy import Ordering, OrderingMode, PreemptionRules
 from api.reasons import ConditionType

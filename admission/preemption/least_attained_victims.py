@@ -24,7 +24,9 @@ from typing import NamedTuple
 from admission.placement.topology.flavor_topology import FlavorTopology
 from admission.placement.topology.request import PlacementRequest
 from admission.preemption.least_attained import rules_of
-from admission.snapshot.snapshot import HeldWorkload, QueueState, Snapshot
+from admission.snapshot.held_workload import HeldWorkload
+from admission.snapshot.queue_state import QueueState
+from admission.snapshot.snapshot import Snapshot
 from queues.pending.least_attained import next_look
 from queues.pending.pending_queue import Pending
 from queues.quota.resources import FlavorResource
@@ -84,11 +86,11 @@ class LeastAttainedVictims:
     def _eligible(self) -> Iterator[HeldWorkload]:
         """Yield all Workloads that may be victims; one that is leaving is included whatever its level."""
         assert self._queue.turns is not None
-        priority = self._pending.workload.priority
+        priority, evictions = self._pending.workload.priority, self._snapshot.evictions
         for held in self._queue.turns.above(self._pending.level):
             # Only between equal priorities; others follow Kueue's own rules.
             is_equal = held.workload.priority == priority
-            if is_equal and not self._pairs.isdisjoint(held.pairs) and not self._snapshot.is_gone(held):
+            if is_equal and not self._pairs.isdisjoint(held.pairs) and not evictions.is_gone(held):
                 yield held
 
     def _node_by_node(self, request: PlacementRequest) -> list[HeldWorkload]:

@@ -39,7 +39,8 @@ from statistics import median_low
 from admission.preemption.checkpoint_before_eviction import believed_checkpoint, plan_save, saves_at_sigterm
 from admission.preemption.eviction_cost import devices_of, eviction_cost, save_seconds_of
 from admission.preemption.replicas import Guard, KeptReplicas
-from admission.snapshot.snapshot import HeldWorkload, QueueState, QueueTree
+from admission.snapshot.held_workload import HeldWorkload
+from admission.snapshot.queue_state import QueueState, QueueTree
 from api.jobs.checkpoint_annotations import CLOCK_SKEW_SECONDS, CheckpointFacts, checkpoint_facts
 from api.policy import AdmissionPolicy, Aliases, PreemptionRules, VictimRules
 from api.reasons import ConditionType, EvictionReason

@@ -44,7 +44,9 @@ from admission.preemption.preemption_request import (
     uses,
 )
 from admission.preemption.replicas import Floors, Guard
-from admission.snapshot.snapshot import HeldWorkload, QueueState, Snapshot
+from admission.snapshot.held_workload import HeldWorkload
+from admission.snapshot.queue_state import QueueState
+from admission.snapshot.snapshot import Snapshot
 from api.workload import WorkloadKey
 from queues.steps import Steps
 
@@ -394,7 +396,7 @@ def _is_candidate(snapshot: Snapshot, need: PreemptionRequest, held: HeldWorkloa
     return (
         uses(held, need)
         and satisfies_any(need, held, queue)
-        and not snapshot.is_gone(held)
+        and not snapshot.evictions.is_gone(held)
         and need.losses.spared_until(held, queue, need.pending.workload.priority) is None
     )
 

@@ -14,7 +14,8 @@ import msgspec
 
 from admission.placement.topology.request import PlacementRequest
 from admission.preemption.lost_work import EvictionLosses
-from admission.snapshot.snapshot import HeldWorkload, QueueState
+from admission.snapshot.held_workload import HeldWorkload
+from admission.snapshot.queue_state import QueueState
 from api.queueing import PreemptionPolicy
 from api.workload import WorkloadKey
 from queues.pending.pending_queue import Pending

@@ -20,7 +20,8 @@ from admission.preemption.least_loss import least_loss_targets
 from admission.preemption.lost_work import EvictionLosses
 from admission.preemption.preemption_request import CandidateOrder, PreemptionRequest, may_evict_of_its_own
 from admission.preemption.targets import Target, classical_targets
-from admission.snapshot.snapshot import QueueState, Snapshot
+from admission.snapshot.queue_state import QueueState
+from admission.snapshot.snapshot import Snapshot
 from api.queueing import PreemptionPolicy
 from api.reasons import PreemptionReason
 from api.workload import WorkloadKey
@@ -101,11 +102,11 @@ class Preemptor:
             # Nothing changes, so the height is the one without evictions.
             return Grade(Granular.NO_CANDIDATES, height)
         # With the victims gone the request may borrow from a lower height, which matters for fungibility.
-        mark = self.snapshot.mark()
+        mark = self.snapshot.trial.mark()
         for target in targets:
-            self.snapshot.remove(target.queue, target.held.usage)
+            self.snapshot.trial.remove(target.queue, target.held.usage)
         after = queue.node.cell(pair).borrow_height(amount).height
-        self.snapshot.rollback(mark)
+        self.snapshot.trial.rollback(mark)
         # One victim of its own queue is enough to make it a preemption and not a reclaim.
         is_own = any(target.queue is queue for target in targets)
         return Grade(Granular.PREEMPT if is_own else Granular.RECLAIM, after)
@@ -116,7 +117,7 @@ class Preemptor:
         Checks the priorities of its own queue and the usage of subtrees on the way up. No candidate is read.
         """
         # Under fair sharing or least attained service, or during a trial, these checks prove nothing.
-        if self.fair_sharing is not None or queue.turns is not None or self.snapshot.has_trial:
+        if self.fair_sharing is not None or queue.turns is not None or self.snapshot.trial.is_open:
             return False
         if may_evict_of_its_own(queue, pending):
             return False
@@ -133,10 +134,10 @@ class Preemptor:
 
     def _targets(self, need: PreemptionRequest) -> Steps[tuple[Target, ...]]:
         # The state of a trial does not come again, so its answer is not cached.
-        if self.snapshot.has_trial:
+        if self.snapshot.trial.is_open:
             return (yield from self._search(need))
         question = (
-            self.snapshot.decided,
+            self.snapshot.trial.decided,
             need.pending.key,
             need.order,
             need.pairs,

@@ -31,7 +31,9 @@ from enum import StrEnum
 from math import inf
 from typing import NamedTuple
 
-from admission.snapshot.snapshot import HeldWorkload, QueueState, Snapshot
+from admission.snapshot.held_workload import HeldWorkload
+from admission.snapshot.queue_state import QueueState
+from admission.snapshot.snapshot import Snapshot
 from api import keys
 from api.disruption_budget import DisruptionBudget
 from api.jobs.checkpoint_annotations import checkpoint_facts
@@ -138,7 +140,7 @@ def is_counted(workload: Workload, policy: AdmissionPolicy) -> bool:
 
 def _spares(snapshot: Snapshot) -> dict[Guard, int]:
     """Return how many replicas of each application, and under each budget, may be taken now."""
-    spares = {_guard_of(one): one.allowed for one in snapshot.budgets.values()}
+    spares = {_guard_of(one): one.allowed for one in snapshot.objects.budgets.values()}
     for queue in snapshot.queues.values():
         for held in queue.held.values():
             application = held.workload.annotations.get(keys.REPLICA_OF)
@@ -148,7 +150,7 @@ def _spares(snapshot: Snapshot) -> dict[Guard, int]:
             # All replicas declare the same floor, so the first one sets it.
             spares.setdefault(guard, -min_replicas(held.workload))
             # `disruptionsAllowed` may count it already; subtracting it again errs on the side of too few.
-            if held.is_evicted or snapshot.is_gone(held):
+            if held.is_evicted or snapshot.evictions.is_gone(held):
                 for budget, pods in _budgets_over(held, snapshot).items():
                     spares[budget] -= pods
             elif is_serving(held):
@@ -273,7 +275,7 @@ def _budgets_at_odds(workload: Workload, snapshot: Snapshot) -> Guard | None:
 def _budgets_of(pod_set: PodSet, workload: Workload, snapshot: Snapshot) -> list[DisruptionBudget]:
     metadata, namespace = pod_set.template.metadata, workload.key.namespace
     labels = (metadata.labels if metadata is not None else None) or {}
-    return [one for one in snapshot.budgets.values() if one.covers(namespace, labels)]
+    return [one for one in snapshot.objects.budgets.values() if one.covers(namespace, labels)]
 
 
 def _guard_of(budget: DisruptionBudget) -> Guard:

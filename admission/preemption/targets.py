@@ -26,7 +26,9 @@ from admission.preemption.candidates import Candidates, collect
 from admission.preemption.node_cover import may_make_room
 from admission.preemption.preemption_request import CandidateOrder, PreemptionRequest
 from admission.preemption.replicas import Floors
-from admission.snapshot.snapshot import HeldWorkload, QueueState, Snapshot
+from admission.snapshot.held_workload import HeldWorkload
+from admission.snapshot.queue_state import QueueState
+from admission.snapshot.snapshot import Snapshot
 from api.queueing import PreemptionPolicy
 from api.reasons import PreemptionReason
 from queues.steps import Steps
@@ -54,14 +56,14 @@ def classical_targets(snapshot: Snapshot, need: PreemptionRequest, pools: Pools)
     candidates = collect(pools, need)
     if candidates.is_empty:
         return ()
-    mark = snapshot.mark()
+    mark = snapshot.trial.mark()
     # Kueue's order of attempts, which decides which Workloads users see evicted.
     for is_borrowing in _attempts(need, candidates):
         targets = yield from _take_until_it_fits(snapshot, need, candidates, is_borrowing=is_borrowing)
         # After the loop, because only then it is known which victims are not needed.
         if targets:
             targets = yield from fill_back(snapshot, need, targets, is_borrowing=is_borrowing)
-        snapshot.rollback(mark)
+        snapshot.trial.rollback(mark)
         if targets:
             return tuple(targets)
     return ()
@@ -96,13 +98,13 @@ def fill_back(
         if _is_to_pause(need, index):
             yield
         target = kept[index]
-        snapshot.add(target.queue, target.held.usage, target.held.places)
+        snapshot.trial.add(target.queue, target.held.usage, target.held.places)
         if fits(snapshot, need, is_borrowing=is_borrowing):
             # As in Kueue, the last target fills the gap; targets at lower positions are still to be tried.
             kept[index] = kept[-1]
             kept.pop()
         else:
-            snapshot.remove(target.queue, target.held.usage, target.held.places)
+            snapshot.trial.remove(target.queue, target.held.usage, target.held.places)
     return kept
 
 
@@ -117,11 +119,11 @@ def _fill_back_by_loss(
     for number, target in enumerate(sorted(targets, key=lambda one: _gravity(need, one), reverse=True)):
         if _is_to_pause(need, number):
             yield
-        snapshot.add(target.queue, target.held.usage, target.held.places)
+        snapshot.trial.add(target.queue, target.held.usage, target.held.places)
         if fits(snapshot, need, is_borrowing=is_borrowing):
             kept.remove(target)
         else:
-            snapshot.remove(target.queue, target.held.usage, target.held.places)
+            snapshot.trial.remove(target.queue, target.held.usage, target.held.places)
     return kept
 
 
@@ -191,7 +193,7 @@ def _take_until_it_fits(
             continue
         if _is_to_pause(need, len(targets)):
             yield
-        snapshot.remove(candidate.queue, candidate.held.usage, candidate.held.places)
+        snapshot.trial.remove(candidate.queue, candidate.held.usage, candidate.held.places)
         targets.append(Target(held=candidate.held, queue=candidate.queue, reason=candidate.right.reason))
         # Tested after each candidate: the first sufficient set is taken.
         if fits(snapshot, need, is_borrowing=is_borrowing):

@@ -20,7 +20,8 @@ from admission.preemption.checkpoint_before_eviction import asked_first, leaving
 from admission.preemption.lost_work import EvictionLosses
 from admission.preemption.preemptor import eviction_message
 from admission.preemption.targets import Target
-from admission.snapshot.snapshot import HeldWorkload, QueueState
+from admission.snapshot.held_workload import HeldWorkload
+from admission.snapshot.queue_state import QueueState
 from api.keys import JOB_UID
 from api.queueing import CheckRule
 from api.reasons import EvictionReason, PendingReason

@@ -30,7 +30,8 @@ from admission.nomination.nominate import CyclePolicy
 from admission.scheduler.outcomes import HeadOutcome
 from admission.scheduler.scheduler import CycleRules, IsSpent, schedule
 from admission.snapshot.capacity_holds import HoldClaims
-from admission.snapshot.snapshot import QueueState, Snapshot
+from admission.snapshot.queue_state import QueueState
+from admission.snapshot.snapshot import Snapshot
 from queues.estimates.estimator import Estimator
 from queues.pending.pending_queue import Pending, RequeueCause
 
@@ -101,7 +102,7 @@ class Cycle:
         if self._steps is None:
             return False
         # Put the trial back on the state, if a pause has taken it off.
-        self._snapshot.resume()
+        self._snapshot.trial.resume()
         try:
             next(self._steps)
         except StopIteration:
@@ -119,7 +120,7 @@ class Cycle:
     def pause(self) -> None:
         """Take the trial off the state until the next step."""
         if self._steps is not None:
-            self._snapshot.suspend()
+            self._snapshot.trial.suspend()
 
     def interrupt(self) -> list[QueueState]:
         """End the cycle because the state is about to change.

@@ -65,7 +65,9 @@ from admission.scheduler.outcomes import (
     with_kept,
 )
 from admission.snapshot.capacity_holds import NO_CLAIMS, HoldClaims, holds_room
-from admission.snapshot.snapshot import HeldWorkload, QueueState, Snapshot
+from admission.snapshot.held_workload import HeldWorkload
+from admission.snapshot.queue_state import QueueState
+from admission.snapshot.snapshot import Snapshot
 from api.queueing import PreemptionPolicy
 from api.reasons import PendingReason
 from api.workload import WorkloadKey
@@ -206,7 +208,7 @@ class _Cycle:
         self._passed.claims = claims.passed
         # Reserved even if it does not fit yet: what is freed for it meanwhile must not go to others.
         if claims.is_standing:
-            self.snapshot.stand(claims.overlay, claims.leaving)
+            self.snapshot.evictions.apply_holds(claims.overlay, claims.leaving)
 
     def process(self, entry: Entry) -> Steps[HeadOutcome]:
         """Return the outcome for the entry on top of what earlier entries took."""
@@ -271,7 +273,7 @@ class _Cycle:
             # Under `Any` it reclaims what others borrow when its turn comes, so nothing is reserved for it.
             if not is_any or entry.is_preemptor:
                 kept = queue, self._to_reserve(entry), self._places_to_reserve(entry)
-                self.snapshot.reserve(*kept)
+                self.snapshot.trial.reserve(*kept)
                 self._reserved.append(kept)
             return in_vain(entry)
         if mode is Mode.DEFERRED_FIT:
@@ -326,7 +328,7 @@ class _Cycle:
         entry = verdict.entry
         for target in entry.targets:
             # Off the snapshot for later entries; `_expect` holds its capacity for this one.
-            self.snapshot.evict(target.queue, target.held)
+            self.snapshot.evictions.evict(target.queue, target.held)
         if entry.assignment.mode is Mode.PREEMPT:
             awaited = self._awaited(entry)
             self._expect(entry, awaited)
@@ -335,7 +337,7 @@ class _Cycle:
             return preempting(entry, awaited, now=self.now)
         if (lack := self._lack(entry)) != _NOTHING_LACKED:
             return self._wait_for_leaving(entry, lack)
-        self.snapshot.reserve(entry.queue, entry.assignment.usage, entry.assignment.places)
+        self.snapshot.trial.reserve(entry.queue, entry.assignment.usage, entry.assignment.places)
         if self.backfill is not None:
             self.backfill.note_admitted(verdict)
         outcome = admitted(entry, now=self.now)
@@ -371,7 +373,7 @@ class _Cycle:
                 return
         usage, places = entry.assignment.usage, entry.assignment.places
         self._expected.append((entry.queue, usage, places))
-        self.snapshot.reserve(entry.queue, usage, places)
+        self.snapshot.trial.reserve(entry.queue, usage, places)
 
     def _all_expected(self) -> tuple[tuple[QueueState, Quantities, tuple[Place, ...]], ...]:
         """Return what is reserved on the snapshot for entries that wait for others to stop."""
@@ -386,12 +388,12 @@ class _Cycle:
         them, on capacity that they still use.
         """
         # Without evictions in this cycle, what is free on the snapshot is free.
-        if not self.snapshot.gone:
+        if not self.snapshot.evictions.gone:
             return _NOTHING_LACKED
         usage, places, node = entry.assignment.usage, entry.assignment.places, entry.queue.node
         with (
-            self.snapshot.before_evictions(self._all_expected(), places),
-            self.snapshot.without((target.queue, target.held) for target in entry.targets),
+            self.snapshot.evictions.taken_back(self._all_expected(), places),
+            self.snapshot.trial.without((target.queue, target.held) for target in entry.targets),
         ):
             lacking = frozenset(pair for pair, amount in usage.items() if not node.fits({pair: amount}))
             return lacking, not self.snapshot.topology_cache.fits(places)
@@ -402,7 +404,7 @@ class _Cycle:
         What its own targets leave does not count as lacking. `lack` is the result of `_lack` if known.
         """
         own = {target.held.key for target in entry.targets}
-        others = [(queue, held) for queue, held in self.snapshot.leaving() if held.key not in own]
+        others = [(queue, held) for queue, held in self.snapshot.evictions.leaving() if held.key not in own]
         if not others or not holds_room(entry.queue.policy):
             return []
         lacking, lacks_places = self._lack(entry) if lack is None else lack
@@ -425,7 +427,7 @@ class _Cycle:
             return skipped(entry, _NO_LONGER_FITS)
         if (lack := self._lack(entry)) != _NOTHING_LACKED:
             return self._wait_for_leaving(entry, lack)
-        self.snapshot.reserve(entry.queue, entry.assignment.usage)
+        self.snapshot.trial.reserve(entry.queue, entry.assignment.usage)
         return admitted(entry, now=self.now)
 
     def _places_to_reserve(self, entry: Entry) -> tuple[Place, ...]:
@@ -439,7 +441,7 @@ class _Cycle:
 
     def _overlaps(self, entry: Entry) -> bool:
         """Return whether an earlier entry of this cycle evicts one of its targets."""
-        return any(self.snapshot.is_gone(target.held) for target in entry.targets)
+        return any(self.snapshot.evictions.is_gone(target.held) for target in entry.targets)
 
     def _fits(self, entry: Entry) -> bool:
         """Return whether its quota and places are free once its targets, and all of this cycle, are gone."""
@@ -460,7 +462,7 @@ class _Cycle:
         others = [one for one in self._reserved if one[2] and one[0].tree is not entry.queue.tree]
         if not others:
             return False
-        with self.snapshot.without_usage(others):
+        with self.snapshot.trial.without_usage(others):
             return self._fits(entry)
 
     def _fit(self, entry: Entry) -> tuple[bool, bool]:
@@ -469,7 +471,7 @@ class _Cycle:
         if not entry.targets:
             return node.fits(usage), self.snapshot.topology_cache.fits(places)
         # Only for this check; at the end of the block the targets are back on the snapshot.
-        with self.snapshot.without((target.queue, target.held) for target in entry.targets):
+        with self.snapshot.trial.without((target.queue, target.held) for target in entry.targets):
             return node.fits(usage), self.snapshot.topology_cache.fits(places)
 
     def _nominate_again(self, entry: Entry) -> Steps[Entry]:
@@ -508,7 +510,7 @@ class _Cycle:
         for pair, amount in entry.assignment.usage.items():
             cell = queue.node.cell(pair)
             # Quota still used by Workloads that are being evicted is not free to reserve.
-            used = cell.usage + self.snapshot.evicted_usage(queue, pair)
+            used = cell.usage + self.snapshot.evictions.usage(queue, pair)
             if entry.assignment.borrowing == 0:
                 # Reserving more than its nominal quota leaves would keep other queues from theirs.
                 amount = max(0, min(amount, cell.nominal - used))

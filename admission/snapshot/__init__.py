@@ -2,7 +2,11 @@
 
 Modules, in reading order:
 
-    snapshot            the state that a cycle decides on; every trial is recorded and undone exactly
+    snapshot            the state that a cycle decides on
+    queue_state         a ClusterQueue and its quota tree
+    held_workload       a Workload that holds quota
+    trial               changes of usage, recorded and undone exactly
+    cycle_evictions     the Workloads that are gone in this cycle
     candidate_order     the Workloads that hold quota of a ClusterQueue, in Kueue's order of eviction
     attained_service    its running Workloads by level of received service, for least attained service
     capacity_holds      capacity freed for a preemptor, kept for it until it starts

@@ -27,8 +27,9 @@ import msgspec
 
 from admission.placement.topology.place import Place
 from admission.placement.topology_cache import TopologyCache
+from admission.snapshot.held_workload import HeldWorkload
 from admission.snapshot.hold_totals import HeldRoom, HoldTotals
-from admission.snapshot.snapshot import HeldWorkload, QueueState
+from admission.snapshot.queue_state import QueueState
 from admission.snapshot.usage_overlay import UsageOverlay
 from api.policy import AdmissionPolicy
 from api.workload import WorkloadKey

@@ -20,7 +20,8 @@ from typing import NamedTuple
 
 from admission.placement.topology.place import Place
 from admission.placement.topology_cache import TopologyCache
-from admission.snapshot.snapshot import HeldWorkload, QueueState
+from admission.snapshot.held_workload import HeldWorkload
+from admission.snapshot.queue_state import QueueState
 from admission.snapshot.usage_overlay import Sum, UsageOverlay
 from api.workload import WorkloadKey
 from queues.profile.capacity_profile import Spots

@@ -20,7 +20,8 @@ from admission.flavors.topology_assigner import placement_request
 from admission.placement.search import PlacementSearch
 from admission.placement.topology.pod_counts import PodCounts
 from admission.placement.topology.request import NoPlacement, PlacementPlan, PlacementRequest, make_plan
-from admission.snapshot.snapshot import QueueState, Snapshot
+from admission.snapshot.queue_state import QueueState
+from admission.snapshot.snapshot import Snapshot
 from api.jobs.resource_requests import PodSetRequests
 from api.workload import PodSet, Workload
 
@@ -144,7 +145,7 @@ def _topology(
     if not snapshot.topology_cache.has_topology(name):
         return None
     search = snapshot.topology_cache.search(name)
-    flavor, rules = snapshot.flavors[name], queue.policy.placement
+    flavor, rules = snapshot.objects.flavors[name], queue.policy.placement
     # The same request as the cycle makes, step by step; an explanation of another one would mislead.
     request = placement_request(pod_set, asked, flavor, count=asked.count, rules=rules)
     request = inside_reservation(request, queue, workload)

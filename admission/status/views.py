@@ -13,7 +13,8 @@ from typing import NamedTuple
 from admission.cache.cache import Cache
 from admission.calendar.advance_reservations import ReservedCapacity
 from admission.calendar.quota_windows import QuotaInForce, window_problems
-from admission.snapshot.snapshot import HeldWorkload, QueueState
+from admission.snapshot.held_workload import HeldWorkload
+from admission.snapshot.queue_state import QueueState
 from admission.status.calendar_view import ReservationEntry, WindowEntry, reservation_entries, window_entries
 from api.past_usage import PastUsage
 from api.policy import AdmissionPolicy

@@ -18,7 +18,7 @@ from admission.backfill.improvable_promises import ImprovablePromises
 from admission.backfill.planned_starts import Promise
 from admission.backfill.planner import Planner
 from admission.backfill.profile_trial import StartClaim
-from admission.snapshot.snapshot import QueueState
+from admission.snapshot.queue_state import QueueState
 from api.policy import BackfillMode
 from api.workload import WorkloadKey
 from queues.pending.pending_queue import Pending

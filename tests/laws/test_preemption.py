@@ -86,7 +86,7 @@ def test_deciding_leaves_the_snapshot_unchanged(values: list[Any], sharing: Fair
         pass
 
     assert usage(engine) == before
-    assert not snapshot.has_trial
+    assert not snapshot.trial.is_open
 
 
 @_settings
@@ -149,19 +149,19 @@ def test_the_quota_before_evictions_is_as_if_each_were_taken_back_by_itself(
     running = [(queue, held) for queue in snapshot.queues.values() for held in queue.held.values()]
     leaving = [one for one in running if data.draw(st.booleans())]
     for one in leaving:
-        snapshot.evict(*one)
+        snapshot.evictions.evict(*one)
     expected = [(queue, held.usage, held.places) for queue, held in running if data.draw(st.booleans())]
     for kept in expected:
-        snapshot.reserve(*kept)
+        snapshot.trial.reserve(*kept)
     decided = usage(engine)
 
-    with snapshot.before_evictions(expected, ()):
+    with snapshot.evictions.taken_back(expected, ()):
         found = usage(engine)
 
     assert usage(engine) == decided
-    with snapshot.with_evicted():
+    with snapshot.evictions.counted_again():
         for kept in expected:
-            snapshot.remove(*kept)
+            snapshot.trial.remove(*kept)
         assert found == usage(engine)
     snapshot.rollback()
     engine.validate()

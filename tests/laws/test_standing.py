@@ -8,8 +8,9 @@ import hypothesis.strategies as st
 from hypothesis import given
 from msgspec.structs import replace
 
+from admission.snapshot.held_workload import HeldWorkload
 from admission.snapshot.hold_totals import HeldRoom, HoldTotals
-from admission.snapshot.snapshot import HeldWorkload, Snapshot
+from admission.snapshot.snapshot import Snapshot
 from api.keys import HOSTNAME
 from api.queueing import ResourceFlavor, Topology
 from api.workload import TopologyRequest, Workload, WorkloadKey
@@ -97,9 +98,9 @@ class Machine:
     def one_by_one(self, snapshot: Snapshot) -> None:
         """Show all of it as if it had been decided in the cycle."""
         for held in self.victims():
-            snapshot.evict(self.cache.queues[held.admission.cluster_queue], held)
+            snapshot.evictions.evict(self.cache.queues[held.admission.cluster_queue], held)
         for room in self.rooms.values():
-            snapshot.reserve(self.cache.queues[room.hold.cluster_queue], room.usage, room.places)
+            snapshot.trial.reserve(self.cache.queues[room.hold.cluster_queue], room.usage, room.places)
 
     def usage_and_room(self) -> object:
         """Return what is used of the quota and free of the nodes."""
@@ -130,15 +131,15 @@ def test_the_sum_of_holds_equals_putting_each_on_the_snapshot_by_itself(
         )
         snapshot, bare = machine.cache.snapshot(), machine.usage_and_room()
         machine.one_by_one(snapshot)
-        wanted, gone = machine.usage_and_room(), snapshot.gone
+        wanted, gone = machine.usage_and_room(), snapshot.evictions.gone
         snapshot.rollback()
 
-        snapshot.stand(machine.standing.overlay(), machine.standing.leaving())
-        assert (machine.usage_and_room(), snapshot.gone) == (wanted, gone)
+        snapshot.evictions.apply_holds(machine.standing.overlay(), machine.standing.leaving())
+        assert (machine.usage_and_room(), snapshot.evictions.gone) == (wanted, gone)
         everywhere = [place for shape in machine.shapes.values() for place in shape.places]
-        with snapshot.before_evictions((), everywhere):
+        with snapshot.evictions.taken_back((), everywhere):
             assert machine.usage_and_room() == bare
-        snapshot.suspend()
+        snapshot.trial.suspend()
         assert machine.usage_and_room() == bare
         snapshot.rollback()
         assert machine.usage_and_room() == bare

@@ -304,7 +304,7 @@ def test_a_fault_in_deciding_loses_no_workload_and_no_quota(monkeypatch: pytest.
 
     def fail(snapshot: Snapshot, *_: object, **__: object) -> None:
         queue = snapshot.queues["queue"]
-        snapshot.add(queue, {FlavorResource("default", "gpu"): 3})
+        snapshot.trial.add(queue, {FlavorResource("default", "gpu"): 3})
         raise RuntimeError("a fault")
 
     with monkeypatch.context() as patch:
