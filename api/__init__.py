@@ -12,7 +12,8 @@
     http           an HTTP server, certificates
 
 Modules beside them hold the values that decide: `workload`, `queueing`, `policy`, `node`, and their
-translation (`specs`, `policy_objects`). `checkpoint` is for training jobs and imports nothing of Berth.
+translation (`specs`, `policy_objects`). Statuses are written by `status_edit` and `workload_status`.
+`checkpoint` is for training jobs and imports nothing of Berth.
 
 One policy governs a ClusterQueue (`policy.choose_policy`). Sections of several policies are not mixed, so one
 object shows everything about a queue. A policy that cannot be used is not in force, and its last good version

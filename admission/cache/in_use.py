@@ -9,7 +9,7 @@ Source: Kueue, the `Reconcile` of each kind in pkg/controller/core and pkg/contr
 from __future__ import annotations
 
 from admission.cache.cache import Cache
-from admission.decisions.api_writes import Purpose, Verb, Write, guarded_patch
+from admission.decisions.api_writes import ObjectVersion, Purpose, Write
 from api.keys import RESOURCE_IN_USE
 from api.objects import Meta
 from api.queueing import ClusterQueue
@@ -45,20 +45,15 @@ def finalizer_patch(kind: str, metadata: Meta, *, is_used: bool) -> Write | None
         return None
     others = [name for name in present if name != RESOURCE_IN_USE]
     finalizers = others if is_kept else [*others, RESOURCE_IN_USE]
-    return Write(
-        verb=Verb.MERGE_PATCH,
+    version = ObjectVersion(
         kind=kind,
         namespace="",
         name=metadata.name,
-        body=guarded_patch(
-            {"metadata": {"finalizers": finalizers or None}},
-            uid=metadata.uid,
-            resource_version=metadata.resource_version,
-        ),
-        purpose=Purpose.REMOVE_FINALIZER if is_kept else Purpose.ADD_FINALIZER,
         uid=metadata.uid,
         resource_version=metadata.resource_version,
     )
+    purpose = Purpose.REMOVE_FINALIZER if is_kept else Purpose.ADD_FINALIZER
+    return version.patch({"metadata": {"finalizers": finalizers or None}}, purpose)
 
 
 def _flavors(queue: ClusterQueue) -> set[str]:

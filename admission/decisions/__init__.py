@@ -3,7 +3,7 @@
 Modules, in reading order:
 
     decision            what was decided: `Admit`, `Evict`, `Wait`, `Reassign`, `Unreplaced`, `Plan`
-    api_writes          what reconcilers ask for: writes to the API server and Events, with their purpose
+    api_writes          writes to the API server and Events, with their purpose
     assignment          the answer of the flavor search for each pod set
     flavor_mode         how good a flavor is for a request: Kueue's granular mode, and how far it borrows
     assignment_memo     answers of the flavor search that may be reused, with the questions they depend on
@@ -17,6 +17,6 @@ Decisions:
 - A decision names the Workload's uid and the resourceVersion that was read (`DecisionId`). So a decision that
   is taken back late never ends a newer one, and its write fails with 409 once the object has changed.
 
-Nothing is decided here. How a decision becomes an object is `admission.reconcile`; how it is sent,
-`admission.controller.writer`.
+Nothing is decided here. How a decision becomes a write is `admission.reconcile.decision_writes`; how it is
+sent, `admission.controller.writer`.
 """

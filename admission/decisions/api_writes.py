@@ -1,4 +1,4 @@
-"""What the reconcilers ask the shell to do: writes to the API server and Kubernetes Events, as values.
+"""Writes to the API server and Kubernetes Events, as values: what decisions and reconcilers ask of the shell.
 
 A reconciler reads the present state and answers with actions; it never acts. One call asks for at most one
 write per object, because a second write would conflict with the version that the first one made. The next
@@ -112,9 +112,96 @@ class Write:
 Action = Write | Event
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectVersion:
+    """One version of an object, as last seen: what writes on the object name and are guarded by.
+
+    With `resource_version` "" a write applies to any version of the object that has this uid.
+    """
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str = ""
+
+    def status_update(self, body: bytes, purpose: Purpose, *events: Event) -> Write:
+        """Return the PUT .../status of `body`, the whole object as edited from this version."""
+        return self._write(Verb.REPLACE, body, purpose, events, subresource="status")
+
+    def patch(self, patch: dict[str, Any], purpose: Purpose, *events: Event, subresource: str = "") -> Write:
+        """Return a merge patch, which the server refuses with 409 on any other version."""
+        return self._write(Verb.MERGE_PATCH, self._guarded(patch), purpose, events, subresource)
+
+    def status_patch(self, status: dict[str, Any], purpose: Purpose, *events: Event) -> Write:
+        """Return a strategic merge patch of the status, which merges conditions by type.
+
+        A PUT would have to include the conditions of other writers, which change all the time.
+        """
+        body = self._guarded({"status": status})
+        return self._write(Verb.STRATEGIC_PATCH, body, purpose, events, subresource="status")
+
+    def deletion(self, purpose: Purpose, *events: Event) -> Write:
+        """Return the deletion of the object, which the server refuses on any other version."""
+        body = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "propagationPolicy": "Background",
+            "preconditions": self._preconditions(),
+        }
+        return self._write(Verb.DELETE, msgspec.json.encode(body), purpose, events)
+
+    def eviction(self, purpose: Purpose, *events: Event) -> Write:
+        """Return the eviction of a pod, which the server refuses while a PodDisruptionBudget forbids it."""
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": self.name, "namespace": self.namespace},
+            "deleteOptions": {"preconditions": self._preconditions()},
+        }
+        return self._write(Verb.EVICT, msgspec.json.encode(body), purpose, events)
+
+    def _write(
+        self, verb: Verb, body: bytes, purpose: Purpose, events: tuple[Event, ...], subresource: str = ""
+    ) -> Write:
+        return Write(
+            verb=verb,
+            kind=self.kind,
+            namespace=self.namespace,
+            name=self.name,
+            subresource=subresource,
+            body=body,
+            uid=self.uid,
+            resource_version=self.resource_version,
+            purpose=purpose,
+            events=events,
+        )
+
+    def _guarded(self, patch: dict[str, Any]) -> bytes:
+        return guarded_patch(patch, uid=self.uid, resource_version=self.resource_version)
+
+    def _preconditions(self) -> dict[str, str]:
+        return _preconditions(self.uid, self.resource_version)
+
+
+def guarded_patch(patch: dict[str, Any], *, uid: str, resource_version: str = "") -> bytes:
+    """Return a merge patch that the server refuses with 409 unless the object is at the version seen.
+
+    The uid is included because an object may have been deleted and created again under the same name. An
+    empty version matches any.
+    """
+    metadata = patch.get("metadata", {})
+    return msgspec.json.encode({**patch, "metadata": {**metadata, **_preconditions(uid, resource_version)}})
+
+
 def job_ref(namespace: str, name: str, uid: str) -> ObjectRef:
     """Return the reference to a batch/v1 Job."""
     return ObjectRef(kind="Job", api_version=BATCH_VERSION, namespace=namespace, name=name, uid=uid)
+
+
+def pod_ref(namespace: str, name: str, uid: str) -> ObjectRef:
+    """Return the reference to a pod."""
+    return ObjectRef(kind="Pod", api_version="v1", namespace=namespace, name=name, uid=uid)
 
 
 def workload_ref(namespace: str, name: str, uid: str) -> ObjectRef:
@@ -127,30 +214,5 @@ def policy_ref(name: str, uid: str) -> ObjectRef:
     return ObjectRef(kind="AdmissionPolicy", api_version=BERTH_VERSION, namespace="", name=name, uid=uid)
 
 
-def merge_patch(patch: dict[str, Any], *, uid: str) -> bytes:
-    """Return a merge patch that the server refuses with 409 if the object's uid is not `uid`."""
-    metadata = patch.get("metadata", {})
-    return msgspec.json.encode({**patch, "metadata": {**metadata, "uid": uid}})
-
-
-def guarded_patch(patch: dict[str, Any], *, uid: str, resource_version: str) -> bytes:
-    """Return a merge patch that the server refuses with 409 unless the object is at the version seen.
-
-    The uid is included because an object may have been deleted and created again under the same name.
-    """
-    metadata = patch.get("metadata", {})
-    guard = {"uid": uid, "resourceVersion": resource_version}
-    return msgspec.json.encode({**patch, "metadata": {**metadata, **guard}})
-
-
-def delete_options(*, uid: str, resource_version: str = "", propagation: str = "Background") -> bytes:
-    """Return DeleteOptions that delete only the object with this uid; an empty version matches any."""
-    preconditions = {"uid": uid, **({"resourceVersion": resource_version} if resource_version else {})}
-    return msgspec.json.encode(
-        {
-            "apiVersion": "v1",
-            "kind": "DeleteOptions",
-            "propagationPolicy": propagation,
-            "preconditions": preconditions,
-        }
-    )
+def _preconditions(uid: str, resource_version: str) -> dict[str, str]:
+    return {"uid": uid, **({"resourceVersion": resource_version} if resource_version else {})}

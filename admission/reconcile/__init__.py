@@ -11,13 +11,14 @@ Modules, in reading order:
     workload                Workloads of any owner: checks, evictions, failed nodes, pods at the gate
     deadlines               when time alone changes something: back-off, time-outs, retention
     checkpoints             what a report of a checkpoint changes, on the Job and on the Workload
-    status_bodies           decisions and steps as whole Workload objects for PUT .../status
-    workload_writes         the same as writes, with their Events
+    workload_writes         writes on a Workload: its status as edited, patches, its end
+    decision_texts          decisions in sentences
+    decision_writes         decisions as writes, with their Events
     reservation_recovery    what a new leader does with each reservation it finds
 
 Decisions:
 
-- Statuses are written by PUT, built from the last seen bytes, and not as patches (`status_bodies`).
+- Statuses are written by PUT, built from the last seen bytes, and not as patches (`api.status_edit`).
   PUT is the cheapest verb of the API server that is still safe, and fields of newer Kueue versions
   survive. The answer to our own write is taken in like a watch event, so the next write to the object
   never conflicts with ourselves.

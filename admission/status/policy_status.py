@@ -14,7 +14,7 @@ from admission.status.views import PolicyView
 from api.object_events import EventType, ObjectRef
 from api.objects import WireCondition
 from api.parsing.quantities import to_text
-from api.status_bodies import StatusEdit
+from api.status_edit import StatusEdit
 from api.workload import to_rfc3339
 from queues.quota.resources import FlavorResource
 

@@ -11,7 +11,7 @@ from typing import Any
 from admission.status.views import ClusterQueueView, CohortView, FlavorUsages, LocalQueueView
 from api.parsing.quantities import to_text
 from api.past_usage import to_fair_sharing_status
-from api.status_bodies import StatusEdit
+from api.status_edit import StatusEdit
 
 # What is written for an infinite share, of a queue with weight 0 that borrows: the largest int64.
 MAX_SHARE = 2**63 - 1

@@ -16,9 +16,9 @@ import msgspec
 
 from admission.decisions.api_writes import Action, Event, Purpose, Verb, Write
 from admission.decisions.decision import Admit, Evict
+from admission.reconcile.decision_writes import admit_write, evict_write
 from admission.reconcile.job import JobContext, reconcile_job
 from admission.reconcile.workload import LifecycleContext, Owner, reconcile_workload
-from admission.reconcile.workload_writes import write_of
 from api.jobs.job import Job, to_job
 from api.kube.embedded.apply.patches import merge_patch
 from api.objects import JobObject, WorkloadObject
@@ -138,7 +138,7 @@ class World:
             is_admitted=not checks,
             checks=checks,
         )
-        self._decide(write_of(decision, raw, now=self.now, awaits_pods=True))
+        self._decide(admit_write(decision, raw, now=self.now, awaits_pods=True))
 
     def evict(self, name: str, reason: EvictionReason = EvictionReason.PREEMPTED) -> None:
         """Take a Workload's quota back, as the cycle would."""
@@ -150,7 +150,7 @@ class World:
             reason=reason,
             message="for another",
         )
-        self._decide(write_of(decision, raw, now=self.now))
+        self._decide(evict_write(decision, raw, now=self.now))
 
     def run_job_controller(self, *, ready: int | None = None, succeeded: int = 0) -> None:
         """Let the Job controller react once: start pods, stop them, or report on them."""

@@ -16,9 +16,9 @@ import pytest
 from admission.controller.writer.requests import request_of
 from admission.decisions.api_writes import Purpose, Write
 from admission.decisions.decision import Admit, Evict
+from admission.reconcile.decision_writes import admit_write, evict_write
 from admission.reconcile.job import reconcile_job
 from admission.reconcile.workload import LifecycleContext, Owner, reconcile_workload
-from admission.reconcile.workload_writes import write_of
 from api.reasons import EvictionReason
 from api.workload import Admission, PodSetAssignment, Workload, to_rfc3339
 from tests import parts
@@ -89,7 +89,7 @@ class Cluster:
             admission=Admission(cluster_queue="cq", pod_sets=(assignment,)),
             is_admitted=True,
         )
-        self.send(write_of(decision, raw, now=START, awaits_pods=True))
+        self.send(admit_write(decision, raw, now=START, awaits_pods=True))
 
     def evict(self) -> None:
         """Take the Workload's quota back."""
@@ -101,7 +101,7 @@ class Cluster:
             reason=EvictionReason.PREEMPTED,
             message="for another",
         )
-        self.send(write_of(decision, raw, now=START))
+        self.send(evict_write(decision, raw, now=START))
 
     def run_job_controller(self) -> None:
         """Report on the Job's pods as the Job controller would."""

@@ -28,7 +28,7 @@ from admission.cli.views.tables import make_console, make_table, print_table
 from admission.cli.views.workload_view import bounds_behind
 from admission.engine.engine import Engine
 from admission.preemption.checkpoint_before_eviction import is_saving_at_sigterm
-from admission.reconcile.workload_writes import request_text, stop_text
+from admission.reconcile.decision_texts import request_text, stop_text
 from admission.status.explain import DomainLine, FlavorLines, PodSetLines, TopologyLines
 from admission.status.last_eviction import PastEviction, eviction_json, past_eviction
 from api.eviction import standing_request

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from admission.cli.views.summary import seconds_text
-from admission.reconcile.status_bodies import LEASE_WORDS
 from api.keys import PLANNED_START
 from api.reasons import ConditionType
 from api.workload import Admission, Workload, to_rfc3339, to_seconds
+from api.workload_status import LEASE_WORDS
 from queues.estimates.runtime_estimate import Estimate, Source
 
 # A start within this time keeps its promise: promises are whole seconds, and pods and clocks

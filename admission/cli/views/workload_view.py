@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from admission.reconcile.workload_writes import request_text
+from admission.reconcile.decision_texts import request_text
 from api.eviction import EvictionRequest, read_request
 from api.keys import EVICTION, EXPECTED_START, PLANNED_START
 from api.objects import LocalQueueObject, WireCondition, WirePodSetAssignment, WorkloadObject

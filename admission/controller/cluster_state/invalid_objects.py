@@ -12,15 +12,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from admission.decisions.api_writes import Action, Event, Purpose, Verb, Write
-from admission.decisions.decision import Wait
-from admission.reconcile.status_bodies import wait
+from admission.decisions.api_writes import Action, Event, Purpose, Write
+from admission.reconcile.workload_writes import workload_status
 from api.keys import KUEUE_VERSION
 from api.object_events import EventType, ObjectRef
 from api.objects import Meta
 from api.reasons import PendingReason
 from api.validation import validate
-from api.workload import WorkloadKey
+from api.workload_status import WorkloadStatusEdit
 
 REASON = "InvalidSpec"
 # How many faults of one object are reported at once: a longer list helps no reader.
@@ -131,28 +130,9 @@ def _event(kind: str, found: Finding) -> Event:
 
 def _waiting(found: Finding, *, now: float) -> tuple[Write, ...]:
     """Return the write that reports on a Workload that it cannot be read: no reconciler handles it."""
-    metadata = found.metadata
-    decision = Wait(
-        key=WorkloadKey(metadata.namespace, metadata.name),
-        uid=metadata.uid,
-        resource_version=metadata.resource_version,
-        reason=PendingReason.MISCONFIGURED,
-        message=found.sentence,
-    )
     # Without its bytes no write can be built.
-    body = wait(found.raw, decision, now=now) if found.raw else None
-    if body is None:
+    if not found.raw:
         return ()
-    return (
-        Write(
-            verb=Verb.REPLACE,
-            kind="Workload",
-            namespace=metadata.namespace,
-            name=metadata.name,
-            subresource="status",
-            body=body,
-            uid=metadata.uid,
-            resource_version=metadata.resource_version,
-            purpose=Purpose.WAIT,
-        ),
-    )
+    edit = WorkloadStatusEdit(found.raw, now=now)
+    edit.wait(PendingReason.MISCONFIGURED, found.sentence)
+    return (workload_status(edit, Purpose.WAIT),) if edit.is_changed else ()

@@ -18,7 +18,7 @@ from functools import partial
 from admission.controller.runtime.logs import Log
 from admission.controller.writer.executor import Executor, Moot, Refused, Result, WriteOrder, Written
 from admission.controller.writer.fencing import fence_write, is_fenced_off, refenced
-from admission.decisions.api_writes import Purpose, Verb, Write
+from admission.decisions.api_writes import ObjectVersion, Purpose, Write
 from admission.decisions.decision import DecisionId
 from admission.reconcile.reservation_recovery import RecoveryVerdict, is_known, judge
 from api.workload import Workload, WorkloadKey
@@ -129,18 +129,14 @@ class Recovery:
 
     async def _replay(self, reservation: QuotaReservation) -> bool:
         """Send the same bytes again; return whether the cluster shows the admission now."""
-        write = Write(
-            verb=Verb.REPLACE,
+        version = ObjectVersion(
             kind="Workload",
             namespace=reservation.key.namespace,
             name=reservation.key.name,
-            subresource="status",
-            body=reservation.write,
             uid=reservation.uid,
             resource_version=reservation.resource_version,
-            purpose=Purpose.ADMIT,
         )
-        result = await self._send(write, None)
+        result = await self._send(version.status_update(reservation.write, Purpose.ADMIT), None)
         if isinstance(result, Written):
             return True
         # A conflict returns the object, which may show the admission already: the old leader's write, or our

@@ -29,8 +29,9 @@ from admission.decisions.decision import (
 )
 from admission.preemption.checkpoint_before_eviction import SaveOutcome
 from admission.preemption.device_price import PriceOf
+from admission.reconcile.decision_texts import plan_text
+from admission.reconcile.decision_writes import unreplaced_event
 from admission.reconcile.workload.saving import decision_of
-from admission.reconcile.workload_writes import plan_text, unreplaced_event
 from api.eviction import eviction_request
 from api.jobs.checkpoint_annotations import tells_of_checkpoints
 from api.kube.errors import KubeError

@@ -24,5 +24,5 @@ Decisions:
 - A write that is built again is built on the spec that was decided on. A decision that is taken back is named
   by the version it saw.
 
-Nothing is decided here. How a decision becomes an object is `admission.reconcile.status_bodies`.
+Nothing is decided here. How a decision becomes a write is `admission.reconcile.decision_writes`.
 """

@@ -14,16 +14,14 @@ the object shows something that the decision did not know; the next cycle then d
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-
-from msgspec import structs
+from dataclasses import dataclass
 
 from admission.controller.runtime.clock import Clock
 from admission.controller.runtime.failpoints import Failpoint, Step
 from admission.controller.writer.executor import Executor, ObjectTarget, Refused, Result, WriteOrder, Written
 from admission.decisions.api_writes import Purpose, Write
 from admission.decisions.decision import DecisionId, Evict, Reassign, Wait
-from admission.reconcile.workload_writes import write_of
+from admission.reconcile.decision_writes import evict_write, reassign_write, wait_write
 from api.eviction import standing_request
 from api.workload import Workload, WorkloadKey
 
@@ -97,7 +95,7 @@ class Dispatch:
             return True
         if not self._is_worth_telling(decision, seen[0]):
             return False
-        write = write_of(decision, seen[1], now=self._clock.now())
+        write = wait_write(decision, seen[1], now=self._clock.now())
         if write is not None:
             self._submit_wait(decision, write)
         return True
@@ -110,8 +108,7 @@ class Dispatch:
             if workload is None or not is_pending(workload, decision.uid):
                 return None
             # The write is guarded by the version that was just read.
-            fresh = structs.replace(decision, resource_version=workload.resource_version)
-            return write_of(fresh, raw, now=self._clock.now())
+            return wait_write(decision, raw, now=self._clock.now())
 
         def answered(result: Result) -> None:
             if isinstance(result, Refused):
@@ -139,10 +136,10 @@ class Dispatch:
     def submit_eviction(self, decision: Evict) -> None:
         """Send an eviction, or the request to save first; `forget` it where there is none to send."""
         seen = self._hooks.look_up(decision.key)
-        write = write_of(decision, seen[1], now=self._clock.now()) if seen is not None else None
-        if write is None:
+        if seen is None or seen[0].uid != decision.uid:
             self._hooks.forget(decision.id)
             return
+        write = evict_write(decision, seen[1], now=self._clock.now())
 
         def rebuild(raw: bytes) -> Write | None:
             workload = self._hooks.to_workload(raw)
@@ -155,8 +152,7 @@ class Dispatch:
                 # The Workload has been asked already, and its time runs from that request.
                 return None
             # Rebuild the write from the fresh object: its status may contain other checks and gates by now.
-            fresh = replace(decision, resource_version=workload.resource_version)
-            return write_of(fresh, raw, now=self._clock.now())
+            return evict_write(decision, raw, now=self._clock.now())
 
         def answered(result: Result) -> None:
             # After Moot or Vanished nothing is taken back here: the object itself shows whether it holds
@@ -178,10 +174,10 @@ class Dispatch:
     def submit_reassignment(self, decision: Reassign) -> None:
         """Send the nodes found in place of lost ones; `forget` them where the Workload has changed."""
         seen = self._hooks.look_up(decision.key)
-        write = write_of(decision, seen[1], now=self._clock.now()) if seen is not None else None
-        if seen is None or write is None or seen[0].uid != decision.uid:
+        if seen is None or seen[0].uid != decision.uid:
             self._hooks.forget(decision.id)
             return
+        write = reassign_write(decision, seen[1], now=self._clock.now())
         decided_on = seen[0].admission
 
         def rebuild(raw: bytes) -> Write | None:
@@ -192,8 +188,7 @@ class Dispatch:
             # The new admission was made without knowing these nodes, and the reassignment without knowing it.
             if workload.is_evicted or workload.admission != decided_on:
                 return None
-            fresh = replace(decision, resource_version=workload.resource_version)
-            return write_of(fresh, raw, now=self._clock.now())
+            return reassign_write(decision, raw, now=self._clock.now())
 
         def answered(result: Result) -> None:
             if isinstance(result, Refused):

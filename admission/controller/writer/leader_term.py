@@ -31,8 +31,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from msgspec import structs
-
 from admission.controller.runtime.clock import Clock
 from admission.controller.runtime.failpoints import Failpoint, Step
 from admission.controller.runtime.logs import Log
@@ -50,7 +48,8 @@ from admission.controller.writer.fencing import fence_write, is_fenced_off, refe
 from admission.controller.writer.requests import request_of
 from admission.decisions.api_writes import Write
 from admission.decisions.decision import Admit, Decision, DecisionId, Evict, Plan, Reassign, Wait
-from admission.reconcile.workload_writes import plan_text, reassign_text, write_of
+from admission.reconcile.decision_texts import decision_text
+from admission.reconcile.decision_writes import admit_write
 from api.reasons import ConditionType
 from api.workload import Workload
 from queues.reservations.reservations import (
@@ -253,10 +252,10 @@ class LeaderTerm:
         if seen is None or seen[0].uid != decision.uid:
             return None
         write = self._admission_write(decision, seen[1])
-        return None if write is None else _Prepared(decision=decision, write=write, decided_on=seen[0])
+        return _Prepared(decision=decision, write=write, decided_on=seen[0])
 
-    def _admission_write(self, decision: Admit, raw: bytes) -> Write | None:
-        return write_of(decision, raw, now=self._clock.now(), awaits_pods=self.settings.awaits_pods)
+    def _admission_write(self, decision: Admit, raw: bytes) -> Write:
+        return admit_write(decision, raw, now=self._clock.now(), awaits_pods=self.settings.awaits_pods)
 
     async def _reserve(
         self, prepared: Sequence[_Prepared], decisions: Sequence[Decision | Reassign]
@@ -301,7 +300,7 @@ class LeaderTerm:
             uid=decision.uid,
             what=type(decision).__name__,
             reason=decision.reason if isinstance(decision, Evict | Wait) else "",
-            message=_decision_text(decision),
+            message=decision_text(decision),
             cycle=self._cycle,
             start_at=planned.start_at if planned is not None else None,
         )
@@ -317,9 +316,7 @@ class LeaderTerm:
             # that the decision saw.
             if workload is None or not _is_as_decided(workload, prepared.decided_on):
                 return None
-            return self._admission_write(
-                structs.replace(decision, resource_version=workload.resource_version), raw
-            )
+            return self._admission_write(decision, raw)
 
         self._executor.submit(
             WriteOrder(
@@ -417,20 +414,6 @@ def _is_as_decided(workload: Workload, decided_on: Workload) -> bool:
         and workload.generation == decided_on.generation
         and workload.conditions.get(ConditionType.EVICTED) == decided_on.conditions.get(ConditionType.EVICTED)
     )
-
-
-def _decision_text(decision: Decision | Reassign) -> str:
-    match decision:
-        case Evict() | Wait():
-            return decision.message
-        case Reassign():
-            return reassign_text(decision)
-        case Plan():
-            return plan_text(decision)
-    flavors = sorted(
-        {flavor for pod_set in decision.admission.pod_sets for flavor in pod_set.flavors.values()}
-    )
-    return f"in ClusterQueue {decision.admission.cluster_queue} on {', '.join(flavors) or 'no flavor'}"
 
 
 def _result_text(result: Result) -> str:

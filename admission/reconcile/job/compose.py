@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import msgspec
-
-from admission.decisions.api_writes import Action, Event, Purpose, Verb, Write
+from admission.decisions.api_writes import Action, Event, Purpose
 from admission.reconcile.checkpoints import taken_over
 from admission.reconcile.job import priorities
 from admission.reconcile.job.view import HeldJob, JobView
 from admission.reconcile.job.writes import normal, refusal, warning
-from admission.reconcile.workload_writes import workload_patch
+from admission.reconcile.workload_writes import workload_creation, workload_patch
 from api import keys
 from api.jobs.checkpoint_annotations import parse_instant
 from api.jobs.job import ComposeError
@@ -22,7 +20,6 @@ from api.jobs.job_workload import (
     copied_annotations,
     copied_labels,
     maximum_execution_time_seconds,
-    name_of_workload,
     pod_sets_body,
     unknown_keys,
     wish_problems,
@@ -49,18 +46,7 @@ def create(view: JobView) -> tuple[Action, ...]:
     except ComposeError as error:
         # The notices are reported with the error, so that the owner sees all faults at once.
         return (refusal(view, error), *_notices(view))
-    name = name_of_workload(job)
-    write = Write(
-        verb=Verb.CREATE,
-        kind="Workload",
-        namespace=job.namespace,
-        name=name,
-        body=msgspec.json.encode(body),
-        purpose=Purpose.CREATE_WORKLOAD,
-        # Sent with the write, so that there is no Event about a Workload whose creation failed.
-        events=(normal(view, "CreatedWorkload", f"Created Workload: {job.namespace}/{name}", "Create"),),
-    )
-    return (write, *_notices(view))
+    return (workload_creation(body, view.ref), *_notices(view))
 
 
 def _notices(view: JobView) -> Iterator[Event]:

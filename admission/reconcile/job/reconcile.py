@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from admission.decisions.api_writes import Action, Event, Purpose, Write
-from admission.reconcile import checkpoints, status_bodies
+from admission.reconcile import checkpoints
 from admission.reconcile.job.compose import changed_fields, create, rewrite
 from admission.reconcile.job.context import Ancestor, JobContext
 from admission.reconcile.job.view import HeldJob, JobView
@@ -31,8 +31,8 @@ from api.jobs.job_patches import clear_start_time_patch, restored_patch, start_i
 from api.jobs.job_workload import is_up_to_date, name_of_workload
 from api.jobs.pod_template import StartConflict
 from api.reasons import ConditionType, FinishedReason
-from api.status_bodies import StatusEdit
 from api.workload import Workload
+from api.workload_status import WorkloadStatusEdit
 from queues.estimates.estimator import completion_problem
 
 Answer = tuple[Action, ...] | None
@@ -257,7 +257,9 @@ def _answer_eviction(view: JobView) -> Answer:
     if held.workload.admission is None:
         # The quota has been released already, so later steps may go on.
         return None
-    return (workload_status(held.workload, status_bodies.release(held.raw, now=view.now), Purpose.RELEASE),)
+    edit = WorkloadStatusEdit(held.raw, now=view.now)
+    edit.release()
+    return (workload_status(edit, Purpose.RELEASE),)
 
 
 def _answer_changes(view: JobView) -> Answer:
@@ -289,15 +291,15 @@ def _answer_pods(view: JobView) -> Answer:
     held, job = _matched(view), view.job
     if not held.workload.is_admitted or job.is_suspended:
         return None
-    edit = StatusEdit(held.raw, now=view.now)
+    edit = WorkloadStatusEdit(held.raw, now=view.now)
     if view.context.settings.waits_for_pods:
         # Only if waitForPodsReady is on: a condition that changes often costs writes.
-        status_bodies.report_pods(edit, is_ready=job.has_pods_ready)
+        edit.report_pods(is_ready=job.has_pods_ready)
     assignment = held.assignment
     # It may only grow while quota is held: quota that was given back may be in use by another Workload.
     if assignment and job.reclaimable_pods > held.workload.reclaimable.get(assignment.name, 0):
         edit.put("reclaimablePods", [{"name": assignment.name, "count": job.reclaimable_pods}])
-    return (workload_status(held.workload, edit.to_bytes(), Purpose.SYNC_PODS),) if edit.is_changed else None
+    return (workload_status(edit, Purpose.SYNC_PODS),) if edit.is_changed else None
 
 
 # --- start and stop ------------------------------------------------------------------------------

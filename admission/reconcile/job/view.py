@@ -8,9 +8,11 @@ from typing import Any
 
 import msgspec
 
+from admission.decisions.api_writes import job_ref
 from admission.reconcile.job.context import JobContext
 from api.jobs.job import Job
 from api.jobs.job_workload import is_equivalent, job_template
+from api.object_events import ObjectRef
 from api.workload import PodSetAssignment, Workload
 
 
@@ -70,6 +72,11 @@ class JobView:
         )
         self.live = tuple(h for h in self.owned if h.workload.deleted_at is None)
         self.prebuilt = next((h for h in held if h.workload.key.name == job.prebuilt_workload), None)
+
+    @property
+    def ref(self) -> ObjectRef:
+        """Return the reference to the Job, for Events."""
+        return job_ref(self.job.namespace, self.job.name, self.job.uid)
 
     @cached_property
     def body(self) -> Mapping[str, Any]:

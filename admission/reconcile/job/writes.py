@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from admission.decisions.api_writes import Event, Purpose, Verb, Write, guarded_patch, job_ref
-from admission.reconcile import status_bodies
+from admission.decisions.api_writes import Event, ObjectVersion, Purpose, Write
 from admission.reconcile.job.view import HeldJob, JobView
-from admission.reconcile.workload_writes import workload_deletion, workload_patch, workload_status
+from admission.reconcile.workload_writes import finish_write, workload_deletion, workload_patch
 from api.jobs.job import ComposeError
 from api.jobs.job_patches import suspend_patch
 from api.jobs.job_workload import owner_reference
 from api.object_events import EventType
 from api.reasons import FinishedReason
+from api.workload_status import WorkloadStatusEdit
 
 
 def normal(view: JobView, reason: str, note: str, action: str) -> Event:
@@ -35,18 +35,14 @@ def job_patch(
 ) -> Write:
     """Return a merge patch of the Job."""
     job = view.job
-    return Write(
-        verb=Verb.MERGE_PATCH,
+    version = ObjectVersion(
         kind="Job",
         namespace=job.namespace,
         name=job.name,
-        subresource=subresource,
-        body=guarded_patch(patch, uid=job.uid, resource_version=job.resource_version),
         uid=job.uid,
         resource_version=job.resource_version,
-        purpose=purpose,
-        events=events,
     )
+    return version.patch(patch, purpose, *events, subresource=subresource)
 
 
 def suspend(view: JobView, reason: str, note: str, *, is_restored: bool) -> Write:
@@ -71,17 +67,9 @@ def delete(view: JobView, held: HeldJob) -> Write:
 
 def finish(view: JobView, held: HeldJob, reason: FinishedReason, message: str) -> Write:
     """Return the write that finishes the Workload with its Job."""
-    body = status_bodies.finish(held.raw, reason, message, now=view.now)
-    if reason is FinishedReason.FAILED_TO_START:
-        told = warning(view, reason.value, message)
-    else:
-        told = normal(
-            view, "FinishedWorkload", f"Workload '{held.workload.key}' is declared finished", "Finish"
-        )
-    return workload_status(held.workload, body, Purpose.FINISH, told)
+    edit = WorkloadStatusEdit(held.raw, now=view.now)
+    return finish_write(edit, reason, message, view.ref)
 
 
 def _event(view: JobView, type_: EventType, reason: str, note: str, action: str) -> Event:
-    job = view.job
-    ref = job_ref(job.namespace, job.name, job.uid)
-    return Event(regarding=ref, type=type_, reason=reason, note=note, action=action)
+    return Event(regarding=view.ref, type=type_, reason=reason, note=note, action=action)

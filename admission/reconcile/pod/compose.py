@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import msgspec
-
-from admission.decisions.api_writes import Action, Event, Purpose, Verb, Write
+from admission.decisions.api_writes import Action, Event, Purpose
 from admission.reconcile.checkpoints import newest, taken_over
 from admission.reconcile.job import priorities
 from admission.reconcile.pod.view import PodView
-from admission.reconcile.pod.writes import normal, warning
-from admission.reconcile.workload_writes import workload_patch
+from admission.reconcile.pod.writes import reference, warning
+from admission.reconcile.workload_writes import workload_creation, workload_patch
 from api import keys
 from api.jobs.checkpoint_annotations import checkpoint_faults
 from api.jobs.job import ComposeError
@@ -45,27 +43,16 @@ def create(view: PodView) -> tuple[Action, ...]:
     if isinstance(priority, Event):
         return (priority,)
     copied = view.context.settings.label_keys_to_copy
-    members, name = view.kept, view.workload_name
     body = pod_workload_body(
-        members,
+        view.kept,
         pod_sets,
         priority,
         group=view.group,
         keeper=view.keeper,
         label_keys_to_copy=copied,
     )
-    key = f"{view.first.namespace}/{name}"
-    write = Write(
-        verb=Verb.CREATE,
-        kind="Workload",
-        namespace=view.first.namespace,
-        name=name,
-        body=msgspec.json.encode(body),
-        purpose=Purpose.CREATE_WORKLOAD,
-        events=(normal(view.first, "CreatedWorkload", f"Created Workload: {key}", "Create"),),
-    )
-    # Reported with the creation, so that they are sent once and not at every look.
-    return (write, *_notices(view))
+    # Notices are reported with the creation, so that they are sent once and not at every look.
+    return (workload_creation(body, reference(view.first)), *_notices(view))
 
 
 def wanted_pod_sets(view: PodView) -> list[dict[str, Any]]:

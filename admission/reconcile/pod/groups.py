@@ -16,14 +16,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from admission.decisions.api_writes import Action, Purpose, Write
-from admission.reconcile import status_bodies
 from admission.reconcile.pod.view import PodView
 from admission.reconcile.pod.writes import delete, let_go, normal, warning
 from admission.reconcile.workload_writes import workload_deletion, workload_patch, workload_status
 from api.jobs.pod import Pod
 from api.jobs.pod_workload import GroupMember, owner_references
 from api.reasons import ConditionType
-from api.status_bodies import StatusEdit
+from api.workload_status import WorkloadStatusEdit
 
 Answer = tuple[Action, ...] | None
 
@@ -116,17 +115,17 @@ def answer_replacements(view: PodView) -> Answer:
     """Set WaitingForReplacementPods while members have to be replaced before the group may queue."""
     if not view.group or view.held is None:
         return None
-    edit = StatusEdit(view.raw, now=view.now)
+    edit = WorkloadStatusEdit(view.raw, now=view.now)
     type_, workload = ConditionType.WAITING_FOR_REPLACEMENT_PODS, view.workload
     if view.missing:
         evicted = workload.eviction
         # The reason of the eviction, if there was one: the pods did not fail by themselves.
         reason = evicted.reason if evicted is not None else "PodsFailed"
         if not workload.is_true(type_):
-            status_bodies.await_replacements(edit, reason)
+            edit.await_replacements(reason)
     elif workload.is_true(type_):
         edit.set_condition(type_, False, reason="PodsReady", message="No pods need replacement")
-    return (workload_status(workload, edit.to_bytes(), Purpose.SYNC_PODS),) if edit.is_changed else None
+    return (workload_status(edit, Purpose.SYNC_PODS),) if edit.is_changed else None
 
 
 def ended_message(members: Sequence[GroupMember], wanted: int) -> tuple[bool, str] | None:

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from admission.decisions.api_writes import Action, Event, Purpose
-from admission.reconcile import checkpoints, status_bodies
+from admission.reconcile import checkpoints
 from admission.reconcile.job.context import JobContext
 from admission.reconcile.pod import groups, whole
 from admission.reconcile.pod.compose import create, update
@@ -31,8 +31,8 @@ from admission.reconcile.workload_writes import finalizer_off, workload_deletion
 from api import keys
 from api.jobs.pod import Pod
 from api.reasons import ConditionType, FinishedReason
-from api.status_bodies import StatusEdit
 from api.workload import Workload
+from api.workload_status import WorkloadStatusEdit
 
 Answer = tuple[Action, ...] | None
 
@@ -219,23 +219,24 @@ def _answer_eviction(view: PodView) -> Answer:
     # The quota has been released already.
     if view.workload.admission is None:
         return None
-    body = status_bodies.release(view.raw, now=view.now)
-    return (workload_status(view.workload, body, Purpose.RELEASE),)
+    edit = WorkloadStatusEdit(view.raw, now=view.now)
+    edit.release()
+    return (workload_status(edit, Purpose.RELEASE),)
 
 
 def _answer_pods(view: PodView) -> Answer:
     """Report on the Workload whether pods are ready and how much quota the unit no longer needs."""
     if not view.workload.is_admitted:
         return None
-    edit = StatusEdit(view.raw, now=view.now)
+    edit = WorkloadStatusEdit(view.raw, now=view.now)
     # Only if waitForPodsReady is on: without it the condition has no reader.
     if view.context.settings.waits_for_pods:
-        status_bodies.report_pods(edit, is_ready=_has_pods_ready(view))
+        edit.report_pods(is_ready=_has_pods_ready(view))
     reclaimable = _reclaimable(view)
     if reclaimable:
         # The API requires that it only grows.
         edit.put("reclaimablePods", reclaimable)
-    return (workload_status(view.workload, edit.to_bytes(), Purpose.SYNC_PODS),) if edit.is_changed else None
+    return (workload_status(edit, Purpose.SYNC_PODS),) if edit.is_changed else None
 
 
 def _has_pods_ready(view: PodView) -> bool:

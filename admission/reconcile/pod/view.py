@@ -12,7 +12,7 @@ from api import keys
 from api.disruption_budget import DisruptionBudget
 from api.jobs.job import MAIN_POD_SET
 from api.jobs.pod import Pod
-from api.jobs.pod_workload import GroupMember, is_fast, name_of_pod_workload
+from api.jobs.pod_workload import GroupMember, is_fast
 from api.objects import OwnerReference
 from api.parsing.decimals import whole_number
 from api.workload import PodSetAssignment, Workload
@@ -85,11 +85,6 @@ class PodView:
     def keeper(self) -> OwnerReference | None:
         """Return the owner of the Workload, if it is not the pods."""
         return self.facts.keeper.reference if self.facts.keeper is not None else None
-
-    @property
-    def workload_name(self) -> str:
-        """Return the name of the unit's Workload."""
-        return self.group or name_of_pod_workload(self.first)
 
     @property
     def workload(self) -> Workload:

@@ -38,7 +38,7 @@ from api.disruption_budget import DisruptionBudget
 from api.jobs.pod import Pod
 from api.object_events import EventType
 from api.reasons import ConditionType, DisruptionReason
-from api.status_bodies import StatusEdit
+from api.status_edit import StatusEdit
 
 _TYPE = ConditionType.DISRUPTION_ALLOWED
 
@@ -96,7 +96,7 @@ def tell(view: PodView) -> Write | None:
     # The numbers change while it waits, but the Event is sent only once.
     is_news = why is not None and (standing is None or standing.status)
     events = (_warning(view, why),) if is_news and why is not None else ()
-    return workload_status(view.workload, edit.to_bytes(), Purpose.ALLOW_EVICTION, *events)
+    return workload_status(edit, Purpose.ALLOW_EVICTION, *events)
 
 
 def _take_back(view: PodView) -> Write | None:
@@ -109,7 +109,7 @@ def _take_back(view: PodView) -> Write | None:
         return None
     edit = StatusEdit(view.raw, now=view.now)
     edit.remove_condition(_TYPE)
-    return workload_status(view.workload, edit.to_bytes(), Purpose.ALLOW_EVICTION)
+    return workload_status(edit, Purpose.ALLOW_EVICTION)
 
 
 def _is_bound(view: PodView) -> bool:

@@ -8,27 +8,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
-from admission.decisions.api_writes import (
-    Action,
-    Event,
-    Purpose,
-    Verb,
-    Write,
-    delete_options,
-    guarded_patch,
-)
-from admission.reconcile import status_bodies
+from admission.decisions.api_writes import Action, Event, ObjectVersion, Purpose, Write, pod_ref
 from admission.reconcile.pod import whole
 from admission.reconcile.pod.view import PodView
-from admission.reconcile.workload_writes import workload_status
+from admission.reconcile.workload_writes import finish_write
 from api import keys
 from api.jobs.pod import POD_KIND, Pod
 from api.jobs.pod_workload import GroupMember
 from api.object_events import EventType, ObjectRef
 from api.reasons import FinishedReason
 from api.workload import to_rfc3339
+from api.workload_status import WorkloadStatusEdit
 
 
 def normal(pod: Pod, reason: str, note: str, action: str) -> Event:
@@ -41,19 +31,21 @@ def warning(pod: Pod, reason: str, note: str) -> Event:
     return _event(pod, EventType.WARNING, reason, note, "Reconcile")
 
 
+def reference(pod: Pod) -> ObjectRef:
+    """Return the reference to a pod, for Events."""
+    return pod_ref(pod.namespace, pod.name, pod.uid)
+
+
 def pod_patch(pod: Pod, patch: dict[str, Any], purpose: Purpose, *events: Event) -> Write:
     """Return a merge patch of a pod."""
-    return Write(
-        verb=Verb.MERGE_PATCH,
+    version = ObjectVersion(
         kind=POD_KIND,
         namespace=pod.namespace,
         name=pod.name,
-        body=guarded_patch(patch, uid=pod.uid, resource_version=pod.resource_version),
         uid=pod.uid,
         resource_version=pod.resource_version,
-        purpose=purpose,
-        events=events,
     )
+    return version.patch(patch, purpose, *events)
 
 
 def let_go(member: GroupMember) -> tuple[Write, ...]:
@@ -91,47 +83,21 @@ def stop_active(view: PodView, note: str) -> tuple[Action, ...] | None:
 
 def delete(pod: Pod, reason: str, note: str) -> Write:
     """Return the deletion of a pod in any version: no change of the pod can prevent it."""
-    return Write(
-        verb=Verb.DELETE,
-        kind=POD_KIND,
-        namespace=pod.namespace,
-        name=pod.name,
-        body=delete_options(uid=pod.uid),
-        uid=pod.uid,
-        purpose=Purpose.STOP_POD,
-        events=(normal(pod, reason, note, "Stop"),),
-    )
+    return _any_version(pod).deletion(Purpose.STOP_POD, normal(pod, reason, note, "Stop"))
 
 
 def _evict(pod: Pod, note: str) -> Write:
-    metadata = {"name": pod.name, "namespace": pod.namespace}
-    body = {
-        "apiVersion": "policy/v1",
-        "kind": "Eviction",
-        "metadata": metadata,
-        "deleteOptions": {"preconditions": {"uid": pod.uid}},
-    }
-    return Write(
-        verb=Verb.EVICT,
-        kind=POD_KIND,
-        namespace=pod.namespace,
-        name=pod.name,
-        body=msgspec.json.encode(body),
-        uid=pod.uid,
-        purpose=Purpose.EVICT_POD,
-        events=(normal(pod, "Stopped", note, "Stop"),),
-    )
+    return _any_version(pod).eviction(Purpose.EVICT_POD, normal(pod, "Stopped", note, "Stop"))
 
 
 def finish(view: PodView, reason: FinishedReason, message: str) -> Write:
     """Return the write that finishes the Workload with its pods."""
-    body = status_bodies.finish(view.raw, reason, message, now=view.now)
-    if reason is FinishedReason.FAILED_TO_START:
-        told = warning(view.first, reason.value, message)
-    else:
-        note = f"Workload '{view.workload.key}' is declared finished"
-        told = normal(view.first, "FinishedWorkload", note, "Finish")
-    return workload_status(view.workload, body, Purpose.FINISH, told)
+    edit = WorkloadStatusEdit(view.raw, now=view.now)
+    return finish_write(edit, reason, message, reference(view.first))
+
+
+def _any_version(pod: Pod) -> ObjectVersion:
+    return ObjectVersion(kind=POD_KIND, namespace=pod.namespace, name=pod.name, uid=pod.uid)
 
 
 def _tell(pod: Pod, note: str, *, now: float) -> Write:
@@ -144,19 +110,9 @@ def _tell(pod: Pod, note: str, *, now: float) -> Write:
         "lastProbeTime": None,
         "lastTransitionTime": at,
     }
-    return Write(
-        verb=Verb.STRATEGIC_PATCH,
-        kind=POD_KIND,
-        namespace=pod.namespace,
-        name=pod.name,
-        subresource="status",
-        # Only the uid is guarded: a status that the kubelet writes meanwhile does not matter.
-        body=msgspec.json.encode({"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}),
-        uid=pod.uid,
-        purpose=Purpose.TELL_POD,
-    )
+    # A status that the kubelet writes meanwhile does not matter.
+    return _any_version(pod).status_patch({"conditions": [condition]}, Purpose.TELL_POD)
 
 
 def _event(pod: Pod, type_: EventType, reason: str, note: str, action: str) -> Event:
-    ref = ObjectRef(kind=POD_KIND, api_version="v1", namespace=pod.namespace, name=pod.name, uid=pod.uid)
-    return Event(regarding=ref, type=type_, reason=reason, note=note, action=action)
+    return Event(regarding=reference(pod), type=type_, reason=reason, note=note, action=action)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from admission.decisions.api_writes import Purpose, Write
+from admission.decisions.api_writes import Event, Purpose, Write
 from admission.preemption.checkpoint_before_eviction import asked_first
-from admission.reconcile import status_bodies
 from admission.reconcile.deadlines import execution_deadline, readiness_deadline
-from admission.reconcile.workload.look import Answer, Look, evict, eviction
+from admission.reconcile.decision_writes import evict_write
+from admission.reconcile.workload.look import Answer, Look, eviction
 from admission.reconcile.workload_writes import admitted_event, workload_status
 from api.eviction import standing_request
 from api.object_events import EventType
@@ -21,8 +21,9 @@ def answer_check_list(look: Look) -> Answer:
     # An admitted Workload has passed its checks; one that is added later applies only to later admissions.
     if workload.is_admitted or not workload.active or {c.name for c in workload.checks} == set(required):
         return None
-    body = status_bodies.sync_checks(look.raw, required, now=look.now)
-    return None if body is None else (workload_status(look.workload, body, Purpose.SYNC_CHECKS),)
+    edit = look.edit
+    edit.sync_checks(required)
+    return (workload_status(edit, Purpose.SYNC_CHECKS),) if edit.is_changed else None
 
 
 def answer_check_failures(look: Look) -> Answer:
@@ -38,7 +39,8 @@ def answer_check_failures(look: Look) -> Answer:
     decision = eviction(workload, EvictionReason.ADMISSION_CHECK, "At least one admission check is false")
     # The latest of all: the Workload waits for every check that asked for a delay.
     delays = [c.at + c.requeue_after_seconds for c in retries if c.requeue_after_seconds is not None]
-    return (evict(look, decision, requeue_at=max(delays, default=None)),)
+    requeue_at = max(delays, default=None)
+    return (evict_write(decision, look.raw, now=look.now, requeue_at=requeue_at),)
 
 
 def answer_checks_ready(look: Look) -> Answer:
@@ -54,10 +56,11 @@ def answer_checks_ready(look: Look) -> Answer:
     if admission is None or not is_ready or admission.is_delayed:
         return None
     awaits_pods = look.context.settings.pods_ready is not None
-    body = status_bodies.complete_admission(look.raw, now=look.now, awaits_pods=awaits_pods)
+    edit = look.edit
+    edit.admit(awaits_pods=awaits_pods)
     waited = look.now - workload.conditions[ConditionType.QUOTA_RESERVED].at
     event = admitted_event(look.ref, admission.cluster_queue, waited)
-    return (workload_status(look.workload, body, Purpose.ADMIT, event),)
+    return (workload_status(edit, Purpose.ADMIT, event),)
 
 
 def answer_stopped_queue(look: Look) -> Answer:
@@ -77,12 +80,12 @@ def answer_stopped_queue(look: Look) -> Answer:
         # Only an admitted Workload has to be evicted. Others give back their quota without a stop.
         if policy is StopPolicy.HOLD_AND_DRAIN and workload.is_admitted:
             decision = eviction(workload, reason, message)
-            return (evict(look, asked_first(decision, workload, context.policy, now=look.now)),)
+            decision = asked_first(decision, workload, context.policy, now=look.now)
+            return (evict_write(decision, look.raw, now=look.now),)
         if policy in (StopPolicy.HOLD, StopPolicy.HOLD_AND_DRAIN) and not workload.is_admitted:
-            body = status_bodies.release(
-                look.raw, now=look.now, reason=PendingReason.ON_HOLD, message=message
-            )
-            return (workload_status(look.workload, body, Purpose.RELEASE),)
+            edit = look.edit
+            edit.release(PendingReason.ON_HOLD, message)
+            return (workload_status(edit, Purpose.RELEASE),)
     return None
 
 
@@ -97,13 +100,12 @@ def answer_readiness(look: Look) -> Answer:
     # This was the last retry. The Workload stays inactive until a user activates it.
     if settings.backoff_limit is not None and count > settings.backoff_limit:
         message = "exceeding the maximum number of re-queuing retries"
-        body = status_bodies.target_deactivation(look.raw, "RequeuingLimitExceeded", message, now=look.now)
-        return (workload_status(look.workload, body, Purpose.DEACTIVATE),)
+        return (_deactivation(look, "RequeuingLimitExceeded", message),)
     message = f"Exceeded the PodsReady timeout {workload.key}"
     decision = eviction(workload, EvictionReason.PODS_READY_TIMEOUT, message, cause=deadline.cause)
     # From now on, not from the deadline, because the write may come late.
     requeue_at = look.now + settings.backoff_seconds(count)
-    return (evict(look, decision, requeue_at=requeue_at, count=count),)
+    return (evict_write(decision, look.raw, now=look.now, requeue_at=requeue_at, requeue_count=count),)
 
 
 def answer_execution_time(look: Look) -> Answer:
@@ -114,23 +116,19 @@ def answer_execution_time(look: Look) -> Answer:
     message = "exceeding the maximum execution time"
     cause = "MaximumExecutionTimeExceeded"
     note = f"The maximum execution time ({limit}s) exceeded"
-    body = status_bodies.target_deactivation(look.raw, cause, message, now=look.now)
-    return (
-        workload_status(look.workload, body, Purpose.DEACTIVATE, look.event(EventType.WARNING, cause, note)),
-    )
+    return (_deactivation(look, cause, message, look.event(EventType.WARNING, cause, note)),)
 
 
 def _rejection(look: Look, rejected: list[CheckState]) -> Write:
     names = ", ".join(check.name for check in rejected)
     message = f"Admission check(s): {names}, were rejected"
-    body = status_bodies.target_deactivation(
-        look.raw, EvictionReason.ADMISSION_CHECK.value, message, now=look.now
-    )
     said = "; ".join(check.message for check in rejected)
     note = f"Deactivating workload because AdmissionCheck for {names} was Rejected: {said}"
-    return workload_status(
-        look.workload,
-        body,
-        Purpose.DEACTIVATE,
-        look.event(EventType.WARNING, "AdmissionCheckRejected", note),
-    )
+    event = look.event(EventType.WARNING, "AdmissionCheckRejected", note)
+    return _deactivation(look, EvictionReason.ADMISSION_CHECK.value, message, event)
+
+
+def _deactivation(look: Look, cause: str, message: str, *events: Event) -> Write:
+    edit = look.edit
+    edit.target_deactivation(cause, message)
+    return workload_status(edit, Purpose.DEACTIVATE, *events)

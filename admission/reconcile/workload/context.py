@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from admission.decisions.api_writes import Action
+from admission.decisions.api_writes import Action, ObjectVersion
 from admission.decisions.decision import Evict
 from admission.placement.topology.node_health import NodeFailureSettings, NodeFault
 from admission.reconcile.deadlines import PodsReadySettings, RetentionSettings
@@ -57,6 +57,17 @@ class PlacedPod:
     node_selector: Mapping[str, str]
     node: str = ""
     promised: Mapping[str, str] | None = None
+
+    @property
+    def version(self) -> ObjectVersion:
+        """Return the version of the pod as last seen."""
+        return ObjectVersion(
+            kind="Pod",
+            namespace=self.namespace,
+            name=self.name,
+            uid=self.uid,
+            resource_version=self.resource_version,
+        )
 
     @property
     def is_gated(self) -> bool:

@@ -60,7 +60,7 @@ def answer_held_back(look: Look) -> Answer:
     if refused_at(look.workload) is None:
         edit.remove_condition(ConditionType.DISRUPTION_ALLOWED)
     event = look.event(EventType.NORMAL, "EvictionCancelled", f"Not evicted: {why}")
-    return (workload_status(look.workload, edit.to_bytes(), Purpose.CANCEL_EVICTION, event),)
+    return (workload_status(edit, Purpose.CANCEL_EVICTION, event),)
 
 
 def answer_refusal_over(look: Look) -> Answer:
@@ -69,4 +69,4 @@ def answer_refusal_over(look: Look) -> Answer:
         return None
     edit = look.edit
     edit.remove_condition(ConditionType.DISRUPTION_ALLOWED)
-    return (workload_status(look.workload, edit.to_bytes(), Purpose.ALLOW_EVICTION),)
+    return (workload_status(edit, Purpose.ALLOW_EVICTION),)

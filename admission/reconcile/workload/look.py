@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from admission.decisions.api_writes import Action, Event, Purpose, Write, workload_ref
+from admission.decisions.api_writes import Action, Event, workload_ref
 from admission.decisions.decision import Evict
-from admission.reconcile import status_bodies
 from admission.reconcile.workload.context import LifecycleContext, Owner
-from admission.reconcile.workload_writes import evict_events, request_write, status_write
 from api import keys
 from api.object_events import EventType, ObjectRef
 from api.reasons import EvictionReason
-from api.status_bodies import StatusEdit
 from api.workload import Workload
+from api.workload_status import WorkloadStatusEdit
 
 Answer = tuple[Action, ...] | None
 
@@ -37,9 +35,9 @@ class Look:
         return self.context.owner
 
     @property
-    def edit(self) -> StatusEdit:
+    def edit(self) -> WorkloadStatusEdit:
         """Return a new edit of the status."""
-        return StatusEdit(self.raw, now=self.now)
+        return WorkloadStatusEdit(self.raw, now=self.now)
 
     @property
     def ref(self) -> ObjectRef:
@@ -66,18 +64,3 @@ def eviction(workload: Workload, reason: EvictionReason, message: str, *, cause:
         cluster_queue=workload.admission.cluster_queue if workload.admission is not None else "",
         underlying_cause=cause,
     )
-
-
-def evict(look: Look, decision: Evict, *, requeue_at: float | None = None, count: int | None = None) -> Write:
-    """Return the write of the eviction, or of the request for it if it waits for a checkpoint.
-
-    With `requeue_at` the Workload stays out of its queue until then.
-    """
-    if decision.save_by is not None:
-        return request_write(decision, look.raw, decision.save_by, now=look.now)
-    # One write for both, so that no leader finds an eviction without its back-off.
-    edit = look.edit
-    status_bodies.begin_eviction(edit, decision, now=look.now)
-    if requeue_at is not None:
-        status_bodies.put_requeue_at(edit, requeue_at, count=count)
-    return status_write(decision, edit.to_bytes(), Purpose.EVICT, *evict_events(decision))

@@ -29,7 +29,7 @@ def answer_misplaced_pods(look: Look) -> Answer:
         message = "All pods run in the domains assigned to the workload"
         # Written once: at the next look the condition is False already.
         edit.set_condition(ConditionType.MISPLACED, False, reason="InPlace", message=message)
-        return (workload_status(workload, edit.to_bytes(), Purpose.REPORT_PODS),) if edit.is_changed else None
+        return (workload_status(edit, Purpose.REPORT_PODS),) if edit.is_changed else None
     told = [f"pod {pod.name} runs on node {pod.node}" for pod in sorted(pods, key=lambda pod: pod.name)]
     rest = f", and {len(told) - _MOST_NAMED} more" if len(told) > _MOST_NAMED else ""
     message = f"{', '.join(told[:_MOST_NAMED])}{rest}: outside of the domains assigned to the workload"
@@ -40,4 +40,4 @@ def answer_misplaced_pods(look: Look) -> Answer:
     # Pods named in the former message have been reported. A pod that was cut from it is reported again, which
     # is better than not at all.
     events = [look.event(EventType.WARNING, "PodMisplaced", one) for one in told if one not in before]
-    return (workload_status(workload, edit.to_bytes(), Purpose.REPORT_PODS, *events),)
+    return (workload_status(edit, Purpose.REPORT_PODS, *events),)

@@ -21,21 +21,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 
-from admission.decisions.api_writes import (
-    Event,
-    Purpose,
-    Verb,
-    Write,
-    delete_options,
-    guarded_patch,
-)
+from admission.decisions.api_writes import Event, ObjectVersion, Purpose, Write, pod_ref
 from admission.placement.topology.node_health import NOT_READY_SECONDS, Fault, NodeFault, hosts_of
-from admission.reconcile import status_bodies
+from admission.reconcile.decision_writes import evict_write
 from admission.reconcile.workload.context import PlacedPod
-from admission.reconcile.workload.look import Answer, Look, evict, eviction
+from admission.reconcile.workload.look import Answer, Look, eviction
 from admission.reconcile.workload_writes import workload_status
 from api.keys import HOSTNAME
-from api.object_events import EventType, ObjectRef
+from api.object_events import EventType
 from api.reasons import EvictionReason
 from api.workload import Workload, to_rfc3339
 
@@ -130,14 +123,16 @@ def _unhealthy_write(look: Look, lost: tuple[NodeFault, ...]) -> Iterator[Write]
             "Workload eviction triggered due to multiple assigned nodes failure, including: "
             f"{', '.join(sorted(names))}"
         )
-        yield evict(look, eviction(workload, EvictionReason.NODE_FAILURES, message))
+        decision = eviction(workload, EvictionReason.NODE_FAILURES, message)
+        yield evict_write(decision, look.raw, now=look.now)
         return
     # Nodes that have been listed for longer come first.
     kept = [name for name in workload.unhealthy_nodes if name in names]
     in_order = (*kept, *sorted(names.difference(kept)))
-    body = status_bodies.put_unhealthy(look.raw, in_order, now=look.now)
+    edit = look.edit
+    edit.put_unhealthy(in_order)
     events = _events(look, [fault for fault in lost if fault.node not in kept])
-    yield workload_status(workload, body, Purpose.SYNC_NODES, *events)
+    yield workload_status(edit, Purpose.SYNC_NODES, *events)
 
 
 def _events(look: Look, new: Iterable[NodeFault]) -> list[Event]:
@@ -154,16 +149,9 @@ def _leaving_pods(look: Look) -> Iterator[Write]:
     for pod in look.context.pods:
         if pod.node in left:
             note = f"The pod leaves its node: {left[pod.node]}"
-            yield Write(
-                verb=Verb.DELETE,
-                kind="Pod",
-                namespace=pod.namespace,
-                name=pod.name,
-                body=delete_options(uid=pod.uid),
-                uid=pod.uid,
-                purpose=Purpose.MOVE_POD,
-                events=(_pod_event(pod, note),),
-            )
+            # In any version: no change of the pod keeps it on its node.
+            version = ObjectVersion(kind="Pod", namespace=pod.namespace, name=pod.name, uid=pod.uid)
+            yield version.deletion(Purpose.MOVE_POD, _pod_event(pod, note))
 
 
 def _stranded_pods(look: Look, lost: Collection[str]) -> Iterator[Write]:
@@ -199,25 +187,15 @@ def _failing(look: Look, pod: PlacedPod, host: str) -> Write:
         }
         for type_ in (_TERMINATED, _DISRUPTED)
     ]
-    patch = {"status": {"phase": "Failed", "reason": _TERMINATED, "conditions": conditions}}
-    return Write(
-        # Strategic, because it merges conditions by type: a PUT would have to include those of the kubelet,
-        # which change all the time.
-        verb=Verb.STRATEGIC_PATCH,
-        kind="Pod",
-        namespace=pod.namespace,
-        name=pod.name,
-        subresource="status",
-        body=guarded_patch(patch, uid=pod.uid, resource_version=pod.resource_version),
-        uid=pod.uid,
-        resource_version=pod.resource_version,
-        purpose=Purpose.FAIL_POD,
-        events=(_pod_event(pod, message),),
-    )
+    status = {"phase": "Failed", "reason": _TERMINATED, "conditions": conditions}
+    return pod.version.status_patch(status, Purpose.FAIL_POD, _pod_event(pod, message))
 
 
 def _pod_event(pod: PlacedPod, note: str) -> Event:
-    ref = ObjectRef(kind="Pod", api_version="v1", namespace=pod.namespace, name=pod.name, uid=pod.uid)
     return Event(
-        regarding=ref, type=EventType.NORMAL, reason="PodTerminatedByKueue", note=note, action="Terminate"
+        regarding=pod_ref(pod.namespace, pod.name, pod.uid),
+        type=EventType.NORMAL,
+        reason="PodTerminatedByKueue",
+        note=note,
+        action="Terminate",
     )

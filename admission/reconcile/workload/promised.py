@@ -8,8 +8,9 @@ quota they are kept, so that the promised start can be compared with the real on
 from __future__ import annotations
 
 from admission.decisions.api_writes import Purpose
+from admission.reconcile.decision_texts import planned_text
 from admission.reconcile.workload.look import Answer, Look
-from admission.reconcile.workload_writes import planned_text, workload_patch
+from admission.reconcile.workload_writes import workload_patch
 from api.keys import EXPECTED_START, PLANNED_DOMAIN, PLANNED_START
 from api.object_events import EventType
 from api.workload import to_rfc3339, to_seconds

@@ -19,10 +19,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from admission.decisions.api_writes import Event, Purpose, Verb, Write, delete_options
+from admission.decisions.api_writes import Event, ObjectVersion, Purpose, Write
 from admission.decisions.decision import Evict, Wait
-from admission.reconcile import status_bodies
 from admission.reconcile.deadlines import next_deadline, retention_deadline
+from admission.reconcile.decision_writes import evict, wait_write
 from admission.reconcile.workload import admitted
 from admission.reconcile.workload.context import LifecycleContext, LifecycleResult, Owner
 from admission.reconcile.workload.held_back import (
@@ -38,18 +38,15 @@ from admission.reconcile.workload.promised import answer_promise
 from admission.reconcile.workload.saving import answer_eviction_request, next_stage_look
 from admission.reconcile.workload.ungate import answer_gated_pods
 from admission.reconcile.workload_writes import (
-    evict_events,
     finalizer_off,
     workload_deletion,
     workload_patch,
     workload_status,
-    write_of,
 )
 from api import keys
 from api.object_events import EventType
 from api.queueing import StopPolicy
 from api.reasons import ConditionType, EvictionReason, FinishedReason, PendingReason, RequeueReason
-from api.status_bodies import StatusEdit
 from api.workload import Workload
 from queues.estimates.estimator import length_problems
 
@@ -113,8 +110,9 @@ def _answer_orphan(look: Look) -> Answer:
     if look.owner is not Owner.MISSING:
         return None
     message = "The owner of the workload no longer exists"
-    body = status_bodies.finish(look.raw, FinishedReason.OWNER_NOT_FOUND, message, now=look.now)
-    return (workload_status(look.workload, body, Purpose.FINISH),)
+    edit = look.edit
+    edit.finish(FinishedReason.OWNER_NOT_FOUND, message)
+    return (workload_status(edit, Purpose.FINISH),)
 
 
 # --- leaving -------------------------------------------------------------------------------------
@@ -137,14 +135,12 @@ def _answer_inactive(look: Look) -> Answer:
     events: tuple[Event, ...] = ()
     # A waiting one as well: Evicted tells the Job's reconciler that it is not going to be admitted.
     if not workload.is_evicted:
-        decision = _deactivation(workload)
-        status_bodies.begin_eviction(edit, decision, now=look.now)
-        events = evict_events(decision)
+        events = evict(edit, _deactivation(workload))
     edit.remove_condition(ConditionType.DEACTIVATION_TARGET)
     edit.put("requeueState", None)
     # The eviction and the clean-up are one write.
     if edit.is_changed:
-        return (workload_status(look.workload, edit.to_bytes(), Purpose.EVICT, *events),)
+        return (workload_status(edit, Purpose.EVICT, *events),)
     if look.is_due(retention_deadline(workload, look.context.settings.retention)):
         note = "Deleted job of a workload that was deactivated, due to elapsed retention"
         return (_owner_deletion(look, look.event(EventType.NORMAL, "Deleted", note)),)
@@ -159,13 +155,12 @@ def _answer_release(look: Look) -> Answer:
     if look.owner is not Owner.NONE:
         # The owner, a Job or another program, reports when it has stopped. Until then nothing is done here.
         return ()
-    body = status_bodies.release(look.raw, now=look.now)
+    edit = look.edit
+    edit.release()
     if keys.IS_GROUP_WORKLOAD in workload.annotations:
         # All of its pods are gone. Until they are replaced it must not be admitted again.
-        edit = StatusEdit(body, now=look.now)
-        status_bodies.await_replacements(edit, workload.conditions[ConditionType.EVICTED].reason)
-        body = edit.to_bytes()
-    return (workload_status(workload, body, Purpose.RELEASE),)
+        edit.await_replacements(workload.conditions[ConditionType.EVICTED].reason)
+    return (workload_status(edit, Purpose.RELEASE),)
 
 
 # --- returning -----------------------------------------------------------------------------------
@@ -180,8 +175,9 @@ def _answer_return(look: Look) -> Answer:
     if found is None:
         return None
     reason, message = found
-    body = status_bodies.requeue(look.raw, reason, message, now=look.now)
-    return (workload_status(look.workload, body, Purpose.REQUEUE),)
+    edit = look.edit
+    edit.requeue(reason, message)
+    return (workload_status(edit, Purpose.REQUEUE),)
 
 
 def _return_reason(look: Look, evicted_for: str) -> tuple[RequeueReason, str] | None:
@@ -224,7 +220,7 @@ def _answer_queue_problem(look: Look) -> Answer:
         message,
     ):
         return None
-    write = write_of(_wait(workload, reason, message), look.raw, now=look.now)
+    write = wait_write(_wait(workload, reason, message), look.raw, now=look.now)
     return None if write is None else (write,)
 
 
@@ -233,10 +229,10 @@ def _gates_cleared(look: Look) -> Answer:
     # Only a gate's message is replaced here. Any other is replaced by the next cycle.
     if standing is None or standing.reason != PendingReason.ADMISSION_GATED:
         return None
-    decision = _wait(look.workload, PendingReason.PENDING_EVALUATION, "All admission gates are cleared")
-    body = status_bodies.wait(look.raw, decision, now=look.now)
-    event = look.event(EventType.NORMAL, "AdmissionGateCleared", decision.message)
-    return None if body is None else (workload_status(look.workload, body, Purpose.WAIT, event),)
+    edit, message = look.edit, "All admission gates are cleared"
+    edit.wait(PendingReason.PENDING_EVALUATION, message)
+    event = look.event(EventType.NORMAL, "AdmissionGateCleared", message)
+    return (workload_status(edit, Purpose.WAIT, event),) if edit.is_changed else None
 
 
 _STEPS: tuple[Callable[[Look], Answer], ...] = (
@@ -295,14 +291,10 @@ def _owner_deletion(look: Look, event: Event) -> Write:
     # The owner is deleted, because a Job that lives on would get a new Workload.
     if look.owner is not Owner.JOB or workload.owner_name is None:
         return workload_deletion(workload, event)
-    uid = workload.owner_uid or ""
-    return Write(
-        verb=Verb.DELETE,
+    owner = ObjectVersion(
         kind=workload.owner_kind or "Job",
         namespace=workload.key.namespace,
         name=workload.owner_name,
-        body=delete_options(uid=uid),
-        uid=uid,
-        purpose=Purpose.DELETE_JOB,
-        events=(event,),
+        uid=workload.owner_uid or "",
     )
+    return owner.deletion(Purpose.DELETE_JOB, event)

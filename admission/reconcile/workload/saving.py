@@ -20,13 +20,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from admission.decisions.api_writes import Event, Purpose, Verb, Write, merge_patch
+from admission.decisions.api_writes import Event, ObjectVersion, Purpose, Write, pod_ref
 from admission.decisions.decision import Evict
 from admission.preemption.checkpoint_before_eviction import SaveStage, next_stage_at, stage_of
-from admission.reconcile import status_bodies
+from admission.reconcile.decision_texts import request_text
+from admission.reconcile.decision_writes import evict
 from admission.reconcile.workload.context import AskedPod, SavingContext
 from admission.reconcile.workload.look import Answer, Look
-from admission.reconcile.workload_writes import evict_events, request_text, status_write, workload_patch
+from admission.reconcile.workload_writes import workload_patch, workload_status
 from api import keys
 from api.eviction import (
     EvictionRequest,
@@ -36,7 +37,7 @@ from api.eviction import (
     reserved_at_of,
     standing_request,
 )
-from api.object_events import EventType, ObjectRef
+from api.object_events import EventType
 from api.queueing import StopPolicy
 from api.reasons import EvictionReason
 from api.workload import Workload, to_rfc3339
@@ -115,9 +116,8 @@ def _is_wanted(look: Look, request: EvictionRequest, saving: SavingContext) -> b
 
 
 def _eviction(look: Look, request: EvictionRequest, stage: SaveStage) -> Write:
-    decision = decision_of(look.workload, request)
     edit = look.edit
-    status_bodies.begin_eviction(edit, decision, now=look.now)
+    events = evict(edit, decision_of(look.workload, request))
     told = (
         look.event(EventType.NORMAL, "CheckpointSaved", "Saved a checkpoint and is evicted now")
         if stage is SaveStage.SAVED
@@ -129,7 +129,7 @@ def _eviction(look: Look, request: EvictionRequest, stage: SaveStage) -> Write:
             "a downward-API file of their annotations, and answer it with a report",
         )
     )
-    return status_write(decision, edit.to_bytes(), Purpose.EVICT, told, *evict_events(decision))
+    return workload_status(edit, Purpose.EVICT, told, *events)
 
 
 def _asked(saving: SavingContext, request: EvictionRequest) -> tuple[Write, ...]:
@@ -150,29 +150,20 @@ def _unasked(saving: SavingContext) -> tuple[Write, ...]:
 
 
 def _pod_write(pod: AskedPod, annotations: Mapping[str, str | None], note: str) -> Write:
-    ref = ObjectRef(kind="Pod", api_version="v1", namespace=pod.namespace, name=pod.name, uid=pod.uid)
-    return Write(
-        verb=Verb.MERGE_PATCH,
-        kind="Pod",
-        namespace=pod.namespace,
-        name=pod.name,
-        # Guarded by uid only: the kubelet changes the pod's status all the time.
-        body=merge_patch({"metadata": {"annotations": dict(annotations)}}, uid=pod.uid),
-        uid=pod.uid,
-        purpose=Purpose.ASK_POD,
-        events=(
-            Event(
-                regarding=ref,
-                type=EventType.NORMAL,
-                reason="CheckpointRequested",
-                note=note,
-                action="Evict",
-            ),
-        )
-        # A cancellation is reported once, on the Workload, and not on every pod.
-        if any(annotations.values())
-        else (),
+    # Guarded by uid only: the kubelet changes the pod's status all the time.
+    version = ObjectVersion(kind="Pod", namespace=pod.namespace, name=pod.name, uid=pod.uid)
+    patch = {"metadata": {"annotations": dict(annotations)}}
+    # A cancellation is reported once, on the Workload, and not on every pod.
+    if not any(annotations.values()):
+        return version.patch(patch, Purpose.ASK_POD)
+    event = Event(
+        regarding=pod_ref(pod.namespace, pod.name, pod.uid),
+        type=EventType.NORMAL,
+        reason="CheckpointRequested",
+        note=note,
+        action="Evict",
     )
+    return version.patch(patch, Purpose.ASK_POD, event)
 
 
 def _passed_on(look: Look, request: EvictionRequest, heir: Evict) -> Write:

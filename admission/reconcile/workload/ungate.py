@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from admission.decisions.api_writes import Purpose, Verb, Write, guarded_patch
+from admission.decisions.api_writes import Purpose, Write
 from admission.reconcile.workload.context import PlacedPod
 from admission.reconcile.workload.look import Answer, Look
 from api import keys
@@ -137,13 +137,4 @@ def _patch(pod: PlacedPod, selector: Mapping[str, str]) -> Write:
     # The user's own gates stay: they have a purpose of their own.
     gates = [{"name": gate} for gate in pod.gates if gate != keys.TOPOLOGY_GATE]
     spec: dict[str, Any] = {"nodeSelector": dict(selector), "schedulingGates": gates or None}
-    return Write(
-        verb=Verb.MERGE_PATCH,
-        kind="Pod",
-        namespace=pod.namespace,
-        name=pod.name,
-        body=guarded_patch({"spec": spec}, uid=pod.uid, resource_version=pod.resource_version),
-        uid=pod.uid,
-        resource_version=pod.resource_version,
-        purpose=Purpose.UNGATE_POD,
-    )
+    return pod.version.patch({"spec": spec}, Purpose.UNGATE_POD)

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from admission.decisions.api_writes import Purpose, Write
-from admission.decisions.decision import Admit, Decision
-from admission.reconcile import workload_writes
+from admission.decisions.decision import Admit
+from admission.reconcile import decision_writes
 from api.kube.errors import Forbidden, KubeError, ServerError
 from queues.reservations.memory_reservations import InMemoryReservationStore
 from tests.admission.controller.cluster import FakeCluster, Key, Object
@@ -268,15 +268,15 @@ def test_a_fault_over_one_admission_costs_the_others_nothing_and_is_taken_back(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leader = stage.lead()
-    real = workload_writes.write_of
+    real = decision_writes.admit_write
 
-    def faulty(decision: Decision, raw: bytes, **options: object) -> Write | None:
-        if isinstance(decision, Admit) and decision.key.name == "bad":
+    def faulty(decision: Admit, raw: bytes, **options: object) -> Write:
+        if decision.key.name == "bad":
             raise RuntimeError("a fault")
         return real(decision, raw, **options)  # type: ignore[arg-type]  # passed on as it came
 
     with monkeypatch.context() as patch:
-        patch.setattr("admission.controller.writer.leader_term.write_of", faulty)
+        patch.setattr("admission.controller.writer.leader_term.admit_write", faulty)
         stage.submit("bad", cpus=2)
         stage.submit("good", cpus=2)
         stage.wait(5.0)

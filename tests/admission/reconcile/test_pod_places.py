@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from admission.decisions.decision import Admit
-from admission.reconcile.workload_writes import write_of
+from admission.reconcile.decision_writes import admit_write
 from api import keys
 from api.keys import HOSTNAME
 from api.workload import Admission, DomainCount, PodSetAssignment, TopologyAssignment
@@ -34,9 +34,7 @@ def admit_on(world: PodWorld, name: str, *hosts: str, levels: tuple[str, ...] = 
         admission=Admission(cluster_queue="cq", pod_sets=(assignment,)),
         is_admitted=True,
     )
-    write = write_of(decision, raw, now=world.now)
-    assert write is not None
-    world.apply(write)
+    world.apply(admit_write(decision, raw, now=world.now))
     world.settle()
 
 

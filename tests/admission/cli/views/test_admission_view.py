@@ -8,7 +8,7 @@ import pytest
 
 from admission.cli.views.admission_view import AdmissionView, holding_json, holding_lines, holding_of
 from admission.decisions.decision import Admit
-from admission.reconcile.workload_writes import write_of
+from admission.reconcile.decision_writes import admit_write
 from api.keys import PLANNED_START
 from api.workload import Admission, Condition, PodSetAssignment, Workload, to_rfc3339
 from queues.estimates.runtime_estimate import Estimate, Source
@@ -132,8 +132,7 @@ def test_the_object_itself_says_that_it_runs_on_a_lease() -> None:
         on_lease=True,
     )
 
-    write = write_of(admit, raw, now=T)
+    write = admit_write(admit, raw, now=T)
 
-    assert write is not None
     assert b'"message":"Quota reserved in ClusterQueue cq, on a backfill lease"' in write.body
     assert write.events[0].note.endswith("wait time since queued was 0s, on a backfill lease")

@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from api.status_bodies import StatusEdit, admission_body, requests_body, shortened, topology_body
-from api.workload import Admission, DomainCount, PodSetAssignment, TopologyAssignment
+from api.status_edit import StatusEdit, shortened
 
 NOW = 1_800_000_000.0
 NOW_TEXT = "2027-01-15T08:00:00Z"
@@ -130,89 +129,9 @@ def test_the_body_is_the_whole_object_without_managed_fields() -> None:
     }
 
 
-def test_evictions_are_counted_by_reason_and_cause() -> None:
-    edit = edit_of({})
-
-    for reason, cause in (("Preempted", ""), ("Deactivated", "AdmissionCheck"), ("Preempted", "")):
-        edit.count_eviction(reason, cause)
-
-    assert result(edit)["schedulingStats"]["evictions"] == [
-        {"reason": "Preempted", "underlyingCause": "", "count": 2},
-        {"reason": "Deactivated", "underlyingCause": "AdmissionCheck", "count": 1},
-    ]
-
-
-def test_execution_time_of_earlier_runs_adds_up() -> None:
-    admitted = condition(type="Admitted", lastTransitionTime=EARLIER_TEXT)
-    edit = edit_of({"conditions": [admitted], "accumulatedPastExecutionTimeSeconds": 40})
-
-    edit.accumulate_execution()
-
-    assert result(edit)["accumulatedPastExecutionTimeSeconds"] == 3640
-
-
 def test_a_message_is_cut_at_what_a_condition_holds_and_at_a_whole_character() -> None:
     cut = shortened("é" * 20_000)
 
     assert len(cut.encode()) <= 32768
     assert cut.endswith("é…")
     assert shortened("short") == "short"
-
-
-def test_an_admission_is_written_in_canonical_quantities() -> None:
-    assignment = PodSetAssignment(
-        name="main",
-        count=2,
-        flavors={"cpu": "default", "memory": "default", "nvidia.com/gpu": "h100"},
-        usage={"cpu": 1500, "memory": 4 << 30, "nvidia.com/gpu": 16},
-    )
-
-    assert admission_body(Admission(cluster_queue="cq", pod_sets=(assignment,))) == {
-        "clusterQueue": "cq",
-        "podSetAssignments": [
-            {
-                "name": "main",
-                "flavors": {"cpu": "default", "memory": "default", "nvidia.com/gpu": "h100"},
-                "resourceUsage": {"cpu": "1500m", "memory": "4Gi", "nvidia.com/gpu": "16"},
-                "count": 2,
-            }
-        ],
-    }
-
-
-def test_requests_are_written_by_pod_set() -> None:
-    assert requests_body({"main": {"cpu": 2000}}) == [{"name": "main", "resources": {"cpu": "2"}}]
-
-
-@pytest.mark.parametrize(
-    ("domains", "want_slice"),
-    [
-        pytest.param(
-            (("r1", "a", 1), ("r1", "b", 2)),
-            {
-                "domainCount": 2,
-                "valuesPerLevel": [{"universal": "r1"}, {"individual": {"roots": ["a", "b"]}}],
-                "podCounts": {"individual": [1, 2]},
-            },
-            id="what differs is listed, what is the same is said once",
-        ),
-        pytest.param(
-            (("r1", "a", 4),),
-            {
-                "domainCount": 1,
-                "valuesPerLevel": [{"universal": "r1"}, {"universal": "a"}],
-                "podCounts": {"universal": 4},
-            },
-            id="one domain",
-        ),
-    ],
-)
-def test_a_topology_assignment_is_one_slice(
-    domains: tuple[tuple[str, str, int], ...], want_slice: dict[str, Any]
-) -> None:
-    topology = TopologyAssignment(
-        levels=("rack", "host"),
-        domains=tuple(DomainCount(values=(rack, host), count=count) for rack, host, count in domains),
-    )
-
-    assert topology_body(topology) == {"levels": ["rack", "host"], "slices": [want_slice]}

@@ -1,4 +1,4 @@
-"""Workload status bodies for PUT .../status, built from the bytes of the object as last seen.
+"""Status bodies for PUT .../status, built from the bytes of the object as last seen.
 
 A status is edited and never encoded from Berth's own structs, so that fields which only a newer Kueue knows
 survive. The result is the whole object with its resourceVersion, so that a write based on an outdated version
@@ -7,30 +7,26 @@ than a merge patch).
 
 Conditions follow metav1.Condition: lastTransitionTime changes only with the status, observedGeneration is
 metadata.generation. Messages are truncated to 32 KiB, as the CRD requires.
-Source: Kueue, pkg/workload/workload.go and conditions.go.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from api.parsing.quantities import to_text
-from api.reasons import ConditionType
-from api.workload import Admission, PodSetAssignment, TopologyAssignment, to_rfc3339, to_seconds
+from api.workload import to_rfc3339
 
-# Limits of the CRD. Beyond either of them, the API server rejects the whole status, and with it the eviction
-# or admission that it records.
+# The limit of the CRD. Beyond it, the API server rejects the whole status, and with it the eviction or
+# admission that it records.
 _MAX_MESSAGE_BYTES = 32768
-_MAX_EVICTION_COUNTERS = 256
 
 _NO_ROOM = "…"
 
 
 class StatusEdit:
-    """A change of a Workload's status, made in several steps and encoded once.
+    """A change of an object's status, made in several steps and encoded once.
 
     `is_changed` stays False while no step changes a value; then nothing needs to be sent. Raises
     msgspec.DecodeError if the bytes are not a JSON object.
@@ -51,10 +47,10 @@ class StatusEdit:
         self.is_changed = False
 
     @property
-    def is_owned(self) -> bool:
-        """Whether a controller owns the Workload: a Job, or another program's object."""
-        references = self._object.get("metadata", {}).get("ownerReferences") or ()
-        return any(reference.get("controller") for reference in references)
+    def metadata(self) -> Mapping[str, Any]:
+        """The metadata of the object as seen: it names the version that is edited."""
+        found: Mapping[str, Any] = self._object.get("metadata") or {}
+        return found
 
     def to_bytes(self) -> bytes:
         """Return the whole object, without managedFields."""
@@ -122,33 +118,6 @@ class StatusEdit:
             self.status[field] = value
             self.is_changed = True
 
-    def count_eviction(self, reason: str, underlying_cause: str) -> None:
-        """Increment the eviction counter for this reason and cause."""
-        # Works on copies, because `put` compares with the present value, and an edit in
-        # place would look unchanged.
-        stats = dict(self.status.get("schedulingStats") or {})
-        counters = [dict(entry) for entry in stats.get("evictions") or ()]
-        for entry in counters:
-            if entry.get("reason") == reason and entry.get("underlyingCause", "") == underlying_cause:
-                entry["count"] = int(entry.get("count") or 0) + 1
-                break
-        else:
-            counters.append({"reason": reason, "underlyingCause": underlying_cause, "count": 1})
-        # The oldest counter is dropped: with one too many, the API server would reject the eviction itself.
-        stats["evictions"] = counters[-_MAX_EVICTION_COUNTERS:]
-        self.put("schedulingStats", stats)
-
-    def accumulate_execution(self) -> None:
-        """Add the time since admission to the accumulated execution time of earlier runs."""
-        admitted = self.condition(ConditionType.ADMITTED)
-        if admitted is None or admitted.get("status") != "True":
-            return
-        # Whole seconds, as in Kubernetes. The clocks of two leaders may differ, so a time in the future
-        # counts as zero and not as negative.
-        elapsed = max(0, int(self._now - to_seconds(admitted.get("lastTransitionTime"))))
-        past = int(self.status.get("accumulatedPastExecutionTimeSeconds") or 0)
-        self.put("accumulatedPastExecutionTimeSeconds", past + elapsed)
-
     def _conditions(self) -> list[dict[str, Any]]:
         found = self.status.get("conditions")
         if not isinstance(found, list):
@@ -168,67 +137,6 @@ def shortened(message: str) -> str:
     room = _MAX_MESSAGE_BYTES - len(_NO_ROOM.encode())
     # Truncation may leave an incomplete character, which is dropped.
     return encoded[:room].decode(errors="ignore") + _NO_ROOM
-
-
-def admission_body(admission: Admission) -> dict[str, Any]:
-    """Return status.admission for an Admission, with quantities in the canonical form of the API server."""
-    return {
-        "clusterQueue": admission.cluster_queue,
-        "podSetAssignments": [_assignment_body(assignment) for assignment in admission.pod_sets],
-    }
-
-
-def requests_body(requests: Mapping[str, Mapping[str, int]]) -> list[dict[str, Any]]:
-    """Return status.resourceRequests: the requests of each pod set, as they are counted."""
-    return [{"name": name, "resources": _amounts(amounts)} for name, amounts in requests.items()]
-
-
-def topology_body(topology: TopologyAssignment) -> dict[str, Any]:
-    """Return topologyAssignment as one slice: for each level the values of all domains, in order.
-
-    Values and pod counts that are the same in all domains are written once ("universal"). The more compact
-    encodings with prefix and suffix are only read. Source: Kueue, pkg/util/tas.
-    """
-    domains = topology.domains
-    levels = range(len(topology.levels))
-    counts = [domain.count for domain in domains]
-    return {
-        "levels": list(topology.levels),
-        "slices": [
-            {
-                "domainCount": len(domains),
-                "valuesPerLevel": [_level_values([d.values[level] for d in domains]) for level in levels],
-                "podCounts": {"universal": counts[0]} if _is_same(counts) else {"individual": counts},
-            }
-        ],
-    }
-
-
-def _assignment_body(assignment: PodSetAssignment) -> dict[str, Any]:
-    body: dict[str, Any] = {
-        "name": assignment.name,
-        "flavors": dict(assignment.flavors),
-        "resourceUsage": _amounts(assignment.usage),
-        "count": assignment.count,
-    }
-    if assignment.topology is not None:
-        body["topologyAssignment"] = topology_body(assignment.topology)
-    if assignment.delayed_topology_request is not None:
-        body["delayedTopologyRequest"] = assignment.delayed_topology_request
-    return body
-
-
-def _amounts(amounts: Mapping[str, int]) -> dict[str, str]:
-    # Sorted by resource, so that equal admissions have equal bytes, and a replayed one can be compared.
-    return {resource: to_text(resource, amount) for resource, amount in sorted(amounts.items())}
-
-
-def _level_values(values: Sequence[str]) -> dict[str, Any]:
-    return {"universal": values[0]} if _is_same(values) else {"individual": {"roots": list(values)}}
-
-
-def _is_same(values: Sequence[object]) -> bool:
-    return len(values) > 0 and all(value == values[0] for value in values)
 
 
 _DECODER = msgspec.json.Decoder(dict[str, Any])

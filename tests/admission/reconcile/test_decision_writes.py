@@ -1,18 +1,16 @@
-"""What each decision and each step of a Workload's life writes into its status."""
+"""What each decision writes into a Workload's status, and the Events that report it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
 
-from admission.decisions.api_writes import Purpose, Verb
+from admission.decisions.api_writes import Purpose, Verb, Write
 from admission.decisions.decision import Admit, Evict, Wait
-from admission.reconcile import status_bodies
-from admission.reconcile.workload_writes import write_of
-from api.reasons import EvictionReason, FinishedReason, PendingReason, PreemptionReason, RequeueReason
+from admission.reconcile.decision_writes import admit_write, evict_write, wait_write
+from api.reasons import EvictionReason, PendingReason, PreemptionReason
 from api.workload import Admission, PodSetAssignment, WorkloadKey
 
 NOW = 1_800_000_000.0
@@ -43,10 +41,10 @@ def condition(type_: str, status: str = "True", reason: str = "r", message: str 
     }
 
 
-def status_of(body: bytes | None) -> dict[str, Any]:
-    """Return the status of a body that must be there."""
-    assert body is not None
-    status: dict[str, Any] = msgspec.json.decode(body)["status"]
+def status_of(write: Write | None) -> dict[str, Any]:
+    """Return the status in a write that must be there."""
+    assert write is not None
+    status: dict[str, Any] = msgspec.json.decode(write.body)["status"]
     return status
 
 
@@ -83,7 +81,7 @@ def test_an_admission_reserves_admits_and_forgets_why_it_waited() -> None:
         "resourceRequests": [{"name": "main"}],
     }
 
-    status = status_of(status_bodies.admit(raw_of(standing), make_admit(), now=NOW))
+    status = status_of(admit_write(make_admit(), raw_of(standing), now=NOW))
 
     assert said(status) == {
         "QuotaReserved": ("True", "QuotaReserved"),
@@ -101,7 +99,7 @@ def test_a_reservation_with_outstanding_checks_is_not_yet_an_admission() -> None
     standing = {"admissionChecks": [ready, {**ready, "name": "gone"}]}
     decision = make_admit(is_admitted=False, checks=("a", "b"))
 
-    status = status_of(status_bodies.admit(raw_of(standing), decision, now=NOW))
+    status = status_of(admit_write(decision, raw_of(standing), now=NOW))
 
     assert "Admitted" not in said(status)
     assert status["admissionChecks"] == [
@@ -120,7 +118,7 @@ def test_a_reservation_with_outstanding_checks_is_not_yet_an_admission() -> None
 def test_pods_are_awaited_in_the_same_write(owners: list[dict[str, Any]], want: bool) -> None:
     raw = raw_of(ownerReferences=owners)
 
-    status = status_of(status_bodies.admit(raw, make_admit(), now=NOW, awaits_pods=True))
+    status = status_of(admit_write(make_admit(), raw, now=NOW, awaits_pods=True))
 
     assert (said(status).get("PodsReady") == ("False", "WaitForStart")) is want
 
@@ -135,13 +133,13 @@ def test_a_wait_is_written_once() -> None:
         requests={"main": {"cpu": 1000}},
     )
 
-    first = status_bodies.wait(raw_of(), decision, now=NOW)
+    first = wait_write(decision, raw_of(), now=NOW)
 
     status = status_of(first)
     assert said(status) == {"QuotaReserved": ("False", "WaitingForQuota")}
     assert status["resourceRequests"] == [{"name": "main", "resources": {"cpu": "1"}}]
     assert first is not None
-    assert status_bodies.wait(first, decision, now=NOW + 60) is None
+    assert wait_write(decision, first.body, now=NOW + 60) is None
 
 
 def test_an_eviction_keeps_the_quota_until_the_job_has_stopped() -> None:
@@ -158,7 +156,7 @@ def test_an_eviction_keeps_the_quota_until_the_job_has_stopped() -> None:
         "preemptionGates": [{"name": "g", "position": "Open", "lastTransitionTime": EARLIER_TEXT}],
     }
 
-    status = status_of(status_bodies.evict(raw_of(standing), make_evict(), now=NOW))
+    status = status_of(evict_write(make_evict(), raw_of(standing), now=NOW))
 
     assert status["admission"] == {"clusterQueue": "cq"}
     assert said(status)["Evicted"] == ("True", "NodeFailures")
@@ -202,100 +200,10 @@ def test_an_eviction_keeps_the_quota_until_the_job_has_stopped() -> None:
 def test_the_words_of_an_eviction(
     fields: dict[str, Any], want_evicted: str, want_preempted: str | None
 ) -> None:
-    status = status_of(status_bodies.evict(raw_of(), make_evict(**fields), now=NOW))
+    status = status_of(evict_write(make_evict(**fields), raw_of(), now=NOW))
 
     assert said(status)["Evicted"] == ("True", want_evicted)
     assert said(status).get("Preempted", (None, None))[1] == want_preempted
-
-
-@pytest.mark.parametrize(
-    ("evicted", "want_requeued"),
-    [
-        pytest.param("Preempted", "True", id="who was preempted queues again at once"),
-        pytest.param("NodeFailures", "True", id="who lost a node queues again at once"),
-        pytest.param("PodsReadyTimeout", "False", id="who did not start waits for its back-off"),
-        pytest.param("Deactivated", "False", id="who was deactivated waits to be activated"),
-        pytest.param("ClusterQueueStopped", "False", id="who was drained waits for the queue"),
-    ],
-)
-def test_a_release_frees_the_quota_and_says_whether_it_queues_again(evicted: str, want_requeued: str) -> None:
-    standing = {
-        "admission": {"clusterQueue": "cq"},
-        "conditions": [
-            condition("QuotaReserved"),
-            condition("Admitted"),
-            condition("Evicted", "True", evicted, "why"),
-            condition("PodsReady", "True", "Started"),
-        ],
-    }
-
-    status = status_of(status_bodies.release(raw_of(standing), now=NOW))
-
-    assert "admission" not in status
-    assert said(status) == {
-        "QuotaReserved": ("False", "PendingEvaluation"),
-        "Admitted": ("False", "NoReservation"),
-        "Evicted": ("True", evicted),
-        "Requeued": (want_requeued, evicted),
-        "PodsReady": ("False", "WaitForStart"),
-    }
-    assert status["conditions"][0]["message"] == "why"
-    assert status["accumulatedPastExecutionTimeSeconds"] == 3600
-
-
-@pytest.mark.parametrize(
-    ("change", "want"),
-    [
-        pytest.param(
-            lambda raw: status_bodies.finish(raw, FinishedReason.FAILED, "deadline", now=NOW),
-            ("Finished", "True", "Failed", "deadline"),
-            id="an end",
-        ),
-        pytest.param(
-            lambda raw: status_bodies.complete_admission(raw, now=NOW),
-            ("Admitted", "True", "Admitted", "The workload is admitted"),
-            id="an admission after its checks",
-        ),
-        pytest.param(
-            lambda raw: status_bodies.requeue(raw, RequeueReason.REACTIVATED, "again", now=NOW),
-            ("Requeued", "True", "Reactivated", "again"),
-            id="a return to the queue",
-        ),
-        pytest.param(
-            lambda raw: status_bodies.target_deactivation(raw, "AdmissionCheck", "rejected", now=NOW),
-            ("DeactivationTarget", "True", "AdmissionCheck", "rejected"),
-            id="a deactivation to come",
-        ),
-    ],
-)
-def test_a_step_writes_one_condition(
-    change: Callable[[bytes], bytes], want: tuple[str, str, str, str]
-) -> None:
-    status = status_of(change(raw_of()))
-
-    (only,) = status["conditions"]
-    assert (only["type"], only["status"], only["reason"], only["message"]) == want
-
-
-def test_a_reactivated_workload_begins_its_execution_time_anew() -> None:
-    standing = {
-        "accumulatedPastExecutionTimeSeconds": 9,
-        "requeueState": {"count": 2, "requeueAt": EARLIER_TEXT},
-    }
-
-    status = status_of(status_bodies.requeue(raw_of(standing), RequeueReason.REACTIVATED, "again", now=NOW))
-
-    assert "accumulatedPastExecutionTimeSeconds" not in status
-    assert status["requeueState"] == {"count": 2}
-
-
-def test_checks_are_written_only_where_they_differ() -> None:
-    first = status_bodies.sync_checks(raw_of(), ("a",), now=NOW)
-
-    assert status_of(first)["admissionChecks"][0]["state"] == "Pending"
-    assert first is not None
-    assert status_bodies.sync_checks(first, ("a",), now=NOW + 60) is None
-    assert "admissionChecks" not in status_of(status_bodies.sync_checks(first, (), now=NOW + 60))
 
 
 def test_a_decision_travels_as_one_guarded_write_with_its_events() -> None:
@@ -306,9 +214,8 @@ def test_a_decision_travels_as_one_guarded_write_with_its_events() -> None:
         preemptor_uid="b",
     )
 
-    write = write_of(decision, raw_of(), now=NOW)
+    write = evict_write(decision, raw_of(), now=NOW)
 
-    assert write is not None
     assert (write.verb, write.subresource, write.purpose) == (Verb.REPLACE, "status", Purpose.EVICT)
     assert msgspec.json.decode(write.body)["metadata"]["resourceVersion"] == "7"
     assert [(event.regarding.name, event.reason) for event in write.events] == [
@@ -319,9 +226,8 @@ def test_a_decision_travels_as_one_guarded_write_with_its_events() -> None:
 
 
 def test_an_admission_tells_how_long_it_waited() -> None:
-    write = write_of(make_admit(waited_seconds=61.7), raw_of(), now=NOW)
+    write = admit_write(make_admit(waited_seconds=61.7), raw_of(), now=NOW)
 
-    assert write is not None
     assert [event.note for event in write.events] == [
         "Quota reserved in ClusterQueue cq, wait time since queued was 62s",
         "Admitted by ClusterQueue cq, wait time since reservation was 0s",
