@@ -24,7 +24,7 @@ import msgspec
 
 from api.kube import resources
 from api.kube.client import KubeClient
-from api.kube.informer import Change, Informer
+from api.kube.informer import Change, Informer, Listener, ListWatch
 from api.kube.resources import Resource
 from api.objects import WorkloadObject
 from api.workload import to_rfc3339, to_workload
@@ -103,7 +103,11 @@ class Watcher:
     def __init__(self, client: KubeClient) -> None:
         self.nodes: dict[str, frozenset[str]] = {}
         self._changed = asyncio.Event()
-        self.informer = Informer(client, resources.WORKLOADS, WorkloadObject, self._take)
+        self.informer = Informer(
+            client,
+            ListWatch(resource=resources.WORKLOADS, type_=WorkloadObject),
+            Listener(on_change=self._take),
+        )
 
     def _take(self, change: Change[WorkloadObject]) -> None:
         workload = to_workload(change.object)

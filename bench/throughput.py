@@ -29,7 +29,7 @@ import msgspec
 from api.kube import resources
 from api.kube.client import KubeClient
 from api.kube.errors import Conflict
-from api.kube.informer import Change, Informer
+from api.kube.informer import Change, Informer, Listener, ListWatch
 from api.objects import WorkloadObject
 from api.workload import to_rfc3339
 from bench.processes import Cost, cost_of
@@ -112,7 +112,10 @@ class Generator:
         self.conflicts = 0
         self.done = asyncio.Event()
         self._informer = Informer(
-            client, resources.WORKLOADS, WorkloadObject, self._changed, namespace=NAMESPACE, keep_raw=True
+            client,
+            ListWatch(resource=resources.WORKLOADS, type_=WorkloadObject, namespace=NAMESPACE),
+            Listener(on_change=self._changed),
+            keep_raw=True,
         )
 
     async def run(self) -> None:

@@ -21,10 +21,9 @@ from api.jobs.pod import Pod
 from api.jobs.resource_requests import LimitRange, RuntimeClass
 from api.kube import resources
 from api.kube.client import KubeClient
-from api.kube.informer import Change, ChangeType, Informer
+from api.kube.informer import Change, ChangeType, Informer, Listener, ListWatch
 from api.kube.listing import Unreadable
 from api.kube.resources import Resource
-from api.kube.shared import Listener
 from api.node import NodeInfo, PodUsage
 from api.policy import AdmissionPolicy
 from api.policy_objects import AdmissionPolicyObject, to_admission_policy
@@ -238,18 +237,13 @@ def make_informer(
     on_error: Callable[[Resource, Exception | None], None],
 ) -> Informer[Any]:
     """Return an informer whose changes reach the inbox of the control loop."""
-    listener = make_listener(kind, control_loop, cluster_state)
+    what = ListWatch(resource=kind.resource, type_=kind.wire, params=kind.params, optional=kind.is_optional)
     return Informer(
         client,
-        kind.resource,
-        kind.wire,
-        listener.on_change,
-        on_unreadable=listener.on_unreadable,
-        on_unreadable_gone=listener.on_unreadable_gone,
-        on_error=partial(on_error, kind.resource),
-        params=kind.params,
+        what,
+        make_listener(kind, control_loop, cluster_state),
         keep_raw=kind.keeps_raw,
-        optional=kind.is_optional,
+        on_error=partial(on_error, kind.resource),
     )
 
 

@@ -17,7 +17,7 @@ import logging
 import random
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
 from typing import Generic, TypeVar
@@ -87,35 +87,62 @@ class InformerTiming:
     missing_retry_seconds: float = 3.0
 
 
-class Informer(Generic[T]):
-    """Keeps `store` equal to the server's objects of one kind and calls `on_change` for each difference.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListWatch(Generic[T]):
+    """Which objects are listed and watched, and as what they are decoded.
 
-    `store` is updated before `on_change` is called, and both happen only in run(). `raw` contains the JSON of
-    each stored object, with apiVersion and kind and without managedFields, if `keep_raw` is set (15,000
+    `params` are selectors. `optional`: a kind that the server does not serve is treated as a kind without
+    objects.
+    """
+
+    resource: Resource
+    type_: type[T]
+    namespace: str | None = None
+    params: Mapping[str, str] = field(default_factory=dict)
+    optional: bool = False
+
+    @property
+    def path(self) -> str:
+        """Return the path of the collection."""
+        return self.resource.path(self.namespace)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Listener(Generic[T]):
+    """The callbacks that receive what an informer finds.
+
+    `on_unreadable` is called for each object that cannot be decoded, which is logged by default, because an
+    object that is silently ignored is the hardest fault to find. `on_unreadable_gone` is called when an
+    object is deleted whose last state could not be decoded.
+    """
+
+    on_change: Callable[[Change[T]], None]
+    on_unreadable: Callable[[Unreadable], None] | None = None
+    on_unreadable_gone: Callable[[Key], None] | None = None
+
+
+class Informer(Generic[T]):
+    """Keeps `store` equal to the server's objects of one kind and reports each difference to its listener.
+
+    `store` is updated before the listener is called, and both happen only in run(). `raw` contains the JSON
+    of each stored object, with apiVersion and kind and without managedFields, if `keep_raw` is set (15,000
     objects of 2.5 KB, half of it managedFields, take 38 MB with their structs). `synced` is set once the
     first list is complete. `unreadable` contains the objects that cannot be decoded now; the last readable
     state of such an object stays in `store`, because dropping it would release the resources that it uses.
-    `last_error` is None if the last request succeeded. `on_unreadable_gone` is called when an object is
-    deleted whose last state could not be decoded. `optional`: a kind that the server does not serve is
-    treated as a kind without objects.
+    `last_error` is None if the last request succeeded.
     """
 
     def __init__(
         self,
         client: KubeClient,
-        resource: Resource,
-        type_: type[T],
-        on_change: Callable[[Change[T]], None],
+        what: ListWatch[T],
+        listener: Listener[T],
         *,
-        on_unreadable: Callable[[Unreadable], None] | None = None,
-        on_unreadable_gone: Callable[[Key], None] | None = None,
-        on_error: Callable[[KubeError], None] | None = None,
-        namespace: str | None = None,
-        params: Mapping[str, str] | None = None,
         keep_raw: bool = False,
-        optional: bool = False,
+        on_error: Callable[[KubeError], None] | None = None,
         timing: InformerTiming | None = None,
     ) -> None:
+        resource = what.resource
         self.resource = resource
         self.store: dict[Key, T] = {}
         self.raw: dict[Key, bytes] = {}
@@ -125,16 +152,13 @@ class Informer(Generic[T]):
         self.reconnects = 0
         self.last_error: KubeError | None = None
         self._client = client
-        self._path = resource.path(namespace)
-        self._params = dict(params or {})
-        self._on_change = on_change
-        # Logged by default, because an object that is silently ignored is the hardest fault to find.
-        self._on_unreadable = on_unreadable or partial(log_unreadable, resource)
-        self._on_unreadable_gone = on_unreadable_gone or _ignore
+        self._what = what
+        self._on_change = listener.on_change
+        self._on_unreadable = listener.on_unreadable or partial(log_unreadable, resource)
+        self._on_unreadable_gone = listener.on_unreadable_gone or _ignore
         self._on_error = on_error or partial(_log_error, resource)
-        self._reader = Reader(type_, resource)
+        self._reader = Reader(what.type_, resource)
         self._keep_raw = keep_raw
-        self._optional = optional
         self._timing = timing or InformerTiming()
         self._version = ""
         # Consecutive failures; a watch that lasts, or an event with a new version, resets the count.
@@ -179,7 +203,7 @@ class Informer(Generic[T]):
         # The version stays unknown until the list is complete: an interrupted list must start again, but the
         # objects that it has returned so far are already processed.
         version = ""
-        stream = pages(self._client.fetch_page, self._path, self._params, self._timing.page_size)
+        stream = pages(self._client.fetch_page, self._what.path, self._what.params, self._timing.page_size)
         async with aclosing(stream):
             async for page in stream:
                 if page.restarted:
@@ -213,7 +237,7 @@ class Informer(Generic[T]):
     async def _watch(self) -> None:
         timing = self._timing
         params = {
-            **self._params,
+            **self._what.params,
             # Bookmarks advance the version while no object of this kind changes. Without them, the
             # next watch would start at a version that has expired on the server (410), and everything
             # would be listed again.
@@ -221,7 +245,7 @@ class Informer(Generic[T]):
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(round(timing.watch_seconds * random.uniform(1.0, 1.2))),
         }
-        lines = self._client.watch(self._path, params, idle_seconds=timing.idle_seconds)
+        lines = self._client.watch(self._what.path, params, idle_seconds=timing.idle_seconds)
         async with aclosing(lines):
             async for line in lines:
                 if line:
@@ -336,7 +360,7 @@ class Informer(Generic[T]):
     def _pause_after(self, error: KubeError) -> float:
         """Record the failure and return the seconds to wait before the next attempt."""
         self._failures += 1
-        if isinstance(error, NotFound) and self._optional:
+        if isinstance(error, NotFound) and self._what.optional:
             self._version = ""
             return self._pause_while_missing()
         # An unreachable server says nothing about the version, and a list would add load to a

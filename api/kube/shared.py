@@ -8,42 +8,31 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from api.kube.client import KubeClient
 from api.kube.errors import KubeError
-from api.kube.informer import SLICE, Change, ChangeType, Informer, log_unreadable
+from api.kube.informer import SLICE, Change, ChangeType, Informer, Listener, ListWatch, log_unreadable
 from api.kube.listing import Key, KubeObject, Unreadable
-from api.kube.resources import Resource
 
 T = TypeVar("T", bound=KubeObject)
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Listener(Generic[T]):
-    """The callbacks of one listener, as in `Informer`; each object is first reported as ADDED."""
-
-    on_change: Callable[[Change[T]], None]
-    on_unreadable: Callable[[Unreadable], None] | None = None
-    on_unreadable_gone: Callable[[Key], None] | None = None
-
-
 class SharedInformer(Informer[T]):
-    """An informer that reports changes to every listener, in the order in which they arrive."""
+    """An informer that reports changes to every listener, in the order in which they arrive.
+
+    To each listener, an object is first reported as ADDED.
+    """
 
     def __init__(
-        self, client: KubeClient, resource: Resource, type_: type[T], *, on_error: Callable[[KubeError], None]
+        self, client: KubeClient, what: ListWatch[T], *, on_error: Callable[[KubeError], None]
     ) -> None:
-        super().__init__(
-            client,
-            resource,
-            type_,
-            self._tell,
+        all_listeners = Listener(
+            on_change=self._tell,
             on_unreadable=self._tell_unreadable,
             on_unreadable_gone=self._tell_unreadable_gone,
-            on_error=on_error,
         )
+        super().__init__(client, what, all_listeners, on_error=on_error)
         # For each listener the objects that existed before it was added and that it has not received yet.
         self._untold: dict[Listener[T], dict[Key, None]] = {}
 

@@ -17,7 +17,7 @@ from admission.cli.views.workload_view import job_of, key_of
 from admission.simulation.ledger import QuotaLedger
 from admission.simulation.records import ObjectRecord
 from api.kube.client import KubeClient
-from api.kube.informer import Change, ChangeType, Informer
+from api.kube.informer import Change, ChangeType, Informer, Listener, ListWatch
 from api.kube.resources import CLUSTER_QUEUES, COHORTS, JOBS, LOCAL_QUEUES, PODS, WORKLOADS, Resource
 from api.objects import (
     ClusterQueueObject,
@@ -117,7 +117,8 @@ class Recorder:
         self, resource: Resource, type_: type[Any], on_change: Callable[[Change[Any]], None]
     ) -> Informer[Any]:
         # The kinds may be defined later than this, by the controller that starts at the same time.
-        return Informer(self._client, resource, type_, on_change, optional=True)
+        what = ListWatch(resource=resource, type_=type_, optional=True)
+        return Informer(self._client, what, Listener(on_change=on_change))
 
     def _note_progress(self, namespace: str) -> bool:
         """Return whether the namespace is wanted, and if so record the time as progress."""

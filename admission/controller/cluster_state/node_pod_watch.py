@@ -14,8 +14,9 @@ from typing import Any
 from api.kube import resources
 from api.kube.client import KubeClient
 from api.kube.errors import KubeError
+from api.kube.informer import Listener, ListWatch
 from api.kube.resources import Resource
-from api.kube.shared import Listener, SharedInformer
+from api.kube.shared import SharedInformer
 from api.objects import NodeObject, PodObject
 
 
@@ -24,10 +25,14 @@ class NodePodWatch:
 
     def __init__(self, client: KubeClient, on_error: Callable[[Resource, KubeError], None]) -> None:
         self.nodes = SharedInformer(
-            client, resources.NODES, NodeObject, on_error=partial(on_error, resources.NODES)
+            client,
+            ListWatch(resource=resources.NODES, type_=NodeObject),
+            on_error=partial(on_error, resources.NODES),
         )
         self.pods = SharedInformer(
-            client, resources.PODS, PodObject, on_error=partial(on_error, resources.PODS)
+            client,
+            ListWatch(resource=resources.PODS, type_=PodObject),
+            on_error=partial(on_error, resources.PODS),
         )
         # Set once the control loop has received every existing node and pod.
         self.is_told = asyncio.Event()

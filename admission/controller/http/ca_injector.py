@@ -22,7 +22,7 @@ from admission.controller.runtime.logs import Log
 from api.kube import resources
 from api.kube.client import KubeClient
 from api.kube.errors import KubeError
-from api.kube.informer import Informer
+from api.kube.informer import Informer, Listener, ListWatch
 from api.kube.resources import Resource
 from api.objects import Meta, Wire
 from api.wire.visibility import GROUP, VERSIONS
@@ -94,16 +94,15 @@ class TrustPublisher:
         )
 
     def _informer(self, resource: Resource, type_: type[Any], name: str) -> Informer[Any]:
-        return Informer(
-            self._client,
-            resource,
-            type_,
-            lambda _: self.publish(),
-            on_error=partial(_log_error, resource),
+        what = ListWatch(
+            resource=resource,
+            type_=type_,
             # The watch is restricted to this one object.
             params={"fieldSelector": f"metadata.name={name}"},
             optional=True,
         )
+        listener = Listener[Any](on_change=lambda _: self.publish())
+        return Informer(self._client, what, listener, on_error=partial(_log_error, resource))
 
     def publish(self) -> None:
         """Have all objects checked again soon."""

@@ -37,8 +37,7 @@ from api.http.server import (
     json_response,
     text_response,
 )
-from api.kube.informer import Change, ChangeType
-from api.kube.shared import Listener
+from api.kube.informer import Change, ChangeType, Listener
 from api.node import is_finished
 from api.objects import NodeObject, PodObject
 from api.wire.extender import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -12,8 +12,8 @@ import pytest
 
 from api.kube.client import KubeClient
 from api.kube.errors import Forbidden, KubeError
-from api.kube.informer import Change, Informer, InformerTiming
-from api.kube.listing import Unreadable
+from api.kube.informer import Change, Informer, InformerTiming, Listener, ListWatch
+from api.kube.listing import Key, Unreadable
 from api.kube.resources import JOBS
 
 from .scripted import (
@@ -43,14 +43,23 @@ IMPATIENT = InformerTiming(
 class Followed:
     """A running informer, with everything that it reports, in the order of arrival."""
 
-    def __init__(self, client: KubeClient, **options: Any) -> None:
+    def __init__(
+        self,
+        client: KubeClient,
+        *,
+        optional: bool = False,
+        on_unreadable_gone: Callable[[Key], None] | None = None,
+        **options: Any,
+    ) -> None:
         self.reports: asyncio.Queue[Change[Widget] | Unreadable | KubeError] = asyncio.Queue()
         self.informer = Informer(
             client,
-            JOBS,
-            Widget,
-            self.reports.put_nowait,
-            on_unreadable=self.reports.put_nowait,
+            ListWatch(resource=JOBS, type_=Widget, optional=optional),
+            Listener(
+                on_change=self.reports.put_nowait,
+                on_unreadable=self.reports.put_nowait,
+                on_unreadable_gone=on_unreadable_gone,
+            ),
             on_error=self.reports.put_nowait,
             **{"timing": IMPATIENT, **options},
         )
@@ -533,4 +542,4 @@ async def test_what_the_callback_raises_is_not_swallowed(
     scripted.will(page([widget("a")]))
 
     with pytest.raises(RuntimeError, match="a bug of the caller's"):
-        await Informer(client, JOBS, Widget, fail).run()
+        await Informer(client, ListWatch(resource=JOBS, type_=Widget), Listener(on_change=fail)).run()

@@ -9,14 +9,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from api.kube import errors
 from api.kube.client import KubeClient
 from api.kube.events import EventRecorder
-from api.kube.informer import Change, ChangeType, Informer, InformerTiming
+from api.kube.informer import Change, ChangeType, Informer, InformerTiming, Listener, ListWatch
 from api.kube.lease import Elector, Leadership
 from api.kube.resources import (
     ADMISSION_POLICIES,
@@ -140,7 +139,10 @@ async def test_a_list_of_several_pages(place: Place) -> None:
         await client.create(CONFIG_MAPS, body(CONFIG_MAPS, f"c{number}"), namespace)
 
     informer = Informer(
-        client, CONFIG_MAPS, Widget, lambda _: None, namespace=namespace, timing=InformerTiming(page_size=3)
+        client,
+        ListWatch(resource=CONFIG_MAPS, type_=Widget, namespace=namespace),
+        Listener(on_change=lambda _: None),
+        timing=InformerTiming(page_size=3),
     )
     task = asyncio.create_task(informer.run())
     async with asyncio.timeout(PATIENCE_SECONDS):
@@ -156,9 +158,10 @@ async def test_a_list_of_several_pages(place: Place) -> None:
 class Watcher:
     """An informer at work and what it reports."""
 
-    def __init__(self, client: KubeClient, resource: Resource, **options: Any) -> None:
+    def __init__(self, client: KubeClient, what: ListWatch[Widget], *, keep_raw: bool = False) -> None:
         self._reports: asyncio.Queue[Change[Widget]] = asyncio.Queue()
-        self.informer = Informer(client, resource, Widget, self._reports.put_nowait, **options)
+        listener = Listener(on_change=self._reports.put_nowait)
+        self.informer = Informer(client, what, listener, keep_raw=keep_raw)
         self._task = asyncio.create_task(self.informer.run())
 
     async def __aenter__(self) -> Watcher:
@@ -180,7 +183,8 @@ class Watcher:
 
 async def test_the_local_copy_follows_an_object(place: Place) -> None:
     client, namespace = place.client, place.namespace
-    async with Watcher(client, CONFIG_MAPS, namespace=namespace, keep_raw=True) as watcher:
+    what = ListWatch(resource=CONFIG_MAPS, type_=Widget, namespace=namespace)
+    async with Watcher(client, what, keep_raw=True) as watcher:
         await client.create(CONFIG_MAPS, body(CONFIG_MAPS, "a", data={"x": "1"}), namespace)
         added = await watcher.next(lambda c: c.object.metadata.name == "a")
         await client.merge_patch(CONFIG_MAPS, "a", b'{"data":{"x":"2"}}', namespace)
@@ -203,7 +207,8 @@ async def test_the_local_copy_follows_an_object(place: Place) -> None:
 async def test_an_object_is_put_back_from_its_kept_bytes(place: Place) -> None:
     client, namespace = place.client, place.namespace
     await client.create(CONFIG_MAPS, body(CONFIG_MAPS, "a", data={"x": "1"}), namespace)
-    async with Watcher(client, CONFIG_MAPS, namespace=namespace, keep_raw=True) as watcher:
+    what = ListWatch(resource=CONFIG_MAPS, type_=Widget, namespace=namespace)
+    async with Watcher(client, what, keep_raw=True) as watcher:
         kept = watcher.informer.raw[namespace, "a"]
 
         stored = json.loads(await client.replace(CONFIG_MAPS, "a", kept, namespace))
@@ -213,7 +218,8 @@ async def test_an_object_is_put_back_from_its_kept_bytes(place: Place) -> None:
 
 
 async def test_a_kind_that_is_not_installed_is_empty(place: Place) -> None:
-    async with Watcher(place.client, ADMISSION_POLICIES, optional=True) as watcher:
+    what = ListWatch(resource=ADMISSION_POLICIES, type_=Widget, optional=True)
+    async with Watcher(place.client, what) as watcher:
         assert watcher.informer.store == {}
 
 
@@ -259,7 +265,7 @@ async def test_a_cluster_scoped_object(place: Place) -> None:
     name = f"node-{place.namespace}"
     await place.client.create(NODES, body(NODES, name))
 
-    async with Watcher(place.client, NODES) as watcher:
+    async with Watcher(place.client, ListWatch(resource=NODES, type_=Widget)) as watcher:
         assert ("", name) in watcher.informer.store
         await place.client.delete(NODES, name)
         gone = await watcher.next(lambda c: c.type is ChangeType.DELETED and c.object.metadata.name == name)
@@ -326,7 +332,8 @@ async def test_a_restart_of_the_server_loses_nothing_and_never_makes_two_leaders
 
     async with await KubeClient.connect(fresh_control_plane.kubeconfig) as client:
         tasks = [asyncio.create_task(candidate(client, name).run(lead)) for name in "ab"]
-        async with Watcher(client, CONFIG_MAPS, namespace="default") as watcher:
+        what = ListWatch(resource=CONFIG_MAPS, type_=Widget, namespace="default")
+        async with Watcher(client, what) as watcher:
             await client.create(CONFIG_MAPS, body(CONFIG_MAPS, "before"), "default")
             await watcher.next(lambda c: c.object.metadata.name == "before")
             await asyncio.to_thread(fresh_control_plane.restart_apiserver)

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 
 from api.kube.client import KubeClient
 from api.kube.errors import KubeError
-from api.kube.informer import Change
+from api.kube.informer import Change, Listener, ListWatch
 from api.kube.resources import JOBS
-from api.kube.shared import Listener, SharedInformer
+from api.kube.shared import SharedInformer
 
 from .scripted import PATIENCE_SECONDS, ScriptedServer, event, page, watch, widget
 from .widgets import Widget
@@ -40,7 +40,7 @@ class Recorder:
 @asynccontextmanager
 async def shared(client: KubeClient, *listeners: Recorder) -> AsyncIterator[SharedInformer[Widget]]:
     """Run a shared informer with these listeners while the block lasts."""
-    informer = SharedInformer(client, JOBS, Widget, on_error=_fail)
+    informer = SharedInformer(client, ListWatch(resource=JOBS, type_=Widget), on_error=_fail)
     for recorder in listeners:
         informer.listen(recorder.listener)
     task = asyncio.create_task(informer.run())

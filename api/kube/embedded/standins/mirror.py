@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from api.kube.client import KubeClient
 from api.kube.embedded.standins.objects import Job, Pod
-from api.kube.informer import Change, ChangeType, Informer
+from api.kube.informer import Change, ChangeType, Informer, Listener, ListWatch
 from api.kube.listing import Key
 from api.kube.resources import JOBS, NODES, PODS
 from api.objects import NodeObject
@@ -26,9 +26,15 @@ class StandInCache:
         self.job_listeners: list[JobListener] = []
         self.pod_listeners: list[PodListener] = []
         self.node_listeners: list[NodeListener] = []
-        self._jobs = Informer(client, JOBS, Job, self._job_changed)
-        self._pods = Informer(client, PODS, Pod, self._pod_changed)
-        self._nodes = Informer(client, NODES, NodeObject, self._node_changed)
+        self._jobs = Informer(
+            client, ListWatch(resource=JOBS, type_=Job), Listener(on_change=self._job_changed)
+        )
+        self._pods = Informer(
+            client, ListWatch(resource=PODS, type_=Pod), Listener(on_change=self._pod_changed)
+        )
+        self._nodes = Informer(
+            client, ListWatch(resource=NODES, type_=NodeObject), Listener(on_change=self._node_changed)
+        )
 
     @property
     def jobs(self) -> dict[Key, Job]:

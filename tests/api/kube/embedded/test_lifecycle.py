@@ -15,7 +15,7 @@ import pytest
 
 from api.kube.client import KubeClient
 from api.kube.embedded import EmbeddedServer, store
-from api.kube.informer import Informer
+from api.kube.informer import Informer, Listener, ListWatch
 from api.kube.resources import CONFIG_MAPS
 from api.objects import NamedObject
 
@@ -406,7 +406,11 @@ async def names(tmp_path: Path) -> AsyncIterator[tuple[str, int, Callable[[], se
     kubeconfig = str(tmp_path / "kubeconfig")
     server.write_kubeconfig(kubeconfig)
     async with await KubeClient.connect(kubeconfig) as client:
-        informer = Informer(client, CONFIG_MAPS, NamedObject, lambda change: None)
+        informer = Informer(
+            client,
+            ListWatch(resource=CONFIG_MAPS, type_=NamedObject),
+            Listener(on_change=lambda change: None),
+        )
         running = asyncio.create_task(informer.run())
         await informer.synced.wait()
         await client.create(CONFIG_MAPS, b'{"metadata": {"name": "old"}}', "default")
