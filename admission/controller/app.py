@@ -51,9 +51,9 @@ from admission.engine.settings import engine_settings
 from api.kube import resources
 from api.kube.client import KubeClient
 from api.kube.errors import AlreadyExists, Forbidden, KubeError
-from api.kube.events import EventRecorder
+from api.kube.events import EventLimits, EventRecorder
 from api.kube.informer import Informer
-from api.kube.lease import Elector
+from api.kube.lease import Elector, LeaseLock, LeaseTiming
 from api.kube.resources import Resource
 from queues.reservations.reservations import LoggedDecision, ReservationError
 from queues.store.embedded import EmbeddedRedis
@@ -144,7 +144,9 @@ class Controller:
     def _event_recorder(self) -> EventRecorder:
         events = self._options.config.berth.events
         return EventRecorder(
-            self._client, instance=self._identity, events_per_second=events.per_second, burst=events.burst
+            self._client,
+            instance=self._identity,
+            limits=EventLimits(events_per_second=events.per_second, burst=events.burst),
         )
 
     def _status_board(self, engine: Engine) -> StatusWriter:
@@ -389,12 +391,12 @@ class Controller:
         )
         elector = Elector(
             self._client,
-            name=f"berth-{config.berth.shard}",
-            namespace=self._namespace,
-            identity=self._identity,
-            lease_seconds=lease.duration_seconds,
-            renew_seconds=lease.renew_seconds,
-            deadline_seconds=lease.deadline_seconds,
+            LeaseLock(name=f"berth-{config.berth.shard}", namespace=self._namespace, identity=self._identity),
+            LeaseTiming(
+                duration_seconds=lease.duration_seconds,
+                renew_seconds=lease.renew_seconds,
+                deadline_seconds=lease.deadline_seconds,
+            ),
             highest_known_fence=self._highest_fence,
         )
         await elector.run(takeover.lead)

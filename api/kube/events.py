@@ -45,13 +45,23 @@ MAX_REMEMBERED = 4096
 LONGEST_PAUSE_SECONDS = 30.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventLimits:
+    """`events_per_second` and `burst` limit the load on the server, `max_queued` the queue.
+
+    The defaults send all events of a busy cycle immediately, and take a small share of the server's writes
+    in the long run. A full queue of 2000 takes about 2 MB.
+    """
+
+    events_per_second: float = 20.0
+    burst: int = 200
+    max_queued: int = 2000
+
+
 class EventRecorder:
     """Sends events in the background, as long as run() is running.
 
-    `controller` and `instance` identify the reporter. `events_per_second` and `burst` limit the load
-    on the server (20 and 200: all events of a busy cycle immediately, and a small share of its writes
-    in the long run). `max_queued` limits the queue (2000, about 2 MB). `sent` and `dropped` are
-    counters that only increase.
+    `controller` and `instance` identify the reporter. `sent` and `dropped` are counters that only increase.
     """
 
     def __init__(
@@ -60,9 +70,7 @@ class EventRecorder:
         *,
         instance: str,
         controller: str = "berth.dev/controller",
-        events_per_second: float = 20.0,
-        burst: int = 200,
-        max_queued: int = 2000,
+        limits: EventLimits | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.sent = 0
@@ -72,8 +80,9 @@ class EventRecorder:
             "reportingController": controller,
             "reportingInstance": instance[:MAX_WORD_CHARACTERS],
         }
-        self._bucket = TokenBucket(rate=events_per_second, burst=burst, now=clock())
-        self._max_queued = max_queued
+        limits = limits or EventLimits()
+        self._bucket = TokenBucket(rate=limits.events_per_second, burst=limits.burst, now=clock())
+        self._max_queued = limits.max_queued
         self._clock = clock
         self._queue: OrderedDict[_Key, _Pending] = OrderedDict()
         self._remembered: OrderedDict[_Key, _Sent] = OrderedDict()

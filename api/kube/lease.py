@@ -3,7 +3,7 @@
 The number, called the fence, is the Lease's `leaseTransitions`. Every acquisition increases it, even if the
 same process leads again, so that requests of an earlier term which are still in flight carry a lower number.
 
-              t = 0         renew_seconds         deadline_seconds       lease_seconds
+              t = 0         renew_seconds         deadline_seconds       duration_seconds
     leader    renewed ─────── renews ... fails ─────── lead() cancelled ─────── │
     others    see it change ──────────────────────────────────────────────────── may take it
 
@@ -20,6 +20,7 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from api.kube.client import Connection, KubeClient
@@ -35,6 +36,38 @@ STORE_SECONDS = 1.0
 
 # Maximum time to release the lease when the process stops.
 RELEASE_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseLock:
+    """The Lease that the candidates compete for, and the identity by which it names this candidate."""
+
+    name: str
+    namespace: str
+    identity: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseTiming:
+    """The durations of an election. Raises ValueError unless renew < deadline < duration.
+
+    `duration_seconds`: how long other candidates wait for a renewal (default 4, for a failover within 5 s;
+    with the 15 s of client-go, a queue would be without decisions for longer than most jobs wait).
+    `renew_seconds`: interval at which the leader renews and the others check the lease (default 1).
+    `deadline_seconds`: time without a renewal after which a leader stops (default 2.5). Kueue's values are
+    15, 2 and 10.
+    """
+
+    duration_seconds: float = 4.0
+    renew_seconds: float = 1.0
+    deadline_seconds: float = 2.5
+
+    def __post_init__(self) -> None:
+        # client-go requires the same order: at least one renewal is attempted before the deadline, and lead()
+        # has time to stop between the deadline and the time when others may take the lease.
+        if not 0 < self.renew_seconds < self.deadline_seconds < self.duration_seconds:
+            given = f"{self.renew_seconds}, {self.deadline_seconds}, {self.duration_seconds}"
+            raise ValueError(f"a lease needs 0 < renew < deadline < lease, not {given}")
 
 
 class Leadership:
@@ -60,7 +93,7 @@ class Leadership:
         """
         if self._ended:
             return 0.0
-        return self._renewed_at + self._elector.lease_seconds - self._elector.clock()
+        return self._renewed_at + self._elector.timing.duration_seconds - self._elector.clock()
 
     def renewed_after(self, instant: float) -> bool:
         """Return whether a renewal that started after `instant` (monotonic seconds) has succeeded."""
@@ -104,11 +137,7 @@ class Leadership:
 class Elector:
     """One candidate for one Lease.
 
-    `lease_seconds`: how long other candidates wait for a renewal (default 4, for a failover within 5 s; with
-    the 15 s of client-go, a queue would be without decisions for longer than most jobs wait).
-    `renew_seconds`: interval at which the leader renews and the others check the lease (default 1).
-    `deadline_seconds`: time without a renewal after which a leader stops (default 2.5). Kueue's values are
-    15, 2 and 10. `highest_known_fence`: called at each acquisition; the fence always starts above its result.
+    `highest_known_fence`: called at each acquisition; the fence always starts above its result.
     It returns 0 if it does not know a fence, and raises no exception. `on_error` is called once for each
     error, and with None when requests succeed again; by default errors are logged.
     """
@@ -116,35 +145,23 @@ class Elector:
     def __init__(
         self,
         client: KubeClient,
+        lock: LeaseLock,
+        timing: LeaseTiming,
         *,
-        name: str,
-        namespace: str,
-        identity: str,
-        lease_seconds: float = 4.0,
-        renew_seconds: float = 1.0,
-        deadline_seconds: float = 2.5,
         highest_known_fence: Callable[[], Awaitable[int]] | None = None,
         on_error: Callable[[KubeError | None], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        # client-go requires the same order: at least one renewal is attempted before the deadline, and lead()
-        # has time to stop between the deadline and the time when others may take the lease.
-        if not 0 < renew_seconds < deadline_seconds < lease_seconds:
-            given = f"{renew_seconds}, {deadline_seconds}, {lease_seconds}"
-            raise ValueError(f"a lease needs 0 < renew < deadline < lease, not {given}")
-        self.name = name
-        self.identity = identity
-        self.lease_seconds = lease_seconds
-        self.renew_seconds = renew_seconds
-        self.deadline_seconds = deadline_seconds
+        self.lock = lock
+        self.timing = timing
         self.clock = clock
         self._client = client
-        self._collection = LEASES.path(namespace)
-        self._path = LEASES.path(namespace, name)
+        self._collection = LEASES.path(lock.namespace)
+        self._path = LEASES.path(lock.namespace, lock.name)
         self._highest_known_fence = highest_known_fence
         self._on_error = on_error or self._log_error
         self._error: KubeError | None = None
-        self._observation = Observation(identity, lease_seconds)
+        self._observation = Observation(lock.identity, timing.duration_seconds)
         # The highest fence that this process has tried to write, with or without a response. If the Lease has
         # its identity but a higher fence, another process uses the same identity.
         self._highest_claimed = 0
@@ -168,22 +185,24 @@ class Elector:
         """
         while True:
             leadership = await self._campaign()
-            log.info("leading lease=%s identity=%s fence=%d", self.name, self.identity, leadership.fence)
+            log.info(
+                "leading lease=%s identity=%s fence=%d", self.lock.name, self.lock.identity, leadership.fence
+            )
             if await self._lead(lead, leadership):
                 return
-            log.warning("stopped_leading lease=%s identity=%s", self.name, self.identity)
+            log.warning("stopped_leading lease=%s identity=%s", self.lock.name, self.lock.identity)
 
     # As a candidate
 
     async def _campaign(self) -> Leadership:
         """Return once this process holds the lease."""
         while True:
-            pause = self.renew_seconds
+            pause = self.timing.renew_seconds
             try:
                 # The deadline also limits the acquisition. If a claim is stored after the timeout, it
                 # has this process as the holder, so the next look finds the Lease free and takes it
                 # with a higher fence.
-                async with asyncio.timeout(self.deadline_seconds):
+                async with asyncio.timeout(self.timing.deadline_seconds):
                     pause = await self._look()
                     if pause <= 0:
                         return await self._acquire()
@@ -194,9 +213,11 @@ class Elector:
             except KubeError as error:
                 self._failed(error)
             except TimeoutError:
-                log.warning("campaign_slow lease=%s seconds=%s", self.name, self.deadline_seconds)
+                log.warning("campaign_slow lease=%s seconds=%s", self.lock.name, self.timing.deadline_seconds)
             # The random part prevents two candidates from repeating a Conflict in lockstep.
-            await asyncio.sleep(min(pause, self.renew_seconds) + random.uniform(0.0, self.renew_seconds / 10))
+            await asyncio.sleep(
+                min(pause, self.timing.renew_seconds) + random.uniform(0.0, self.timing.renew_seconds / 10)
+            )
 
     async def _look(self) -> float:
         """Read the Lease and return the seconds until it may be taken."""
@@ -222,7 +243,7 @@ class Elector:
                 return await self._highest_known_fence()
         except TimeoutError:
             # If the fence is too low, the store rejects it, and it is raised then (Leadership.raise_fence).
-            log.warning("fence_unknown lease=%s seconds=%s", self.name, STORE_SECONDS)
+            log.warning("fence_unknown lease=%s seconds=%s", self.lock.name, STORE_SECONDS)
             return 0
 
     # As the leader
@@ -231,8 +252,8 @@ class Elector:
         """Run lead() until it ends or the lease is lost; return whether it ended by itself."""
         # Two tasks, so that a busy or hanging lead() does not lose the lease, and the loss of the lease
         # cancels lead() wherever it waits.
-        work = asyncio.create_task(_as_coroutine(lead, leadership), name=f"lead-{self.name}")
-        renewal = asyncio.create_task(self._renew_until_lost(leadership), name=f"renew-{self.name}")
+        work = asyncio.create_task(_as_coroutine(lead, leadership), name=f"lead-{self.lock.name}")
+        renewal = asyncio.create_task(self._renew_until_lost(leadership), name=f"renew-{self.lock.name}")
         try:
             await asyncio.wait({work, renewal}, return_when=asyncio.FIRST_COMPLETED)
             ended_by_itself = work.done()
@@ -258,7 +279,7 @@ class Elector:
 
     async def _renew_until_lost(self, leadership: Leadership) -> None:
         """Renew the lease periodically; return when it is lost or the deadline has passed."""
-        pause = self.renew_seconds
+        pause = self.timing.renew_seconds
         while True:
             # Wakes up early if a task needs proof of leadership now (`wait_renewed_after`).
             await self._wait_wanted(min(pause, self._seconds_to_deadline(leadership)))
@@ -277,19 +298,19 @@ class Elector:
             # at short intervals until the deadline, after which other candidates still wait.
             except KubeError as error:
                 self._failed(error)
-                pause = self.renew_seconds / 10
+                pause = self.timing.renew_seconds / 10
             else:
                 # Counted from the start of the attempt, so that a slow server does not
                 # extend the renewal interval.
-                pause = max(0.0, began + self.renew_seconds - self.clock())
+                pause = max(0.0, began + self.timing.renew_seconds - self.clock())
 
     def _seconds_to_deadline(self, leadership: Leadership) -> float:
-        return leadership.remaining_seconds() - (self.lease_seconds - self.deadline_seconds)
+        return leadership.remaining_seconds() - (self.timing.duration_seconds - self.timing.deadline_seconds)
 
     @property
     def _attempt_seconds(self) -> float:
         """Timeout of one renewal, so that a second attempt, on a new connection, fits before the deadline."""
-        return (self.deadline_seconds - self.renew_seconds) * 2 / 3
+        return (self.timing.deadline_seconds - self.timing.renew_seconds) * 2 / 3
 
     def renew_soon(self) -> None:
         """Renew as soon as possible instead of at the next interval."""
@@ -319,7 +340,7 @@ class Elector:
             async with asyncio.timeout(timeout_seconds), self._writing:
                 began, fence = await self._write_ours(leadership, at_least)
         except TimeoutError as error:
-            message = f"the lease {self.name} could not be written in {timeout_seconds:.2f} s"
+            message = f"the lease {self.lock.name} could not be written in {timeout_seconds:.2f} s"
             raise Timeout(message) from error
         except (Conflict, NotFound):
             # Ended before the caller sees the error: no write may rely on a lease that is known to be lost.
@@ -335,7 +356,7 @@ class Elector:
                 await self._write_ours(leadership, 0, holder="", seconds=1.0)
         # A failed release is harmless: other candidates wait for the end of the lease, as after a crash.
         except (KubeError, TimeoutError) as error:
-            log.warning("release_failed lease=%s error=%r", self.name, str(error))
+            log.warning("release_failed lease=%s error=%r", self.lock.name, str(error))
 
     async def _write_ours(
         self,
@@ -356,8 +377,12 @@ class Elector:
             await self._look()
             record = self._observation.record
             # If the number is higher than this process ever wrote, another process uses the same identity.
-            if record is None or record.holder != self.identity or record.transitions > self._highest_claimed:
-                raise Conflict(f"the lease {self.name} is now held by {self.holder or 'no process'}")
+            if (
+                record is None
+                or record.holder != self.lock.identity
+                or record.transitions > self._highest_claimed
+            ):
+                raise Conflict(f"the lease {self.lock.name} is now held by {self.holder or 'no process'}")
             # A write with a lost response may have raised the fence, which must never decrease.
             fence = max(fence, record.transitions)
 
@@ -366,7 +391,7 @@ class Elector:
     async def _read(self) -> LeaseRecord | None:
         try:
             body = await self._client.request(
-                "GET", self._path, timeout_seconds=self.deadline_seconds, lane=Connection.LEASES
+                "GET", self._path, timeout_seconds=self.timing.deadline_seconds, lane=Connection.LEASES
             )
         except NotFound:
             return None
@@ -382,8 +407,8 @@ class Elector:
     ) -> float:
         """Write the claim and return the start of the attempt. Raises Conflict, AlreadyExists, NotFound, …"""
         claim = LeaseClaim(
-            holder=self.identity if holder is None else holder,
-            duration_seconds=self.lease_seconds if seconds is None else seconds,
+            holder=self.lock.identity if holder is None else holder,
+            duration_seconds=self.timing.duration_seconds if seconds is None else seconds,
             transitions=fence,
             written_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
         )
@@ -394,8 +419,8 @@ class Elector:
         body = await self._client.request(
             "PUT" if record else "POST",
             self._path if record else self._collection,
-            body=claim.onto(record, self.name),
-            timeout_seconds=self.deadline_seconds,
+            body=claim.onto(record, self.lock.name),
+            timeout_seconds=self.timing.deadline_seconds,
             lane=Connection.LEASES,
         )
         self._observation.see(parse_lease(body), self.clock())
@@ -416,9 +441,11 @@ class Elector:
 
     def _log_error(self, error: KubeError | None) -> None:
         if error is None:
-            log.info("lease_recovered lease=%s", self.name)
+            log.info("lease_recovered lease=%s", self.lock.name)
         else:
-            log.warning("lease_failed lease=%s status=%s error=%r", self.name, error.status, error.message)
+            log.warning(
+                "lease_failed lease=%s status=%s error=%r", self.lock.name, error.status, error.message
+            )
 
 
 async def _as_coroutine(lead: Callable[[Leadership], Awaitable[None]], leadership: Leadership) -> None:

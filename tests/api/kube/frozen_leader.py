@@ -13,7 +13,7 @@ import time
 from api.kube.client import KubeClient
 from api.kube.credentials import FixedCredentials
 from api.kube.kubeconfig import Endpoint
-from api.kube.lease import Elector, Leadership
+from api.kube.lease import Elector, Leadership, LeaseLock, LeaseTiming
 
 
 async def lead(leadership: Leadership) -> None:
@@ -37,12 +37,8 @@ async def main(url: str) -> None:
     async with KubeClient(endpoint) as client:
         elector = Elector(
             client,
-            name="berth-main",
-            namespace="berth-system",
-            identity="frozen",
-            lease_seconds=2.0,
-            renew_seconds=0.1,
-            deadline_seconds=1.0,
+            LeaseLock(name="berth-main", namespace="berth-system", identity="frozen"),
+            LeaseTiming(duration_seconds=2.0, renew_seconds=0.1, deadline_seconds=1.0),
         )
         await elector.run(lead)
 

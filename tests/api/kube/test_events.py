@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from api.kube.client import KubeClient
-from api.kube.events import EventRecorder, TokenBucket, cut_note
+from api.kube.events import EventLimits, EventRecorder, TokenBucket, cut_note
 from api.object_events import EventType, ObjectRef
 
 from .scripted import PATIENCE_SECONDS, Responder, ScriptedServer, answer, cut, refuse
@@ -161,7 +161,7 @@ async def test_what_finds_no_room_is_dropped_and_counted(
     scripted: ScriptedServer, client: KubeClient
 ) -> None:
     scripted.will(answer(status=201), answer(status=201))
-    events = recorder(client, max_queued=2)
+    events = recorder(client, limits=EventLimits(max_queued=2))
     for number in range(5):
         pending(events, note=f"note {number}")
     pending(events, note="note 0")

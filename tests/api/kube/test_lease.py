@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from aiohttp import web
 
 from api.kube.client import KubeClient
 from api.kube.errors import Conflict, KubeError
-from api.kube.lease import Elector, Leadership
+from api.kube.lease import Elector, Leadership, LeaseLock, LeaseTiming
 from api.kube.lease_record import LeaseClaim, LeaseRecord, Observation, parse_lease
 
 from .scripted import PATIENCE_SECONDS, Responder, ScriptedServer, cut, hang, refuse
@@ -26,13 +27,13 @@ from .scripted import PATIENCE_SECONDS, Responder, ScriptedServer, cut, hang, re
 PATH = "/apis/coordination.k8s.io/v1/namespaces/berth-system/leases"
 
 # Renewed often, and so long that no lease is lost if the machine stalls for seconds.
-PATIENT: dict[str, float] = {"lease_seconds": 30.0, "renew_seconds": 0.04, "deadline_seconds": 20.0}
+PATIENT = LeaseTiming(duration_seconds=30.0, renew_seconds=0.04, deadline_seconds=20.0)
 
 # The same given up early, so that tests of losing it take no longer than they must.
-QUICK: dict[str, Any] = {"deadline_seconds": 0.6}
+QUICK = replace(PATIENT, deadline_seconds=0.6)
 
 # So long that no renewal comes by itself within a test.
-UNHURRIED: dict[str, Any] = {"lease_seconds": 60.0, "renew_seconds": 40.0, "deadline_seconds": 50.0}
+UNHURRIED = LeaseTiming(duration_seconds=60.0, renew_seconds=40.0, deadline_seconds=50.0)
 
 
 class LeaseStore:
@@ -108,9 +109,11 @@ async def client(server: ScriptedServer) -> AsyncIterator[KubeClient]:
         yield client
 
 
-def make_elector(client: KubeClient, **options: Any) -> Elector:
-    settings = {"name": "berth-main", "namespace": "berth-system", "identity": "me", **PATIENT, **options}
-    return Elector(client, **settings)
+def make_elector(
+    client: KubeClient, *, identity: str = "me", timing: LeaseTiming = PATIENT, **options: Any
+) -> Elector:
+    lock = LeaseLock(name="berth-main", namespace="berth-system", identity=identity)
+    return Elector(client, lock, timing, **options)
 
 
 async def no_clean_up() -> None:
@@ -180,7 +183,7 @@ async def two_more_requests(server: ScriptedServer) -> None:
 
 
 async def test_the_first_candidate_makes_the_lease_and_leads(store: LeaseStore, client: KubeClient) -> None:
-    async with campaigning(client, lease_seconds=29.5) as me:
+    async with campaigning(client, timing=replace(PATIENT, duration_seconds=29.5)) as me:
         leadership = await me.began()
 
         assert leadership.fence == 1
@@ -322,7 +325,7 @@ async def test_a_missing_namespace_is_reported_once(server: ScriptedServer, clie
 async def test_a_leader_that_cannot_renew_stops_before_another_may_lead(
     server: ScriptedServer, client: KubeClient, fault: Any
 ) -> None:
-    async with campaigning(client, **QUICK) as me:
+    async with campaigning(client, timing=QUICK) as me:
         leadership = await me.began()
         server.otherwise = fault
 
@@ -335,7 +338,7 @@ async def test_a_leader_that_cannot_renew_stops_before_another_may_lead(
 async def test_after_a_lost_server_the_same_candidate_leads_under_a_higher_number(
     server: ScriptedServer, store: LeaseStore, client: KubeClient
 ) -> None:
-    async with campaigning(client, **QUICK) as me:
+    async with campaigning(client, timing=QUICK) as me:
         first = await me.began()
         server.otherwise = cut
         await me.ended()
@@ -448,7 +451,7 @@ async def test_a_renewal_whose_answer_is_lost_is_no_loss(store: LeaseStore, clie
 
 
 async def test_a_renewal_can_be_waited_for_and_comes_at_once(store: LeaseStore, client: KubeClient) -> None:
-    async with campaigning(client, **UNHURRIED) as me:
+    async with campaigning(client, timing=UNHURRIED) as me:
         leadership = await me.began()
         asked = time.monotonic()
 
@@ -475,7 +478,7 @@ async def test_a_fence_that_is_high_enough_is_not_written_again(
     store: LeaseStore, client: KubeClient
 ) -> None:
     store.write(lease("", 8))
-    async with campaigning(client, **UNHURRIED) as me:
+    async with campaigning(client, timing=UNHURRIED) as me:
         leadership = await me.began()
 
         assert await leadership.raise_fence(8) == 9
@@ -483,7 +486,7 @@ async def test_a_fence_that_is_high_enough_is_not_written_again(
 
 
 async def test_a_fence_is_not_raised_in_anothers_lease(store: LeaseStore, client: KubeClient) -> None:
-    async with campaigning(client, **UNHURRIED) as me:
+    async with campaigning(client, timing=UNHURRIED) as me:
         leadership = await me.began()
         store.change(holderIdentity="other", leaseTransitions=2)
 
@@ -494,7 +497,7 @@ async def test_a_fence_is_not_raised_in_anothers_lease(store: LeaseStore, client
 
 
 async def test_a_fence_raised_with_its_answer_lost_is_kept(store: LeaseStore, client: KubeClient) -> None:
-    async with campaigning(client, **UNHURRIED) as me:
+    async with campaigning(client, timing=UNHURRIED) as me:
         leadership = await me.began()
         store.loses_answers = 1
 
@@ -558,9 +561,9 @@ async def test_a_second_request_to_stop_does_not_leave_lead_behind(client: KubeC
         assert not me.is_leading
 
 
-def test_a_lease_shorter_than_its_deadline_is_refused(client: KubeClient) -> None:
+def test_a_lease_shorter_than_its_deadline_is_refused() -> None:
     with pytest.raises(ValueError, match="a lease needs 0 < renew < deadline < lease, not 2, 10, 5"):
-        make_elector(client, lease_seconds=5, renew_seconds=2, deadline_seconds=10)
+        LeaseTiming(duration_seconds=5, renew_seconds=2, deadline_seconds=10)
 
 
 # Values
@@ -568,7 +571,11 @@ def test_a_lease_shorter_than_its_deadline_is_refused(client: KubeClient) -> Non
 
 def test_a_process_that_was_frozen_past_its_lease_has_no_time_left(client: KubeClient) -> None:
     now = 100.0
-    elector = make_elector(client, lease_seconds=2.0, deadline_seconds=0.6, clock=lambda: now)
+    elector = make_elector(
+        client,
+        timing=replace(PATIENT, duration_seconds=2.0, deadline_seconds=0.6),
+        clock=lambda: now,
+    )
     leadership = Leadership(elector, fence=1, renewed_at=100.0)
 
     assert leadership.remaining_seconds() == pytest.approx(2.0)

@@ -16,7 +16,7 @@ from api.kube import errors
 from api.kube.client import KubeClient
 from api.kube.events import EventRecorder
 from api.kube.informer import Change, ChangeType, Informer, InformerTiming, Listener, ListWatch
-from api.kube.lease import Elector, Leadership
+from api.kube.lease import Elector, Leadership, LeaseLock, LeaseTiming
 from api.kube.resources import (
     ADMISSION_POLICIES,
     CONFIG_MAPS,
@@ -230,7 +230,11 @@ async def test_a_candidate_takes_the_lease_and_gives_it_back(place: Place) -> No
         await leadership.wait_renewed_after(time.monotonic())
         fences.append((leadership.fence, await leadership.raise_fence(leadership.fence + 4)))
 
-    elector = Elector(place.client, name="berth-main", namespace=place.namespace, identity="me")
+    elector = Elector(
+        place.client,
+        LeaseLock(name="berth-main", namespace=place.namespace, identity="me"),
+        LeaseTiming(),
+    )
     async with asyncio.timeout(PATIENCE_SECONDS):
         await elector.run(lead)
         await elector.run(lead)
@@ -319,7 +323,9 @@ async def test_a_restart_of_the_server_loses_nothing_and_never_makes_two_leaders
     most = 0
 
     def candidate(client: KubeClient, name: str) -> Elector:
-        return Elector(client, name="berth-main", namespace="default", identity=name)
+        return Elector(
+            client, LeaseLock(name="berth-main", namespace="default", identity=name), LeaseTiming()
+        )
 
     async def lead(leadership: Leadership) -> None:
         nonlocal most
