@@ -12,6 +12,7 @@ import asyncio
 import io
 import socket
 from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from types import TracebackType
 from typing import Any, TypeVar
@@ -37,11 +38,24 @@ T = TypeVar("T", bound=KubeObject)
 
 DEFAULT_TIMEOUT_SECONDS = 10.0
 
+# Content types of a PATCH: RFC 7386, RFC 6902, and Kubernetes' own, which merges lists by key.
+MERGE_PATCH = "application/merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
+
 # A page of 500 large objects from a busy server, and the start of a watch, may take longer than a write.
 LIST_TIMEOUT_SECONDS = 60.0
 
 # Maximum size of a single watch event. etcd stores 1.5 MiB by default, so no API server sends a larger one.
 MAX_EVENT_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """What a request sends. A PATCH says by its content type how it is to be merged."""
+
+    data: bytes
+    content_type: str = "application/json"
 
 
 class Connection(StrEnum):
@@ -133,8 +147,7 @@ class KubeClient:
         path: str,
         *,
         params: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        content_type: str = "application/json",
+        body: Body | None = None,
         timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
         lane: Connection = Connection.REQUESTS,
     ) -> bytes:
@@ -147,7 +160,7 @@ class KubeClient:
             # Includes the credentials and the wait for a free connection, which aiohttp's
             # own timeouts do not.
             async with asyncio.timeout(timeout_seconds):
-                headers = await self._authorized({"Content-Type": content_type} if body is not None else {})
+                headers = await self._authorized({"Content-Type": body.content_type} if body else {})
                 async with self._session(lane).request(
                     method, self._url(path), params=params, data=_data(body), headers=headers, **self._options
                 ) as response:
@@ -171,7 +184,7 @@ class KubeClient:
         """Create the object and return it as stored. Raises AlreadyExists."""
         if resource.namespaced and not namespace:
             raise ValueError(f"a {resource.kind} is created in a namespace")
-        return await self.request("POST", resource.path(namespace), body=body)
+        return await self.request("POST", resource.path(namespace), body=Body(body))
 
     async def replace(
         self,
@@ -188,7 +201,7 @@ class KubeClient:
         Raises Conflict if the resourceVersion in `body` is not the current one.
         """
         path = resource.path(namespace, name, subresource)
-        return await self.request("PUT", path, body=body, timeout_seconds=timeout_seconds)
+        return await self.request("PUT", path, body=Body(body), timeout_seconds=timeout_seconds)
 
     async def merge_patch(
         self,
@@ -198,44 +211,13 @@ class KubeClient:
         namespace: str | None = None,
         *,
         subresource: str = "",
-        params: Mapping[str, str] | None = None,
-        timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
     ) -> bytes:
         """Merge `body` into the object (RFC 7386) and return it as stored.
 
         If `body` contains a `metadata.resourceVersion` that is not the current one, raises Conflict.
         """
-        return await self.request(
-            "PATCH",
-            resource.path(namespace, name, subresource),
-            params=params,
-            body=body,
-            content_type="application/merge-patch+json",
-            timeout_seconds=timeout_seconds,
-        )
-
-    async def apply(
-        self,
-        resource: Resource,
-        name: str,
-        body: bytes,
-        namespace: str | None = None,
-        *,
-        field_manager: str,
-        force: bool = True,
-        subresource: str = "",
-    ) -> bytes:
-        """Apply `body` server-side as `field_manager`; create the object if it does not exist.
-
-        Raises Conflict if another manager owns a field and `force` is False.
-        """
-        return await self.request(
-            "PATCH",
-            resource.path(namespace, name, subresource),
-            params={"fieldManager": field_manager, "force": "true" if force else "false"},
-            body=body,
-            content_type="application/apply-patch+yaml",
-        )
+        path = resource.path(namespace, name, subresource)
+        return await self.request("PATCH", path, body=Body(body, MERGE_PATCH))
 
     async def delete(
         self,
@@ -254,7 +236,7 @@ class KubeClient:
         """
         # A policy is always sent: without one, batch/v1 still orphans the pods of a deleted Job.
         options = body or msgspec.json.encode(_delete_options(propagation, grace_period_seconds))
-        await self.request("DELETE", resource.path(namespace, name), body=options)
+        await self.request("DELETE", resource.path(namespace, name), body=Body(options))
 
     async def list(
         self,
@@ -386,12 +368,14 @@ def _delete_options(propagation: str, grace_period_seconds: int | None) -> dict[
     return options
 
 
-def _data(body: bytes | None) -> bytes | io.BytesIO | None:
+def _data(body: Body | None) -> bytes | io.BytesIO | None:
     """Return the body in the form that aiohttp expects.
 
     Large ones (Kueue's CRD is over 1 MiB) are sent in chunks.
     """
-    return io.BytesIO(body) if body is not None and len(body) > 1 << 20 else body
+    if body is None:
+        return None
+    return io.BytesIO(body.data) if len(body.data) > 1 << 20 else body.data
 
 
 async def _lines(stream: aiohttp.StreamReader) -> AsyncGenerator[bytes, None]:

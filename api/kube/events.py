@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from api.kube.client import Connection, KubeClient
+from api.kube.client import MERGE_PATCH, Body, Connection, KubeClient
 from api.kube.errors import KubeError, NotFound, ServerError, TooManyRequests, Unreachable
 from api.kube.resources import EVENTS
 from api.object_events import EventType, ObjectRef
@@ -161,17 +161,17 @@ class EventRecorder:
         name = key.regarding.name[: MAX_NAME_CHARACTERS - len(suffix)] + suffix
         # Events about cluster-scoped objects are stored in "default", where kubectl looks for them.
         namespace = key.regarding.namespace or "default"
-        body = msgspec.json.encode(self._body(key, pending, name, namespace))
+        body = Body(msgspec.json.encode(self._body(key, pending, name, namespace)))
         await self._client.request("POST", EVENTS.path(namespace), body=body, lane=Connection.EVENTS)
         self._remember(key, _Sent(name=name, count=pending.count, sent_at=self._clock()))
 
     async def _raise_count(self, key: _Key, earlier: _Sent, pending: _Pending) -> None:
         count = earlier.count + pending.count
+        patch = {"series": {"count": count, "lastObservedTime": pending.last_at}}
         await self._client.request(
             "PATCH",
             EVENTS.path(key.regarding.namespace or "default", earlier.name),
-            body=msgspec.json.encode({"series": {"count": count, "lastObservedTime": pending.last_at}}),
-            content_type="application/merge-patch+json",
+            body=Body(msgspec.json.encode(patch), MERGE_PATCH),
             lane=Connection.EVENTS,
         )
         self._remember(key, _Sent(name=earlier.name, count=count, sent_at=self._clock()))

@@ -23,7 +23,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from api.kube.client import Connection, KubeClient
+from api.kube.client import Body, Connection, KubeClient
 from api.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, Timeout
 from api.kube.lease_record import LeaseClaim, LeaseRecord, Observation, parse_lease
 from api.kube.resources import LEASES
@@ -419,7 +419,7 @@ class Elector:
         body = await self._client.request(
             "PUT" if record else "POST",
             self._path if record else self._collection,
-            body=claim.onto(record, self.lock.name),
+            body=Body(claim.onto(record, self.lock.name)),
             timeout_seconds=self.timing.deadline_seconds,
             lane=Connection.LEASES,
         )

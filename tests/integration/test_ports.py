@@ -22,7 +22,7 @@ from api import keys
 from api.http.certificates import make_authority
 from api.http.server import HttpServer
 from api.kube import resources
-from api.kube.client import KubeClient
+from api.kube.client import Body, KubeClient
 from api.kube.errors import NotFound, ServerError
 from tests import parts
 from tests.admission.controller.extending import A100, THREE_NODES, node_object, pod_object
@@ -301,7 +301,7 @@ async def test_kube_apiserver_passes_requests_on_and_identifies_itself(plane: Co
 async def expect_api_service(client: KubeClient, namespace: str, port: int) -> None:
     """Lead the visibility API to a port of this machine, by a Service whose address is a name."""
     service = {"metadata": {"name": SERVICE}, "spec": {"type": "ExternalName", "externalName": "localhost"}}
-    await client.request("POST", f"/api/v1/namespaces/{namespace}/services", body=encode(service))
+    await client.request("POST", f"/api/v1/namespaces/{namespace}/services", body=Body(encode(service)))
     spec = {
         "group": GROUP,
         "version": "v1beta2",

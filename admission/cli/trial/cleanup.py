@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
-from api.kube.client import KubeClient
+from api.kube.client import Body, KubeClient
 from api.kube.errors import Conflict, NotFound
 from api.kube.listing import ListResult
 from api.kube.resources import (
@@ -76,7 +76,7 @@ async def delete_objects(client: KubeClient, resource: Resource, names: Iterable
 async def _delete_all(client: KubeClient, resource: Resource, namespace: str) -> None:
     # If the server does not serve the kind, there are no objects.
     with suppress(NotFound):
-        await client.request("DELETE", resource.path(namespace), body=_NOW, timeout_seconds=60.0)
+        await client.request("DELETE", resource.path(namespace), body=Body(_NOW), timeout_seconds=60.0)
 
 
 async def _wait_empty(client: KubeClient, resource: Resource, namespace: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from admission.cli.common.job_manifests import CPU, IMAGE, NODE_POOL_LABEL, RUNTIME_ANNOTATION, TOLERATION
 from admission.cli.trial.embedded_cluster import create
-from api.kube.client import KubeClient
+from api.kube.client import Body, KubeClient
 from api.kube.errors import NotFound
 from api.kube.resources import JOBS, LEASES, PODS
 from api.workload import to_seconds
@@ -94,7 +94,7 @@ async def _clean(client: KubeClient, namespace: str) -> None:
         await client.delete(JOBS, _NAME, namespace)
     # Delete the Job's pods as well: without a garbage collector they would remain.
     options = json.dumps({"gracePeriodSeconds": 0}).encode()
-    await client.request("DELETE", PODS.path(namespace), body=options)
+    await client.request("DELETE", PODS.path(namespace), body=Body(options))
 
 
 def _pod_template(pool: str) -> dict[str, Any]:

@@ -20,7 +20,7 @@ import msgspec
 from admission.controller.http.serving_certificates import SERVICE
 from admission.controller.runtime.logs import Log
 from api.kube import resources
-from api.kube.client import KubeClient
+from api.kube.client import JSON_PATCH, Body, KubeClient
 from api.kube.errors import KubeError
 from api.kube.informer import Informer, Listener, ListWatch
 from api.kube.resources import Resource
@@ -166,8 +166,7 @@ class TrustPublisher:
             await self._client.request(
                 "PATCH",
                 resource.path(name=name),
-                body=msgspec.json.encode([version, *steps]),
-                content_type="application/json-patch+json",
+                body=Body(msgspec.json.encode([version, *steps]), JSON_PATCH),
             )
         except KubeError as error:
             log.warning("trust-not-published", resource=resource.plural, name=name, error=error)

@@ -21,7 +21,7 @@ from admission.controller.runtime.logs import Log
 from admission.controller.writer.requests import FIELD_MANAGER
 from admission.decisions.api_writes import guarded_patch
 from admission.reconcile.checkpoints import progress
-from api.kube.client import KubeClient
+from api.kube.client import MERGE_PATCH, Body, KubeClient
 from api.kube.errors import Conflict, KubeError, NotFound
 from api.objects import NamedObject
 from api.wire.checkpoint_report import Report
@@ -139,12 +139,11 @@ class CheckpointWriter:
             uid=metadata.uid,
             resource_version=metadata.resource_version,
         )
-        await self._client.merge_patch(
-            subject.resource,
-            metadata.name,
-            body,
-            metadata.namespace,
+        await self._client.request(
+            "PATCH",
+            subject.resource.path(metadata.namespace, metadata.name),
             params=FIELD_MANAGER,
+            body=Body(body, MERGE_PATCH),
             timeout_seconds=WRITE_SECONDS,
         )
         return {**(metadata.annotations or {}), **annotations}

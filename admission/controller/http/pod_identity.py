@@ -21,7 +21,7 @@ import msgspec
 from admission.controller.runtime.clock import Clock
 from admission.controller.runtime.token_bucket import TokenBuckets
 from api.kube import resources
-from api.kube.client import KubeClient
+from api.kube.client import Body, KubeClient
 from api.kube.errors import Invalid, KubeError, NotFound
 from api.kube.resources import Resource
 from api.objects import NamedObject, OwnerReference
@@ -78,7 +78,7 @@ class PodIdentities:
 
     async def _look_up(self, token: str, address: str) -> Reporter | TokenError:
         try:
-            body = review_body(token, now=self._clock.now())
+            body = Body(review_body(token, now=self._clock.now()))
             self._check_budget(address)
             raw = await self._client.request("POST", REVIEWS.path(), body=body, timeout_seconds=ASK_SECONDS)
             pod = read_review(raw)

@@ -6,7 +6,7 @@ import msgspec
 
 from admission.decisions.api_writes import Verb, Write
 from api.kube import resources
-from api.kube.client import KubeClient
+from api.kube.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, Body, KubeClient
 from api.kube.errors import KubeError, TooManyRequests
 from api.kube.listing import Reader
 from api.kube.resources import Resource
@@ -38,8 +38,8 @@ _METHODS = {
     Verb.EVICT: "POST",
 }
 _CONTENT_TYPES = {
-    Verb.MERGE_PATCH: "application/merge-patch+json",
-    Verb.STRATEGIC_PATCH: "application/strategic-merge-patch+json",
+    Verb.MERGE_PATCH: MERGE_PATCH,
+    Verb.STRATEGIC_PATCH: STRATEGIC_MERGE_PATCH,
 }
 # The name under which our writes appear in managedFields. Kueue writes under names of its own.
 FIELD_MANAGER = {"fieldManager": "berth"}
@@ -78,8 +78,7 @@ class KubeSender:
             method,
             path,
             params=None if write.verb in (Verb.DELETE, Verb.EVICT) else FIELD_MANAGER,
-            body=write.body,
-            content_type=content_type,
+            body=Body(write.body, content_type),
             timeout_seconds=timeout_seconds,
         )
         return (

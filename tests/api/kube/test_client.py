@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from api.kube import errors
-from api.kube.client import Connection, KubeClient
+from api.kube.client import Body, Connection, KubeClient
 from api.kube.errors import KubeError
 from api.kube.resources import JOBS, NODES, WORKLOADS
 
@@ -83,25 +83,24 @@ async def test_a_large_object_is_sent_whole(scripted: ScriptedServer, client: Ku
 async def test_merge_patch_says_that_it_is_one(scripted: ScriptedServer, client: KubeClient) -> None:
     scripted.will(answer())
 
-    await client.merge_patch(NODES, "n", b'{"a":1}', params={"fieldManager": "berth"})
+    await client.merge_patch(NODES, "n", b'{"a":1}')
 
     request = await scripted.next_request()
     assert (request.method, request.path, request.body) == ("PATCH", "/api/v1/nodes/n", b'{"a":1}')
     assert request.headers["Content-Type"] == "application/merge-patch+json"
-    assert request.query == {"fieldManager": "berth"}
 
 
-@pytest.mark.parametrize(("force", "want_force"), [(True, "true"), (False, "false")])
-async def test_apply_names_its_manager(
-    scripted: ScriptedServer, client: KubeClient, force: bool, want_force: str
+async def test_a_request_says_the_type_of_its_body_and_its_parameters(
+    scripted: ScriptedServer, client: KubeClient
 ) -> None:
     scripted.will(answer())
 
-    await client.apply(NODES, "n", b"{}", field_manager="berth", force=force)
+    body = Body(b"{}", "application/apply-patch+yaml")
+    await client.request("PATCH", "/api/v1/nodes/n", params={"fieldManager": "berth"}, body=body)
 
     request = await scripted.next_request()
     assert request.headers["Content-Type"] == "application/apply-patch+yaml"
-    assert request.query == {"fieldManager": "berth", "force": want_force}
+    assert request.query == {"fieldManager": "berth"}
 
 
 async def test_delete_sends_its_options(scripted: ScriptedServer, client: KubeClient) -> None:
@@ -288,13 +287,13 @@ async def test_a_lease_is_renewed_while_every_write_hangs(
     scripted: ScriptedServer, client: KubeClient
 ) -> None:
     async with asyncio.TaskGroup() as group:
-        writes = [group.create_task(client.request("POST", "/write", body=b"{}")) for _ in range(80)]
+        writes = [group.create_task(client.request("POST", "/write", body=Body(b"{}"))) for _ in range(80)]
         for _ in range(64):
             await scripted.next_request()
         scripted.will(answer(b"renewed"))
 
         renewed = await client.request(
-            "PUT", "/lease", body=b"{}", lane=Connection.LEASES, timeout_seconds=PATIENCE_SECONDS
+            "PUT", "/lease", body=Body(b"{}"), lane=Connection.LEASES, timeout_seconds=PATIENCE_SECONDS
         )
         for write in writes:
             write.cancel()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from api.kube import errors
-from api.kube.client import KubeClient
+from api.kube.client import Body, KubeClient
 from api.kube.events import EventRecorder
 from api.kube.informer import Change, ChangeType, Informer, InformerTiming, Listener, ListWatch
 from api.kube.lease import Elector, Leadership, LeaseLock, LeaseTiming
@@ -95,8 +95,11 @@ async def test_an_object_through_its_life(place: Place) -> None:
     )
     assert replaced["data"] == {"z": "3"}
     applied = json.loads(
-        await client.apply(
-            CONFIG_MAPS, "a", body(CONFIG_MAPS, "a", data={"w": "4"}), namespace, field_manager="berth"
+        await client.request(
+            "PATCH",
+            CONFIG_MAPS.path(namespace, "a"),
+            params={"fieldManager": "berth", "force": "true"},
+            body=Body(body(CONFIG_MAPS, "a", data={"w": "4"}), "application/apply-patch+yaml"),
         )
     )
     assert applied["data"] == {"w": "4", "z": "3"}

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import msgspec
 
-from api.kube.client import KubeClient
+from api.kube.client import STRATEGIC_MERGE_PATCH, Body, KubeClient
 from api.kube.embedded.standins.mirror import StandInCache
 from api.kube.embedded.standins.objects import Pod
 from api.kube.embedded.standins.pod_status import EXIT_AFTER_SIGTERM, Runtime, ended, running
@@ -39,7 +39,6 @@ _DEFAULT_RUNTIME_SECONDS: Final = 1.0
 _HEARTBEAT_SECONDS: Final = 15.0
 _UNREADY_TAINT: Final = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 _VERSION: Final = "v1.36.0-simulated"
-_STRATEGIC: Final = "application/strategic-merge-patch+json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,8 +135,7 @@ class Kubelet:
         await self._client.request(
             "PATCH",
             NODES.path(None, spec.name, "status"),
-            body=msgspec.json.encode({"status": status}),
-            content_type=_STRATEGIC,
+            body=Body(msgspec.json.encode({"status": status}), STRATEGIC_MERGE_PATCH),
         )
         taints = [dict(taint) for taint in spec.taints] + ([] if is_ready else [_UNREADY_TAINT])
         current = self._mirror.nodes.get(("", spec.name))
@@ -222,8 +220,7 @@ class Kubelet:
         await self._client.request(
             "PATCH",
             PODS.path(metadata.namespace, metadata.name, "status"),
-            body=msgspec.json.encode(body),
-            content_type=_STRATEGIC,
+            body=Body(msgspec.json.encode(body), STRATEGIC_MERGE_PATCH),
         )
 
 

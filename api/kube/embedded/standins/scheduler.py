@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from api.kube.client import KubeClient
+from api.kube.client import STRATEGIC_MERGE_PATCH, Body, KubeClient
 from api.kube.embedded.standins.mirror import StandInCache
 from api.kube.embedded.standins.objects import Pod
 from api.kube.embedded.standins.placement import NodeRoom, choose_node, explain, requests_of
@@ -150,7 +150,7 @@ class Scheduler:
         }
         path = PODS.path(namespace, name, "binding")
         try:
-            await self._client.request("POST", path, body=msgspec.json.encode(body))
+            await self._client.request("POST", path, body=Body(msgspec.json.encode(body)))
         except KubeError:
             # The resources are released, and the pod is queued again if it still exists.
             self._forget(key)
@@ -184,8 +184,7 @@ class Scheduler:
         await self._client.request(
             "PATCH",
             PODS.path(namespace, name, "status"),
-            body=msgspec.json.encode({"status": {"conditions": [condition]}}),
-            content_type="application/strategic-merge-patch+json",
+            body=Body(msgspec.json.encode({"status": {"conditions": [condition]}}), STRATEGIC_MERGE_PATCH),
         )
 
 

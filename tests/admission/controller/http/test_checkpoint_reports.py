@@ -17,15 +17,15 @@ from admission.controller.metrics.registry import Metrics
 from api import keys
 from api.http.server import HttpError, Request
 from api.keys import CHECKPOINT_STEP, CHECKPOINT_TIME
-from api.kube.client import KubeClient
+from api.kube.client import Body, KubeClient
 from api.kube.errors import Conflict, KubeError, TooManyRequests, Unreachable
 from api.kube.informer import ChangeType
-from api.kube.resources import Resource
 from api.workload import to_rfc3339
 from tests.admission.controller.fakes import FakeClock, FakeRecorder
 from tests.admission.controller.known import Known, made, workload_object
 
 NOW = 1_769_860_800.0
+_KINDS = {"jobs": "Job", "pods": "Pod", "workloads": "Workload"}
 OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "train", "controller": True}
 
 
@@ -52,7 +52,10 @@ class FakeApi:
         self.gate = asyncio.Event()
         self.gate.set()
 
-    async def request(self, method: str, path: str, **_: Any) -> bytes:
+    async def request(self, method: str, path: str, *, body: Body | None = None, **_: Any) -> bytes:
+        if method == "PATCH":
+            assert body is not None
+            return await self._patch(path, body)
         word = path.rpartition("/")[2]
         self.asked.append(word)
         if failures := self.failures.get(word):
@@ -69,16 +72,15 @@ class FakeApi:
         assert (method, word) == ("GET", "train")
         return msgspec.json.encode(self.job)
 
-    async def merge_patch(
-        self, resource: Resource, name: str, body: bytes, namespace: str, **_: Any
-    ) -> bytes:
-        self.stored_on.append(f"{resource.kind} {namespace}/{name}")
+    async def _patch(self, path: str, body: Body) -> bytes:
+        namespace, plural, name = path.split("/")[-3:]
+        self.stored_on.append(f"{_KINDS[plural]} {namespace}/{name}")
         self.asked.append("patch")
         await self.gate.wait()
         if failures := self.failures.get("patch"):
             raise failures.pop(0)
-        self.patches.append(msgspec.json.decode(body)["metadata"]["annotations"])
-        return body
+        self.patches.append(msgspec.json.decode(body.data)["metadata"]["annotations"])
+        return body.data
 
 
 class Door:

@@ -11,7 +11,7 @@ import pytest
 from admission.controller.writer.requests import KubeSender
 from admission.decisions.api_writes import Purpose, Verb, Write
 from api.kube import resources
-from api.kube.client import KubeClient
+from api.kube.client import MERGE_PATCH, Body, KubeClient
 from api.kube.errors import KubeError, NotFound, TooManyRequests
 from tests.embedded import EmbeddedCluster
 
@@ -28,13 +28,12 @@ async def client(embedded_server: EmbeddedCluster) -> AsyncIterator[KubeClient]:
             "metadata": {"name": "p", "labels": {"app": "a"}},
             "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "i"}]},
         }
-        await client.request("POST", resources.PODS.path("default"), body=msgspec.json.encode(pod))
+        await client.request("POST", resources.PODS.path("default"), body=Body(msgspec.json.encode(pod)))
         status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
         await client.request(
             "PATCH",
             resources.PODS.path("default", "p", "status"),
-            body=msgspec.json.encode({"status": status}),
-            content_type="application/merge-patch+json",
+            body=Body(msgspec.json.encode({"status": status}), MERGE_PATCH),
         )
         yield client
 
@@ -71,7 +70,7 @@ async def test_what_a_budget_refuses_is_refused_and_holds_up_no_other_write(clie
         "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "a"}}},
     }
     path = resources.POD_DISRUPTION_BUDGETS.path("default")
-    await client.request("POST", path, body=msgspec.json.encode(budget))
+    await client.request("POST", path, body=Body(msgspec.json.encode(budget)))
 
     with pytest.raises(KubeError, match="disruption budget") as refused:
         await KubeSender(client).send(eviction(), timeout_seconds=30.0)
