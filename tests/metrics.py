@@ -8,9 +8,12 @@ from functools import cache
 from admission.controller.cluster_state.cluster_state import ClusterState, ClusterStateSettings
 from admission.controller.gauges.collector import QueueCollector
 from admission.controller.gauges.reader import GaugeReader
-from admission.controller.metrics.decision_recorder import DecisionRecorder
+from admission.controller.metrics.measuring import measure
+from admission.controller.metrics.placement_metrics import DomainCollector
+from admission.controller.metrics.queue_series import QueueSeries
 from admission.controller.metrics.registry import Metrics
 from admission.controller.runtime.clock import SystemClock
+from admission.controller.runtime.events import EventReporter
 from admission.engine.engine import Engine
 from api.kube.client import KubeClient
 from api.kube.credentials import FixedCredentials
@@ -23,9 +26,10 @@ def served_names() -> frozenset[str]:
     """Return the names of all metrics, as their HELP lines give them."""
     metrics, clock = Metrics(version="1"), SystemClock()
     nowhere = Endpoint(server="http://nowhere", origin="a test", credentials=FixedCredentials())
-    decision_recorder = DecisionRecorder(EventRecorder(KubeClient(nowhere), instance="a test"), metrics)
-    cluster_state = ClusterState(Engine(), decision_recorder, clock, ClusterStateSettings())
-    QueueCollector(
-        metrics, GaugeReader(cluster_state=cluster_state), clock, drop=decision_recorder.drop_series
-    )
+    events = EventReporter(EventRecorder(KubeClient(nowhere), instance="a test"))
+    engine, series = Engine(), QueueSeries()
+    cluster_state = ClusterState(engine, clock, ClusterStateSettings())
+    measure(cluster_state, metrics, events, series)
+    QueueCollector(metrics, GaugeReader(cluster_state=cluster_state), clock, drop=series.drop)
+    DomainCollector(metrics, engine.nodes.domain_usages, clock)
     return frozenset(re.findall(r"^# HELP (\w+)", metrics.render().decode(), flags=re.MULTILINE))

@@ -34,11 +34,13 @@ from admission.controller.leadership.plan_reader import PlanReader
 from admission.controller.leadership.takeover import Takeover, TakeoverSettings
 from admission.controller.loop.control_loop import ControlLoop
 from admission.controller.loop.status_writer import BoardKey, StatusWriter
-from admission.controller.metrics.decision_recorder import DecisionRecorder
-from admission.controller.metrics.labels import MetricLabels, metric_labels
+from admission.controller.metrics.labels import metric_labels
+from admission.controller.metrics.measuring import measure
 from admission.controller.metrics.placement_metrics import DomainCollector
+from admission.controller.metrics.queue_series import QueueSeries
 from admission.controller.metrics.registry import FOLLOWER, Metrics
 from admission.controller.runtime.clock import SystemClock
+from admission.controller.runtime.events import EventReporter
 from admission.controller.runtime.failpoints import Failpoint
 from admission.controller.runtime.gc_freeze import keep_collector_off_what_lives_long
 from admission.controller.runtime.logs import Log
@@ -106,28 +108,27 @@ class Controller:
         self._failpoint = Failpoint(options.failpoint)
         self._metrics = Metrics(version=own_version())
         self._recorder = self._event_recorder()
+        events = EventReporter(self._recorder, observe=self._metrics.count_warning)
         labels = metric_labels(config)
-        self._decision_recorder = DecisionRecorder(self._recorder, self._metrics, labels=labels)
+        series = QueueSeries(labels)
         engine = Engine(engine_settings(config))
         self._cluster_state = ClusterState(
-            engine,
-            self._decision_recorder,
-            self._clock,
-            knowledge_settings(config, namespace=self._namespace),
-            labels=labels,
+            engine, self._clock, knowledge_settings(config, namespace=self._namespace)
         )
+        decision_recorder = measure(self._cluster_state, self._metrics, events, series)
         board = self._status_board(engine)
-        self._control_loop = ControlLoop(self._cluster_state, board, self._decision_recorder, self._clock)
-        self._informers = [self._informer(kind) for kind in watched_kinds(self._cluster_state, board)]
+        self._control_loop = ControlLoop(self._cluster_state, board, decision_recorder, events, self._clock)
+        kinds = watched_kinds(self._cluster_state, board, labels)
+        self._informers = [self._informer(kind) for kind in kinds]
         self._ground = NodePodWatch(client, self._note_watch_error)
-        self._queue_gauges = self._queue_collector(labels)
+        self._queue_gauges = self._queue_collector(series)
         self._domain_gauges = DomainCollector(self._metrics, engine.nodes.domain_usages, self._clock)
         self._store: RedisReservationStore | None = None
         self._reports = CheckpointReports(
             client,
             self._clock,
             self._cluster_state,
-            self._decision_recorder,
+            events,
             self._metrics,
             is_ready=lambda: self._control_loop.is_synced,
         )
@@ -162,14 +163,14 @@ class Controller:
             self._client, kind, self._control_loop, self._cluster_state, self._note_watch_error
         )
 
-    def _queue_collector(self, labels: MetricLabels) -> QueueCollector:
+    def _queue_collector(self, series: QueueSeries) -> QueueCollector:
         config = self._options.config.kueue
         settings = GaugeSettings(
             with_quotas=config.metrics.enable_cluster_queue_resources,
             with_shares=config.fair_sharing is not None,
         )
-        reader = GaugeReader(cluster_state=self._cluster_state, labels=labels, settings=settings)
-        return QueueCollector(self._metrics, reader, self._clock, drop=self._decision_recorder.drop_series)
+        reader = GaugeReader(cluster_state=self._cluster_state, labels=series.labels, settings=settings)
+        return QueueCollector(self._metrics, reader, self._clock, drop=series.drop)
 
     # --- the start --------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from admission.controller.cluster_state.cluster_state import ClusterState
 from admission.controller.loop.control_loop import ControlLoop
 from admission.controller.loop.status_writer import KINDS as STATUS_KINDS
 from admission.controller.loop.status_writer import StatusWriter
+from admission.controller.metrics.labels import LABELLED_KINDS, MetricLabels
 from api import keys, objects, queueing, specs
 from api.disruption_budget import DisruptionBudget, to_disruption_budget
 from api.jobs.job import Job
@@ -52,9 +53,14 @@ class WatchedKind:
     take_broken: Callable[[Unreadable], None] | None = None
 
 
-def watched_kinds(cluster_state: ClusterState, board: StatusWriter) -> tuple[WatchedKind, ...]:
-    """Return all watched kinds, specs first, so that the first cycle knows the queues."""
-    kinds = _plain_kinds(cluster_state, board)
+def watched_kinds(
+    cluster_state: ClusterState, board: StatusWriter, labels: MetricLabels
+) -> tuple[WatchedKind, ...]:
+    """Return all watched kinds, specs first, so that the first cycle knows the queues.
+
+    `labels` receives the metadata of the kinds that may have labels of their own in metrics.
+    """
+    kinds = tuple(_labelled(kind, labels) for kind in _plain_kinds(cluster_state, board))
     if cluster_state.pods.is_kept:
         budgets = WatchedKind(
             resource=resources.POD_DISRUPTION_BUDGETS,
@@ -299,6 +305,23 @@ def _take_broken(board: StatusWriter, cluster_state: ClusterState, kind: str, fo
         cluster_state.keeping.see(kind, metadata)
     if kind in STATUS_KINDS:
         board.see(kind, metadata, found.raw)
+
+
+def _labelled(kind: WatchedKind, labels: MetricLabels) -> WatchedKind:
+    """Return the kind with its metadata made known to the metrics, if they show labels of its objects."""
+    name = kind.resource.kind
+    if name not in LABELLED_KINDS:
+        return kind
+    return replace(kind, take=partial(_take_labelled, kind.take, labels, name))
+
+
+def _take_labelled(take: Taker, labels: MetricLabels, kind: str, change: Change[Any]) -> None:
+    metadata = change.object.metadata
+    if change.type is ChangeType.DELETED:
+        labels.forget(kind, metadata)
+    else:
+        labels.see(kind, metadata)
+    take(change)
 
 
 def _take_both(take: Taker, board: StatusWriter, kind: str, change: Change[Any]) -> None:

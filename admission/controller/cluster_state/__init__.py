@@ -3,6 +3,7 @@
 Modules, in reading order:
 
     cluster_state         every object comes in here, from a watch or as the answer to a write
+    observers             what is reported of changed Workloads, and to what
     object_cache          Jobs and Workloads as last seen, with their bytes
     dirty_set             the Jobs and Workloads that have to be reconciled
     pod_groups            pods that are queued themselves, by unit
@@ -29,6 +30,8 @@ Decisions:
   that handles a deletion.
 - Nodes and pods are watched once for placement and for the extender (`node_pod_watch`, `api.kube.shared`). A
   listener that comes later is given everything that is known.
+- What depends on how a Workload changes observes one event, `WorkloadChanged`, and compares the two versions.
+  The observers are an explicit list in the order of their calls (`observers`).
 - Numbers that would need a look at every Workload are updated with each change (`workload_counts`).
 
 Only the control loop changes this state; informers post their changes to its inbox.

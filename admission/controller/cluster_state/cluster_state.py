@@ -19,6 +19,7 @@ from admission.controller.cluster_state.finalizers import Finalizers
 from admission.controller.cluster_state.invalid_objects import InvalidObjects
 from admission.controller.cluster_state.node_pod_cache import NodePodCache
 from admission.controller.cluster_state.object_cache import ObjectCache, ObjectKey, Seen
+from admission.controller.cluster_state.observers import Observers, WorkloadChanged
 from admission.controller.cluster_state.pending_evictions import PendingEvictions
 from admission.controller.cluster_state.pod_groups import PodGroups, UnitKey
 from admission.controller.cluster_state.reconcile_contexts import (
@@ -29,17 +30,12 @@ from admission.controller.cluster_state.reconcile_contexts import (
 )
 from admission.controller.cluster_state.workload_counts import WorkloadCounts
 from admission.controller.cluster_state.workload_pods import WorkloadPods
-from admission.controller.metrics.decision_recorder import DecisionRecorder
-from admission.controller.metrics.labels import MetricLabels
 from admission.controller.runtime.clock import Clock
 from admission.engine.engine import Engine
 from admission.preemption.replicas import is_counted
-from admission.reconcile.checkpoints import disbelief
 from admission.reconcile.job import PriorityClass
-from api import keys, specs
+from api import specs
 from api.disruption_budget import DisruptionBudget
-from api.eviction import has_request
-from api.jobs.checkpoint_annotations import parse_instant
 from api.jobs.job import Job, to_job
 from api.jobs.pod import Pod
 from api.kube.informer import Change, ChangeType
@@ -55,13 +51,10 @@ from api.objects import (
 )
 from api.parsing.prices import flavor_price_problem
 from api.policy import AdmissionPolicy
-from api.queueing import ClusterQueue, Cohort, LocalQueue, Namespace, ResourceFlavor, Topology
-from api.workload import Workload, WorkloadKey, to_seconds, to_workload
+from api.queueing import ClusterQueue, LocalQueue, Namespace, ResourceFlavor, Topology
+from api.workload import Workload, WorkloadKey, to_workload
 
 SpecKey = str | ObjectKey
-
-# Kinds whose labels and annotations may become labels of their metrics.
-_LABELLED = (ClusterQueue, LocalQueue, Cohort)
 
 __all__ = ["ClusterState", "ClusterStateSettings", "ObjectKey"]
 
@@ -72,32 +65,36 @@ class ClusterState:
     def __init__(
         self,
         engine: Engine,
-        decision_recorder: DecisionRecorder,
         clock: Clock,
         settings: ClusterStateSettings,
-        *,
-        labels: MetricLabels | None = None,
     ) -> None:
-        """`labels` receives the metadata of queues and cohorts."""
         self.engine = engine
+        self.observers = Observers()
         self.workload_counts = WorkloadCounts()
         self.inspection = InvalidObjects()
         self.keeping = Finalizers(engine)
-        self._labels = labels if labels is not None else MetricLabels()
         self.jobs: ObjectCache[Job] = ObjectCache()
         self.workloads: ObjectCache[Workload] = ObjectCache()
         self.serving_kinds = settings.serving_kinds
-        self.pods = PodGroups(
-            decision_recorder, is_kept=settings.with_pods, note_empty=self._note_empty_group
-        )
+        self.pods = PodGroups(self.observers, is_kept=settings.with_pods, note_empty=self._note_empty_group)
         self.marks = DirtySet(jobs=self.jobs, workloads=self.workloads, pods=self.pods)
         mark = self.marks.workload
-        self.ground = NodePodCache(engine, decision_recorder, clock, inspection=self.inspection, mark=mark)
+        self.ground = NodePodCache(
+            engine, clock, observers=self.observers, inspection=self.inspection, mark=mark
+        )
         self.workload_pods = WorkloadPods(mark, mark_saved=self.marks.job_of)
-        self.pending_evictions = PendingEvictions(engine, self.workload_pods, mark)
+        self.pending_evictions = PendingEvictions(engine, self.workload_pods, self.jobs, mark)
         self.disruptions = DisruptionBudgets(engine, self.pods)
+        # In this order: what depends on a Workload is marked before the Workload itself.
+        self.observers.workload_changed.extend(
+            (
+                self.workload_counts.observe,
+                self.pending_evictions.observe,
+                self.disruptions.observe,
+                self.marks.observe,
+            )
+        )
         self.specs = KnownSpecs()
-        self._decision_recorder = decision_recorder
         self._clock = clock
         # Every spec that could be parsed, as the engine has it.
         self._values: dict[tuple[type, SpecKey], object] = {}
@@ -141,8 +138,7 @@ class ClusterState:
             self._see_job(change.object, change.raw or b"")
         # The Job is gone: only its Workloads have to be looked at.
         elif self.jobs.forget(metadata):
-            self.marks.forget_job((metadata.namespace, metadata.name))
-            self.marks.owned_by(metadata.uid)
+            self.marks.forget_job((metadata.namespace, metadata.name), metadata.uid)
 
     def take_workload(self, change: Change[WorkloadObject]) -> None:
         """Take a change of a Workload."""
@@ -150,22 +146,16 @@ class ClusterState:
         if change.type is not ChangeType.DELETED:
             self._see_workload(change.object, change.raw or b"")
             return
-        # Read before it is forgotten: counts and evictions need to know as what it was counted.
-        known = self.workloads.get((metadata.namespace, metadata.name))
-        if self.workloads.forget(metadata):
-            self.workload_counts.move(known.value if known is not None else None, None)
-            self.pending_evictions.see(known.value if known is not None else None, None)
-            self.disruptions.see(known.value if known is not None else None, None)
+        key, now = (metadata.namespace, metadata.name), self._clock.now()
+        # Read before it is forgotten: observers compare with it.
+        known = self.workloads.get(key)
+        is_gone = self.workloads.forget(metadata)
+        # A Workload that could never be read is not in the cache, and has an entry as unreadable.
+        if is_gone or known is None:
             self.inspection.forget("Workload", metadata)
-            self.marks.forget_workload((metadata.namespace, metadata.name))
-            self.engine.objects.remove(Workload, (metadata.namespace, metadata.name), now=self._clock.now())
-            if known is not None:
-                self.marks.owner(known)
-        elif known is None:
-            # A Workload that could never be read is not in the cache. It only has to lose
-            # its entry as unreadable.
-            self.inspection.forget("Workload", metadata)
-            self.engine.objects.remove(Workload, (metadata.namespace, metadata.name), now=self._clock.now())
+            self.engine.objects.remove(Workload, key, now=now)
+        if is_gone and known is not None:
+            self.observers.report_workload(WorkloadChanged(before=known.value, after=None, at=now))
 
     def see_raw(self, kind: str, raw: bytes) -> bool:
         """Take the bytes of an object from the answer to a write, if its kind is kept here.
@@ -185,7 +175,7 @@ class ClusterState:
             if kind in KEPT_KINDS:
                 self.keeping.see(kind, _NAMED.decode(raw).metadata)
         except msgspec.DecodeError as error:
-            self._decision_recorder.note_unreadable(kind, "", str(error))
+            self.observers.report_unreadable(kind, "", str(error))
             return False
         return True
 
@@ -226,7 +216,7 @@ class ClusterState:
         try:
             job = to_job(obj)
         except ValueError as error:
-            self._decision_recorder.note_unreadable(
+            self.observers.report_unreadable(
                 "Job", f"{obj.metadata.namespace}/{obj.metadata.name}", str(error)
             )
             return False
@@ -239,68 +229,23 @@ class ClusterState:
         if not self.workloads.is_news(metadata):
             # Already known from the answer to our own write: the watch is late.
             return True
-        key = (metadata.namespace, metadata.name)
+        key, now = (metadata.namespace, metadata.name), self._clock.now()
         known = self.workloads.get(key)
+        before = known.value if known is not None else None
         try:
-            workload = to_workload(obj, known.value if known is not None else None)
+            workload = to_workload(obj, before)
         except (msgspec.DecodeError, ValueError) as error:
-            self._decision_recorder.note_unreadable("Workload", "/".join(key), str(error))
+            self.observers.report_unreadable("Workload", "/".join(key), str(error))
             self.inspection.note("Workload", metadata, str(error), raw)
             # The engine keeps the last readable version, if there was one: forgetting it would free the
             # quota that it uses.
-            self.engine.objects.unreadable(Workload, key, str(error), now=self._clock.now())
+            self.engine.objects.unreadable(Workload, key, str(error), now=now)
             return False
         self.inspection.clear("Workload", metadata)
-        # Before the cache takes it: both versions are needed to see what has changed.
-        self._count_change(known.value if known is not None else None, workload)
         self.workloads.see(metadata, workload, raw)
-        self.engine.objects.upsert(workload, now=self._clock.now())
-        self.pending_evictions.see(known.value if known is not None else None, workload)
-        self.disruptions.see(known.value if known is not None else None, workload)
-        self.marks.workload(key)
-        # The next step of a Job depends on its Workload, so the Job is marked too.
-        self.marks.owner(Seen(metadata, workload, raw))
+        self.engine.objects.upsert(workload, now=now)
+        self.observers.report_workload(WorkloadChanged(before=before, after=workload, at=now))
         return True
-
-    def _count_change(self, before: Workload | None, after: Workload) -> None:
-        now = self._clock.now()
-        self.workload_counts.move(before, after)
-        if before is not None:
-            above = self.engine.queues.cohorts_above
-            self._decision_recorder.note_progress(before, after, now=now, cohorts_above=above)
-            if after.is_evicted or has_request(before) or has_request(after):
-                self._note_leaving(before, after, now)
-            if before.unhealthy_nodes and not after.unhealthy_nodes:
-                self._note_recovery(before, after)
-            return
-        # Seen for the first time: measure how long the Job waited for its Workload.
-        job = self.jobs.by_uid(after.owner_uid) if after.owner_uid is not None else None
-        if job is not None:
-            self._decision_recorder.note_created("Job", now - to_seconds(job.metadata.creation_timestamp))
-
-    def _note_leaving(self, before: Workload, after: Workload, now: float) -> None:
-        """Count the outcome of an eviction and the work that it loses."""
-        saved_at = self._saved_at(after, now)
-        self._decision_recorder.note_saving(before, after, saved_at=saved_at)
-        price_of = self.engine.nodes.device_price
-        self._decision_recorder.note_loss(before, after, saved_at=saved_at, now=now, price_of=price_of)
-
-    def _saved_at(self, workload: Workload, now: float) -> float | None:
-        """Return when the last checkpoint was complete, as far as reported; None if no report is known."""
-        told = [self.pending_evictions.saved_at(workload)]
-        job = self.jobs.by_uid(workload.owner_uid) if workload.owner_uid is not None else None
-        # A report that came at the end of the pods is on the Job first; the Workload takes it
-        # over one write later.
-        if job is not None and disbelief(job.value.annotations, now=now) is None:
-            told.append(parse_instant(job.value.annotations.get(keys.CHECKPOINT_TIME, "")))
-        return max((at for at in told if at is not None), default=None)
-
-    def _note_recovery(self, before: Workload, after: Workload) -> None:
-        """Measure the time from the first fault of a node until the gang was moved or evicted."""
-        seconds = self.ground.seconds_since_fault(before.unhealthy_nodes)
-        # The node recovered by itself: the gang was neither moved nor evicted.
-        if seconds is not None and (after.is_evicted or after.admission != before.admission):
-            self._decision_recorder.note_recovery("evicted" if after.is_evicted else "replaced", seconds)
 
     # --- other kinds ------------------------------------------------------------------------------
 
@@ -310,7 +255,6 @@ class ClusterState:
         # Namespaced kinds are keyed by namespace and name, others by name.
         key = (metadata.namespace, metadata.name) if metadata.namespace else metadata.name
         if change.type is ChangeType.DELETED:
-            self._labels.forget(kind.__name__, metadata)
             self.engine.objects.remove(kind, key, now=self._clock.now())
             self._values.pop((kind, key), None)
             if kind is LocalQueue:
@@ -321,8 +265,6 @@ class ClusterState:
                 self.ground.inspect_all()
             self._mark_waiting(kind, metadata.namespace, metadata.name)
             return
-        if kind in _LABELLED:
-            self._labels.see(kind.__name__, metadata)
         # An unreadable price does not make the flavor unusable; it is only reported.
         if kind is ResourceFlavor and (problem := flavor_price_problem(metadata.annotations or {})):
             self.inspection.restate(kind.__name__, metadata, problem)
@@ -363,9 +305,7 @@ class ClusterState:
 
     def take_unreadable(self, kind: type, namespace: str, name: str, error: str) -> None:
         """Record an object that could not be decoded."""
-        self._decision_recorder.note_unreadable(
-            kind.__name__, f"{namespace}/{name}" if namespace else name, error
-        )
+        self.observers.report_unreadable(kind.__name__, f"{namespace}/{name}" if namespace else name, error)
         key: SpecKey = (namespace, name) if namespace else name
         # The engine keeps neither Jobs nor pods, and neither holds quota by itself.
         if kind in (Job, Pod):
@@ -425,20 +365,12 @@ class ClusterState:
     def mark(self, kind: str, key: ObjectKey) -> None:
         """Mark a Job, Workload or pod, and also its Workloads or its owner, which depend on it."""
         if kind == "Job":
-            self.marks.job(key)
-            job = self.jobs.get(key)
-            if job is not None:
-                # A Job is judged together with its Workloads.
-                self.marks.owned_by(job.metadata.uid)
-            return
-        if kind == "Pod":
+            self.marks.job_and_workloads(key)
+        elif kind == "Pod":
             self.ground.look_again(*key)
             self.pods.mark_pod(key)
-            return
-        self.marks.workload(key)
-        seen = self.workloads.get(key)
-        if seen is not None:
-            self.marks.owner(seen)
+        else:
+            self.marks.workload_and_owner(key)
 
     def mark_all(self) -> None:
         """Mark everything."""

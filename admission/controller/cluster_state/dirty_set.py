@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from admission.controller.cluster_state.object_cache import ObjectCache, ObjectKey, Seen
+from admission.controller.cluster_state.observers import WorkloadChanged
 from admission.controller.cluster_state.pod_groups import PodGroups
 from api.jobs.job import Job
 from api.workload import Workload, WorkloadKey
@@ -37,7 +38,7 @@ class DirtySet:
         """Return a marked Workload and remove its mark; None if there is none."""
         if self._are_all_marked:
             self._are_all_marked = False
-            self.workloads(seen for seen in self._known_workloads if not seen.value.is_finished)
+            self._mark_workloads(seen for seen in self._known_workloads if not seen.value.is_finished)
         return _pop_first(self._workloads)
 
     # --- marking ------------------------------------------------------------------------------------------
@@ -45,6 +46,13 @@ class DirtySet:
     def job(self, key: ObjectKey) -> None:
         """Mark this Job."""
         self._jobs[key] = None
+
+    def job_and_workloads(self, key: ObjectKey) -> None:
+        """Mark this Job and its Workloads: a Job is judged together with them."""
+        self.job(key)
+        job = self._known_jobs.get(key)
+        if job is not None:
+            self._mark_workloads(self._known_workloads.owned_by(job.metadata.uid))
 
     def jobs_of(self, namespace: str) -> None:
         """Mark all Jobs of a namespace."""
@@ -68,26 +76,16 @@ class DirtySet:
         namespace, name = key
         self._workloads[namespace, name] = None
 
-    def workloads(self, workloads: Iterable[Seen[Workload]]) -> None:
-        """Mark these Workloads."""
-        self._workloads.update(((seen.metadata.namespace, seen.metadata.name), None) for seen in workloads)
+    def workload_and_owner(self, key: ObjectKey) -> None:
+        """Mark this Workload and the Job or pods that it was created for."""
+        self.workload(key)
+        seen = self._known_workloads.get(key)
+        if seen is not None:
+            self._mark_owner(seen.value)
 
     def workloads_in(self, keys: Iterable[WorkloadKey]) -> None:
         """Mark the Workloads with these keys."""
         self._workloads.update(dict.fromkeys(keys))
-
-    def owned_by(self, uid: str) -> None:
-        """Mark the Workloads of the Job or pod with this uid."""
-        self.workloads(self._known_workloads.owned_by(uid))
-
-    def owner(self, workload: Seen[Workload]) -> None:
-        """Mark the Job or the pods that the Workload was created for."""
-        key = (workload.metadata.namespace, workload.metadata.name)
-        is_known = self._known_workloads.get(key) is not None
-        self._pods.mark(self._pods.unit_of_workload(workload.value), has_workload=is_known)
-        owner = workload.metadata.controller
-        if owner is not None:
-            self.job_of(owner.uid)
 
     def groups_of(self, namespace: str) -> None:
         """Mark all groups of pods of a namespace, including those that have lost their pods."""
@@ -102,22 +100,33 @@ class DirtySet:
     def everything(self) -> None:
         """Mark every Job, pod and Workload."""
         self.all_jobs()
-        self.workloads(self._known_workloads)
+        self._mark_workloads(self._known_workloads)
         for seen in self._known_workloads:
             self._pods.mark(self._pods.unit_of_workload(seen.value), has_workload=True)
 
-    # --- deleted objects ----------------------------------------------------------------------------------
-
-    def forget_job(self, key: ObjectKey) -> None:
-        """Remove the mark of a Job that is gone."""
+    def forget_job(self, key: ObjectKey, uid: str) -> None:
+        """Mark only the Workloads of a Job that is gone."""
         self._jobs.pop(key, None)
+        self._mark_workloads(self._known_workloads.owned_by(uid))
 
-    def forget_workload(self, key: ObjectKey) -> None:
-        """Remove the mark of a Workload that is gone.
+    def observe(self, change: WorkloadChanged) -> None:
+        """Mark a changed Workload, and its owner, whose next step depends on it."""
+        if change.after is not None:
+            self.workload(change.after.key)
+        else:
+            # A follower takes no marks, so marks of deleted objects would pile up.
+            self._workloads.pop(change.workload.key, None)
+        self._mark_owner(change.workload)
 
-        A follower takes no marks, so marks of deleted objects would pile up.
-        """
-        self._workloads.pop(key, None)
+    def _mark_workloads(self, workloads: Iterable[Seen[Workload]]) -> None:
+        self._workloads.update(((seen.metadata.namespace, seen.metadata.name), None) for seen in workloads)
+
+    def _mark_owner(self, workload: Workload) -> None:
+        """Mark the Job or the pods that the Workload was created for."""
+        is_known = self._known_workloads.get(workload.key) is not None
+        self._pods.mark(self._pods.unit_of_workload(workload), has_workload=is_known)
+        if workload.owner_uid is not None:
+            self.job_of(workload.owner_uid)
 
 
 def _pop_first(marks: dict[ObjectKey, None]) -> ObjectKey | None:

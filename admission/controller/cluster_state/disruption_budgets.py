@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from admission.controller.cluster_state.observers import WorkloadChanged
 from admission.controller.cluster_state.pod_groups import PodGroups, UnitKey
 from admission.engine.engine import Engine
 from api.disruption_budget import DisruptionBudget
@@ -23,7 +24,7 @@ from api.workload import Workload
 
 
 class DisruptionBudgets:
-    """Which groups are held back and which are going, by unit. `see` is called with each Workload."""
+    """Which groups are held back and which are going, by unit. It observes all Workloads."""
 
     def __init__(self, engine: Engine, pods: PodGroups) -> None:
         self._engine = engine
@@ -34,13 +35,12 @@ class DisruptionBudgets:
         # Decided by this leader, while the write on the Workload is in flight.
         self._deciding: dict[UnitKey, None] = {}
 
-    def see(self, before: Workload | None, after: Workload | None) -> None:
-        """Take a Workload as it is now; None if it is gone."""
-        was, now = _is_allowed(before), _is_allowed(after)
+    def observe(self, change: WorkloadChanged) -> None:
+        """Take a Workload as it is now."""
+        was, now = _is_allowed(change.before), _is_allowed(change.after)
         if was is now:
             return
-        subject = after if after is not None else before
-        unit = self._pods.unit_of_workload(subject) if subject is not None else None
+        unit = self._pods.unit_of_workload(change.workload)
         if unit is None:
             return
         for word, units in ((False, self._kept), (True, self._going)):

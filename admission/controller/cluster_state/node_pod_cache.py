@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from admission.controller.cluster_state.invalid_objects import InvalidObjects
-from admission.controller.metrics.decision_recorder import DecisionRecorder
+from admission.controller.cluster_state.observers import Observers
 from admission.controller.runtime.clock import Clock
 from admission.decisions.api_writes import Write
 from admission.engine.engine import Engine
@@ -51,9 +51,9 @@ class NodePodCache:
     def __init__(
         self,
         engine: Engine,
-        decision_recorder: DecisionRecorder,
         clock: Clock,
         *,
+        observers: Observers,
         inspection: InvalidObjects,
         mark: Callable[[WorkloadKey], None],
     ) -> None:
@@ -72,7 +72,7 @@ class NodePodCache:
         # Set once a flavor with a topology was seen, and never cleared.
         self.is_needed = asyncio.Event()
         self._engine = engine
-        self._decision_recorder = decision_recorder
+        self._observers = observers
         self._clock = clock
         self._mark = mark
         self._pods: dict[str, _Known] = {}
@@ -93,7 +93,7 @@ class NodePodCache:
             try:
                 self._engine.objects.upsert(to_node(change.object), now=now)
             except ValueError as error:
-                self._decision_recorder.note_unreadable("Node", name, str(error))
+                self._observers.report_unreadable("Node", name, str(error))
                 self._engine.objects.remove(NodeInfo, name, now=now)
         self._note_health(before, self._engine.nodes.node(name))
         node = Meta(name=name, uid=change.object.metadata.uid)
@@ -147,7 +147,7 @@ class NodePodCache:
             return []
         if self._unreadable_prices.get(name) != problem:
             self._unreadable_prices[name] = problem
-            self._decision_recorder.note_unreadable("NodePrice", name, problem)
+            self._observers.report_unreadable("NodePrice", name, problem)
         return [problem]
 
     def _note_health(self, before: NodeInfo | None, after: NodeInfo | None) -> None:
@@ -259,7 +259,7 @@ class NodePodCache:
         key = WorkloadKey(metadata.namespace, workload)
         admitted = self._engine.workloads.workload(key)
         if known is not None and known.pod.is_gated and not pod.is_gated and admitted is not None:
-            self._decision_recorder.note_ungated(keys.TOPOLOGY_GATE, admitted, now=self._clock.now())
+            self._observers.report_ungated(keys.TOPOLOGY_GATE, admitted, self._clock.now())
         promised = known.promised if known is not None and pod.is_gated else None
         self._pods[metadata.uid] = _Known(pod, key, promised)
         self._by_workload.setdefault(key, {})[metadata.uid] = None

@@ -9,11 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from admission.controller.cluster_state.object_cache import ObjectCache
+from admission.controller.cluster_state.observers import WorkloadChanged
 from admission.controller.cluster_state.workload_pods import WorkloadPods
 from admission.engine.engine import Engine
+from admission.reconcile.checkpoints import disbelief
 from admission.reconcile.workload import SavingContext
+from api import keys
 from api.eviction import EvictionRequest, eviction_request, has_request
-from api.jobs.checkpoint_annotations import checkpoint_facts
+from api.jobs.checkpoint_annotations import checkpoint_facts, parse_instant
+from api.jobs.job import Job
 from api.jobs.pod_owner_key import crew_of
 from api.policy import AdmissionPolicy, PreemptionRules
 from api.workload import Workload, WorkloadKey
@@ -23,23 +28,26 @@ class PendingEvictions:
     """The Workloads that carry an eviction request. `mark` has a Workload looked at again."""
 
     def __init__(
-        self, engine: Engine, workload_pods: WorkloadPods, mark: Callable[[WorkloadKey], None]
+        self,
+        engine: Engine,
+        workload_pods: WorkloadPods,
+        jobs: ObjectCache[Job],
+        mark: Callable[[WorkloadKey], None],
     ) -> None:
         self._engine = engine
         self._workload_pods = workload_pods
+        self._jobs = jobs
         self._mark = mark
         # By the uid of the preemptor: the Workloads that are to be evicted for it.
         self._for: dict[str, dict[WorkloadKey, None]] = {}
         # Evictions whose preemptor is gone, before a cycle could find out whether another needs their quota.
         self._doubtful: set[WorkloadKey] = set()
 
-    def see(self, before: Workload | None, after: Workload | None) -> None:
-        """Take a Workload as it is now; None if it is gone."""
-        subject = after if after is not None else before
-        if subject is None:
-            return
+    def observe(self, change: WorkloadChanged) -> None:
+        """Take a Workload as it is now."""
+        before, after = change.before, change.after
         # Mark the Workloads that are evicted for this one: it may have found room elsewhere.
-        for key in self._for.get(subject.uid, ()):
+        for key in self._for.get(change.workload.uid, ()):
             self._mark(key)
         # Replace the entries of the former version by those of the new one.
         if before is not None and has_request(before):
@@ -93,6 +101,17 @@ class PendingEvictions:
         # The later of both: a pod's report arrives directly, the Workload's by way of its Job.
         told = (checkpoint_facts(workload).saved_at, self._workload_pods.saved_at(crew_of(workload)))
         return max((at for at in told if at is not None), default=None)
+
+    def saved_before_end(self, workload: Workload, now: float) -> float | None:
+        """Return the same at `now` (Unix seconds) by its Job's report too, for pods that may have ended."""
+        at = self.saved_at(workload)
+        job = self._jobs.by_uid(workload.owner_uid) if workload.owner_uid is not None else None
+        # A report that came at the end of the pods is on the Job first; the Workload takes it
+        # over one write later.
+        if job is None or disbelief(job.value.annotations, now=now) is not None:
+            return at
+        reported = parse_instant(job.value.annotations.get(keys.CHECKPOINT_TIME, ""))
+        return max((one for one in (at, reported) if one is not None), default=None)
 
     def _enter(self, workload: Workload) -> None:
         request = eviction_request(workload)

@@ -14,7 +14,7 @@ import msgspec
 
 from admission.controller.cluster_state.leader_worker_sets import LeaderWorkerSets
 from admission.controller.cluster_state.object_cache import ObjectCache, ObjectKey, Seen
-from admission.controller.metrics.decision_recorder import DecisionRecorder
+from admission.controller.cluster_state.observers import Observers
 from admission.reconcile.pod.parents import group_name
 from api import keys
 from api.jobs.pod import Pod, to_pod
@@ -34,15 +34,13 @@ class UnitKey(NamedTuple):
 class PodGroups:
     """The queued pods, and which units have to be looked at."""
 
-    def __init__(
-        self, decision_recorder: DecisionRecorder, *, is_kept: bool, note_empty: Callable[[UnitKey], None]
-    ) -> None:
+    def __init__(self, observers: Observers, *, is_kept: bool, note_empty: Callable[[UnitKey], None]) -> None:
         """`is_kept`: whether the integration is on.
 
         `note_empty` is called when a group loses its last pod.
         """
         self.is_kept = is_kept
-        self._decision_recorder = decision_recorder
+        self._observers = observers
         self._note_empty = note_empty
         # By uid: pods whose deletion the server has accepted and the watch has not shown yet. An eviction
         # changes the pod before it deletes it, and the watch shows that change first.
@@ -164,9 +162,7 @@ class PodGroups:
         try:
             pod = to_pod(obj)
         except ValueError as error:
-            self._decision_recorder.note_unreadable(
-                "Pod", f"{metadata.namespace}/{metadata.name}", str(error)
-            )
+            self._observers.report_unreadable("Pod", f"{metadata.namespace}/{metadata.name}", str(error))
             return
         if not pod.is_managed:
             self._forget(obj)

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from admission.controller.cluster_state.observers import WorkloadChanged
 from api.reasons import ConditionType, PendingReason
 from api.workload import Workload
 
@@ -35,13 +36,10 @@ class WorkloadCounts:
     def __init__(self) -> None:
         self._counts: dict[LocalQueueKey, Counter[_State]] = {}
 
-    def move(self, before: Workload | None, after: Workload | None) -> None:
-        """Count a Workload as `after` instead of as `before`.
-
-        None means that it did not or does not exist.
-        """
+    def observe(self, change: WorkloadChanged) -> None:
+        """Count a Workload as what it is now, and no longer as what it was."""
         # Remove the old state and add the new one. A state that has not changed cancels out.
-        for workload, step in ((before, -1), (after, 1)):
+        for workload, step in ((change.before, -1), (change.after, 1)):
             state = _state_of(workload) if workload is not None else None
             if workload is not None and state is not None:
                 self._add((workload.key.namespace, workload.queue_name), state, step)

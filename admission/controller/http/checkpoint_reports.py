@@ -19,9 +19,9 @@ from admission.controller.cluster_state.cluster_state import ClusterState
 from admission.controller.http.checkpoint_subjects import Subject, Subjects
 from admission.controller.http.checkpoint_writer import BusyError, CheckpointWriter, OutdatedError
 from admission.controller.http.pod_identity import PodIdentities, Reporter, TooManyReviewsError
-from admission.controller.metrics.decision_recorder import DecisionRecorder
 from admission.controller.metrics.registry import Metrics
 from admission.controller.runtime.clock import Clock
+from admission.controller.runtime.events import EventReporter
 from admission.controller.runtime.token_bucket import TokenBuckets
 from admission.decisions.api_writes import Event
 from api import keys
@@ -62,14 +62,14 @@ class CheckpointReports:
         client: KubeClient,
         clock: Clock,
         cluster_state: ClusterState,
-        decision_recorder: DecisionRecorder,
+        events: EventReporter,
         metrics: Metrics,
         *,
         is_ready: Callable[[], bool],
     ) -> None:
         self._clock = clock
         self._subjects = Subjects(cluster_state)
-        self._decision_recorder = decision_recorder
+        self._events = events
         self._metrics = metrics
         self._is_ready = is_ready
         self._identities = PodIdentities(client, clock)
@@ -153,7 +153,7 @@ class CheckpointReports:
             raise _unavailable(error) from error
 
     def _tell(self, subject: Subject, said: str) -> None:
-        self._decision_recorder.note(
+        self._events.send(
             Event(
                 regarding=subject.ref,
                 type=EventType.WARNING,

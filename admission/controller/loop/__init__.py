@@ -3,6 +3,7 @@
 Modules, in reading order:
 
     control_loop        the loop: inbox, reconcile, cycle, statuses
+    observer            what the loop reports of its work to the metrics
     reconcile_queue     what the loop does for one object, and with the answer to its write
     status_writer       when the status of a queue is written
     pending_messages    when a Workload is told why it waits

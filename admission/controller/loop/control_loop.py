@@ -20,11 +20,12 @@ from typing import TypeVar
 
 from admission.controller.cluster_state.cluster_state import ClusterState
 from admission.controller.loop.forecasting import Forecasting
+from admission.controller.loop.observer import LoopObserver
 from admission.controller.loop.pending_messages import REWORD_AFTER_SECONDS, PendingMessages
 from admission.controller.loop.reconcile_queue import Reconciler
 from admission.controller.loop.status_writer import StatusWriter
-from admission.controller.metrics.decision_recorder import DecisionRecorder
 from admission.controller.runtime.clock import Clock
+from admission.controller.runtime.events import EventReporter
 from admission.controller.runtime.logs import Log
 from admission.controller.runtime.timers import Timers
 from admission.controller.runtime.yield_budget import YieldBudget
@@ -57,20 +58,21 @@ class ControlLoop:
         self,
         cluster_state: ClusterState,
         board: StatusWriter,
-        decision_recorder: DecisionRecorder,
+        observer: LoopObserver,
+        events: EventReporter,
         clock: Clock,
     ) -> None:
         self.cluster_state = cluster_state
         self.is_synced = False
         self._board = board
-        self._decision_recorder = decision_recorder
+        self._observer = observer
         self._clock = clock
         # Calls and not values: the caller says what is to be done, and the control loop decides when.
         self._inbox: deque[Callable[[], object]] = deque()
         self._wake = asyncio.Event()
         self._term: Acting | None = None
         self._failed: asyncio.Future[None] | None = None
-        self._reconciler = Reconciler(cluster_state, board, decision_recorder, clock)
+        self._reconciler = Reconciler(cluster_state, board, observer, events, clock)
         self._pending_messages = PendingMessages(clock)
         self._forecasting = Forecasting(cluster_state, clock)
         # Calls about refused decisions, and when they are due (monotonic seconds).
@@ -168,7 +170,7 @@ class ControlLoop:
     def stumbled(self) -> None:
         """Log and count a bug that affected one object. Call it from within the `except` block."""
         log.exception("brain-stumbled")
-        self._decision_recorder.note_stumble()
+        self._observer.note_error()
 
     def tell_later(self, decision: Wait) -> None:
         """Report again why a Workload waits, after a growing pause: the write was refused."""
@@ -319,7 +321,7 @@ class ControlLoop:
         # Before the cycle, which could otherwise give the spare nodes to another Workload.
         decisions = self.cluster_state.engine.second_pass(now=self._clock.now())
         if decisions:
-            self._decision_recorder.note_second_pass(decisions)
+            self._observer.note_second_pass(decisions)
             await term.carry_out([one for one in decisions if not isinstance(one, Unreplaced)])
 
     async def _repair(self, term: Acting) -> None:
@@ -328,7 +330,7 @@ class ControlLoop:
             return
         evictions = self.cluster_state.engine.overadmission.evict_excess(now=self._clock.now())
         if evictions:
-            self._decision_recorder.note_repair(evictions)
+            self._observer.note_repair(evictions)
             await term.carry_out(evictions)
 
     async def _decide(self, term: Acting) -> None:
@@ -350,7 +352,7 @@ class ControlLoop:
         # While no cycle may run, it is not known which other Workloads need the quota.
         if self._may_decide(term) and self.cluster_state.pending_evictions.settle():
             self._wake.set()
-        self._decision_recorder.note_pause(term.is_paused, term.unconfirmed)
+        self._observer.note_pause(term.is_paused, term.unconfirmed)
         self._explain(term)
         # Expected starts are computed in quiet moments, slice by slice.
         if self._is_quiet(term) and self._forecasting.go_on():
@@ -390,7 +392,7 @@ class ControlLoop:
                 # The call that began or ended the term takes back all decisions.
                 return
             decisions = tuple(cycle.decisions)
-            self._decision_recorder.note_cycle(decisions, self._clock.monotonic() - began)
+            self._observer.note_cycle(decisions, self._clock.monotonic() - began)
             self._note_time(decisions)
             self._pending_messages.collect(decisions)
         except Exception:
@@ -403,11 +405,11 @@ class ControlLoop:
 
     def _note_time(self, decisions: Iterable[Decision]) -> None:
         engine = self.cluster_state.engine
-        self._decision_recorder.note_time(engine.promises.take_kept(), engine.promises.take_measured())
+        self._observer.note_time(engine.promises.take_kept(), engine.promises.take_measured())
         for decision in decisions:
             if isinstance(decision, Admit) and engine.promises.is_backfilled(decision.key):
                 # The engine knows, not the decision: the planner gives the lease after the decision.
-                self._decision_recorder.note_backfilled(decision.admission.cluster_queue)
+                self._observer.note_backfilled(decision.admission.cluster_queue)
             elif isinstance(decision, Plan):
                 # Annotations show a promise, and the reconciler keeps them up to date.
                 self.cluster_state.marks.workload(decision.key)

@@ -18,9 +18,10 @@ from functools import partial
 from admission.controller.cluster_state.cluster_state import ClusterState, ObjectKey
 from admission.controller.cluster_state.pod_groups import UnitKey
 from admission.controller.cluster_state.refused_evictions import RefusedEvictions
+from admission.controller.loop.observer import LoopObserver
 from admission.controller.loop.status_writer import StatusWriter
-from admission.controller.metrics.decision_recorder import DecisionRecorder
 from admission.controller.runtime.clock import Clock
+from admission.controller.runtime.events import EventReporter
 from admission.controller.runtime.logs import Log
 from admission.controller.runtime.timers import Backoffs, Timers
 from admission.controller.writer.acting import Acting
@@ -44,12 +45,14 @@ class Reconciler:
         self,
         cluster_state: ClusterState,
         board: StatusWriter,
-        decision_recorder: DecisionRecorder,
+        observer: LoopObserver,
+        events: EventReporter,
         clock: Clock,
     ) -> None:
         self._cluster_state = cluster_state
         self._board = board
-        self._decision_recorder = decision_recorder
+        self._observer = observer
+        self._events = events
         self._clock = clock
         # When a Workload has to be looked at even if nothing changes (Unix seconds).
         self._deadlines: Timers[WorkloadKey] = Timers()
@@ -174,7 +177,7 @@ class Reconciler:
         """Record the Events and submit the writes, except for objects that are left alone at the moment."""
         for action in actions:
             if isinstance(action, Event):
-                self._decision_recorder.note(action)
+                self._events.send(action)
                 continue
             target = _target(action)
             if not self.is_left_alone(term, target):
@@ -203,7 +206,7 @@ class Reconciler:
 
     def take_result(self, write: Write, result: Result) -> None:
         """Take in the result of a write."""
-        self._decision_recorder.note_write(write, result)
+        self._observer.note_answer(write, result)
         # The promise of the domain ends with the answer, whatever the answer is.
         try:
             self._take_answer(_target(write), write, result)
@@ -229,7 +232,6 @@ class Reconciler:
                 return
             case Refused(error=error):
                 self.fail(target)
-                self._decision_recorder.note_refused(write, error)
                 log.warning("write-refused", purpose=write.purpose, target="/".join(target), error=error)
                 return
             case Vanished():

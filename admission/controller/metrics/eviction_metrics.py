@@ -6,10 +6,15 @@ object shows it, whichever client made it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from admission.controller.cluster_state.observers import WorkloadChanged
 from admission.controller.metrics.registry import Metrics
+from admission.controller.runtime.events import EventReporter
 from admission.controller.runtime.logs import Log
+from admission.decisions.api_writes import Event, workload_ref
+from admission.decisions.decision import Evict
 from admission.preemption.checkpoint_before_eviction import (
     SaveOutcome,
     is_saving_at_sigterm,
@@ -19,8 +24,10 @@ from admission.preemption.checkpoint_before_eviction import (
 from admission.preemption.device_price import PriceOf, lost_money
 from admission.preemption.eviction_cost import devices_of
 from admission.preemption.lost_work import lost_work
+from admission.reconcile.workload.saving import decision_of
 from api.eviction import eviction_request, has_request
-from api.jobs.checkpoint_annotations import CLOCK_SKEW_SECONDS
+from api.jobs.checkpoint_annotations import CLOCK_SKEW_SECONDS, tells_of_checkpoints
+from api.object_events import EventType
 from api.workload import Workload, to_rfc3339
 from queues.quota.resources import to_quantities
 
@@ -52,27 +59,64 @@ class LostWork:
         return f"{kept}; {seconds:.0f} s of work on {devices} are lost{price}"
 
 
+# When the last checkpoint of a Workload was complete, asked at a time; both in Unix seconds.
+SavedAt = Callable[[Workload, float], float | None]
+
+
 class EvictionMetrics:
     """Counts evictions that wait for a checkpoint, their outcomes, and the work that evictions lose."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        metrics: Metrics,
+        events: EventReporter,
+        *,
+        saved_at: SavedAt,
+        price_of: PriceOf,
+        note_eviction: Callable[[Evict], None],
+    ) -> None:
+        """`saved_at` returns when the last checkpoint of a Workload was complete; None if none is known.
+
+        `note_eviction` is called with each eviction that has waited for a checkpoint and happens now.
+        """
         self._metrics = metrics
-        self.saves = metrics.counter(
+        self._events = events
+        self._saved_at = saved_at
+        self._price_of = price_of
+        self._note_eviction = note_eviction
+        self._saves = metrics.counter(
             "berth_eviction_saves",
             "Evictions that wait for a checkpoint, by what became of them",
             ("cluster_queue", "outcome"),
         )
-
         labels = ("cluster_queue", "reason")
-        self.lost = metrics.counter(
+        self._lost = metrics.counter(
             "berth_evicted_device_seconds_lost", "Work since the last checkpoint that evictions lost", labels
         )
-        self.lost_money = metrics.counter(
+        self._lost_money = metrics.counter(
             "berth_evicted_cost_lost", "What that work cost, by the prices of nodes and flavors", labels
         )
 
+    def observe(self, change: WorkloadChanged) -> None:
+        """Count what an eviction between two versions of a Workload has led to. A follower counts nothing.
+
+        The Workload gets an Event about work that it loses if it reports checkpoints.
+        """
+        before, after = change.before, change.after
+        if self._metrics.is_follower or before is None or after is None:
+            return
+        # Most changes are of Workloads that are not evicted: they cost no search for a checkpoint.
+        if not (after.is_evicted or has_request(before) or has_request(after)):
+            return
+        saved_at = self._saved_at(after, change.at)
+        self._note_save(before, after, saved_at)
+        lost = self.note_loss(before, after, saved_at=saved_at, now=change.at)
+        # Only for a Workload that uses checkpoints: otherwise there are no Events besides Kueue's.
+        if lost is not None and tells_of_checkpoints(after):
+            self._events.send(_work_lost(after, lost))
+
     def note_loss(
-        self, before: Workload, after: Workload, *, saved_at: float | None, now: float, price_of: PriceOf
+        self, before: Workload, after: Workload, *, saved_at: float | None, now: float
     ) -> LostWork | None:
         """Count and return what an eviction between two versions has lost; None if there was none.
 
@@ -91,9 +135,9 @@ class EvictionMetrics:
             return None
         labels = (self._metrics.role, admission.cluster_queue, evicted.reason)
         lost = lost_work(before, saved_at=saved_at, now=now)
-        self.lost.labels(*labels).inc(lost)
-        money = lost_money(admission, lost, price_of)
-        self.lost_money.labels(*labels).inc(money)
+        self._lost.labels(*labels).inc(lost)
+        money = lost_money(admission, lost, self._price_of)
+        self._lost_money.labels(*labels).inc(money)
         # A checkpoint further in the future than clocks differ is not believed.
         is_believed = saved_at is not None and saved_at <= now + CLOCK_SKEW_SECONDS
         return LostWork(
@@ -103,19 +147,31 @@ class EvictionMetrics:
             saved_at=saved_at if is_believed else None,
         )
 
-    def note(self, before: Workload, after: Workload, *, saved_at: float | None) -> SaveOutcome | None:
-        """Count and return the outcome of an eviction request between two versions; None if there is none.
+    def _note_save(self, before: Workload, after: Workload, saved_at: float | None) -> None:
+        """Count the outcome of an eviction that waited for a checkpoint.
 
-        `saved_at` is when the Workload's last checkpoint was complete, as far as reported.
+        It counts as a preemption once the wait is over: until then the eviction may be taken back.
         """
-        if has_request(before) and eviction_request(before) is None and not has_request(after):
+        request = eviction_request(before)
+        if has_request(before) and request is None and not has_request(after):
             self._metrics.unreadable.labels(self._metrics.role, "berth.dev/eviction").inc()
         outcome = outcome_of(before, after, saved_at=saved_at)
         outcome = outcome or outcome_of_stop(before, after, saved_at=saved_at)
         if outcome is None:
-            return None
+            return
         admission = after.admission or before.admission
         queue = admission.cluster_queue if admission is not None else ""
-        self.saves.labels(self._metrics.role, queue, outcome.value).inc()
+        self._saves.labels(self._metrics.role, queue, outcome.value).inc()
         log.info("eviction-save", workload=after.key, outcome=outcome)
-        return outcome
+        if outcome in (SaveOutcome.KEPT, SaveOutcome.MISSED) and request is not None:
+            self._note_eviction(decision_of(before, request))
+
+
+def _work_lost(workload: Workload, lost: LostWork) -> Event:
+    return Event(
+        regarding=workload_ref(workload.key.namespace, workload.key.name, workload.uid),
+        type=EventType.NORMAL,
+        reason="WorkLost",
+        note=lost.text(),
+        action="Evict",
+    )

@@ -20,6 +20,8 @@ from api.workload import Workload
 UNTRACKED = "kueue.x-k8s.io/_UNTRACKED_VALUE_"
 
 CLUSTER_QUEUE, LOCAL_QUEUE, COHORT, WORKLOAD = "ClusterQueue", "LocalQueue", "Cohort", "Workload"
+# The kinds whose labels and annotations may become labels of their metrics.
+LABELLED_KINDS = (CLUSTER_QUEUE, LOCAL_QUEUE, COHORT)
 QueueKey = tuple[str, str, str]
 
 

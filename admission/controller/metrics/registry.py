@@ -19,6 +19,10 @@ from prometheus_client import (
     generate_latest,
 )
 
+from admission.decisions.api_writes import Event
+from api.object_events import EventType
+from api.reasons import PendingReason
+
 # A series for the creation time of each series would double their number, and no dashboard uses it. The
 # setting is global, because prometheus_client has none per registry.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -32,6 +36,9 @@ RECOVERY_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0
 
 # The role of a replica that watches and does not act.
 FOLLOWER = "follower"
+
+# Reasons of Events about Workloads that only wait.
+_WAITING = frozenset(PendingReason) - {PendingReason.MISCONFIGURED}
 
 
 class Metrics:
@@ -55,32 +62,9 @@ class Metrics:
         self.attempt_seconds = histogram(
             "kueue_admission_attempt_duration_seconds", "Duration of such a cycle", ("result",), None
         )
-        self.repeated_preemptions = counter(
-            "berth_repeated_preemptions",
-            "Preemptions of a Workload for one that it was evicted for before",
-            ("preempting_cluster_queue",),
-        )
         self.misplaced = counter("berth_misplaced_pods", "Pods bound outside of their domains", ())
-        self.recovery_seconds = histogram(
-            "topology_scheduler_recovery_duration_seconds",
-            "From a failed node under a gang to its replacement",
-            ("result",),
-            RECOVERY_BUCKETS,
-        )
         self.unconfirmed = gauge("berth_unconfirmed_decisions", "Decisions sent and not yet seen back", ())
         self.cycle_paused = gauge("berth_cycle_paused", "1 while the cycle waits for confirmations", ())
-        self.creation_latency = histogram(
-            "kueue_workload_creation_latency_seconds",
-            "From the creation of a Job to that of its Workload",
-            ("job_kind",),
-            tuple(0.01 * 2**i for i in range(11)),
-        )
-        self.gate_removal = histogram(
-            "kueue_pod_scheduling_gate_removal_seconds",
-            "From admission to a pod's scheduling gate being taken off",
-            ("name", "cluster_queue", "is_group"),
-            None,
-        )
 
     def _add_time_metrics(self) -> None:
         """Add the metrics of time: promises, estimates, and how accurate they were."""
@@ -156,6 +140,17 @@ class Metrics:
         # A follower that shows a leader's last gauges would look like a second leader.
         for gauge in self._gauges:
             gauge.clear()
+
+    @property
+    def is_follower(self) -> bool:
+        """Return whether this replica watches and does not act: the leader counts the same changes."""
+        return self._role == FOLLOWER
+
+    def count_warning(self, event: Event) -> None:
+        """Count an Event that was sent, if it is a Warning about a fault."""
+        # Like Kueue, waiting Workloads get Warnings too, but waiting is no fault.
+        if event.type is EventType.WARNING and event.reason not in _WAITING:
+            self.warnings.labels(self.role, event.reason).inc()
 
     def _note_build(self, version: str) -> None:
         """Serve Kueue's labels of the build. The commit is part of the version, the runtime is Python's."""

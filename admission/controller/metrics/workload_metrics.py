@@ -8,28 +8,21 @@ Source of names, labels and buckets: Kueue, pkg/metrics/metrics.go.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from prometheus_client import Counter, Histogram
 
+from admission.controller.cluster_state.observers import WorkloadChanged
 from admission.controller.metrics.gang_wait_times import GangWaits
-from admission.controller.metrics.labels import CLUSTER_QUEUE, COHORT, LOCAL_QUEUE, WORKLOAD, MetricLabels
+from admission.controller.metrics.labels import CLUSTER_QUEUE, COHORT, LOCAL_QUEUE, WORKLOAD
+from admission.controller.metrics.queue_series import QueueSeries
 from admission.controller.metrics.registry import LONG_WAIT_BUCKETS, WAIT_BUCKETS, Metrics
-from admission.decisions.decision import Evict
-from api.reasons import ConditionType, PreemptionReason
+from api.reasons import ConditionType
 from api.workload import Workload
-
-M = TypeVar("M", Counter, Histogram)
 
 _CLASS = ("priority_class",)
 _CLUSTER = ("cluster_queue",)
 _LOCAL = ("name", "namespace")
-# By kind: the labels with which metrics name an object of that kind.
-_NAMING = {
-    CLUSTER_QUEUE: (_CLUSTER, ("preempting_cluster_queue",)),
-    LOCAL_QUEUE: (_LOCAL,),
-    COHORT: (("cohort",),),
-}
 _EVICTION = ("reason", "underlying_cause")
 
 
@@ -61,13 +54,19 @@ class _Place(NamedTuple):
 
 
 class WorkloadMetrics:
-    """Counts the steps of Workloads. `labels`: custom labels, and which LocalQueues have metrics."""
+    """Counts the steps of Workloads. `cohorts_above` returns the cohorts above a ClusterQueue."""
 
-    def __init__(self, metrics: Metrics, labels: MetricLabels | None = None) -> None:
+    def __init__(
+        self,
+        metrics: Metrics,
+        series: QueueSeries,
+        *,
+        cohorts_above: Callable[[str], tuple[str, ...]],
+    ) -> None:
         self._metrics = metrics
-        self._labels = labels if labels is not None else MetricLabels()
-        # Every metric whose series end with an object, and the labels that name the object.
-        self._by_object: list[tuple[tuple[str, ...], Counter | Histogram]] = []
+        self._series = series
+        self._labels = series.labels
+        self._cohorts_above = cohorts_above
         self._gangs = GangWaits(metrics)
         self._reserved = self._counter("quota_reserved_workloads", "Quota reservations", _CLASS)
         self._admitted = self._counter("admitted_workloads", "Admissions", _CLASS)
@@ -79,16 +78,7 @@ class WorkloadMetrics:
             (*_EVICTION, *_CLASS),
             has_local=False,
         )
-        self._preempted = self._keep(
-            ("preempting_cluster_queue",),
-            metrics.counter(
-                "kueue_preempted_workloads",
-                "Preemptions",
-                ("preempting_cluster_queue", "reason", *self._labels.names(CLUSTER_QUEUE)),
-            ),
-        )
-        self._keep(("preempting_cluster_queue",), metrics.repeated_preemptions)
-        self._admitted_below = self._keep(
+        self._admitted_below = self._series.keep(
             ("cohort",),
             metrics.counter(
                 "kueue_cohort_subtree_admitted_workloads",
@@ -109,44 +99,24 @@ class WorkloadMetrics:
         )
         self._release = self._of_evictions("workload_eviction_latency", "Evicted to released", ("reason",))
 
-    def note(
-        self,
-        before: Workload,
-        after: Workload,
-        *,
-        now: float,
-        cohorts_above: Callable[[str], tuple[str, ...]] = lambda _: (),
-    ) -> None:
-        """Count the steps between two versions of a Workload, seen at `now` (Unix seconds).
-
-        `cohorts_above` returns the cohorts above a ClusterQueue.
-        """
+    def observe(self, change: WorkloadChanged) -> None:
+        """Count the steps between two versions of a Workload. A follower counts nothing."""
+        before, after, now = change.before, change.after, change.at
+        if self._metrics.is_follower or before is None or after is None:
+            return
         queue = _cluster_queue(before, after)
         if queue is None or before.uid != after.uid:
             return
         place = self._place(queue, after)
         self._note_admission(before, after, place, now)
         if after.is_admitted and not before.is_admitted:
-            self._note_cohorts(cohorts_above(queue), place)
+            self._note_cohorts(self._cohorts_above(queue), place)
             self._gangs.note(after, now - _queued_at(before))
         self._note_ready(before, after, place, now)
         self._note_eviction(before, after, place, now)
         if after.is_finished and not before.is_finished:
             self._count(self._finished, place)
             self._observe(self._execution, place, _since(before, ConditionType.ADMITTED, now))
-
-    def note_preemption(self, decision: Evict, right: PreemptionReason) -> None:
-        """Count a preemption decision, by the preemptor's ClusterQueue and the reason."""
-        queue = decision.preempting_cluster_queue
-        custom = self._labels.values(CLUSTER_QUEUE, "", queue)
-        self._preempted.labels(self._role, queue, right, *custom).inc()
-
-    def drop(self, kind: str, namespace: str, name: str) -> None:
-        """End the series of a ClusterQueue, LocalQueue or Cohort."""
-        values = (name, namespace) if kind == LOCAL_QUEUE else (name,)
-        for names, metric in self._by_object:
-            if names in _NAMING[kind]:
-                metric.remove_by_labels(dict(zip(names, values, strict=True)))
 
     # --- steps ------------------------------------------------------------------------------------
 
@@ -221,12 +191,12 @@ class WorkloadMetrics:
     def _counter(self, name: str, text: str, labels: tuple[str, ...], *, has_local: bool = True) -> _Pair:
         make = self._metrics.counter
         cluster, local = self._custom_names()
-        of_cluster = self._keep(_CLUSTER, make(f"kueue_{name}", text, (*_CLUSTER, *labels, *cluster)))
+        of_cluster = self._series.keep(_CLUSTER, make(f"kueue_{name}", text, (*_CLUSTER, *labels, *cluster)))
         if not has_local or not self._labels.has_local_queues:
             return _Pair(of_cluster)
         return _Pair(
             of_cluster,
-            self._keep(_LOCAL, make(f"kueue_local_queue_{name}", text, (*_LOCAL, *labels, *local))),
+            self._series.keep(_LOCAL, make(f"kueue_local_queue_{name}", text, (*_LOCAL, *labels, *local))),
         )
 
     def _waits(
@@ -239,18 +209,18 @@ class WorkloadMetrics:
     ) -> _Waits:
         make = self._metrics.histogram
         cluster_names, local_names = self._custom_names()
-        of_cluster = self._keep(
+        of_cluster = self._series.keep(
             _CLUSTER, make(f"kueue_{name}_seconds", text, (*_CLUSTER, *_CLASS, *cluster_names), buckets)
         )
         if not self._labels.has_local_queues:
             return _Waits(of_cluster)
         labels = (*_LOCAL, *_CLASS, *local_names)
         of_local = make(f"kueue_local_queue_{name}_seconds", text, labels, local or buckets)
-        return _Waits(of_cluster, self._keep(_LOCAL, of_local))
+        return _Waits(of_cluster, self._series.keep(_LOCAL, of_local))
 
     def _of_evictions(self, name: str, text: str, labels: tuple[str, ...]) -> Histogram:
         labels = (*_CLUSTER, *labels, *self._custom_names()[0])
-        return self._keep(
+        return self._series.keep(
             _CLUSTER, self._metrics.histogram(f"kueue_{name}_seconds", text, labels, WAIT_BUCKETS)
         )
 
@@ -261,10 +231,6 @@ class WorkloadMetrics:
             (*names(CLUSTER_QUEUE), *names(WORKLOAD)),
             (*names(LOCAL_QUEUE), *names(WORKLOAD)),
         )
-
-    def _keep(self, naming: tuple[str, ...], metric: M) -> M:
-        self._by_object.append((naming, metric))
-        return metric
 
 
 def _cluster_queue(before: Workload, after: Workload) -> str | None:

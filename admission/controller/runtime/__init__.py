@@ -6,6 +6,7 @@ Modules, in reading order:
     timers          deadlines by key, and back-off of refused writes
     yield_budget    how long a task may keep the event loop (10 ms)
     token_bucket    rate limits for callers
+    events          Kubernetes Events, each once in a while as long as its cause persists
     logs            structured logs of key=value pairs or JSON
     failpoints      exit at a named step, for crash tests
     gc_freeze       keeps Python's garbage collector off objects that live long

@@ -10,9 +10,11 @@ import msgspec
 from admission.controller.cluster_state.cluster_state import ClusterState, ClusterStateSettings
 from admission.controller.kinds import watched_kinds
 from admission.controller.loop.status_writer import StatusWriter
-from admission.controller.metrics.decision_recorder import DecisionRecorder
 from admission.controller.metrics.labels import MetricLabels
+from admission.controller.metrics.measuring import measure
+from admission.controller.metrics.queue_series import QueueSeries
 from admission.controller.metrics.registry import Metrics
+from admission.controller.runtime.events import EventReporter
 from admission.engine.engine import Engine
 from api.kube.client import KubeClient
 from api.kube.credentials import FixedCredentials
@@ -36,14 +38,13 @@ class Known:
     ) -> None:
         nowhere = Endpoint(server="http://nowhere", origin="a test", credentials=FixedCredentials())
         self.metrics = Metrics(version="test")
-        decision_recorder = DecisionRecorder(
-            EventRecorder(KubeClient(nowhere), instance="a test"), self.metrics
-        )
-        engine = Engine()
-        settings = settings or ClusterStateSettings()
-        self.cluster_state = ClusterState(engine, decision_recorder, FakeClock(), settings, labels=labels)
+        events = EventReporter(EventRecorder(KubeClient(nowhere), instance="a test"))
+        engine, labels = Engine(), labels or MetricLabels()
+        self.cluster_state = ClusterState(engine, FakeClock(), settings or ClusterStateSettings())
+        measure(self.cluster_state, self.metrics, events, QueueSeries(labels))
         board = StatusWriter(engine, with_share=False, is_busy=lambda _: False)
-        self._kinds = {kind.resource.kind: kind for kind in watched_kinds(self.cluster_state, board)}
+        kinds = watched_kinds(self.cluster_state, board, labels)
+        self._kinds = {kind.resource.kind: kind for kind in kinds}
         self._versions = 0
         for obj in objects:
             self.tell(obj)

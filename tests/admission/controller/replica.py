@@ -17,8 +17,11 @@ from admission.controller.leadership.plan_reader import PlanReader
 from admission.controller.leadership.takeover import Takeover, TakeoverSettings
 from admission.controller.loop.control_loop import ControlLoop
 from admission.controller.loop.status_writer import StatusWriter
-from admission.controller.metrics.decision_recorder import DecisionRecorder
+from admission.controller.metrics.labels import MetricLabels
+from admission.controller.metrics.measuring import measure
+from admission.controller.metrics.queue_series import QueueSeries
 from admission.controller.metrics.registry import FOLLOWER, Metrics
+from admission.controller.runtime.events import EventReporter
 from admission.controller.runtime.failpoints import Failpoint
 from admission.controller.writer.executor import ObjectTarget
 from admission.engine.engine import Engine
@@ -202,11 +205,15 @@ class Replica:
         self.store = StoreLine(store, chance)
         self.recorder = FakeRecorder()
         self.metrics = Metrics(version="test")
-        self.decision_recorder = DecisionRecorder(self.recorder, self.metrics, monotonic=loop.monotonic)
         settings = ClusterStateSettings(lifecycle=LifecycleSettings(pods_ready=None), with_pods=with_pods)
-        self.cluster_state = ClusterState(Engine(), self.decision_recorder, loop, settings)
+        self.cluster_state = ClusterState(Engine(), loop, settings)
+        labels = MetricLabels()
+        events = EventReporter(self.recorder, monotonic=loop.monotonic, observe=self.metrics.count_warning)
+        observer = measure(
+            self.cluster_state, self.metrics, events, QueueSeries(labels), monotonic=loop.monotonic
+        )
         self.board = StatusWriter(self.cluster_state.engine, with_share=False, is_busy=self._is_busy)
-        self.control_loop = ControlLoop(self.cluster_state, self.board, self.decision_recorder, loop)
+        self.control_loop = ControlLoop(self.cluster_state, self.board, observer, events, loop)
         self.reader = PlanReader(
             self.store, self.control_loop, loop, is_following=lambda: self.metrics.role == FOLLOWER
         )
@@ -214,7 +221,7 @@ class Replica:
         self._lease = lease
         self._loop = loop
         self._settings = _takeover_settings(name, require_store=require_store)
-        kinds = (*watched_kinds(self.cluster_state, self.board), *ground_kinds(self.cluster_state))
+        kinds = (*watched_kinds(self.cluster_state, self.board, labels), *ground_kinds(self.cluster_state))
         # Pods are watched twice where they are queued: all of them, and those that a queue has marked.
         self._kinds: dict[str, list[WatchedKind]] = {}
         for kind in kinds:

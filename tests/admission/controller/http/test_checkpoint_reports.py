@@ -12,8 +12,8 @@ import pytest
 
 from admission.controller.cluster_state.cluster_state import ClusterStateSettings
 from admission.controller.http.checkpoint_reports import CheckpointReports
-from admission.controller.metrics.decision_recorder import DecisionRecorder
 from admission.controller.metrics.registry import Metrics
+from admission.controller.runtime.events import EventReporter
 from api import keys
 from api.http.server import HttpError, Request
 from api.keys import CHECKPOINT_STEP, CHECKPOINT_TIME
@@ -97,7 +97,7 @@ class Door:
             cast("KubeClient", self.api),
             self.clock,
             self.known.cluster_state,
-            DecisionRecorder(FakeRecorder(), self.metrics),
+            EventReporter(FakeRecorder()),
             self.metrics,
             is_ready=lambda: True,
         )

@@ -11,8 +11,10 @@ from admission.controller.cluster_state.cluster_state import ClusterState, Clust
 from admission.controller.loop import reconcile_queue
 from admission.controller.loop.control_loop import ControlLoop
 from admission.controller.loop.status_writer import StatusWriter
-from admission.controller.metrics.decision_recorder import DecisionRecorder
+from admission.controller.metrics.measuring import measure
+from admission.controller.metrics.queue_series import QueueSeries
 from admission.controller.metrics.registry import Metrics
+from admission.controller.runtime.events import EventReporter
 from admission.controller.writer.executor import Moot, ObjectTarget, Refused, Result, Vanished, Written
 from admission.decisions.api_writes import Purpose, Verb, Write
 from admission.decisions.decision import Decision, Reassign, Wait
@@ -72,10 +74,11 @@ class Stage:
     def __init__(self) -> None:
         self.loop = VirtualLoop()
         metrics = Metrics(version="test")
-        decision_recorder = DecisionRecorder(FakeRecorder(), metrics, monotonic=self.loop.monotonic)
-        self.cluster_state = ClusterState(Engine(), decision_recorder, self.loop, ClusterStateSettings())
+        events = EventReporter(FakeRecorder(), monotonic=self.loop.monotonic)
+        self.cluster_state = ClusterState(Engine(), self.loop, ClusterStateSettings())
+        observer = measure(self.cluster_state, metrics, events, QueueSeries(), monotonic=self.loop.monotonic)
         board = StatusWriter(self.cluster_state.engine, with_share=False, is_busy=lambda _: False)
-        self.control_loop = ControlLoop(self.cluster_state, board, decision_recorder, self.loop)
+        self.control_loop = ControlLoop(self.cluster_state, board, observer, events, self.loop)
         self.term = FakeTerm(self.loop)
         workload = make_workload("w", "a", 1, 0)
         workload["metadata"] |= {"uid": "uid-w", "resourceVersion": "7", "generation": 1}

@@ -6,11 +6,24 @@ import pytest
 
 from admission.controller.metrics.eviction_metrics import EvictionMetrics
 from admission.controller.metrics.registry import Metrics
+from admission.controller.runtime.events import EventReporter
 from api.reasons import ConditionType
+from tests.admission.controller.fakes import FakeRecorder
 from tests.builders import make_condition, make_workload, reserved, with_conditions
 
 NOW = 100_000.0
 KEPT = "It resumes from its checkpoint of 1970-01-02T03:36:40Z"
+
+
+def counting_in(metrics: Metrics) -> EvictionMetrics:
+    """Return what counts evictions of Workloads whose devices cost 36 an hour."""
+    return EvictionMetrics(
+        metrics,
+        EventReporter(FakeRecorder()),
+        saved_at=lambda *_: None,
+        price_of=lambda *_: 36.0,
+        note_eviction=lambda _: None,
+    )
 
 
 @pytest.mark.parametrize(
@@ -58,8 +71,8 @@ def test_what_an_eviction_has_lost_is_counted_and_said(
     before = reserved(make_workload("w", gpus=gpus), at=NOW - 900)
     evicted = make_condition(ConditionType.EVICTED, reason="Preempted", at=NOW)
 
-    lost = EvictionMetrics(metrics).note_loss(
-        before, with_conditions(before, evicted), saved_at=saved_at, now=NOW, price_of=lambda *_: 36.0
+    lost = counting_in(metrics).note_loss(
+        before, with_conditions(before, evicted), saved_at=saved_at, now=NOW
     )
 
     labels = {"replica_role": metrics.role, "cluster_queue": "queue", "reason": "Preempted"}
@@ -76,8 +89,6 @@ def test_an_eviction_is_counted_once() -> None:
     before = reserved(make_workload("w", gpus=1), at=NOW - 900)
     after = with_conditions(before, make_condition(ConditionType.EVICTED, reason="Preempted", at=NOW))
 
-    again = EvictionMetrics(Metrics(version="test")).note_loss(
-        after, after, saved_at=None, now=NOW, price_of=lambda *_: 36.0
-    )
+    again = counting_in(Metrics(version="test")).note_loss(after, after, saved_at=None, now=NOW)
 
     assert again is None

@@ -7,7 +7,9 @@ from dataclasses import replace
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from admission.controller.cluster_state.observers import WorkloadChanged
 from admission.controller.metrics.labels import CLUSTER_QUEUE, COHORT, LOCAL_QUEUE, CustomLabel, MetricLabels
+from admission.controller.metrics.queue_series import QueueSeries
 from admission.controller.metrics.registry import Metrics
 from admission.controller.metrics.workload_metrics import WorkloadMetrics
 from api.objects import Meta, WirePodTemplate, WirePriorityClassRef
@@ -46,6 +48,15 @@ EVICTED = replace(
 RELEASED = replace(EVICTED, admission=None)
 
 
+def changed(before: Workload, after: Workload, at: float) -> WorkloadChanged:
+    return WorkloadChanged(before=before, after=after, at=at)
+
+
+def counting_in(metrics: Metrics, *cohorts: str, series: QueueSeries | None = None) -> WorkloadMetrics:
+    """Return what counts the steps of Workloads whose ClusterQueue is below these cohorts."""
+    return WorkloadMetrics(metrics, series or QueueSeries(), cohorts_above=lambda _: cohorts)
+
+
 def leading() -> Metrics:
     metrics = Metrics(version="1")
     metrics.role = "leader"
@@ -80,7 +91,7 @@ def test_a_step_is_counted_for_both_queues(
 ) -> None:
     metrics = leading()
 
-    WorkloadMetrics(metrics).note(before, after, now=at)
+    counting_in(metrics).observe(changed(before, after, at))
 
     assert sample(metrics, f"kueue_{name}", QUEUE) == want
     assert sample(metrics, f"kueue_local_queue_{name}", LOCAL) == want
@@ -88,11 +99,11 @@ def test_a_step_is_counted_for_both_queues(
 
 def test_an_eviction_is_counted_by_reason_and_cause_and_its_first_once() -> None:
     metrics = leading()
-    counting = WorkloadMetrics(metrics)
+    counting = counting_in(metrics)
     again = replace(EVICTED, evictions={("Deactivated", "Limit"): 2})
 
-    counting.note(READY, EVICTED, now=110.0)
-    counting.note(replace(READY, evictions=EVICTED.evictions), again, now=110.0)
+    counting.observe(changed(READY, EVICTED, 110.0))
+    counting.observe(changed(replace(READY, evictions=EVICTED.evictions), again, 110.0))
 
     labels = {**QUEUE, "reason": "Deactivated", "underlying_cause": "Limit"}
     assert sample(metrics, "kueue_evicted_workloads_total", labels) == 2
@@ -104,7 +115,7 @@ def test_an_eviction_is_counted_by_reason_and_cause_and_its_first_once() -> None
 def test_the_time_until_an_evicted_workload_has_stopped_is_measured() -> None:
     metrics = leading()
 
-    WorkloadMetrics(metrics).note(EVICTED, RELEASED, now=114.0)
+    counting_in(metrics).observe(changed(EVICTED, RELEASED, 114.0))
 
     labels = {"replica_role": "leader", "cluster_queue": "queue", "reason": "Deactivated"}
     assert sample(metrics, "kueue_workload_eviction_latency_seconds_sum", labels) == 4
@@ -113,7 +124,8 @@ def test_the_time_until_an_evicted_workload_has_stopped_is_measured() -> None:
 def test_without_metrics_of_local_queues_there_are_none() -> None:
     metrics = leading()
 
-    WorkloadMetrics(metrics, MetricLabels(local_queues=False)).note(PENDING, ADMITTED, now=105.0)
+    series = QueueSeries(MetricLabels(local_queues=False))
+    counting_in(metrics, series=series).observe(changed(PENDING, ADMITTED, 105.0))
 
     assert sample(metrics, "kueue_admitted_workloads_total", QUEUE) == 1
     assert "local_queue" not in metrics.render().decode()
@@ -131,7 +143,7 @@ def test_without_metrics_of_local_queues_there_are_none() -> None:
 def test_buckets_end_where_dashboards_expect_it(name: str, want: float) -> None:
     metrics = leading()
 
-    WorkloadMetrics(metrics).note(PENDING, FINISHED, now=125.0)
+    counting_in(metrics).observe(changed(PENDING, FINISHED, 125.0))
 
     labels = LOCAL if "local_queue" in name else QUEUE
     assert sample(metrics, f"{name}_bucket", {**labels, "le": f"{want:.1f}"}) == 1
@@ -141,7 +153,7 @@ def test_buckets_end_where_dashboards_expect_it(name: str, want: float) -> None:
 def test_an_admission_is_counted_in_every_cohort_above() -> None:
     metrics = leading()
 
-    WorkloadMetrics(metrics).note(PENDING, ADMITTED, now=105.0, cohorts_above=lambda _: ("team", "org"))
+    counting_in(metrics, "team", "org").observe(changed(PENDING, ADMITTED, 105.0))
 
     for cohort in ("team", "org"):
         labels = {"replica_role": "leader", "cohort": cohort, "priority_class": "high"}
@@ -160,10 +172,10 @@ def test_the_counters_of_an_object_end_with_it(
     kind: str, namespace: str, name: str, gone: str, left: str
 ) -> None:
     metrics = leading()
-    counting = WorkloadMetrics(metrics)
-    counting.note(PENDING, ADMITTED, now=105.0, cohorts_above=lambda _: ("team",))
+    series = QueueSeries()
+    counting_in(metrics, "team", series=series).observe(changed(PENDING, ADMITTED, 105.0))
 
-    counting.drop(kind, namespace, name)
+    series.drop(kind, namespace, name)
 
     text = metrics.render().decode()
     assert gone not in text
@@ -181,10 +193,10 @@ def test_custom_labels_tell_the_values_of_each_kind_of_object() -> None:
     labels.see("ClusterQueue", Meta(name="queue", labels={"example.com/team": "vision"}))
     labels.see("LocalQueue", Meta(namespace="default", name="main", annotations={"cost": "42"}))
     metrics = leading()
-    counting = WorkloadMetrics(metrics, labels)
+    counting = counting_in(metrics, series=QueueSeries(labels))
 
     for tier in ("gold", "lead"):
-        counting.note(PENDING, replace(RESERVED, labels={"tier": tier}), now=105.0)
+        counting.observe(changed(PENDING, replace(RESERVED, labels={"tier": tier}), 105.0))
 
     untracked = "kueue.x-k8s.io/_UNTRACKED_VALUE_"
     for tier in ("gold", untracked):
@@ -198,13 +210,13 @@ def test_custom_labels_tell_the_values_of_each_kind_of_object() -> None:
 @pytest.mark.covers("001_40")
 def test_the_wait_of_a_gang_is_told_by_its_job_for_the_last_hundred_gangs() -> None:
     metrics = leading()
-    counting = WorkloadMetrics(metrics)
+    counting = counting_in(metrics)
     gang = (PodSet(name="main", count=4, template=WirePodTemplate()),)
 
     for number in range(101):
         before = replace(PENDING, owner_name=f"job-{number}", pod_sets=gang)
         after = replace(ADMITTED, owner_name=f"job-{number}", pod_sets=gang)
-        counting.note(before, after, now=145.0)
+        counting.observe(changed(before, after, 145.0))
 
     def bucket(job: str, seconds: str) -> float | None:
         labels = {"replica_role": "leader", "job_name": job, "namespace": "default", "local_queue": "main"}

@@ -1,0 +1,62 @@
+"""What is reported of the objects that come in: changed Workloads, ungated pods, objects that cannot be read.
+
+Counts, marks, pending evictions and metrics all depend on how a Workload changes. The code that takes in a
+Workload reports one `WorkloadChanged` and does not know its observers, which compare the two versions. So
+each step is seen once, whichever client wrote it, by the watch or by the answer to a write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from api.workload import Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadChanged:
+    """A Workload was created, changed or deleted, as seen at `at` (Unix seconds).
+
+    `before` None: it is seen for the first time. `after` None: it was deleted. If another Workload has taken
+    its name, both are set and differ in their uid.
+    """
+
+    before: Workload | None
+    after: Workload | None
+    at: float
+
+    @property
+    def workload(self) -> Workload:
+        """Return the latest version; the last known one if the Workload was deleted."""
+        latest = self.after if self.after is not None else self.before
+        assert latest is not None, "a change has at least one version"
+        return latest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observers:
+    """The lists of observers, which are called in order, from the control loop's task alone.
+
+    `workload_changed`: after the object cache and the engine have taken the change. `pod_ungated`: with the
+    scheduling gate, the admitted Workload of the pod, and the time (Unix seconds). `object_unreadable`: with
+    kind, name ("" if unknown) and error of an object that cannot be read.
+    """
+
+    workload_changed: list[Callable[[WorkloadChanged], None]] = field(default_factory=list)
+    pod_ungated: list[Callable[[str, Workload, float], None]] = field(default_factory=list)
+    object_unreadable: list[Callable[[str, str, str], None]] = field(default_factory=list)
+
+    def report_workload(self, change: WorkloadChanged) -> None:
+        """Report that a Workload has changed."""
+        for observe in self.workload_changed:
+            observe(change)
+
+    def report_ungated(self, gate: str, workload: Workload, at: float) -> None:
+        """Report that a pod of an admitted Workload has lost its scheduling gate."""
+        for observe in self.pod_ungated:
+            observe(gate, workload, at)
+
+    def report_unreadable(self, kind: str, name: str, error: str) -> None:
+        """Report that an object cannot be read."""
+        for observe in self.object_unreadable:
+            observe(kind, name, error)

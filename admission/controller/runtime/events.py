@@ -1,0 +1,54 @@
+"""Kubernetes Events of the controller, each sent once in a while as long as its cause persists.
+
+`api.kube.events` sends them in the background and combines repetitions for the API server. What is looked at
+again and again (a Workload that cannot be started, for example) would still fill its queue.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+from admission.decisions.api_writes import Event
+from api.kube.events import EventRecorder
+
+# An Event whose cause persists is sent again after this long, not at every look.
+REPEAT_SECONDS = 600.0
+MAX_REMEMBERED = 10_000
+
+
+class EventReporter:
+    """Sends Events. It never blocks and never fails. `observe` is called with each Event that is sent."""
+
+    def __init__(
+        self,
+        recorder: EventRecorder,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        observe: Callable[[Event], None] = lambda _: None,
+    ) -> None:
+        self._recorder = recorder
+        self._monotonic = monotonic
+        self._observe = observe
+        self._sent_at: OrderedDict[tuple[str, str, str], float] = OrderedDict()
+
+    @property
+    def dropped(self) -> int:
+        """Return how many Events were dropped under load since the start."""
+        return self._recorder.dropped
+
+    def send(self, event: Event, *, is_once: bool = True) -> None:
+        """Send a Kubernetes Event. With `is_once` the same Event is sent again only after REPEAT_SECONDS."""
+        # The uid is part of the identity: the same sentence about another Job is another Event.
+        identity = (event.regarding.uid, event.reason, event.note)
+        at = self._monotonic()
+        if is_once and at - self._sent_at.get(identity, -REPEAT_SECONDS) < REPEAT_SECONDS:
+            return
+        # Moved to the end, so that an Event that is sent repeatedly is not forgotten first.
+        self._sent_at[identity] = at
+        self._sent_at.move_to_end(identity)
+        if len(self._sent_at) > MAX_REMEMBERED:
+            self._sent_at.popitem(last=False)
+        self._observe(event)
+        self._recorder.record(event.regarding, event.type, event.reason, event.note, event.action)
