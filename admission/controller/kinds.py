@@ -66,7 +66,7 @@ def watched_kinds(
             resource=resources.POD_DISRUPTION_BUDGETS,
             wire=objects.PodDisruptionBudgetObject,
             value=DisruptionBudget,
-            take=partial(cluster_state.take_spec, DisruptionBudget, to_disruption_budget),
+            take=partial(cluster_state.specs.take, DisruptionBudget, to_disruption_budget),
         )
         kinds = (*kinds, budgets, _queued_pods(cluster_state))
     if "StatefulSet" in cluster_state.serving_kinds:
@@ -134,7 +134,7 @@ def _plain_kinds(cluster_state: ClusterState, board: StatusWriter) -> tuple[Watc
             resource=resources.NAMESPACES,
             wire=objects.NamespaceObject,
             value=queueing.Namespace,
-            take=cluster_state.take_namespace,
+            take=cluster_state.specs.take_namespace,
             is_optional=False,
         ),
         *_priority_classes(cluster_state),
@@ -165,8 +165,8 @@ def _spec_kind(
     value: type,
     read: Callable[[Any], Any],
 ) -> WatchedKind:
-    # The spec goes to the cluster state, and the status to the status writer if we write it.
-    take = partial(cluster_state.take_spec, value, read)
+    # The spec goes to the spec cache, and the status to the status writer if we write it.
+    take = partial(cluster_state.specs.take, value, read)
     has_status = resource.kind in STATUS_KINDS
     return WatchedKind(
         resource=resource,
@@ -183,12 +183,12 @@ def _priority_classes(cluster_state: ClusterState) -> tuple[WatchedKind, Watched
         resource=resources.PRIORITY_CLASSES,
         wire=objects.PriorityClassObject,
         value=objects.PriorityClassObject,
-        take=cluster_state.take_priority_class,
+        take=cluster_state.specs.take_priority_class,
     )
     of_workloads = replace(
         of_pods,
         resource=resources.WORKLOAD_PRIORITY_CLASSES,
-        take=cluster_state.take_workload_priority_class,
+        take=cluster_state.specs.take_workload_priority_class,
     )
     return of_pods, of_workloads
 

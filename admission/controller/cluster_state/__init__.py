@@ -8,6 +8,7 @@ Modules, in reading order:
     dirty_set             the Jobs and Workloads that have to be reconciled
     pod_groups            pods that are queued themselves, by unit
     reconcile_contexts    what a reconciler is given of the cluster
+    spec_cache            queues, flavors, policies, namespaces and priority classes
     node_pod_cache        nodes and pods as far as placement needs them
     node_pod_watch        the one watch of nodes and pods, for placement and extender
     workload_pods         the pods of Workloads, for checkpoints

@@ -1,14 +1,11 @@
 """The state of the cluster as the controller knows it: the engine, Jobs and Workloads, and what has changed.
 
-Every object comes in here, from the watch or from the answer to a write. An unreadable object is reported in
-the log, and in the status of a queue that it makes inactive; all others are still handled. Whatever changed
-is *marked*; the control loop takes the marks one by one and reconciles.
+Jobs and Workloads come in here, from the watch or from the answer to a write; other kinds come into the parts
+of this state. An unreadable object is reported in the log; all others are still handled. Whatever changed is
+*marked*; the control loop takes the marks one by one and reconciles.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
 
 import msgspec
 
@@ -24,50 +21,35 @@ from admission.controller.cluster_state.pending_evictions import PendingEviction
 from admission.controller.cluster_state.pod_groups import PodGroups, UnitKey
 from admission.controller.cluster_state.reconcile_contexts import (
     ClusterStateSettings,
-    KnownSpecs,
     ReconcileContexts,
     workloads_of,
 )
+from admission.controller.cluster_state.spec_cache import SpecCache
 from admission.controller.cluster_state.workload_counts import WorkloadCounts
 from admission.controller.cluster_state.workload_pods import WorkloadPods
 from admission.controller.runtime.clock import Clock
 from admission.engine.engine import Engine
 from admission.preemption.replicas import is_counted
-from admission.reconcile.job import PriorityClass
-from api import specs
-from api.disruption_budget import DisruptionBudget
 from api.jobs.job import Job, to_job
 from api.jobs.pod import Pod
 from api.kube.informer import Change, ChangeType
 from api.objects import (
     JobObject,
-    Meta,
     NamedObject,
-    NamespaceObject,
     PodObject,
     PriorityClassObject,
     ScaledObject,
     WorkloadObject,
 )
-from api.parsing.prices import flavor_price_problem
-from api.policy import AdmissionPolicy
-from api.queueing import ClusterQueue, LocalQueue, Namespace, ResourceFlavor, Topology
 from api.workload import Workload, WorkloadKey, to_workload
-
-SpecKey = str | ObjectKey
 
 __all__ = ["ClusterState", "ClusterStateSettings", "ObjectKey"]
 
 
 class ClusterState:
-    """The state that the control loop owns."""
+    """The state that the control loop owns. Its parts are public, and each is asked for what it knows."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        clock: Clock,
-        settings: ClusterStateSettings,
-    ) -> None:
+    def __init__(self, engine: Engine, clock: Clock, settings: ClusterStateSettings) -> None:
         self.engine = engine
         self.observers = Observers()
         self.workload_counts = WorkloadCounts()
@@ -94,10 +76,16 @@ class ClusterState:
                 self.marks.observe,
             )
         )
-        self.specs = KnownSpecs()
+        self.specs = SpecCache(
+            engine,
+            clock,
+            marks=self.marks,
+            disruptions=self.disruptions,
+            inspection=self.inspection,
+            observers=self.observers,
+        )
+        self.observers.spec_changed.append(self.ground.observe_spec)
         self._clock = clock
-        # Every spec that could be parsed, as the engine has it.
-        self._values: dict[tuple[type, SpecKey], object] = {}
         self.contexts = ReconcileContexts(
             engine=engine,
             settings=settings,
@@ -175,7 +163,7 @@ class ClusterState:
             if kind in KEPT_KINDS:
                 self.keeping.see(kind, _NAMED.decode(raw).metadata)
         except msgspec.DecodeError as error:
-            self.observers.report_unreadable(kind, "", str(error))
+            self.observers.report_unreadable(kind, "", "", str(error))
             return False
         return True
 
@@ -216,9 +204,7 @@ class ClusterState:
         try:
             job = to_job(obj)
         except ValueError as error:
-            self.observers.report_unreadable(
-                "Job", f"{obj.metadata.namespace}/{obj.metadata.name}", str(error)
-            )
+            self.observers.report_unreadable("Job", obj.metadata.namespace, obj.metadata.name, str(error))
             return False
         self.jobs.see(obj.metadata, job, raw)
         self.marks.job((job.namespace, job.name))
@@ -235,7 +221,7 @@ class ClusterState:
         try:
             workload = to_workload(obj, before)
         except (msgspec.DecodeError, ValueError) as error:
-            self.observers.report_unreadable("Workload", "/".join(key), str(error))
+            self.observers.report_unreadable("Workload", *key, str(error))
             self.inspection.note("Workload", metadata, str(error), raw)
             # The engine keeps the last readable version, if there was one: forgetting it would free the
             # quota that it uses.
@@ -247,74 +233,18 @@ class ClusterState:
         self.observers.report_workload(WorkloadChanged(before=before, after=workload, at=now))
         return True
 
-    # --- other kinds ------------------------------------------------------------------------------
-
-    def take_spec(self, kind: type, read: Callable[[Any], Any], change: Change[Any]) -> None:
-        """Take a change of an object that the engine keeps as a value: queues, flavors, limit ranges, ..."""
-        metadata: Meta = change.object.metadata
-        # Namespaced kinds are keyed by namespace and name, others by name.
-        key = (metadata.namespace, metadata.name) if metadata.namespace else metadata.name
-        if change.type is ChangeType.DELETED:
-            self.engine.objects.remove(kind, key, now=self._clock.now())
-            self._values.pop((kind, key), None)
-            if kind is LocalQueue:
-                self.specs.local_queues.pop((metadata.namespace, metadata.name), None)
-            elif kind is ClusterQueue:
-                self.specs.cluster_queues.pop(metadata.name, None)
-            elif kind in (ResourceFlavor, Topology):
-                self.ground.inspect_all()
-            self._mark_waiting(kind, metadata.namespace, metadata.name)
-            return
-        # An unreadable price does not make the flavor unusable; it is only reported.
-        if kind is ResourceFlavor and (problem := flavor_price_problem(metadata.annotations or {})):
-            self.inspection.restate(kind.__name__, metadata, problem)
-        try:
-            value = read(change.object)
-        # Every fault that makes a spec unusable is a ValueError whose message is meant for its owner.
-        except ValueError as error:
-            self.inspection.note(kind.__name__, metadata, str(error))
-            self.take_unreadable(kind, metadata.namespace, metadata.name, str(error))
-        else:
-            if self._keep(kind, key, value):
-                self._mark_waiting(kind, metadata.namespace, metadata.name)
-
-    def _keep(self, kind: type, key: SpecKey, value: Any) -> bool:
-        """Keep a readable spec. Return whether it is new or changed: most changes are of a status."""
-        if isinstance(value, LocalQueue) and value.past_usage is not None:
-            # Past usage written by another leader. It is in the status, so specs that are equal
-            # may differ in it.
-            self.engine.objects.adopt_usage((value.namespace, value.name), value.past_usage)
-        # Status changes arrive here a thousand times as often as changes of a spec.
-        if self._values.get((kind, key)) == value:
-            return False
-        self._values[kind, key] = value
-        self.engine.objects.upsert(value, now=self._clock.now())
-        if isinstance(value, LocalQueue):
-            self.specs.local_queues[value.namespace, value.name] = value
-        elif isinstance(value, ClusterQueue):
-            self.specs.cluster_queues[value.name] = value
-        elif isinstance(value, ResourceFlavor):
-            self.ground.see_flavor(value)
-            self.ground.inspect_all()
-        elif isinstance(value, Topology):
-            self.ground.inspect_all()
-        elif isinstance(value, AdmissionPolicy) and value.preemption is not None:
-            # The watch of pods is needed: victims are asked for checkpoints through their pods.
-            self.ground.is_needed.set()
-        return True
+    # --- objects that cannot be decoded -----------------------------------------------------------
 
     def take_unreadable(self, kind: type, namespace: str, name: str, error: str) -> None:
         """Record an object that could not be decoded."""
-        self.observers.report_unreadable(kind.__name__, f"{namespace}/{name}" if namespace else name, error)
-        key: SpecKey = (namespace, name) if namespace else name
-        # The engine keeps neither Jobs nor pods, and neither holds quota by itself.
-        if kind in (Job, Pod):
+        if kind not in (Job, Pod, Workload):
+            self.specs.take_unreadable(kind, namespace, name, error)
             return
-        self._values.pop((kind, key), None)
-        self.engine.objects.unreadable(kind, key, error, now=self._clock.now())
-        # An unreadable Workload changes nothing for the others.
-        if kind is not Workload:
-            self._mark_waiting(kind, namespace, name)
+        self.observers.report_unreadable(kind.__name__, namespace, name, error)
+        # The engine keeps neither Jobs nor pods, and neither holds quota by itself.
+        if kind is Workload:
+            key = (namespace, name) if namespace else name
+            self.engine.objects.unreadable(Workload, key, error, now=self._clock.now())
 
     def drop_unreadable(self, kind: type, namespace: str, name: str) -> None:
         """Record that an object is gone that could not be decoded."""
@@ -324,41 +254,6 @@ class ClusterState:
             # For a Workload: another of the same name exists by now and is readable.
             return
         self.engine.objects.remove(kind, (namespace, name) if namespace else name, now=self._clock.now())
-
-    def take_namespace(self, change: Change[NamespaceObject]) -> None:
-        """Take a change of a namespace's labels."""
-        metadata = change.object.metadata
-        if change.type is ChangeType.DELETED:
-            self.specs.namespaces.pop(metadata.name, None)
-        else:
-            labels = metadata.labels or {}
-            # Only the labels matter, not a namespace's status.
-            if self.specs.namespaces.get(metadata.name) == labels:
-                return
-            self.specs.namespaces[metadata.name] = labels
-        self.take_spec(Namespace, specs.to_namespace, change)
-        self.pods.mark_all(metadata.name)
-        self.marks.jobs_of(metadata.name)
-
-    def take_workload_priority_class(self, change: Change[PriorityClassObject]) -> None:
-        """Take a change of a WorkloadPriorityClass."""
-        name = change.object.metadata.name
-        if change.type is ChangeType.DELETED:
-            self.specs.workload_priorities.pop(name, None)
-        else:
-            self.specs.workload_priorities[name] = change.object.value
-        self.marks.all_jobs()
-
-    def take_priority_class(self, change: Change[PriorityClassObject]) -> None:
-        """Take a change of a PriorityClass."""
-        obj = change.object
-        if change.type is ChangeType.DELETED:
-            self.specs.priorities.pop(obj.metadata.name, None)
-        else:
-            self.specs.priorities[obj.metadata.name] = PriorityClass(
-                value=obj.value, is_global_default=bool(obj.global_default)
-            )
-        self.marks.all_jobs()
 
     # --- marks ------------------------------------------------------------------------------------
 
@@ -377,20 +272,6 @@ class ClusterState:
         self.inspection.mark_all()
         self.keeping.mark_all()
         self.marks.everything()
-
-    def _mark_waiting(self, kind: type, namespace: str, name: str) -> None:
-        """Mark what a changed spec may affect: what Workloads report and whether they keep their quota.
-
-        For a LocalQueue these are its own Workloads. For all other kinds any Workload may be affected, and
-        one pass over all of them serves many changes.
-        """
-        if kind is LocalQueue:
-            self.marks.workloads_in(self.engine.workloads.members((namespace, name)))
-        # A budget is read when victims are searched. It affects only groups that it holds back.
-        elif kind is DisruptionBudget:
-            self.disruptions.look_again(namespace)
-        else:
-            self.marks.all_unfinished()
 
 
 _JOB = msgspec.json.Decoder(JobObject)

@@ -55,7 +55,8 @@ class DirtySet:
             self._mark_workloads(self._known_workloads.owned_by(job.metadata.uid))
 
     def jobs_of(self, namespace: str) -> None:
-        """Mark all Jobs of a namespace."""
+        """Mark all Jobs and pods of a namespace."""
+        self._pods.mark_all(namespace)
         for seen in self._known_jobs:
             if seen.metadata.namespace == namespace:
                 self._jobs[seen.metadata.namespace, seen.metadata.name] = None

@@ -26,7 +26,8 @@ from api.kube.informer import Change, ChangeType
 from api.node import NodeInfo, PodUsage, is_finished, is_placed_by_topology, to_node, to_pod_usage
 from api.objects import Meta, NodeObject, PodObject
 from api.parsing.prices import node_price_problem
-from api.queueing import ResourceFlavor
+from api.policy import AdmissionPolicy
+from api.queueing import ResourceFlavor, Topology
 from api.workload import Workload, WorkloadKey
 
 # If more than this share of the nodes is not ready, no pod is moved off them. When
@@ -69,7 +70,7 @@ class NodePodCache:
         self._unready: dict[str, str] = {}
         # Since when (monotonic seconds) a host has had a fault, to measure the time of the recovery.
         self._faulty_since: dict[str, float] = {}
-        # Set once a flavor with a topology was seen, and never cleared.
+        # Set once a spec was seen that needs nodes and pods, and never cleared.
         self.is_needed = asyncio.Event()
         self._engine = engine
         self._observers = observers
@@ -78,10 +79,15 @@ class NodePodCache:
         self._pods: dict[str, _Known] = {}
         self._by_workload: dict[WorkloadKey, dict[str, None]] = {}
 
-    def see_flavor(self, flavor: ResourceFlavor) -> None:
-        """Take a flavor: if it has a topology, nodes and pods have to be watched."""
-        if flavor.topology_name is not None:
+    def observe_spec(self, kind: type, value: object | None) -> None:
+        """Take a changed or deleted spec: some need nodes and pods, or other labels of nodes."""
+        if isinstance(value, ResourceFlavor) and value.topology_name is not None:
             self.is_needed.set()
+        elif isinstance(value, AdmissionPolicy) and value.preemption is not None:
+            # Victims are asked for checkpoints through their pods.
+            self.is_needed.set()
+        if kind in (ResourceFlavor, Topology):
+            self._inspect_all()
 
     def take_node(self, change: Change[NodeObject]) -> None:
         """Take a change of a node."""
@@ -93,7 +99,7 @@ class NodePodCache:
             try:
                 self._engine.objects.upsert(to_node(change.object), now=now)
             except ValueError as error:
-                self._observers.report_unreadable("Node", name, str(error))
+                self._observers.report_unreadable("Node", "", name, str(error))
                 self._engine.objects.remove(NodeInfo, name, now=now)
         self._note_health(before, self._engine.nodes.node(name))
         node = Meta(name=name, uid=change.object.metadata.uid)
@@ -107,12 +113,12 @@ class NodePodCache:
         """Record that all nodes and pods have been listed: a node that is unknown from now on is gone."""
         self.is_synced = True
         # Whether the values of labels nest can be checked only once all nodes are there.
-        self.inspect_all()
+        self._inspect_all()
         for workload, admission in self._engine.workloads.admissions():
             if any(one.topology is not None for one in admission.pod_sets):
                 self._mark(workload)
 
-    def inspect_all(self) -> None:
+    def _inspect_all(self) -> None:
         """Check the labels of all nodes again: topologies and flavors determine which labels they need.
 
         About 10 µs per node. Does nothing before all nodes have been listed.
@@ -147,7 +153,7 @@ class NodePodCache:
             return []
         if self._unreadable_prices.get(name) != problem:
             self._unreadable_prices[name] = problem
-            self._observers.report_unreadable("NodePrice", name, problem)
+            self._observers.report_unreadable("NodePrice", "", name, problem)
         return [problem]
 
     def _note_health(self, before: NodeInfo | None, after: NodeInfo | None) -> None:

@@ -38,12 +38,14 @@ class Observers:
     """The lists of observers, which are called in order, from the control loop's task alone.
 
     `workload_changed`: after the object cache and the engine have taken the change. `pod_ungated`: with the
-    scheduling gate, the admitted Workload of the pod, and the time (Unix seconds). `object_unreadable`: with
-    kind, name ("" if unknown) and error of an object that cannot be read.
+    scheduling gate, the admitted Workload of the pod, and the time (Unix seconds). `spec_changed`: with the
+    kind and the new value of a queue, flavor or other spec; None if it was deleted. `object_unreadable`: with
+    kind, full name ("" if unknown) and error of an object that cannot be read.
     """
 
     workload_changed: list[Callable[[WorkloadChanged], None]] = field(default_factory=list)
     pod_ungated: list[Callable[[str, Workload, float], None]] = field(default_factory=list)
+    spec_changed: list[Callable[[type, object | None], None]] = field(default_factory=list)
     object_unreadable: list[Callable[[str, str, str], None]] = field(default_factory=list)
 
     def report_workload(self, change: WorkloadChanged) -> None:
@@ -56,7 +58,13 @@ class Observers:
         for observe in self.pod_ungated:
             observe(gate, workload, at)
 
-    def report_unreadable(self, kind: str, name: str, error: str) -> None:
-        """Report that an object cannot be read."""
+    def report_spec(self, kind: type, value: object | None) -> None:
+        """Report a new or changed spec, or the deletion of one (None)."""
+        for observe in self.spec_changed:
+            observe(kind, value)
+
+    def report_unreadable(self, kind: str, namespace: str, name: str, error: str) -> None:
+        """Report that an object cannot be read. `namespace` is "" for a kind without namespaces."""
+        full_name = f"{namespace}/{name}" if namespace else name
         for observe in self.object_unreadable:
-            observe(kind, name, error)
+            observe(kind, full_name, error)

@@ -162,7 +162,7 @@ class PodGroups:
         try:
             pod = to_pod(obj)
         except ValueError as error:
-            self._observers.report_unreadable("Pod", f"{metadata.namespace}/{metadata.name}", str(error))
+            self._observers.report_unreadable("Pod", metadata.namespace, metadata.name, str(error))
             return
         if not pod.is_managed:
             self._forget(obj)

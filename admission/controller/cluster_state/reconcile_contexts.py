@@ -10,18 +10,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from admission.controller.cluster_state.node_pod_cache import NodePodCache
-from admission.controller.cluster_state.object_cache import ObjectCache, ObjectKey, Seen
+from admission.controller.cluster_state.object_cache import ObjectCache, Seen
 from admission.controller.cluster_state.pending_evictions import PendingEvictions
 from admission.controller.cluster_state.pod_groups import PodGroups
+from admission.controller.cluster_state.spec_cache import SpecCache
 from admission.controller.cluster_state.workload_pods import WorkloadPods
 from admission.engine.engine import Engine
-from admission.reconcile.job import Ancestor, JobContext, JobSettings, PriorityClass
+from admission.reconcile.job import Ancestor, JobContext, JobSettings
 from admission.reconcile.workload import LifecycleContext, LifecycleSettings, Owner
 from api.jobs.job import Job
 from api.keys import BATCH_VERSION
 from api.objects import WireSelector
 from api.policy import KUEUE, Recovery
-from api.queueing import ClusterQueue, LocalQueue
 from api.selectors import matches_selector
 from api.workload import Workload
 
@@ -47,23 +47,12 @@ class ClusterStateSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KnownSpecs:
-    """The small kinds as last read: `namespaces` holds labels, the priority classes hold values."""
-
-    local_queues: dict[ObjectKey, LocalQueue] = field(default_factory=dict)
-    cluster_queues: dict[str, ClusterQueue] = field(default_factory=dict)
-    namespaces: dict[str, dict[str, str]] = field(default_factory=dict)
-    workload_priorities: dict[str, int] = field(default_factory=dict)
-    priorities: dict[str, PriorityClass] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReconcileContexts:
     """Builds contexts. It owns no state: it reads that of ClusterState."""
 
     engine: Engine
     settings: ClusterStateSettings
-    specs: KnownSpecs
+    specs: SpecCache
     jobs: ObjectCache[Job]
     workloads: ObjectCache[Workload]
     pods: PodGroups
@@ -155,12 +144,12 @@ class ReconcileContexts:
 
     def _is_namespace_managed(self, namespace: str) -> bool:
         selector = self.settings.namespace_selector
-        return selector is None or matches_selector(selector, self.specs.namespaces.get(namespace))
+        return selector is None or matches_selector(selector, self.specs.labels_of(namespace))
 
     def _is_pod_selected(self, namespace: str, labels: Mapping[str, str]) -> bool:
         settings = self.settings
         return matches_selector(settings.pod_selector, labels) and matches_selector(
-            settings.pod_namespace_selector, self.specs.namespaces.get(namespace)
+            settings.pod_namespace_selector, self.specs.labels_of(namespace)
         )
 
     def _ancestor(self, job: Job) -> Ancestor:
