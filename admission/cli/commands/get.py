@@ -6,11 +6,12 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TypeVar
 
 import yaml
+from rich.table import Table
 from rich.text import Text
 
 from admission.cli.common.arguments import Subparsers, add_command, add_kubeconfig, existing_file
@@ -40,12 +41,7 @@ from api.objects import ClusterQueueObject, LocalQueueObject, WorkloadObject
 from api.policy_objects import AdmissionPolicyObject
 from api.workload import WorkloadKey
 
-_QUEUES = ("queues", "queue", "clusterqueues", "clusterqueue", "cq")
-_WORKLOADS = ("workloads", "workload", "kwl", "wl")
-_ESTIMATES = ("estimates", "estimate")
-_POLICIES = ("policies", "policy", "admissionpolicies", "admissionpolicy", "apol")
-
-_RESERVATIONS = ("reservations", "reservation")
+_Row = TypeVar("_Row", QueueRow, WorkloadRow, PolicyRow, ReservationRow, EstimateRow)
 
 # How many Workloads of a reservation the table names; JSON has all of the status.
 _SHOWN_USERS = 3
@@ -92,16 +88,9 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    if arguments.kind in _QUEUES:
-        return run(_get_queues(arguments))
-    if arguments.kind in _WORKLOADS:
-        return run(_get_workloads(arguments))
-    if arguments.kind in _POLICIES:
-        return run(_get_policies(arguments))
-    if arguments.kind in _RESERVATIONS:
-        return run(_get_reservations(arguments))
-    if arguments.kind in _ESTIMATES:
-        return run(_get_estimates(arguments))
+    for names, get in _KINDS.items():
+        if arguments.kind in names:
+            return run(get(arguments))
     known = "queues, workloads, policies, reservations and estimates"
     raise WrongUsageError(f"cannot get {arguments.kind!r}; berth get knows {known}")
 
@@ -119,9 +108,7 @@ async def _get_queues(arguments: argparse.Namespace) -> int:
         except NotFound as error:
             raise _no_kinds(client) from error
         rows = queue_rows(queues, quotas_in_force(await _policies(client)))
-    if not _printed([to_api_keys(asdict(row)) for row in rows], arguments.output):
-        _print_queues(rows)
-    return ExitCode.DONE
+    return _show(rows, arguments.output, _queues_table, none="there is no ClusterQueue")
 
 
 async def _policies(client: KubeClient) -> Sequence[AdmissionPolicyObject]:
@@ -147,9 +134,7 @@ async def _get_workloads(arguments: argparse.Namespace) -> int:
     rows = workload_rows(workloads, queues, now=now, places=_places(listing, settings, now=now))
     if arguments.namespace:
         rows = tuple(row for row in rows if row.namespace == arguments.namespace)
-    if not _printed([to_api_keys(asdict(row)) for row in rows], arguments.output):
-        _print_workloads(rows)
-    return ExitCode.DONE
+    return _show(rows, arguments.output, _workloads_table, none="there is no Workload")
 
 
 def _places(listing: Listing, settings: EngineSettings, *, now: float) -> dict[WorkloadKey, int] | None:
@@ -166,18 +151,14 @@ def _places(listing: Listing, settings: EngineSettings, *, now: float) -> dict[W
 
 async def _get_policies(arguments: argparse.Namespace) -> int:
     rows = policy_rows(await _needed_policies(arguments))
-    if not _printed([to_api_keys(asdict(row)) for row in rows], arguments.output):
-        _print_policies(rows)
-    return ExitCode.DONE
+    return _show(rows, arguments.output, _policies_table, none="there is no AdmissionPolicy")
 
 
 async def _get_reservations(arguments: argparse.Namespace) -> int:
     rows = reservation_rows(await _needed_policies(arguments), now=time.time())
     if arguments.namespace:
         rows = tuple(row for row in rows if row.namespace == arguments.namespace)
-    if not _printed([to_api_keys(asdict(row)) for row in rows], arguments.output):
-        _print_reservations(rows)
-    return ExitCode.DONE
+    return _show(rows, arguments.output, _reservations_table, none="there is no reservation")
 
 
 async def _needed_policies(arguments: argparse.Namespace) -> Sequence[AdmissionPolicyObject]:
@@ -196,9 +177,12 @@ async def _get_estimates(arguments: argparse.Namespace) -> int:
         except NotFound as error:
             raise _no_kinds(client) from error
     rows = estimate_rows(found.items)
-    if not _printed([to_api_keys(asdict(row)) for row in rows], arguments.output):
-        _print_estimates(rows)
-    return ExitCode.DONE
+    return _show(
+        rows,
+        arguments.output,
+        _estimates_table,
+        none="no Workload has succeeded so far, so there are no run times",
+    )
 
 
 def _no_kinds(client: KubeClient, version: str = "kueue.x-k8s.io/v1beta2") -> WrongUsageError:
@@ -208,26 +192,31 @@ def _no_kinds(client: KubeClient, version: str = "kueue.x-k8s.io/v1beta2") -> Wr
     )
 
 
-def _printed(rows: list[dict[str, Any]], output: str) -> bool:
-    """Print rows as JSON or YAML and return True; return False if a table was requested."""
+def _show(rows: Sequence[_Row], output: str, table: Callable[[Sequence[_Row]], Table], *, none: str) -> int:
+    """Print the rows as JSON, YAML or a table; `none` is printed instead of an empty table."""
+    if output == "table":
+        console = make_console()
+        if rows:
+            print_table(console, table(rows))
+        else:
+            console.print(none)
+        return ExitCode.DONE
+    bodies = [to_api_keys(asdict(row)) for row in rows]
     if output == "json":
-        print(json.dumps(rows, indent=2))
-    elif output == "yaml":
-        print(yaml.safe_dump(rows, sort_keys=False), end="")
-    return output != "table"
+        print(json.dumps(bodies, indent=2))
+    else:
+        print(yaml.safe_dump(bodies, sort_keys=False), end="")
+    return ExitCode.DONE
 
 
-def _print_queues(rows: Sequence[QueueRow]) -> None:
-    console = make_console()
-    if not rows:
-        console.print("there is no ClusterQueue")
-        return
+def _queues_table(rows: Sequence[QueueRow]) -> Table:
     columns = ("NAME", "COHORT", "STRATEGY", "ACTIVE", "PENDING", "RESERVING", "ADMITTED", "FLAVOR")
     table = make_table(*columns, "RESOURCE", "USED", right=("PENDING", "RESERVING", "ADMITTED"))
+    is_plain = not make_console().is_terminal
     for row in rows:
-        for cells in _queue_lines(row, is_plain=not console.is_terminal):
+        for cells in _queue_lines(row, is_plain=is_plain):
             table.add_row(*cells)
-    print_table(console, table)
+    return table
 
 
 def _queue_lines(row: QueueRow, *, is_plain: bool) -> list[list[str | Text]]:
@@ -244,11 +233,7 @@ def _queue_lines(row: QueueRow, *, is_plain: bool) -> list[list[str | Text]]:
     return [[*(blank if place else queue), *line] for place, line in enumerate(lines)]
 
 
-def _print_workloads(rows: Sequence[WorkloadRow]) -> None:
-    console = make_console()
-    if not rows:
-        console.print("there is no Workload")
-        return
+def _workloads_table(rows: Sequence[WorkloadRow]) -> Table:
     table = make_table(
         *("NAMESPACE", "NAME", "QUEUE", "CLUSTERQUEUE", "STATUS", "POSITION", "AGE", "STARTS", "REASON"),
         "MESSAGE",
@@ -263,31 +248,16 @@ def _print_workloads(rows: Sequence[WorkloadRow]) -> None:
             row.reason,
             row.message,
         )
-    print_table(console, table)
+    return table
 
 
-def _print_reservations(rows: Sequence[ReservationRow]) -> None:
-    console = make_console()
-    if not rows:
-        console.print("there is no reservation")
-        return
-    columns = (
-        "NAME",
-        "POLICY",
-        "NAMESPACE",
-        "LOCALQUEUE",
-        "KEEPS",
-        "START",
-        "END",
-        "STATE",
-        "USED BY",
-        "MESSAGE",
-    )
-    table = make_table(*columns)
+def _reservations_table(rows: Sequence[ReservationRow]) -> Table:
+    columns = ("NAME", "POLICY", "NAMESPACE", "LOCALQUEUE", "KEEPS", "START", "END", "STATE", "USED BY")
+    table = make_table(*columns, "MESSAGE")
     for row in rows:
         own = (row.name, row.policy, row.namespace, row.local_queue, ", ".join(row.keeps))
         table.add_row(*own, row.start, row.end, row.state, _users_text(row), row.message)
-    print_table(console, table)
+    return table
 
 
 def _users_text(row: ReservationRow) -> str:
@@ -297,11 +267,7 @@ def _users_text(row: ReservationRow) -> str:
     return ", ".join(shown) + (f" and {more} more" if more else "")
 
 
-def _print_estimates(rows: Sequence[EstimateRow]) -> None:
-    console = make_console()
-    if not rows:
-        console.print("no Workload has succeeded so far, so there are no run times")
-        return
+def _estimates_table(rows: Sequence[EstimateRow]) -> Table:
     columns = ("NAMESPACE", "NAME", "PODS", "RUNS", "MEDIAN", "90%", "LONGEST", "DECLARED")
     table = make_table(*columns, right=("RUNS",))
     for row in rows:
@@ -311,14 +277,10 @@ def _print_estimates(rows: Sequence[EstimateRow]) -> None:
             *(duration_text(one) for one in (row.median_seconds, row.p90_seconds, row.longest_seconds)),
             "" if declared is None else duration_text(declared),
         )
-    print_table(console, table)
+    return table
 
 
-def _print_policies(rows: Sequence[PolicyRow]) -> None:
-    console = make_console()
-    if not rows:
-        console.print("there is no AdmissionPolicy")
-        return
+def _policies_table(rows: Sequence[PolicyRow]) -> Table:
     columns = ("NAME", "PRECEDENCE", "ACCEPTED", "CLUSTERQUEUES", "SECTIONS", "MESSAGE")
     table = make_table(*columns, right=("PRECEDENCE", "CLUSTERQUEUES"))
     words = {True: "yes", False: "no", None: "unknown"}
@@ -331,4 +293,13 @@ def _print_policies(rows: Sequence[PolicyRow]) -> None:
             ",".join(row.sections),
             row.message,
         )
-    print_table(console, table)
+    return table
+
+
+_KINDS = {
+    ("queues", "queue", "clusterqueues", "clusterqueue", "cq"): _get_queues,
+    ("workloads", "workload", "kwl", "wl"): _get_workloads,
+    ("policies", "policy", "admissionpolicies", "admissionpolicy", "apol"): _get_policies,
+    ("reservations", "reservation"): _get_reservations,
+    ("estimates", "estimate"): _get_estimates,
+}
