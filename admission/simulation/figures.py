@@ -142,7 +142,10 @@ def mean(values: Sequence[float]) -> float:
 
 
 def percentile(ordered: Sequence[float], percent: int) -> float:
-    """Return the smallest of the ascending values that `percent` of them do not exceed; 0 without values."""
+    """Return the smallest of the ascending values that `percent` of them do not exceed; 0 without values.
+
+    The nearest rank: an interpolated figure would be a wait that no Job had.
+    """
     return ordered[max(0, -(-len(ordered) * percent // 100) - 1)] if ordered else 0.0
 
 

@@ -9,15 +9,13 @@ from dataclasses import fields
 from pathlib import Path
 
 from admission.cli.common.arguments import Subparsers, add_command
-from admission.cli.common.errors import ExitCode, NotHoldingError, WrongUsageError
+from admission.cli.common.errors import ExitCode, WrongUsageError
 from admission.cli.common.serving import add_certificate, announce, check_certificate, stop_on_signals
+from admission.cli.common.settings_file import read_config
 from admission.controller.app import run_controller
-from admission.controller.leadership.kueue_guard import LiveKueue
 from admission.controller.runtime.failpoints import Failpoint
 from admission.controller.runtime.logs import configure
 from admission.controller.settings import Options
-from api.config import ConfigError, ControllerConfig, load_config
-from api.http.server import ListenError
 
 FAILPOINT_VARIABLE = "BERTH_FAILPOINT"
 _PORTS = (
@@ -52,6 +50,7 @@ def add_parser(subparsers: Subparsers) -> None:
     _add_store_flags(parser)
     parser.add_argument(
         "--config",
+        type=Path,
         metavar="FILE",
         help="Kueue's Configuration, Berth's ControllerConfig, a topology SchedulerConfig",
     )
@@ -114,15 +113,7 @@ def _port(text: str) -> int:
 def _run(arguments: argparse.Namespace) -> int:
     options = to_options(arguments)
     configure(level=arguments.log_level, as_json=arguments.log_format == "json")
-    try:
-        asyncio.run(_run_until_stopped(options))
-    except BaseExceptionGroup as group:
-        # A task group wraps the error that ended it; the user must see the message of that error.
-        raise _first(group) from group
-    except LiveKueue as error:
-        raise NotHoldingError(str(error)) from error
-    except ListenError as error:
-        raise WrongUsageError(str(error)) from error
+    asyncio.run(_run_until_stopped(options))
     return ExitCode.DONE
 
 
@@ -157,27 +148,7 @@ def to_options(arguments: argparse.Namespace) -> Options:
     )
 
 
-def read_config(path: str | None) -> ControllerConfig:
-    """Return the configuration in the file, or the defaults for None. Raises WrongUsageError."""
-    if path is None:
-        return ControllerConfig()
-    try:
-        return load_config(Path(path).read_text(encoding="utf-8"), source=path)
-    except (OSError, UnicodeDecodeError) as error:
-        raise WrongUsageError(f"cannot read the configuration {path}: {error}") from error
-    except ConfigError as error:
-        # Report all faults of the file at once. Otherwise each start would report only the next one.
-        raise WrongUsageError("; ".join(error.sentences)) from error
-
-
 async def _run_until_stopped(options: Options) -> None:
     stop = asyncio.Event()
     stop_on_signals(stop)
     await run_controller(options, on_listening=announce, stop=stop)
-
-
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the first error of a group, which caused the others."""
-    # The later errors usually come from tasks that were cancelled because of the first one.
-    error = group.exceptions[0]
-    return _first(error) if isinstance(error, BaseExceptionGroup) else error

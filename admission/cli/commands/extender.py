@@ -7,13 +7,12 @@ import asyncio
 from pathlib import Path
 
 from admission.cli.common.arguments import Subparsers, add_command, add_kubeconfig, port
-from admission.cli.common.errors import ExitCode, WrongUsageError
+from admission.cli.common.errors import ExitCode
 from admission.cli.common.serving import add_certificate, announce, check_certificate, stop_on_signals
 from admission.cli.common.settings_file import read_config
 from admission.controller.http.extender_profiles import extender_rules
 from admission.controller.http.extender_server import ExtenderOptions, run_extender
 from admission.controller.runtime.logs import configure
-from api.http.server import ListenError
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -61,10 +60,7 @@ def _run(arguments: argparse.Namespace) -> int:
         tls_key=arguments.tls_key,
         rules=extender_rules(read_config(arguments.config).berth.extender),
     )
-    try:
-        asyncio.run(_serve(options))
-    except ListenError as error:
-        raise WrongUsageError(str(error)) from error
+    asyncio.run(_serve(options))
     return ExitCode.DONE
 
 

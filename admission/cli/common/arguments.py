@@ -125,11 +125,8 @@ def nodes_wish(text: str) -> NodesWish:
 
 def speed(text: str) -> float:
     """Parse how many simulated seconds pass in one real second. Raises ArgumentTypeError."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value <= _FASTEST:
+    value = _number(text)
+    if value is None or not 0 < value <= _FASTEST:
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a speed: expected a number above 0, at most {_FASTEST:,.0f}"
         )

@@ -75,13 +75,18 @@ def _find_known(error: BaseException) -> tuple[str, int] | None:
     if isinstance(error, CommandError):
         return str(error), error.exit_code
     # Imported late: most commands need these modules only if an error occurs.
+    from admission.controller.leadership.kueue_guard import LiveKueue
+    from api.http.server import ListenError
     from api.kube.errors import InvalidKubeconfig, KubeError
     from queues.reservations.reservations import BadStoreUrl, ReservationError
 
     if isinstance(error, InvalidKubeconfig):
         return error.message, ExitCode.WRONG_USAGE
-    if isinstance(error, BadStoreUrl):
+    if isinstance(error, BadStoreUrl | ListenError):
         return str(error), ExitCode.WRONG_USAGE
+    # Neither a fault in Berth nor in the input: another controller manages the cluster.
+    if isinstance(error, LiveKueue):
+        return str(error), ExitCode.DOES_NOT_HOLD
     if isinstance(error, KubeError | ReservationError):
         return str(error), ExitCode.UNREACHABLE
     return None

@@ -1,4 +1,4 @@
-"""Reads Kueue's Configuration file for the commands that decide without a controller."""
+"""Reads Kueue's Configuration file for the commands."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ def read_config(config: Path | None) -> ControllerConfig:
     try:
         return load_config(config.read_text(encoding="utf-8"), source=str(config))
     except ConfigError as error:
-        raise WrongUsageError(str(error)) from error
+        # Report all faults of the file at once. Otherwise each start would report only the next one.
+        raise WrongUsageError("; ".join(error.sentences)) from error
     except (OSError, UnicodeDecodeError) as error:
         raise WrongUsageError(f"cannot read the configuration {config}: {error}") from error

@@ -1,14 +1,11 @@
-"""Runs the controller inside a command: the code of `berth controller`, with errors for this command."""
+"""Runs the controller inside a command: the code of `berth controller`."""
 
 from __future__ import annotations
 
 import asyncio
 
-from admission.cli.common.errors import NotHoldingError, WrongUsageError
 from admission.controller.app import run_controller
-from admission.controller.leadership.kueue_guard import LiveKueue
 from admission.controller.settings import Options
-from api.http.server import ListenError
 
 
 async def run_inner_controller(
@@ -16,7 +13,7 @@ async def run_inner_controller(
 ) -> None:
     """Run a controller with an embedded store until cancelled, and set `listening` once it listens.
 
-    Its lease is in `namespace`. Raises NotHoldingError beside a live Kueue.
+    Its lease is in `namespace`. Raises LiveKueue beside a live Kueue.
     """
     options = Options(
         kubeconfig=kubeconfig,
@@ -30,10 +27,4 @@ async def run_inner_controller(
         visibility_port=-1,
         webhook_port=-1,
     )
-    try:
-        await run_controller(options, on_listening=lambda _: listening.set())
-    # This is neither a fault in Berth nor in the user's input: another controller manages the cluster.
-    except LiveKueue as error:
-        raise NotHoldingError(str(error)) from error
-    except ListenError as error:
-        raise WrongUsageError(str(error)) from error
+    await run_controller(options, on_listening=lambda _: listening.set())

@@ -8,9 +8,10 @@ that of the trace.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+from admission.simulation.figures import mean, percentile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,17 +112,6 @@ def summarise(results: Sequence[JobResult], *, gpus: int, exceeded: int) -> RunR
     )
 
 
-def percentile(ordered: Sequence[float], percent: float) -> float:
-    """Return the smallest of the ascending values that at least `percent` of them do not exceed.
-
-    The result is always one of the values (nearest rank), or 0 without any.
-    """
-    if not ordered:
-        return 0.0
-    # Use the nearest rank: an interpolated figure would be a wait that no Job had.
-    return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
-
-
 def _totals(results: Sequence[JobResult], exceeded: int) -> Totals:
     ended = [result for result in results if result.finished_at is not None]
     # A failed Job has ended, so it is neither lost nor finished.
@@ -139,7 +129,7 @@ def _figures(results: Sequence[JobResult]) -> WaitFigures:
     waits = sorted(wait for result in results if (wait := result.wait_seconds) is not None)
     return WaitFigures(
         jobs=len(results),
-        mean_wait_seconds=sum(waits) / len(waits) if waits else 0.0,
+        mean_wait_seconds=mean(waits),
         p50_wait_seconds=percentile(waits, 50),
         p90_wait_seconds=percentile(waits, 90),
         longest_wait_seconds=waits[-1] if waits else 0.0,

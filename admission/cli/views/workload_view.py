@@ -10,12 +10,10 @@ from dataclasses import dataclass, replace
 
 from admission.reconcile.decision_texts import request_text
 from api.eviction import EvictionRequest, read_request
-from api.keys import EVICTION, EXPECTED_START, PLANNED_START
+from api.keys import EVICTION, EXPECTED_START, PLANNED_START, PRIORITY_BOOST
 from api.objects import LocalQueueObject, WireCondition, WirePodSetAssignment, WorkloadObject
 from api.reasons import ConditionType, EvictionReason, PendingReason
 from api.workload import WorkloadKey, to_seconds
-
-BOOST_ANNOTATION = "kueue.x-k8s.io/priority-boost"
 
 # A Workload that was evicted for one of these reasons is queued by the time of its eviction. For any other
 # reason it keeps its place. Source: Kueue, pkg/workload/workload.go, GetQueueOrderTimestamp.
@@ -136,7 +134,7 @@ def phase(workload: WorkloadObject) -> str:
 
 def priority(workload: WorkloadObject) -> int:
     """Return the priority by which the Workload is ordered, the boost annotation included."""
-    boost = (workload.metadata.annotations or {}).get(BOOST_ANNOTATION, "0")
+    boost = (workload.metadata.annotations or {}).get(PRIORITY_BOOST, "0")
     try:
         return (workload.spec.priority or 0) + int(boost)
     except ValueError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from admission.simulation.course import JobCourse
-from admission.simulation.figures import Figures, figures_of
+from admission.simulation.figures import Figures, figures_of, percentile
 from admission.simulation.policies import POLICIES
 from admission.simulation.virtual_run import PolicyRun
 from tests.admission.simulation.virtual import make_job
@@ -69,3 +69,18 @@ def test_gangs_are_jobs_of_a_whole_machine_and_more() -> None:
     gangs = figures(*courses).gangs
 
     assert (gangs.jobs, gangs.mean_wait_seconds) == (2, 30)
+
+
+@pytest.mark.parametrize(
+    ("values", "percent", "want"),
+    [
+        pytest.param([], 50, 0.0, id="of nothing it is zero"),
+        pytest.param([7.0], 90, 7.0, id="of one it is that one"),
+        pytest.param([1.0, 2.0], 50, 1.0, id="the median of two is the lower"),
+        pytest.param([1.0, 2.0, 3.0, 4.0, 5.0], 50, 3.0, id="the middle one"),
+        pytest.param([float(n) for n in range(1, 11)], 90, 9.0, id="nine of ten do not exceed it"),
+        pytest.param([1.0, 2.0], 100, 2.0, id="all do not exceed the largest"),
+    ],
+)
+def test_percentiles_are_actual_values(values: list[float], percent: int, want: float) -> None:
+    assert percentile(values, percent) == want

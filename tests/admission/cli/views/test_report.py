@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from admission.cli.views.report import JobResult, WaitShares, percentile, summarise
+from admission.cli.views.report import JobResult, WaitShares, summarise
 
 
 def make_result(
@@ -28,21 +28,6 @@ def make_result(
         quota_wait_seconds=quota_wait_seconds,
         node_wait_seconds=node_wait_seconds,
     )
-
-
-@pytest.mark.parametrize(
-    ("values", "percent", "want"),
-    [
-        pytest.param([], 50, 0.0, id="of nothing it is zero"),
-        pytest.param([7.0], 90, 7.0, id="of one it is that one"),
-        pytest.param([1.0, 2.0], 50, 1.0, id="the median of two is the lower"),
-        pytest.param([1.0, 2.0, 3.0, 4.0, 5.0], 50, 3.0, id="the middle one"),
-        pytest.param([float(n) for n in range(1, 11)], 90, 9.0, id="nine of ten do not exceed it"),
-        pytest.param([1.0, 2.0], 100, 2.0, id="all do not exceed the largest"),
-    ],
-)
-def test_percentiles_are_actual_values(values: list[float], percent: float, want: float) -> None:
-    assert percentile(values, percent) == want
 
 
 @pytest.mark.parametrize(
