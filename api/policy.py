@@ -233,7 +233,6 @@ class AdmissionPolicy:
 
     name: str
     uid: str = ""
-    generation: int = 0
     precedence: int = 0
     queue_names: frozenset[str] = frozenset()
     selector: WireSelector | None = None

@@ -78,7 +78,6 @@ def to_admission_policy(wire: AdmissionPolicyObject) -> AdmissionPolicy:
     return AdmissionPolicy(
         name=meta.name,
         uid=meta.uid,
-        generation=meta.generation,
         precedence=spec.precedence,
         queue_names=frozenset(spec.cluster_queues.names or ()),
         selector=_selector(selector.model_dump(by_alias=True)) if selector is not None else None,

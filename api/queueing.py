@@ -115,9 +115,6 @@ class ClusterQueue:
     """
 
     name: str
-    uid: str = ""
-    generation: int = 0
-    created_at: float = 0.0
     is_terminating: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)
     cohort: str | None = None
@@ -153,9 +150,6 @@ class LocalQueue:
     namespace: str
     name: str
     cluster_queue: str
-    uid: str = ""
-    generation: int = 0
-    created_at: float = 0.0
     stop_policy: StopPolicy = StopPolicy.NONE
     fair_weight_milli: int = 1000
     # Not compared, so that Berth's own write of the status does not count as a change of the queue.

@@ -56,7 +56,6 @@ from api.queueing import (
     Topology,
 )
 from api.selectors import selector_problem
-from api.workload import to_seconds
 
 _DEFAULT_WEIGHT = 1000
 
@@ -70,9 +69,6 @@ def to_cluster_queue(wire: ClusterQueueObject) -> ClusterQueue:
     scope = spec.admission_scope
     return ClusterQueue(
         name=meta.name,
-        uid=meta.uid,
-        generation=meta.generation,
-        created_at=to_seconds(meta.creation_timestamp),
         is_terminating=meta.deletion_timestamp is not None,
         labels=meta.labels or {},
         # Absent and empty both mean that it has no cohort.
@@ -117,9 +113,6 @@ def to_local_queue(wire: LocalQueueObject) -> LocalQueue:
         namespace=meta.namespace,
         name=meta.name,
         cluster_queue=spec.cluster_queue,
-        uid=meta.uid,
-        generation=meta.generation,
-        created_at=to_seconds(meta.creation_timestamp),
         stop_policy=read_word("spec.stopPolicy", StopPolicy, spec.stop_policy, StopPolicy.NONE),
         fair_weight_milli=_weight(spec.fair_sharing),
         past_usage=read_past_usage(wire.status),

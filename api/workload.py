@@ -57,7 +57,6 @@ class Condition:
     reason: str = ""
     message: str = ""
     at: float = 0.0
-    observed_generation: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +77,6 @@ class TopologyRequest:
     pod_set_group: str | None = None
     slices: tuple[SliceConstraint, ...] = ()
     pod_index_label: str | None = None
-    sub_group_index_label: str | None = None
-    sub_group_count: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +151,6 @@ class CheckState:
     message: str = ""
     at: float = 0.0
     requeue_after_seconds: int | None = None
-    retry_count: int = 0
     pod_set_updates: tuple[Mapping[str, object], ...] = ()
 
 
@@ -174,7 +170,6 @@ class Workload:
     priority_class: WirePriorityClassRef | None = None
     active: bool = True
     maximum_execution_time_seconds: int | None = None
-    preemption_gates: tuple[str, ...] = ()
     open_gates: frozenset[str] = frozenset()
     generation: int = 0
     resource_version: str = ""
@@ -292,7 +287,6 @@ def to_conditions(wire: tuple[WireCondition, ...] | None) -> dict[str, Condition
             reason=c.reason,
             message=c.message,
             at=to_seconds(c.last_transition_time),
-            observed_generation=c.observed_generation,
         )
         for c in wire or ()
     }
@@ -336,7 +330,6 @@ def to_workload(wire: WorkloadObject, previous: Workload | None = None) -> Workl
         # Absent means active.
         active=spec.active is not False,
         maximum_execution_time_seconds=spec.maximum_execution_time_seconds,
-        preemption_gates=tuple(gate.get("name", "") for gate in spec.preemption_gates or ()),
         open_gates=frozenset(gate.name for gate in status.preemption_gates or () if gate.position == "Open"),
         generation=meta.generation,
         resource_version=meta.resource_version,
@@ -422,8 +415,6 @@ def _topology_request(field_name: str, wire: WireTopologyRequest | None) -> Topo
         pod_set_group=wire.pod_set_group_name,
         slices=tuple(slices),
         pod_index_label=wire.pod_index_label,
-        sub_group_index_label=wire.sub_group_index_label,
-        sub_group_count=wire.sub_group_count,
     )
 
 
@@ -434,7 +425,6 @@ def _check(wire: WireCheckState) -> CheckState:
         message=wire.message,
         at=to_seconds(wire.last_transition_time),
         requeue_after_seconds=wire.requeue_after_seconds,
-        retry_count=wire.retry_count or 0,
         pod_set_updates=wire.pod_set_updates or (),
     )
 

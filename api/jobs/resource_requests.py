@@ -284,7 +284,6 @@ def _with_init_containers(together: Amounts, init_containers: tuple[WireContaine
         need = _amounts(container.resources)
         if container.restart_policy == "Always":
             _add(sidecars, need)
-            _raise(peak, sidecars)
         else:
             # `need` is a new dict, so it may be modified.
             _add(need, sidecars)

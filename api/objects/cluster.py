@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from api.objects.common import Meta, Wire, WireCondition, WireSelector, WireTaint
 from api.objects.templates import WirePodSpec
 
 
 class JobSpec(Wire, frozen=True):
-    """The fields of Job.spec that are read; the template stays undecoded until it is needed."""
+    """The fields of Job.spec that are read."""
 
     # None instead of a default, so that an absent field differs from one that was set.
     suspend: bool | None = None
@@ -18,7 +16,6 @@ class JobSpec(Wire, frozen=True):
     completion_mode: str | None = None
     active_deadline_seconds: int | None = None
     managed_by: str | None = None
-    template: msgspec.Raw = msgspec.Raw(b"{}")
 
 
 class JobStatus(Wire, frozen=True):
@@ -27,10 +24,8 @@ class JobStatus(Wire, frozen=True):
     active: int | None = None
     ready: int | None = None
     succeeded: int | None = None
-    failed: int | None = None
     terminating: int | None = None
     start_time: str | None = None
-    completion_time: str | None = None
     completed_indexes: str | None = None
     failed_indexes: str | None = None
     uncounted_terminated_pods: dict[str, list[str]] | None = None

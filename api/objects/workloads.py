@@ -31,8 +31,6 @@ class WireTopologyRequest(Wire, frozen=True):
     preferred: str | None = None
     unconstrained: bool | None = None
     pod_index_label: str | None = None
-    sub_group_index_label: str | None = None
-    sub_group_count: int | None = None
     pod_set_group_name: str | None = None
     pod_set_slice_required_topology: str | None = None
     pod_set_slice_size: int | None = None
@@ -62,7 +60,6 @@ class WorkloadSpec(Wire, frozen=True):
     priority_class_ref: WirePriorityClassRef | None = None
     active: bool | None = None
     maximum_execution_time_seconds: int | None = None
-    preemption_gates: tuple[dict[str, str], ...] | None = None
 
 
 class WireSlice(Wire, frozen=True):
@@ -115,7 +112,6 @@ class WireCheckState(Wire, frozen=True):
     last_transition_time: str | None = None
     pod_set_updates: tuple[dict[str, Any], ...] | None = None
     requeue_after_seconds: int | None = None
-    retry_count: int | None = None
 
 
 class WireRequeueState(Wire, frozen=True):
