@@ -72,10 +72,7 @@ class Verbs:
 
     def get(self, kind: Kind, namespace: str, name: str) -> Stored:
         """Return an object in the version of `kind`. Raises ApiError (404)."""
-        stored = kind.collection.find(namespace, name)
-        if stored is None:
-            raise not_found(kind, name)
-        return kind.view(stored)
+        return kind.view(_current(kind, namespace, name))
 
     def create(
         self, kind: Kind, namespace: str, body: Json, options: WriteOptions, *, is_tracked: bool = False
@@ -125,9 +122,7 @@ class Verbs:
         A write that changes nothing keeps the version and wakes no watcher. If an object is being deleted, a
         write that removes its last finalizer deletes it.
         """
-        current = kind.collection.find(namespace, name)
-        if current is None:
-            raise not_found(kind, name)
+        current = _current(kind, namespace, name)
         old = kind.view(current).item
         # 1. Compute the new state in the client's version, and check that it refers to this
         # object and its state.
@@ -196,9 +191,7 @@ class Verbs:
 
         Raises ApiError.
         """
-        current = kind.collection.find(namespace, name)
-        if current is None:
-            raise not_found(kind, name)
+        current = _current(kind, namespace, name)
         old = current.item
         check_preconditions(kind, name, old["metadata"], options)
         metadata = dict(old["metadata"])
@@ -229,10 +222,7 @@ class Verbs:
         self, kind: Kind, namespace: str, name: str, node: str, binding: JsonObject, options: WriteOptions
     ) -> WriteOutcome:
         """Assign a pod to a node, once. Raises ApiError (404, 409)."""
-        current = kind.collection.find(namespace, name)
-        if current is None:
-            raise not_found(kind, name)
-        old = current.item
+        old = _current(kind, namespace, name).item
         metadata, spec = old["metadata"], old["spec"]
         # A uid in the binding restricts it to this very pod, and not another one of the same name.
         wanted = binding.get("metadata") or {}
@@ -254,9 +244,7 @@ class Verbs:
         """Set the finalizers in a namespace's spec; in deletion, the last one deletes it. Raises ApiError."""
         # These finalizers are in the spec, and only this subresource changes them.
         check_type(kind, body)
-        current = kind.collection.find("", name)
-        if current is None:
-            raise not_found(kind, name)
+        current = _current(kind, "", name)
         finalizers = (body.get("spec") or {}).get("finalizers") or []
         new = {**current.item, "spec": {**current.item["spec"], "finalizers": finalizers}}
         is_over = is_finished(new) and not finalizers
@@ -375,6 +363,14 @@ class Verbs:
         kept = kind.kept(item)
         stored = self._store.commit(kind.collection, type_, kept, previous)
         return kind.view(stored)
+
+
+def _current(kind: Kind, namespace: str, name: str) -> Stored:
+    """Return the object in the stored version. Raises ApiError (404)."""
+    stored = kind.collection.find(namespace, name)
+    if stored is None:
+        raise not_found(kind, name)
+    return stored
 
 
 def _scheduled(status: JsonObject, now: str) -> JsonObject:

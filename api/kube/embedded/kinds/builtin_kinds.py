@@ -1,7 +1,7 @@
 """The built-in kinds that the server serves from the start."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from api.kube.embedded.apply.builtin_types import Decoder, builtin_schema
@@ -22,7 +22,6 @@ from api.kube.embedded.kinds.strategies import (
     CreatedByPutStrategy,
     CronJobStrategy,
     DisruptionBudgetStrategy,
-    EventStrategy,
     LeaseStrategy,
     NamespaceStrategy,
     NodeStrategy,
@@ -35,7 +34,7 @@ from api.kube.embedded.kinds.strategies import (
     StatusStrategy,
     WebhookStrategy,
 )
-from api.kube.embedded.store import ObjectStore
+from api.kube.embedded.store import Collection, ObjectStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +42,6 @@ class _Row:
     """One row of the table below. `type` is the name of the kind in builtin_types.txt, if it differs."""
 
     group: str = ""
-    version: str = "v1"
     plural: str
     kind: str
     strategy: Callable[[], Strategy] = Strategy
@@ -68,7 +66,30 @@ _POD_FIELDS: Final = (
     "status.nominatedNodeName",
 )
 _RBAC: Final = "rbac.authorization.k8s.io"
-_HOOKS: Final = "admissionregistration.k8s.io"
+
+
+def _pod_controller(kind: str, short: str) -> _Row:
+    return _Row(
+        group="apps",
+        plural=f"{kind.lower()}s",
+        kind=kind,
+        strategy=StatusStrategy,
+        short=(short,),
+        categories=("all",),
+        subresources=_STATUS,
+    )
+
+
+def _webhook_configuration(kind: str) -> _Row:
+    return _Row(
+        group="admissionregistration.k8s.io",
+        plural=f"{kind.lower()}s",
+        kind=kind,
+        strategy=WebhookStrategy,
+        namespaced=False,
+        categories=("api-extensions",),
+    )
+
 
 _ROWS: Final = (
     _Row(
@@ -101,7 +122,7 @@ _ROWS: Final = (
     _Row(
         plural="events",
         kind="Event",
-        strategy=EventStrategy,
+        strategy=CreatedByPutStrategy,
         short=("ev",),
         selectable=EVENT_FIELDS,
         aliases={"source": "source.component"},
@@ -152,42 +173,10 @@ _ROWS: Final = (
         categories=("all",),
         subresources=_STATUS,
     ),
-    _Row(
-        group="apps",
-        plural="deployments",
-        kind="Deployment",
-        strategy=StatusStrategy,
-        short=("deploy",),
-        categories=("all",),
-        subresources=_STATUS,
-    ),
-    _Row(
-        group="apps",
-        plural="replicasets",
-        kind="ReplicaSet",
-        strategy=StatusStrategy,
-        short=("rs",),
-        categories=("all",),
-        subresources=_STATUS,
-    ),
-    _Row(
-        group="apps",
-        plural="statefulsets",
-        kind="StatefulSet",
-        strategy=StatusStrategy,
-        short=("sts",),
-        categories=("all",),
-        subresources=_STATUS,
-    ),
-    _Row(
-        group="apps",
-        plural="daemonsets",
-        kind="DaemonSet",
-        strategy=StatusStrategy,
-        short=("ds",),
-        categories=("all",),
-        subresources=_STATUS,
-    ),
+    _pod_controller("Deployment", "deploy"),
+    _pod_controller("ReplicaSet", "rs"),
+    _pod_controller("StatefulSet", "sts"),
+    _pod_controller("DaemonSet", "ds"),
     _Row(group="coordination.k8s.io", plural="leases", kind="Lease", strategy=LeaseStrategy),
     _Row(
         group="scheduling.k8s.io",
@@ -241,45 +230,42 @@ _ROWS: Final = (
         strategy=PathNameStrategy,
         namespaced=False,
     ),
-    _Row(
-        group=_HOOKS,
-        plural="mutatingwebhookconfigurations",
-        kind="MutatingWebhookConfiguration",
-        strategy=WebhookStrategy,
-        namespaced=False,
-        categories=("api-extensions",),
-    ),
-    _Row(
-        group=_HOOKS,
-        plural="validatingwebhookconfigurations",
-        kind="ValidatingWebhookConfiguration",
-        strategy=WebhookStrategy,
-        namespaced=False,
-        categories=("api-extensions",),
-    ),
+    _webhook_configuration("MutatingWebhookConfiguration"),
+    _webhook_configuration("ValidatingWebhookConfiguration"),
+)
+_EVENTS_VIEW: Final = _Row(
+    group="events.k8s.io",
+    plural="events",
+    kind="Event",
+    strategy=CreatedByPutStrategy,
+    short=("ev",),
+    selectable=("reason", "type"),
+    type="events.Event",
 )
 
 
 def serve_builtin_kinds(store: ObjectStore, catalog: Catalog) -> None:
     """Add every built-in kind to the catalog."""
     for row in _ROWS:
-        catalog.add(_kind(row, store))
-    catalog.add(_events_view(store))
+        catalog.add(_kind(row, store.collection(row.group, row.plural)))
+    # events.k8s.io/v1 is a view of the events in the core group.
+    events = _kind(_EVENTS_VIEW, store.collection("", "events"))
+    catalog.add(replace(events, to_stored=to_core_event, from_stored=to_events_event))
 
 
-def _kind(row: _Row, store: ObjectStore) -> Kind:
+def _kind(row: _Row, collection: Collection) -> Kind:
     schema = builtin_schema(row.type or row.kind)
-    api_version = f"{row.group}/{row.version}" if row.group else row.version
+    api_version = f"{row.group}/v1" if row.group else "v1"
     strategy = row.strategy()
-    empty = _empty(schema, api_version, row.kind)
+    empty = {"apiVersion": api_version, "kind": row.kind, **Decoder(schema).empty()}
     strategy.blank_status = empty.get("status", {})
     return Kind(
         group=row.group,
-        version=row.version,
+        version="v1",
         plural=row.plural,
         kind=row.kind,
         namespaced=row.namespaced,
-        collection=store.collection(row.group, row.plural),
+        collection=collection,
         schema=schema,
         strategy=strategy,
         decode=_decoder(schema),
@@ -314,33 +300,3 @@ def _filler(schema: Schema, strategy: Strategy) -> Callable[[JsonObject], None]:
         strategy.fill(item)
 
     return fill
-
-
-def _empty(schema: Schema, api_version: str, kind: str) -> JsonObject:
-    return {"apiVersion": api_version, "kind": kind, **Decoder(schema).empty()}
-
-
-def _events_view(store: ObjectStore) -> Kind:
-    """Return events.k8s.io/v1, a view of the events in the core group."""
-    schema = builtin_schema("events.Event")
-    strategy = EventStrategy()
-    return Kind(
-        group="events.k8s.io",
-        version="v1",
-        plural="events",
-        kind="Event",
-        namespaced=True,
-        collection=store.collection("", "events"),
-        schema=schema,
-        strategy=strategy,
-        decode=_decoder(schema),
-        fill=_filler(schema, strategy),
-        empty=_empty(schema, "events.k8s.io/v1", "Event"),
-        singular="event",
-        list_kind="EventList",
-        short_names=("ev",),
-        columns=COLUMNS["events"],
-        selectable=("reason", "type"),
-        to_stored=to_core_event,
-        from_stored=to_events_event,
-    )

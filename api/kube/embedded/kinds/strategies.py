@@ -154,12 +154,6 @@ class LeaseStrategy(Strategy):
             yield invalid_value("spec.leaseTransitions", spec["leaseTransitions"], why)
 
 
-class EventStrategy(Strategy):
-    """Events of both groups."""
-
-    allows_create_on_update = True
-
-
 class SecretStrategy(Strategy):
     """Secrets: `stringData` is merged into `data`, and the type is immutable."""
 

@@ -5,8 +5,8 @@ annotations: it runs for `berth.dev/simulated-runtime-seconds` (1), then exits w
 `berth.dev/simulated-exit-code` (0). A deleted pod ends `berth.dev/simulated-shutdown-seconds` (0) later, or
 when its grace period is over. A pod that may restart its containers (restartPolicy OnFailure) fails anyway.
 
-A node that is not ready simulates a lost node: its pods do not change until it is ready again. `set_ready`,
-or the annotation `berth.dev/simulated-ready: "false"` on the Node, controls this state.
+A node that is not ready simulates a lost node: its pods do not change until it is ready again. The annotation
+`berth.dev/simulated-ready: "false"` on the Node controls this state.
 """
 
 from __future__ import annotations
@@ -83,14 +83,6 @@ class Kubelet:
                 self._heartbeats.add(("", name))
             self._note_registered()
 
-    async def set_ready(self, node: str, ready: bool) -> None:
-        """Make a node lost or ready; return when its Node object shows that. Raises KubeError."""
-        value = None if ready else "false"
-        body = {"metadata": {"annotations": {READY_ANNOTATION: value}}}
-        await self._client.merge_patch(NODES, node, msgspec.json.encode(body))
-        self._note_ready(node, ready)
-        await self._write_node(self._nodes[node], is_new=False)
-
     def _note_registered(self) -> None:
         ready = (self._mirror.nodes.get(("", name)) for name in self._nodes)
         if all(node is not None and _is_ready(node) for node in ready):
@@ -105,7 +97,6 @@ class Kubelet:
             return
         self._note_registered()
         ready = (change.object.metadata.annotations or {}).get(READY_ANNOTATION) != "false"
-        # A user may also change the state of a node, with `kubectl annotate`.
         if ready == (name in self._unready):
             self._note_ready(name, ready)
             self._heartbeats.add(("", name))
