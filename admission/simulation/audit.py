@@ -10,11 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from admission.simulation.ledger import (
-    NodeKey,
-    QuotaLedger,
-    Use,
-)
+from admission.simulation.ledger import NodeKey, QuotaLedger, Use
 from admission.simulation.records import ObjectRecord, in_order
 from api.objects import WorkloadObject
 from api.parsing.quantities import to_text
@@ -64,48 +60,25 @@ class Audit:
     breaches: tuple[Breach, ...]
     usage: Mapping[tuple[str, FlavorResource], Usage]
     versions: int
-    began_at: float
-    ended_at: float
 
     @property
     def exceeded(self) -> tuple[Breach, ...]:
         """Return the violations that an admission caused."""
         return tuple(breach for breach in self.breaches if breach.by_admission)
 
-    def total(self, resource: str) -> Usage:
-        """Return the sums over all ClusterQueues and flavors; the peaks are sums of peaks, an upper bound."""
-        total = Usage()
-        for (_, flavor_resource), usage in self.usage.items():
-            if flavor_resource.resource == resource:
-                total.used_seconds += usage.used_seconds
-                total.borrowed_seconds += usage.borrowed_seconds
-                total.peak_used += usage.peak_used
-                total.peak_borrowed += usage.peak_borrowed
-        return total
 
-
-def audit(records: Iterable[ObjectRecord], *, until: float | None = None) -> Audit:
+def audit(records: Iterable[ObjectRecord]) -> Audit:
     """Return every violation in the records, and the usage of each ClusterQueue.
 
     The records of one kind must be in the order of their watch. Between kinds the resourceVersion decides, so
-    that a quota which was raised before it was used does not count as exceeded. `until` ends the integrals at
-    a later time than that of the last record.
+    that a quota which was raised before it was used does not count as exceeded. The integrals end with the
+    last record.
     """
     ordered = in_order(records)
     state = _Audit()
     for record in ordered:
         state.take(record)
-    began = min((record.at for record in ordered), default=0.0)
-    last = max((record.at for record in ordered), default=0.0)
-    ended = last if until is None else max(last, until)
-    state.close(ended)
-    return Audit(
-        breaches=tuple(state.breaches),
-        usage=state.usage,
-        versions=len(ordered),
-        began_at=began,
-        ended_at=ended,
-    )
+    return Audit(breaches=tuple(state.breaches), usage=state.usage, versions=len(ordered))
 
 
 class _Audit:
@@ -124,9 +97,6 @@ class _Audit:
             return
         self._look(record)
         self._note_peaks()
-
-    def close(self, at: float) -> None:
-        self._integrate(at)
 
     def _look(self, record: ObjectRecord) -> None:
         over: dict[tuple[NodeKey, FlavorResource], Use] = {

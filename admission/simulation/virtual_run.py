@@ -47,7 +47,6 @@ class PolicyRun:
     policy: Policy
     is_blind: bool
     courses: tuple[JobCourse, ...]
-    cycles: int
     run_seconds: float
     calendar_problems: tuple[str, ...] = ()
 
@@ -91,7 +90,6 @@ def simulate(
         policy=policy,
         is_blind=policy.is_blind(setting),
         courses=tuple(run.courses),
-        cycles=run.engine.statistics().cycles,
         run_seconds=time.perf_counter() - began,
         calendar_problems=(*run.calendar_problems, *run.joining.problems()),
     )
@@ -116,7 +114,6 @@ class _Run:
     _started: list[WorkloadKey] = field(default_factory=list)
     _habits: Habits = field(init=False)
     _chance: random.Random = field(init=False)
-    _lost_nodes: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.engine = Engine(self.policy.engine)

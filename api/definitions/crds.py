@@ -185,11 +185,6 @@ KINDS: tuple[Kind, ...] = (
 """Every kind that Berth defines, in the order of output."""
 
 
-def crds() -> list[dict[str, Any]]:
-    """Return one CustomResourceDefinition (apiextensions.k8s.io/v1) for each of KINDS."""
-    return [crd(kind) for kind in KINDS]
-
-
 def crd_yaml(kind: Kind) -> str:
     """Return the CustomResourceDefinition of one kind as YAML."""
     return yaml.safe_dump(crd(kind), sort_keys=False, width=110, allow_unicode=True)

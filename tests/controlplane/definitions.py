@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from api.definitions.crds import crds
+from api.definitions.crds import KINDS, crd
 from tests.controlplane.rest import Rest, RestError
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -13,7 +13,7 @@ CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 def install_definitions(rest: Rest) -> None:
     """Create every CustomResourceDefinition that is not there, and return when all kinds can be listed."""
-    install_crds(rest, crds())
+    install_crds(rest, map(crd, KINDS))
 
 
 def install_crds(rest: Rest, definitions: Iterable[Mapping[str, Any]]) -> None:

@@ -47,11 +47,6 @@ class JobTimes:
     is_gone: bool = False
     stuck_seconds: float = 0.0
 
-    @property
-    def has_succeeded(self) -> bool:
-        """Return whether the Job has succeeded."""
-        return self.finished_at is not None and not self.has_failed
-
 
 class Recorder:
     """Keeps every version of Workloads, ClusterQueues and Cohorts that the watches deliver.

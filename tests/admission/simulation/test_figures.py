@@ -12,7 +12,7 @@ from tests.admission.simulation.virtual import make_job
 
 
 def figures(*courses: JobCourse, gpus: int = 8) -> Figures:
-    run = PolicyRun(policy=POLICIES["fifo"], is_blind=True, courses=courses, cycles=0, run_seconds=1.5)
+    run = PolicyRun(policy=POLICIES["fifo"], is_blind=True, courses=courses, run_seconds=1.5)
     return figures_of(run, gpus=gpus)
 
 

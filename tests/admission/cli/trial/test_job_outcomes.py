@@ -10,7 +10,7 @@ from typing import Any
 from admission.cli.common.job_manifests import GPU, JobWish, cluster_queue, job, local_queue
 from admission.cli.trial.embedded_cluster import create, in_background, install_kinds
 from admission.cli.trial.job_outcomes import RunJob, explain_lost, job_results
-from admission.cli.trial.recorder import Recorder
+from admission.cli.trial.recorder import JobTimes, Recorder
 from admission.simulation.audit import audit
 from admission.simulation.shapes import GangShape
 from api.kube.client import KubeClient
@@ -19,6 +19,10 @@ from api.workload import WorkloadKey
 from tests.embedded import EmbeddedCluster
 
 NAMESPACE = "default"
+
+
+def has_succeeded(times: JobTimes) -> bool:
+    return times.finished_at is not None and not times.has_failed
 
 
 def make_run_job(name: str) -> RunJob:
@@ -105,7 +109,7 @@ async def test_every_lost_job_gets_its_own_sentence(embedded_server: EmbeddedClu
             await recorder.wait_synced()
             await client.delete(JOBS, "deleted", NAMESPACE)
             await set_status(client, JOBS, "done", _completed())
-            await until(lambda: recorder.times(WorkloadKey(NAMESPACE, "done")).has_succeeded)
+            await until(lambda: has_succeeded(recorder.times(WorkloadKey(NAMESPACE, "done"))))
             await until(lambda: recorder.times(WorkloadKey(NAMESPACE, "deleted")).is_gone)
 
         names = ("done", "waits", "runs", "unseen-by-berth", "deleted", "refused", "vanished")
@@ -134,7 +138,7 @@ async def test_recorded_versions_are_audited_and_timed(embedded_server: Embedded
             await set_status(client, WORKLOADS, "greedy", held(5))
             await until(lambda: recorder.times(key).admitted_at is not None)
             await set_status(client, JOBS, "greedy", _completed())
-            await until(lambda: recorder.times(key).has_succeeded)
+            await until(lambda: has_succeeded(recorder.times(key)))
 
         (breach,) = audit(recorder.records).exceeded
         (result,) = job_results(recorder, [make_run_job("greedy")], started_at=0.0, pace=2.0)
