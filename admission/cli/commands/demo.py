@@ -25,7 +25,7 @@ from admission.cli.common.errors import ExitCode
 from admission.cli.common.job_manifests import GPU, JobWish
 from admission.cli.common.running import run
 from admission.cli.trial import demo_scenario
-from admission.cli.trial.demo_table import Board, picture
+from admission.cli.trial.demo_table import Board, read_board
 from admission.cli.trial.embedded_cluster import (
     check_may_write,
     create,
@@ -204,7 +204,7 @@ class _Play:
         submitter = self.submitter = Submitter(self.client, _submissions(self.pace))
         self.started_at = time.monotonic()
         async with in_background(
-            screen=show_live(self._picture, console), submitter=submitter.run(self.started_at)
+            screen=show_live(self._board, console), submitter=submitter.run(self.started_at)
         ):
             await wait_all_ended(
                 self.recorder,
@@ -235,8 +235,8 @@ class _Play:
             console.print(sentence)
         return report
 
-    def _picture(self) -> Board:
-        return picture(
+    def _board(self) -> Board:
+        return read_board(
             self.recorder,
             elapsed_seconds=(time.monotonic() - self.started_at) * self.pace,
             jobs=len(demo_scenario.jobs()),

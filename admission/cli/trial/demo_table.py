@@ -47,7 +47,7 @@ class Board:
     now: float = 0.0
 
 
-def picture(recorder: Recorder, *, elapsed_seconds: float, jobs: int, submitted: int, now: float) -> Board:
+def read_board(recorder: Recorder, *, elapsed_seconds: float, jobs: int, submitted: int, now: float) -> Board:
     """Return the board for the current state; `now` is in Unix seconds."""
     workloads = recorder.wanted_workloads()
     rows = workload_rows(workloads, recorder.local_queues, now=now)

@@ -15,28 +15,28 @@ _REDRAW_SECONDS = 0.25
 _LINE_SECONDS = 2.0
 
 
-async def show_live(take_picture: Callable[[], Board], console: Console) -> None:
+async def show_live(read_board: Callable[[], Board], console: Console) -> None:
     """Show the current board until cancelled; the last one remains visible."""
     if console.is_terminal:
-        await _redraw(take_picture, console)
+        await _redraw(read_board, console)
     else:
-        await _print_lines(take_picture, console)
+        await _print_lines(read_board, console)
 
 
-async def _redraw(take_picture: Callable[[], Board], console: Console) -> None:
+async def _redraw(read_board: Callable[[], Board], console: Console) -> None:
     with Live(console=console, auto_refresh=False, transient=False) as live:
         try:
             while True:
-                live.update(to_table(take_picture()), refresh=True)
+                live.update(to_table(read_board()), refresh=True)
                 await asyncio.sleep(_REDRAW_SECONDS)
         finally:
-            live.update(to_table(take_picture()), refresh=True)
+            live.update(to_table(read_board()), refresh=True)
 
 
-async def _print_lines(take_picture: Callable[[], Board], console: Console) -> None:
+async def _print_lines(read_board: Callable[[], Board], console: Console) -> None:
     try:
         while True:
             await asyncio.sleep(_LINE_SECONDS)
-            console.print(to_line(take_picture()))
+            console.print(to_line(read_board()))
     finally:
-        console.print(to_line(take_picture()))
+        console.print(to_line(read_board()))

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from admission.simulation.figures import span_of
-from admission.simulation.report.pictures import (
+from admission.simulation.report.charts import (
     MOST_PROMISES,
     Courses,
-    promises_picture,
-    usage_picture,
-    waits_picture,
+    promises_chart,
+    usage_chart,
+    waits_chart,
 )
 from admission.simulation.report.series import MOST_TENANTS, waits_by_size, waits_by_tenant
 from admission.simulation.report.svg import duration_text, element, escaped, legend
@@ -132,7 +132,7 @@ def _usage(courses: Courses, gpus: int) -> str:
         ("useful", "doing work that was kept"),
         ("held", "held besides: saving, restarting, work that was lost"),
     )
-    return _section("GPUs over time", note, marks, usage_picture(courses, gpus=gpus))
+    return _section("GPUs over time", note, marks, usage_chart(courses, gpus=gpus))
 
 
 def _waits(courses: Courses) -> tuple[str, str]:
@@ -147,10 +147,10 @@ def _waits(courses: Courses) -> tuple[str, str]:
             "Waits by tenant",
             note + (bounded if all_tenants > MOST_TENANTS else ""),
             marks,
-            waits_picture(tenants, about="waits by tenant and policy"),
+            waits_chart(tenants, about="waits by tenant and policy"),
         ),
         _section(
-            "Waits by size", note, marks, waits_picture(sizes, about="waits by size of the Job and policy")
+            "Waits by size", note, marks, waits_chart(sizes, about="waits by size of the Job and policy")
         ),
     )
 
@@ -167,8 +167,8 @@ def _promises(courses: Courses) -> list[str]:
                 ("held", "from the first start until done"),
                 ("broken", "started later than promised"),
             )
-            picture = promises_picture(of_policy, policy=name)
-            sections.append(_section(f"Promises of {name}", _promises_shown(promises), marks, picture))
+            chart = promises_chart(of_policy, policy=name)
+            sections.append(_section(f"Promises of {name}", _promises_shown(promises), marks, chart))
     return sections
 
 

@@ -83,7 +83,7 @@ def titled(title: str, *children: str) -> str:
     return element("g", element("title", escaped(title)), *children)
 
 
-def picture(*children: str, height: float, about: str) -> str:
+def chart(*children: str, height: float, about: str) -> str:
     """Return the whole drawing; `about` is its text description."""
     drawing = element("svg", *children, viewBox=f"0 0 {WIDTH:g} {height:g}", role="img", aria_label=about)
     # On a narrow screen the drawing scrolls instead of becoming too small to read.

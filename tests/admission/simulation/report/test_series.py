@@ -1,4 +1,4 @@
-"""What the report's pictures show, on courses worked out by hand."""
+"""What the report's charts show, on courses worked out by hand."""
 
 from __future__ import annotations
 

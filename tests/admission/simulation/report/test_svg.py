@@ -1,4 +1,4 @@
-"""Scales and texts of the report's pictures."""
+"""Scales and texts of the report's charts."""
 
 from __future__ import annotations
 

@@ -17,11 +17,11 @@ from admission.simulation.report.svg import (
     WaitScale,
     area,
     bar,
+    chart,
     duration_text,
     element,
     label,
     line,
-    picture,
     shortened,
     text_width,
     titled,
@@ -36,7 +36,7 @@ _ROW_HEIGHT = 14.0
 _LONGEST_NAME = 28
 
 
-def usage_picture(courses: Courses, *, gpus: int) -> str:
+def usage_chart(courses: Courses, *, gpus: int) -> str:
     """Return one panel per policy: the mean GPUs held, and those with work that was kept, of all `gpus`.
 
     The panels share their scales, so that they can be compared.
@@ -54,7 +54,7 @@ def usage_picture(courses: Courses, *, gpus: int) -> str:
     offset, anchor = (-5.0, "end") if last_submit > WIDTH - 100 else (5.0, "start")
     words = label(last_submit + offset, 9, "last submit", kind="over", anchor=anchor)
     about = "GPUs held and usefully busy over time, a panel a policy"
-    return picture(scale.axis(0, height), *panels, mark, words, height=height + 22, about=about)
+    return chart(scale.axis(0, height), *panels, mark, words, height=height + 22, about=about)
 
 
 def _usage_panel(name: str, courses: Sequence[JobCourse], *, scale: TimeScale, top: float, gpus: int) -> str:
@@ -85,7 +85,7 @@ def _outline(
     return [*points, (scale.right, bottom)]
 
 
-def waits_picture(waits: Mapping[str, Mapping[str, Waits]], *, about: str) -> str:
+def waits_chart(waits: Mapping[str, Mapping[str, Waits]], *, about: str) -> str:
     """Return rows of policies under each group: P50 as a dot, a bar to P90, a line to P99.
 
     `waits` are by policy and group; every policy has the same groups, as all run the same Jobs.
@@ -102,7 +102,7 @@ def waits_picture(waits: Mapping[str, Mapping[str, Waits]], *, about: str) -> st
         for number, group in enumerate(groups)
     ]
     height = len(groups) * block
-    return picture(scale.axis(0, height), *rows, height=height + 22, about=about)
+    return chart(scale.axis(0, height), *rows, height=height + 22, about=about)
 
 
 def _group_rows(group: str, waits: Mapping[str, Waits], *, scale: WaitScale, top: float) -> str:
@@ -129,7 +129,7 @@ def _wait_row(name: str, waits: Waits, *, scale: WaitScale, y: float) -> str:
     )
 
 
-def promises_picture(courses: Sequence[JobCourse], *, policy: str) -> str:
+def promises_chart(courses: Sequence[JobCourse], *, policy: str) -> str:
     """Return one row per Job: its wait as a line, the first promise as a tick, and its run as a bar.
 
     It shows at most MOST_PROMISES Jobs, those with the largest difference from their promise.
@@ -143,7 +143,7 @@ def promises_picture(courses: Sequence[JobCourse], *, policy: str) -> str:
         for number, (one, name) in enumerate(zip(shown, names, strict=True))
     ]
     about = f"first promises against starts under {policy}"
-    return picture(scale.axis(0, height), *rows, height=height + 22, about=about)
+    return chart(scale.axis(0, height), *rows, height=height + 22, about=about)
 
 
 def _promise_row(course: JobCourse, name: str, *, scale: TimeScale, y: float) -> str:
