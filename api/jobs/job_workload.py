@@ -98,17 +98,6 @@ def workload_body(
     job: Job, body: Mapping[str, Any], priority: Priority, *, label_keys_to_copy: Iterable[str] = ()
 ) -> dict[str, Any]:
     """Return the complete Workload object for a Job, ready for creation. Raises ComposeError."""
-    spec: dict[str, Any] = {
-        "active": True,
-        "podSets": pod_sets_body(job, body),
-        "priority": priority.value,
-    }
-    if job.queue_name:
-        spec["queueName"] = job.queue_name
-    if reference := priority.reference():
-        spec["priorityClassRef"] = reference
-    if limit := maximum_execution_time_seconds(job):
-        spec["maximumExecutionTimeSeconds"] = limit
     return {
         "apiVersion": keys.KUEUE_VERSION,
         "kind": "Workload",
@@ -128,8 +117,22 @@ def workload_body(
             "finalizers": [keys.RESOURCE_IN_USE],
             "ownerReferences": [owner_reference(job)],
         },
-        "spec": spec,
+        "spec": workload_spec(job, job.queue_name, pod_sets_body(job, body), priority),
     }
+
+
+def workload_spec(
+    owner: Queued, queue_name: str, pod_sets: list[dict[str, Any]], priority: Priority
+) -> dict[str, Any]:
+    """Return the spec of the Workload of a Job or pod in this LocalQueue; "" for none."""
+    spec: dict[str, Any] = {"active": True, "podSets": pod_sets, "priority": priority.value}
+    if queue_name:
+        spec["queueName"] = queue_name
+    if reference := priority.reference():
+        spec["priorityClassRef"] = reference
+    if limit := maximum_execution_time_seconds(owner):
+        spec["maximumExecutionTimeSeconds"] = limit
+    return spec
 
 
 def owner_reference(job: Job) -> dict[str, Any]:

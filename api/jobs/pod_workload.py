@@ -23,8 +23,8 @@ from api.jobs.job_workload import (
     copied_annotations,
     copied_labels,
     is_label_value,
-    maximum_execution_time_seconds,
     workload_name,
+    workload_spec,
 )
 from api.jobs.pod import POD_GROUP, POD_KIND, Pod, role_of
 from api.jobs.pod_template import resource_faults, sanitised
@@ -133,13 +133,6 @@ def pod_workload_body(
     `keeper` as in `owner_references`.
     """
     pod = members[0].pod
-    spec: dict[str, Any] = {"active": True, "podSets": pod_sets, "priority": priority.value}
-    if pod.queue_name:
-        spec["queueName"] = pod.queue_name
-    if reference := priority.reference():
-        spec["priorityClassRef"] = reference
-    if limit := maximum_execution_time_seconds(pod):
-        spec["maximumExecutionTimeSeconds"] = limit
     labels = copied_labels(pod, label_keys_to_copy)
     annotations = copied_annotations(pod)
     # A group's Workload has no uid label: it has one owner per pod, and is found by its name.
@@ -166,7 +159,7 @@ def pod_workload_body(
             "finalizers": [keys.RESOURCE_IN_USE],
             "ownerReferences": owner_references(members, is_group=bool(group), keeper=keeper),
         },
-        "spec": spec,
+        "spec": workload_spec(pod, pod.queue_name, pod_sets, priority),
     }
 
 
