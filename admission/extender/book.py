@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from admission.extender.facts import NodeView, PodAsk
 from api.node import NodeInfo
+from api.parsing.quantities import add_amounts
 
 _Key = tuple[str, str]
 
@@ -61,8 +62,7 @@ class NodeBook:
         pods = self._pods.get(node.name, {})
         used: dict[str, int] = {}
         for pod in pods.values():
-            for resource, amount in pod.requests.items():
-                used[resource] = used.get(resource, 0) + amount
+            add_amounts(used, pod.requests)
         return NodeView(node=node, used=used, pods=tuple(pods.values()))
 
     def validate(self) -> None:

@@ -34,7 +34,7 @@ from admission.snapshot.queue_state import QueueGroup, QueueState
 from admission.snapshot.snapshot import Snapshot
 from api.jobs.resource_requests import PODS, QuotaCheckStrategy
 from api.objects import WirePodSpec
-from api.parsing.quantities import CPU, to_text
+from api.parsing.quantities import CPU, add_amounts, to_text
 from api.queueing import PreemptionPolicy
 from api.reasons import PendingReason
 from api.selectors import find_untolerated, matches_flavor, taint_text
@@ -388,8 +388,7 @@ def _search_order(resource: str) -> tuple[bool, str]:
 def _sum(members: list[_Member]) -> dict[str, int]:
     total: dict[str, int] = {}
     for member in members:
-        for resource, amount in member.requests.items():
-            total[resource] = total.get(resource, 0) + amount
+        add_amounts(total, member.requests)
     return total
 
 

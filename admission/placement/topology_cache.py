@@ -17,12 +17,13 @@ from admission.placement.performance import Performance
 from admission.placement.search import PlacementSearch
 from admission.placement.topology.flavor_topology import Amounts, FlavorTopology, UsedByLeaf
 from admission.placement.topology.hierarchy import node_problems
-from admission.placement.topology.place import Change, Place, add_times, place_of, times_of
+from admission.placement.topology.place import Change, Place, place_of, times_of
 from admission.placement.topology.pod_room import PodRoom
 from admission.placement.topology.request import NoPlacement, Placement, PlacementGates, PlacementRequest
 from admission.placement.topology.tree import Values
 from api.keys import HOSTNAME
 from api.node import NodeInfo, PodUsage
+from api.parsing.quantities import add_amounts
 from api.queueing import ResourceFlavor, Topology
 from api.workload import TopologyAssignment
 from queues.profile.capacity_profile import Spot, Spots
@@ -248,7 +249,7 @@ class TopologyCache:
         for place in places:
             for domain in place.assignment.domains:
                 total = needed.setdefault((place.flavor, domain.values), {})
-                add_times(total, place.per_pod, domain.count)
+                add_amounts(total, place.per_pod, domain.count)
         return all(self._is_free(flavor, values, total) for (flavor, values), total in needed.items())
 
     def _is_free(self, flavor: str, values: Values, amounts: Amounts) -> bool:
@@ -282,7 +283,7 @@ class TopologyCache:
                 owner = _owner(place.flavor, search.site)
                 for domain in place.assignment.domains:
                     values = domain.values[-1:] if search.site.is_by_host else domain.values
-                    add_times(spots.setdefault((owner, values), {}), place.per_pod, domain.count)
+                    add_amounts(spots.setdefault((owner, values), {}), place.per_pod, domain.count)
         return spots
 
     def spot(self, flavor: str, leaf: int) -> Spot:
@@ -363,7 +364,7 @@ class TopologyCache:
                 # Entries that cancel out are removed, so that `used` holds only leaves in use.
                 del all_used[name]
             else:
-                add_times(used, amounts, 1)
+                add_amounts(used, amounts)
                 if not any(used.values()):
                     del all_used[name]
         # Hosts are shared: what is placed through one flavor is missing in the others too.

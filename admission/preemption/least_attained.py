@@ -19,6 +19,7 @@ from admission.snapshot.attained_service import AttainedService
 from admission.snapshot.held_workload import HeldWorkload
 from admission.snapshot.queue_state import QueueState
 from api.jobs.resource_requests import PodSetRequests
+from api.parsing.quantities import add_amounts
 from api.policy import Ordering, OrderingMode, PreemptionRules
 from api.reasons import ConditionType
 from api.workload import Workload, WorkloadKey
@@ -73,8 +74,7 @@ def pending_level(
     """
     total: dict[str, int] = {}
     for asked in requests:
-        for resource, amount in asked.total().items():
-            total[resource] = total.get(resource, 0) + amount
+        add_amounts(total, asked.total())
     received = devices(total) * workload.accumulated_execution_seconds
     return max(FIRST, level_of(received, ordering.level_ends) - ages(workload, ordering, now=now))
 

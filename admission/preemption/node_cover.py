@@ -47,6 +47,7 @@ from admission.preemption.replicas import Floors, Guard
 from admission.snapshot.held_workload import HeldWorkload
 from admission.snapshot.queue_state import QueueState
 from admission.snapshot.snapshot import Snapshot
+from api.parsing.quantities import add_amounts
 from api.workload import WorkloadKey
 from queues.steps import Steps
 
@@ -131,9 +132,7 @@ def may_make_room(snapshot: Snapshot, need: PreemptionRequest, leaving: Iterable
     given: dict[_Node, dict[str, int]] = {}
     for held in leaving:
         for node, amounts in _holdings(snapshot, held, flavors).items():
-            total = given.setdefault(node, {})
-            for resource, amount in amounts.items():
-                total[resource] = total.get(resource, 0) + amount
+            add_amounts(given.setdefault(node, {}), amounts)
     return all(_may_hold(snapshot, request, given) for request in need.placing)
 
 
@@ -224,9 +223,7 @@ class _Cover:
                 return False
             # The pod gets this node: take its amounts there, and evict the victims of the offer.
             left[node] -= 1
-            taken = self._taken.setdefault(node, {})
-            for resource, amount in request.per_pod.items():
-                taken[resource] = taken.get(resource, 0) + amount
+            add_amounts(self._taken.setdefault(node, {}), request.per_pod)
             for one in offer.victims:
                 self.gone[one.key] = one
                 self._unguarded.update(one.guards)
@@ -410,11 +407,8 @@ def _holdings(snapshot: Snapshot, held: HeldWorkload, flavors: Container[str]) -
         site = snapshot.topology_cache.search(place.flavor).site
         for domain in place.assignment.domains:
             leaf = site.find_leaf(domain.values)
-            if leaf is None:
-                continue
-            amounts = found.setdefault((place.flavor, leaf), {})
-            for resource, amount in place.per_pod.items():
-                amounts[resource] = amounts.get(resource, 0) + amount * domain.count
+            if leaf is not None:
+                add_amounts(found.setdefault((place.flavor, leaf), {}), place.per_pod, domain.count)
     return found
 
 

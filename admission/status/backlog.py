@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from api.parsing.quantities import add_amounts
 from queues.pending.pending_queue import PendingQueue
 
 
@@ -35,8 +36,7 @@ def backlog(queue: PendingQueue) -> Backlog:
     for pending, size, is_parked in queue.groups():
         (parked if is_parked else active).add(pending.shape)
         for pod_set in pending.requests:
-            for resource, amount in pod_set.total().items():
-                requested[resource] = requested.get(resource, 0) + size * amount
+            add_amounts(requested, pod_set.total(), size)
         rank = (-pending.workload.priority, pending.queued_at)
         first = rank if first is None else min(first, rank)
     return Backlog(

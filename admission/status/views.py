@@ -16,6 +16,7 @@ from admission.calendar.quota_windows import QuotaInForce, window_problems
 from admission.snapshot.held_workload import HeldWorkload
 from admission.snapshot.queue_state import QueueState
 from admission.status.calendar_view import ReservationEntry, WindowEntry, reservation_entries, window_entries
+from api.parsing.quantities import add_amounts
 from api.past_usage import PastUsage
 from api.policy import AdmissionPolicy
 from api.queueing import Cohort, LocalQueue
@@ -268,8 +269,7 @@ def _sum_usage(held: Iterable[HeldWorkload]) -> dict[FlavorResource, int]:
     """Return what these Workloads hold in total."""
     total: dict[FlavorResource, int] = {}
     for one in held:
-        for pair, amount in one.usage.items():
-            total[pair] = total.get(pair, 0) + amount
+        add_amounts(total, one.usage)
     return total
 
 

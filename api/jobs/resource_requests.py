@@ -20,7 +20,7 @@ from math import ceil
 import msgspec
 
 from api.objects import LimitRangeItem, WireContainer, WirePodSpec, WireResources
-from api.parsing.quantities import CPU, QuantityError, amount, to_text
+from api.parsing.quantities import CPU, QuantityError, add_amounts, amount, to_text
 from api.workload import PodSet
 
 PODS = "pods"
@@ -261,7 +261,7 @@ def pod_requests(spec: WirePodSpec) -> Amounts:
     """
     total: Amounts = {}
     for container in spec.containers or ():
-        _add(total, _amounts(container.resources))
+        add_amounts(total, _amounts(container.resources))
     if spec.init_containers:
         total = _with_init_containers(total, spec.init_containers)
     if spec.resources is not None:
@@ -283,12 +283,12 @@ def _with_init_containers(together: Amounts, init_containers: tuple[WireContaine
     for container in init_containers:
         need = _amounts(container.resources)
         if container.restart_policy == "Always":
-            _add(sidecars, need)
+            add_amounts(sidecars, need)
         else:
             # `need` is a new dict, so it may be modified.
-            _add(need, sidecars)
+            add_amounts(need, sidecars)
             _raise(peak, need)
-    _add(together, sidecars)
+    add_amounts(together, sidecars)
     _raise(together, peak)
     return together
 
@@ -297,11 +297,6 @@ def _amounts(resources: WireResources | None) -> Amounts:
     if resources is None or not resources.requests:
         return {}
     return {name: amount(name, text) for name, text in resources.requests.items()}
-
-
-def _add(total: Amounts, more: Mapping[str, int]) -> None:
-    for name, value in more.items():
-        total[name] = total.get(name, 0) + value
 
 
 def _raise(total: Amounts, floor: Mapping[str, int]) -> None:

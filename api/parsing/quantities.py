@@ -9,11 +9,13 @@ one nano is rounded away from zero to a whole number of nanos, a value with a bi
 """
 
 import re
+from collections.abc import Mapping
 from enum import StrEnum
 from fractions import Fraction
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
+_K = TypeVar("_K")
 CPU = "cpu"
 _BINARY_RESOURCES = frozenset({"memory", "ephemeral-storage"})
 _HUGE_PAGES_PREFIX = "hugepages-"
@@ -73,6 +75,12 @@ def amount(resource: str, quantity: str | int | float) -> int:
     # The key is whether the resource is the CPU, not its name, so that one cache entry for
     # "8Gi" serves all others.
     return _amount(resource == CPU, _as_text(quantity))
+
+
+def add_amounts(total: dict[_K, int], amounts: Mapping[_K, int], times: int = 1) -> None:
+    """Add the amounts to `total`, each multiplied by `times`; -1 subtracts them."""
+    for key, value in amounts.items():
+        total[key] = total.get(key, 0) + value * times
 
 
 def to_text(resource: str, amount: int) -> str:

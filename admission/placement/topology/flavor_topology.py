@@ -32,6 +32,7 @@ from admission.placement.topology.changelog import ChangeLog
 from admission.placement.topology.tree import DomainTree, Values
 from api.keys import HOSTNAME
 from api.node import NodeInfo
+from api.parsing.quantities import add_amounts
 from api.workload import DomainCount
 
 Amounts = Mapping[str, int]
@@ -90,8 +91,7 @@ class FlavorTopology:
         if node.taints:
             self.tainted[leaf] = None
         left = self._left_on_node[node.name] = dict(node.allocatable)
-        for resource, amount in taken.items():
-            left[resource] = left.get(resource, 0) - amount
+        add_amounts(left, taken, -1)
         self._change_capacity(leaf, left, sign=1)
         return True
 
@@ -131,9 +131,7 @@ class FlavorTopology:
         leaf = self._leaf_of_node.get(node)
         if leaf is None:
             return False
-        left = self._left_on_node[node]
-        for resource, amount in amounts.items():
-            left[resource] = left.get(resource, 0) - sign * amount
+        add_amounts(self._left_on_node[node], amounts, -sign)
         # Other pods reduce the capacity, because no Workload can have what they use.
         self._change_capacity(leaf, amounts, sign=-sign)
         return True

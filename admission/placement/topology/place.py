@@ -56,9 +56,3 @@ def taken_per_pod(on_node: Amounts) -> dict[str, int]:
 def times_of(amounts: Amounts, times: int) -> dict[str, int]:
     """Return the amounts multiplied by `times`."""
     return {resource: amount * times for resource, amount in amounts.items()}
-
-
-def add_times(total: dict[str, int], amounts: Amounts, times: int) -> None:
-    """Add the amounts, multiplied by `times`, to the total."""
-    for resource, amount in amounts.items():
-        total[resource] = total.get(resource, 0) + amount * times

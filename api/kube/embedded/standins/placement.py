@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from api.jobs.resource_requests import PODS, pod_requests
 from api.kube.embedded.standins.objects import Pod, PodSpec
 from api.objects import NodeObject
-from api.parsing.quantities import amount
+from api.parsing.quantities import add_amounts, amount
 from api.selectors import find_untolerated, matches_node
 
 # In the integers of api.parsing.quantities: milli-CPU, bytes, devices.
@@ -35,8 +35,7 @@ class NodeRoom:
 
     def take(self, amounts: Amounts, *, sign: int = 1) -> None:
         """Subtract amounts from the free resources, or add them with sign -1."""
-        for name, taken in amounts.items():
-            self.free[name] = self.free.get(name, 0) - sign * taken
+        add_amounts(self.free, amounts, -sign)
 
     @classmethod
     def of(cls, node: NodeObject, pods: Iterable[Pod]) -> NodeRoom:
