@@ -120,7 +120,7 @@ def make_pod_set(
     template: WirePodTemplate | None = None,
     **fields: Any,
 ) -> PodSet:
-    """Return a pod set; one GPU a pod unless told otherwise."""
+    """Return a pod set; one GPU a pod unless `requests` says otherwise."""
     asked = {"gpu": 1} if requests is None else requests
     return PodSet(name=name, count=count, template=template or make_template(asked), **fields)
 
@@ -220,7 +220,7 @@ def _requests(pod_set: PodSet) -> dict[str, int]:
 
 @dataclass(slots=True)
 class World:
-    """An engine with the objects that tests give it, a clock that stands still, and what it decided.
+    """An engine with the objects that tests give it, a clock that moves only when set, and what it decided.
 
     Every ClusterQueue gets a LocalQueue of the same name in the namespace `team`.
     """
@@ -286,15 +286,15 @@ class World:
         return workload
 
     def holding(self) -> dict[str, str]:
-        """Return who holds quota, and of which ClusterQueue."""
+        """Return which Workloads hold quota, and of which ClusterQueue."""
         return {key.name: admission.cluster_queue for key, admission in self.engine.workloads.admissions()}
 
     def active(self, queue: str = "queue") -> list[str]:
-        """Return who will be tried, in order."""
+        """Return which Workloads will be tried, in order."""
         return [one.key.name for one in self.engine.queues.pending(queue) if not one.is_parked]
 
     def parked(self, queue: str = "queue") -> list[str]:
-        """Return who waits for something to change, in order."""
+        """Return which Workloads wait for something to change, in order."""
         return [one.key.name for one in self.engine.queues.pending(queue) if one.is_parked]
 
 
@@ -309,10 +309,10 @@ def evicts(decisions: Iterable[Decision]) -> dict[str, str]:
 
 
 def waits(decisions: Iterable[Decision]) -> dict[str, str]:
-    """Return those told to wait, and the last word for why."""
+    """Return the Workloads that wait, and the last reason for it."""
     return {one.key.name: str(one.reason) for one in decisions if isinstance(one, Wait)}
 
 
 def messages(decisions: Iterable[Decision]) -> dict[str, str]:
-    """Return those told to wait, and the last message that says why."""
+    """Return the Workloads that wait, and the last message that says why."""
     return {one.key.name: one.message for one in decisions if isinstance(one, Wait)}

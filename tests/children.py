@@ -102,7 +102,7 @@ class Child:
             )
 
     def is_running(self) -> bool:
-        """Tell whether the process is alive; a paused one is."""
+        """Return whether the process is alive; a paused one is."""
         return self._process is not None and self._process.poll() is None
 
     def wait(self, timeout_seconds: float) -> int:

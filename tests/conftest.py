@@ -1,6 +1,6 @@
 """Fixtures of the real parts, and the rule that nothing is skipped in silence where everything is required.
 
-What the parts are and how to get them: tests/parts.py. What each fixture gives stands in its docstring.
+What the parts are and how to get them: tests/parts.py. What each fixture gives is in its docstring.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import os
 
 from hypothesis import HealthCheck, settings
 
-# What `make laws` sets: a law tries so many times its examples.
+# What `make laws` sets: how many times its examples a law tries.
 VARIABLE = "BERTH_EXAMPLES"
 
 # The number of examples of a law that names none, as hypothesis has it.
@@ -26,7 +26,7 @@ def factor() -> int:
 
 
 def trying(examples: int = _DEFAULT, *, steps: int = 50, is_hard_to_draw: bool = False) -> settings:
-    """Return the settings of a law that tries so many examples; `steps` are those of a state machine.
+    """Return the settings of a law that tries `examples` examples; `steps` are those of a state machine.
 
     How long an example takes, or is drawn, depends on the machine and fails nothing. `is_hard_to_draw` is for
     a law whose examples are large, or are often thrown away.

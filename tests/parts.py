@@ -33,7 +33,7 @@ class PartMissing(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """Something real that tests need. `find` tells where it is, in a few words, or raises PartMissing."""
+    """Something real that tests need. `find` returns where it is, in a few words, or raises PartMissing."""
 
     name: str
     find: Callable[[], str]
@@ -135,7 +135,7 @@ def required() -> frozenset[str]:
 
 
 def are_all_required() -> bool:
-    """Tell whether this run must not skip anything but what is marked optional."""
+    """Return whether this run must not skip anything but what is marked optional."""
     return required() == frozenset(PARTS)
 
 

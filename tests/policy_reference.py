@@ -1,4 +1,4 @@
-"""The fields in docs/policy.md. `python -m tests.policy_reference` writes them anew."""
+"""The fields in docs/policy.md. `python -m tests.policy_reference` writes them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MARK = "<!-- Below: written by python -m tests.policy_reference -->\n"
 
 
 def wanted() -> str:
-    """Return the whole page: what stands above the mark, and the fields as the model has them."""
+    """Return the whole page: what is above the mark, and the fields as the model has them."""
     text = PAGE.read_text()
     return text[: text.index(MARK) + len(MARK)] + _reference()
 
@@ -42,7 +42,7 @@ def _rows(schema: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str, 
         inner = node["items"] if node.get("type") == "array" else node
         path = f"{prefix}{name}{'[]' if inner is not node else ''}"
         yield path, _shown(node.get("default")), node["description"]
-        # How a label selector is written stands in Kubernetes' own reference.
+        # How a label selector is written is in Kubernetes' own reference.
         if name != "selector":
             yield from _rows(inner, f"{path}.")
 

@@ -1,7 +1,7 @@
 """The rights that the controller uses at the API server, beside what deploy/ grants.
 
-Reads follow from what is watched and written, the rest stands here. A write that is not listed fails in the
-fakes that carry writes out (`check`), so that a new one cannot be forgotten in deploy/rbac.yaml.
+Reads follow from what is watched and written, the rest is listed here. A write that is not listed fails in
+the fakes that carry writes out (`check`), so that a new one cannot be forgotten in deploy/rbac.yaml.
 """
 
 from __future__ import annotations

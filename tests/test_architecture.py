@@ -1,6 +1,6 @@
 """The rules of the house in plain ast: imports point one way, and the core touches nothing outside itself.
 
-Which folders are shells and what they alone may import stands once, in the contracts of pyproject.toml. Here
+Which folders are shells and what they alone may import is said once, in the contracts of pyproject.toml. Here
 the same holds without import-linter, and with what an import cannot show: a clock read through datetime,
 something awaited, a file opened.
 """
@@ -20,7 +20,7 @@ _OUTSIDE = next(
     contract for contract in _CONTRACTS if contract["name"] == "Only the shells touch the outside"
 )
 
-# Folders, and modules that stand alone.
+# Folders, and single modules.
 _NAMES = [entry.split(" ")[0].replace(".", "/") for entry in _OUTSIDE["ignore_imports"]]
 SHELLS = tuple(name[:-3] if name.endswith("/**") else f"{name}.py" for name in _NAMES)
 FORBIDDEN_IMPORTS = {*_OUTSIDE["forbidden_modules"], "importlib", "multiprocessing", "secrets", "ssl"}

@@ -15,7 +15,7 @@ from tests.children import Child, ChildError, Port
 
 _FOREVER = (sys.executable, "-ISc", "import threading; print('up', flush=True); threading.Event().wait()")
 
-# Starts a child, waits until it is itself, tells its pid and waits to be killed.
+# Starts a child, waits until it is itself, prints its pid and waits to be killed.
 _PARENT = """
 import pathlib, sys, threading
 from tests.children import Child
@@ -116,7 +116,7 @@ def test_a_held_port_takes_a_server_again_and_again() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a port is not held")
-def test_a_held_port_is_given_to_nobody_else() -> None:
+def test_a_held_port_is_given_to_no_other_process() -> None:
     port = Port()
     try:
         with socket.socket() as other, pytest.raises(OSError, match="in use"):

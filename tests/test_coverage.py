@@ -1,4 +1,4 @@
-"""`make coverage`: its report tells what tests ran, also in the processes that they started."""
+"""`make coverage`: its report shows what tests ran, also in the processes that they started."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def coverage_command(*arguments: str | Path) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.covers("002_28")
-def test_make_coverage_tells_which_lines_ran_here_and_in_a_child(tmp_path: Path) -> None:
+def test_make_coverage_shows_which_lines_ran_here_and_in_a_child(tmp_path: Path) -> None:
     (tmp_path / "test_one.py").write_text(A_TEST)
     # To report on all of Berth takes a minute.
     settings = (ROOT / "pyproject.toml").read_text().replace(ALL, FEW)
@@ -60,4 +60,4 @@ def test_make_coverage_tells_which_lines_ran_here_and_in_a_child(tmp_path: Path)
     }
     assert ran["queues/quota/quota_windows.py"]
     assert ran["admission/cli/commands/crds.py"], "the command ran in a child"
-    assert not ran["admission/cli/commands/demo.py"], "nobody ran the demo"
+    assert not ran["admission/cli/commands/demo.py"], "no test ran the demo"

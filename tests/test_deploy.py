@@ -86,7 +86,7 @@ def ports_of(deployment: Object) -> dict[str, int]:
 
 
 def extender_config(name: str = "scheduler-config.yaml") -> Object:
-    """Return what kube-scheduler is told of the extender."""
+    """Return the configuration of the extender in kube-scheduler."""
     config = yaml.safe_load((DEPLOY / "extender" / name).read_text())
     assert config["kind"] == "KubeSchedulerConfiguration"
     (extender,) = config["extenders"]
@@ -135,7 +135,7 @@ def test_a_service_selects_pods_that_listen_on_its_ports(folder: str, name: str)
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "PodDisruptionBudget"])
-def test_what_selects_pods_finds_those_of_its_folder(kind: str) -> None:
+def test_a_selector_of_pods_finds_those_of_its_folder(kind: str) -> None:
     found = [(folder, one) for folder in FOLDERS for one in applied(folder) if one["kind"] == kind]
 
     assert found
@@ -230,7 +230,7 @@ def test_the_controller_has_the_rights_that_it_uses_and_changes_nothing_else() -
     at_home = rights.granted(only("Role", "berth-controller-leases")["rules"])
 
     assert sorted(used - everywhere) == []
-    # Whoever may list may see each one as well.
+    # A right to list includes the right to get each object.
     assert sorted(right for right in everywhere - used if right.verb != "get") == []
     assert at_home == rights.USED_AT_HOME
 
@@ -370,11 +370,11 @@ def test_the_image_starts_the_command_of_the_package() -> None:
 
 
 @pytest.mark.covers("000_38")
-def test_kube_scheduler_is_told_of_the_extender_as_the_article_does() -> None:
-    told = extender_config()
+def test_kube_scheduler_is_configured_for_the_extender_as_in_the_article() -> None:
+    config = extender_config()
 
-    assert told | {"nodeCacheCapable": True, "httpTimeout": "5s"} == told
-    assert {key: told[key] for key in told if key not in ("nodeCacheCapable", "httpTimeout")} == {
+    assert config | {"nodeCacheCapable": True, "httpTimeout": "5s"} == config
+    assert {key: config[key] for key in config if key not in ("nodeCacheCapable", "httpTimeout")} == {
         "urlPrefix": "http://gpu-extender-svc.kube-system.svc.cluster.local",
         "filterVerb": "filter",
         "prioritizeVerb": "prioritize",
@@ -385,14 +385,14 @@ def test_kube_scheduler_is_told_of_the_extender_as_the_article_does() -> None:
 
 
 @pytest.mark.covers("000_42")
-def test_kube_scheduler_can_be_told_to_use_tls() -> None:
-    told, plain = extender_config("scheduler-config-tls.yaml"), extender_config()
+def test_kube_scheduler_can_be_configured_to_use_tls() -> None:
+    config, plain = extender_config("scheduler-config-tls.yaml"), extender_config()
 
-    assert told["enableHTTPS"]
-    assert told["urlPrefix"].startswith("https://")
-    assert told["tlsConfig"]["caFile"]
+    assert config["enableHTTPS"]
+    assert config["urlPrefix"].startswith("https://")
+    assert config["tlsConfig"]["caFile"]
     changed = {"enableHTTPS", "urlPrefix", "tlsConfig"}
-    assert {key: value for key, value in told.items() if key not in changed} == {
+    assert {key: value for key, value in config.items() if key not in changed} == {
         key: value for key, value in plain.items() if key not in changed
     }
 

@@ -177,10 +177,10 @@ def test_every_setting_with_an_effect_is_explained() -> None:
 
 def test_every_metric_is_explained_and_none_of_ours_that_is_not_served() -> None:
     served = served_names()
-    told = set(re.findall(r"`(\w+_\w+)`", TEXTS["docs/metrics.md"]))
+    documented = set(re.findall(r"`(\w+_\w+)`", TEXTS["docs/metrics.md"]))
 
-    assert served - told == set()
-    assert {name for name in told - served if name.startswith("berth_")} == set()
+    assert served - documented == set()
+    assert {name for name in documented - served if name.startswith("berth_")} == set()
 
 
 def _links(text: str) -> list[str]:

@@ -51,19 +51,19 @@ def test_a_law_that_holds_is_tried_on_many_times_its_examples(
 
     assert main([law, "--times", "3", "--minutes", "2", "--workers", "1"]) == 0
 
-    told = capsys.readouterr().out
-    assert re.search(r"1 laws, 1 of them tried 3 times: 150 examples, seed \d+\n0 findings", told)
+    printed = capsys.readouterr().out
+    assert re.search(r"1 laws, 1 of them tried 3 times: 150 examples, seed \d+\n0 findings", printed)
 
 
-def test_a_law_that_does_not_hold_is_a_finding_and_repeated_by_the_command_that_is_told(
+def test_a_law_that_does_not_hold_is_a_finding_with_a_command_to_repeat_it(
     write_law: Callable[..., str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     law = write_law("fails", holds="value < 40")
 
     assert main([law, "--times", "3", "--minutes", "2", "--workers", "1"]) == 1
-    told = capsys.readouterr().out
-    assert "value=40," in told
-    repeat = re.search(r"make laws LAWS='(.+)' SEED=(\d+) TIMES=(\d+)", told)
+    printed = capsys.readouterr().out
+    assert "value=40," in printed
+    repeat = re.search(r"make laws LAWS='(.+)' SEED=(\d+) TIMES=(\d+)", printed)
     assert repeat is not None
 
     assert main([repeat[1], "--seed", repeat[2], "--times", repeat[3], "--minutes", "2"]) == 1
@@ -99,9 +99,9 @@ def test_the_time_is_shared(seconds: float, want: dict[str, int]) -> None:
     ("output", "want"),
     [
         pytest.param(
-            "during generate phase (2.00 seconds)\nduring shrink phase (1.00 seconds)", 3.0, id="told"
+            "during generate phase (2.00 seconds)\nduring shrink phase (1.00 seconds)", 3.0, id="printed"
         ),
-        pytest.param("1 passed in 8.00s", 9.0, id="not told by a state machine that a test runs by hand"),
+        pytest.param("1 passed in 8.00s", 9.0, id="not printed by a state machine that a test runs by hand"),
     ],
 )
 def test_how_long_one_time_takes_is_read_off_a_run(output: str, want: float) -> None:

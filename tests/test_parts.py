@@ -87,12 +87,12 @@ def test_the_report_names_what_is_missing_and_how_to_get_it(
 @pytest.mark.parametrize(
     ("require", "want"),
     [
-        pytest.param("", 0, id="a missing part that nobody requires is no fault"),
+        pytest.param("", 0, id="a missing part that is not required is no fault"),
         pytest.param("controlplane", 1, id="a required part that is missing is one"),
         pytest.param("controlplan", 2, id="a name that no part has is wrong usage"),
     ],
 )
-def test_the_exit_code_tells_whether_what_is_required_is_there(
+def test_the_exit_code_says_whether_what_is_required_is_there(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, require: str, want: int
 ) -> None:
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path))
@@ -102,7 +102,7 @@ def test_the_exit_code_tells_whether_what_is_required_is_there(
 
 
 @pytest.mark.xdist_group("told")
-def test_the_group_of_a_test_is_told_to_the_scheduler(request: pytest.FixtureRequest) -> None:
+def test_the_group_of_a_test_reaches_the_scheduler(request: pytest.FixtureRequest) -> None:
     is_grouping = bool(request.config.getoption("loadgroup", False))
 
     assert request.node.nodeid.endswith("@told") is is_grouping

@@ -2,10 +2,10 @@
 
 The Go module in this folder pins the versions. `python -m tests.controlplane build` builds the programs once
 into a cache outside the tree (about nine minutes on two cores); starting a control plane then takes seconds.
-The fixtures stand in tests/conftest.py:
+The fixtures are defined in tests/conftest.py:
 
 - `control_plane`: one per test process. Its tests keep apart by working in a `namespace` of their own;
-- `bare_control_plane`: one per test process whose controllers nobody starts;
+- `bare_control_plane`: one per test process whose controllers are not started;
 - `clean_cluster`: the same one, emptied before and after of Kueue's and Berth's objects, Jobs, Pods, Nodes;
 - `fresh_control_plane`: one for this test alone, for those that kill or freeze the API server.
 

@@ -1,4 +1,4 @@
-"""`python -m tests.controlplane build|path|start`: build the control plane, tell where it is, run one.
+"""`python -m tests.controlplane build|path|start`: build the control plane, print where it is, run one.
 
 `leaderworkerset` builds the controller of that kind, which an optional test uses.
 

@@ -1,7 +1,7 @@
 """Where the control plane's programs are found, and how they are built when they are not.
 
 The cache folder is named by the versions and by a hash of everything that decides what is built, so a change
-of go.mod builds anew and an old checkout still finds its own. A build happens in a folder beside it and is
+of go.mod builds again and an old checkout still finds its own. A build happens in a folder beside it and is
 renamed when complete: a cache folder that exists is whole. A lock makes parallel builders wait for the first.
 """
 
@@ -58,7 +58,7 @@ class Assets:
         return path
 
     def has(self, *names: str) -> bool:
-        """Tell whether the folder holds all these programs."""
+        """Return whether the folder holds all these programs."""
         return all((self.folder / name).is_file() for name in names)
 
 
@@ -177,7 +177,7 @@ def find_go() -> str:
     match = re.match(r"go(\d+)\.(\d+)", answer.stdout)
     if match is None:
         raise AssetsMissing(
-            f"{go} does not tell its version: {answer.stderr.strip() or answer.stdout.strip()}"
+            f"{go} does not report its version: {answer.stderr.strip() or answer.stdout.strip()}"
         )
     if (int(match[1]), int(match[2])) < OLDEST_GO:
         raise AssetsMissing(

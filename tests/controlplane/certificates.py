@@ -1,6 +1,6 @@
 """The keys and certificates of one test cluster: an authority, the API server's own, the token signer's.
 
-Made anew for each control plane, on P-256 because that takes a millisecond, and never used again.
+Made for each control plane, on P-256 because that takes a millisecond, and never used again.
 """
 
 from __future__ import annotations

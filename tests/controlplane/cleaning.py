@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from tests.controlplane.rest import Rest, RestError
 
 # Order matters: a webhook whose server is gone would refuse the deletions after it, and a Job's controller
-# would make its Pods anew. Kueue's and Berth's own kinds are asked for and come in between.
+# would create its Pods again. Kueue's and Berth's own kinds are asked for and come in between.
 _WEBHOOKS = tuple(
     f"/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations"
     for kind in ("validating", "mutating")
@@ -66,6 +66,6 @@ def _remove(rest: Rest, path: str) -> None:
     try:
         rest.patch(path, {"metadata": {"finalizers": None}})
     except RestError as error:
-        # 404: it is gone. 409: somebody else wrote it; the next round tries again.
+        # 404: it is gone. 409: another client wrote it; the next round tries again.
         if error.status not in (404, 409):
             raise

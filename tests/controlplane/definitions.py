@@ -27,7 +27,7 @@ def install_crds(rest: Rest, definitions: Iterable[Mapping[str, Any]]) -> None:
         except RestError as error:
             if error.reason != "AlreadyExists":
                 raise
-    # An established kind still answers 429 for a moment, until its storage stands.
+    # An established kind still answers 429 for a moment, until its storage is ready.
     for definition in wanted:
         for collection in _served_collections(definition["spec"]):
             rest.wait(collection, lambda found: "items" in found)

@@ -1,4 +1,4 @@
-"""The real controller of LeaderWorkerSets, for who has built it: where it is found, how it is built and run.
+"""The real controller of LeaderWorkerSets, where it has been built: how it is found, built and run.
 
 Kept apart from the control plane: it is a project of its own, which few tests need and no machine has to
 have. It comes with the definition of its kind, for which no other definition of that name may be there.

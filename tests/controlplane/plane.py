@@ -42,9 +42,9 @@ _CONTROLLERS = (
 class ControlPlane:
     """A real API server on loopback with its store, for one test process or for one test.
 
-    `token` is of an administrator (group system:masters), `user_token` of the user `low` who may do no more
-    than every authenticated one, until a test binds a role. `rest` and `user_rest` are plain clients of the
-    two, `kubeconfig` and `user_kubeconfig` the paths of their kubeconfig files.
+    `token` is of an administrator (group system:masters), `user_token` of the user `low`, which may do no
+    more than every authenticated one, until a test binds a role. `rest` and `user_rest` are plain clients of
+    the two, `kubeconfig` and `user_kubeconfig` the paths of their kubeconfig files.
     """
 
     def __init__(self, assets: Assets, folder: Path, *, apiserver_flags: Sequence[str] = ()) -> None:
@@ -105,7 +105,7 @@ class ControlPlane:
         self.apiserver.kill()
 
     def restart_apiserver(self) -> None:
-        """End kube-apiserver if it runs and start it anew on the same port and data; returns when ready."""
+        """End kube-apiserver if it runs and start it again on the same port and data; returns when ready."""
         self.apiserver.kill()
         self.apiserver.start()
         self.wait_ready()
@@ -172,7 +172,7 @@ class ControlPlane:
             f"--controllers={','.join(_CONTROLLERS)}",
             f"--root-ca-file={self.ca_file}",
             f"--service-account-private-key-file={self._certificates.service_account_key}",
-            # Nobody renews a node's lease here: what a node says of itself stands, and is acted on at once.
+            # No kubelet renews a node's lease here: what a node says of itself holds, and acts at once.
             "--node-monitor-grace-period=24h",
             "--node-monitor-period=1s",
             "--kube-api-qps=500",
@@ -223,7 +223,7 @@ class ControlPlane:
 
 
 def answers(rest: Rest, path: str) -> bool:
-    """Tell whether a component answers `path` with success; not being reachable is a no."""
+    """Return whether a component answers `path` with success; not being reachable is a no."""
     try:
         rest.request("GET", path, timeout_seconds=2.0)
     except (RestError, OSError):

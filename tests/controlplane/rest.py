@@ -101,7 +101,7 @@ class Rest:
         return self.request("GET", path)
 
     def exists(self, path: str) -> bool:
-        """Tell whether there is something at `path`."""
+        """Return whether there is something at `path`."""
         try:
             self.get(path)
         except RestError as error:

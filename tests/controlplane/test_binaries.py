@@ -1,4 +1,4 @@
-"""The control plane is built once, whole or not at all, and a machine that cannot build it is told why."""
+"""The control plane is built once, whole or not at all; where it cannot be built, the error says why."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.controlplane import binaries
 from tests.controlplane.binaries import PROGRAMS, AssetsMissing, build, cache_folder, find_assets, find_go
 from tests.controlplane.leaderworkerset import build_leaderworkerset, find_leaderworkerset
 
-# Stands in for Go: writes its arguments to a log and the program to where -o says.
+# A replacement for Go: writes its arguments to a log and the program to where -o says.
 _GO = """#!/bin/sh
 case "$1" in
 env) echo "{version}" ;;
@@ -69,7 +69,7 @@ def test_of_two_parallel_builds_one_waits_for_the_other(folder: Path) -> None:
     assert len(calls(folder)) == len(PROGRAMS)
 
 
-def test_the_api_server_is_told_its_version(folder: Path) -> None:
+def test_the_api_server_is_built_with_its_version(folder: Path) -> None:
     install_go(folder)
 
     build(print)
@@ -89,7 +89,7 @@ def test_a_failed_build_leaves_nothing_and_says_why(folder: Path) -> None:
         find_assets()
 
 
-def test_a_machine_without_go_is_told_so_in_one_line(
+def test_a_machine_without_go_gets_an_error_of_one_line(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert command.main(["build"]) == 1
@@ -104,7 +104,7 @@ def test_a_machine_without_go_is_told_so_in_one_line(
         pytest.param(
             "go1.19.8", "is go1.19.8, but go1.21 or later is needed", id="too old to fetch a newer one"
         ),
-        pytest.param("", "does not tell its version", id="no Go at all behind the name"),
+        pytest.param("", "does not report its version", id="no Go at all behind the name"),
     ],
 )
 def test_a_go_that_will_not_do_is_named(folder: Path, version: str, want: str) -> None:
@@ -140,7 +140,7 @@ def test_given_programs_come_before_the_cache(folder: Path, monkeypatch: pytest.
         pytest.param({"HOME": "/home/ann"}, "/home/ann/.cache/berth", id="else the home directory"),
     ],
 )
-def test_the_cache_lies_where_the_environment_says(
+def test_the_cache_is_where_the_environment_says(
     monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], want: str
 ) -> None:
     for name in ("BERTH_CACHE", "XDG_CACHE_HOME"):
@@ -165,7 +165,7 @@ def test_the_controller_of_leader_worker_sets_comes_with_the_definition_of_its_k
     assert assets.definition == {"kind": "Definition"}
 
 
-def test_who_has_not_built_that_controller_is_told_how(folder: Path) -> None:
+def test_without_that_controller_the_error_says_how_to_build_it(folder: Path) -> None:
     del folder
     with pytest.raises(AssetsMissing, match="`make leaderworkerset` builds it"):
         find_leaderworkerset()
