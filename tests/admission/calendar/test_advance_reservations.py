@@ -1,4 +1,4 @@
-"""Advance reservations in decisions: what is kept for whom, who may run before, who gives way."""
+"""Advance reservations in decisions: what is kept for which Workloads, what runs before, what is evicted."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_what_is_kept_is_free_for_its_members_at_its_start() -> None:
     assert world.evicted == {}
 
 
-def test_who_ends_before_it_or_leaves_it_free_starts_and_who_says_nothing_waits() -> None:
+def test_a_workload_that_ends_in_time_or_leaves_it_free_starts_and_one_without_an_estimate_waits() -> None:
     world = make_world(keep(6, 100, 500))
     world.submit("beside", 2, runs=900)
     world.submit("silent", 1, runs=10, says=0, at=T + 1)
@@ -79,7 +79,7 @@ def test_who_ends_before_it_or_leaves_it_free_starts_and_who_says_nothing_waits(
     )
 
 
-def test_it_is_kept_while_nobody_uses_it_and_freed_at_its_end() -> None:
+def test_it_is_kept_while_it_is_unused_and_freed_at_its_end() -> None:
     world = make_world(keep(6, 100, 200))
     world.submit("other", 4, runs=10, at=T + 120)
 
@@ -114,7 +114,7 @@ def test_members_that_end_leave_it_to_other_members_alone() -> None:
     assert world.started == {"first": T + 100, "second": T + 300, "other": T + 500}
 
 
-def test_a_member_may_run_past_the_end_as_anybody() -> None:
+def test_a_member_may_run_past_the_end_like_any_other() -> None:
     world = make_world(keep(8, 100, 200))
     world.submit("member", 8, runs=500, annotations=JOINS)
     world.submit("other", 8, runs=10, at=T + 150)
@@ -124,7 +124,7 @@ def test_a_member_may_run_past_the_end_as_anybody() -> None:
     assert world.started == {"member": T + 100, "other": T + 600}
 
 
-def test_who_runs_longer_than_it_said_gives_way_at_the_start() -> None:
+def test_a_workload_that_outruns_its_estimate_is_evicted_before_the_start() -> None:
     world = make_world(keep(8, 100, 500))
     world.submit("liar", 4, runs=900, says=50)
     world.submit("member", 8, runs=50, annotations=JOINS)
@@ -135,7 +135,7 @@ def test_who_runs_longer_than_it_said_gives_way_at_the_start() -> None:
     assert world.started["member"] == T + 100
 
 
-def test_only_those_give_way_whose_room_is_needed_the_last_started_first() -> None:
+def test_only_workloads_whose_room_is_needed_are_evicted_the_last_started_first() -> None:
     world = make_world(keep(4, 100, 500))
     for number in range(4):
         world.submit(f"liar-{number}", 2, runs=900, says=40, at=T + number)
@@ -147,7 +147,7 @@ def test_only_those_give_way_whose_room_is_needed_the_last_started_first() -> No
     assert world.started["member"] == T + 100
 
 
-def test_opportunistic_work_runs_there_whatever_its_length_and_gives_way() -> None:
+def test_opportunistic_work_runs_there_whatever_its_length_and_is_evicted() -> None:
     world = make_world(keep(8, 100, 500))
     world.submit("gap", 8, runs=900, says=0, annotations={OPPORTUNISTIC: "true"})
     world.submit("late", 8, runs=900, annotations={OPPORTUNISTIC: "true"}, at=T + 95)
@@ -170,7 +170,7 @@ def test_what_may_not_be_stopped_starts_only_on_an_enforced_limit() -> None:
     assert world.started == {"limited": T}
 
 
-def test_who_was_there_before_the_reservation_was_made_stays() -> None:
+def test_a_workload_that_ran_before_the_reservation_was_made_stays() -> None:
     world = make_world()
     world.submit("before", 8, runs=300)
     world.run(until=T + 10)
@@ -223,7 +223,7 @@ def test_promises_are_made_around_it() -> None:
         ("big", "queue", 100, None),
     ],
 )
-def test_who_names_a_reservation_that_it_cannot_use_now_is_told(
+def test_a_workload_that_names_a_reservation_it_cannot_use_now_gets_a_reason(
     annotation: str, queue: str, now: float, want: tuple[PendingReason, str] | None
 ) -> None:
     world = make_world(keep(4, 100, 500))
@@ -254,7 +254,7 @@ def test_a_member_is_expected_at_the_start_of_its_reservation() -> None:
     assert world.engine.promises.expected_start(world.get("other").key) is None
 
 
-def test_a_workload_without_any_policy_is_told_too() -> None:
+def test_a_workload_without_any_policy_gets_a_reason_too() -> None:
     world = TimedWorld(now=T)
     world.put(make_cluster_queue(quota=4))
     world.submit("w", 1, runs=10, annotations=JOINS)
@@ -295,7 +295,7 @@ def test_a_workload_without_any_policy_is_told_too() -> None:
         ),
     ],
 )
-def test_one_that_cannot_be_met_is_told_and_keeps_nothing(
+def test_one_that_cannot_be_met_is_reported_and_keeps_nothing(
     reservations: list[CapacityReservation], want: str
 ) -> None:
     world = make_world(*reservations)
@@ -333,7 +333,7 @@ def test_one_comes_into_force_with_its_local_queue_and_goes_with_it() -> None:
     assert world.started == {"other": T + 5}
 
 
-def test_a_controller_that_starts_within_a_reservation_knows_who_uses_it() -> None:
+def test_a_controller_that_starts_within_a_reservation_knows_its_members() -> None:
     first = make_world(keep(8, 0, 500))
     first.submit("member", 5, runs=300, annotations=JOINS)
     first.run(until=T + 10)

@@ -1,4 +1,4 @@
-"""Quota windows in decisions: what opens, what closes, who is kept from starting, what is promised."""
+"""Quota windows in decisions: what opens, what closes, which starts are held back, what is promised."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_what_came_in_while_it_was_open_runs_on_when_it_closes_and_nothing_more_
     assert world.evicted == {}
 
 
-def test_a_window_of_no_quota_keeps_everybody_out_until_it_closes() -> None:
+def test_a_window_of_no_quota_admits_nothing_until_it_closes() -> None:
     world = make_world(window("maintenance", 50, 200, 0))
     world.submit("early", 1, runs=10, at=T + 40)
     world.submit("late", 1, runs=10, at=T + 60)
@@ -72,7 +72,7 @@ def test_a_window_of_no_quota_keeps_everybody_out_until_it_closes() -> None:
     assert world.started == {"early": T + 40, "late": T + 200}
 
 
-def test_the_owner_takes_its_own_back_from_who_uses_more_than_its_window_left_it() -> None:
+def test_the_owner_reclaims_its_quota_from_a_queue_that_uses_more_than_its_window_left_it() -> None:
     """Over-use after a quota fell is borrowed: reclaimWithinCohort, as after an administrator's edit."""
     world = TimedWorld(now=T)
     reclaim = Preemption(reclaim_within_cohort=PreemptionPolicy.ANY)
@@ -109,7 +109,7 @@ def test_borrowers_lose_what_a_lenders_window_takes_away() -> None:
     assert world.started == {"before": T, "during": T + 200}
 
 
-def test_who_would_still_run_when_the_quota_falls_waits_within_the_lead() -> None:
+def test_a_workload_that_would_still_run_when_the_quota_falls_waits_within_the_lead() -> None:
     world = make_world(window("less", 100, 300, 1, lead=60))
     world.submit("before-lead", 1, runs=500, at=T + 30)
     world.submit("short", 1, runs=20, at=T + 50)
@@ -137,7 +137,7 @@ def test_the_lead_holds_for_a_window_of_more_quota_that_closes() -> None:
     assert world.started == {"fits-later-too": T + 50}
 
 
-def test_who_fits_into_the_quota_after_it_has_fallen_starts_within_the_lead() -> None:
+def test_a_workload_that_fits_the_lowered_quota_starts_within_the_lead() -> None:
     world = make_world(window("less", 100, 300, 2, lead=100))
     world.submit("small", 2, runs=500)
     world.submit("too-much", 1, runs=500, at=T + 1)
@@ -187,7 +187,7 @@ def test_a_promise_is_not_made_on_quota_that_a_window_takes_away() -> None:
     assert world.started["head"] == T + 200
 
 
-def test_nobody_is_backfilled_who_would_be_in_the_way_of_a_promise_after_a_window() -> None:
+def test_no_workload_is_backfilled_that_would_delay_a_promise_after_a_window() -> None:
     world = make_world(window("more", 100, 1000, 8), backfill=True)
     world.submit("head", 8, runs=50)
     world.submit("long", 1, runs=500, at=T + 1)
@@ -246,7 +246,7 @@ def test_a_controller_that_starts_within_a_window_knows_it() -> None:
         ),
     ],
 )
-def test_a_window_that_finds_no_quota_is_told_and_the_others_go_on(
+def test_a_window_without_quota_is_reported_and_the_others_stay_in_force(
     changes: dict[str, Any], want: str
 ) -> None:
     world = make_world(quota=4)
@@ -261,7 +261,7 @@ def test_a_window_that_finds_no_quota_is_told_and_the_others_go_on(
     assert nominal_of(world) == 6
 
 
-def test_windows_that_never_open_or_overlap_are_told() -> None:
+def test_windows_that_never_open_or_overlap_are_reported() -> None:
     never = make_window("never", cron="0 0 31 2 *", nominal=1)
     first = make_window("first", cron="0 20 * * *", hours=12, nominal=1)
     second = make_window("second", cron="0 6 * * mon", hours=1, nominal=2)
@@ -331,7 +331,7 @@ def test_expected_starts_see_a_window_that_opens() -> None:
     assert forecast.starts == {key("behind"): T + 150}
 
 
-def test_who_asks_for_more_than_there_is_now_is_told_when_a_window_brings_it() -> None:
+def test_a_workload_that_asks_for_more_than_there_is_now_learns_when_a_window_brings_it() -> None:
     world = make_world(window("some", 100, 200, 6), window("night", 300, 400, 16), quota=4)
     world.submit("large", 12, runs=10)
     world.submit("huge", 20, runs=10)
@@ -347,7 +347,7 @@ def test_who_asks_for_more_than_there_is_now_is_told_when_a_window_brings_it() -
     assert world.started == {"large": T + 300}
 
 
-def test_who_asks_for_more_than_a_window_leaves_is_told_when_it_closes() -> None:
+def test_a_workload_that_asks_for_more_than_a_window_leaves_learns_when_it_closes() -> None:
     world = make_world(window("maintenance", 0, 100, 0), quota=4)
     world.submit("w", 4, runs=10)
 

@@ -1,4 +1,4 @@
-"""Reservations of a topology domain: who is placed in it, who is kept off, who gives way, what is told.
+"""Reservations of a topology domain: what is placed in it, kept off it and evicted, and what is reported.
 
 rack r0: n0 n1      rack r1: n2 n3      two GPUs a node
 """
@@ -56,7 +56,7 @@ def make_world(*reservations: CapacityReservation, quota: int = 8, **fields: Any
 
 
 def submit(world: TimedWorld, name: str, pods: int, *, required: str | None = None, **fields: Any) -> None:
-    """Let a Workload of so many pods with two GPUs arrive: each fills a node."""
+    """Submit a Workload of `pods` pods with two GPUs each: each fills a node."""
     topology = TopologyRequest(required=required) if required is not None else None
     pod_set = make_pod_set(count=pods, template=template(2), topology_request=topology)
     world.submit(name, pod_sets=(pod_set,), **fields)
@@ -107,7 +107,7 @@ def test_a_member_waits_for_its_domain_though_other_nodes_are_free() -> None:
     assert hosts(world, "second") <= {"n0", "n1"}
 
 
-def test_who_ends_before_it_may_use_it_and_who_says_nothing_goes_elsewhere() -> None:
+def test_a_workload_that_ends_before_it_may_use_it_and_one_without_an_estimate_goes_elsewhere() -> None:
     world = make_world(keep_domain("r0", 100, 500))
     submit(world, "silent", 2, runs=600, says=0)
     submit(world, "in-time", 2, runs=80, at=T + 1)
@@ -145,7 +145,7 @@ def test_quota_for_its_nodes_is_kept_as_well() -> None:
     assert world.started == {"one": T + 1, "member": T + 100}
 
 
-def test_opportunistic_work_and_who_runs_longer_than_it_said_give_way_and_others_stay() -> None:
+def test_opportunistic_work_and_a_workload_that_outruns_its_estimate_are_evicted_and_others_stay() -> None:
     world = make_world(quota=16)
     submit(world, "before", 1, runs=300, required=HOSTNAME)
     world.run(until=T + 1)
@@ -158,7 +158,7 @@ def test_opportunistic_work_and_who_runs_longer_than_it_said_give_way_and_others
     in_it = {name for name in world.started if hosts(world, name) & {"n0", "n1"}}
     world.run(until=T + 200)
 
-    # Whoever is in the rack and may be sent away is, whoever is not stays, and so does who was there before.
+    # In the rack, all Workloads that may be evicted are; the others stay, as does the one from before.
     assert set(world.evicted) == in_it - {"before"}
     assert all(at == [T + 90] for at in world.evicted.values())
 
@@ -279,11 +279,11 @@ def test_a_flavor_outside_the_domain_is_none_for_its_members() -> None:
         ),
     ],
 )
-def test_one_that_cannot_be_met_is_told(reservations: list[CapacityReservation], want: str) -> None:
+def test_one_that_cannot_be_met_is_reported(reservations: list[CapacityReservation], want: str) -> None:
     assert problems(make_world(*reservations)) == (want,)
 
 
-def test_a_queue_without_a_topology_is_told_what_to_do() -> None:
+def test_a_queue_without_a_topology_is_reported_with_what_to_do() -> None:
     world = TimedWorld(now=T)
     world.put(make_cluster_queue(quota=8), make_policy(keep_domain("r0", 0, 10)))
 
@@ -364,7 +364,7 @@ def test_a_controller_that_starts_within_it_keeps_others_off() -> None:
     ],
     backfill=True,
 )
-def test_nobody_but_members_is_in_it_in_its_time(
+def test_only_members_are_in_it_in_its_time(
     domain: str,
     work: list[tuple[int, int, int, int | None, str, dict[str, str], str | None]],
     backfill: bool,
@@ -404,7 +404,7 @@ HOSTS = {"r0": {"n0", "n1"}, "r1": {"n2", "n3"}, "r0/n1": {"n1"}}
 
 
 class Watching(TimedWorld):
-    """Looks who is on the nodes of a domain whenever something has been decided within its time."""
+    """Checks which Workloads are on a domain's nodes whenever something has been decided within its time."""
 
     domain: set[str]
     begins_at: float

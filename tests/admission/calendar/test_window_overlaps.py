@@ -1,4 +1,4 @@
-"""Overlaps of quota windows: looked for in steps, kept until the windows change, told while they matter."""
+"""Overlaps of quota windows: searched in steps, kept until the windows change, reported while they matter."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ def daily(*hours: int, lasts: float = 1) -> list[QuotaWindow]:
     return [make_window(f"w{n}", cron=f"0 {hour} * * *", hours=lasts) for n, hour in enumerate(hours)]
 
 
-def told(engine: Engine) -> list[str]:
-    """Return the overlaps that the policy's status tells of."""
+def reported(engine: Engine) -> list[str]:
+    """Return the overlaps that the policy's status lists."""
     view = engine.queues.policy_view("policy")
     assert view is not None
     words = [one.split('"') for one in view.calendar_problems]
     return [f"{name} {rest.split()[4].rstrip(';')}" for _, name, rest in words]
 
 
-def test_dozens_of_windows_are_looked_at_in_steps_and_told_when_that_is_done(
+def test_dozens_of_windows_are_compared_in_steps_and_reported_when_that_is_done(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = make_world(*daily(*(n % 24 for n in range(DOZENS))))
@@ -39,28 +39,28 @@ def test_dozens_of_windows_are_looked_at_in_steps_and_told_when_that_is_done(
     steps = 0
     while world.engine.catch_up(now=world.now):
         steps += 1
-    monkeypatch.setattr("admission.calendar.window_overlaps.overlaps", None)  # nobody looks again
+    monkeypatch.setattr("admission.calendar.window_overlaps.overlaps", None)  # no second search
 
     assert steps > DOZENS
-    assert "w24 w0" in told(world.engine)
-    assert len(told(world.engine)) == 24 + 2 * 16
+    assert "w24 w0" in reported(world.engine)
+    assert len(reported(world.engine)) == 24 + 2 * 16
 
 
-def test_who_asks_before_all_have_been_looked_at_is_told_all_the_same() -> None:
+def test_a_status_read_before_all_have_been_compared_is_complete_all_the_same() -> None:
     world = make_world(*daily(1, 1, 2))
 
     world.engine.catch_up(now=world.now)
 
-    assert told(world.engine) == ["w1 w0"]
+    assert reported(world.engine) == ["w1 w0"]
 
 
-def test_windows_that_have_changed_are_looked_at_anew() -> None:
+def test_windows_that_have_changed_are_compared_again() -> None:
     world = make_world(*daily(1, 1, 2))
-    assert told(world.engine) == ["w1 w0"]
+    assert reported(world.engine) == ["w1 w0"]
 
     world.put(AdmissionPolicy(name="policy", quota_windows=tuple(daily(1, 2, 2))))
 
-    assert told(world.engine) == ["w2 w1"]
+    assert reported(world.engine) == ["w2 w1"]
 
 
 def test_windows_of_other_quotas_do_not_overlap() -> None:
@@ -68,26 +68,26 @@ def test_windows_of_other_quotas_do_not_overlap() -> None:
     world = make_world(one, replace(other, cluster_queue="other"))
     world.put(make_cluster_queue("other"))
 
-    assert told(world.engine) == []
+    assert reported(world.engine) == []
 
 
-def test_what_is_over_overlaps_nobody() -> None:
+def test_a_window_that_is_over_overlaps_no_other() -> None:
     world = make_world(
         make_window("course", span=(0, 2 * DAY)), make_window("exam", span=(DAY, 3 * DAY)), *daily(1)
     )
-    assert told(world.engine) == ["exam course", "w0 course", "w0 exam"]
+    assert reported(world.engine) == ["exam course", "w0 course", "w0 exam"]
 
     world.now = 2 * DAY
     world.engine.wake_heads(now=world.now)
 
-    assert told(world.engine) == ["w0 exam"]
+    assert reported(world.engine) == ["w0 exam"]
 
 
 def test_what_comes_within_a_year_only_is_found_as_it_draws_near() -> None:
     world = make_world(make_window("fair", span=(400 * DAY, 401 * DAY)), *daily(1))
-    assert told(world.engine) == []
+    assert reported(world.engine) == []
 
     world.now = 40 * DAY
     world.engine.wake_heads(now=world.now)
 
-    assert told(world.engine) == ["w0 fair"]
+    assert reported(world.engine) == ["w0 fair"]
