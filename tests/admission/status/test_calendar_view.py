@@ -1,4 +1,4 @@
-"""The entries of a policy's calendar as its status shows them: where each stands, and who uses it."""
+"""The entries of a policy's calendar as its status shows them: the state of each, and what uses it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def at(world: TimedWorld, seconds: float) -> TimedWorld:
         pytest.param(300, {"state": "Over"}, id="after it"),
     ],
 )
-def test_where_a_window_stands(seconds: float, want: dict[str, str]) -> None:
+def test_the_state_of_a_window(seconds: float, want: dict[str, str]) -> None:
     """It lowers the quota from 8 to 2 at 200 s, for 100 s, and is heeded from 140 s on."""
     world = make_world(window("low", 200, 300, 2, lead=60))
 
@@ -59,7 +59,7 @@ def test_where_a_window_stands(seconds: float, want: dict[str, str]) -> None:
     assert shown == {**fixed, "nominalQuota": "2", **want}
 
 
-def test_a_window_that_raises_the_quota_is_heeded_by_nobody_before_it_opens() -> None:
+def test_a_window_that_raises_the_quota_has_no_lead_before_it_opens() -> None:
     world = make_world(window("high", 200, 300, 16, lead=60))
 
     assert status_of(at(world, 150))["quotaWindows"][0]["state"] == "Upcoming"
@@ -92,7 +92,7 @@ def test_a_window_without_effect_is_refused_and_says_why() -> None:
         pytest.param(500, ("Over", 0, None), id="after its end"),
     ],
 )
-def test_where_a_reservation_stands_and_who_uses_it(
+def test_the_state_of_a_reservation_and_its_users(
     seconds: float, want: tuple[str, int, list[str] | None]
 ) -> None:
     world = make_world(reservations=(keep(6, 100, 500),))
@@ -124,7 +124,7 @@ def test_a_status_that_says_it_all_is_not_written_again() -> None:
     assert policy_status(written, view, now=world.now + 30) is None
 
 
-def test_whoever_begins_to_use_a_reservation_has_its_policy_looked_at_again() -> None:
+def test_the_policy_of_a_reservation_is_looked_at_again_when_a_workload_begins_to_use_it() -> None:
     world = make_world(reservations=(keep(6, 100, 500),))
     world.submit("member", 6, runs=50, at=T + 200, annotations=JOINS)
     at(world, 150)

@@ -1,4 +1,4 @@
-"""What the engine says: of checks outstanding, of who cannot be tried and why, of queues and cohorts."""
+"""What the engine says: of checks outstanding, of Workloads that cannot be tried, of queues and cohorts."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_a_check_that_asks_for_a_retry_keeps_the_workload_waiting() -> None:
         pytest.param([make_cluster_queue()], make_workload(), None, id="nothing wrong"),
     ],
 )
-def test_a_workload_that_cannot_be_tried_is_told_why_and_what_to_do(
+def test_a_workload_that_cannot_be_tried_gets_a_reason_and_what_to_do(
     values: list[object], workload: Workload, want: tuple[PendingReason, str] | None
 ) -> None:
     world = make_world(*values, workload)
@@ -157,7 +157,7 @@ def test_a_workload_that_cannot_be_tried_is_told_why_and_what_to_do(
     assert admits(world.settle()) == []
 
 
-def test_a_namespace_that_is_not_selected_is_told_by_the_cycle_and_woken_by_its_labels() -> None:
+def test_a_namespace_that_is_not_selected_is_reported_by_the_cycle_and_woken_by_its_labels() -> None:
     selector = WireSelector(match_labels={"team": "b"})
     world = make_world(make_cluster_queue(quota=4, namespace_selector=selector), make_workload())
     assert waits(world.settle()) == {"w": "Misconfigured"}
@@ -167,7 +167,7 @@ def test_a_namespace_that_is_not_selected_is_told_by_the_cycle_and_woken_by_its_
     assert admits(world.settle()) == ["w"]
 
 
-def test_pods_outside_the_limit_range_are_told_by_the_cycle_until_it_changes() -> None:
+def test_pods_outside_the_limit_range_are_reported_by_the_cycle_until_it_changes() -> None:
     def bounds(most: str) -> LimitRange:
         item = LimitRangeItem(max={"gpu": most})
         return LimitRange(namespace=NAMESPACE, name="bounds", limits=(item,))
@@ -194,7 +194,7 @@ def test_which_limit_range_gives_the_default_does_not_hang_on_which_was_edited_l
     assert admit.admission.pod_sets[0].usage == {"gpu": 2}
 
 
-def test_a_runtime_class_that_is_gone_adds_nothing_to_those_who_wait() -> None:
+def test_a_runtime_class_that_is_gone_adds_nothing_to_waiting_workloads() -> None:
     asked = make_template({"gpu": 3})
     assert asked.spec is not None
     template = structs.replace(asked, spec=structs.replace(asked.spec, runtime_class_name="kata"))
@@ -239,7 +239,7 @@ def test_an_unreadable_workload_waits_outside_until_it_can_be_read() -> None:
     assert admits(world.settle()) == ["w"]
 
 
-def test_a_cluster_queue_shows_who_waits_and_who_holds_what() -> None:
+def test_a_cluster_queue_shows_its_pending_and_admitted_workloads() -> None:
     world = make_world(
         make_cluster_queue(quota=4, cohort="team"),
         make_cluster_queue("lender", quota=4, cohort="team"),
@@ -308,10 +308,10 @@ def test_a_cohort_shows_its_share_or_its_cycle() -> None:
     assert cycle is not None
     assert (left.weighted_share, left.problem) == (500, None)
     assert "x → y → x" in (cycle.problem or "")
-    assert world.engine.queues.cohort_view("nobody") is None
+    assert world.engine.queues.cohort_view("missing") is None
 
 
-def test_what_has_been_touched_is_told_once() -> None:
+def test_what_has_been_touched_is_reported_once() -> None:
     world = make_world(make_cohort("root"), make_cluster_queue(quota=4, cohort="root"), make_workload())
     world.engine.drain_touched()
     world.settle()

@@ -58,7 +58,7 @@ def conditions(body: bytes | None) -> dict[str, tuple[str, str, str]]:
     }
 
 
-def test_a_cluster_queue_tells_counts_usage_and_what_is_borrowed() -> None:
+def test_a_cluster_queue_shows_counts_usage_and_what_is_borrowed() -> None:
     body = cluster_queue_status(raw(), QUEUE, now=NOW)
 
     found = status_of(body)
@@ -78,7 +78,7 @@ def test_a_local_queue_borrows_nothing_itself_and_says_why_it_is_not_active() ->
     assert resources == [{"name": "cpu", "total": "1500m"}, {"name": "memory", "total": "1Gi"}]
 
 
-def test_what_stands_already_is_not_written_again() -> None:
+def test_a_status_that_is_the_same_is_not_written_again() -> None:
     written = cluster_queue_status(raw(), QUEUE, now=NOW)
     assert written is not None
 
@@ -103,7 +103,7 @@ def test_fields_and_conditions_that_are_not_ours_survive() -> None:
     assert set(conditions(body)) == {"Theirs", "Active"}
 
 
-def test_a_fault_stands_in_a_condition_and_goes_with_the_fault() -> None:
+def test_a_fault_is_a_condition_and_goes_with_the_fault() -> None:
     faulty = cluster_queue_status(raw(), QUEUE, now=NOW, fault="spec.x is 1: must be 2")
     assert faulty is not None
     assert conditions(faulty)["Valid"] == ("False", "InvalidSpec", "spec.x is 1: must be 2")
