@@ -80,14 +80,14 @@ def node(gpus: str) -> NodeObject:
 
 
 def refused(ruled: Ruled, gpus: int) -> str:
-    """Return why a pod of so many GPUs may not run on the node, empty where it may."""
+    """Return why a pod of `gpus` GPUs may not run on the node, empty where it may."""
     asked = NodeCandidates(["a"], [None])
     answer = ruled.refusals("gpu-aware-scheduler", asking("new", gpus), asked, ())
     return answer["a"].reason if answer else ""
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """Return the lines of the log as they begin: what happened, and to whom."""
+    """Return the lines of the log as they begin: what happened, and to which object."""
     lines = (KeyValueFormatter().format(record) for record in caplog.records)
     return [" ".join(line.split(" ")[2:4]) for line in lines]
 

@@ -20,7 +20,7 @@ def candidates(*labels: NodeLabels | None) -> NodeCandidates:
     [
         pytest.param([], "", id="no nodes"),
         pytest.param([NodeLabels(), None], "", id="nodes in no fabric, and one that is not known"),
-        pytest.param([NodeLabels(fabric="b"), NodeLabels(fabric="a")], "a", id="equals fall by name"),
+        pytest.param([NodeLabels(fabric="b"), NodeLabels(fabric="a")], "a", id="a tie falls by name"),
         pytest.param([NodeLabels(fabric="b")] * 2 + [NodeLabels(fabric="a")], "b", id="more nodes"),
         pytest.param(
             [NodeLabels(fabric="b")] * 2 + [NodeLabels(fabric="a", numa_node="0")], "a", id="better nodes"

@@ -1,4 +1,4 @@
-"""How many nodes a filter looks for and which: the numbers of kube-scheduler, and everybody's turn."""
+"""How many nodes a filter looks for and which: the numbers of kube-scheduler, and a turn for every node."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from admission.extender.sampling import Rotation, look_until, nodes_to_find
         pytest.param(0, 5000, 500, id="adaptive: 10% of 5,000"),
         pytest.param(0, 6000, 300, id="adaptive: 5% of 6,000"),
         pytest.param(0, 20000, 1000, id="adaptive: never below 5%"),
-        pytest.param(3, 20000, 600, id="who asks for less than 5% has it"),
+        pytest.param(3, 20000, 600, id="a percentage below 5% holds"),
     ],
 )
-def test_so_many_nodes_are_enough(percentage: int, nodes: int, want: int) -> None:
+def test_that_many_nodes_are_enough(percentage: int, nodes: int, want: int) -> None:
     assert nodes_to_find(percentage, nodes) == want
 
 
@@ -41,14 +41,14 @@ def clusters(draw: st.DrawFn) -> tuple[int, frozenset[int]]:
 
 def looks(percentage: int, nodes: int, refused: frozenset[int], *, calls: int) -> list[list[int]]:
     """Return where each of some calls looked."""
-    rotation, told = Rotation(), []
+    rotation, looks_made = Rotation(), []
     enough = nodes_to_find(percentage, nodes)
     for _ in range(calls):
         order = rotation.order("p", nodes)
         looked_at = look_until(enough, order, lambda places: refused.intersection(places))
         rotation.advance("p", len(looked_at))
-        told.append(list(looked_at))
-    return told
+        looks_made.append(list(looked_at))
+    return looks_made
 
 
 @given(st.integers(0, 100), clusters())
@@ -63,7 +63,7 @@ def test_a_look_finds_enough_or_has_seen_every_node(
         assert len(passed) <= nodes_to_find(percentage, nodes)
         if len(looked_at) < nodes:
             assert len(passed) == nodes_to_find(percentage, nodes) >= min(100, nodes - len(refused))
-            assert looked_at[-1] == passed[-1], "nobody is looked at in vain behind the last one needed"
+            assert looked_at[-1] == passed[-1], "no node is looked at after the last one needed"
 
 
 @given(st.integers(0, 100), clusters())
