@@ -42,7 +42,7 @@ KEPT = [
             pending("w", version=3),
             holding("x", "a", 8, version=4),
         ],
-        id="quota that was released may be given anew",
+        id="quota that was released may be given again",
     ),
     pytest.param(
         [

@@ -32,7 +32,7 @@ def reserved(run: PolicyRun) -> ReservedFigures | None:
     return figures_of(run, gpus=8).reserved
 
 
-def test_the_column_reservation_says_who_joins() -> None:
+def test_the_column_reservation_says_which_jobs_join() -> None:
     lines = ["user,num_gpu,submit_time,duration,reservation", "a,1,0,1, demo ", "a,1,0,1,"]
 
     assert [job.reservation for job in parse_trace(lines, source="jobs.csv")] == ["demo", ""]
@@ -84,7 +84,7 @@ def test_a_member_that_comes_late_counts_from_when_it_comes() -> None:
         ),
     ],
 )
-def test_who_has_no_use_of_a_reservation_runs_like_any_other(
+def test_a_job_that_cannot_use_its_reservation_runs_like_any_other(
     job: TraceJob, setting: Setting, want: str
 ) -> None:
     run = run_policy("best-effort", (job,), setting)
@@ -106,7 +106,7 @@ def test_a_member_for_which_there_is_no_room_until_the_end_runs_after_it() -> No
     assert "it ended at 1970-01-01T00:20:00Z" in problem
 
 
-def test_members_of_another_tenant_s_reservation_are_told() -> None:
+def test_members_of_another_tenant_s_reservation_are_reported() -> None:
     """Under `fair` there is a LocalQueue a tenant, so that the one of the calendar is not there."""
     run = run_policy("fair", (join(make_job(0)),), ONE_NODE)
 

@@ -1,4 +1,4 @@
-"""Evictions in a simulation: what a victim keeps, who is chosen, and that telling of checkpoints pays."""
+"""Evictions in a simulation: what a victim keeps, which is chosen, and that reported checkpoints pay."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from admission.simulation.settings import Checkpoints, Setting
 from admission.simulation.traces import TraceJob, parse_trace
 from tests.admission.simulation.virtual import busy_trace, make_job, run_policy
 
-# Every Job saves each ten minutes, and tells.
+# Every Job saves each ten minutes, and reports it.
 REGULAR = Checkpoints(least_interval_seconds=600, most_interval_seconds=600, publishing_share=1.0)
 ONE_NODE = Setting(nodes=1, gpus_per_node=8, restart_seconds=60, checkpoints=REGULAR)
 
@@ -35,7 +35,7 @@ def lost_seconds(name: str, *jobs: TraceJob, setting: Setting = ONE_NODE) -> flo
     return round(figures(name, jobs, setting).gpu_hours_lost * 3600 / 4)
 
 
-def test_the_column_job_type_says_who_may_be_evicted() -> None:
+def test_the_column_job_type_says_which_jobs_may_be_evicted() -> None:
     lines = ["user,num_gpu,submit_time,duration,job_type", "a,1,0,1,best", "a,1,0,1,strict", "a,1,0,1,"]
 
     assert [job.is_preemptible for job in parse_trace(lines, source="t")] == [True, False, False]
@@ -47,11 +47,11 @@ def test_a_victim_that_is_not_asked_keeps_its_last_own_checkpoint() -> None:
 
 
 def test_a_victim_that_is_asked_saves_and_keeps_all() -> None:
-    # It hears of it a minute later, works on until then, and saves for 30 s.
+    # It sees the request a minute later, works on until then, and saves for 30 s.
     assert lost_seconds("loss-aware", best(1, at=0), make_job(2, gpus=8, at=1500, runs=60)) == 30 + 60
 
 
-def test_a_victim_that_tells_nothing_is_not_asked() -> None:
+def test_a_victim_that_reports_nothing_is_not_asked() -> None:
     silent = replace(ONE_NODE, checkpoints=replace(REGULAR, publishing_share=0.0))
 
     lost = lost_seconds("loss-aware", best(1, at=0), make_job(2, gpus=8, at=1500, runs=60), setting=silent)
@@ -60,7 +60,7 @@ def test_a_victim_that_tells_nothing_is_not_asked() -> None:
 
 
 def test_a_victim_that_is_asked_runs_on_when_room_comes_up_elsewhere() -> None:
-    # It would hear of it at 1560; at 1520 another has ended.
+    # It would see the request at 1560; at 1520 another has ended.
     jobs = (best(1, at=0), make_job(2, gpus=4, at=0, runs=1520), make_job(3, gpus=4, at=1500, runs=60))
 
     run = run_policy("loss-aware", jobs, ONE_NODE)
@@ -70,8 +70,8 @@ def test_a_victim_that_is_asked_runs_on_when_room_comes_up_elsewhere() -> None:
     assert run.courses[0].finished_at == 7200
 
 
-def test_a_victim_that_is_asked_saves_for_whoever_needs_it_when_the_first_starts_elsewhere() -> None:
-    """It is asked once: whoever comes second does not have to wait for its own request to be heard."""
+def test_a_victim_that_is_asked_saves_for_the_next_in_need_when_the_first_starts_elsewhere() -> None:
+    """It is asked once: the second in need does not have to wait for a request of its own to be seen."""
     jobs = (
         best(1, at=0),
         make_job(2, gpus=4, at=0, runs=1520),
@@ -82,7 +82,7 @@ def test_a_victim_that_is_asked_saves_for_whoever_needs_it_when_the_first_starts
     run = run_policy("loss-aware", jobs, ONE_NODE)
 
     assert [course.evictions for course in run.courses] == [1, 0, 0, 0]
-    # Asked at 1500, it hears a minute later and saves for thirty seconds.
+    # Asked at 1500, it sees the request a minute later and saves for thirty seconds.
     assert [course.first_start_at for course in run.courses[2:]] == [1520, 1590]
 
 
@@ -94,12 +94,12 @@ def test_a_victim_that_saves_at_sigterm_keeps_all_under_every_policy(name: str) 
     assert (
         lost_seconds(name, best(1, at=0), make_job(2, gpus=8, at=1500, runs=60), setting=setting) == 30 + 60
     )
-    # Nobody asks it first: the other starts as soon as it has saved.
+    # It is not asked first: the other starts as soon as it has saved.
     assert run.courses[1].first_start_at == 1530
 
 
 @pytest.mark.parametrize(("name", "want"), [("preemption", "2"), ("loss-aware", "1")])
-def test_who_has_just_saved_goes_rather_than_who_started_last(name: str, want: str) -> None:
+def test_a_job_that_has_just_saved_is_evicted_rather_than_the_last_started(name: str, want: str) -> None:
     # The first saved 5 s ago, which is sooner than another save would take; the second has yet to save.
     jobs = (best(1, at=0), best(2, at=300), make_job(3, gpus=4, at=605, runs=600))
 
@@ -108,7 +108,7 @@ def test_who_has_just_saved_goes_rather_than_who_started_last(name: str, want: s
     assert [course.job.id for course in run.courses if course.evictions] == [want]
 
 
-def test_a_job_saves_alike_whoever_else_is_in_the_trace() -> None:
+def test_a_job_saves_alike_whatever_else_is_in_the_trace() -> None:
     alone, among = Habits(Checkpoints(), 7), Habits(Checkpoints(), 7)
     for number in range(100):
         among.of(make_job(number))
@@ -122,7 +122,7 @@ def test_intervals_are_spread_evenly_over_their_orders_of_magnitude() -> None:
     drawn = [habits.of(make_job(number)) for number in range(2000)]
 
     assert all(600 <= habit.interval_seconds <= 7200 for habit in drawn)
-    # As many below the geometric mean as above it, and as many that tell as that do not.
+    # As many below the geometric mean as above it, and as many that report as that do not.
     assert sum(habit.interval_seconds < (600 * 7200) ** 0.5 for habit in drawn) == pytest.approx(1000, abs=80)
     assert sum(habit.publishes for habit in drawn) == pytest.approx(1000, abs=80)
 
@@ -153,7 +153,7 @@ def test_knowing_of_checkpoints_loses_three_times_less(seed: int) -> None:
 
 @pytest.mark.parametrize("name", ["preemption", "loss-aware"])
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_counting_first_whether_all_who_may_go_are_enough_changes_no_decision(
+def test_counting_first_whether_all_candidates_are_enough_changes_no_decision(
     name: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chance, setting = random.Random(seed), Setting(nodes=3, gpus_per_node=8)

@@ -46,7 +46,7 @@ AT_160 = "1970-01-01T00:02:40Z"
         pytest.param(
             [pending("a", version=1, planned=AT_100), gone(pending("a", version=1), at=20)],
             ((100.0, None),),
-            id="whoever is deleted while it waits has not started",
+            id="a Job deleted while it waits has not started",
         ),
     ],
 )
@@ -65,7 +65,7 @@ def promised(start: float | None) -> Promised:
 @pytest.mark.parametrize(
     ("outcomes", "want"),
     [
-        pytest.param([], "No job needed a promised start.", id="nobody waited"),
+        pytest.param([], "No job needed a promised start.", id="no Job waited"),
         pytest.param(
             [promised(90.0), promised(80.0)],
             "2 jobs that had to wait were promised a start, and all kept it: 30 s early on average.",
@@ -88,5 +88,5 @@ def promised(start: float | None) -> Promised:
         ),
     ],
 )
-def test_a_sentence_tells_whether_promises_were_kept(outcomes: list[Promised], want: str) -> None:
+def test_a_sentence_says_whether_promises_were_kept(outcomes: list[Promised], want: str) -> None:
     assert promises_sentence(outcomes, pace=2.0) == want

@@ -36,9 +36,9 @@ def test_jobs_of_one_gpu_are_served_in_rounds_of_eight(policy: str) -> None:
     ("policy", "want"),
     [
         # B waits for A to end at 600 s; C for B to end at 660 s.
-        pytest.param("fifo", {"0": 0, "1": 540, "2": 540}, id="under StrictFIFO nobody passes the head"),
+        pytest.param("fifo", {"0": 0, "1": 540, "2": 540}, id="under StrictFIFO no Job passes the head"),
         # C starts at once and runs to 720 s, B after it.
-        pytest.param("best-effort", {"0": 0, "1": 660, "2": 0}, id="who fits passes the head"),
+        pytest.param("best-effort", {"0": 0, "1": 660, "2": 0}, id="a Job that fits passes the head"),
     ],
 )
 def test_a_blocked_head(policy: str, want: dict[str, float]) -> None:
@@ -61,7 +61,7 @@ def test_backfill_fills_the_gap_before_the_promised_start_and_no_more() -> None:
         *(pytest.param("easy", 40, seed, id=f"easy {seed}") for seed in range(3)),
         *(pytest.param("conservative", 40, seed, id=f"conservative {seed}") for seed in range(3)),
         # A Workload that could start before its own promise took the nodes promised to a younger one.
-        pytest.param("conservative", 80, 7, id="who may start early takes no promised nodes"),
+        pytest.param("conservative", 80, 7, id="a Job that may start early takes no promised nodes"),
     ],
 )
 def test_with_exact_estimates_backfill_keeps_every_promise(policy: str, jobs: int, seed: int) -> None:
@@ -122,7 +122,7 @@ def test_the_oracle_serves_the_shortest_first() -> None:
 
 
 def test_a_gang_takes_whole_nodes() -> None:
-    # Twelve GPUs are two pods of six; the two GPUs left over on each node are nobody's.
+    # Twelve GPUs are two pods of six; the two GPUs left over on each node are unused.
     jobs = (make_job(0, gpus=12, runs=100), make_job(1, gpus=2, at=10, runs=5))
 
     assert waits_of(run_policy("best-effort", jobs, TWO_NODES)) == {"0": 0, "1": 90}
@@ -204,7 +204,7 @@ def test_a_crash_costs_work_but_no_place_in_the_queue() -> None:
     assert run.courses[0].useful_seconds == pytest.approx(7200)
 
 
-def test_under_least_attained_nobody_starves_behind_a_stream_of_newcomers() -> None:
+def test_under_least_attained_no_job_starves_behind_a_stream_of_newcomers() -> None:
     # The newcomers alone would fill the node twice over, each of them having received less than the long one.
     newcomers = (make_job(n, gpus=8, at=1800 * n, runs=3600) for n in range(1, 4 * 48))
     long = make_job(0, gpus=8, runs=30 * 3600)

@@ -52,7 +52,7 @@ def waits_of(run: PolicyRun) -> dict[str, float]:
 
 
 def most_gpus_held(courses: tuple[JobCourse, ...], setting: Setting) -> int:
-    """Return the most GPUs that were held at any instant; who leaves makes room for who comes."""
+    """Return the most GPUs that were held at any instant; a Job that ends makes room for one that starts."""
     steps = []
     for course in courses:
         gpus = setting.gpus_held(course.job.gpus)

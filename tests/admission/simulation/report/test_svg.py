@@ -22,14 +22,14 @@ from admission.simulation.report.svg import WaitScale, duration_text
         (1_000 * 86_400 + 7_200, "1,000 d 2 h"),
     ],
 )
-def test_lengths_of_time_are_told_in_their_two_largest_units(seconds: float, want: str) -> None:
+def test_durations_are_written_in_their_two_largest_units(seconds: float, want: str) -> None:
     assert duration_text(seconds) == want
 
 
 @pytest.mark.parametrize(
     ("shortest", "longest", "want"),
     [
-        pytest.param(1, 0, 1, id="nobody waits"),
+        pytest.param(1, 0, 1, id="no Job waits"),
         pytest.param(1, 100_000, 1, id="from a second on"),
         pytest.param(7 * 3600, 80 * 3600, 5 * 3600, id="from the mark below the shortest"),
         pytest.param(70 * 3600, 80 * 3600, 5 * 3600, id="a decade at least"),
