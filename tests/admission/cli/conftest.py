@@ -22,12 +22,12 @@ users: [{{name: u, user: {{}}}}]
 
 
 @pytest.fixture
-def kubeconfig_of_nobody(tmp_path: Path) -> str:
+def unreachable_kubeconfig(tmp_path: Path) -> str:
     """Give the path of a kubeconfig whose server does not listen."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         server = f"http://127.0.0.1:{free.getsockname()[1]}"
-    path = tmp_path / "nobody.kubeconfig"
+    path = tmp_path / "unreachable.kubeconfig"
     path.write_text(_KUBECONFIG.format(server=server))
     return str(path)
 

@@ -137,9 +137,9 @@ def test_a_port_that_is_taken_is_exit_code_2(
 
 
 def test_a_server_that_is_not_there_is_exit_code_3(
-    capsys: pytest.CaptureFixture[str], kubeconfig_of_nobody: str
+    capsys: pytest.CaptureFixture[str], unreachable_kubeconfig: str
 ) -> None:
-    assert main(["get", "workloads", "--kubeconfig", kubeconfig_of_nobody]) == 3
+    assert main(["get", "workloads", "--kubeconfig", unreachable_kubeconfig]) == 3
 
     assert "cannot reach the API server http://127.0.0.1:" in capsys.readouterr().err
 

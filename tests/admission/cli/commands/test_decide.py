@@ -49,7 +49,7 @@ def case(name: str, *others: Object, **fields: Any) -> str:
 
 @pytest.fixture
 def typed(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Give a function that sets what stands on standard input."""
+    """Give a function that sets the contents of standard input."""
 
     def type_(text: str) -> None:
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
@@ -127,7 +127,9 @@ def test_standard_input_is_a_file_too(typed: Any, capsys: pytest.CaptureFixture[
     assert list(result["admissions"]) == ["team/a"]
 
 
-def test_the_table_says_who_gets_what_and_why_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_says_what_each_workload_gets_and_why_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     lost = workload("lost", 1, queueName="nowhere")
     path = write(tmp_path, "all.yaml", cluster(workload("a", 3), workload("b", 5), lost))
 
@@ -193,7 +195,7 @@ def test_a_file_that_cannot_be_used_ends_the_run_with_a_sentence(
         pytest.param(["-f", "x", "--cycles", "0"], "whole number of 1 or more", id="no cycle"),
     ],
 )
-def test_wrong_usage_is_told(arguments: list[str], want: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_usage_is_reported(arguments: list[str], want: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["decide", *arguments]) == 2
     assert want in capsys.readouterr().err
 
@@ -303,7 +305,7 @@ def test_the_configuration_of_kueue_is_read(tmp_path: Path, capsys: pytest.Captu
     assert list(result["admissions"]) == ["team/a"]
 
 
-def test_a_configuration_that_cannot_be_used_is_told(
+def test_a_configuration_that_cannot_be_used_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = tmp_path / "config.yaml"

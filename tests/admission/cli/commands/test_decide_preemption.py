@@ -1,4 +1,4 @@
-"""`berth decide` with a policy for preemption: who gives way, as a user sees it before it is applied."""
+"""`berth decide` with a policy for preemption: what is evicted, as a user sees it before it is applied."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ HOUR = 3600
 
 
 def make_workload(
-    name: str, *, gpus: int = 8, priority: int = 0, spec: dict[str, Any] | None = None, **told: str
+    name: str, *, gpus: int = 8, priority: int = 0, spec: dict[str, Any] | None = None, **own: str
 ) -> dict[str, Any]:
-    """Return a Workload that asks for so many GPUs; `told` are its berth.dev annotations."""
+    """Return a Workload that asks for `gpus` GPUs; `own` are its berth.dev annotations."""
     container = {"name": "main", "image": "x", "resources": {"requests": {GPU: str(gpus)}}}
     pod_set = {"name": "main", "count": 1, "template": {"spec": {"containers": [container]}}}
-    annotations = {f"berth.dev/{key.replace('_', '-')}": text for key, text in told.items()}
+    annotations = {f"berth.dev/{key.replace('_', '-')}": text for key, text in own.items()}
     return {
         "apiVersion": KUEUE,
         "kind": "Workload",
@@ -34,12 +34,15 @@ def make_workload(
 
 
 def running(workload: dict[str, Any], *, hours: float = 10) -> dict[str, Any]:
-    """Return the Workload as it stands since it was admitted so many hours ago, and with its checkpoint."""
+    """Return the Workload as it is `hours` after its admission, with its checkpoint."""
     since = to_rfc3339(time.time() - hours * HOUR)
-    told = workload["metadata"]["annotations"]
-    if CHECKPOINT_TIME in told:
-        told = {**told, CHECKPOINT_TIME: to_rfc3339(time.time() - float(told[CHECKPOINT_TIME]) * HOUR)}
-        workload = {**workload, "metadata": {**workload["metadata"], "annotations": told}}
+    annotations = workload["metadata"]["annotations"]
+    if CHECKPOINT_TIME in annotations:
+        annotations = {
+            **annotations,
+            CHECKPOINT_TIME: to_rfc3339(time.time() - float(annotations[CHECKPOINT_TIME]) * HOUR),
+        }
+        workload = {**workload, "metadata": {**workload["metadata"], "annotations": annotations}}
     gpus = workload["spec"]["podSets"][0]["template"]["spec"]["containers"][0]["resources"]["requests"][GPU]
     assigned = {"name": "main", "count": 1, "flavors": {GPU: "a100"}, "resourceUsage": {GPU: gpus}}
     reasons = {"QuotaReserved": "QuotaReserved", "Admitted": "Admitted"}
@@ -54,7 +57,7 @@ def running(workload: dict[str, Any], *, hours: float = 10) -> dict[str, Any]:
 
 
 def finished(workload: dict[str, Any], *, hours: float) -> dict[str, Any]:
-    """Return the Workload as it stands since it ended well a moment ago, having run for so many hours."""
+    """Return the Workload as it is since it ended well a moment ago, having run for `hours`."""
     ran = running(workload, hours=hours)
     over = {"type": "Finished", "status": "True", "reason": "Succeeded", "message": ""}
     conditions = [*ran["status"]["conditions"], {**over, "lastTransitionTime": to_rfc3339(time.time())}]
@@ -73,7 +76,7 @@ def victims(
     estimates: dict[str, Any] | None = None,
     **rules: Any,
 ) -> list[str]:
-    """Return who is evicted on 16 GPUs by a policy with these rules."""
+    """Return the Workloads evicted on 16 GPUs by a policy with these rules."""
     queue = cluster_queue("speech", flavor="a100", nominal={GPU: 16}, cohort=None)
     queue["spec"]["preemption"] = {"withinClusterQueue": "LowerPriority"}
     policy = {
@@ -123,7 +126,7 @@ URGENT = make_workload("urgent", priority=5000)
             make_workload("spared", job_deadline_seconds=str(11 * HOUR), **TRAINING),
             make_workload("other", priority=1, expected_runtime_seconds=str(11 * HOUR), **TRAINING),
             marks=pytest.mark.covers("001_29"),
-            id="a Job's deadline tells how much is left, what it expects of itself does not",
+            id="a Job's deadline says how much is left, what it expects of itself does not",
         ),
         pytest.param(
             {"protectUncheckpointed": {}},
@@ -141,7 +144,7 @@ URGENT = make_workload("urgent", priority=5000)
         ),
     ],
 )
-def test_a_rule_of_the_policy_decides_who_gives_way(
+def test_a_rule_of_the_policy_decides_which_workload_is_evicted(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     rule: dict[str, Any],
@@ -163,7 +166,7 @@ def test_a_rule_of_the_policy_decides_who_gives_way(
     ],
 )
 @pytest.mark.covers("001_29")
-def test_earlier_runs_tell_how_much_of_a_training_is_left(
+def test_earlier_runs_show_how_much_of_a_training_is_left(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], took: float, want: str
 ) -> None:
     earlier = [finished(make_workload(f"spared-{index}", **TRAINING), hours=took) for index in range(3)]

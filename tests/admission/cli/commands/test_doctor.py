@@ -1,4 +1,4 @@
-"""`berth doctor`: what people, scripts and kubectl are told of a cluster."""
+"""`berth doctor`: what it reports of a cluster to people, scripts and kubectl."""
 
 from __future__ import annotations
 

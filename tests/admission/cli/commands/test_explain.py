@@ -1,4 +1,4 @@
-"""`berth explain`: what a waiting team is told, from the objects of a cluster without any controller."""
+"""`berth explain`: why a team's Workload waits, from the objects of a cluster without any controller."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def fill(kubeconfig: str, *objects: tuple[Resource, dict[str, Any]]) -> str:
                 head = {"apiVersion": resource.api_version, "kind": resource.kind}
                 await create(client, resource, {**head, **manifest})
                 if resource is NODES:
-                    # The API server taints a new node until somebody says that it is ready.
+                    # The API server taints a new node until its kubelet says that it is ready.
                     untainted = b'{"spec": {"taints": null}}'
                     await client.merge_patch(NODES, manifest["metadata"]["name"], untainted)
                 elif resource is WORKLOADS and "status" in manifest:
@@ -159,7 +159,7 @@ def test_the_name_of_its_job_will_do(cluster: str, capsys: pytest.CaptureFixture
         ),
     ],
 )
-def test_what_can_never_fit_is_told(
+def test_a_workload_that_can_never_fit_gets_a_reason(
     workload: dict[str, Any], want: str, cluster: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fill(cluster, (WORKLOADS, make_workload("w", **workload)))
@@ -167,7 +167,7 @@ def test_what_can_never_fit_is_told(
     assert want in explain(capsys, cluster, "speech/w")[1]
 
 
-def test_when_it_is_expected_to_start_is_told_or_after_whom(
+def test_the_expected_start_is_shown_or_the_one_before_it(
     cluster: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first, second = make_workload("a", pods=3), make_workload("b", pods=3, priority=-1)
@@ -195,7 +195,7 @@ def test_scripts_read_the_same_as_json(cluster: str, capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("arguments", "want"),
     [
-        pytest.param(["speech/nobody"], "namespace speech has no Workload nobody", id="unknown Workload"),
+        pytest.param(["speech/missing"], "namespace speech has no Workload missing", id="unknown Workload"),
         pytest.param(["speech/w", "-n", "vision"], "speech/w is not in -n vision", id="two namespaces"),
     ],
 )
@@ -220,7 +220,7 @@ def test_an_object_that_cannot_be_read_is_named_and_the_others_count(
     assert "1 of 1 in the queue" in out
 
 
-def test_of_one_that_runs_its_place_and_end_are_told_and_nothing_is_missing(
+def test_the_place_and_end_of_a_running_workload_are_shown_and_nothing_is_missing(
     cluster: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     workload = make_workload("w", pods=8, maximumExecutionTimeSeconds=3600)
@@ -247,8 +247,8 @@ def test_of_one_that_runs_its_place_and_end_are_told_and_nothing_is_missing(
 
 def test_one_that_saves_on_its_way_out_says_so(cluster: str, capsys: pytest.CaptureFixture[str]) -> None:
     workload = leaving()
-    told = {"berth.dev/checkpoint-on-sigterm": "true", "berth.dev/checkpoint-save-seconds": "10"}
-    workload["metadata"]["annotations"] = told
+    own = {"berth.dev/checkpoint-on-sigterm": "true", "berth.dev/checkpoint-save-seconds": "10"}
+    workload["metadata"]["annotations"] = own
     fill(cluster, (WORKLOADS, workload))
 
     _, out, _ = explain(capsys, cluster, "speech/w")
@@ -267,7 +267,7 @@ def test_one_that_its_budget_keeps_says_so(cluster: str, capsys: pytest.CaptureF
 
 
 def leaving(*conditions: dict[str, str]) -> dict[str, Any]:
-    """Return a Workload of one pod that was told to stop, with more conditions."""
+    """Return a Workload of one pod that was asked to stop, with more conditions."""
     workload = make_workload("w", pods=1)
     at = {"lastTransitionTime": "2026-01-01T00:00:00Z", "status": "True", "message": ""}
     usage = {"name": "main", "count": 1, "flavors": {GPU: "a100"}, "resourceUsage": {GPU: "8"}}
@@ -312,13 +312,13 @@ def evicted(name: str, *, uid: str, **annotations: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("told", "want", "lost"),
+    ("own", "want", "lost"),
     [
         pytest.param(
             {"checkpoint-time": "2026-01-31T11:30:00Z", "checkpoint-step": "500"},
             "checkpoint of 2026-01-31T11:30:00Z, step 500; at most the last 30.0 min of its work are lost",
             1800,
-            id="it has told of one",
+            id="it has reported one",
         ),
         pytest.param(
             {"checkpoint-time": "2026-01-31T12:00:10Z"},
@@ -330,17 +330,17 @@ def evicted(name: str, *, uid: str, **annotations: str) -> dict[str, Any]:
             {},
             "reported no checkpoint: unless it saved without a report, it starts from the beginning",
             None,
-            id="it told nothing",
+            id="it reported nothing",
         ),
     ],
 )
-def test_a_victim_is_told_for_whom_it_was_stopped_and_from_where_it_goes_on(
-    cluster: str, capsys: pytest.CaptureFixture[str], told: dict[str, str], want: str, lost: float | None
+def test_a_victim_shows_its_preemptor_and_where_it_resumes(
+    cluster: str, capsys: pytest.CaptureFixture[str], own: dict[str, str], want: str, lost: float | None
 ) -> None:
     fill(cluster, (WORKLOADS, make_workload("urgent", pods=1)))
     found = json.loads(explain(capsys, cluster, "speech/urgent", "-o", "json")[1])
     assert (found["lastEviction"], found["evictions"]) == (None, 0)
-    fill(cluster, (WORKLOADS, evicted("w", uid=uid_of(cluster, "urgent"), **told)))
+    fill(cluster, (WORKLOADS, evicted("w", uid=uid_of(cluster, "urgent"), **own)))
 
     _, out, _ = explain(capsys, cluster, "speech/w")
 
@@ -365,7 +365,7 @@ def test_only_of_a_first_attempt_is_it_known_how_much_was_lost(
     assert want in " ".join(explain(capsys, cluster, "speech/w")[1].split())
 
 
-def test_who_it_was_stopped_for_may_be_gone(cluster: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_preemptor_may_be_gone(cluster: str, capsys: pytest.CaptureFixture[str]) -> None:
     fill(cluster, (WORKLOADS, evicted("w", uid="u-1")))
 
     assert (

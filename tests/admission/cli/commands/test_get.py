@@ -89,7 +89,7 @@ def shown_order(kubeconfig: str, capsys: pytest.CaptureFixture[str]) -> list[tup
     return [(row["name"], row["position"]) for row in json.loads(capsys.readouterr().out)]
 
 
-def test_positions_are_those_of_the_order_that_the_policy_asks_for(
+def test_positions_follow_the_order_that_the_policy_asks_for(
     cluster: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asyncio.run(_order_by_length(cluster))

@@ -54,7 +54,7 @@ def test_a_trace_is_replayed_and_reported_as_a_table(trace: Path, capsys: pytest
     assert any("is machine latency" in line for line in output)
 
 
-def test_the_report_as_json_stands_before_the_last_line(
+def test_the_report_as_json_comes_before_the_last_line(
     trace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["--limit", "8", "--nodes", "2x4", "--speed", "240", "-o", "json"]
@@ -78,7 +78,7 @@ def test_the_report_as_json_stands_before_the_last_line(
         pytest.param(HEADING + "1,a,1,0,x\n", [], "line 2: duration is 'x'", id="a broken number"),
         pytest.param(TRACE, ["--controller"], "goes with --kubeconfig", id="a second controller"),
         pytest.param(TRACE, ["--nodes", "many"], "NODESxGPUS", id="broken nodes"),
-        pytest.param(TRACE, ["--speed", "0"], "above 0", id="time that stands still"),
+        pytest.param(TRACE, ["--speed", "0"], "above 0", id="no speed"),
         pytest.param(TRACE, ["--stand-ins", "none"], "'none'", id="unknown stand-ins"),
     ],
 )
@@ -95,7 +95,7 @@ def test_wrong_input_is_refused_before_anything_starts(
     assert sentence.count("\n") == 1
 
 
-def test_a_cluster_without_the_kinds_is_told_how_to_get_them(
+def test_a_cluster_without_the_kinds_gets_a_hint_how_to_install_them(
     trace: Path, bare_server: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["replay", "--jobs", str(trace), "--kubeconfig", bare_server]) == ExitCode.WRONG_USAGE
@@ -104,9 +104,9 @@ def test_a_cluster_without_the_kinds_is_told_how_to_get_them(
 
 
 def test_a_server_that_is_away_is_exit_code_3(
-    trace: Path, kubeconfig_of_nobody: str, capsys: pytest.CaptureFixture[str]
+    trace: Path, unreachable_kubeconfig: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code = main(["replay", "--jobs", str(trace), "--kubeconfig", kubeconfig_of_nobody, "--controller"])
+    code = main(["replay", "--jobs", str(trace), "--kubeconfig", unreachable_kubeconfig, "--controller"])
 
     assert (code, "cannot reach the API server" in capsys.readouterr().err) == (ExitCode.UNREACHABLE, True)
 

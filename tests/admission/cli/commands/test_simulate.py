@@ -39,11 +39,11 @@ def report(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any
     return loaded
 
 
-def test_policies_that_preempt_tell_of_both_classes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_policies_that_preempt_report_both_classes(capsys: pytest.CaptureFixture[str]) -> None:
     policies = report(capsys, "--policy", "preemption,loss-aware")["policies"]
 
     for found in policies.values():
-        # The example's Jobs have no type, so that nobody may be evicted.
+        # The example's Jobs have no type, so that none may be evicted.
         assert (found["strict"]["jobs"], found["best"]["jobs"], found["evictions"]) == (40, 0, 0)
 
 
@@ -56,7 +56,7 @@ def test_every_policy_is_compared_by_default(capsys: pytest.CaptureFixture[str])
     assert set(found["policies"]["fifo"]["gangs"]) == {"jobs", "mean_wait_seconds"}
 
 
-def test_only_the_oracle_is_told_run_times(capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_the_oracle_knows_run_times(capsys: pytest.CaptureFixture[str]) -> None:
     policies = report(capsys, "--policy", "fifo,sjf-oracle")["policies"]
 
     assert (policies["fifo"]["blind"], policies["sjf-oracle"]["blind"]) == (True, False)
@@ -85,7 +85,9 @@ def test_more_load_makes_jobs_wait_longer(capsys: pytest.CaptureFixture[str]) ->
     assert waits[0] < waits[1]
 
 
-def test_what_is_lost_is_told_in_money_where_a_gpu_has_a_price(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_lost_is_reported_in_money_where_a_gpu_has_a_price(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     (found,) = report(capsys, "--policy", "least-attained", "--cost-per-gpu-hour", "2.5")["policies"].values()
 
     assert found["gpu_hours_lost"] > 0
@@ -127,7 +129,7 @@ def test_the_table_has_a_line_a_policy(capsys: pytest.CaptureFixture[str]) -> No
         pytest.param(["--nodes", "1x4"], "can never run: 8 GPUs never fit 1 nodes of 4", id="too small"),
     ],
 )
-def test_wrong_usage_is_told_in_a_sentence(
+def test_wrong_usage_is_reported_in_a_sentence(
     capsys: pytest.CaptureFixture[str], arguments: list[str], want: str
 ) -> None:
     code = main(["simulate", "--jobs", str(EXAMPLE), *arguments])
@@ -149,7 +151,7 @@ quotaWindows:
 
 
 def test_a_calendar_holds_under_every_policy(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """Nothing starts in the first ten hours: whoever came at the beginning waits at least as long."""
+    """Nothing starts in the first ten hours: a Job of the beginning waits at least as long."""
     path = tmp_path / "calendar.yaml"
     path.write_text(NIGHT_OFF)
     arguments = ("--policy", "fifo,easy", "--limit", "10")

@@ -49,7 +49,7 @@ def crowded(tmp_path: Path, *, users: int, jobs: int) -> Path:
     return trace
 
 
-def test_every_policy_is_in_the_table_and_in_every_picture(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_policy_is_in_the_table_and_in_every_chart(capsys: pytest.CaptureFixture[str]) -> None:
     root = page(capsys, EXAMPLE, "--policy", ",".join(POLICIES))
 
     assert tuple(texts(root, ".//tbody/tr/td[1]")) == POLICIES
@@ -85,7 +85,7 @@ def test_the_page_begins_with_what_was_compared_and_how_it_came_out(
     assert subject.startswith("40 Jobs submitted in 29 min, on 4x8 = 32 GPUs, under 2 policies side by side.")
 
 
-def test_every_picture_says_what_its_marks_mean(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_chart_says_what_its_marks_mean(capsys: pytest.CaptureFixture[str]) -> None:
     root = page(capsys, EXAMPLE, "--policy", "easy", "--load", "3")
 
     legends = list(root.iterfind(".//div[@class='legend']"))
@@ -96,7 +96,7 @@ def test_every_picture_says_what_its_marks_mean(capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize(
     ("policies", "want"),
     [
-        pytest.param("fifo", False, id="nobody may evict others"),
+        pytest.param("fifo", False, id="no Job may evict others"),
         pytest.param("fifo,preemption", True, id="in one policy some may"),
     ],
 )
@@ -134,7 +134,7 @@ def test_nothing_is_loaded_from_elsewhere(capsys: pytest.CaptureFixture[str]) ->
     assert not re.search(r"https?:|\bsrc=|\bhref=|@import|url\(", text)
 
 
-def test_only_policies_that_promise_have_a_picture_of_promises(capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_policies_that_promise_have_a_chart_of_promises(capsys: pytest.CaptureFixture[str]) -> None:
     root = page(capsys, EXAMPLE, "--policy", "fifo,easy", "--load", "3")
 
     assert [text for text in texts(root, ".//h2") if "Promises" in text] == ["Promises of easy"]

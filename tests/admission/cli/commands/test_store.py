@@ -151,7 +151,7 @@ def test_a_check_names_what_cannot_be_read(url: str, capsys: pytest.CaptureFixtu
 
 
 async def _make_workloads(kubeconfig: str) -> str:
-    """Make the cluster of one who waits and one who has finished; return the waiting one's uid."""
+    """Make the cluster of a waiting Workload and a finished one; return the waiting one's uid."""
     now = to_rfc3339(time.time())
     async with await KubeClient.connect(kubeconfig) as client:
         await install_kinds(client)
@@ -161,10 +161,10 @@ async def _make_workloads(kubeconfig: str) -> str:
             pod_set = {"name": "main", "count": 1, "template": {"spec": {"containers": [container]}}}
             obj = _object("kueue.x-k8s.io/v1beta2", "Workload", name, namespace="team")
             await create(client, WORKLOADS, {**obj, "spec": {"queueName": "q", "podSets": [pod_set]}})
-        told = {"status": "True", "message": "", "lastTransitionTime": now}
+        met = {"status": "True", "message": "", "lastTransitionTime": now}
         conditions = [
-            {**told, "type": "Admitted", "reason": "Admitted"},
-            {**told, "type": "Finished", "reason": "Succeeded"},
+            {**met, "type": "Admitted", "reason": "Admitted"},
+            {**met, "type": "Finished", "reason": "Succeeded"},
         ]
         body = json.dumps({"status": {"conditions": conditions}}).encode()
         await client.merge_patch(WORKLOADS, "done-1", body, "team", subresource="status")
@@ -196,7 +196,7 @@ def test_a_rebuild_keeps_what_is_true_and_learns_from_the_cluster(
     arguments = ["store", "rebuild", "--redis", url, "--kubeconfig", bare_server, "-o", "json"]
     assert main(arguments) == ExitCode.DONE
 
-    # The promise is of another life of its Workload, lease and hold are of nobody; a move counts anyhow.
+    # The promise is of another life of its Workload, lease and hold have no owner; a move counts anyhow.
     assert shown(capsys) == {"unreadable": 6, "untrue": 3, "kept": 3, "learned": 1}
     assert main(["store", "check", "--redis", url]) == ExitCode.DONE
     capsys.readouterr()
@@ -232,7 +232,7 @@ def test_beside_a_live_leader_a_rebuild_wants_to_be_forced(
             "'quota' is not one of",
             id="an unknown kind",
         ),
-        pytest.param(["check", "--redis", "redis://127.0.0.1:1"], 3, "does not answer", id="nobody there"),
+        pytest.param(["check", "--redis", "redis://127.0.0.1:1"], 3, "does not answer", id="no server there"),
     ],
 )
 def test_wrong_usage_and_a_store_that_is_not_there(

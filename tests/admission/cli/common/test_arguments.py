@@ -35,7 +35,7 @@ def test_what_is_read(read: Callable[[str], object], text: str, want: object) ->
         pytest.param(nodes_wish, "0x8", "1 to 20000 nodes", id="no node at all"),
         pytest.param(nodes_wish, "999999x8", "1 to 20000 nodes", id="too many nodes"),
         pytest.param(nodes_wish, "-1x8", "NODESxGPUS", id="fewer than no nodes"),
-        pytest.param(speed, "0", "above 0", id="time that stands still"),
+        pytest.param(speed, "0", "above 0", id="no speed"),
         pytest.param(speed, "nan", "above 0", id="not a number"),
         pytest.param(speed, "fast", "not a speed", id="a word"),
         pytest.param(positive, "0", "1 or more", id="none"),

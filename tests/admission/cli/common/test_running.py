@@ -1,4 +1,4 @@
-"""How asynchronous commands end when they are told to stop."""
+"""How asynchronous commands end when they are stopped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo's picture: a line where nobody has a screen, a table where somebody has."""
+"""The demo's output: a line where there is no screen, a table where there is one."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ BOARD = Board(
 )
 
 
-def test_a_line_tells_all_that_counts() -> None:
+def test_a_line_says_all_that_counts() -> None:
     assert to_line(BOARD) == (
         "01:15  12 of 20 jobs submitted, 3 finished, 1 failed | "
         "speech 10/8 (+2 borrowed) GPUs and 2 wait, web 0/8 GPUs"
     )
 
 
-def test_a_table_shows_the_first_of_those_who_wait_and_counts_the_others() -> None:
+def test_a_table_shows_the_first_pending_workloads_and_counts_the_others() -> None:
     console = Console(file=io.StringIO(), width=100, force_terminal=True, markup=False)
     with console.capture() as captured:
         console.print(to_table(BOARD))
@@ -111,7 +111,7 @@ def test_ages_are_written_as_kubectl_writes_them(seconds: float, want: str) -> N
         pytest.param(make_quota(5), "5/8", id="own quota"),
         pytest.param(make_quota(10), "10/8 (+2 borrowed)", id="borrowed quota"),
         pytest.param(
-            make_quota(0, -5), "0/-5 (the quota must not be negative)", id="nobody borrows from below 0"
+            make_quota(0, -5), "0/-5 (the quota must not be negative)", id="no queue borrows from below 0"
         ),
         pytest.param(
             replace(make_quota(10), in_force=4, window="night", until="2027-01-12T05:00:00Z"),

@@ -43,7 +43,7 @@ async def test_the_kubeconfig_of_another_cluster_is_never_overwritten(tmp_path: 
     assert "production" in precious.read_text()
 
 
-async def test_an_own_kubeconfig_is_written_anew(tmp_path: Path) -> None:
+async def test_an_own_kubeconfig_is_overwritten(tmp_path: Path) -> None:
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.touch()
     async with embedded_server(kubeconfig):

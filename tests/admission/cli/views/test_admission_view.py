@@ -1,4 +1,4 @@
-"""What is told of a Workload that holds quota."""
+"""What is shown of a Workload that holds quota."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def lines(holding: AdmissionView, *, after: float = 65.0) -> list[str]:
         pytest.param(
             make_holding(),
             ["runs since 2027-01-15T08:00:05Z (60 s)", "its run time is unknown"],
-            id="nobody says how long it runs",
+            id="its run time is unknown",
         ),
         pytest.param(
             make_holding(running(is_admitted=False), Estimate(seconds=60, source=Source.DECLARED)),
@@ -88,7 +88,7 @@ def lines(holding: AdmissionView, *, after: float = 65.0) -> list[str]:
         ),
     ],
 )
-def test_what_is_told_of_one_that_holds_quota(holding: AdmissionView, want: list[str]) -> None:
+def test_the_lines_of_a_workload_that_holds_quota(holding: AdmissionView, want: list[str]) -> None:
     assert lines(holding) == want
 
 
@@ -98,16 +98,16 @@ def test_what_is_told_of_one_that_holds_quota(holding: AdmissionView, want: list
         pytest.param(to_rfc3339(T), "promised to start at 2027-01-15T08:00:00Z, and did", id="kept"),
         pytest.param(to_rfc3339(T - 90), "at 2027-01-15T07:58:30Z, and did 90 s later", id="broken"),
         pytest.param(to_rfc3339(T + 90), "at 2027-01-15T08:01:30Z, and did 90 s sooner", id="beaten"),
-        pytest.param("tomorrow", "", id="somebody wrote over it"),
+        pytest.param("tomorrow", "", id="it was overwritten"),
     ],
 )
 def test_a_promise_is_held_against_the_start(promised: str, want: str) -> None:
-    told = lines(make_holding(running(annotations={PLANNED_START: promised})))
+    shown = lines(make_holding(running(annotations={PLANNED_START: promised})))
 
-    assert [line.endswith(want) for line in told if "promised" in line] == [True] * bool(want)
+    assert [line.endswith(want) for line in shown if "promised" in line] == [True] * bool(want)
 
 
-def test_machines_are_told_the_same() -> None:
+def test_the_json_shows_the_same() -> None:
     found = holding_json(make_holding(estimate=Estimate(seconds=60, source=Source.DECLARED)))
 
     assert found == {

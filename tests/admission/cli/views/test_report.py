@@ -70,7 +70,7 @@ def test_the_last_line(results: list[JobResult], exceeded: int, want: str, want_
     assert totals.is_good is want_good
 
 
-def test_waits_are_what_lies_between_submit_and_end_beside_the_work() -> None:
+def test_waits_are_the_time_between_submit_and_end_besides_the_work() -> None:
     report = summarise(
         [
             make_result(finished_at=10),
@@ -107,7 +107,7 @@ def test_the_waits_are_split_into_quota_nodes_and_the_machine() -> None:
     assert (shares.quota, shares.nodes, shares.machine) == pytest.approx((0.6, 0.2, 0.2))
 
 
-def test_nobody_waited_so_there_are_no_shares() -> None:
+def test_where_no_job_waited_there_are_no_shares() -> None:
     assert summarise([make_result()], gpus=8, exceeded=0).shares == WaitShares(quota=0, nodes=0, machine=0)
 
 

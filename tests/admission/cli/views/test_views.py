@@ -105,7 +105,7 @@ def test_a_queue_that_no_controller_has_seen_says_so() -> None:
     assert (row.active, row.message) == (None, "no controller has processed it yet")
 
 
-def test_queues_of_a_cohort_stand_together() -> None:
+def test_queues_of_a_cohort_are_listed_together() -> None:
     rows = queue_rows([make_queue("z"), make_queue("b", cohort="c"), make_queue("a", cohort="d")])
 
     assert [row.name for row in rows] == ["b", "a", "z"]
@@ -199,8 +199,8 @@ def test_places_go_by_priority_then_time_then_uid() -> None:
     assert [(row.name, row.position) for row in rows] == [(name, i) for i, name in enumerate(want, start=1)]
 
 
-def test_who_waits_behind_all_whose_starts_are_told_has_the_last_of_them_as_a_bound() -> None:
-    """Between two who are told, one whose start has not been written yet has none."""
+def test_a_workload_behind_all_expected_starts_has_the_last_of_them_as_a_bound() -> None:
+    """Between two with an expected start, one whose start has not been written yet has none."""
     starts = {"a": "2001-09-09T02:00:00Z", "b": "", "c": "2001-09-09T01:50:00Z", "d": "", "e": ""}
     workloads = [
         make_workload(name, annotations={"berth.dev/expected-start": start} if start else {})
@@ -244,14 +244,14 @@ def test_the_state_of_a_reservation(
     assert row.policy == "p"
 
 
-def test_a_reservation_shows_what_it_keeps_and_who_uses_it() -> None:
+def test_a_reservation_shows_what_it_keeps_and_its_users() -> None:
     (row,) = reservation_rows([make_reserving_policy(TRUE, ACTIVE)], now=NOW)
 
     assert (row.keeps, row.user_count, row.users) == (("domain r7 (4 nodes)",), 1, ("team/w",))
 
 
 def make_reserving_policy(accepted: str | None, entry: dict[str, object] | None) -> AdmissionPolicyObject:
-    """Return a policy with a reservation `big`, and the status of it; `accepted` None: nobody has seen it."""
+    """Return a policy with a reservation `big`, and the status of it; `accepted` None: no condition."""
     reservation = {
         "name": "big",
         "namespace": "team",
@@ -260,12 +260,12 @@ def make_reserving_policy(accepted: str | None, entry: dict[str, object] | None)
         "end": "2001-09-09T04:00:00Z",
         "domain": "r7",
     }
-    told = {"type": "Accepted", "status": accepted, "reason": "Said", "message": "said"}
+    accepted_condition = {"type": "Accepted", "status": accepted, "reason": "Said", "message": "said"}
     policy = {
         "metadata": {"name": "p"},
         "spec": {"reservations": [reservation]},
         "status": {
-            "conditions": [told] if accepted is not None else [],
+            "conditions": [accepted_condition] if accepted is not None else [],
             "reservations": [{"name": "big", **entry}] if entry is not None else [],
         },
     }
@@ -280,7 +280,7 @@ def make_reserving_policy(accepted: str | None, entry: dict[str, object] | None)
         pytest.param(make_workload("w", RESERVED, flavor="a100"), id="no longer pending"),
     ],
 )
-def test_who_has_no_place(workload: WorkloadObject) -> None:
+def test_a_workload_without_a_position(workload: WorkloadObject) -> None:
     (row,) = workload_rows([workload], LOCAL_QUEUES, now=NOW)
 
     assert row.position is None
@@ -292,7 +292,7 @@ def test_the_owner_of_a_workload_is_named() -> None:
     assert row.job == "train"
 
 
-def test_a_workload_that_is_waited_for_says_for_whom_and_until_when() -> None:
+def test_a_workload_that_is_waited_for_shows_its_preemptor_and_deadline() -> None:
     request = {
         "reason": "Preempted",
         "preemptor": "team/large",
