@@ -1,4 +1,4 @@
-"""The search for a place as one would write it down: everything is counted anew, and every domain looked at.
+"""The search for a place as one would write it down: everything is counted each time, every domain looked at.
 
 No tree is kept, no count, no order; what this finds is what `admission.placement` must find.
 """
@@ -73,7 +73,7 @@ def plain_place(
     while depth < min(slice_depth, len(levels)):
         depth += 1
         pool = {one[:depth] for one in counts if one[: depth - 1] in shares}
-        # Domains of as many slices stand in the order of the pods that they hold.
+        # Domains of as many slices are sorted by the pods that they hold.
         order = sorted(pool, key=lambda one: (sign * room(one), _sum(counts, one), one))
         shares = _fill(order, room, need, is_least_free)
     shares = {path: count * size for path, count in shares.items()}

@@ -19,7 +19,7 @@ ADDRESS = "example.com/reserved-ip"
 
 
 def make_fleet(addresses: dict[str, int]) -> TopologyCache:
-    """Return a fleet of a rack whose nodes have so many addresses each."""
+    """Return a fleet of a rack whose nodes have these numbers of addresses."""
     topology_cache = TopologyCache()
     for name, count in addresses.items():
         node = make_node(name, "b0", "r0", 8)

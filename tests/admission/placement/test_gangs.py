@@ -139,7 +139,7 @@ def test_a_gang_waits_rather_than_be_torn() -> None:
     )
 
 
-def test_four_nodes_share_their_leaf_with_nobody_even_where_there_is_room() -> None:
+def test_four_nodes_share_their_leaf_with_no_other_gang_even_where_there_is_room() -> None:
     """One GPU of every node of the leaf is in use: four pods of 7 GPUs would fit beside."""
     topology_cache = make_fleet({"s0": {"l00": [8] * 4, "l01": [8] * 4}})
     take(topology_cache, "n0", gpus=1)
@@ -178,7 +178,7 @@ def test_a_policys_own_rule_comes_before_the_standard_one() -> None:
     assert sorted(placed) == ["n2", "n3", "n4", "n5"]
 
 
-def test_a_gang_that_its_rule_can_never_hold_is_told_so() -> None:
+def test_a_gang_that_its_rule_can_never_hold_gets_a_reason() -> None:
     rules = DomainRules(size_rules=(SizeRule(max_nodes=8, leaves=1),))
 
     found = make_fleet(SPINES).place([gang(8, rules=rules)])
@@ -187,8 +187,8 @@ def test_a_gang_that_its_rule_can_never_hold_is_told_so() -> None:
     assert "can never hold a gang of 8 nodes by its size rules, which ask for one leaf" in found.message
 
 
-def test_adjacent_leaves_may_be_told_by_a_label() -> None:
-    """Leaves stand in a row across the spines; l07 and l08 are neighbours."""
+def test_adjacent_leaves_may_be_marked_by_a_label() -> None:
+    """Leaves form a row across the spines; l07 and l08 are neighbours."""
     topology_cache = make_fleet(SPINES)
     for name, node in list(topology_cache.nodes.items()):
         topology_cache.put_node(replace(node, labels={**node.labels, "row": str(leaf_of(name))}))

@@ -1,4 +1,4 @@
-"""Counts that follow changes along their path give the answers of a search that counts all anew."""
+"""Counts that follow changes along their path give the answers of a search that counts everything."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ _WISHED = tuple(
 
 @dataclass(kw_only=True)
 class World:
-    """A fleet, and all that was told to it."""
+    """A fleet, and all that happened to it."""
 
     topology_cache: TopologyCache = field(default_factory=lambda: make_fleet({}))
     nodes: dict[str, NodeInfo] = field(default_factory=dict)
@@ -108,14 +108,14 @@ class World:
     def see_run(self, host: str, outcome: float) -> None:
         """Let a run end on a node."""
         self.runs.append((host, outcome))
-        self._tell_run(self.topology_cache, len(self.runs) - 1)
+        self._observe_run(self.topology_cache, len(self.runs) - 1)
 
-    def _tell_run(self, topology_cache: TopologyCache, number: int) -> None:
+    def _observe_run(self, topology_cache: TopologyCache, number: int) -> None:
         host, outcome = self.runs[number]
         topology_cache.observe([host], uid=str(number), at=float(number), outcome=outcome)
 
-    def anew(self) -> TopologyCache:
-        """Return a fleet that was told the same just now."""
+    def rebuilt(self) -> TopologyCache:
+        """Return a fleet that has just been built from the same events."""
         fresh = make_fleet({})
         for node in self.nodes.values():
             fresh.put_node(node)
@@ -123,7 +123,7 @@ class World:
             fresh.put_pod(pod)
         fresh.use(self.places, sign=1)
         for number in range(len(self.runs)):
-            self._tell_run(fresh, number)
+            self._observe_run(fresh, number)
         return fresh
 
 
@@ -159,7 +159,7 @@ def _full_world() -> World:
 
 @given(_HISTORIES)
 @trying(30)
-def test_whatever_happened_places_are_those_of_a_plain_search(history: _History) -> None:
+def test_whatever_happened_places_equal_those_of_a_plain_search(history: _History) -> None:
     world = _full_world()
     for event, is_asked in history:
         event(world)
@@ -175,11 +175,11 @@ def test_whatever_happened_places_are_those_of_a_plain_search(history: _History)
 
 @given(_HISTORIES)
 @trying(20)
-def test_whatever_happened_answers_and_reasons_are_those_of_a_fresh_start(history: _History) -> None:
+def test_whatever_happened_answers_and_reasons_equal_those_of_a_fresh_start(history: _History) -> None:
     world = _full_world()
     for event, is_asked in history:
         event(world)
-        fresh = world.anew() if is_asked else world.topology_cache
+        fresh = world.rebuilt() if is_asked else world.topology_cache
         for request in _KUEUE[:4] + _WISHED if is_asked else ():
             assert counts(world.topology_cache, request) == counts(fresh, request)
             empty = world.topology_cache.place([request], is_empty=True)

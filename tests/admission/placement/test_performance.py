@@ -69,7 +69,7 @@ def test_the_order_in_which_runs_are_seen_does_not_matter() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0, 1e9), st.floats(0, 1)), min_size=1, max_size=40))
-def test_a_score_lies_between_0_and_1(runs: list[tuple[float, float]]) -> None:
+def test_a_score_is_between_0_and_1(runs: list[tuple[float, float]]) -> None:
     performance = Performance()
     for number, (at, outcome) in enumerate(runs):
         performance.observe(["n0"], uid=str(number), at=at, outcome=outcome)

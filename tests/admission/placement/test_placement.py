@@ -122,11 +122,11 @@ def test_slices_are_not_torn(request_: PlacementRequest, want: dict[str, int]) -
         ),
     ],
 )
-def test_what_has_no_place_is_told_with_counts(request_: PlacementRequest, want: str) -> None:
+def test_what_has_no_place_is_reported_with_counts(request_: PlacementRequest, want: str) -> None:
     assert counts(make_fleet(RACKS), request_) == want
 
 
-def test_a_tainted_node_is_for_those_who_tolerate_it() -> None:
+def test_a_tainted_node_is_for_pods_that_tolerate_it() -> None:
     topology_cache = make_fleet({"b0": {"r0": [2]}})
     topology_cache.put_node(
         make_node("tainted", "b0", "r0", 8, taints=(WireTaint(key="k", effect="NoSchedule"),))
@@ -163,7 +163,7 @@ def test_pods_of_others_take_their_share_of_a_node() -> None:
     assert counts(topology_cache, make_request(8, required=HOST)) == {"main": {"n0": 8}}
 
 
-def test_a_leader_stands_in_the_rack_of_its_workers() -> None:
+def test_a_leader_is_in_the_rack_of_its_workers() -> None:
     topology_cache = make_fleet({"b0": {"r0": [8], "r1": [8, 1]}})
     leader = make_request(1, name="leader", required=RACK, group="g")
 

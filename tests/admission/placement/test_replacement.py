@@ -25,13 +25,13 @@ RACKS = {"b0": {"r0": [8, 8], "r1": [8, 8]}, "b1": {"r2": [8, 8], "r3": [8, 8]}}
 
 
 def make_assignment(**pods: int) -> TopologyAssignment:
-    """Return an assignment of so many pods to each host."""
+    """Return an assignment of `pods` to hosts, by count."""
     domains = tuple(DomainCount(values=(host,), count=count) for host, count in pods.items())
     return TopologyAssignment(levels=(HOST,), domains=domains)
 
 
-def stand(topology_cache: TopologyCache, request: PlacementRequest, **pods: int) -> RemainingPlace:
-    """Let the pods of a request be where they are."""
+def put(topology_cache: TopologyCache, request: PlacementRequest, **pods: int) -> RemainingPlace:
+    """Place the pods of a request on these hosts."""
     place = Place(flavor=FLAVOR, assignment=make_assignment(**pods), per_pod=request.per_pod)
     topology_cache.use([place], sign=1)
     return RemainingPlace(request=request, assignment=place.assignment)
@@ -43,12 +43,12 @@ def pods_of(assignment: TopologyAssignment) -> dict[str, int]:
 
 
 def replaced(
-    topology_cache: TopologyCache, *standing: RemainingPlace, lost: str
+    topology_cache: TopologyCache, *places: RemainingPlace, lost: str
 ) -> Mapping[str, dict[str, int]] | str:
     """Return the new pods by host of each pod set that changed, or why there is no room."""
     for host in lost.split():
         topology_cache.drop_node(host)
-    found = replace_hosts(topology_cache, standing, lost.split())
+    found = replace_hosts(topology_cache, places, lost.split())
     if isinstance(found, Unplaced):
         return found.message
     return {name: pods_of(assignment) for name, assignment in found.items()}
@@ -58,7 +58,7 @@ def replaced(
     ("request_", "pods", "lost", "want"),
     [
         pytest.param(
-            make_request(8, required=RACK), {"n0": 8}, "n0", {"n1": 8}, id="a whole gang finds a rack anew"
+            make_request(8, required=RACK), {"n0": 8}, "n0", {"n1": 8}, id="a whole gang finds another rack"
         ),
         pytest.param(
             make_request(12, required=RACK),
@@ -72,7 +72,7 @@ def replaced(
             {"n4": 1, "n5": 1},
             "n5",
             {"n4": 2},
-            id="those who live take the lost ones in, where one rack is required",
+            id="survivors' nodes take the lost pods in, where one rack is required",
         ),
         pytest.param(
             make_request(3, gpus=8, required=BLOCK),
@@ -144,7 +144,7 @@ def test_lost_pods_go(
 ) -> None:
     topology_cache = make_fleet(RACKS)
 
-    got = replaced(topology_cache, stand(topology_cache, request_, **pods), lost=lost)
+    got = replaced(topology_cache, put(topology_cache, request_, **pods), lost=lost)
 
     if isinstance(want, str):
         assert want in str(got)
@@ -177,7 +177,7 @@ def test_a_gang_that_a_policy_put_together_stays_together(
     topology_cache = make_fleet(RACKS)
     request = structs.replace(make_request(len(pods) + 1, gpus=8), wishes=wishes)
 
-    got = replaced(topology_cache, stand(topology_cache, request, **pods, **{lost: 1}), lost=lost)
+    got = replaced(topology_cache, put(topology_cache, request, **pods, **{lost: 1}), lost=lost)
 
     assert want in str(got) if isinstance(want, str) else got == {"main": want}
 
@@ -185,7 +185,7 @@ def test_a_gang_that_a_policy_put_together_stays_together(
 def test_nothing_is_taken_by_the_search() -> None:
     topology_cache = make_fleet(RACKS)
     request = make_request(2, gpus=8, required=BLOCK, slices=((HOST, 1),))
-    gang = stand(topology_cache, request, n0=1, n1=1)
+    gang = put(topology_cache, request, n0=1, n1=1)
     topology_cache.drop_node("n1")
 
     for _ in range(2):
@@ -194,9 +194,9 @@ def test_nothing_is_taken_by_the_search() -> None:
     topology_cache.validate([Place(flavor=FLAVOR, assignment=gang.assignment, per_pod=request.per_pod)])
 
 
-def test_a_node_that_still_stands_is_not_chosen_when_it_is_called_lost() -> None:
+def test_a_node_that_still_exists_is_not_chosen_when_it_is_called_lost() -> None:
     topology_cache = make_fleet({"b0": {"r0": [8]}, "b1": {"r1": [8]}})
-    gang = stand(topology_cache, make_request(1, gpus=4, preferred=HOST), n0=1)
+    gang = put(topology_cache, make_request(1, gpus=4, preferred=HOST), n0=1)
 
     found = replace_hosts(topology_cache, [gang], ["n0"])
 
@@ -207,16 +207,16 @@ def test_a_node_that_still_stands_is_not_chosen_when_it_is_called_lost() -> None
 
 def test_a_leader_that_lost_its_node_stays_with_its_workers() -> None:
     topology_cache = make_fleet(RACKS)
-    workers = stand(topology_cache, make_request(4, gpus=2, name="workers", required=RACK, group="g"), n4=4)
-    leader = stand(topology_cache, make_request(1, gpus=0, name="leader", required=RACK, group="g"), n5=1)
+    workers = put(topology_cache, make_request(4, gpus=2, name="workers", required=RACK, group="g"), n4=4)
+    leader = put(topology_cache, make_request(1, gpus=0, name="leader", required=RACK, group="g"), n5=1)
 
     assert replaced(topology_cache, workers, leader, lost="n5") == {"leader": {"n4": 1}}
 
 
-def test_a_level_that_the_topology_no_longer_has_is_told() -> None:
+def test_a_level_that_the_topology_no_longer_has_is_reported() -> None:
     topology_cache = make_fleet(RACKS)
     request = make_request(2, gpus=8, required=BLOCK)
-    gang = stand(topology_cache, request, n0=1, n1=1)
+    gang = put(topology_cache, request, n0=1, n1=1)
     topology = request.topology
     assert topology is not None
     moved = replace(gang, request=structs.replace(request, topology=replace(topology, required="row")))
@@ -224,9 +224,9 @@ def test_a_level_that_the_topology_no_longer_has_is_told() -> None:
     assert replaced(topology_cache, moved, lost="n1") == "no requested topology level: row"
 
 
-def test_survivors_on_nodes_that_are_not_ready_still_tell_where_the_gang_is() -> None:
+def test_survivors_on_nodes_that_are_not_ready_still_show_where_the_gang_is() -> None:
     topology_cache = make_fleet(RACKS)
-    gang = stand(topology_cache, make_request(2, gpus=4, required=BLOCK), n4=1, n5=1)
+    gang = put(topology_cache, make_request(2, gpus=4, required=BLOCK), n4=1, n5=1)
     topology_cache.put_node(replace(topology_cache.nodes["n4"], is_ready=False))
 
     got = replaced(topology_cache, gang, lost="n5")

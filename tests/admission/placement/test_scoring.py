@@ -33,7 +33,7 @@ def test_the_parts_of_a_score(free: int, pods: int, depth: int, want: SubScores)
     assert got == want
 
 
-def test_the_weights_are_those_of_the_article() -> None:
+def test_the_weights_equal_those_of_the_article() -> None:
     scores = SubScores(availability=1.0, alignment=0.5, utilization=0.25, performance=0.8)
 
     assert scores.weighted(ScoringWeights()) == pytest.approx(0.4 + 0.15 + 0.05 + 0.08)
@@ -48,7 +48,7 @@ def test_the_weights_are_those_of_the_article() -> None:
     levels=st.integers(0, 5),
     performance=st.floats(-5, 5),
 )
-def test_a_score_lies_between_0_and_1(
+def test_a_score_is_between_0_and_1(
     free: int, capacity: int, pods: int, depth: int, levels: int, performance: float
 ) -> None:
     scores = sub_scores(

@@ -1,4 +1,4 @@
-"""What is free is kept as events come: it is the same as if it had been worked out anew."""
+"""What is free is kept as events come: it is the same as if it had been worked out from scratch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ REQUESTS = (
 )
 
 
-def test_what_is_kept_equals_what_is_worked_out_anew() -> None:
+def test_what_is_kept_equals_what_is_worked_out_from_scratch() -> None:
     rng = random.Random(7)
     topology_cache, nodes, places = make_fleet({}), {}, list[Place]()
     for _ in range(120):

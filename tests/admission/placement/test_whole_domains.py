@@ -1,4 +1,4 @@
-"""Work that may run anywhere leaves whole domains to those who need them, where a policy asks for it."""
+"""Work that may run anywhere leaves whole domains to gangs that need them, where a policy asks for it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NODES = [f"n{index}" for index in range(8)]
 
 
 def fleet_with(used: dict[str, int]) -> TopologyCache:
-    """Return RACKS with so many GPUs of these nodes taken."""
+    """Return RACKS with `used` GPUs of these nodes taken."""
     topology_cache = make_fleet(RACKS)
     for node, gpus in used.items():
         request = make_request(1, gpus=gpus, rules=NodeRules(node_selector=((HOST, node),)))
@@ -55,7 +55,7 @@ def test_small_work_goes_where_others_are(
     assert counts(topology_cache, make_request(pods)) == {"main": want_by_default}
 
 
-def test_who_asks_for_a_level_is_placed_as_ever() -> None:
+def test_a_workload_that_asks_for_a_level_is_placed_as_ever() -> None:
     topology_cache = fleet_with({"n5": 1})
 
     kept = counts(topology_cache, make_request(8, required=RACK, keeps_whole=True))

@@ -12,7 +12,7 @@ from api.node import PodUsage
 from tests.admission.placement.fleets import FLAVOR, GPU, HOST, make_fleet, make_request
 
 
-def test_a_domain_counts_nodes_and_gpus_in_use_by_anybody() -> None:
+def test_a_domain_counts_all_nodes_and_gpus_in_use() -> None:
     """n0 has a gang's pod on half of it, n1 a foreign pod on all of it, n2 nothing."""
     topology_cache = make_fleet({"b0": {"r0": [8, 8, 8], "r1": [8]}})
     request = structs.replace(make_request(1, gpus=4), rules=NodeRules(node_selector=((HOST, "n0"),)))
@@ -35,7 +35,7 @@ def test_a_domain_counts_nodes_and_gpus_in_use_by_anybody() -> None:
     assert (full.gpu_allocation, empty.gpu_allocation, empty.utilization) == (0.5, 0.0, 0.0)
 
 
-def test_a_topology_of_nodes_alone_has_no_domains_to_tell_of() -> None:
+def test_a_topology_of_nodes_alone_has_no_domains_to_report() -> None:
     topology_cache = make_fleet({"b0": {"r0": [8]}}, levels=(HOST,))
 
     assert list(domain_usages(topology_cache.search(FLAVOR).site, FLAVOR)) == []

@@ -112,7 +112,7 @@ def test_the_order_of_nodes_does_not_matter() -> None:
             "nvl72",
             ["fabric.topograph.run/tier-1", "nvidia.com/gpu.clique"],
             ("fabric.topograph.run/tier-1", "nvidia.com/gpu.clique"),
-            id="an NVLink partition lies below the switches",
+            id="an NVLink partition is below the switches",
         ),
     ],
 )
