@@ -58,7 +58,7 @@ def two_flavors(a100: int = 4, h100: int = 4, **fields: Any) -> ClusterQueue:
 
 
 def flavors_of(world: World) -> dict[str, str]:
-    """Return the flavor of the GPUs of everyone who holds quota."""
+    """Return the flavor of the GPUs of each Workload that holds quota."""
     return {
         key.name: admission.pod_sets[0].flavors["gpu"]
         for key, admission in world.engine.workloads.admissions()
@@ -117,7 +117,7 @@ def test_a_tainted_flavor_needs_a_toleration_of_the_pods_or_of_the_flavor() -> N
     assert admits(allowed.settle()) == ["w"]
 
 
-def test_resources_of_one_group_share_a_flavor_and_those_of_another_have_their_own() -> None:
+def test_resources_of_one_group_share_a_flavor_and_another_group_has_its_own() -> None:
     def quotas(name: str, gpu: int, cpu: int) -> FlavorQuotas:
         resources = {"gpu": make_quota(gpu), "cpu": make_quota(cpu, resource="cpu")}
         return FlavorQuotas(name=name, resources=resources)
@@ -350,7 +350,7 @@ def topology_pods(request: TopologyRequest | None) -> PodSet:
         ),
     ],
 )
-def test_what_finds_no_place_in_a_topology_waits_and_is_told(
+def test_a_workload_without_a_place_in_a_topology_waits_with_a_reason(
     flavor: ResourceFlavor, request_: TopologyRequest | None, want: tuple[str, str]
 ) -> None:
     topology = Topology(name="racks", levels=("rack",))

@@ -58,7 +58,7 @@ def make_world(placement: PlacementRules | None = RULES, aliases: Aliases = Alia
 
 
 def gang(name: str = "w", pods: int = 2, gpus: int = 8, **fields: Any) -> Any:
-    """Return a Workload of so many pods."""
+    """Return a Workload of `pods` pods."""
     pod_set = make_pod_set(count=pods, template=make_template({"gpu": gpus}))
     return make_workload(name, pod_sets=(pod_set,), **fields)
 
@@ -129,7 +129,7 @@ def test_the_strategy_follows_the_job_the_policy_and_the_type(
     assert len(placed["w"]) == want
 
 
-def test_who_asks_for_bandwidth_waits_for_nodes_that_have_it() -> None:
+def test_a_workload_that_asks_for_bandwidth_waits_for_nodes_that_have_it() -> None:
     world = make_world()
     fast = {"berth.dev/network-bandwidth": "200Gb"}
 
@@ -138,7 +138,7 @@ def test_who_asks_for_bandwidth_waits_for_nodes_that_have_it() -> None:
     assert {name: leaves(nodes) for name, nodes in placed.items()} == {"a": {0}, "b": {1}}
 
 
-def test_workloads_that_wish_differently_are_not_told_alike() -> None:
+def test_workloads_with_different_hints_are_tried_apart() -> None:
     """The first cannot be placed; that says nothing about one of equal requests that wishes for less."""
     world = make_world()
     impossible = gang("a", annotations={"berth.dev/network-bandwidth": "1.6Tb"})
@@ -179,7 +179,7 @@ def test_values_that_cannot_be_read_are_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("annotations", "is_told"),
+    ("annotations", "is_reported"),
     [
         pytest.param({}, False, id="nothing is said"),
         pytest.param({"berth.dev/gpu-count": "16"}, False, id="what the pods ask for"),
@@ -187,8 +187,10 @@ def test_values_that_cannot_be_read_are_named() -> None:
         pytest.param({"topology.scheduler/gpu-count": "32"}, True, id="more, by the alias"),
     ],
 )
-def test_a_gpu_count_that_is_not_the_pods_is_told(annotations: dict[str, str], is_told: bool) -> None:
-    assert (gpu_count_fault((annotations,), 16) is not None) is is_told
+def test_a_gpu_count_that_does_not_match_the_pods_is_reported(
+    annotations: dict[str, str], is_reported: bool
+) -> None:
+    assert (gpu_count_fault((annotations,), 16) is not None) is is_reported
 
 
 ONLY_HISTORY = ScoringWeights(

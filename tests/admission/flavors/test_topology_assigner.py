@@ -1,4 +1,4 @@
-"""Topology beside quota: who is admitted where, who is evicted for a place, who waits for one."""
+"""Topology beside quota: what is admitted where, what is evicted for a place, what waits for one."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def places(decision: Decision) -> dict[str, int]:
     return {domain.values[-1]: domain.count for domain in topology.domains}
 
 
-def test_what_quota_leaves_out_tells_apart_who_needs_other_nodes() -> None:
+def test_resources_outside_quota_distinguish_workloads_that_need_other_nodes() -> None:
     engine = make_engine(settings=EngineSettings(resources=ResourceSettings(exclude_prefixes=("disk.io/",))))
     spec = WirePodSpec(
         containers=(WireContainer(resources=WireResources(requests={GPU: 1, "disk.io/nvme": 1})),)
@@ -140,7 +140,7 @@ def test_a_place_is_taken_from_lower_priority_although_quota_is_left() -> None:
     assert evict.key.name in ("a", "b")
 
 
-def test_nobody_is_evicted_for_a_place_that_does_not_exist() -> None:
+def test_no_workload_is_evicted_for_a_place_that_does_not_exist() -> None:
     engine = make_engine()
     decide(engine, make_workload("a", 12))
 
@@ -149,7 +149,7 @@ def test_nobody_is_evicted_for_a_place_that_does_not_exist() -> None:
     assert [type(one) for one in decisions] == [Wait]
 
 
-def test_a_new_node_wakes_who_waits_for_a_place() -> None:
+def test_a_new_node_wakes_a_workload_that_waits_for_a_place() -> None:
     engine = make_engine()
     decide(engine, make_workload("w", 17))
 
@@ -159,7 +159,7 @@ def test_a_new_node_wakes_who_waits_for_a_place() -> None:
     assert sum(places(admit).values()) == 17
 
 
-def test_a_pod_that_ends_wakes_who_waits_for_its_place() -> None:
+def test_a_pod_that_ends_wakes_a_workload_that_waits_for_its_place() -> None:
     engine = make_engine(gpus_a_node=1)
     pod = PodUsage(namespace="sys", name="p", node="n0", requests={GPU: 1, "pods": 1})
     engine.objects.upsert(pod, now=0.0)
@@ -183,7 +183,7 @@ def test_a_pod_that_ends_wakes_who_waits_for_its_place() -> None:
         pytest.param({"name": "q", "node": "elsewhere"}, False, id="a pod starts on another's node"),
     ],
 )
-def test_only_room_on_nodes_of_the_flavor_wakes_who_waits(
+def test_only_room_on_nodes_of_the_flavor_wakes_a_waiting_workload(
     change: dict[str, Any] | None, is_woken: bool
 ) -> None:
     engine, pod = make_engine(), PodUsage(namespace="sys", name="p", node="n0", requests={GPU: 1})
@@ -199,7 +199,7 @@ def test_only_room_on_nodes_of_the_flavor_wakes_who_waits(
     assert engine.wake_heads(now=3.0) is is_woken
 
 
-def test_a_pod_that_ends_on_a_node_of_no_flavor_wakes_nobody() -> None:
+def test_a_pod_that_ends_on_a_node_of_no_flavor_wakes_no_workload() -> None:
     engine = make_engine()
     engine.objects.upsert(PodUsage(namespace="sys", name="p", node="elsewhere", requests={GPU: 1}), now=0.0)
     decide(engine, make_workload("w", 33))
@@ -212,7 +212,7 @@ def test_a_pod_that_ends_on_a_node_of_no_flavor_wakes_nobody() -> None:
 @pytest.mark.parametrize(
     ("topology", "want"),
     [
-        pytest.param(None, {"n0": 3}, id="a queue of topologies alone places everybody"),
+        pytest.param(None, {"n0": 3}, id="a queue of topologies alone places every Workload"),
         pytest.param(TopologyRequest(preferred=HOST), {"n0": 3}, id="on one node where that is preferred"),
     ],
 )
