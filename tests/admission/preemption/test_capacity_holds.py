@@ -97,7 +97,7 @@ def test_what_the_first_victim_gives_back_is_kept_until_the_second_has_stopped()
     assert admits(world.settle()) == ["large"]
 
 
-def test_a_new_leader_keeps_what_was_freed_and_nobody_slips_in_between() -> None:
+def test_a_new_leader_keeps_what_was_freed_and_no_workload_slips_in_between() -> None:
     world = make_world()
     world.settle()
     end(world, "first")
@@ -122,10 +122,10 @@ def test_without_a_hold_another_tree_slips_in() -> None:
 
 @pytest.mark.parametrize("priority", [9, 0], ids=["of higher priority", "of lower priority"])
 @pytest.mark.parametrize("strategy", list(QueueingStrategy))
-def test_a_hold_keeps_out_who_is_more_important_and_ends_when_its_time_is_up(
+def test_a_hold_keeps_out_a_higher_priority_and_ends_when_its_time_is_up(
     strategy: QueueingStrategy, priority: int
 ) -> None:
-    """Also for who is tried after the one whose time is up: that expects nothing any more."""
+    """Also for a Workload tried after the one whose time is up: that one expects nothing any more."""
     world = make_world().put(make_cluster_queue("a", quota=16, preemption=LOWER, queueing_strategy=strategy))
     world.settle()
     end(world, "first")
@@ -148,7 +148,7 @@ def _deactivate(world: World) -> None:
 
 
 @pytest.mark.parametrize("end_it", [_delete, _deactivate])
-def test_a_hold_ends_with_who_it_is_for_and_who_waited_is_tried_at_once(
+def test_a_hold_ends_with_its_workload_and_one_that_waited_is_tried_at_once(
     end_it: Callable[[World], None],
 ) -> None:
     world = make_world()
@@ -162,8 +162,8 @@ def test_a_hold_ends_with_who_it_is_for_and_who_waited_is_tried_at_once(
 
 
 @pytest.mark.parametrize("was_away", [False, True])
-def test_a_hold_whose_time_was_up_is_owed_once_more_only_to_who_comes_anew(was_away: bool) -> None:
-    """Nothing else is held meanwhile: whoever was away is no more one that keeps others out for ever."""
+def test_an_expired_hold_is_granted_again_only_to_a_workload_that_comes_back(was_away: bool) -> None:
+    """Nothing else is held meanwhile: a Workload that was away no longer keeps others out for ever."""
     world = make_world()
     world.settle()
     ends_at = world.engine.next_wake_at()
@@ -182,7 +182,7 @@ def test_a_hold_whose_time_was_up_is_owed_once_more_only_to_who_comes_anew(was_a
 
 
 @pytest.mark.parametrize("known_by", ["the victim's request", "the plan", None])
-def test_a_new_leader_lets_the_preemptor_come_first_where_it_is_told(known_by: str | None) -> None:
+def test_a_new_leader_lets_a_known_preemptor_come_first(known_by: str | None) -> None:
     """Both wait after a change of leaders, the victim with more right to the head of the queue."""
     victim = make_workload("victim", queue="a", gpus=8, priority=5, at=1)
     preemptor = make_workload("preemptor", queue="a", gpus=8, at=2)

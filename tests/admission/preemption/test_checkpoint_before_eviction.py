@@ -1,4 +1,4 @@
-"""Who is asked to save before it is evicted, for how long, and what becomes of the request."""
+"""Which victims are asked to save before eviction, for how long, and what becomes of the request."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_request_holds_for_one_reservation(since: float, want: EvictionRequest
         pytest.param(30, NOW, True, 0, SaveStage.SAVED, id="in the second of the request it counts"),
         pytest.param(30, NOW - 1, True, 0, SaveStage.REQUESTED, id="one from before does not"),
         pytest.param(
-            500, NOW + 20, True, 0, SaveStage.SAVED, id="saved in time, though nobody looked in time"
+            500, NOW + 20, True, 0, SaveStage.SAVED, id="saved in time, though it was looked at too late"
         ),
         pytest.param(30, None, False, 0, SaveStage.CANCELLED, id="the preemptor is gone"),
         pytest.param(
@@ -130,9 +130,9 @@ def test_what_is_wrong_with_a_request_is_named(text: str, want: str) -> None:
         read_request(text)
 
 
-def running(*, ran: float = 5000, saved: float | None = None, **told: Any) -> Workload:
-    """Return a Job's Workload that has run so long and saved so long ago; `told` are checkpoint keys."""
-    facts = {f"berth.dev/checkpoint-{key}-seconds": str(value) for key, value in told.items()}
+def running(*, ran: float = 5000, saved: float | None = None, **own: Any) -> Workload:
+    """Return a Workload that ran `ran` seconds and saved `saved` seconds ago; `own` are checkpoint keys."""
+    facts = {f"berth.dev/checkpoint-{key}-seconds": str(value) for key, value in own.items()}
     if saved is not None:
         facts["berth.dev/checkpoint-time"] = to_rfc3339(NOW - saved)
     return reserved(
@@ -149,7 +149,7 @@ def policy(**section: Any) -> AdmissionPolicy:
     [
         pytest.param(running(save=10), {}, 0, SavePlan(deadline=NOW + 120, ask_at=NOW), id="asked at once"),
         pytest.param(running(save=10), {"grace_seconds": 0}, 0, None, id="no grace"),
-        pytest.param(running(save=10), {"grace_seconds": 89}, 0, None, id="heard of too late"),
+        pytest.param(running(save=10), {"grace_seconds": 89}, 0, None, id="noticed too late"),
         pytest.param(running(), {}, 0, None, id="says nothing of checkpoints"),
         pytest.param(running(save=121), {}, 0, None, id="takes longer than the grace"),
         pytest.param(running(save=10, ran=9), {}, 0, None, id="has run for less than a save takes"),
@@ -180,7 +180,7 @@ def policy(**section: Any) -> AdmissionPolicy:
             {},
             600,
             SavePlan(deadline=NOW + 600, ask_at=NOW + 510),
-            id="those who leave with it take long enough for its own",
+            id="victims that leave with it take long enough for its own checkpoint",
         ),
         pytest.param(
             running(save=10, saved=580, interval=600),
@@ -238,21 +238,21 @@ def test_how_an_eviction_waits(
             True,
             id="a group of pods",
         ),
-        pytest.param({"owner_kind": "RayJob"}, False, id="what somebody else runs"),
-        pytest.param({"owner_kind": None, "owner_uid": None}, False, id="what nobody runs"),
+        pytest.param({"owner_kind": "RayJob"}, False, id="another controller runs it"),
+        pytest.param({"owner_kind": None, "owner_uid": None}, False, id="no controller runs it"),
     ],
 )
 def test_whose_pods_are_known_is_asked(fields: dict[str, Any], is_asked: bool) -> None:
     victim = running(save=10)
-    told = {**victim.annotations, **fields.pop("annotations", {})}
-    victim = replace(victim, annotations=told, **fields)
+    own = {**victim.annotations, **fields.pop("annotations", {})}
+    victim = replace(victim, annotations=own, **fields)
 
     assert (plan_save(victim, policy(), now=NOW) is not None) == is_asked
     waiting = leaving_seconds(victim, policy()) - leaving_seconds(victim, policy(grace_seconds=0))
     assert waiting == (120 if is_asked else 0)
 
 
-def test_without_a_policy_nobody_is_waited_for() -> None:
+def test_without_a_policy_no_save_is_waited_for() -> None:
     assert plan_save(running(save=10), AdmissionPolicy(name=""), now=NOW) is None
 
 
@@ -286,7 +286,7 @@ EVICTED = make_condition("Evicted", reason="Preempted")
         ),
         pytest.param(ASKED, running(), None, SaveOutcome.CANCELLED, id="taken back"),
         pytest.param(ASKED, finished(ASKED), NOW + 9, SaveOutcome.CANCELLED, id="it ended by itself"),
-        pytest.param(released(ASKED), ASKED, None, SaveOutcome.REQUESTED, id="asked anew"),
+        pytest.param(released(ASKED), ASKED, None, SaveOutcome.REQUESTED, id="asked again"),
     ],
 )
 def test_what_has_come_of_a_request(
@@ -295,9 +295,9 @@ def test_what_has_come_of_a_request(
     assert outcome_of(before, after, saved_at=saved_at) is want
 
 
-def at_sigterm(*, grace: int | None = None, **told: Any) -> Workload:
+def at_sigterm(*, grace: int | None = None, **own: Any) -> Workload:
     """Return a running Workload that says it saves at SIGTERM, and by default that it takes ten seconds."""
-    victim = running(**{"save": 10, **told})
+    victim = running(**{"save": 10, **own})
     spec = WirePodSpec(termination_grace_period_seconds=grace)
     pods = tuple(replace(one, template=WirePodTemplate(spec=spec)) for one in victim.pod_sets)
     annotations = {**victim.annotations, "berth.dev/checkpoint-on-sigterm": "true"}
@@ -305,8 +305,8 @@ def at_sigterm(*, grace: int | None = None, **told: Any) -> Workload:
 
 
 def beside(workload: Workload, *, count: int, admitted: int | None = None, done: int = 0) -> Workload:
-    """Return the Workload with a second pod set, whose pods are killed at once: so many asked for, so many
-    admitted where that is another number, and so many done.
+    """Return the Workload with a second pod set whose pods are killed at once: `count` asked for, `admitted`
+    admitted where that is another number, and `done` done.
     """
     spec = WirePodSpec(termination_grace_period_seconds=0)
     helper = make_pod_set("helper", count=count, template=WirePodTemplate(spec=spec))
@@ -320,8 +320,8 @@ def beside(workload: Workload, *, count: int, admitted: int | None = None, done:
 
 
 def saying(workload: Workload, **annotations: str) -> Workload:
-    told = {f"berth.dev/{key.replace('_', '-')}": value for key, value in annotations.items()}
-    return replace(workload, annotations={**workload.annotations, **told})
+    own = {f"berth.dev/{key.replace('_', '-')}": value for key, value in annotations.items()}
+    return replace(workload, annotations={**workload.annotations, **own})
 
 
 MEASURED = '{"save": [40, 40, 40]}'
@@ -347,13 +347,13 @@ MEASURED = '{"save": [40, 40, 40]}'
             saying(at_sigterm(), checkpoint_on_sigterm="yes"), 120, id="what it says cannot be read"
         ),
         pytest.param(
-            saying(running(saved=1000), checkpoint_on_sigterm="true"), 120, id="nobody knows how long"
+            saying(running(saved=1000), checkpoint_on_sigterm="true"), 120, id="how long is unknown"
         ),
         pytest.param(saying(at_sigterm(), workload_type="inference"), 0, id="inference keeps no progress"),
         pytest.param(at_sigterm(saved=570, interval=600), 0, id="its own checkpoint is near"),
     ],
 )
-def test_whoever_saves_at_sigterm_is_not_waited_for_before(workload: Workload, waits: int) -> None:
+def test_a_workload_that_saves_at_sigterm_is_evicted_without_a_wait(workload: Workload, waits: int) -> None:
     """Neither asked nor left to its own checkpoint: it goes at once, and its pods take their grace."""
     plan = plan_save(workload, policy(), now=NOW)
 
@@ -371,7 +371,7 @@ STOPPING = with_conditions(at_sigterm(), make_condition("Evicted", reason="Preem
         pytest.param(STOPPING, NOW + 9, SaveOutcome.KEPT, id="saved on the way out"),
         pytest.param(STOPPING, NOW, SaveOutcome.KEPT, id="saved in the second of its eviction"),
         pytest.param(STOPPING, NOW - 1, SaveOutcome.MISSED, id="saved before"),
-        pytest.param(STOPPING, None, SaveOutcome.MISSED, id="told of none"),
+        pytest.param(STOPPING, None, SaveOutcome.MISSED, id="reported none"),
         pytest.param(
             with_conditions(running(save=10), EVICTED), NOW + 9, None, id="it does not save at SIGTERM"
         ),

@@ -71,7 +71,7 @@ def make_workload(
     topology: TopologyRequest | None = ON_A_NODE,
     created_at: float = 0.0,
 ) -> Workload:
-    """Return a Workload of pods that take so many GPUs each."""
+    """Return a Workload of pods that take `gpus` GPUs each."""
     resources = WireResources(requests={GPU: gpus})
     template = WirePodTemplate(spec=WirePodSpec(containers=(WireContainer(resources=resources),)))
     return Workload(
@@ -106,7 +106,7 @@ def running(workload: Workload, *hosts: str, gpus: int = 8, started_at: float = 
 def make_engine(
     *workloads: Workload, nodes: int = 4, quota: int = 100, bound_to: Iterable[str] = (), **bounds: int
 ) -> Engine:
-    """Return an engine with two nodes a rack and two queues that evict nobody."""
+    """Return an engine with two nodes a rack and two queues without preemption."""
     engine = Engine()
     rules = PlacementRules(consolidation=Consolidation(**{"min_waiting_seconds": 600, **bounds}))
     values: list[Upsertable] = [
@@ -143,7 +143,7 @@ def decide(engine: Engine, *, now: float = NOW) -> list[Decision]:
 
 
 def moved(decisions: Iterable[Decision]) -> list[str]:
-    """Return who is moved."""
+    """Return the Workloads that are moved."""
     return [one.key.name for one in decisions if isinstance(one, Evict)]
 
 
@@ -160,7 +160,7 @@ X, Y = make_workload("x"), make_workload("y", priority=1)
 TORN = (running(X, "n0"), running(Y, "n2"))
 
 
-def test_who_sits_in_the_way_is_moved_with_the_ordinary_eviction() -> None:
+def test_a_workload_that_splits_the_rack_is_moved_by_the_ordinary_eviction() -> None:
     (eviction,) = [one for one in decide(make_engine(*TORN, GANG)) if isinstance(one, Evict)]
 
     assert eviction.key == X.key
@@ -175,7 +175,7 @@ def test_who_sits_in_the_way_is_moved_with_the_ordinary_eviction() -> None:
 def test_once_it_has_stopped_the_gang_and_the_moved_one_run_side_by_side() -> None:
     engine = make_engine(*TORN, GANG)
     assert moved(decide(engine)) == ["x"]
-    # It is asked again while x is stopping, and nobody else is moved.
+    # It is asked again while x is stopping, and no other Workload is moved.
     engine.objects.upsert(make_node("n9", "b0", "r9", 0), now=NOW + 1)
     assert moved(decide(engine, now=NOW + 1)) == []
 
@@ -200,8 +200,8 @@ def test_once_it_has_stopped_the_gang_and_the_moved_one_run_side_by_side() -> No
     ("workloads", "bounds"),
     [
         pytest.param((*TORN, replace(GANG, created_at=NOW - 599)), {}, id="the gang has not waited for long"),
-        pytest.param((*TORN, replace(GANG, priority=0)), {}, id="nobody is of lower priority"),
-        pytest.param((*TORN, GANG), {"max_moves_per_hour": 0}, id="nobody may be moved any more"),
+        pytest.param((*TORN, replace(GANG, priority=0)), {}, id="no Workload is of lower priority"),
+        pytest.param((*TORN, GANG), {"max_moves_per_hour": 0}, id="no more moves are allowed"),
         pytest.param((*TORN, GANG), {"max_lost_seconds": 100}, id="too much would be lost"),
         pytest.param((*TORN, GANG), {"quota": 24}, id="the gang has no quota"),
         pytest.param(
@@ -219,7 +219,7 @@ def test_once_it_has_stopped_the_gang_and_the_moved_one_run_side_by_side() -> No
         ),
     ],
 )
-def test_nobody_is_moved_where(workloads: tuple[Workload, ...], bounds: dict[str, int]) -> None:
+def test_no_workload_is_moved_where(workloads: tuple[Workload, ...], bounds: dict[str, int]) -> None:
     assert moved(decide(make_engine(*workloads, **bounds))) == []  # type: ignore[arg-type]
 
 
@@ -231,7 +231,7 @@ def test_the_gang_is_asked_again_when_it_has_waited_for_long() -> None:
     assert moved(decide(engine, now=NOW + 500)) == ["x"]
 
 
-def test_it_is_asked_again_where_no_node_has_room_for_a_pod_as_things_stand() -> None:
+def test_it_is_asked_again_where_no_node_has_room_for_a_pod_as_it_is() -> None:
     halves = [running(make_workload(f"h{n}", gpus=4), f"n{n}", gpus=4) for n in range(4)]
     whole = make_workload("gang", 1, priority=5, topology=None, created_at=NOW - 100)
     engine = make_engine(*halves, whole, max_lost_seconds=3600)
@@ -240,7 +240,7 @@ def test_it_is_asked_again_where_no_node_has_room_for_a_pod_as_things_stand() ->
     assert moved(decide(engine, now=NOW + 500)) == ["h0"]
 
 
-def test_nobody_is_moved_twice_within_the_hour() -> None:
+def test_no_workload_is_moved_twice_within_the_hour() -> None:
     engine = make_engine(*TORN, GANG)
     assert moved(decide(engine)) == ["x"]
     engine.objects.upsert(running(X, "n0", started_at=NOW + 2), now=NOW + 2)
@@ -249,7 +249,7 @@ def test_nobody_is_moved_twice_within_the_hour() -> None:
     assert moved(decide(engine, now=NOW + 3)) == ["y"]
 
 
-def test_a_new_leader_moves_nobody_twice_within_the_hour_either() -> None:
+def test_a_new_leader_moves_no_workload_twice_within_the_hour_either() -> None:
     engine = make_engine(*TORN, GANG)
     assert moved(decide(engine)) == ["x"]
     engine.objects.upsert(running(X, "n0", started_at=NOW + 2), now=NOW + 2)
@@ -278,7 +278,7 @@ def test_pods_that_may_lie_anywhere_get_the_nodes_that_others_share() -> None:
     seconds=st.integers(0, 3000),
 )
 @trying(60)
-def test_all_who_are_moved_have_another_place_beside_the_gang(
+def test_every_moved_workload_has_another_place_beside_the_gang(
     placed: list[tuple[int, int, int]], most: int, seconds: int
 ) -> None:
     free = dict.fromkeys(range(8), 8)

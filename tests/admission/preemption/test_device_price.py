@@ -21,7 +21,7 @@ def make_node(name: str, cost: str | None, *, gpus: int = 8) -> NodeInfo:
 
 
 def make_admission(*domains: tuple[str, int], gpus: int = 8, flavor: str = "a100") -> Admission:
-    """Return an admission of GPUs in all, on so many pods of these hosts; none: nobody knows where."""
+    """Return an admission of GPUs in all, on pods of these hosts, by count; none: the hosts are unknown."""
     topology = TopologyAssignment(
         levels=(HOST,), domains=tuple(DomainCount(values=(host,), count=count) for host, count in domains)
     )
@@ -37,12 +37,12 @@ def make_admission(*domains: tuple[str, int], gpus: int = 8, flavor: str = "a100
 
 
 def make_engine() -> Engine:
-    """Return an engine that knows a dear node, a cheap one, one without a price, and a flavor's price."""
+    """Return an engine with an expensive node, a cheap one, one without a price, and a flavor's price."""
     engine = Engine()
     for value in (
         ResourceFlavor(name="a100", cost_per_device_hour=3.0),
         ResourceFlavor(name="free"),
-        make_node("dear", "80"),
+        make_node("expensive", "80"),
         make_node("cheap", "8"),
         make_node("unknown", None),
         make_node("broken", "cheap"),
@@ -54,14 +54,14 @@ def make_engine() -> Engine:
 @pytest.mark.parametrize(
     ("admission", "want"),
     [
-        pytest.param(make_admission(("dear", 1)), 10.0, id="its node has a price"),
-        pytest.param(make_admission(("dear", 1), ("cheap", 3)), (10 + 3 * 1) / 4, id="on two nodes"),
-        pytest.param(make_admission(("dear", 1), ("unknown", 1)), 6.5, id="one node without a price"),
+        pytest.param(make_admission(("expensive", 1)), 10.0, id="its node has a price"),
+        pytest.param(make_admission(("expensive", 1), ("cheap", 3)), (10 + 3 * 1) / 4, id="on two nodes"),
+        pytest.param(make_admission(("expensive", 1), ("unknown", 1)), 6.5, id="one node without a price"),
         pytest.param(make_admission(("broken", 1)), 3.0, id="a price that cannot be read is none"),
         pytest.param(make_admission(("gone", 1)), 3.0, id="a node that has gone has none"),
-        pytest.param(make_admission(), 3.0, id="nobody knows on which nodes"),
-        pytest.param(make_admission(flavor="free"), 0.0, id="nobody says what it costs"),
-        pytest.param(make_admission(("dear", 1), gpus=0), 0.0, id="it has no devices"),
+        pytest.param(make_admission(), 3.0, id="its nodes are unknown"),
+        pytest.param(make_admission(flavor="free"), 0.0, id="its price is unknown"),
+        pytest.param(make_admission(("expensive", 1), gpus=0), 0.0, id="it has no devices"),
     ],
 )
 def test_an_hour_of_a_device_costs_what_its_node_does_or_its_flavor(
@@ -71,7 +71,7 @@ def test_an_hour_of_a_device_costs_what_its_node_does_or_its_flavor(
 
 
 def test_two_pod_sets_share_in_the_loss_by_their_devices() -> None:
-    large, small = make_admission(("dear", 1), gpus=6), make_admission(("cheap", 1), gpus=2)
+    large, small = make_admission(("expensive", 1), gpus=6), make_admission(("cheap", 1), gpus=2)
     both = Admission(cluster_queue="cq", pod_sets=(*large.pod_sets, *small.pod_sets))
 
     assert lost_money(both, 7200.0, make_engine().nodes.device_price) == pytest.approx(
@@ -94,10 +94,12 @@ def test_a_node_without_devices_prices_none() -> None:
 )
 def test_what_a_price_may_look_like(text: str, want: float | None) -> None:
     assert price(text) == want
-    is_told = f"{text!r}: must be a number such as 2.95" in node_price_problem({"node-cost-per-hour": text})
-    assert is_told is (want is None)
+    is_reported = f"{text!r}: must be a number such as 2.95" in node_price_problem(
+        {"node-cost-per-hour": text}
+    )
+    assert is_reported is (want is None)
     assert bool(flavor_price_problem({"berth.dev/cost-per-device-hour": text})) is (want is None)
 
 
-def test_who_says_nothing_of_a_price_is_told_nothing() -> None:
+def test_without_a_price_nothing_is_reported() -> None:
     assert (node_price_problem({}), flavor_price_problem({})) == ("", "")

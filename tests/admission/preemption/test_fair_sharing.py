@@ -1,4 +1,4 @@
-"""Fair sharing: who goes first and whom a Workload may evict. Rules of KEP 1714.
+"""Fair sharing: what goes first and what a Workload may evict. Rules of KEP 1714.
 
 Unless said otherwise: queues `a`, `b` and `c` in one cohort, each with a quota of 3 GPUs.
 """
@@ -47,7 +47,7 @@ def running(name: str, gpus: int, queue_name: str, priority: int = 0) -> Workloa
     return reserved(make_workload(name, queue=queue_name, gpus=gpus, priority=priority))
 
 
-def test_who_would_have_the_smaller_share_is_served_first_whatever_the_priority() -> None:
+def test_the_smaller_share_is_served_first_whatever_the_priority() -> None:
     world = make_world(
         queue("a", 0),
         queue("b", 0),
@@ -60,7 +60,7 @@ def test_who_would_have_the_smaller_share_is_served_first_whatever_the_priority(
     assert admits(world.cycle()) == ["modest"]
 
 
-def test_who_does_not_borrow_is_served_before_who_does() -> None:
+def test_a_workload_that_does_not_borrow_is_served_before_one_that_does() -> None:
     world = make_world(
         queue("a", 0),
         queue("b", 4, fair_weight_milli=1),
@@ -108,7 +108,7 @@ def test_shares_are_compared_at_each_level_of_the_tree() -> None:
     assert admits(world.cycle()) == ["in-c", "in-b"]
 
 
-def test_the_queue_with_the_largest_share_gives_way() -> None:
+def test_the_queue_with_the_largest_share_is_preempted() -> None:
     world = make_world(
         *queues(),
         running("b1", 2, "b"),
@@ -170,7 +170,7 @@ def test_in_its_own_queue_priority_decides() -> None:
     assert evicts(world.settle()) == {"low": "InClusterQueue"}
 
 
-def test_a_queue_of_weight_0_that_borrows_takes_from_nobody_of_finite_share() -> None:
+def test_a_queue_of_weight_0_that_borrows_preempts_no_finite_share() -> None:
     world = make_world(
         queue("a", 0, fair_weight_milli=0),
         queue("b", 0),

@@ -1,4 +1,4 @@
-"""The queue goes on while those stop whom one of its Workloads has evicted; what they leave stays that one's.
+"""The queue goes on while the victims of one of its Workloads stop; the room they leave stays that one's.
 
 One ClusterQueue of eight GPUs. `v1` and `v2` run on four each and stop one after the other, as they save:
 
@@ -62,9 +62,9 @@ def make_world(
 
 def running(name: str, *, gpus: int = 4, saves: bool = True, **fields: Any) -> Workload:
     """Return one that runs for long and would save on request, in ten seconds."""
-    told = {"berth.dev/checkpoint-save-seconds": "10"} if saves else {}
+    own = {"berth.dev/checkpoint-save-seconds": "10"} if saves else {}
     workload = make_workload(
-        name, gpus=gpus, annotations=told, owner_kind="Job", owner_uid=f"job-{name}", **fields
+        name, gpus=gpus, annotations=own, owner_kind="Job", owner_uid=f"job-{name}", **fields
     )
     return reserved(workload, at=1000)
 
@@ -111,7 +111,7 @@ def two_and_two(**fields: Any) -> World:
     [
         pytest.param({}, {"v1", "v2"}, id="both are evicted for at once"),
         pytest.param({"hold_seconds": 0}, {"v1"}, id="where nothing is kept one waits for the other"),
-        pytest.param({"strategy": STRICT}, {"v1"}, id="nobody passes a strict head, as in Kueue"),
+        pytest.param({"strategy": STRICT}, {"v1"}, id="no Workload passes a strict head, as in Kueue"),
     ],
 )
 def test_those_behind_evict_for_themselves_while_others_save(fields: dict[str, Any], want: set[str]) -> None:
@@ -172,8 +172,8 @@ def _of_other(**fields: Any) -> Workload:
     ],
 )
 @pytest.mark.parametrize("comes", ["while the victims stop", "when one has stopped", "with the last stop"])
-def test_what_is_freed_is_taken_by_nobody_else(thief: Workload, comes: str) -> None:
-    """What the first of two victims leaves lies idle until the second has stopped."""
+def test_freed_room_goes_to_no_other_workload(thief: Workload, comes: str) -> None:
+    """What the first of two victims leaves is idle until the second has stopped."""
     world = make_world(running("v1"), running("v2"), waiting("first", gpus=8), cohort="all")
     world.put(make_cluster_queue("other", quota=0, cohort="all"))
     assert set(evicts(world.settle())) == {"v1", "v2"}
@@ -194,7 +194,7 @@ def test_what_is_freed_is_taken_by_nobody_else(thief: Workload, comes: str) -> N
 
 
 def test_what_is_freed_is_not_taken_by_one_that_would_come_first_in_the_plain_order() -> None:
-    """Nobody borrows, so the more important one would, whichever queue it comes from."""
+    """No queue borrows, so the more important one would, whichever queue it comes from."""
     world = make_world(running("v1"), running("v2"), running("lent", gpus=8, priority=9), cohort="all")
     world.put(make_cluster_queue("other", quota=8, cohort="all"), waiting("first", gpus=8))
     assert set(evicts(world.settle())) == {"v1", "v2"}
@@ -245,7 +245,7 @@ def test_while_a_more_important_one_of_its_queue_is_tried_other_queues_take_noth
 
 
 def test_it_starts_on_other_room_that_appears_while_its_victim_saves() -> None:
-    """The victim's eviction is called off by that: nobody waits for its room any more."""
+    """The victim's eviction is called off by that: no Workload waits for its room any more."""
     world = make_world(running("v1", saves=True), running("done", priority=7), waiting("first"))
     assert set(evicts(world.settle())) == {"v1"}
 
@@ -266,10 +266,10 @@ def _start_elsewhere(world: World) -> list[str]:
 
 
 @pytest.mark.parametrize("goes", [_leave, _start_elsewhere])
-def test_whoever_gave_up_for_it_is_tried_when_it_needs_the_room_no_more(
+def test_a_workload_that_waited_behind_it_is_tried_when_it_needs_the_room_no_more(
     goes: Callable[[World], list[str]],
 ) -> None:
-    """The eviction of its victim goes on for the next in line, who needs it as much."""
+    """The eviction of its victim goes on for the next in line, which needs it as much."""
     world = make_world(running("v1"), running("done", priority=7), waiting("first"))
     world.settle()
     ask(world, "v1", preemptor="first")
@@ -356,7 +356,7 @@ _PASSED = [
 
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[list[tuple[str, int, int]], list[int]]:
-    """Return who arrives (queue, GPUs, priority), and at each turn which of those who leave stops."""
+    """Return the arrivals (queue, GPUs, priority), and at each turn which leaving victim stops."""
     arrivals = draw(st.lists(_arrivals, min_size=3, max_size=12))
     return arrivals, draw(st.lists(st.integers(0, 20), min_size=1, max_size=25))
 
@@ -367,7 +367,7 @@ def histories(draw: st.DrawFn) -> tuple[list[tuple[str, int, int]], list[int]]:
 @example((_LEFT_OVER, [1]), BEST_EFFORT)
 # More is kept than there is, as an important one has passed: the rest is for one that something is kept for.
 @example((_PASSED, [0]), BEST_EFFORT)
-def test_whoever_others_were_evicted_for_gets_its_room(
+def test_a_workload_that_others_were_evicted_for_gets_its_room(
     history: tuple[list[tuple[str, int, int]], list[int]], strategy: QueueingStrategy
 ) -> None:
     """Arrivals and stops in any order. The quota is never exceeded, and what is kept is not taken."""
@@ -380,11 +380,9 @@ def test_whoever_others_were_evicted_for_gets_its_room(
     for turn, (queue, gpus, priority) in zip(_forever(turns), [*arrivals, *[("", 0, 0)] * 12], strict=False):
         world.now += 1
         if queue:
-            told = {"berth.dev/checkpoint-save-seconds": "10"}
+            own = {"berth.dev/checkpoint-save-seconds": "10"}
             name = f"w{int(world.now)}"
-            world.put(
-                waiting(name, queue=queue, gpus=gpus, priority=priority, at=world.now, annotations=told)
-            )
+            world.put(waiting(name, queue=queue, gpus=gpus, priority=priority, at=world.now, annotations=own))
         elif leaving:
             stop(world, leaving.pop(turn % len(leaving)))
         holds = holds_of(world)
@@ -416,19 +414,19 @@ def _kept_gpus(hold: Hold) -> int:
 
 
 def _is_kept_from(hold: Hold, workload: Workload) -> bool:
-    """Return whether the one who has started must have left alone what is held."""
+    """Return whether the Workload that has started must have left alone what is held."""
     is_more = workload.queue_name == hold.cluster_queue and workload.priority > hold.priority
     return hold.key != workload.key and not is_more
 
 
 def _check_that_nothing_kept_is_taken(world: World, name: str, holds: list[Hold], leaving: list[str]) -> None:
-    """Whoever has started leaves what is kept for others, once those who leave are gone.
+    """A Workload that has started leaves what is kept for others, once the leaving victims are gone.
 
     Where a more important one has taken a part of what was kept, several that something is kept for may
     have to share what is left.
     """
     workload = world.get(name)
-    # Who has started by now has what was kept for it.
+    # A Workload that has started by now has what was kept for it.
     waits = [hold for hold in holds if hold.key.name not in world.holding()]
     kept = sum(_kept_gpus(hold) for hold in waits if _is_kept_from(hold, workload))
     own = sum(_kept_gpus(hold) for hold in holds if hold.key == workload.key)

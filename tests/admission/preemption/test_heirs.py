@@ -1,6 +1,6 @@
-"""For whom an eviction goes on whose preemptor is gone, and whether that has been decided.
+"""The heir of an eviction whose preemptor is gone, and whether it has been decided.
 
-One ClusterQueue of eight GPUs, in which `victim` runs that is asked to save, and is needed by who has joined.
+One ClusterQueue of eight GPUs. `victim` runs in it, is asked to save, and is needed by those that joined.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def join(world: World, name: str, *, priority: int = 5, uid: str = "", victim: s
     world.engine._workload_store.pending.join(preemptor.key, (eviction,))
 
 
-def _nobody(world: World) -> None:
+def _none(world: World) -> None:
     pass
 
 
@@ -74,7 +74,7 @@ def _more_important(world: World) -> None:
     join(world, "b", priority=6)
 
 
-def _equals(world: World) -> None:
+def _same_priority(world: World) -> None:
     join(world, "c")
     join(world, "b")
 
@@ -85,7 +85,7 @@ def _deleted(world: World) -> None:
     world.remove(Workload, WorkloadKey(NAMESPACE, "a"))
 
 
-def _made_anew(world: World) -> None:
+def _created_again(world: World) -> None:
     join(world, "a", priority=9, uid="former")
     join(world, "b")
 
@@ -113,7 +113,7 @@ def _needs_another(world: World) -> None:
     join(world, "b")
 
 
-def _needs_nobody(world: World) -> None:
+def _needs_none(world: World) -> None:
     join(world, "a")
     world.engine._workload_store.pending.join(world.get("a").key, ())
 
@@ -121,20 +121,20 @@ def _needs_nobody(world: World) -> None:
 @pytest.mark.parametrize(
     ("history", "want"),
     [
-        pytest.param(_nobody, None, id="nobody else needs it"),
+        pytest.param(_none, None, id="no other needs it"),
         pytest.param(_one, "b", id="one needs it too"),
         pytest.param(_more_important, "b", id="the more important of two"),
-        pytest.param(_equals, "b", id="of equals the first by name"),
+        pytest.param(_same_priority, "b", id="at equal priority the first by name"),
         pytest.param(_deleted, "b", id="one that was deleted needs it no more"),
-        pytest.param(_made_anew, "b", id="one that was made anew has not asked for it"),
+        pytest.param(_created_again, "b", id="one that was created again has not asked for it"),
         pytest.param(_started, "b", id="one that has started needs it no more"),
         pytest.param(_deactivated, "b", id="one that was deactivated waits for nothing"),
         pytest.param(_ended, "b", id="one that has ended waits for nothing"),
-        pytest.param(_needs_another, "b", id="one that needs somebody else is no heir of this one"),
-        pytest.param(_needs_nobody, None, id="one that was tried again and needs nobody now"),
+        pytest.param(_needs_another, "b", id="one that needs another victim is no heir of this one"),
+        pytest.param(_needs_none, None, id="one that was tried again and needs no victim now"),
     ],
 )
-def test_for_whom_an_eviction_goes_on(history: Callable[[World], None], want: str | None) -> None:
+def test_the_heir_of_an_eviction(history: Callable[[World], None], want: str | None) -> None:
     world = make_world()
     history(world)
 
@@ -176,16 +176,16 @@ def _stopped(world: World) -> None:
 @pytest.mark.parametrize(
     ("history", "want"),
     [
-        pytest.param(_nobody, False, id="nobody waits"),
-        pytest.param(_settled, False, id="who waits has been tried"),
+        pytest.param(_none, False, id="no Workload waits"),
+        pytest.param(_settled, False, id="the waiting one has been tried"),
         pytest.param(_comes, True, id="one has come and was not tried"),
         pytest.param(_is_asked_about_again, True, id="something came free since it was tried"),
         pytest.param(_beside, True, id="one waits in another queue of the cohort"),
         pytest.param(_apart, False, id="one waits where nothing is shared"),
-        pytest.param(_stopped, False, id="the queue is stopped, so nobody will be tried"),
+        pytest.param(_stopped, False, id="the queue is stopped, so none will be tried"),
     ],
 )
-def test_whether_a_cycle_is_yet_to_try_somebody(history: Callable[[World], None], want: bool) -> None:
+def test_whether_a_cycle_is_yet_to_try_a_workload(history: Callable[[World], None], want: bool) -> None:
     world = make_world()
     history(world)
 

@@ -1,4 +1,4 @@
-"""What victims leave over is kept for whoever is to have it: their quota as well as their nodes.
+"""What victims leave over is kept for the Workload that is to have it: their quota as well as their nodes.
 
 old     a node that takes no more pods; the victims run there
 n1-n3   free nodes, and no quota left for them before the victims have gone
@@ -33,7 +33,7 @@ HOLD_SECONDS = 60
 
 
 def make_world(*values: object, quota: int = 16) -> World:
-    """Return a queue `a` of so many GPUs, `b` that borrows from it, and `apart` in a tree of its own."""
+    """Return a queue `a` of `quota` GPUs, `b` that borrows from it, and `apart` in a tree of its own."""
     rules = PreemptionRules(minimum_runtime_seconds=0, hold_seconds=HOLD_SECONDS)
     old = replace(make_node("old"), allocatable={"gpu": 64, PODS: 110}, is_unschedulable=True)
     return World().put(
@@ -85,13 +85,13 @@ def test_quota_that_a_victim_leaves_over_is_kept_though_its_nodes_are_not_wanted
     assert list(evicts(world.settle())) == ["large"]
     end(world, "large")
 
-    # Who would borrow comes in the cycle in which `first` is tried, and `second` is not.
+    # The Workload that would borrow comes in the cycle in which `first` is tried, and `second` is not.
     world.put(wants("borrower", queue="b", at=1000))
 
     assert admits(world.settle()) == ["first", "second"]
 
 
-def test_who_evicts_somebody_waits_for_what_another_leaves_over_too() -> None:
+def test_a_preemptor_waits_for_what_another_victim_leaves_over_too() -> None:
     """`second` needs 8 GPUs of its own victim, and 8 that `slow` leaves over, which takes long to stop."""
     world = make_world(
         victim("slow", 24, grace=600),

@@ -1,4 +1,4 @@
-"""Who is evicted under a policy with a section for preemption: of equals whoever loses least."""
+"""What is evicted under a policy with a section for preemption: at equal priority the smallest loss."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def make_world(
     estimates: Estimates | None = None,
     **section: Any,
 ) -> World:
-    """Return a queue of so many GPUs whose policy has a section for preemption, an hour's losses counted."""
+    """Return a queue of `quota` GPUs whose policy has a section for preemption, an hour's losses counted."""
     preemption = PreemptionRules(rules=rules or VictimRules(), **{"minimum_runtime_seconds": 0, **section})
     return World(now=NOW).put(
         AdmissionPolicy(name="policy", uid="p", preemption=preemption, estimates=estimates),
@@ -73,15 +73,15 @@ def running(
         "save": "checkpoint-save-seconds",
         "on_sigterm": "checkpoint-on-sigterm",
     }
-    told = {keys[one]: str(fields.pop(one)) for one in names if one in fields}
+    own = {keys[one]: str(fields.pop(one)) for one in names if one in fields}
     if saved is not None:
-        told["checkpoint-time"] = to_rfc3339(NOW - saved)
-    annotations = {f"berth.dev/{key}": value for key, value in told.items()}
+        own["checkpoint-time"] = to_rfc3339(NOW - saved)
+    annotations = {f"berth.dev/{key}": value for key, value in own.items()}
     return reserved(make_workload(name, gpus=gpus, annotations=annotations, **fields), at=NOW - ran)
 
 
 def finished_after(name: str, seconds: float) -> Workload:
-    """Return a Workload of 8 GPUs that has just ended well after so many seconds."""
+    """Return a Workload of 8 GPUs that has just ended well after `seconds`."""
     ended = make_condition(ConditionType.FINISHED, reason="Succeeded", at=NOW)
     return with_conditions(running(name, 8, ran=seconds, type="training"), ended)
 
@@ -98,7 +98,7 @@ def loss(world: World, name: str) -> float:
 
 
 @pytest.mark.parametrize(
-    ("told", "want"),
+    ("own", "want"),
     [
         pytest.param({"saved": 300}, 4 * (300 + 30), id="work since the checkpoint, and the restart"),
         pytest.param({"saved": 300, "restart": 90}, 4 * 390, id="its own time to restart"),
@@ -116,15 +116,15 @@ def loss(world: World, name: str) -> float:
         pytest.param({"save": 20, "on_sigterm": "true"}, 4 * (20 + 30), id="it saves at SIGTERM"),
         pytest.param({"save": 20, "on_sigterm": "true", "ran": 5}, 4 * 35, id="it has just begun"),
         pytest.param({"save": 31, "on_sigterm": "true"}, 4 * 3630, id="its save does not fit the grace"),
-        pytest.param({"ran": 700}, 4 * 730, id="where nobody tells, all since the start"),
+        pytest.param({"ran": 700}, 4 * 730, id="where no Workload reports, all since the start"),
         pytest.param({"time": "yesterday", "ran": 700}, 4 * 730, id="an unreadable time is no checkpoint"),
     ],
 )
-def test_what_an_eviction_loses(told: dict[str, Any], want: float) -> None:
-    assert loss(make_world(running("victim", **told)), "victim") == want
+def test_what_an_eviction_loses(own: dict[str, Any], want: float) -> None:
+    assert loss(make_world(running("victim", **own)), "victim") == want
 
 
-def test_what_it_tells_later_counts_from_then_on() -> None:
+def test_a_later_checkpoint_counts_from_then_on() -> None:
     world = make_world(running("victim", saved=3000))
     before = loss(world, "victim")
 
@@ -134,9 +134,9 @@ def test_what_it_tells_later_counts_from_then_on() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rules", "told", "is_tried"),
+    ("rules", "own", "is_tried"),
     [
-        pytest.param(VictimRules(), {"saved": 10}, False, id="a checkpoint makes nobody a victim"),
+        pytest.param(VictimRules(), {"saved": 10}, False, id="a checkpoint makes no victim"),
         pytest.param(VictimRules(), {"save": 5, "interval": 60}, False, id="nor does what saving costs"),
         pytest.param(
             VictimRules(checkpoint_max_age_seconds=600), {"saved": 10}, True, id="under a rule it may"
@@ -144,27 +144,27 @@ def test_what_it_tells_later_counts_from_then_on() -> None:
         pytest.param(VictimRules(), {"type": "inference"}, True, id="what it is may always"),
     ],
 )
-def test_who_waits_is_tried_again_when_one_tells_what_may_make_it_a_victim(
-    rules: VictimRules, told: dict[str, Any], is_tried: bool
+def test_a_waiting_workload_is_tried_again_when_another_may_have_become_a_victim(
+    rules: VictimRules, own: dict[str, Any], is_tried: bool
 ) -> None:
     world = make_world(running("w", 8, priority=9, saved=3000), incoming(), rules=rules)
     assert not admits(world.settle())
     assert not world.engine.wake_heads(now=NOW)
 
-    world.put(running("w", 8, priority=9, **{"saved": 3000, **told}))
+    world.put(running("w", 8, priority=9, **{"saved": 3000, **own}))
 
     assert world.engine.wake_heads(now=NOW) is is_tried
 
 
-def test_who_tells_of_no_checkpoint_is_taken_to_have_saved_when_half_of_the_others_had_started() -> None:
+def test_a_workload_without_checkpoints_is_assumed_to_have_saved_at_the_median_start_of_the_others() -> None:
     silent = running("silent", 2, ran=3000)
     others = [running(f"r{ran}", 2, ran=ran, saved=10) for ran in (500, 1000, 2000)]
 
     assert loss(make_world(silent, *others), "silent") == 2 * (1000 + 30)
 
 
-def test_an_eviction_of_those_who_tell_makes_nobody_cheaper_who_does_not() -> None:
-    """All who tell were stopped and have just started again: they have run for longer than that."""
+def test_evicting_workloads_that_report_makes_none_cheaper_that_does_not() -> None:
+    """All that report were stopped and have just started again: they have run for longer than that."""
     silent = running("silent", 2, ran=3000)
     others = [
         running(f"r{before}", 2, ran=60, saved=10, accumulated_execution_seconds=before)
@@ -181,16 +181,16 @@ def test_checkpoints_that_have_stopped_count_as_none() -> None:
     assert loss(make_world(stopped, other), "stopped") == 2 * (400 + 30)
 
 
-def test_who_has_waited_since_its_last_checkpoint_still_tells() -> None:
+def test_a_workload_that_has_waited_since_its_last_checkpoint_still_counts_as_reporting() -> None:
     back = running("back", 2, ran=1000, saved=9000, interval=600)
     other = running("other", 2, ran=400, saved=10)
 
-    # It has run for longer than what is assumed of those who tell nothing.
+    # It has run for longer than what is assumed of Workloads that report nothing.
     assert loss(make_world(back, other), "back") == 2 * (1000 + 30)
 
 
 @pytest.mark.covers("001_31", "001_33")
-def test_of_equals_the_one_goes_that_has_just_saved() -> None:
+def test_at_equal_priority_the_one_that_has_just_saved_is_evicted() -> None:
     world = make_world(
         running("stale", ran=9000, saved=3000), running("fresh", ran=9001, saved=10), incoming()
     )
@@ -274,7 +274,7 @@ def test_training_becomes_a_candidate_when_it_saves() -> None:
 
 
 @pytest.mark.parametrize("is_on", [True, False])
-def test_under_the_rule_of_fresh_checkpoints_training_gives_way_to_a_higher_priority_alone(
+def test_under_the_rule_of_fresh_checkpoints_only_a_higher_priority_preempts_training(
     is_on: bool,
 ) -> None:
     rules = VictimRules(checkpoint_max_age_seconds=1800 if is_on else None)
@@ -314,7 +314,7 @@ def test_inference_is_preferred_and_loses_only_its_restart() -> None:
     assert list(evicts(world.settle())) == ["inference"]
 
 
-def test_nobody_gives_way_to_an_equal_before_the_minimum_run_time_and_then_at_once() -> None:
+def test_an_equal_preempts_only_after_the_minimum_run_time_and_then_at_once() -> None:
     older = make_workload("older", gpus=8, at=0.0)
     world = make_world(running("victim", 8, ran=400, at=NOW - 500), older, minimum_runtime_seconds=600)
     assert not evicts(world.settle())
@@ -325,7 +325,7 @@ def test_nobody_gives_way_to_an_equal_before_the_minimum_run_time_and_then_at_on
     assert list(evicts(world.settle())) == ["victim"]
 
 
-def test_who_waits_is_told_who_is_spared_by_what_and_until_when() -> None:
+def test_a_waiting_workload_gets_what_is_spared_by_what_and_until_when() -> None:
     world = make_world(
         running("young", 4, ran=400, priority=3, at=NOW - 500),
         running("strong", 4, priority=3, at=NOW - 9500, **TRAINING),
@@ -334,11 +334,11 @@ def test_who_waits_is_told_who_is_spared_by_what_and_until_when() -> None:
         minimum_runtime_seconds=600,
     )
 
-    (told,) = (one.message for one in world.cycle() if isinstance(one, Wait))
+    (message,) = (one.message for one in world.cycle() if isinstance(one, Wait))
 
     spared, at = "1 candidate for preemption is spared by", to_rfc3339(NOW + 200)
-    assert f"{spared} minimumRuntimeSeconds, such as Workload {NAMESPACE}/young until {at}" in told
-    assert f"{spared} protectPriority, such as Workload {NAMESPACE}/strong" in told
+    assert f"{spared} minimumRuntimeSeconds, such as Workload {NAMESPACE}/young until {at}" in message
+    assert f"{spared} protectPriority, such as Workload {NAMESPACE}/strong" in message
 
 
 def test_a_higher_priority_waits_for_no_minimum_run_time() -> None:
@@ -366,7 +366,7 @@ def test_the_policy_of_the_victims_own_queue_spares_it() -> None:
     st.lists(st.tuples(st.integers(1, 4), st.integers(0, 2), st.integers(0, 4000)), min_size=1, max_size=8),
     st.integers(1, 8),
 )
-def test_it_never_loses_more_than_the_plain_order_and_takes_nobody_in_vain(
+def test_it_never_loses_more_than_the_plain_order_and_evicts_none_needlessly(
     jobs: list[tuple[int, int, int]], wanted: int
 ) -> None:
     quota = max(wanted, sum(gpus for gpus, _, _ in jobs))
@@ -411,7 +411,7 @@ RACK = "rack"
 
 
 def test_a_rack_is_emptied_where_that_loses_least_instead_of_a_bit_of_each() -> None:
-    """Two racks of two nodes; the preemptor needs a whole rack. Who loses least, one by one: a2, b1, b2.
+    """Two racks of two nodes; the preemptor needs a whole rack. By least loss, one by one: a2, b1, b2.
     That empties rack b, which also started last. Rack a is cheaper.
 
     rack a   a1 1000 s   a2 5 s          rack b   b1 800 s   b2 900 s          since the last checkpoint
@@ -464,7 +464,7 @@ def placed(workload: Workload, *nodes: str) -> Workload:
         pytest.param(9, 4900, ["victim"], id="often, and eight times the minimum run time since"),
     ],
 )
-def test_who_was_preempted_before_runs_longer_before_an_equal_may_evict_it(
+def test_a_workload_preempted_before_runs_longer_before_an_equal_may_evict_it(
     preempted: int, ran: float, want: list[str]
 ) -> None:
     victim = replace(running("victim", 8, ran=ran, at=NOW - 5000), evictions={("Preempted", ""): preempted})
@@ -473,16 +473,16 @@ def test_who_was_preempted_before_runs_longer_before_an_equal_may_evict_it(
     assert list(evicts(world.settle())) == want
 
 
-def test_who_can_be_asked_to_save_loses_no_more_than_the_save() -> None:
-    told = {
+def test_a_workload_that_can_be_asked_to_save_loses_no_more_than_the_save() -> None:
+    own = {
         "berth.dev/checkpoint-save-seconds": "20",
         "berth.dev/checkpoint-time": to_rfc3339(NOW - 3000),
     }
-    victim = replace(running("victim"), annotations=told, owner_kind="Job")
+    victim = replace(running("victim"), annotations=own, owner_kind="Job")
 
     assert loss(make_world(victim), "victim") == 4 * (20 + 30)
     assert loss(make_world(victim, grace_seconds=0), "victim") == 4 * (3000 + 30)
-    near = {**told, "berth.dev/checkpoint-interval-seconds": "3060"}
+    near = {**own, "berth.dev/checkpoint-interval-seconds": "3060"}
     assert loss(make_world(replace(victim, annotations=near)), "victim") == 4 * 30
 
 

@@ -33,7 +33,7 @@ RESTART = 30
 
 
 class Job(NamedTuple):
-    """A Job that runs on these nodes, with so many GPUs on each, and saved so many seconds ago."""
+    """A Job on these nodes, with `gpus` GPUs on each, that saved `saved` seconds ago."""
 
     nodes: str
     gpus: int
@@ -55,7 +55,7 @@ def make_world(jobs: dict[str, Job], nodes: str, *, pods: int, gpus: int, quota:
 
 
 def _running(name: str, job: Job, age: int) -> Workload:
-    """Return the Job's Workload, the first one the last to start: whom Kueue's order takes first."""
+    """Return the Job's Workload, the first one the last to start: the first in Kueue's order."""
     pod_set = make_pod_set(count=len(job.nodes), requests={"gpu": job.gpus})
     return placed(running(name, pod_sets=(pod_set,), saved=job.saved, ran=9000 + age), *job.nodes)
 
@@ -96,7 +96,7 @@ def _running(name: str, job: Job, age: int) -> Workload:
             1,
             6,
             ["y"],
-            id="who turns out not to be needed is let be",
+            id="a candidate that turns out not to be needed stays",
         ),
         pytest.param(
             {"x": Job("a", 4, 3000), "y": Job("b", 8, 200)},
@@ -145,8 +145,8 @@ def _rack(node: str) -> str:
     return "a" if node in "ab" else node
 
 
-def test_where_a_rack_is_free_and_quota_short_whoever_loses_least_goes() -> None:
-    """Node a is free, and in its rack; of the quota nothing is, and y and z stand elsewhere."""
+def test_where_a_rack_is_free_and_quota_short_the_smallest_loss_is_evicted() -> None:
+    """Node a is free, and in its rack; of the quota nothing is, and y and z run elsewhere."""
     jobs = {"z": Job("d", 8, 3000), "y": Job("c", 8, 3000), "x": Job("b", 8, 10)}
     world = _racks(jobs, "abcd", TopologyRequest(required=RACK), pods=1, quota=24)
 
@@ -177,11 +177,11 @@ _BESIDES = {"r": Job("b", 4, 60), "s": Job("b", 4, 61), "p": Job("a", 4, 1), "q"
 
 def serving(name: str, node: str, *, gpus: int = 8, floor: int = 1) -> Workload:
     """Return a replica of an application on a node; at least `floor` are to stay."""
-    told = {REPLICA_OF: "Deployment/chat", WORKLOAD_TYPE: "inference", MIN_REPLICAS: str(floor)}
+    annotations = {REPLICA_OF: "Deployment/chat", WORKLOAD_TYPE: "inference", MIN_REPLICAS: str(floor)}
     template = make_template({"gpu": gpus})
     labelled = WirePodTemplate(metadata=Meta(labels={"app": "chat"}), spec=template.spec)
     pods = make_pod_set(template=labelled)
-    return placed(replace(running(name, pod_sets=(pods,), ran=9999), annotations=told), node)
+    return placed(replace(running(name, pod_sets=(pods,), ran=9999), annotations=annotations), node)
 
 
 _BUDGET = DisruptionBudget(
@@ -194,7 +194,7 @@ _BUDGET = DisruptionBudget(
     [
         pytest.param([serving("chat", "c")], "abc", 1, ["p", "q"], id="the only replica stays"),
         pytest.param(
-            [serving("chat", "c", floor=0), _BUDGET], "abc", 1, ["p", "q"], id="a budget lets nobody go"
+            [serving("chat", "c", floor=0), _BUDGET], "abc", 1, ["p", "q"], id="a budget allows no eviction"
         ),
         pytest.param(
             [serving("chat-0", "c"), serving("chat-1", "d")],
@@ -256,7 +256,7 @@ def test_the_gang_fits_node_by_node_and_whole_nodes_cost_the_least_possible(
     gone = set(evicts(make_world(jobs, "abcd", pods=pods, gpus=gpus).settle()))
 
     assert _pods(jobs, gone, gpus) >= pods
-    # Nobody goes in vain.
+    # No Job is evicted needlessly.
     assert not any(_pods(jobs, gone - {one}, gpus) >= pods for one in gone)
     if gpus == 8:
         sets = (set(some) for size in range(len(jobs) + 1) for some in combinations(jobs, size))
@@ -265,7 +265,7 @@ def test_the_gang_fits_node_by_node_and_whole_nodes_cost_the_least_possible(
 
 
 def _pods(jobs: dict[str, Job], gone: set[str], gpus: int) -> int:
-    """Return how many pods of so many GPUs fit when these Jobs are gone."""
+    """Return how many pods of `gpus` GPUs fit when these Jobs are gone."""
     used = {
         node: sum(job.gpus for name, job in jobs.items() if node in job.nodes and name not in gone)
         for node in "abcd"

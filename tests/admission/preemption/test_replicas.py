@@ -1,4 +1,4 @@
-"""Replicas of inference give way one by one: never below their floor, nor their PodDisruptionBudget."""
+"""Replicas of inference are preempted one by one: never below their floor, nor their PodDisruptionBudget."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ PREFERRED = VictimRules(prefers_inference=True)
 def make_world(
     *values: object, quota: int = 4, rules: VictimRules = PREFERRED, fair: FairPreemption | None = None
 ) -> World:
-    """Return a full queue of so many GPUs under a policy that prefers inference."""
+    """Return a full queue of `quota` GPUs under a policy that prefers inference."""
     policy = AdmissionPolicy(name="policy", uid="p", preemption=PreemptionRules(rules=rules))
     world = World(EngineSettings(fair_sharing=fair))
     return world.put(policy, make_cluster_queue(quota=quota, preemption=LOWER), *values)
@@ -53,22 +53,22 @@ def make_world(
 
 def replica(name: str, *, of: str = "Deployment/chat", app: str = "chat", **annotations: str) -> Workload:
     """Return the Workload of a replica that serves; other berth.dev keys go by their name."""
-    told = {keys.REPLICA_OF: of, keys.WORKLOAD_TYPE: "inference"}
-    told |= {f"berth.dev/{key.replace('_', '-')}": value for key, value in annotations.items()}
+    own = {keys.REPLICA_OF: of, keys.WORKLOAD_TYPE: "inference"}
+    own |= {f"berth.dev/{key.replace('_', '-')}": value for key, value in annotations.items()}
     template = make_template({"gpu": 1})
     labelled = WirePodTemplate(metadata=Meta(labels={"app": app}), spec=template.spec)
     pod_set = make_pod_set(template=labelled)
-    workload = make_workload(name, pod_sets=(pod_set,), annotations=told)
+    workload = make_workload(name, pod_sets=(pod_set,), annotations=own)
     return with_conditions(reserved(workload), make_condition("PodsReady"))
 
 
 def replicas(count: int = 4, **fields: Any) -> list[Workload]:
-    """Return so many replicas of one application."""
+    """Return `count` replicas of one application."""
     return [replica(f"chat-{number}", **fields) for number in range(count)]
 
 
 def budget(allowed: int, *, app: str = "chat") -> DisruptionBudget:
-    """Return a budget that lets go of so many pods of an application."""
+    """Return a budget that allows `allowed` evictions of an application's pods."""
     selector = WireSelector(match_labels={"app": app})
     return DisruptionBudget(namespace=NAMESPACE, name=app, selector=selector, allowed=allowed)
 
@@ -79,7 +79,7 @@ def incoming(gpus: int) -> Workload:
 
 
 def groups(count: int, *, worker: str = "big", **annotations: str) -> list[Workload]:
-    """Return so many groups of a LeaderWorkerSet, each a leader and a worker of one GPU.
+    """Return `count` groups of a LeaderWorkerSet, each a leader and a worker of one GPU.
 
     `worker` is what the worker's label says.
     """
@@ -103,7 +103,7 @@ def shards(count: int = 4, *, gone: int = 0, **annotations: str) -> Workload:
 
 
 def word(decisions: Iterable[Decision]) -> str:
-    """Return what the only one is told that waits."""
+    """Return the message of the only Workload that waits."""
     (wait,) = (one for one in decisions if isinstance(one, Wait))
     return wait.message
 
@@ -156,7 +156,7 @@ def word(decisions: Iterable[Decision]) -> str:
             [*replicas(), budget(4), replace(budget(4), name="second")],
             1,
             0,
-            id="under two budgets the server lets nobody go",
+            id="under two budgets the server evicts none",
         ),
         pytest.param(
             [*groups(2, worker="work"), budget(1, app="big"), budget(1, app="work")],
@@ -223,35 +223,35 @@ ROWS = [
 
 @pytest.mark.parametrize("fair", [None, FairPreemption()], ids=["by priority", "by shares"])
 @pytest.mark.parametrize(("known", "gpus", "says"), ROWS)
-def test_who_waits_is_told_who_is_kept_and_by_what(
+def test_the_message_says_which_candidates_are_kept_and_by_what(
     known: list[object], gpus: int, says: str, fair: FairPreemption | None
 ) -> None:
-    told = word(make_world(*known, incoming(gpus), fair=fair).cycle())
+    message = word(make_world(*known, incoming(gpus), fair=fair).cycle())
 
-    assert told.endswith(f" more needed. {says}")
+    assert message.endswith(f" more needed. {says}")
 
 
-def test_who_waits_is_told_of_a_floor_and_of_a_budget() -> None:
+def test_the_message_names_a_floor_and_a_budget() -> None:
     rank = replica("rank-0", of="Deployment/rank", app="rank", min_replicas="0")
     world = make_world(*replicas(3, min_replicas="3"), rank, budget(0, app="rank"), incoming(4))
 
-    told = word(world.cycle())
+    message = word(world.cycle())
 
-    assert "3 candidates for preemption are kept by berth.dev/min-replicas" in told
-    assert "1 candidate for preemption is kept by a PodDisruptionBudget" in told
+    assert "3 candidates for preemption are kept by berth.dev/min-replicas" in message
+    assert "1 candidate for preemption is kept by a PodDisruptionBudget" in message
 
 
 @pytest.mark.parametrize(
     "known",
     [[], [make_workload("low", gpus=1)], replicas(workload_type="batch")],
-    ids=["nobody", "one", "batch"],
+    ids=["none", "one", "batch"],
 )
-def test_who_waits_for_nobody_that_is_kept_is_told_nothing_of_it(known: list[Workload]) -> None:
+def test_the_message_mentions_no_kept_candidates_where_there_are_none(known: list[Workload]) -> None:
     world = make_world(*known, incoming(5))
 
-    told = word(world.cycle())
+    message = word(world.cycle())
 
-    assert "kept" not in told
+    assert "kept" not in message
 
 
 def test_under_fair_sharing_too() -> None:
@@ -261,7 +261,7 @@ def test_under_fair_sharing_too() -> None:
 
 
 def some(*, serving: int, starting: int, floor: int = 1) -> list[Workload]:
-    """Return the replicas of one application, of which so many serve, and others do not answer."""
+    """Return the replicas of one application: `serving` of them serve, `starting` do not answer."""
     found = replicas(serving + starting, min_replicas=str(floor))
     not_ready = make_condition("PodsReady", status=False)
     return [*found[:serving], *(with_conditions(one, not_ready) for one in found[serving:])]
@@ -273,10 +273,12 @@ def some(*, serving: int, starting: int, floor: int = 1) -> list[Workload]:
     [
         pytest.param(some(serving=1, starting=3), 3, 3, id="those that do not serve go down to the floor"),
         pytest.param(some(serving=1, starting=3), 4, 0, id="and are no reason to take one that does"),
-        pytest.param(some(serving=3, starting=1), 3, 3, id="whoever goes, as many serve as must"),
+        pytest.param(some(serving=3, starting=1), 3, 3, id="whichever is evicted, as many serve as must"),
         pytest.param(some(serving=2, starting=2, floor=2), 3, 0, id="and never fewer"),
-        pytest.param(some(serving=0, starting=4), 1, 0, id="below the floor nobody goes: it may be starting"),
-        pytest.param(some(serving=0, starting=4, floor=0), 4, 4, id="a floor of nothing keeps nobody"),
+        pytest.param(
+            some(serving=0, starting=4), 1, 0, id="below the floor none is evicted: it may be starting"
+        ),
+        pytest.param(some(serving=0, starting=4, floor=0), 4, 4, id="a floor of nothing keeps none"),
     ],
 )
 def test_of_replicas_that_do_not_serve(
@@ -328,7 +330,7 @@ def test_equal_priority_takes_no_replica() -> None:
         pytest.param(None, id="the budget goes"),
     ],
 )
-def test_who_was_refused_asks_again_when(news: DisruptionBudget | None) -> None:
+def test_a_refused_workload_is_tried_again_when(news: DisruptionBudget | None) -> None:
     world = make_world(*replicas(), budget(1), incoming(2))
     assert evicts(world.cycle()) == {}
 
@@ -340,7 +342,7 @@ def test_who_was_refused_asks_again_when(news: DisruptionBudget | None) -> None:
     assert len(evicts(world.cycle())) == 2
 
 
-def test_who_was_refused_asks_again_when_another_replica_serves() -> None:
+def test_a_refused_workload_is_tried_again_when_another_replica_serves() -> None:
     # Below the floor.
     world = make_world(*some(serving=2, starting=2, floor=3), incoming(1))
     assert evicts(world.cycle()) == {}
@@ -350,11 +352,11 @@ def test_who_was_refused_asks_again_when_another_replica_serves() -> None:
     assert len(evicts(world.cycle())) == 1
 
 
-def test_another_gives_way_once_an_eviction_is_taken_back_that_a_budget_held_back() -> None:
+def test_another_is_preempted_once_an_eviction_is_taken_back_that_a_budget_held_back() -> None:
     kept = replica("chat-0", min_replicas="0")
     leaving = with_conditions(kept, make_condition("Evicted", reason=EvictionReason.PREEMPTED))
     world = make_world(leaving, reserved(make_workload("low", gpus=1)), budget(0), incoming(1), quota=2)
-    # It leaves already, so nobody is told to leave beside it.
+    # It leaves already, so no other is evicted beside it.
     assert evicts(world.cycle()) == {}
 
     world.put(kept)
@@ -363,7 +365,7 @@ def test_another_gives_way_once_an_eviction_is_taken_back_that_a_budget_held_bac
 
 
 @pytest.mark.parametrize(
-    ("observed", "want"), [(2, 3), (1, 0)], ids=["counted", "changed and not counted anew yet"]
+    ("observed", "want"), [(2, 3), (1, 0)], ids=["counted", "changed and not counted again yet"]
 )
 def test_a_budget_is_believed_once_it_has_been_counted(observed: int, want: int) -> None:
     wire = PodDisruptionBudgetObject(

@@ -1,7 +1,7 @@
-"""Who gave way and tells of its checkpoints goes before its equals until it runs again.
+"""A preempted Workload that reports checkpoints goes before others of equal priority until it runs again.
 
 older     waits since 10 and has never run
-victim    came at 20, was preempted at 10,000 and told of a checkpoint 100 s before that
+victim    came at 20, was preempted at 10,000 and reported a checkpoint 100 s before that
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ EVICTED_AT = 10_000.0
 INTERVAL = {keys.CHECKPOINT_INTERVAL_SECONDS: "600"}
 
 
-def told(at: float) -> Mapping[str, str]:
+def reported(at: float) -> Mapping[str, str]:
     """Return what is said of a checkpoint of this instant."""
     return INTERVAL | {keys.CHECKPOINT_TIME: to_rfc3339(at)}
 
@@ -42,22 +42,24 @@ def victim(annotations: Mapping[str, str], *, reason: str = "Preempted", priorit
 
 def make_world(policy: AdmissionPolicy | None = None, **section: Any) -> World:
     named = policy or AdmissionPolicy(name="policy", preemption=PreemptionRules(**section))
-    # One place, so that whoever is first has it.
+    # One place, so that the first one has it.
     return World(now=50_000.0).put(named, make_cluster_queue(quota=1), make_workload("older", at=10))
 
 
 @pytest.mark.parametrize(
     ("workload", "first"),
     [
-        pytest.param(victim(told(9900)), "victim", id="that had saved shortly before"),
-        pytest.param(victim(told(10_030)), "victim", id="that saved on its way out"),
-        pytest.param(victim(told(90_000)), "older", id="that tells of a checkpoint to come"),
-        pytest.param(victim({}), "older", id="that tells nothing"),
+        pytest.param(victim(reported(9900)), "victim", id="that had saved shortly before"),
+        pytest.param(victim(reported(10_030)), "victim", id="that saved on its way out"),
+        pytest.param(victim(reported(90_000)), "older", id="that reports a checkpoint to come"),
+        pytest.param(victim({}), "older", id="that reports nothing"),
         pytest.param(victim(INTERVAL), "older", id="that has never saved"),
-        pytest.param(victim({keys.CHECKPOINT_TIME: "noon"}), "older", id="that tells what nobody can read"),
-        pytest.param(victim(told(8700)), "older", id="whose checkpoints had stopped"),
-        pytest.param(victim(told(9900), reason="PodsReadyTimeout"), "older", id="evicted for another reason"),
-        pytest.param(victim(told(9900), priority=-1), "older", id="of a lower priority"),
+        pytest.param(victim({keys.CHECKPOINT_TIME: "noon"}), "older", id="that reports an unreadable time"),
+        pytest.param(victim(reported(8700)), "older", id="whose checkpoints had stopped"),
+        pytest.param(
+            victim(reported(9900), reason="PodsReadyTimeout"), "older", id="evicted for another reason"
+        ),
+        pytest.param(victim(reported(9900), priority=-1), "older", id="of a lower priority"),
     ],
 )
 def test_a_victim_comes_back_first(workload: Workload, first: str) -> None:
@@ -86,12 +88,12 @@ def test_a_victim_comes_back_first(workload: Workload, first: str) -> None:
     ],
 )
 def test_its_age_alone_counts(policy: AdmissionPolicy) -> None:
-    assert admits(make_world(policy).put(victim(told(9900))).settle()) == ["older"]
+    assert admits(make_world(policy).put(victim(reported(9900))).settle()) == ["older"]
 
 
 def test_its_age_alone_counts_where_the_older_would_stop_it_again() -> None:
     by_age = Preemption(within_cluster_queue=PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY)
-    world = make_world().put(make_cluster_queue(quota=1, preemption=by_age), victim(told(9900)))
+    world = make_world().put(make_cluster_queue(quota=1, preemption=by_age), victim(reported(9900)))
 
     decisions = world.settle()
 
@@ -100,7 +102,7 @@ def test_its_age_alone_counts_where_the_older_would_stop_it_again() -> None:
 
 def test_its_queues_preemption_counts_as_soon_as_it_says_so() -> None:
     by_age = Preemption(within_cluster_queue=PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY)
-    world = make_world().put(make_cluster_queue(quota=0, preemption=by_age), victim(told(9900)))
+    world = make_world().put(make_cluster_queue(quota=0, preemption=by_age), victim(reported(9900)))
     world.settle()
 
     world.put(make_cluster_queue(quota=1))
@@ -108,17 +110,17 @@ def test_its_queues_preemption_counts_as_soon_as_it_says_so() -> None:
     assert admits(world.settle()) == ["victim"]
 
 
-def test_a_checkpoint_that_is_told_of_while_it_waits_counts_at_once() -> None:
+def test_a_checkpoint_that_is_reported_while_it_waits_counts_at_once() -> None:
     world = make_world().put(make_cluster_queue(quota=0), victim(INTERVAL))
     world.settle()
 
-    world.put(victim(told(10_030)), make_cluster_queue(quota=1))
+    world.put(victim(reported(10_030)), make_cluster_queue(quota=1))
 
     assert admits(world.settle()) == ["victim"]
 
 
 def test_the_policy_counts_as_soon_as_it_says_so() -> None:
-    world = make_world(saved_first=False).put(make_cluster_queue(quota=0), victim(told(9900)))
+    world = make_world(saved_first=False).put(make_cluster_queue(quota=0), victim(reported(9900)))
     world.settle()
 
     world.put(AdmissionPolicy(name="policy", preemption=PreemptionRules()), make_cluster_queue(quota=1))

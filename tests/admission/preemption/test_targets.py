@@ -1,4 +1,4 @@
-"""Whom a Workload may evict without fair sharing. Rules of Kueue's documentation of preemption."""
+"""What a Workload may evict without fair sharing. Rules of Kueue's documentation of preemption."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def incoming(gpus: int, queue: str = "queue", *, priority: int = 5, **fields: An
 @pytest.mark.parametrize(
     ("policy", "victim", "want"),
     [
-        pytest.param(NEVER, {"priority": 0}, {}, id="Never evicts nobody"),
+        pytest.param(NEVER, {"priority": 0}, {}, id="Never evicts none"),
         pytest.param(
             LOWER, {"priority": 0}, {"victim": "InClusterQueue"}, id="LowerPriority evicts the lower"
         ),
@@ -52,9 +52,9 @@ def incoming(gpus: int, queue: str = "queue", *, priority: int = 5, **fields: An
             NEWER_EQUAL,
             {"priority": 5, "at": 99.0},
             {"victim": "InClusterQueue"},
-            id="the newer of equals goes",
+            id="at equal priority the newer goes",
         ),
-        pytest.param(NEWER_EQUAL, {"priority": 5, "at": 1.0}, {}, id="the older of equals stays"),
+        pytest.param(NEWER_EQUAL, {"priority": 5, "at": 1.0}, {}, id="at equal priority the older stays"),
         pytest.param(NEWER_EQUAL, {"priority": 6, "at": 99.0}, {}, id="the higher stays"),
     ],
 )
@@ -85,7 +85,7 @@ def test_from_others_in_the_cohort(policy: PreemptionPolicy, priority: int, want
     assert evicts(world.settle()) == want
 
 
-def test_who_keeps_within_its_own_quota_is_safe() -> None:
+def test_a_queue_within_its_own_quota_is_safe() -> None:
     world = World().put(
         make_cluster_queue(quota=2, cohort="team", preemption=Preemption(reclaim_within_cohort=ANY)),
         make_cluster_queue("modest", quota=2, cohort="team"),
@@ -143,7 +143,7 @@ def test_evicting_others_while_borrowing(
 # │   └── queue
 # └── theirs
 #     └── far
-def test_the_tree_gives_an_advantage_over_who_stands_further_from_the_quota() -> None:
+def test_the_tree_gives_an_advantage_over_a_queue_further_from_the_quota() -> None:
     preemption = Preemption(reclaim_within_cohort=ANY)
     world = World().put(
         make_cohort("root"),
@@ -171,13 +171,13 @@ def test_the_tree_gives_an_advantage_over_who_stands_further_from_the_quota() ->
             {"old": {"gpus": 2, "started": 1.0}, "new": {"gpus": 2, "started": 2.0}},
             2,
             ["new"],
-            id="of equals the last to start",
+            id="at equal priority the last to start",
         ),
         pytest.param(
             {"small": {"gpus": 1, "priority": 0}, "large": {"gpus": 3, "priority": 1}},
             3,
             ["large"],
-            id="one who turns out not to be needed is put back",
+            id="one that turns out not to be needed is put back",
         ),
         pytest.param(
             {"a": {"gpus": 2, "priority": 0}, "b": {"gpus": 2, "priority": 1}},
@@ -187,14 +187,14 @@ def test_the_tree_gives_an_advantage_over_who_stands_further_from_the_quota() ->
         ),
     ],
 )
-def test_who_goes(victims: dict[str, dict[str, Any]], need: int, want: list[str]) -> None:
+def test_the_victims(victims: dict[str, dict[str, Any]], need: int, want: list[str]) -> None:
     queue = make_cluster_queue(quota=4, preemption=Preemption(within_cluster_queue=LOWER))
     world = World().put(queue, *(running(name, **fields) for name, fields in victims.items()), incoming(need))
 
     assert sorted(evicts(world.settle())) == want
 
 
-def test_nobody_goes_where_it_would_not_be_enough() -> None:
+def test_no_workload_is_evicted_where_it_would_not_be_enough() -> None:
     queue = make_cluster_queue(quota=4, preemption=Preemption(within_cluster_queue=LOWER))
     world = World().put(queue, running("low", 2), running("high", 2, priority=9), incoming(4))
 
@@ -204,7 +204,7 @@ def test_nobody_goes_where_it_would_not_be_enough() -> None:
     assert waits(decisions) == {"incoming": "WaitingForQuota"}
 
 
-def test_who_is_on_the_way_out_is_counted_on_first_and_not_evicted_again() -> None:
+def test_a_leaving_workload_is_counted_on_first_and_not_evicted_again() -> None:
     queue = make_cluster_queue(quota=4, preemption=Preemption(within_cluster_queue=LOWER))
     leaving = with_conditions(
         running("leaving", 2, priority=1), make_condition(ConditionType.EVICTED, reason="Preempted", at=900.0)
@@ -217,7 +217,7 @@ def test_who_is_on_the_way_out_is_counted_on_first_and_not_evicted_again() -> No
     assert waits(decisions) == {"incoming": "WaitingForPreemptedWorkloads"}
 
 
-def test_only_those_who_hold_what_is_needed_are_looked_at() -> None:
+def test_only_workloads_that_hold_what_is_needed_are_candidates() -> None:
     queue = make_cluster_queue(quota=make_quota(4), preemption=Preemption(within_cluster_queue=LOWER))
     elsewhere = reserved(make_workload("elsewhere", gpus=9), flavor="another")
     world = World().put(queue, elsewhere, running("victim", 4, priority=1), incoming(4))
@@ -225,7 +225,7 @@ def test_only_those_who_hold_what_is_needed_are_looked_at() -> None:
     assert evicts(world.settle()) == {"victim": "InClusterQueue"}
 
 
-def test_the_victim_is_told_for_whom_by_which_right_and_where_both_stand() -> None:
+def test_the_victim_learns_its_preemptor_the_rule_and_the_paths_of_both() -> None:
     world = World().put(
         make_cohort("root"),
         make_cluster_queue(quota=4, cohort="root", preemption=Preemption(reclaim_within_cohort=ANY)),
