@@ -28,7 +28,7 @@ WAITING = "WaitingForReplacementPods"
 def pod_object(name: str = "p", **fields: Any) -> Object:
     """Return a pod at the gate in queue lq. `labels`, `annotations` add to it, others to its spec.
 
-    `cpu` is what it requests; `created` (seconds) tells who is older.
+    `cpu` is what it requests; `created` (seconds) orders pods by age.
     """
     container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": fields.pop("cpu", "1")}}}
     labels = {keys.MANAGED: "true", keys.QUEUE_NAME: QUEUE, **fields.pop("labels", {})}
@@ -100,7 +100,7 @@ class PodWorld(World):
     # --- what Berth does ---
 
     def look(self) -> tuple[Action, ...]:
-        """Return what units and Workloads ask for as they stand."""
+        """Return what units and Workloads ask for now."""
         actions: list[Action] = []
         units: dict[str, list[Object]] = {}
         for name in self.pods():

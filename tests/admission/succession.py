@@ -12,7 +12,7 @@ from queues.store.plan_rows import read_rows, to_field, to_row
 
 
 def stored(engine: Engine) -> dict[PlanTable, dict[str, bytes]]:
-    """Return the rows of an engine's plan, as they stand in a store."""
+    """Return the rows of an engine's plan, as they are in a store."""
     return {
         table: {to_field(table, key): to_row(stored_value(value)) for key, value in entries.items()}
         for table, entries in engine.plan.tables().items()

@@ -48,7 +48,7 @@ def make_policy(mode: BackfillMode = BackfillMode.EASY, **fields: Any) -> Admiss
 
 @dataclass(slots=True)
 class TimedWorld(World):
-    """The world, and what happened in it: who started, was evicted and ended when, promised what."""
+    """The world, and what happened in it: starts, evictions and ends of Workloads, and their promises."""
 
     lengths: dict[str, float] = field(default_factory=dict)
     arrivals: list[tuple[float, Any]] = field(default_factory=list)
@@ -134,13 +134,15 @@ class TimedWorld(World):
                 if decision.on_lease:
                     self.leased.add(decision.key.name)
                 # An admission takes back that it was evicted, in the same write.
-                told = make_condition(ConditionType.EVICTED, False, at=self.now)
-                self.put(admitted(with_conditions(self.get(name), told), decision.admission, at=self.now))
+                condition = make_condition(ConditionType.EVICTED, False, at=self.now)
+                self.put(
+                    admitted(with_conditions(self.get(name), condition), decision.admission, at=self.now)
+                )
                 self.started[name] = self.now
                 self.ends[name] = self.now + self.lengths[name]
             case Evict():
-                told = make_condition(ConditionType.EVICTED, reason=decision.reason, at=self.now)
-                self.put(with_conditions(self.get(name), told))
+                condition = make_condition(ConditionType.EVICTED, reason=decision.reason, at=self.now)
+                self.put(with_conditions(self.get(name), condition))
                 self.evicted.setdefault(name, []).append(self.now)
                 self.stops[name] = self.now + STOP_SECONDS
                 self.ends.pop(name, None)
@@ -167,7 +169,7 @@ class TimedWorld(World):
 
 
 def template(gpus: int, *, grace: int = GRACE_SECONDS) -> WirePodTemplate:
-    """Return the template of a pod with so many GPUs and so much grace."""
+    """Return the template of a pod with `gpus` GPUs and `grace` seconds of grace."""
     container = WireContainer(name="c", resources=WireResources(requests={"gpu": str(gpus)}))
     return WirePodTemplate(spec=WirePodSpec(containers=(container,), termination_grace_period_seconds=grace))
 

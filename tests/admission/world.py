@@ -173,7 +173,7 @@ class World:
     # --- what Berth does ---
 
     def look(self) -> tuple[Action, ...]:
-        """Return what Jobs and Workloads ask for as they stand."""
+        """Return what Jobs and Workloads ask for now."""
         actions: list[Action] = []
         for kind, name in sorted(self.objects):
             obj = self.objects[kind, name]
@@ -224,7 +224,7 @@ class World:
         return [self.workload(name) for kind, name in sorted(self.objects) if kind == "Workload"]
 
     def job(self, name: str = "j") -> Object:
-        """Return a Job as it stands."""
+        """Return a Job as it is."""
         return self.objects["Job", name]
 
     def only_workload(self) -> str:

@@ -1,4 +1,4 @@
-"""What reports and annotations make of a Job's checkpoint: an instant goes forward and never lies ahead."""
+"""What reports and annotations make of a checkpoint: its time goes forward, never into the future."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def saved(ago: float, step: int = 1, save_seconds: float | None = None) -> Repor
     return Report(saved_at=NOW - ago, step=step, save_seconds=save_seconds)
 
 
-def told(ago: float, step: str = "1") -> dict[str, str]:
+def reported(ago: float, step: str = "1") -> dict[str, str]:
     return {TIME: to_rfc3339(NOW - ago), STEP: step}
 
 
@@ -34,14 +34,16 @@ def written(present: Mapping[str, str], *reports: Report, started: float | None 
 @pytest.mark.parametrize(
     ("present", "reports", "want"),
     [
-        pytest.param({}, [saved(60, 5)], told(60, "5"), id="the first checkpoint"),
-        pytest.param(told(60), [saved(30, 9)], told(30, "9"), id="a newer one"),
-        pytest.param(told(60), [saved(60, 1)], {}, id="the same again changes nothing"),
-        pytest.param(told(60), [saved(90, 1)], {}, id="an older one changes nothing"),
-        pytest.param(told(60, "9"), [saved(30, 2)], told(30, "2"), id="the step may go down"),
-        pytest.param({}, [saved(30, 9), saved(60, 5)], told(30, "9"), id="of several the newest"),
-        pytest.param(told(-9000), [saved(30, 9)], told(30, "9"), id="a known one of the future is none"),
-        pytest.param({TIME: "noon"}, [saved(30, 9)], told(30, "9"), id="nor is one that cannot be read"),
+        pytest.param({}, [saved(60, 5)], reported(60, "5"), id="the first checkpoint"),
+        pytest.param(reported(60), [saved(30, 9)], reported(30, "9"), id="a newer one"),
+        pytest.param(reported(60), [saved(60, 1)], {}, id="the same again changes nothing"),
+        pytest.param(reported(60), [saved(90, 1)], {}, id="an older one changes nothing"),
+        pytest.param(reported(60, "9"), [saved(30, 2)], reported(30, "2"), id="the step may go down"),
+        pytest.param({}, [saved(30, 9), saved(60, 5)], reported(30, "9"), id="of several the newest"),
+        pytest.param(
+            reported(-9000), [saved(30, 9)], reported(30, "9"), id="a known one of the future is none"
+        ),
+        pytest.param({TIME: "noon"}, [saved(30, 9)], reported(30, "9"), id="nor is one that cannot be read"),
     ],
 )
 def test_the_newest_checkpoint_counts(
@@ -50,9 +52,9 @@ def test_the_newest_checkpoint_counts(
     assert written(present, *reports) == want
 
 
-def test_what_is_older_than_what_is_known_is_told_so() -> None:
-    assert progress(told(60), [saved(90)], started_at=None, now=NOW).is_outdated
-    assert not progress(told(60), [saved(60)], started_at=None, now=NOW).is_outdated
+def test_a_report_older_than_the_known_checkpoint_is_outdated() -> None:
+    assert progress(reported(60), [saved(90)], started_at=None, now=NOW).is_outdated
+    assert not progress(reported(60), [saved(60)], started_at=None, now=NOW).is_outdated
 
 
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=6), st.randoms())
@@ -86,13 +88,15 @@ def test_a_restart_is_measured_once_an_attempt() -> None:
 @pytest.mark.parametrize(
     ("job", "workload", "want", "want_refusal"),
     [
-        pytest.param(told(60), {}, told(60), "", id="the first is taken over"),
-        pytest.param(told(30), told(60), {TIME: told(30)[TIME]}, "", id="a newer one too"),
-        pytest.param(told(90), told(60), {}, "the last one known", id="an older one is not"),
-        pytest.param(told(-120), {}, {}, "in the future", id="nor one of the future"),
-        pytest.param(told(30), told(-120), {TIME: told(30)[TIME]}, "", id="which is mended by a good one"),
-        pytest.param({TIME: "noon"}, told(60), {}, "no RFC 3339", id="nor what is no time"),
-        pytest.param(told(60), told(60), {}, "", id="the same is not written again"),
+        pytest.param(reported(60), {}, reported(60), "", id="the first is taken over"),
+        pytest.param(reported(30), reported(60), {TIME: reported(30)[TIME]}, "", id="a newer one too"),
+        pytest.param(reported(90), reported(60), {}, "the last one known", id="an older one is not"),
+        pytest.param(reported(-120), {}, {}, "in the future", id="nor one of the future"),
+        pytest.param(
+            reported(30), reported(-120), {TIME: reported(30)[TIME]}, "", id="which is mended by a good one"
+        ),
+        pytest.param({TIME: "noon"}, reported(60), {}, "no RFC 3339", id="nor what is no time"),
+        pytest.param(reported(60), reported(60), {}, "", id="the same is not written again"),
         pytest.param({MEASURED: "x"}, {}, {MEASURED: "x"}, "", id="what was measured goes along"),
     ],
 )
@@ -105,16 +109,18 @@ def test_what_a_workload_takes_over(
 
 
 def test_a_clock_that_is_a_little_ahead_is_believed() -> None:
-    assert to_seconds(taken_over(told(-50), {}, now=NOW)[TIME]) == NOW + 50
+    assert to_seconds(taken_over(reported(-50), {}, now=NOW)[TIME]) == NOW + 50
 
 
 @pytest.mark.parametrize(
     ("members", "want"),
     [
-        pytest.param([], {}, id="of nobody none"),
-        pytest.param([told(90), told(30), {}], told(30), id="the newest"),
-        pytest.param([told(90), told(-9000), {TIME: "noon"}], told(90), id="that can be believed"),
-        pytest.param([{}, {STEP: "3"}], {}, id="none where nobody tells of one"),
+        pytest.param([], {}, id="of no pods none"),
+        pytest.param([reported(90), reported(30), {}], reported(30), id="the newest"),
+        pytest.param(
+            [reported(90), reported(-9000), {TIME: "noon"}], reported(90), id="that can be believed"
+        ),
+        pytest.param([{}, {STEP: "3"}], {}, id="none where no pod reports one"),
     ],
 )
 def test_the_checkpoint_of_a_group(members: list[dict[str, str]], want: dict[str, str]) -> None:
@@ -125,8 +131,8 @@ def test_the_checkpoint_of_a_group(members: list[dict[str, str]], want: dict[str
     ("annotations", "want"),
     [
         pytest.param({}, "", id="none"),
-        pytest.param(told(9000), "", id="however old"),
-        pytest.param(told(-9000), "is in the future", id="of the future"),
+        pytest.param(reported(9000), "", id="however old"),
+        pytest.param(reported(-9000), "is in the future", id="of the future"),
         pytest.param({TIME: "noon"}, "is no RFC 3339 time", id="unreadable"),
     ],
 )

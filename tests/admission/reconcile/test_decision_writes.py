@@ -30,7 +30,7 @@ def raw_of(status: dict[str, Any] | None = None, **metadata: object) -> bytes:
 
 
 def condition(type_: str, status: str = "True", reason: str = "r", message: str = "m") -> dict[str, Any]:
-    """Return a condition that stands since an hour."""
+    """Return a condition that has held for an hour."""
     return {
         "type": type_,
         "status": status,

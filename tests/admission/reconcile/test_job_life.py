@@ -177,7 +177,7 @@ def test_a_waiting_job_that_is_edited_is_queued_as_it_now_is() -> None:
     assert pod_set["template"]["spec"]["nodeSelector"] == {"gpu": "h100"}
 
 
-def test_a_running_job_that_is_resized_is_stopped_and_queued_anew() -> None:
+def test_a_running_job_that_is_resized_is_stopped_and_queued_again() -> None:
     world, old = started_world()
 
     world.edit("Job", "j", lambda job: job["spec"].update(parallelism=1))

@@ -229,7 +229,7 @@ PREBUILT = {"kueue.x-k8s.io/prebuilt-workload-name": "built"}
             job_object(labels=UNQUEUED),
             [held()],
             ["delete-workload"],
-            id="who left the queue while waiting is taken out",
+            id="a Job that left the queue while waiting is taken out",
         ),
         pytest.param(
             {**job_object(), "metadata": {**job_object()["metadata"], "deletionTimestamp": "x"}},
@@ -275,7 +275,7 @@ def test_a_look_asks_for(job: Object, workloads: list[Object], want: list[str]) 
             {"ancestor": lambda _: Ancestor.TOO_DEEP},
             job_object(),
             ["JobNestingTooDeep"],
-            id="a chain without end is told",
+            id="a chain without end is reported",
         ),
     ],
 )
@@ -349,7 +349,7 @@ def test_where_the_priority_comes_from(
         ),
     ],
 )
-def test_a_job_that_cannot_be_queued_is_told_why(job: Object, want_reason: str, want_note: str) -> None:
+def test_a_job_that_cannot_be_queued_gets_an_event(job: Object, want_reason: str, want_note: str) -> None:
     (event,) = look(job)
 
     assert isinstance(event, Event)
@@ -357,7 +357,7 @@ def test_a_job_that_cannot_be_queued_is_told_why(job: Object, want_reason: str, 
     assert event.regarding.name == "j"
 
 
-def test_a_misspelt_key_is_told_once_and_stands_in_nobodys_way() -> None:
+def test_a_misspelt_key_is_reported_once_and_the_job_is_queued() -> None:
     job = job_object(annotations={"berth.dev/checkpoint-tim": "x"})
 
     assert purposes(look(job)) == ["create-workload", "UnknownKey"]
@@ -486,14 +486,14 @@ READY = said("PodsReady", "Started", "All pods reached readiness and the workloa
         ),
     ],
 )
-def test_readiness_of_pods_is_told(job: Object, workload: Object, want: tuple[str, str]) -> None:
+def test_readiness_of_pods_is_reported(job: Object, workload: Object, want: tuple[str, str]) -> None:
     (write,) = look(job, workload)
 
     conditions = {c["type"]: c for c in body_of(write)["status"]["conditions"]}
     assert (conditions["PodsReady"]["status"], conditions["PodsReady"]["reason"]) == want
 
 
-def test_readiness_is_not_told_where_nobody_waits_for_it() -> None:
+def test_readiness_is_not_reported_where_it_is_not_waited_for() -> None:
     settings = JobSettings(waits_for_pods=False)
 
     assert look(running(), held(admitted), settings=settings) == ()
@@ -544,7 +544,7 @@ def built(**owner: Any) -> Object:
     return workload
 
 
-def test_a_prebuilt_workload_of_somebody_else_is_refused_and_left_alone() -> None:
+def test_a_prebuilt_workload_of_another_owner_is_refused_and_left_alone() -> None:
     event, *rest = look(job_object(labels=PREBUILT), built(uid="p"))
 
     assert isinstance(event, Event)
@@ -624,7 +624,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("is_refused", [False, True])
-def test_whatever_is_wrong_with_a_job_is_told_at_once_each_kind_in_one_event(is_refused: bool) -> None:
+def test_all_faults_of_a_job_are_reported_at_once_each_kind_in_one_event(is_refused: bool) -> None:
     labels = {"kueue.x-k8s.io/max-exec-time-seconds": "never"} if is_refused else {}
     events = [one for one in look(job_object(annotations=BAD, labels=labels)) if isinstance(one, Event)]
 

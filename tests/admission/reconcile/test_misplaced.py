@@ -1,4 +1,4 @@
-"""Pods that run outside of their domains: told by a condition and an event until they are gone."""
+"""Pods that run outside of their domains: reported by a condition and an event until they are gone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.admission.engine.test_second_pass import admitted
 from tests.admission.flavors.test_topology_assigner import make_engine, make_workload
 
 WRONG = make_pod("p", host="n7")
-TOLD = "pod p runs on node n7: outside of the domains assigned to the workload"
+MESSAGE = "pod p runs on node n7: outside of the domains assigned to the workload"
 
 
 def reported(workload: Workload, *pods: PlacedPod) -> tuple[dict[str, str], list[str]] | None:
@@ -42,22 +42,26 @@ def reported(workload: Workload, *pods: PlacedPod) -> tuple[dict[str, str], list
 
 
 def marked(*, is_true: bool) -> Workload:
-    """Return a gang of which it was told."""
+    """Return a gang with the condition."""
     gang = make_gang()
-    told = Condition(type="berth.dev/Misplaced", status=is_true, reason="PodsElsewhere", message=TOLD)
-    return replace(gang, conditions={**gang.conditions, told.type: told})
+    condition = Condition(type="berth.dev/Misplaced", status=is_true, reason="PodsElsewhere", message=MESSAGE)
+    return replace(gang, conditions={**gang.conditions, condition.type: condition})
 
 
-def test_a_pod_elsewhere_is_told_by_name_and_node() -> None:
+def test_a_pod_elsewhere_is_reported_by_name_and_node() -> None:
     found = reported(make_gang(), WRONG)
 
     assert found is not None
     condition, notes = found
-    assert (condition["status"], condition["reason"], condition["message"]) == ("True", "PodsElsewhere", TOLD)
+    assert (condition["status"], condition["reason"], condition["message"]) == (
+        "True",
+        "PodsElsewhere",
+        MESSAGE,
+    )
     assert notes == ["pod p runs on node n7"]
 
 
-def test_what_was_told_is_not_told_again_and_only_the_new_one_has_an_event() -> None:
+def test_a_reported_pod_is_not_reported_again_and_only_the_new_one_has_an_event() -> None:
     assert reported(marked(is_true=True), WRONG) is None
 
     found = reported(marked(is_true=True), WRONG, make_pod("q", host="n8"))
@@ -79,7 +83,7 @@ def test_the_condition_turns_false_when_all_are_in_place() -> None:
     [
         pytest.param("n0", True, id="its own node"),
         pytest.param("n3", False, id="another node"),
-        pytest.param("unknown", True, id="a node that nobody knows"),
+        pytest.param("unknown", True, id="a node that is not known"),
     ],
 )
 def test_a_node_is_in_place(node: str, want: bool) -> None:

@@ -1,4 +1,4 @@
-"""What pods that are queued themselves tell of their checkpoints, and what their Workload makes of it."""
+"""What queued pods report of their checkpoints, and what their Workload makes of it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.admission.world import Object
 
 
 def saved(world: PodWorld, ago: float, step: int = 1) -> Object:
-    """Return the annotations that tell of a checkpoint so long ago."""
+    """Return the annotations of a checkpoint `ago` seconds ago."""
     return {keys.CHECKPOINT_TIME: to_rfc3339(world.now - ago), keys.CHECKPOINT_STEP: str(step)}
 
 
@@ -60,7 +60,7 @@ def test_of_a_group_the_newest_checkpoint_counts_and_an_older_one_is_nothing_wro
     assert known(world) == (10, 9)
 
 
-def test_a_members_checkpoint_of_the_future_is_named_and_hides_nobody_elses() -> None:
+def test_a_members_checkpoint_of_the_future_is_named_and_hides_no_other() -> None:
     world = admitted(member_object("a"), member_object("b"))
 
     annotate(world, "a", saved(world, -9000, 7))
@@ -71,7 +71,7 @@ def test_a_members_checkpoint_of_the_future_is_named_and_hides_nobody_elses() ->
     assert "is in the future" in warnings(world)[-1]
 
 
-def test_what_a_group_was_told_of_outlasts_its_pods() -> None:
+def test_a_groups_checkpoint_outlasts_its_pods() -> None:
     world = admitted(member_object("a"), member_object("b"))
     annotate(world, "a", saved(world, 30, 7))
     world.evict("g")

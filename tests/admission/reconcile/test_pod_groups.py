@@ -65,7 +65,7 @@ def test_a_group_of_any_size_with_fast_admission_is_counted_and_not_listed() -> 
 @pytest.mark.parametrize(
     "total", [pytest.param("", id="none"), pytest.param("9" * 5_000, id="no number of pods")]
 )
-def test_a_group_without_a_total_is_told_what_is_missing(total: str) -> None:
+def test_a_group_without_a_total_gets_an_event_that_names_the_annotation(total: str) -> None:
     pod = member_object("a", annotations={keys.POD_GROUP_TOTAL_COUNT: total})
 
     assert keys.POD_GROUP_TOTAL_COUNT in warnings(make_world(pod))[-1]
@@ -82,7 +82,7 @@ def test_a_group_without_a_total_is_told_what_is_missing(total: str) -> None:
         ),
     ],
 )
-def test_a_group_that_contradicts_itself_is_told_so(other: Object, want: str) -> None:
+def test_a_group_that_contradicts_itself_gets_an_event(other: Object, want: str) -> None:
     world = make_world(member_object("a"), other)
 
     assert not world.workloads()
@@ -215,7 +215,7 @@ def test_a_waiting_group_takes_another_shape_when_a_pod_of_another_one_comes() -
     assert WAITING not in said(world)
 
 
-def test_a_member_that_ends_well_when_it_is_told_to_has_not_succeeded() -> None:
+def test_a_member_that_ends_well_after_an_eviction_has_not_succeeded() -> None:
     world = admitted(member_object("a"), member_object("b"))
     world.evict("g")
     world.settle()

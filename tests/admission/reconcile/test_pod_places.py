@@ -39,14 +39,14 @@ def admit_on(world: PodWorld, name: str, *hosts: str, levels: tuple[str, ...] = 
 
 
 def hosts_of(world: PodWorld) -> dict[str, str]:
-    """Return the host that each pod was told."""
+    """Return the host that each pod selects."""
     return {
         name: world.objects["Pod", name]["spec"].get("nodeSelector", {}).get(HOSTNAME, "")
         for name in world.pods()
     }
 
 
-def test_a_placed_pod_is_told_its_host_as_it_is_let_go() -> None:
+def test_a_placed_pod_gets_its_host_as_it_is_ungated() -> None:
     world = make_world(pod_object(annotations={keys.REQUIRED_TOPOLOGY: HOSTNAME}))
 
     admit_on(world, world.only_workload(), "n1")
@@ -92,11 +92,11 @@ def test_a_replacement_takes_the_place_that_came_free() -> None:
     assert hosts_of(world)["c"] == "n1"
 
 
-def test_where_the_topology_ends_above_the_hosts_each_pod_is_told_one_domain() -> None:
+def test_where_the_topology_ends_above_the_hosts_each_pod_gets_one_domain() -> None:
     world = make_world(*(member_object(name, annotations={keys.PREFERRED_TOPOLOGY: "rack"}) for name in "ab"))
 
     admit_on(world, "g", "r1", "r2", levels=("rack",))
 
-    told = sorted(world.objects["Pod", name]["spec"]["nodeSelector"]["rack"] for name in "ab")
-    assert told == ["r1", "r2"]
+    racks = sorted(world.objects["Pod", name]["spec"]["nodeSelector"]["rack"] for name in "ab")
+    assert racks == ["r1", "r2"]
     assert all("affinity" not in world.objects["Pod", name]["spec"] for name in "ab")

@@ -87,7 +87,7 @@ def test_a_pod_that_ended_finishes_its_workload_and_is_let_go(phase: str, want: 
     assert not world.workload(world.only_workload())[0].has_finalizer
 
 
-def test_an_evicted_pod_is_told_then_deleted_and_holds_its_quota_until_it_has_ended() -> None:
+def test_an_evicted_pod_gets_a_reason_then_is_deleted_and_holds_its_quota_until_it_has_ended() -> None:
     world = admitted(pod_object())
     name = world.only_workload()
     world.evict(name)
@@ -102,7 +102,7 @@ def test_an_evicted_pod_is_told_then_deleted_and_holds_its_quota_until_it_has_en
     assert world.objects == {}
 
 
-def test_a_replica_leaves_by_an_eviction_and_is_told_nothing_before() -> None:
+def test_a_replica_leaves_by_an_eviction_without_a_condition_before() -> None:
     world = admitted(pod_object())
     world.facts = UnitFacts(by_eviction=True)
     world.evict(world.only_workload())
@@ -145,9 +145,9 @@ def test_an_evicted_replica_and_its_budgets(allowed: list[int], want: list[str],
 
     assert [str(one) for one in world.settle()] == want
 
-    told = world.workload(name)[0].conditions.get(ConditionType.DISRUPTION_ALLOWED)
-    assert (told.message if told is not None else None) == says
-    # Once the budget lets it go, it goes, and while it ends nobody says any more that it is kept.
+    condition = world.workload(name)[0].conditions.get(ConditionType.DISRUPTION_ALLOWED)
+    assert (condition.message if condition is not None else None) == says
+    # Once the budget lets it go, it goes, and while it ends no condition says any more that it is kept.
     world.facts = UnitFacts(by_eviction=True)
     world.settle()
     assert ConditionType.DISRUPTION_ALLOWED not in world.workload(name)[0].conditions
@@ -181,9 +181,13 @@ def test_a_replica_that_the_server_refuses_to_evict_says_so_until_it_goes() -> N
 
     assert [str(one) for one in world.settle()] == ["allow-eviction"]
 
-    told = world.workload(name)[0].conditions[ConditionType.DISRUPTION_ALLOWED]
-    assert (told.status, told.reason, told.message) == (False, "EvictionRefused", "a webhook says no")
-    # It is time to try again: the word stands until that has succeeded.
+    condition = world.workload(name)[0].conditions[ConditionType.DISRUPTION_ALLOWED]
+    assert (condition.status, condition.reason, condition.message) == (
+        False,
+        "EvictionRefused",
+        "a webhook says no",
+    )
+    # It is time to try again: the condition stays until that has succeeded.
     world.facts = UnitFacts(by_eviction=True)
     assert [str(one) for one in world.settle()] == ["evict-pod", "allow-eviction"]
     assert ConditionType.DISRUPTION_ALLOWED not in world.workload(name)[0].conditions
@@ -193,7 +197,9 @@ def test_a_replica_that_the_server_refuses_to_evict_says_so_until_it_goes() -> N
     ("keeps_unready", "want"),
     [
         pytest.param(False, ["evict-pod"], id="goes where others are enough"),
-        pytest.param(True, ["allow-eviction", "sync-pods"], id="is told that it stays where they are not"),
+        pytest.param(
+            True, ["allow-eviction", "sync-pods"], id="gets a condition that it stays where they are not"
+        ),
     ],
 )
 def test_an_evicted_replica_that_is_not_ready(keeps_unready: bool, want: list[str]) -> None:
@@ -282,7 +288,7 @@ def test_a_node_selector_that_contradicts_the_flavor_ends_the_workload() -> None
         ),
     ],
 )
-def test_a_pod_that_cannot_be_queued_is_told_why(pod: Object, want: str) -> None:
+def test_a_pod_that_cannot_be_queued_gets_an_event(pod: Object, want: str) -> None:
     world = make_world(pod)
 
     assert [kind for kind, _ in world.objects] == ["Pod"]

@@ -40,9 +40,11 @@ def reservation(*, fence: int = 1) -> QuotaReservation:
         pytest.param(finished(CHANGED), True, RecoveryVerdict.DROP, id="its work is over"),
         pytest.param(finished(reserved(CHANGED)), True, RecoveryVerdict.DROP, id="it ran and is over"),
         pytest.param(reserved(CHANGED), True, RecoveryVerdict.CONFIRM, id="its admission arrived"),
-        pytest.param(reserved(CHANGED), False, RecoveryVerdict.CONFIRM, id="it arrived, whoever knew of it"),
+        pytest.param(
+            reserved(CHANGED), False, RecoveryVerdict.CONFIRM, id="it arrived, whether known or not"
+        ),
         pytest.param(SEEN, True, RecoveryVerdict.REPLAY, id="nothing has happened since"),
-        pytest.param(SEEN, False, RecoveryVerdict.RELEASE, id="somebody may have given its quota away"),
+        pytest.param(SEEN, False, RecoveryVerdict.RELEASE, id="its quota may have been given away"),
         pytest.param(replace(SEEN, active=False), True, RecoveryVerdict.RELEASE, id="it is deactivated"),
         pytest.param(CHANGED, True, RecoveryVerdict.RELEASE, id="it has changed"),
         pytest.param(

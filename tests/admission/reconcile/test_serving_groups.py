@@ -1,4 +1,4 @@
-"""Groups that somebody keeps up: those of StatefulSets and LeaderWorkerSets."""
+"""Groups that a controller keeps up: those of StatefulSets and LeaderWorkerSets."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def shard(name: str, total: int = 3, **fields: Any) -> Object:
 
 
 def serving_world(*pods: Object, replicas: int) -> PodWorld:
-    """Return a world in which these pods of a group of so many serve."""
+    """Return a world in which these pods of a group of `replicas` serve."""
     world = PodWorld()
     world.facts = UnitFacts(replicas=replicas)
     for pod in pods:
@@ -80,7 +80,7 @@ def test_a_serving_group_scaled_down_gives_back_what_it_was_scaled_down_by() -> 
     assert world.pods() == ["a", "b"]
 
 
-def test_pods_that_a_serving_group_is_scaled_up_by_wait_and_are_told_why() -> None:
+def test_pods_that_a_serving_group_is_scaled_up_by_wait_and_get_a_reason() -> None:
     world = serving_world(shard("a"), shard("b"), replicas=2)
     world.facts = UnitFacts(replicas=3)
     world.add(shard("c", created=1))
@@ -142,7 +142,11 @@ def test_an_evicted_group_of_inference(
 @pytest.mark.parametrize(
     ("replicas", "want"),
     [(0, ["delete-workload"]), (2, []), (None, [])],
-    ids=["that is to have none is over", "that is being made anew goes on", "that nobody keeps is collected"],
+    ids=[
+        "that is to have none is over",
+        "that is being created again goes on",
+        "that no controller keeps is collected",
+    ],
 )
 def test_a_group_without_pods(replicas: int | None, want: list[str]) -> None:
     world = serving_world(shard("a"), replicas=1)
@@ -265,7 +269,7 @@ def test_a_group_of_a_leader_worker_set_that_its_pods_owned_gets_the_set_as_owne
 @pytest.mark.parametrize(
     ("has_place", "want"),
     [
-        pytest.param(True, ["g"], id="keeps its quota while the set makes them anew"),
+        pytest.param(True, ["g"], id="keeps its quota while the set creates them again"),
         pytest.param(False, [], id="is over where the set was scaled down by it"),
     ],
 )

@@ -59,7 +59,7 @@ def make_pod(
     )
 
 
-def told(writes: list[Write]) -> dict[str, str]:
+def assigned(writes: list[Write]) -> dict[str, str]:
     """Return the node that each pod is sent to."""
     return {write.name: msgspec.json.decode(write.body)["spec"]["nodeSelector"][HOST] for write in writes}
 
@@ -80,7 +80,7 @@ def told(writes: list[Write]) -> dict[str, str]:
         pytest.param(
             [make_pod("a", rank="0", promised="n0"), make_pod("b", rank="1")],
             {"b": "n0"},
-            id="who is told already by rank is not told twice",
+            id="a pod assigned already by rank is not assigned twice",
         ),
         pytest.param(
             [make_pod("a", rank="0", promised="n1"), make_pod("b", rank="1"), make_pod("c", rank="2")],
@@ -109,11 +109,11 @@ def told(writes: list[Write]) -> dict[str, str]:
             {"b": "n0", "c": "n1"},
             id="more pods than places stay at the gate",
         ),
-        pytest.param([make_pod("a", rank="0", node="n0")], {}, id="nobody waits"),
+        pytest.param([make_pod("a", rank="0", node="n0")], {}, id="no pod waits"),
     ],
 )
-def test_gated_pods_are_told_their_domains(pods: list[PlacedPod], want: dict[str, str]) -> None:
-    assert told(ungate(POD_SET, ASSIGNMENT, pods)) == want
+def test_gated_pods_get_their_domains(pods: list[PlacedPod], want: dict[str, str]) -> None:
+    assert assigned(ungate(POD_SET, ASSIGNMENT, pods)) == want
 
 
 def test_other_gates_stay() -> None:

@@ -1,4 +1,4 @@
-"""What a Workload asks for, look by look, whoever made it."""
+"""What a Workload asks for, look by look, whatever created it."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def body_of(action: Action) -> dict[str, Any]:
     return body
 
 
-def told(action: Action) -> dict[str, tuple[str, str]]:
+def conditions_of(action: Action) -> dict[str, tuple[str, str]]:
     """Return status and reason of each condition that a write sends."""
     return {c["type"]: (c["status"], c["reason"]) for c in body_of(action)["status"]["conditions"]}
 
@@ -193,7 +193,9 @@ def told(action: Action) -> dict[str, tuple[str, str]]:
             [],
             id="and with another owner for that",
         ),
-        pytest.param(make(), {"queue_problem": MISSING}, ["wait"], id="what is wrong with the queue is told"),
+        pytest.param(
+            make(), {"queue_problem": MISSING}, ["wait"], id="what is wrong with the queue is reported"
+        ),
         pytest.param(
             make(said("QuotaReserved", *MISSING, status="False")),
             {"queue_problem": MISSING},
@@ -201,13 +203,16 @@ def told(action: Action) -> dict[str, tuple[str, str]]:
             id="once too",
         ),
         pytest.param(
-            make(admitted), {"queue_problem": MISSING}, [], id="who runs is not bothered by its queue's end"
+            make(admitted),
+            {"queue_problem": MISSING},
+            [],
+            id="a running Workload is not affected by its queue's end",
         ),
         pytest.param(
             make(said("QuotaReserved", "AdmissionGated", status="False")),
             {},
             ["wait"],
-            id="opened gates are told",
+            id="opened gates are reported",
         ),
     ],
 )
@@ -237,7 +242,7 @@ def back_at(at: float) -> Change:
         ),
         pytest.param([requeued("Deactivated")], {}, "Reactivated", id="when it is active again"),
         pytest.param(
-            [requeued("DeactivatedDueToAdmissionCheck")], {}, "Reactivated", id="whoever deactivated it"
+            [requeued("DeactivatedDueToAdmissionCheck")], {}, "Reactivated", id="whatever deactivated it"
         ),
         pytest.param([requeued("Deactivated"), OFF, said("Evicted")], {}, None, id="not while inactive"),
         pytest.param(
@@ -263,10 +268,14 @@ def back_at(at: float) -> Change:
         ),
     ],
 )
-def test_who_was_evicted_returns(changes: list[Change], fields: dict[str, Any], want: str | None) -> None:
+def test_how_an_evicted_workload_returns(
+    changes: list[Change], fields: dict[str, Any], want: str | None
+) -> None:
     result = look(make(*changes), **fields)
 
-    assert [told(action)["Requeued"] for action in result.actions] == ([("True", want)] if want else [])
+    assert [conditions_of(action)["Requeued"] for action in result.actions] == (
+        [("True", want)] if want else []
+    )
 
 
 def test_a_deactivation_says_what_caused_it() -> None:
@@ -280,7 +289,7 @@ def test_a_deactivation_says_what_caused_it() -> None:
     (evicted,) = [c for c in sent["conditions"] if c["type"] == "Evicted"]
     assert evicted["reason"] == "DeactivatedDueToMaximumExecutionTimeExceeded"
     assert evicted["message"] == "The workload is deactivated due to exceeding the maximum execution time"
-    assert "DeactivationTarget" not in told(write)
+    assert "DeactivationTarget" not in conditions_of(write)
     assert "requeueState" not in sent
     assert sent["schedulingStats"]["evictions"] == [
         {"reason": "Deactivated", "underlyingCause": "MaximumExecutionTimeExceeded", "count": 1}
@@ -300,11 +309,11 @@ def test_a_deactivation_says_what_caused_it() -> None:
         pytest.param([reserved, checks(a="Ready")], ("a",), "admit", id="all ready: admitted"),
         pytest.param([reserved], (), "admit", id="none asked for: admitted"),
         pytest.param([checks(a="Ready")], ("a",), None, id="but not without quota"),
-        pytest.param([admitted], ("a",), None, id="who runs is not asked for new checks"),
+        pytest.param([admitted], ("a",), None, id="a running Workload is not asked for new checks"),
         pytest.param([reserved, checks(a="Rejected")], ("a",), "deactivate", id="a rejection deactivates"),
-        pytest.param([admitted, checks(a="Rejected")], ("a",), "deactivate", id="also who runs"),
+        pytest.param([admitted, checks(a="Rejected")], ("a",), "deactivate", id="also one that runs"),
         pytest.param([reserved, checks(a="Retry")], ("a",), "evict", id="a retry evicts"),
-        pytest.param([checks(a="Retry")], ("a",), None, id="but not who holds nothing"),
+        pytest.param([checks(a="Retry")], ("a",), None, id="but not one that holds nothing"),
     ],
 )
 def test_admission_checks(changes: list[Change], required: tuple[str, ...], want: str | None) -> None:
@@ -321,11 +330,11 @@ def test_a_delayed_topology_is_waited_for() -> None:
     assert look(workload).actions == ()
 
 
-def test_an_admission_after_checks_tells_how_long_they_took() -> None:
+def test_an_admission_after_checks_shows_how_long_they_took() -> None:
     write = only(look(make(reserved, metadata(ownerReferences=[{"uid": "o", "controller": True}]))))
 
-    assert told(write)["Admitted"] == ("True", "Admitted")
-    assert told(write)["PodsReady"] == ("False", "WaitForStart")
+    assert conditions_of(write)["Admitted"] == ("True", "Admitted")
+    assert conditions_of(write)["PodsReady"] == ("False", "WaitForStart")
     assert [event.note for event in write.events] == [
         "Admitted by ClusterQueue cq, wait time since reservation was 600s"
     ]
@@ -340,7 +349,7 @@ def test_a_retry_keeps_the_workload_out_for_the_longest_delay() -> None:
 
     sent = body_of(write)["status"]
     assert sent["requeueState"] == {"requeueAt": to_rfc3339(NOW - AGO + 900)}
-    assert told(write)["Evicted"] == ("True", "AdmissionCheck")
+    assert conditions_of(write)["Evicted"] == ("True", "AdmissionCheck")
     assert {entry["state"] for entry in sent["admissionChecks"]} == {"Pending"}
 
 
@@ -361,13 +370,13 @@ def test_a_rejection_names_the_checks() -> None:
             admitted,
             {"local_queue_stop": StopPolicy.HOLD_AND_DRAIN},
             ("Evicted", "True", "LocalQueueStopped"),
-            id="a drained LocalQueue evicts who runs",
+            id="a drained LocalQueue evicts a running Workload",
         ),
         pytest.param(
             admitted,
             {"cluster_queue_stop": StopPolicy.HOLD_AND_DRAIN},
             ("Evicted", "True", "ClusterQueueStopped"),
-            id="a drained ClusterQueue evicts who runs",
+            id="a drained ClusterQueue evicts a running Workload",
         ),
         pytest.param(
             reserved,
@@ -375,7 +384,9 @@ def test_a_rejection_names_the_checks() -> None:
             ("QuotaReserved", "False", "OnHold"),
             id="any stop takes a reservation back",
         ),
-        pytest.param(admitted, {"cluster_queue_stop": StopPolicy.HOLD}, None, id="Hold lets run who runs"),
+        pytest.param(
+            admitted, {"cluster_queue_stop": StopPolicy.HOLD}, None, id="Hold lets a running Workload run"
+        ),
     ],
 )
 def test_stopped_queues(change: Change, fields: dict[str, Any], want: tuple[str, str, str] | None) -> None:
@@ -385,7 +396,7 @@ def test_stopped_queues(change: Change, fields: dict[str, Any], want: tuple[str,
         assert result.actions == ()
         return
     type_, *rest = want
-    assert told(only(result))[type_] == tuple(rest)
+    assert conditions_of(only(result))[type_] == tuple(rest)
 
 
 def pods_ready(**fields: Any) -> dict[str, Any]:
@@ -405,9 +416,7 @@ LOST = said("PodsReady", "WaitForRecovery", status="False", ago=100)
         pytest.param(
             [said("PodsReady")], pods_ready(timeout_seconds=1), None, None, id="ready pods have no deadline"
         ),
-        pytest.param(
-            [], pods_ready(timeout_seconds=1), None, None, id="nor have pods that nobody reports on"
-        ),
+        pytest.param([], pods_ready(timeout_seconds=1), None, None, id="nor have pods without a report"),
         pytest.param(
             [NOT_READY],
             {"settings": LifecycleSettings(pods_ready=None)},
@@ -521,10 +530,10 @@ def test_the_end_of_a_back_off_is_waited_for() -> None:
     assert look(make(requeued("PodsReadyTimeout"), back_at(NOW + 60))).wake_at == NOW + 60
 
 
-def test_the_reason_of_waiting_is_told_with_an_event() -> None:
+def test_the_reason_of_waiting_is_reported_with_an_event() -> None:
     write = only(look(make(), queue_problem=MISSING))
 
-    assert told(write) == {"QuotaReserved": ("False", "Misconfigured")}
+    assert conditions_of(write) == {"QuotaReserved": ("False", "Misconfigured")}
     assert [(event.type, event.reason, event.note) for event in write.events] == [
         ("Warning", "Misconfigured", "LocalQueue team/lq doesn't exist; create it")
     ]
@@ -547,8 +556,8 @@ def test_the_reason_of_waiting_is_told_with_an_event() -> None:
         ),
     ],
 )
-def test_a_workload_of_its_own_is_told_what_is_wrong_with_its_length(change: Change, want: bool) -> None:
-    """That of a Job is told on the Job, which its owner looks at."""
+def test_a_workload_without_a_job_gets_an_event_about_its_run_time(change: Change, want: bool) -> None:
+    """That of a Job is reported on the Job, which its owner looks at."""
     job = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j", "controller": True}
     owned = make(metadata(ownerReferences=[job]), change)
 
