@@ -6,7 +6,7 @@ from queues.pending.pending_queue import PendingQueue
 
 
 def pop_all(queue: PendingQueue) -> list[str]:
-    """Return the names of all who wait in the order in which they are popped; the queue is empty then."""
+    """Return the names of all pending Workloads in the order in which they are popped, and leave it empty."""
     names = []
     while (head := queue.pop()) is not None:
         names.append(head.key.name)

@@ -85,13 +85,13 @@ def test_a_quantile_is_an_observed_time() -> None:
 
 
 @given(st.lists(st.sampled_from(ran(*range(30))), max_size=60))
-def test_a_run_counts_once_in_whatever_order_it_is_told_of(told: list[Run]) -> None:
+def test_a_run_counts_once_in_whatever_order_it_is_reported(reported: list[Run]) -> None:
     learned = LearnedRuntimes()
-    for run in told:
+    for run in reported:
         learned.observe(KEY, run)
 
-    want = tuple(sorted(set(told))[-REMEMBERED_RUNS:])
-    # One that was forgotten for being old is not remembered again, whenever it is told of.
+    want = tuple(sorted(set(reported))[-REMEMBERED_RUNS:])
+    # One that was forgotten for being old is not remembered again, whenever it is reported.
     assert learned.runs.get(KEY, ()) == want
 
 

@@ -195,7 +195,7 @@ def test_usage_is_the_weighted_sum(weight_milli: int, weights: dict[str, float],
     assert ledger.usage(QUEUE, weight_milli) == want
 
 
-def test_a_queue_that_nobody_knows_has_used_nothing_and_one_that_was_deleted_neither() -> None:
+def test_an_unknown_queue_has_used_nothing_and_a_deleted_one_neither() -> None:
     ledger = make_ledger(gpu=8)
 
     ledger.forget(QUEUE)
@@ -262,7 +262,7 @@ def test_the_order_follows_the_usage_as_it_changes() -> None:
     assert pop_all(queue) == ["c", "a", "b"]
 
 
-def test_who_waits_for_its_evictions_is_first_in_its_own_queue_alone() -> None:
+def test_a_workload_that_waits_for_its_evictions_is_first_in_its_own_queue_alone() -> None:
     queue = make_queue({"x": 1.0, "y": 0.0}, make_pending("a", "x"), make_pending("b", "x", at=1))
     first = queue.pop()
     assert first is not None
@@ -293,7 +293,7 @@ def test_what_does_not_fit_for_one_queue_is_parked_for_all_and_woken_for_all() -
     assert pop_all(queue) == ["a", "b", "c"]
 
 
-def test_switching_it_off_and_on_keeps_everybody_in_place() -> None:
+def test_switching_it_off_and_on_keeps_every_workload_in_place() -> None:
     entries = [make_pending("a", "busy", at=1), make_pending("b", "idle", at=2), make_pending("c", "busy")]
     queue = make_queue({"busy": 5.0, "idle": 0.0}, *entries)
     head = queue.pop()
@@ -314,7 +314,7 @@ _usage = st.fixed_dictionaries({name: st.sampled_from([0.0, 0.5, inf]) for name 
 
 
 @given(_entries, _usage, st.randoms(use_true_random=False))
-def test_the_order_is_total_and_does_not_depend_on_who_came_first(
+def test_the_order_is_total_and_does_not_depend_on_arrival(
     drawn: list[tuple[str, int, int, str]], usage: dict[str, float], random: object
 ) -> None:
     entries = [

@@ -32,7 +32,7 @@ def test_levels_begin_at_their_lower_end(received: float, want: int) -> None:
 
 
 @given(received=st.floats(0, 1e6), count=st.integers(1, 64))
-def test_the_next_level_is_reached_when_it_is_said(received: float, count: int) -> None:
+def test_the_next_level_is_reached_at_the_predicted_time(received: float, count: int) -> None:
     at = leaves_level_at(received, count, ENDS, now=100.0)
 
     if level_of(received, ENDS) == len(ENDS):

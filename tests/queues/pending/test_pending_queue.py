@@ -117,7 +117,7 @@ def test_strict_fifo_lets_others_pass_a_head_of_the_wrong_namespace() -> None:
     assert pop_all(queue) == ["b"]
 
 
-def test_what_does_not_fit_for_one_is_not_tried_for_its_equals() -> None:
+def test_what_does_not_fit_for_one_is_not_tried_for_equal_workloads() -> None:
     queue = make_queue(
         make_pending("l1", at=1, shape="large"),
         make_pending("l2", at=2, shape="large"),
@@ -142,7 +142,7 @@ def test_a_newcomer_of_a_parked_class_is_parked_with_it() -> None:
     assert not queue.has_head()
 
 
-def test_equals_of_another_priority_are_another_class() -> None:
+def test_equal_requests_of_another_priority_are_another_class() -> None:
     queue = make_queue(make_pending("a", shape="x", priority=1), make_pending("b", shape="x"))
 
     fail_head(queue)
@@ -186,7 +186,7 @@ def test_waking_brings_all_parked_ones_back_in_order() -> None:
     assert pop_all(queue) == ["a", "b", "c"]
 
 
-def test_waking_leaves_those_of_other_namespaces_parked() -> None:
+def test_waking_leaves_workloads_of_other_namespaces_parked() -> None:
     queue = make_queue(make_pending("a"))
     fail_head(queue, RequeueCause.NAMESPACE_MISMATCH)
 
@@ -225,7 +225,7 @@ def test_one_that_backs_off_is_parked_until_its_time() -> None:
     assert queue.parked_alone.next_retry_at() is None
 
 
-def test_one_told_not_to_requeue_waits_until_it_is_told_otherwise() -> None:
+def test_one_that_may_not_requeue_waits_until_it_may() -> None:
     queue = make_queue(make_pending("a", retry_at=inf))
     queue.wake(now=1e9, may_enter=any_namespace)
     assert queue.statistics().parked == 1
@@ -314,10 +314,10 @@ def leveled(name: str, level: int, *, is_apart: bool = False) -> Pending:
     ("is_apart", "want_tried"),
     [
         pytest.param(False, ["brief", "other"], id="where levels only order, for those of equal requests"),
-        pytest.param(True, ["brief", "longer", "other"], id="where somebody gives way to them, for its own"),
+        pytest.param(True, ["brief", "longer", "other"], id="where they preempt others, for its own"),
     ],
 )
-def test_what_did_not_fit_speaks_for_other_levels(is_apart: bool, want_tried: list[str]) -> None:
+def test_a_refusal_counts_for_other_levels(is_apart: bool, want_tried: list[str]) -> None:
     other = make_pending("other")
     other.level = 9
     queue = make_queue(leveled("longer", 8, is_apart=is_apart), leveled("brief", 7, is_apart=is_apart), other)
@@ -328,7 +328,7 @@ def test_what_did_not_fit_speaks_for_other_levels(is_apart: bool, want_tried: li
     assert queue.head() is None
 
 
-def test_who_has_waited_too_long_speaks_for_itself_alone() -> None:
+def test_a_refusal_of_a_workload_that_has_waited_too_long_counts_for_it_alone() -> None:
     queue = make_queue(leveled("waited", FIRST), leveled("brief", 7))
 
     assert [fail_head(queue), fail_head(queue)] == ["waited", "brief"]
@@ -338,7 +338,7 @@ def test_who_has_waited_too_long_speaks_for_itself_alone() -> None:
     places=st.lists(st.tuples(st.integers(FIRST, 5), st.integers(0, 9), st.booleans()), max_size=20),
     gone=st.sets(st.integers(0, 19)),
 )
-def test_the_order_is_that_of_levels_and_age_whether_they_are_told_apart_or_not(
+def test_the_order_is_by_level_and_age_whether_levels_are_kept_apart_or_not(
     places: list[tuple[int, int, bool]], gone: set[int]
 ) -> None:
     entries = [make_pending(f"w{index:02}", at=at, shape="x") for index, (_, at, _) in enumerate(places)]
@@ -440,12 +440,12 @@ def test_what_has_no_room_stays_parked_and_the_rest_is_woken() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        pytest.param("tried", id="it was tried and failed in passing"),
+        pytest.param("tried", id="it was tried and failed in this cycle"),
         pytest.param("level", id="its level has changed"),
         pytest.param("woken", id="the queue was woken while it was tried"),
     ],
 )
-def test_who_has_room_kept_comes_first_whatever_has_become_of_its_place(change: str) -> None:
+def test_a_workload_with_room_kept_comes_first_whatever_has_become_of_its_place(change: str) -> None:
     kept, other = leveled("kept", 5), leveled("other", 1)
     queue = make_queue(kept)
     assert queue.pop() is kept

@@ -70,7 +70,7 @@ class Stage:
             {spot: {name: sign * amount for name, amount in one.items()} for spot, one in claim.spots.items()}
         )
 
-    def picture(self) -> object:
+    def usage(self) -> object:
         usage = {name: node.cell(GPU).usage for name, node in self.queues.items()}
         root = next(iter(self.queues.values())).root
         return usage, root.cell(GPU).usage, {spot: used for spot, used in self.taken.items() if used}
@@ -176,7 +176,7 @@ CASES = {
         {"amount": 6},
         30,
     ),
-    "work without an end is waited for in vain": ([make_claim("x", "a", 4)], {"amount": 6}, None),
+    "work without an end never makes room": ([make_claim("x", "a", 4)], {"amount": 6}, None),
     "what ends before a promise begins may start before it": (
         [make_claim("p", "a", 8, begins_at=10, ends_at=20)],
         {"amount": 1, "seconds": 10},
@@ -242,7 +242,7 @@ def test_the_earliest_start(claims: list[Claim], request_: dict[str, Any], want_
     assert start_of(claims, **request_) == want_start
 
 
-def test_a_value_in_the_way_of_a_promise_names_it() -> None:
+def test_a_value_that_would_delay_a_promise_names_it() -> None:
     stage, profile = stage_and_profile(
         [
             make_claim("early", "a", 2, begins_at=10, ends_at=20),
@@ -335,7 +335,7 @@ def brute_force(claims: list[Claim], *, queue: str, amount: int, seconds: float)
 
 
 def brute_force_hosts(claims: list[Claim], *, hosts: int, seconds: float) -> float | None:
-    """The same for whole hosts: so many that are free at every instant of the span, and quota for them."""
+    """The same for whole hosts: `hosts` that are free at every instant of the span, and quota for them."""
     times = instants(claims)
     for start in times:
         span = [at(claims, t) for t in times if start <= t < start + seconds]
@@ -374,14 +374,14 @@ def test_what_is_found_can_be_claimed_and_the_search_leaves_no_trace(
     claims: list[Claim], hosts: int, seconds: float
 ) -> None:
     stage, profile = stage_and_profile(claims)
-    before = stage.picture()
+    before = stage.usage()
 
     trial = Trial(stage, "a", hosts * PER_HOST, hosts)
     found = earliest(
         RequestHorizon(edges=profile.edges(), profile=profile), stage, trial, now=0, seconds=seconds
     )
 
-    assert stage.picture() == before
+    assert stage.usage() == before
     if found is not None:
         promise = make_claim(
             "new",
@@ -399,7 +399,7 @@ def test_a_search_that_pauses_shows_the_present_meanwhile_and_finds_the_same(
     claims: list[Claim], hosts: int, seconds: float
 ) -> None:
     stage, profile = stage_and_profile(claims)
-    before, pauses = stage.picture(), 0
+    before, pauses = stage.usage(), 0
     trial = Trial(stage, "a", hosts * PER_HOST, hosts)
     horizon = RequestHorizon(edges=profile.edges(), profile=profile)
 
@@ -410,11 +410,11 @@ def test_a_search_that_pauses_shows_the_present_meanwhile_and_finds_the_same(
             while True:
                 next(search)
                 pauses += 1
-                assert stage.picture() == before
+                assert stage.usage() == before
         except StopIteration as end:
             found = end.value
 
-    assert stage.picture() == before
+    assert stage.usage() == before
     assert (None if found is None else found.at) == brute_force_hosts(claims, hosts=hosts, seconds=seconds)
     event("paused" if pauses else "found at once")
 
@@ -423,14 +423,14 @@ def test_a_search_that_is_closed_in_a_pause_leaves_no_trace(monkeypatch: pytest.
     monkeypatch.setattr("queues.profile.earliest_start._ATTEMPTS_AT_ONCE", 1)
     claims, *_ = CASES["a hole between two promises is found"]
     stage, profile = stage_and_profile(claims)
-    before = stage.picture()
+    before = stage.usage()
 
     horizon = RequestHorizon(edges=profile.edges(), profile=profile)
     search = searching(horizon, stage, Trial(stage, "a", 4), now=0, seconds=11)
     next(search)
     search.close()
 
-    assert stage.picture() == before
+    assert stage.usage() == before
 
 
 @given(claim_lists(), st.permutations(range(7)))

@@ -29,7 +29,7 @@ STEPS = st.tuples(
 
 
 @given(st.lists(STEPS))
-def test_the_times_are_those_of_the_leases_that_run(steps: list[tuple[str, int, float]]) -> None:
+def test_the_times_come_from_the_leases_that_run(steps: list[tuple[str, int, float]]) -> None:
     leases = Leases()
     for what, number, seconds in steps:
         lease = make_lease(number, seconds)

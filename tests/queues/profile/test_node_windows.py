@@ -83,7 +83,7 @@ SECONDS = st.sampled_from([0.5, 2.0, 3.5, 20.0, inf])
 
 
 @given(claims(), st.integers(1, 6), SECONDS, st.integers(1, 8), st.booleans())
-def test_the_instants_with_room_are_those_of_a_look_at_every_instant(
+def test_the_instants_with_room_equal_those_of_a_look_at_every_instant(
     found: list[Claim], needed: int, seconds: float, count: int, is_asked_before: bool
 ) -> None:
     room = PodsOfTwo(needed, taken_at(found, 0.0))

@@ -13,7 +13,7 @@ UIDS = st.text("0123456789abcdef-", min_size=1, max_size=6)
 
 
 @given(st.lists(UIDS, min_size=1, max_size=30))
-def test_who_comes_later_in_a_second_ranks_behind_however_the_uids_fall(uids: list[str]) -> None:
+def test_a_later_promise_of_a_second_ranks_behind_however_the_uids_fall(uids: list[str]) -> None:
     last = ""
     for uid in uids:
         behind = tie_behind(last, uid)
@@ -25,7 +25,7 @@ def test_who_comes_later_in_a_second_ranks_behind_however_the_uids_fall(uids: li
 
 
 @given(st.lists(UIDS, unique=True, max_size=30))
-def test_uids_in_order_stand_for_themselves(uids: list[str]) -> None:
+def test_uids_in_order_are_their_own_ranks(uids: list[str]) -> None:
     last = ""
     for uid in sorted(uids):
         last = tie_behind(last, uid)
@@ -34,7 +34,7 @@ def test_uids_in_order_stand_for_themselves(uids: list[str]) -> None:
 
 
 @pytest.mark.parametrize("last", ["~", "~x", "~x~a"])
-def test_a_rank_that_nobody_here_wrote_is_passed_all_the_same(last: str) -> None:
+def test_a_foreign_rank_is_passed_all_the_same(last: str) -> None:
     assert tie_behind(last, "a").startswith("~00000000")
 
 

@@ -137,7 +137,7 @@ def test_quota_of_a_cohort_is_for_all_below_it() -> None:
     assert tree.queues["c"].cell(GPU).potential == 25
 
 
-def test_a_quota_that_nobody_declares_has_no_room_but_counts_what_is_used() -> None:
+def test_a_quota_that_is_not_declared_has_no_room_but_counts_what_is_used() -> None:
     node = make_deep().queues["a"]
 
     assert node.available(OTHER) == 0
@@ -182,7 +182,7 @@ def test_a_cohort_is_within_its_quota_while(used: int, want: bool) -> None:
         pytest.param({}, 15, (2, False), id="what only the root covers is at the root's height"),
         pytest.param({"a": 10}, 5, (2, False), id="use by a sibling pushes the borrower further up"),
         pytest.param({"c": 25}, 4, (0, True), id="use elsewhere does not matter within the own quota"),
-        pytest.param({}, 99, (2, False), id="what nobody covers is at the root's height"),
+        pytest.param({}, 99, (2, False), id="what no node covers is at the root's height"),
     ],
 )
 def test_the_borrow_height_is_that_of_the_smallest_subtree_that_covers_a_request(

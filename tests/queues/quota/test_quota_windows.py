@@ -186,7 +186,7 @@ def test_of_windows_open_at_once_the_last_of_the_list_counts() -> None:
     assert [next_change_at([long, short], t) for t in (-1, 0, 20, 30, 100)] == [0, 20, 30, 100, inf]
 
 
-def test_steps_tell_of_changes_of_the_amount_alone_with_the_lead_of_who_makes_them() -> None:
+def test_steps_report_changes_of_the_amount_alone_with_the_lead_of_their_window() -> None:
     windows = [
         make_window("less", span=(10, 40), nominal=2, lead=7),
         make_window("same", span=(20, 30), nominal=2, lead=5),
@@ -278,7 +278,7 @@ def test_walking_along_turns_gives_what_asking_at_each_instant_gives(
 ) -> None:
     after, until = START + hours * HOUR, START + (hours + 60) * HOUR
 
-    # The plain way: every instant at which anything turns, and who counts before and after it.
+    # The plain way: every instant at which anything turns, and which window counts before and after it.
     instants, instant = [], after
     while (instant := next_change_at(windows, instant)) <= until:
         instants.append(instant)
@@ -307,7 +307,7 @@ def is_always_open(window: QuotaWindow) -> bool:
 
 @trying(40)
 @given(
-    # Of one that is as good as always open nobody says when it closes but for as far as he has looked.
+    # For a window that is as good as always open, the closing time is found only as far as the search goes.
     windows=st.lists(_WINDOWS.filter(lambda one: not is_always_open(one)), max_size=4),
     instants=st.lists(st.floats(0, 300), min_size=1, max_size=6),
     most=st.integers(1, 5),

@@ -96,13 +96,13 @@ async def test_a_request_that_was_forgotten_still_owns_its_reservation(subject: 
     assert answers == (Reserved(request_id="r1", is_duplicate=True),)
 
 
-async def test_a_workload_created_anew_under_the_same_name_is_another_one(
+async def test_a_workload_created_again_under_the_same_name_is_another_one(
     store: ReservationStore,
 ) -> None:
     await store.commit([make_reservation()], fence=5, request_id="r1")
-    anew = dataclasses.replace(make_reservation(request_id="r2"), uid="uid-anew")
+    second = dataclasses.replace(make_reservation(request_id="r2"), uid="uid-second")
 
-    assert await store.commit([anew], fence=5, request_id="r2") == (Reserved(request_id="r2"),)
+    assert await store.commit([second], fence=5, request_id="r2") == (Reserved(request_id="r2"),)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ async def test_every_call_shows_its_fence(store: ReservationStore, fence: int, w
     assert await store.highest_fence() == want
 
 
-async def test_an_emptied_store_serves_nobody_until_it_is_seeded(subject: Subject) -> None:
+async def test_an_emptied_store_commits_nothing_until_it_is_seeded(subject: Subject) -> None:
     store = subject.store
     await subject.flush()
 

@@ -203,7 +203,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(rows=ROWS, upon=UPON, step=STEPS)
     def write_plan(self, rows: dict[PlanTable, dict[str, bytes | None]], upon: str, step: int) -> None:
-        """Change rows of the plan, upon the version that is there, another one, or none (anew)."""
+        """Change rows of the plan, upon the version that is there, another one, or none (a fresh plan)."""
         fence = self._fence(step)
         after = {"present": self.model.version, "nothing": None, "another": PlanVersion(fence, 9999)}[upon]
         version = PlanVersion(fence, len(self._written) + 1)
@@ -218,7 +218,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(table=TABLES)
     def usurp(self, table: PlanTable) -> None:
-        """Somebody takes a table's key."""
+        """Another program takes a table's key."""
         self._befall(lambda subject: subject.usurp(table))
 
     @rule()

@@ -21,7 +21,7 @@ SEQUENCES = trying(30, steps=40, is_hard_to_draw=True)
 
 
 def ignore(_: CorruptValue) -> None:
-    """Hear of a dropped value: the machine garbles many."""
+    """Ignore a dropped value: the machine garbles many."""
 
 
 def make_store(client: Redis) -> RedisReservationStore:

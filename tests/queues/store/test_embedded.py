@@ -1,4 +1,4 @@
-"""The Redis of our own lives and dies with us, keeps what it was told, and names what is in its way."""
+"""Our own Redis starts and stops with us, keeps what was written, and names what stops it from starting."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def commit(store: RedisReservationStore, name: str = "a", *, size: int = 1
 
 
 def is_alive(pid: int) -> bool:
-    """Tell whether a process runs; a zombie does not."""
+    """Return whether a process runs; a zombie does not."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except FileNotFoundError:

@@ -27,7 +27,7 @@ FULL = StoreRefused("Redis at redis://test has used up its memory: raise its max
 
 
 class Leader:
-    """A leadership with fence 5 on a store that may fail, with the states that it was told of."""
+    """A leadership with fence 5 on a store that may fail, with the states that were reported to it."""
 
     def __init__(self, beneath: FaultyStore, *, require_store: bool = False) -> None:
         self.beneath = beneath
@@ -139,7 +139,7 @@ async def test_what_was_decided_without_redis_is_written_back(leader: Leader) ->
     assert [entry.key.name for entry in await leader.store.decisions(limit=9)] == ["c", "b", "a"]
 
 
-async def test_what_is_decided_while_the_log_is_written_back_stands_in_it_too(leader: Leader) -> None:
+async def test_what_is_decided_while_the_log_is_written_back_is_in_it_too(leader: Leader) -> None:
     leader.beneath.fault = SILENCE
     await leader.commit("a")
     tried = leader.beneath.commits
@@ -175,7 +175,7 @@ async def test_what_redis_did_late_is_reclaimed(leader: Leader) -> None:
     assert leader.held() == {"a": "r2.again", "b": "r2"}
 
 
-async def test_what_redis_did_late_is_taken_away_when_nobody_asks_again(leader: Leader) -> None:
+async def test_what_redis_did_late_is_taken_away_when_it_is_not_asked_for_again(leader: Leader) -> None:
     await leader.commit("held")
     late = make_reservation("late", request_id="r2")
     await leader.beneath.model.commit([late], fence=5, request_id="r2")
@@ -300,7 +300,7 @@ async def test_a_redis_that_answers_but_refuses_to_write_is_not_back(leader: Lea
     assert leader.states == [StoreState.UP, StoreState.LOST]
 
 
-async def test_a_leader_whose_lease_began_anew_raises_its_fence_and_loses_nothing(
+async def test_a_leader_with_a_new_lease_raises_its_fence_and_loses_nothing(
     beneath: FaultyStore,
 ) -> None:
     # It began while Redis was lost, so it could not know that fence 5 had been used.
@@ -320,7 +320,7 @@ async def test_a_leader_whose_lease_began_anew_raises_its_fence_and_loses_nothin
     assert leader.held() == {"a": "r1", "b": "r3"}
 
 
-async def test_a_deposed_leader_is_told(leader: Leader) -> None:
+async def test_a_deposed_leader_gets_an_error(leader: Leader) -> None:
     await leader.beneath.model.live(fence=6)
 
     with pytest.raises(FenceTooLow):

@@ -61,7 +61,7 @@ async def failure(url: str) -> ReservationError:
             b"-BUSY Redis is busy running a script.\r\n",
             StoreUnreachable,
             "`redis-cli SCRIPT KILL` ends it",
-            id="somebody's script holds it up",
+            id="another client's script holds it up",
         ),
         pytest.param(
             b"-MASTERDOWN Link with MASTER is down\r\n",
@@ -129,7 +129,7 @@ async def test_an_answer_that_is_no_service(answer: bytes, kind: type[Reservatio
         raise error
 
 
-async def test_nobody_listens() -> None:
+async def test_a_port_that_is_closed() -> None:
     async with serving(b"") as port:
         pass
 
@@ -155,7 +155,7 @@ async def test_tls_where_none_is_spoken() -> None:
     assert str(error).endswith("begin its URL with redis://")
 
 
-async def test_a_certificate_that_nobody_vouches_for(tmp_path: Path) -> None:
+async def test_a_certificate_without_a_trusted_authority(tmp_path: Path) -> None:
     async with serving(b"+PONG\r\n", tls=make_tls(tmp_path)) as port:
         error = await failure(f"rediss://127.0.0.1:{port}")
 
@@ -220,7 +220,7 @@ def make_tls(folder: Path) -> ssl.SSLContext:
     return context
 
 
-def test_an_embedded_store_that_is_silent_is_not_the_users_to_start() -> None:
+def test_an_embedded_store_that_does_not_answer_is_not_the_users_to_start() -> None:
     place = StoreLocation(address="unix:///tmp/berth/socket", directory="/data/store")
 
     message = str(unreachable(place, "nothing within 125 ms"))
