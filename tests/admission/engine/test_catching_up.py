@@ -55,8 +55,8 @@ CHANGES = [
 ]
 
 
-def picture(world: World) -> tuple[EngineStatistics, object]:
-    """Return who waits where, in which order, and how many that are."""
+def queue_state(world: World) -> tuple[EngineStatistics, object]:
+    """Return which Workloads wait where, in which order, and how many that are."""
     waiting = {name: (world.active(name), world.parked(name)) for name in ("left", "right")}
     return world.engine.statistics(), waiting
 
@@ -71,10 +71,10 @@ def test_in_steps_a_spec_does_what_it_does_at_once(change: Callable[[World], obj
         steps += 1
 
     assert steps >= WORKLOADS // 2 // 5
-    assert picture(in_steps) == picture(at_once)
+    assert queue_state(in_steps) == queue_state(at_once)
     in_steps.engine.validate()
     assert in_steps.settle() == at_once.settle()
-    assert picture(in_steps) == picture(at_once)
+    assert queue_state(in_steps) == queue_state(at_once)
 
 
 def test_a_question_in_between_does_not_do_the_rest_in_one() -> None:
@@ -89,14 +89,14 @@ def test_a_question_in_between_does_not_do_the_rest_in_one() -> None:
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_who_decides_in_between_decides_on_all_of_it(change: Callable[[World], object]) -> None:
+def test_a_decision_in_between_takes_all_of_it_into_account(change: Callable[[World], object]) -> None:
     at_once, early = make_world(), make_world()
     change(at_once)
     change(early)
     early.engine.catch_up(5, now=early.now)
 
     assert early.settle() == at_once.settle()
-    assert picture(early) == picture(at_once)
+    assert queue_state(early) == queue_state(at_once)
     assert not early.engine.catch_up(5, now=early.now)
 
 

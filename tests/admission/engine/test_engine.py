@@ -215,7 +215,7 @@ def test_an_eviction_that_could_not_be_written_is_decided_again() -> None:
     assert evicts(world.settle()) == {"victim": "InClusterQueue"}
 
 
-def test_who_waits_behind_a_preempting_head_is_told_once_its_equals_are() -> None:
+def test_a_workload_behind_a_preempting_head_gets_a_reason_once_equal_ones_have_one() -> None:
     victim = reserved(make_workload("victim", gpus=4))
     first = make_workload("first", gpus=2, priority=9, at=1)
     second = make_workload("second", gpus=2, priority=9, at=2)
@@ -230,13 +230,13 @@ def test_who_waits_behind_a_preempting_head_is_told_once_its_equals_are() -> Non
 
 
 @pytest.mark.parametrize(
-    ("reason", "want_told"),
+    ("reason", "want_waits"),
     [
-        pytest.param("WaitingForQuota", {}, id="our own word seen back is not said again"),
-        pytest.param("ByHand", {"w": "WaitingForQuota"}, id="another's word is put right"),
+        pytest.param("WaitingForQuota", {}, id="our own reason seen back is not written again"),
+        pytest.param("ByHand", {"w": "WaitingForQuota"}, id="another's reason is corrected"),
     ],
 )
-def test_a_word_that_stands_on_the_object(reason: str, want_told: dict[str, str]) -> None:
+def test_a_reason_that_is_on_the_object_already(reason: str, want_waits: dict[str, str]) -> None:
     world = make_world(make_cluster_queue(quota=4), reserved(make_workload("big", gpus=4)), make_workload())
     (decision,) = world.settle()
     assert isinstance(decision, Wait)
@@ -244,7 +244,7 @@ def test_a_word_that_stands_on_the_object(reason: str, want_told: dict[str, str]
     said = make_condition(ConditionType.QUOTA_RESERVED, False, reason=reason, message=decision.message)
     world.put(with_conditions(world.get("w"), said))
 
-    assert waits((*world.settle(), *world.engine.explain(10))) == want_told
+    assert waits((*world.settle(), *world.engine.explain(10))) == want_waits
 
 
 def test_a_release_that_overtakes_its_admission_ends_the_assumption() -> None:
@@ -352,7 +352,7 @@ def test_removing_what_is_not_known_is_no_error() -> None:
         world.remove(kind, key)
 
 
-def test_a_confirmed_admission_that_differs_from_the_assumed_one_counts_as_it_stands() -> None:
+def test_a_confirmed_admission_that_differs_from_the_assumed_one_counts_as_confirmed() -> None:
     world = make_world(make_cluster_queue(quota=4), make_workload(gpus=2), ResourceFlavor(name="other"))
     world.settle()
     elsewhere = reserved(make_workload(gpus=2), flavor="other")

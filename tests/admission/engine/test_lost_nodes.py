@@ -109,7 +109,7 @@ def writes(result: LifecycleResult) -> list[Write]:
     return [one for one in result.actions if isinstance(one, Write)]
 
 
-def told(result: LifecycleResult) -> list[str] | None:
+def unhealthy_nodes(result: LifecycleResult) -> list[str] | None:
     """Return the unhealthy nodes that are written, None where nothing is."""
     found = [write for write in writes(result) if write.purpose is Purpose.SYNC_NODES]
     if not found:
@@ -126,7 +126,7 @@ GONE_FROM_HERE = (make_pod("p1", host="n1"),)
     ("fault", "pods", "settings", "want"),
     [
         pytest.param(GONE, HERE, None, ["n0"], id="a deleted node is lost at once"),
-        pytest.param(SILENT, HERE, None, ["n0"], id="so is one that nobody keeps"),
+        pytest.param(SILENT, HERE, None, ["n0"], id="so is one without a kubelet"),
         pytest.param(NOT_READY, HERE, None, None, id="one that is not ready is not while its pod runs"),
         pytest.param(LONG_NOT_READY, HERE, None, None, id="however long that takes"),
         pytest.param(NOT_READY, GONE_FROM_HERE, None, ["n0"], id="it is lost when its pod is gone"),
@@ -144,28 +144,28 @@ def test_a_node_is_lost(
     settings: NodeFailureSettings | None,
     want: list[str] | None,
 ) -> None:
-    assert told(look(make_gang(), fault, pods=pods, settings=settings)) == want
+    assert unhealthy_nodes(look(make_gang(), fault, pods=pods, settings=settings)) == want
 
 
 @pytest.mark.parametrize(
     ("workload", "want"),
     [
-        pytest.param(make_gang(unhealthy=("n0",)), None, id="it is told already"),
+        pytest.param(make_gang(unhealthy=("n0",)), None, id="it is reported already"),
         pytest.param(make_gang("n0", "n1", "n2", unhealthy=("n2",)), ["n0"], id="another is well again"),
         pytest.param(make_gang(owner_kind="Pod"), None, id="a single pod has ended with its node"),
         pytest.param(make_gang(conditions={}), None, id="it holds no quota"),
     ],
 )
 def test_the_list_follows_the_nodes(workload: Workload, want: list[str] | None) -> None:
-    assert told(look(workload, GONE)) == want
+    assert unhealthy_nodes(look(workload, GONE)) == want
 
 
 def test_a_node_that_is_well_again_leaves_the_list() -> None:
-    assert told(look(make_gang(unhealthy=("n0",)))) == []
+    assert unhealthy_nodes(look(make_gang(unhealthy=("n0",)))) == []
 
 
 def test_nothing_is_concluded_while_nodes_are_not_known() -> None:
-    assert told(look(make_gang(unhealthy=("n0",)), is_known=False)) is None
+    assert unhealthy_nodes(look(make_gang(unhealthy=("n0",)), is_known=False)) is None
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_a_policy_has_pods_leave_a_failing_node(
 ) -> None:
     result = look(make_gang(), fault, pods=HERE, recovery=recovery)
 
-    assert told(result) == want
+    assert unhealthy_nodes(result) == want
     deleted = [write.name for write in writes(result) if write.purpose is Purpose.MOVE_POD]
     assert deleted == ([] if want is None else ["p0"])
 
@@ -200,7 +200,7 @@ def test_the_thirtieth_second_is_waited_for_where_time_decides() -> None:
     assert look(make_gang(), NOT_READY, pods=HERE).wake_at is None
 
 
-def test_more_lost_nodes_than_can_be_told_evict_at_once() -> None:
+def test_more_lost_nodes_than_can_be_reported_evict_at_once() -> None:
     names = [f"n{number}" for number in range(9)]
 
     (write,) = writes(look(make_gang(*names), *(NodeFault(node=name, fault=Fault.GONE) for name in names)))
@@ -252,7 +252,7 @@ def test_a_pod_that_waits_for_a_lost_node_is_failed(
         pytest.param(("n0", "n1"), None, id="all have"),
     ],
 )
-def test_no_pod_is_let_go_to_a_node_with_a_fault(avoid: tuple[str, ...], want: str | None) -> None:
+def test_no_pod_is_ungated_for_a_node_with_a_fault(avoid: tuple[str, ...], want: str | None) -> None:
     gang = make_gang()
     assert gang.admission is not None
     pod = PlacedPod(

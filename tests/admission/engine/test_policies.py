@@ -66,7 +66,7 @@ def test_a_change_of_a_policy_wakes_the_parked(change: str) -> None:
     assert world.engine.wake_heads(now=world.now)
 
 
-def test_a_policy_that_says_nothing_new_wakes_nobody() -> None:
+def test_a_policy_that_says_nothing_new_wakes_no_workload() -> None:
     world = make_world(make_cluster_queue(quota=0), AdmissionPolicy(name="p"), make_workload(gpus=1))
     world.settle()
 
@@ -75,7 +75,7 @@ def test_a_policy_that_says_nothing_new_wakes_nobody() -> None:
     assert not world.engine.wake_heads(now=world.now)
 
 
-def test_a_status_write_is_due_when_who_is_governed_changes() -> None:
+def test_a_status_write_is_due_when_the_governed_queues_change() -> None:
     world = make_world(make_cluster_queue(), AdmissionPolicy(name="p", queue_names=frozenset({"other"})))
     world.engine.drain_touched()
 

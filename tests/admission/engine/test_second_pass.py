@@ -27,7 +27,7 @@ PREFERRED = TopologyRequest(preferred=HOST)
 
 
 def admitted(engine: Engine, workload: Workload) -> Workload:
-    """Let the Workload be admitted and its object say so; return it as it stands then."""
+    """Have the Workload admitted and its object say so; return it as it is then."""
     (admit,) = decide(engine, workload)
     assert isinstance(admit, Admit)
     running = replace(workload, admission=admit.admission, conditions=RESERVED)
@@ -36,7 +36,7 @@ def admitted(engine: Engine, workload: Workload) -> Workload:
 
 
 def lose(engine: Engine, workload: Workload, *nodes: str) -> Workload:
-    """Delete the nodes and let the Workload's object tell that they are unhealthy."""
+    """Delete the nodes and have the Workload's object say that they are unhealthy."""
     for node in nodes:
         engine.objects.remove(NodeInfo, node, now=3.0)
     hurt = replace(workload, unhealthy_nodes=nodes)
@@ -53,7 +53,7 @@ def hosts(workload: Workload) -> dict[str, int]:
 
 
 def settled(engine: Engine, workload: Workload, decision: object) -> Workload:
-    """Let the object tell what was decided; return it."""
+    """Have the object say what was decided; return it."""
     assert isinstance(decision, Reassign)
     assert workload.admission is not None
     pod_sets = tuple(
@@ -134,8 +134,8 @@ def test_without_fail_fast_a_gang_waits_for_room_and_takes_it() -> None:
     engine = make_engine(settings=EngineSettings(node_failures=NodeFailureSettings(fails_fast=False)))
     gang = admitted(engine, make_workload("gang", 16))
     lose(engine, gang, "n0")
-    (told,) = engine.second_pass(now=3.0)
-    assert isinstance(told, Unreplaced)
+    (decision,) = engine.second_pass(now=3.0)
+    assert isinstance(decision, Unreplaced)
     assert engine.second_pass(now=3.0) == ()
 
     engine.objects.upsert(make_node("n9", "b0", "r0", 8), now=4.0)
@@ -195,7 +195,7 @@ def test_nothing_is_decided_for_a_workload_that_is(fields: dict[str, Any]) -> No
     assert engine.second_pass(now=3.0) == ()
 
 
-def test_with_the_gate_off_nobody_is_moved() -> None:
+def test_with_the_gate_off_no_workload_is_moved() -> None:
     engine = make_engine(settings=EngineSettings(node_failures=NodeFailureSettings(is_on=False)))
     gang = admitted(engine, make_workload("gang", 4))
     lose(engine, gang, "n0")
@@ -217,7 +217,7 @@ def test_a_node_knows_whose_pods_it_holds() -> None:
     assert engine.nodes.tenants("n1") == ()
 
 
-def test_who_was_evicted_for_node_failures_is_admitted_before_equals_that_are_older() -> None:
+def test_a_workload_evicted_for_node_failures_is_admitted_before_older_ones_of_equal_priority() -> None:
     engine = make_engine()
     evicted = {"Evicted": Condition(type="Evicted", status=True, reason="NodeFailures")}
     older = replace(make_workload("older", 12), created_at=0.5)

@@ -1,4 +1,4 @@
-"""Nobody is evicted for ever: what was freed for a Workload is not taken back by the one who gave way."""
+"""No Workload is evicted for ever: what was freed for a Workload is not taken back by its victim."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOST_ROUNDS = 30
 
 
 def run(world: World) -> list[Decision]:
-    """Decide and carry out until nothing more happens; who is evicted has stopped at once."""
+    """Decide and carry out until nothing more happens; an evicted Workload has stopped at once."""
     decisions: list[Decision] = []
     for _ in range(MOST_ROUNDS):
         if not world.engine.wake_heads(now=world.now):
@@ -34,7 +34,7 @@ def run(world: World) -> list[Decision]:
 
 
 def evicted(decisions: list[Decision]) -> list[str]:
-    """Return who was evicted, each as often as it was."""
+    """Return the evicted Workloads, each as often as it was."""
     return [one.key.name for one in decisions if isinstance(one, Evict)]
 
 
@@ -46,7 +46,7 @@ SHRINKING = make_workload(
 def lent_out(
     strategy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO, fair_sharing: FairPreemption | None = None
 ) -> World:
-    """An owner of one GPU, a lender of another, and a guest without any who is older and more important.
+    """An owner of one GPU, a lender of another, and a guest without any that is older and more important.
 
         cohort ── owner     1 GPU, reclaims
                ── lender    1 GPU
@@ -100,7 +100,7 @@ def test_a_victim_that_once_evicted_others_is_owed_nothing_any_more() -> None:
     assert admits(run(world)) == ["shrinking"]
 
 
-def test_a_preemptor_that_changes_its_mind_is_served_in_its_turn() -> None:
+def test_a_preemptor_with_a_changed_spec_is_served_in_its_turn() -> None:
     world = lent_out().put(SHRINKING)
     world.carry_out(world.cycle())
 
