@@ -67,7 +67,7 @@ def rivals() -> tuple[Workload, Workload]:
     return make_workload("b", queue="busy", priority=5), make_workload("i", queue="idle", at=9)
 
 
-def test_who_has_used_less_is_admitted_first() -> None:
+def test_the_local_queue_that_has_used_less_is_admitted_first() -> None:
     assert admits(make_world(*rivals()).settle()) == ["i"]
 
 
@@ -99,7 +99,7 @@ def test_a_burst_takes_turns_before_any_sample_is_taken() -> None:
     assert admits(world.settle()) == ["b0", "i0", "b1", "i1"]
 
 
-def test_a_decision_that_could_not_be_written_is_forgiven() -> None:
+def test_a_decision_that_could_not_be_written_costs_no_usage() -> None:
     world = make_world(make_local_queue("idle", used=0), quota=9)
     (decision,) = world.put(make_workload("i", queue="idle", gpus=8)).cycle()
     assert usage(world, "idle") == 4.0
@@ -165,7 +165,7 @@ def test_a_strict_queue_tries_another_head_once_a_sample_has_changed_the_order()
 
 
 @pytest.mark.parametrize("fair", [None, FairPreemption()], ids=["classical", "with fair sharing"])
-def test_within_the_queue_the_local_queue_that_has_used_most_gives_way_first(
+def test_within_the_queue_the_local_queue_that_has_used_most_is_preempted_first(
     fair: FairPreemption | None,
 ) -> None:
     preemption = Preemption(within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY)

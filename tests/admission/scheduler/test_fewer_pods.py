@@ -1,4 +1,4 @@
-"""Who is held back for a promise, and may run with fewer pods, starts with as many as are in nobody's way.
+"""A Workload held back for a promise that may run with fewer pods starts with as many as the promise leaves.
 
 Kueue's partial admission admits as many pods as can start now; what is promised to others is not there.
 """
@@ -46,7 +46,7 @@ def make_world(*, quota: int, mode: BackfillMode = BackfillMode.EASY) -> TimedWo
         pytest.param(3, 2, 300, (150, 3), id="all pods behind the promise where what is left is too few"),
     ],
 )
-def test_who_comes_beside_a_promise_starts_with(
+def test_a_workload_beside_a_promise_starts_with(
     count: int, least: int | None, runs: float, want: tuple[int, int], mode: BackfillMode
 ) -> None:
     world = make_world(quota=4, mode=mode)
@@ -55,6 +55,6 @@ def test_who_comes_beside_a_promise_starts_with(
     world.run(until=200)
 
     assert (world.started["elastic"], started_with(world, "elastic")) == want
-    # The law of backfill: nobody who was promised a start is late for it.
+    # The law of backfill: no Workload that was promised a start is late for it.
     assert world.promised("promised") == [100]
     assert world.started["promised"] == 100

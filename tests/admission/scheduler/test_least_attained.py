@@ -1,4 +1,4 @@
-"""Taking turns under LeastAttained: who goes first, who gives way, and when that changes by itself."""
+"""Taking turns under LeastAttained: what goes first, what is preempted, and when that changes by itself."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def running(name: str, *, gpus: int = 8, since: float, ran: int = 0, **fields: A
     return reserved(waiting(name, gpus=gpus, at=since, ran=ran, **fields), at=since)
 
 
-def test_who_has_received_least_goes_first() -> None:
+def test_the_workload_that_has_received_least_goes_first() -> None:
     world = make_world(
         waiting("much", at=NOW - 500, ran=3600), waiting("little", at=NOW - 400, ran=450), waiting("new")
     )
@@ -77,33 +77,33 @@ def test_who_has_received_least_goes_first() -> None:
         pytest.param(running("v", since=NOW - 1200, priority=1), {}, id="of a higher priority it does not"),
     ],
 )
-def test_a_running_workload_gives_way(victim: Workload, want: dict[str, str]) -> None:
+def test_a_running_workload_is_preempted(victim: Workload, want: dict[str, str]) -> None:
     world = make_world(victim, waiting("new"))
 
     assert evicts(world.settle()) == want
 
 
 def costly(name: str, save_seconds: int) -> Workload:
-    """Return a Workload of half the GPUs that tells how long it saves."""
-    told = {"berth.dev/checkpoint-save-seconds": str(save_seconds)}
-    return replace(running(name, gpus=4, since=NOW - 1200), annotations=told)
+    """Return a Workload of half the GPUs that says how long it saves."""
+    annotations = {"berth.dev/checkpoint-save-seconds": str(save_seconds)}
+    return replace(running(name, gpus=4, since=NOW - 1200), annotations=annotations)
 
 
 @pytest.mark.parametrize("slow", ["a", "b"])
-def test_of_one_level_the_one_gives_way_that_saves_faster(slow: str) -> None:
+def test_of_one_level_the_one_that_saves_faster_is_preempted(slow: str) -> None:
     victims = (costly(name, 300 if name == slow else 10) for name in "ab")
     world = make_world(*victims, waiting("new", gpus=4))
 
     assert set(evicts(world.settle())) == {"a", "b"} - {slow}
 
 
-def test_without_the_policy_equals_do_not_give_way() -> None:
+def test_without_the_policy_equal_priorities_do_not_preempt() -> None:
     world = make_world(running("v", since=0.0), waiting("new"), policy=AdmissionPolicy(name="turns"))
 
     assert evicts(world.settle()) == {}
 
 
-def test_a_policy_that_comes_later_lets_equals_take_turns() -> None:
+def test_a_policy_that_comes_later_lets_equal_priorities_take_turns() -> None:
     world = make_world(running("v", since=0.0), waiting("new"), policy=AdmissionPolicy(name="turns"))
     world.settle()
 
@@ -135,7 +135,7 @@ def test_the_evicted_comes_back_behind_and_the_other_has_its_turn() -> None:
     assert world.active() + world.parked() == ["v"]
 
 
-def test_the_highest_level_gives_way_first_and_then_the_least_loss() -> None:
+def test_the_highest_level_is_preempted_first_and_then_the_least_loss() -> None:
     world = make_world(
         running("wide", gpus=4, since=NOW - 1200, ran=9000),
         running("narrow", gpus=2, since=NOW - 1200, ran=18_000),
@@ -147,7 +147,7 @@ def test_the_highest_level_gives_way_first_and_then_the_least_loss() -> None:
     assert list(evicts(world.settle())) == ["narrow"]
 
 
-def test_who_has_waited_too_long_goes_before_all_levels() -> None:
+def test_a_workload_that_has_waited_too_long_goes_before_all_levels() -> None:
     world = make_world(
         waiting("big", at=NOW - 7100, ran=0), waiting("new", gpus=1), running("v", gpus=1, since=NOW - 60)
     )
@@ -157,14 +157,14 @@ def test_who_has_waited_too_long_goes_before_all_levels() -> None:
     world.now = NOW + 100
     world.put(waiting("newer", gpus=1, at=NOW + 100))
 
-    # 7 of 8 GPUs are free or could be; nobody may take them from it any more.
+    # 7 of 8 GPUs are free or could be; no other Workload may take them from it any more.
     decisions = world.settle()
     assert admits(decisions) == []
     assert world.active()[0] == "big"
 
 
-def test_of_equals_the_one_gives_way_that_came_last() -> None:
-    """Though it started first: whoever has just had its turn after long waiting is not sent back for it."""
+def test_at_equal_level_the_last_created_is_preempted() -> None:
+    """Though it started first: a Workload that just had its turn after long waiting is not evicted for it."""
     older = replace(running("older", gpus=4, since=NOW - 1200, ran=9000), created_at=NOW - 9000)
     newer = replace(running("newer", gpus=4, since=NOW - 1800, ran=9000), created_at=NOW - 8000)
     world = make_world(older, newer, waiting("new", gpus=4))
@@ -175,14 +175,14 @@ def test_of_equals_the_one_gives_way_that_came_last() -> None:
 @pytest.mark.parametrize(
     ("waited", "want"),
     [
-        pytest.param(7199, 2, id="before the first age it stands at what it has received"),
+        pytest.param(7199, 2, id="before the first age its level is what it has received"),
         pytest.param(7200, 1, id="an age is one level"),
         pytest.param(2 * 7200, 0, id="two are two"),
         pytest.param(3 * 7200, FIRST, id="in the lowest level another one puts it before all"),
         pytest.param(9 * 7200, FIRST, id="and there is nothing beyond that"),
     ],
 )
-def test_who_waits_climbs_the_levels(waited: float, want: int) -> None:
+def test_a_waiting_workload_climbs_the_levels(waited: float, want: int) -> None:
     assert TURNS.ordering is not None
     workload = waiting("w", at=NOW - waited)
     # Sixteen GPU-hours in an earlier attempt: the last of three levels. It waits since that was over.
@@ -194,7 +194,7 @@ def test_who_waits_climbs_the_levels(waited: float, want: int) -> None:
     assert pending_level(workload, requests, TURNS.ordering, now=NOW) == want
 
 
-def test_who_has_climbed_is_tried_before_who_came_later() -> None:
+def test_a_workload_that_has_climbed_is_tried_before_a_later_one() -> None:
     aged = replace(waiting("aged", at=NOW - 7100), accumulated_execution_seconds=1800)
     world = make_world(aged, running("v", since=NOW - 60), waiting("new"))
     world.settle()
@@ -312,8 +312,8 @@ def test_a_gang_empties_the_cheapest_node() -> None:
     assert sorted(evicts(decisions)) == ["b1", "b2"]
 
 
-def test_a_gang_empties_the_node_of_those_who_have_received_most() -> None:
-    """Whoever is of a middle level stays, though fewer GPUs would stop for the gang there."""
+def test_a_gang_empties_the_node_of_the_workloads_that_have_received_most() -> None:
+    """A Workload of a middle level stays, though fewer GPUs would stop for the gang there."""
     nodes = [
         NodeInfo(name=f"n{number}", labels={HOST: f"n{number}"}, allocatable={GPU: 8, "pods": 110})
         for number in range(2)
@@ -334,7 +334,7 @@ def on_node(workload: Workload, node: str) -> Workload:
     return replace(workload, admission=replace(workload.admission, pod_sets=pod_sets))
 
 
-def test_nothing_starts_on_what_those_who_give_way_still_hold() -> None:
+def test_nothing_starts_on_what_leaving_victims_still_hold() -> None:
     """The victim frees five GPUs more than its preemptor needs; they are free only when it has stopped."""
     world = World(now=NOW).put(
         TURNS,

@@ -1,4 +1,4 @@
-"""Long searches within a cycle pause, and come to the same end whoever has a turn meanwhile."""
+"""Long searches within a cycle pause, and come to the same end whatever runs meanwhile."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def in_steps(engine: Engine) -> tuple[int, tuple[Decision, ...]]:
 
 
 @pytest.mark.parametrize(("settings", "policy"), POLICIES)
-def test_a_search_for_victims_pauses_and_finds_whom_it_would_have_found(
+def test_a_search_for_victims_pauses_and_finds_the_same_victims(
     settings: EngineSettings, policy: AdmissionPolicy | None
 ) -> None:
     steps, decisions = in_steps(crowded(settings, policy))

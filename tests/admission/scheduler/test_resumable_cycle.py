@@ -43,7 +43,7 @@ def three_queues() -> World:
     )
 
 
-def picture(world: World) -> tuple[EngineStatistics, object, dict[str, list[str]]]:
+def visible_state(world: World) -> tuple[EngineStatistics, object, dict[str, list[str]]]:
     """Return what can be seen of the state."""
     queues = ("fitting", "evicting", "waiting")
     return (
@@ -75,12 +75,12 @@ def test_in_a_pause_the_state_is_seen_as_before_until_decisions_are_carried_into
     for _ in range(STEPS - 3):
         assert cycle.step()
         cycle.pause()
-        _, *seen = picture(world)
+        _, *seen = visible_state(world)
         assert seen == [*before[1:]]
 
     while cycle.step():
         pass
-    _, *seen = picture(world)
+    _, *seen = visible_state(world)
     assert seen != [*before[1:]]
 
 
@@ -107,7 +107,7 @@ def test_no_head_is_lost_when_a_workload_comes_or_goes_in_a_pause(steps: int, ch
 
     assert cycle.is_over
     assert world.holding() == at_once.holding()
-    assert picture(world)[2] == picture(at_once)[2]
+    assert visible_state(world)[2] == visible_state(at_once)[2]
     if steps <= STEPS - 3:
         assert (admits(decisions), evicts(decisions)) == (admits(expected), evicts(expected))
 

@@ -1,4 +1,4 @@
-"""One cycle over several queues: who goes first, who is skipped, who keeps capacity, who shrinks.
+"""One cycle over several queues: what goes first, is skipped, keeps capacity, or shrinks.
 
 Rules of Kueue's pkg/scheduler/scheduler.go and its documentation of cohorts and partial admission.
 """
@@ -40,7 +40,7 @@ RECLAIM_LOWER = Preemption(reclaim_within_cohort=LOWER)
 RECLAIM_ANY = Preemption(reclaim_within_cohort=PreemptionPolicy.ANY)
 
 
-def test_who_stays_within_its_quota_goes_before_who_borrows() -> None:
+def test_a_queue_within_its_quota_goes_before_one_that_borrows() -> None:
     world = World().put(
         make_cluster_queue("borrower", cohort="team", quota=0),
         make_cluster_queue("owner", cohort="team", quota=4),

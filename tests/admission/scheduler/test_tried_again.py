@@ -1,4 +1,4 @@
-"""Who waits and could start is tried, though the time that it was promised has not come."""
+"""A Workload that waits and could start is tried, though the time that it was promised has not come."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ HOST = "kubernetes.io/hostname"
 
 
 def gang(pods: int, *, gpus: int = 1, **fields: Any) -> dict[str, Any]:
-    """Return the fields of a Workload of so many pods."""
+    """Return the fields of a Workload of `pods` pods."""
     return {"pod_sets": (make_pod_set(count=pods, template=template(gpus), **fields),)}
 
 
-def test_who_is_promised_its_own_quota_starts_sooner_on_borrowed_quota_that_comes_free() -> None:
+def test_a_workload_promised_its_own_quota_starts_sooner_on_borrowed_quota_that_comes_free() -> None:
     world = TimedWorld(now=0)
     world.put(
         ResourceFlavor(name="spot"),
@@ -40,7 +40,7 @@ def test_who_is_promised_its_own_quota_starts_sooner_on_borrowed_quota_that_come
     assert world.started["waiting"] == 100
 
 
-def test_who_may_run_with_fewer_pods_starts_with_them_before_it_was_promised_all() -> None:
+def test_a_workload_that_may_run_with_fewer_pods_starts_with_them_before_the_promise_of_all() -> None:
     world = TimedWorld(now=0)
     world.put(make_cluster_queue(quota=2), make_policy(BackfillMode.EASY))
     world.submit("short", 1, runs=20)
@@ -53,7 +53,7 @@ def test_who_may_run_with_fewer_pods_starts_with_them_before_it_was_promised_all
     assert world.started["elastic"] == 20
 
 
-def test_who_was_held_back_for_a_promise_of_another_tree_on_the_same_nodes_is_tried_when_that_moves() -> None:
+def test_a_workload_held_back_for_a_promise_of_another_tree_is_tried_when_that_moves() -> None:
     nodes = [
         NodeInfo(name=name, labels={HOST: name}, allocatable={"gpu": 2, "pods": 9}) for name in ("a", "b")
     ]
@@ -111,7 +111,7 @@ def test_of_two_that_are_promised_one_after_the_other_each_starts_in_its_time() 
     assert world.started["older"] == world.promised("older")[-1] == world.ended["younger"]
 
 
-def test_who_finds_nothing_behind_a_flavor_where_another_passed_it_is_looked_at_there_again() -> None:
+def test_a_flavor_that_another_workload_passed_is_looked_at_again() -> None:
     group = make_group("default", "spot", default=4, spot=0)
     preemption = Preemption(reclaim_within_cohort=PreemptionPolicy.ANY)
     world = TimedWorld(now=0)
@@ -126,13 +126,13 @@ def test_who_finds_nothing_behind_a_flavor_where_another_passed_it_is_looked_at_
 
     world.run(until=70)
 
-    # It has given way to the owner of the quota, and goes on at once with what that has left.
+    # It was evicted for the owner of the quota, and goes on at once with what that has left.
     assert list(world.evicted) == ["elastic"]
     assert world.started["elastic"] == world.started["owner"]
 
 
 @pytest.mark.parametrize("strategy", list(QueueingStrategy))
-def test_who_is_displaced_by_one_of_another_tree_that_does_not_start_either_is_tried_without_it(
+def test_a_workload_displaced_by_one_of_another_tree_that_does_not_start_is_tried_without_it(
     strategy: QueueingStrategy,
 ) -> None:
     """`short` has no quota until `runs` ends, and keeps the nodes that it would have for one cycle."""
