@@ -1,4 +1,4 @@
-"""Who of a ClusterQueue's holders is of at most some priority, in order, as Workloads come, go and change."""
+"""A ClusterQueue's holders up to a priority, in order, as Workloads come, go and change."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _changes = st.lists(
 
 
 @given(_changes)
-def test_who_holds_quota_stands_by_priority_and_the_last_to_start_first(
+def test_holders_of_quota_are_sorted_by_priority_and_the_last_to_start_first(
     changes: list[tuple[str, int, int]],
 ) -> None:
     world = World().put(make_cluster_queue("queue", quota=9))

@@ -1,4 +1,4 @@
-"""A head that can neither start nor be promised a start under backfill: it takes nobody's turn.
+"""A head that can neither start nor be promised a start under backfill: it takes no other's turn.
 
 cohort ── left    4 GPUs, all of them running until 100
        ── right   4 GPUs, 3 of them running until 100; waiting, in this order:
@@ -51,7 +51,7 @@ def test_the_next_of_its_queue_is_tried_in_the_same_cycle() -> None:
         pytest.param({"has_policy": False}, id="without backfill, as Kueue has it"),
         pytest.param(
             {"preemption": Preemption(within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY)},
-            id="where others may be evicted for it, who go for what is kept for it",
+            id="where others may be evicted for it, for what is kept for it",
         ),
     ],
 )
@@ -63,7 +63,7 @@ def test_it_has_its_turn(fields: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize("steps", range(6))
-def test_who_was_passed_over_waits_on_where_the_cycle_is_interrupted(steps: int) -> None:
+def test_a_workload_that_was_passed_over_waits_on_where_the_cycle_is_interrupted(steps: int) -> None:
     world, at_once = make_world(), make_world()
     cycle = world.engine.begin_cycle(now=world.now)
     for _ in range(steps):
@@ -72,10 +72,10 @@ def test_who_was_passed_over_waits_on_where_the_cycle_is_interrupted(steps: int)
 
     world.put(make_workload("new", gpus=9, at=4, queue="left"))
     at_once.put(make_workload("new", gpus=9, at=4, queue="left"))
-    told = outcomes((*cycle.decisions, *world.settle()))
+    decided = outcomes((*cycle.decisions, *world.settle()))
 
     at_once.settle()
     world.engine.validate()
-    assert ("Wait", "hopeless") in told
+    assert ("Wait", "hopeless") in decided
     assert world.holding() == at_once.holding()
     assert world.parked("right") == at_once.parked("right")

@@ -1,4 +1,4 @@
-"""What two writers admitted against each other is told from what a lowered quota left behind, and mended.
+"""What two writers admitted against each other is distinguished from a lowered quota's rest, and mended.
 
 cohort ─┬─ queue   4 GPUs, borrows 2
         └─ other   2 GPUs
@@ -38,7 +38,7 @@ def other(quota: int = 2) -> ClusterQueue:
 
 
 def shown(name: str, gpus: int, *, at: float, queue: str = "queue") -> Workload:
-    """Return a Workload as somebody else has admitted it."""
+    """Return a Workload as another writer has admitted it."""
     return reserved(make_workload(name, gpus=gpus, queue=queue), at=at)
 
 
@@ -49,7 +49,7 @@ class Term:
     world: World
 
     def repair(self) -> dict[str, str]:
-        """Return who is evicted once all watches have caught up."""
+        """Return the Workloads evicted once all watches have caught up."""
         self.world.now += SETTLING_SECONDS
         found = self.world.engine.overadmission.evict_excess(now=self.world.now)
         self.world.engine.validate()
@@ -108,12 +108,12 @@ def _none(_: World) -> None:
         pytest.param(_lower, [shown("a", 2, at=1)], [], id="what fits the lowered quota stays"),
         pytest.param(_lower, [shown("a", 4, at=1)], ["a"], id="what does not fit the lowered quota goes"),
         pytest.param(
-            _none, [shown("a", 4, at=1, queue="nowhere")], [], id="without its queue nobody can say"
+            _none, [shown("a", 4, at=1, queue="nowhere")], [], id="without its queue it is not decided"
         ),
         pytest.param(_none, [finished(shown("a", 9, at=1))], [], id="what has finished holds nothing"),
     ],
 )
-def test_an_admission_that_nobody_here_has_weighed(
+def test_an_admission_by_another_writer(
     before: Callable[[World], None], arriving: list[Workload], want_evicted: list[str]
 ) -> None:
     term = begin(queue(), other())
@@ -122,7 +122,7 @@ def test_an_admission_that_nobody_here_has_weighed(
     term.world.put(*arriving)
 
     assert term.repair() == dict.fromkeys(want_evicted, "OverAdmitted")
-    assert term.repair() == {}, "each is told once"
+    assert term.repair() == {}, "each is reported once"
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_work_beyond_a_quota_that_was_lowered_goes_on(lowered: tuple[ClusterQueu
     assert term.world.holding() == {"earlier": "queue", "ours": "queue"}
 
 
-def test_what_was_there_when_the_term_began_was_somebodys_decision() -> None:
+def test_what_was_there_when_the_term_began_was_decided_before() -> None:
     assert begin(queue(), shown("a", 9, at=1)).repair() == {}
 
 
@@ -153,7 +153,7 @@ def test_an_admission_may_be_seen_before_the_quota_it_was_made_on() -> None:
     assert term.repair() == {}
 
 
-def test_our_own_admission_is_weighed_though_its_quota_goes_before_it_is_shown() -> None:
+def test_our_own_admission_counts_as_checked_though_its_quota_goes_before_the_watch_shows_it() -> None:
     term = begin(queue(), other())
     term.world.put(OURS)
     decisions = term.world.settle()
@@ -194,7 +194,7 @@ def test_the_eviction_says_what_was_left_and_what_was_taken() -> None:
     assert "admitted this workload with 7" in eviction.message
 
 
-def test_who_is_stopping_already_counts_until_it_has_stopped() -> None:
+def test_a_stopping_workload_counts_until_it_has_stopped() -> None:
     term = begin(queue(), other())
     stopping = make_condition(ConditionType.EVICTED, reason="Preempted", at=5)
     term.world.put(with_conditions(shown("old", 6, at=9), stopping), shown("a", 2, at=1))

@@ -1,4 +1,4 @@
-"""Who waits in which queue, who is tried in vain, and what wakes it."""
+"""Which Workloads wait in which queue, which are inadmissible, and what wakes them."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_a_best_effort_head_that_does_not_fit_is_passed() -> None:
     assert world.parked() == ["large"]
 
 
-def test_the_same_wait_is_told_once() -> None:
+def test_the_same_wait_is_reported_once() -> None:
     world = make_world(make_cluster_queue(quota=4), make_workload(gpus=5))
     (first,) = world.settle()
     assert isinstance(first, Wait)
@@ -143,23 +143,23 @@ def test_the_same_wait_is_told_once() -> None:
     assert world.settle() == []
 
 
-def test_those_like_a_workload_that_did_not_fit_are_told_the_same_once() -> None:
+def test_workloads_like_one_that_did_not_fit_get_the_same_reason_once() -> None:
     world = make_world(make_cluster_queue(quota=1))
     world.put(*(make_workload(name, gpus=2, at=at) for name, at in (("a", 1.0), ("b", 2.0), ("c", 3.0))))
-    (told,) = world.settle()
-    assert isinstance(told, Wait)
+    (refused,) = world.settle()
+    assert isinstance(refused, Wait)
 
     first, rest = world.engine.explain(1), world.engine.explain(5)
 
     assert [wait.key.name for wait in (*first, *rest)] == ["b", "c"]
-    assert {(wait.reason, wait.message) for wait in (*first, *rest)} == {(told.reason, told.message)}
+    assert {(wait.reason, wait.message) for wait in (*first, *rest)} == {(refused.reason, refused.message)}
     world.put(make_workload("late", gpus=2, at=4.0))
     assert world.cycle() == ()
     assert [wait.key.name for wait in world.engine.explain(5)] == ["late"]
     assert world.engine.explain(5) == ()
 
 
-def test_those_behind_a_strict_head_are_told_behind_whom_they_wait() -> None:
+def test_workloads_behind_a_strict_head_get_its_name() -> None:
     world = make_world(make_cluster_queue(quota=4, queueing_strategy=STRICT))
     world.put(make_workload("large", gpus=5, at=1.0), make_workload("small", gpus=1, at=2.0))
     world.settle()
@@ -183,7 +183,7 @@ def test_a_back_off_ends_by_the_clock() -> None:
     assert admits(world.settle()) == ["w"]
 
 
-def test_a_workload_told_not_to_requeue_waits_for_word() -> None:
+def test_a_workload_that_may_not_requeue_waits_until_it_may() -> None:
     held_back = make_condition(ConditionType.REQUEUED, False, reason="PodsReadyTimeout")
     workload = with_conditions(make_workload(), held_back)
     world = make_world(make_cluster_queue(quota=4), workload)
