@@ -88,10 +88,10 @@ def test_it_takes_another_flavor_where_the_quota_of_the_first_is_kept() -> None:
 def test_where_there_is_nothing_else_it_is_refused_for_what_is_kept() -> None:
     world = half_freed(make_nodes())
 
-    (told,) = (one for one in world.put(urgent(), small()).cycle() if one.key.name == "small")
+    (wait,) = (one for one in world.put(urgent(), small()).cycle() if one.key.name == "small")
 
-    assert isinstance(told, Wait)
-    assert "room is kept for another" in told.message
+    assert isinstance(wait, Wait)
+    assert "room is kept for another" in wait.message
 
 
 @pytest.mark.parametrize("is_passed", [True, False])
