@@ -75,7 +75,7 @@ def test_what_leaves_the_promised_capacity_free_starts_however_long_it_runs() ->
     assert "too-much" not in world.started
 
 
-def test_who_lied_about_its_run_time_gives_way_before_the_promised_start() -> None:
+def test_a_workload_that_outruns_its_estimate_is_evicted_before_the_promised_start() -> None:
     world = make_world()
     world.submit("running", 6, runs=100)
     world.submit("head", 8, runs=50, at=T + 1)
@@ -89,11 +89,11 @@ def test_who_lied_about_its_run_time_gives_way_before_the_promised_start() -> No
     assert world.started["liar"] == T + 150
 
 
-def test_who_came_in_the_same_second_as_a_promised_one_gives_way_like_any_other() -> None:
+def test_one_created_in_the_same_second_as_a_promised_one_is_evicted_like_any_other() -> None:
     world = make_world()
     world.submit("running", 6, runs=100)
     world.submit("head", 8, runs=50, at=T + 1)
-    # Of equals the lower uid goes first, but only before a promise is made.
+    # At equal age the lower uid goes first, but only before a promise is made.
     world.submit("a-liar", 1, runs=5000, says=50, at=T + 1.5, created_at=T + 1)
     world.submit("a-rival", 2, runs=150, at=T + 1.7, created_at=T + 1)
 
@@ -105,7 +105,7 @@ def test_who_came_in_the_same_second_as_a_promised_one_gives_way_like_any_other(
     assert world.started["a-rival"] == T + 150
 
 
-def test_who_came_in_the_same_second_counts_as_behind_for_the_depth_as_well() -> None:
+def test_one_created_in_the_same_second_counts_as_behind_for_the_depth_as_well() -> None:
     world = make_world()
     world.submit("running", 6, runs=100)
     world.submit("head", 8, runs=50, at=T + 1)
@@ -118,7 +118,7 @@ def test_who_came_in_the_same_second_counts_as_behind_for_the_depth_as_well() ->
     assert world.promised("a-second") == []
 
 
-def test_who_outruns_its_lease_may_stay_where_the_policy_extends_it() -> None:
+def test_a_workload_that_outruns_its_lease_may_stay_where_the_policy_extends_it() -> None:
     world = make_world(on_overrun=OnOverrun.EXTEND)
     world.submit("running", 6, runs=100)
     world.submit("head", 8, runs=50, at=T + 1)
@@ -145,7 +145,7 @@ def test_a_promise_moves_earlier_when_work_ends_early() -> None:
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3])
-def test_a_look_at_promises_that_a_change_ends_is_made_anew(steps: int) -> None:
+def test_a_look_at_promises_that_a_change_ends_is_started_again(steps: int) -> None:
     world = make_world(BackfillMode.CONSERVATIVE)
     world.submit("running", 8, runs=40, says=100)
     for number in range(3):
@@ -164,7 +164,7 @@ def test_a_look_at_promises_that_a_change_ends_is_made_anew(steps: int) -> None:
     assert world.promised("w2")[-1] == T + 140
 
 
-def test_a_look_in_steps_does_not_count_where_promises_have_other_ground_since() -> None:
+def test_a_look_in_steps_is_repeated_once_the_quota_has_changed() -> None:
     world = make_world()
     world.submit("running", 6, runs=100)
     world.submit("head", 8, runs=50, at=T + 1)
@@ -240,7 +240,7 @@ def test_conservative_promises_to_all_and_moves_them_up_when_work_ends_early() -
 
     world.run()
 
-    # Who has others before it is given the time of its own eviction on top of its estimate.
+    # One that has others before it gets the time of its own eviction on top of its estimate.
     assert [world.promised(f"w{index}")[0] for index in range(3)] == [T + 100, T + 150, T + 210]
     assert [world.started[f"w{index}"] for index in range(3)] == [T + 70, T + 120, T + 170]
 
@@ -262,7 +262,7 @@ def test_a_later_workload_takes_a_hole_between_two_promises() -> None:
     }
 
 
-def test_opportunistic_work_runs_in_the_hold_and_gives_way_when_the_promised_is_ready() -> None:
+def test_opportunistic_work_runs_in_the_hold_and_is_evicted_when_the_promised_is_ready() -> None:
     world = make_world(BackfillMode.OPPORTUNISTIC)
     world.submit("running", 6, runs=100)
     world.submit("head", 8, runs=50, at=T + 1, priority=5)
@@ -369,7 +369,7 @@ def forecast(world: TimedWorld) -> dict[str, float]:
     return {name: at for name, at in starts.items() if at is not None}
 
 
-def test_all_who_wait_are_told_when_to_expect_their_start() -> None:
+def test_every_pending_workload_has_an_expected_start() -> None:
     world = make_world()
     world.submit("running", 8, runs=100)
     world.submit("head", 8, runs=50, at=T + 1)
@@ -381,7 +381,7 @@ def test_all_who_wait_are_told_when_to_expect_their_start() -> None:
     assert forecast(world) == {"head": T + 100, "next": T + 150, "beside": T + 150, "last": T + 650}
 
 
-def test_who_waits_behind_those_worked_out_is_told_after_whom() -> None:
+def test_a_workload_behind_the_forecast_gets_the_last_start_before_it() -> None:
     world = make_world(eta_depth=2)
     world.submit("running", 8, runs=100)
     world.submit("head", 8, runs=50, at=T + 1)
@@ -394,7 +394,7 @@ def test_who_waits_behind_those_worked_out_is_told_after_whom() -> None:
     assert after == {"running": None, "head": None, "next": None, "behind": T + 150}
 
 
-def test_an_expected_start_is_told_again_after_five_minutes_at_the_earliest() -> None:
+def test_an_expected_start_is_reported_again_after_five_minutes_at_the_earliest() -> None:
     world = make_world()
     world.submit("running", 8, runs=5000)
     world.submit("head", 8, runs=50, at=T + 1)
@@ -411,7 +411,7 @@ def test_an_expected_start_is_told_again_after_five_minutes_at_the_earliest() ->
     assert forecast(world)["next"] == T + 6060
 
 
-def test_a_promised_workload_names_whose_ends_it_waits_for() -> None:
+def test_a_promised_workload_names_the_workloads_whose_end_it_waits_for() -> None:
     world = make_world()
     world.submit("soon", 3, runs=40)
     world.submit("late", 3, runs=100)
@@ -442,7 +442,7 @@ def test_run_times_are_learned_from_earlier_runs_of_the_same_name() -> None:
     assert "other-7" not in world.started
 
 
-def test_who_waits_takes_the_length_that_a_run_of_its_kind_has_just_shown() -> None:
+def test_a_pending_workload_takes_the_length_that_a_run_of_its_kind_has_just_shown() -> None:
     """Though that run was in another cohort, and so freed nothing here."""
     world = make_world(estimates=Estimates(min_observations=1, default_seconds=1000))
     world.put(make_cluster_queue("elsewhere", quota=1))
@@ -478,7 +478,7 @@ def test_a_declared_run_time_that_cannot_be_is_named_and_counts_as_absent(text: 
     assert f"is {text!r}, but must be a whole number of seconds above 0" in str(runtime_problem(text))
 
 
-def test_work_that_says_it_runs_for_centuries_is_in_its_owners_way_alone() -> None:
+def test_estimates_of_centuries_end_at_the_last_date_and_delay_no_other() -> None:
     """Expected one after the other such work comes to years that no date can be written of."""
     world, limit = make_world(BackfillMode.CONSERVATIVE), {JOB_DEADLINE_SECONDS: "9999999999"}
     for number in range(40):
@@ -501,7 +501,7 @@ def say(world: TimedWorld, name: str, **annotations: str) -> None:
     world.put(replace(known, annotations={**known.annotations, **annotations}))
 
 
-def test_running_work_that_says_when_it_will_be_complete_moves_who_waits_for_it() -> None:
+def test_running_work_that_says_when_it_will_be_complete_moves_the_promise_behind_it() -> None:
     world = make_world()
     world.submit("running", 8, runs=300, says=100)
     world.submit("head", 8, runs=50, at=T + 1)
@@ -516,7 +516,7 @@ def test_running_work_that_says_when_it_will_be_complete_moves_who_waits_for_it(
     assert world.causes("head") == [MoveCause.OVERRUN]
 
 
-def test_who_was_let_in_on_its_word_cannot_put_off_its_end() -> None:
+def test_a_backfilled_workload_cannot_put_off_its_end() -> None:
     world = make_world()
     world.submit("running", 6, runs=100)
     world.submit("head", 8, runs=50, at=T + 1)
@@ -558,7 +558,7 @@ def test_who_was_let_in_on_its_word_cannot_put_off_its_end() -> None:
         ),
     ],
 )
-def test_of_running_work_its_latest_word_counts(
+def test_of_running_work_the_latest_estimate_counts(
     annotations: dict[str, str], fields: dict[str, Any], want: tuple[float, Source] | None
 ) -> None:
     workload = make_workload("w", annotations=annotations, **fields)
@@ -571,7 +571,7 @@ def test_of_running_work_its_latest_word_counts(
 @pytest.mark.parametrize(
     ("annotations", "fields", "want"),
     [
-        pytest.param({}, {}, None, id="who says nothing has no estimate"),
+        pytest.param({}, {}, None, id="a Workload that says nothing has no estimate"),
         pytest.param({EXPECTED_RUNTIME_SECONDS: "60"}, {}, (60, Source.DECLARED), id="its own word"),
         pytest.param({EXPECTED_RUNTIME_SECONDS: "soon"}, {}, None, id="a word that is no number counts not"),
         pytest.param(
@@ -609,7 +609,7 @@ def shortest_first(*, age_seconds: int | None = 86400) -> TimedWorld:
     return world
 
 
-def test_of_equal_priority_the_shortest_goes_first_and_who_says_nothing_last() -> None:
+def test_of_equal_priority_the_shortest_goes_first_and_one_without_an_estimate_last() -> None:
     world = shortest_first()
     world.submit("running", 1, runs=10)
     world.submit("silent", 1, runs=10, says=0, at=T + 1)
@@ -628,7 +628,7 @@ def test_of_equal_priority_the_shortest_goes_first_and_who_says_nothing_last() -
     ]
 
 
-def test_who_has_waited_too_long_goes_before_shorter_ones() -> None:
+def test_a_workload_that_has_waited_too_long_goes_before_shorter_ones() -> None:
     world = shortest_first(age_seconds=100)
     world.submit("running", 1, runs=150)
     world.submit("long", 1, runs=500, at=T + 1)
@@ -652,7 +652,7 @@ def test_a_refusal_counts_for_all_of_equal_requests_however_long_they_run() -> N
     assert world.engine.statistics().cycles <= 9
 
 
-def test_a_longer_one_that_is_older_may_evict_whom_the_shortest_may_not() -> None:
+def test_a_longer_one_that_is_older_may_evict_a_victim_that_the_shortest_may_not() -> None:
     world = shortest_first()
     by_age = Preemption(within_cluster_queue=PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY)
     world.put(make_cluster_queue(quota=1, preemption=by_age))
@@ -695,11 +695,11 @@ def test_an_admission_says_whether_it_is_on_a_lease() -> None:
 @pytest.mark.parametrize(
     ("cohort", "leased"),
     [
-        pytest.param(None, set(), id="whose quota is its own has overtaken nobody"),
+        pytest.param(None, set(), id="whose quota is its own has overtaken no other"),
         pytest.param("both", {"other"}, id="which could have lent has overtaken it"),
     ],
 )
-def test_who_starts_in_another_queue_while_a_start_is_promised(cohort: str | None, leased: set[str]) -> None:
+def test_a_start_in_another_queue_while_a_start_is_promised(cohort: str | None, leased: set[str]) -> None:
     world = make_world()
     world.put(make_cluster_queue(quota=8, cohort=cohort), make_cluster_queue("other", quota=2, cohort=cohort))
     world.put(LocalQueue(namespace=NAMESPACE, name="other", cluster_queue="other"))
@@ -726,7 +726,7 @@ def test_who_starts_in_another_queue_while_a_start_is_promised(cohort: str | Non
         pytest.param({EXPECTED_COMPLETION_TIME: "soon"}, id="it completes some time"),
     ],
 )
-def test_who_says_something_absurd_is_taken_to_have_said_nothing(annotations: dict[str, str]) -> None:
+def test_an_absurd_estimate_counts_as_none(annotations: dict[str, str]) -> None:
     """Work of unknown length is taken to run as long as the queue looks ahead, here an hour."""
     world = make_world(window_seconds=3600)
     world.submit("running", 6, runs=100, says=0, annotations=annotations)
@@ -739,7 +739,7 @@ def test_who_says_something_absurd_is_taken_to_have_said_nothing(annotations: di
 
 
 @pytest.mark.parametrize("mode", [BackfillMode.EASY, BackfillMode.CONSERVATIVE, BackfillMode.OPPORTUNISTIC])
-def test_one_that_has_used_up_its_time_limit_is_no_trouble(mode: BackfillMode) -> None:
+def test_a_workload_that_has_used_up_its_time_limit_is_promised_a_start(mode: BackfillMode) -> None:
     world = make_world(mode)
     spent: dict[str, Any] = {"maximum_execution_time_seconds": 10, "accumulated_execution_seconds": 10}
     world.submit("running", 6, runs=100)
