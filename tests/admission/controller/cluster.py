@@ -157,7 +157,7 @@ class Faults:
 
 
 class Line:
-    """One client's way to the cluster: sends, reads, lists, and hears of changes in order."""
+    """One client's way to the cluster: sends, reads, lists, and receives changes in order."""
 
     def __init__(self, cluster: FakeCluster, loop: VirtualLoop, chance: random.Random) -> None:
         self.faults = Faults()
@@ -181,7 +181,7 @@ class Line:
         return await self._exchange(lambda: self._cluster.list("Workload"), 30.0)
 
     def watch(self, hear: Watcher) -> None:
-        """Hear of every change in order, some time after it happened."""
+        """Receive every change in order, some time after it happened."""
         last = [0.0]
 
         def on_change(type_: ChangeType, obj: Object) -> None:

@@ -15,7 +15,7 @@ Answer = bytes | KubeError
 
 
 class FakeClock:
-    """Both clocks stand still until moved."""
+    """Both clocks move only when they are set."""
 
     def __init__(self, at: float = 1_000.0) -> None:
         self.at = at
@@ -84,7 +84,7 @@ def make_write(name: str = "x", body: bytes = b"1", **changes: object) -> Write:
 
 
 class FakeRecorder(EventRecorder):
-    """Keeps the Events that it is told, and sends none."""
+    """Keeps the Events that it is given, and sends none."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, str]] = []

@@ -1,6 +1,6 @@
-"""The scene of `victims` with a group of two pods in the place of the Job that gives way.
+"""The scene of `victims` with a group of two pods in the place of the Job that is preempted.
 
-A kubelet stands in for its pods: it runs one whose gate is gone, and ends one that is deleted some seconds
+A simulated kubelet runs its pods: it runs one whose gate is gone, and ends one that is deleted some seconds
 later. An ended pod is there for as long as a finalizer keeps it.
 """
 
@@ -35,8 +35,8 @@ class PodCluster(ServingCluster):
             return b""
         if write.verb is Verb.STRATEGIC_PATCH:
             self.written.append(write)
-            told = msgspec.json.decode(write.body)["status"]["conditions"]
-            self.edit(key, lambda pod: pod["status"].update(conditions=told))
+            conditions = msgspec.json.decode(write.body)["status"]["conditions"]
+            self.edit(key, lambda pod: pod["status"].update(conditions=conditions))
             return self.read(key)
         answer = super()._apply(write)
         self.collect(key)
@@ -54,7 +54,7 @@ class PodCluster(ServingCluster):
 
 
 class GroupVictims(Victims):
-    """The scene: the group `low` runs as soon as it is admitted, and tells that it saves in ten seconds."""
+    """The scene: the group `low` runs as soon as it is admitted, and says that it saves in ten seconds."""
 
     with_pods = True
 
@@ -74,8 +74,8 @@ class GroupVictims(Victims):
         assert name == GROUP
         found = [pod["metadata"].get("annotations") or {} for pod in self.members()]
         names = ("checkpoint-requested-at", "checkpoint-deadline")
-        told = [{key: one[BERTH + key] for key in names if BERTH + key in one} for one in found]
-        return told[0] if told and all(one == told[0] for one in told) else {}
+        given = [{key: one[BERTH + key] for key in names if BERTH + key in one} for one in found]
+        return given[0] if given and all(one == given[0] for one in given) else {}
 
     def members(self) -> list[Object]:
         """Return the group's pods that run."""
@@ -91,10 +91,10 @@ class GroupVictims(Victims):
         return len(self.members()) == len(MEMBERS) and is_held
 
     def save(self, name: str, *, on_pod: bool = True) -> None:
-        """Let the last of its pods tell of a checkpoint."""
+        """Have the last of its pods report a checkpoint."""
         assert (name, on_pod) == (GROUP, True)
-        told = {BERTH + "checkpoint-time": to_rfc3339(self.loop.now())}
-        self.annotate(("Pod", "team", MEMBERS[-1]), told)
+        saved = {BERTH + "checkpoint-time": to_rfc3339(self.loop.now())}
+        self.annotate(("Pod", "team", MEMBERS[-1]), saved)
 
     # --- within ---
 

@@ -28,7 +28,7 @@ KUEUE = "kueue.x-k8s.io/v1beta2"
 
 
 class Known:
-    """A Knowledge, and what it is told."""
+    """A Knowledge, and the objects that it is given."""
 
     def __init__(
         self,

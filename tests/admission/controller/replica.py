@@ -270,7 +270,7 @@ class Replica:
         self._leading = None
 
     def crash(self) -> None:
-        """Die: nothing more is sent or heard, what is on its way arrives."""
+        """Die: nothing more is sent or received, what is on its way arrives."""
         self.line.faults.is_cut = self.store.is_away = True
         if self._leading is not None:
             self.stop_leading()

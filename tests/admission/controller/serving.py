@@ -51,12 +51,12 @@ class BudgetedCluster(PodCluster):
         self._count_down()
         pod = self.objects[key]
         condition = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
-        told = [*pod["status"].get("conditions", ()), condition]
-        self.edit(key, lambda one: one["status"].update(conditions=told))
+        conditions = [*pod["status"].get("conditions", ()), condition]
+        self.edit(key, lambda one: one["status"].update(conditions=conditions))
         self.edit(key, self._delete_gracefully)
 
     def delete_gracefully(self, key: Key) -> None:
-        """Tell a pod to end."""
+        """Have a pod end."""
         self.edit(key, self._delete_gracefully)
 
     def _count_down(self) -> None:
@@ -71,18 +71,18 @@ class BudgetedCluster(PodCluster):
 
 
 class ShardVictims(GroupVictims):
-    """The scene: the StatefulSet `low` serves, and may go whole. `makes_anew`: its controller works."""
+    """The scene: the StatefulSet `low` serves, and may go whole. `recreates`: its controller works."""
 
     def __init__(self, **annotations: str) -> None:
         """`annotations` go onto its pods."""
-        self.makes_anew = True
+        self.recreates = True
         # Called with each write that has been carried out.
         self.on_write: Callable[[Write], None] | None = None
         self._annotations = {keys.MIN_REPLICAS: "0", **annotations}
         super().__init__(rules={"preferInference": {}})
 
     def allow(self, count: int) -> None:
-        """Have a budget that lets so many pods go."""
+        """Have a budget that lets `count` pods go."""
         if BUDGET not in self.cluster.objects:
             self.cluster.create(
                 {
@@ -94,7 +94,7 @@ class ShardVictims(GroupVictims):
                 }
             )
         status = {"disruptionsAllowed": count, "observedGeneration": 1}
-        # As many serve as must, and so many more.
+        # As many serve as must, and `count` more.
         status |= {"currentHealthy": count + 1, "desiredHealthy": 1}
         self.cluster.edit(BUDGET, lambda one: one["status"].update(status))
 
@@ -125,7 +125,7 @@ class ShardVictims(GroupVictims):
         self._budgeted.evict(("Pod", "team", name))
 
     def delete_members(self) -> None:
-        """Delete the replicas, as who owns them may whatever a budget says."""
+        """Delete the replicas, as their owner may whatever a budget says."""
         for name in MEMBERS:
             self._budgeted.delete_gracefully(("Pod", "team", name))
 
@@ -143,7 +143,7 @@ class ShardVictims(GroupVictims):
         return [write.purpose for write in self._budgeted.succeeded if write.purpose in ends]
 
     def serving(self) -> int:
-        """Return how many replicas run and are not told to go."""
+        """Return how many replicas run and are not being deleted."""
         return sum("deletionTimestamp" not in pod["metadata"] for pod in self.members())
 
     def condition(self, type_: str) -> Object:
@@ -163,7 +163,7 @@ class ShardVictims(GroupVictims):
     def _hear(self, type_: ChangeType, obj: Object) -> None:
         super()._hear(type_, obj)
         if obj["kind"] == "Pod" and obj["metadata"]["name"] in MEMBERS and type_ is ChangeType.DELETED:
-            self.loop.call_later(0.1, self._make_anew, obj["metadata"]["name"])
+            self.loop.call_later(0.1, self._recreate, obj["metadata"]["name"])
 
     def _run_pod(self, key: Key) -> None:
         super()._run_pod(key)
@@ -171,7 +171,7 @@ class ShardVictims(GroupVictims):
         if key in self.cluster.objects:
             self.cluster.edit(key, lambda one: one["status"].update(conditions=[ready]))
 
-    def _make_anew(self, name: str) -> None:
+    def _recreate(self, name: str) -> None:
         key: Key = ("Pod", "team", name)
-        if self.makes_anew and key not in self.cluster.objects:
+        if self.recreates and key not in self.cluster.objects:
             self.cluster.create(self.make_member(name))

@@ -54,7 +54,7 @@ def cpus_of(workload: Object) -> int:
 
 
 def is_true(workload: Object, condition: str) -> bool:
-    """Return whether the condition stands and is True."""
+    """Return whether the condition is there and True."""
     found = (c for c in workload.get("status", {}).get("conditions", ()) if c["type"] == condition)
     return any(c["status"] == "True" for c in found)
 
@@ -83,10 +83,10 @@ def quota_holds(objects: Mapping[Key, Object], before: Object | None, after: Obj
         assert used[name] <= nominal + borrowing, f"{name} uses {used[name]} of {nominal}+{borrowing}"
 
 
-def nobody_is_admitted_twice(
+def no_workload_is_admitted_twice(
     objects: Mapping[Key, Object], before: Object | None, after: Object | None
 ) -> None:
-    """An admission that stands is not written over with another."""
+    """An admission that holds is not written over with another."""
     if before is None or after is None or not (holds_quota(before) and holds_quota(after)):
         return
     assert before["status"]["admission"] == after["status"]["admission"], f"admitted twice: {after}"
@@ -104,4 +104,4 @@ def what_is_admitted_is_what_was_asked(
     assert (admission["clusterQueue"], assignment["resourceUsage"]["cpu"]) == asked, f"not as asked: {after}"
 
 
-LAWS = (quota_holds, nobody_is_admitted_twice, what_is_admitted_is_what_was_asked)
+LAWS = (quota_holds, no_workload_is_admitted_twice, what_is_admitted_is_what_was_asked)

@@ -1,4 +1,4 @@
-"""A group of pods is asked to save before it gives way, and gives way once, whatever fails at which step."""
+"""A group of pods is asked to save before preemption, and preempted once, whatever fails at which step."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def scene() -> Iterator[GroupVictims]:
     victims.close()
 
 
-def test_all_its_pods_are_asked_and_the_first_word_of_one_ends_the_wait(scene: GroupVictims) -> None:
+def test_all_its_pods_are_asked_and_the_first_report_ends_the_wait(scene: GroupVictims) -> None:
     scene.submit("high", priority="high")
     scene.run_for(30)
     assert set(scene.asked("low")) == {"checkpoint-requested-at", "checkpoint-deadline"}
@@ -51,7 +51,7 @@ STEPS = [
     pytest.param(Purpose.REQUEST_EVICTION, id="the request is on the Workload"),
     pytest.param(Purpose.ASK_POD, id="the first pod is asked"),
     pytest.param(Purpose.EVICT, id="it is evicted"),
-    pytest.param(Purpose.TELL_POD, id="the first pod is told why it ends"),
+    pytest.param(Purpose.TELL_POD, id="the first pod gets the reason why it ends"),
     pytest.param(Purpose.STOP_POD, id="the first pod is deleted"),
     pytest.param(Purpose.RELEASE, id="its quota is given back"),
     pytest.param(Purpose.CLEAR_EVICTION, id="the request is taken off"),
@@ -60,10 +60,10 @@ STEPS = [
 
 @pytest.mark.parametrize("trouble", TROUBLES)
 @pytest.mark.parametrize("step", STEPS)
-def test_it_gives_way_once_though_the_controller_fails_when(
+def test_it_is_preempted_once_though_the_controller_fails_when(
     step: Purpose, trouble: Trouble, scene: GroupVictims
 ) -> None:
-    scene.give_way_through(trouble, step)
+    scene.preempt_through(trouble, step)
 
     assert scene.starts == {**dict.fromkeys(MEMBERS, 1), "high": 1}
 

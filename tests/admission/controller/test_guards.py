@@ -1,7 +1,7 @@
 """What guards the quota between a decision and the cluster, one danger at a time, in virtual time.
 
 One cluster of two tenants (`tenancy`), a store, and replicas that lead in turn. After every change of the
-cluster the laws must hold: the quota, nobody admitted twice, and what is admitted is what was asked.
+cluster the laws must hold: the quota, no Workload admitted twice, and what is admitted is what was asked.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FENCE = "berth.dev/fence"
 
 
 class Stage:
-    """The cluster and who has led it so far."""
+    """The cluster and the replicas that have led it so far."""
 
     def __init__(self) -> None:
         self.loop = VirtualLoop()
@@ -65,7 +65,7 @@ class Stage:
         return self.cluster.objects[key_of(name)]
 
     def admitted(self) -> list[str]:
-        """Return who holds quota."""
+        """Return the Workloads that hold quota."""
         return [
             name
             for (kind, _, name), obj in self.cluster.objects.items()
@@ -99,7 +99,7 @@ def stage() -> Iterator[Stage]:
 def _losing_the_admission_of_late(leader: Replica, *errors: KubeError, until_seconds: float = 30.0) -> None:
     """Let the first admission of the Workload `late` be long on its way, and meet the next writes on it so.
 
-    It is told nothing meanwhile, either: that would move it on as well as any fence.
+    It receives nothing meanwhile, either: that would move it on as well as any fence.
     """
     leader.line.faults.meets = lambda write: write.name == "late" and write.purpose is not Purpose.FENCE
     leader.line.faults.late_seconds.append(until_seconds)
@@ -294,7 +294,7 @@ def test_a_fault_over_one_admission_costs_the_others_nothing_and_is_taken_back(
         pytest.param("writer.leader_term.LeaderTerm._submit_admission", id="after the quota was reserved"),
     ],
 )
-def test_a_fault_leaves_nobody_assumed_and_nothing_reserved(
+def test_a_fault_leaves_no_workload_assumed_and_nothing_reserved(
     place: str, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leader = stage.lead()

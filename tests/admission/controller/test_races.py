@@ -1,4 +1,4 @@
-"""The line under random interleavings: no quota exceeded, nobody admitted twice, nobody forgotten.
+"""The line under random interleavings: no quota exceeded, no Workload admitted twice, none forgotten.
 
 Two replicas decide on one cluster while Workloads come, change and go, answers get lost, patches arrive late,
 leaders stop, crash or sleep past their lease, and the store fails. After every change in the cluster the
@@ -59,7 +59,7 @@ class Line(RuleBasedStateMachine):
     def begin(self, seed: int, pauses: bool) -> None:
         """Make the cluster, the store, and two replicas, of which the first leads.
 
-        With `pauses` every cycle gives way to all else after every step.
+        With `pauses` every cycle yields to all else after every step.
         """
         self.patch = pytest.MonkeyPatch()
         if pauses:
@@ -161,7 +161,7 @@ class Line(RuleBasedStateMachine):
 
     @rule(index=NAMES, seconds=SECONDS)
     def lag_watch(self, index: int, seconds: float) -> None:
-        """Let a replica hear late from now on."""
+        """Make a replica's watch lag from now on."""
         self._replica(index).line.hears_after_seconds = seconds
 
     # --- leaders ---
@@ -268,7 +268,7 @@ class Line(RuleBasedStateMachine):
     def _check_books(self, replica: Replica) -> None:
         """What a replica believes is what the cluster shows."""
         statistics = replica.cluster_state.engine.statistics()
-        assert statistics.assumed == 0, f"{replica.name} still assumes what nobody writes"
+        assert statistics.assumed == 0, f"{replica.name} still assumes what is not written"
         held = {key.name for key, _ in replica.cluster_state.engine.workloads.admissions()}
         assert held == {key[2] for key in self._workloads() if holds_quota(self.cluster.objects[key])}
 

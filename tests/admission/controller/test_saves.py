@@ -1,6 +1,6 @@
 """A victim is asked to save before it is stopped: the whole controller on virtual time, faults at every step.
 
-The grace is two minutes. A pod learns of a request by its annotations, and tells of a checkpoint by one.
+The grace is two minutes. A pod learns of a request by its annotations, and reports a checkpoint by one.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def test_a_victim_is_asked_through_its_pod_and_keeps_running_and_its_quota(scene
 
 
 @pytest.mark.parametrize("on_pod", [pytest.param(True, id="pod"), pytest.param(False, id="Job")])
-def test_it_gives_way_as_soon_as_a_checkpoint_is_told_on_its(on_pod: bool, scene: Victims) -> None:
+def test_it_is_preempted_as_soon_as_a_checkpoint_is_reported_on_its(on_pod: bool, scene: Victims) -> None:
     scene.submit("high", priority="high")
     scene.run_for(30)
 
@@ -116,7 +116,7 @@ def test_a_second_preemptor_joins_the_wait_and_inherits_it_when_the_first_goes(
     assert passed_on.preemptor is not None
     assert "job-second" in passed_on.preemptor.name
     assert (passed_on.requested_at, passed_on.deadline) == (first.requested_at, first.deadline)
-    # Nobody is told anything new, nor for a moment to stop saving: the pods save for whoever it may be.
+    # No pod sees anything new, nor for a moment a request to stop saving: the pods save for any preemptor.
     assert scene.asked("low") == asked
     assert [write.purpose for write in scene.cluster.written].count(Purpose.ASK_POD) == 1
     assert "EvictionCancelled" not in scene.events()
@@ -141,7 +141,7 @@ def test_it_runs_on_when_the_last_of_two_preemptors_goes(scene: Victims) -> None
     assert scene.count("berth_eviction_saves_total", cluster_queue="cq", outcome="cancelled") == 1
 
 
-def test_it_runs_on_when_who_is_left_may_not_take_its_quota(scene: Victims) -> None:
+def test_it_runs_on_when_the_remaining_preemptor_may_not_take_its_quota(scene: Victims) -> None:
     scene.submit("high", priority="high")
     scene.submit("equal")
     scene.run_for(30)
@@ -193,10 +193,10 @@ def test_one_need_takes_no_second_victim_while_the_first_saves() -> None:
 
 
 @pytest.mark.parametrize(
-    ("preemption", "told"),
+    ("preemption", "own"),
     [
         pytest.param({"graceSeconds": 0}, {"checkpoint_save_seconds": 10}, id="the policy gives no grace"),
-        pytest.param({"graceSeconds": 60}, {"checkpoint_save_seconds": 10}, id="pods would hear too late"),
+        pytest.param({"graceSeconds": 60}, {"checkpoint_save_seconds": 10}, id="pods would notice too late"),
         pytest.param({}, {}, id="it says nothing of checkpoints"),
         pytest.param({}, {"checkpoint_save_seconds": 130}, id="it cannot save within the grace"),
         pytest.param(
@@ -206,9 +206,9 @@ def test_one_need_takes_no_second_victim_while_the_first_saves() -> None:
         ),
     ],
 )
-def test_it_is_stopped_at_once_where(preemption: dict[str, int], told: dict[str, Any]) -> None:
+def test_it_is_stopped_at_once_where(preemption: dict[str, int], own: dict[str, Any]) -> None:
     scene = Victims(**preemption)
-    scene.submit("low", **told)
+    scene.submit("low", **own)
     scene.run_for(100)
 
     scene.submit("high", priority="high")
@@ -266,7 +266,7 @@ def test_lost_work_is_counted_in_seconds_and_money(scene: Victims) -> None:
     assert scene.count("berth_evicted_cost_lost_total", **labels) == 0
 
 
-def test_a_victim_that_tells_of_checkpoints_is_told_what_it_lost(scene: Victims) -> None:
+def test_a_victim_that_reports_checkpoints_gets_an_event_with_its_loss(scene: Victims) -> None:
     scene.save("low", on_pod=False)
     scene.run_for(60)
     saved_at = scene.workload("low")["metadata"]["annotations"]["berth.dev/checkpoint-time"]
@@ -274,12 +274,12 @@ def test_a_victim_that_tells_of_checkpoints_is_told_what_it_lost(scene: Victims)
     scene.run_for(130)
 
     assert scene.events().count("WorkLost") == 1
-    told = scene.leader.recorder.notes["WorkLost"]
+    note = scene.leader.recorder.notes["WorkLost"]
     lost = scene.count("berth_evicted_device_seconds_lost_total", cluster_queue="cq", reason="Preempted")
-    assert told == f"It resumes from its checkpoint of {saved_at}; {lost:.0f} s of work on 1 device are lost"
+    assert note == f"It resumes from its checkpoint of {saved_at}; {lost:.0f} s of work on 1 device are lost"
 
 
-def test_a_victim_that_tells_nothing_of_checkpoints_is_told_nothing_of_its_loss() -> None:
+def test_a_victim_without_checkpoints_gets_no_event_of_its_loss() -> None:
     scene = Victims()
     scene.submit("low")
     scene.run_for(100)
@@ -298,7 +298,7 @@ def test_a_price_that_is_none_is_named_on_the_flavor(scene: Victims) -> None:
     assert ("default", "InvalidSpec") in scene.leader.recorder.events
 
 
-def test_a_deadline_that_an_administrator_moves_is_told_to_the_pod(scene: Victims) -> None:
+def test_a_deadline_that_an_administrator_moves_reaches_the_pod(scene: Victims) -> None:
     scene.submit("high", priority="high")
     scene.run_for(30)
     request = json.loads(scene.request("low"))
@@ -310,7 +310,7 @@ def test_a_deadline_that_an_administrator_moves_is_told_to_the_pod(scene: Victim
     assert scene.asked("low")["deadline"] == request["deadline"]
 
 
-def test_for_whom_it_gave_way_stands_on_it_until_the_hold_is_over(scene: Victims) -> None:
+def test_the_preemptor_is_recorded_on_the_victim_until_the_hold_is_over(scene: Victims) -> None:
     scene.submit("high", priority="high")
     scene.run_for(30)
 
@@ -343,7 +343,7 @@ STEPS = [
 def test_an_eviction_ends_once_though_the_controller_fails_when(
     step: Purpose, trouble: Trouble, scene: Victims
 ) -> None:
-    scene.give_way_through(trouble, step)
+    scene.preempt_through(trouble, step)
 
     assert (scene.starts["low"], scene.starts["high"]) == (1, 1)
 
@@ -356,7 +356,7 @@ def test_an_eviction_ends_once_though_the_controller_fails_when(
         pytest.param(Purpose.CANCEL_EVICTION, id="the request is taken back"),
     ],
 )
-def test_nobody_is_left_with_a_request_that_was_taken_back_though_the_controller_dies_when(
+def test_no_request_that_was_taken_back_is_left_though_the_controller_dies_when(
     step: Purpose, scene: Victims
 ) -> None:
     scene.dies_after = step
@@ -386,7 +386,7 @@ def test_a_request_that_cannot_be_read_asks_nothing_and_is_named(value: str, sce
     assert scene.count("berth_unreadable_objects_total", kind="berth.dev/eviction") == 1
 
 
-def test_a_checkpoint_that_a_pod_tells_of_itself_reaches_its_workload(scene: Victims) -> None:
+def test_a_checkpoint_that_a_pod_reports_itself_reaches_its_workload(scene: Victims) -> None:
     scene.save("low", on_pod=False)
     scene.run_for(60)
 
@@ -394,8 +394,8 @@ def test_a_checkpoint_that_a_pod_tells_of_itself_reaches_its_workload(scene: Vic
     scene.run_for(5)
 
     pod = scene.cluster.objects["Pod", "team", "low-pod"]["metadata"]["annotations"]
-    told = scene.workload("low")["metadata"]["annotations"]
-    assert told["berth.dev/checkpoint-time"] == pod["berth.dev/checkpoint-time"]
+    annotations = scene.workload("low")["metadata"]["annotations"]
+    assert annotations["berth.dev/checkpoint-time"] == pod["berth.dev/checkpoint-time"]
 
 
 def saving_at_sigterm() -> Victims:
@@ -409,7 +409,7 @@ def saving_at_sigterm() -> Victims:
 
 @pytest.mark.parametrize(
     ("is_kept", "lost"),
-    [pytest.param(True, 0, id="saves on the way out"), pytest.param(False, 100, id="tells of no checkpoint")],
+    [pytest.param(True, 0, id="saves on the way out"), pytest.param(False, 100, id="reports no checkpoint")],
 )
 def test_one_that_saves_at_sigterm_is_evicted_without_being_asked_and(is_kept: bool, lost: float) -> None:
     scene = saving_at_sigterm()
@@ -422,7 +422,7 @@ def test_one_that_saves_at_sigterm_is_evicted_without_being_asked_and(is_kept: b
     outcomes = {word: _saves(scene, word) for word in ("requested", "kept", "missed", "cancelled")}
     assert outcomes == {"requested": 0, "kept": is_kept, "missed": not is_kept, "cancelled": 0}
     labels = {"cluster_queue": "cq", "reason": "Preempted"}
-    # What was done until it was told to end, not until its pods were gone.
+    # What was done until it was asked to end, not until its pods were gone.
     assert scene.count("berth_evicted_device_seconds_lost_total", **labels) == pytest.approx(lost, abs=2)
     scene.close()
 
@@ -447,14 +447,14 @@ def _saves(scene: Victims, outcome: str) -> float:
         pytest.param(Purpose.RELEASE, id="its quota is given back"),
     ],
 )
-def test_one_that_saves_at_sigterm_gives_way_once_though_the_controller_fails_when(
+def test_one_that_saves_at_sigterm_is_preempted_once_though_the_controller_fails_when(
     step: Purpose, trouble: Trouble
 ) -> None:
     scene = Victims()
     scene.submit("low", checkpoint_save_seconds=10, checkpoint_on_sigterm="true")
     scene.run_for(100)
 
-    scene.give_way_through(trouble, step)
+    scene.preempt_through(trouble, step)
 
     assert (scene.starts["low"], scene.starts["high"]) == (1, 1)
     assert Purpose.REQUEST_EVICTION not in [write.purpose for write in scene.cluster.written]

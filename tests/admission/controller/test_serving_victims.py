@@ -1,4 +1,4 @@
-"""A StatefulSet of inference gives way whole, and its quota comes free when its pods are gone."""
+"""A StatefulSet of inference is preempted whole, and its quota comes free when its pods are gone."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ def scene() -> Iterator[ShardVictims]:
     victims.close()
 
 
-def test_the_quota_of_an_evicted_group_comes_free_though_nobody_makes_its_pods_anew(
+def test_the_quota_of_an_evicted_group_comes_free_though_its_pods_are_not_created_again(
     scene: ShardVictims,
 ) -> None:
-    scene.makes_anew = False
+    scene.recreates = False
 
     scene.submit("high", priority="high")
     scene.run_for(20)
 
     assert scene.members() == []
     assert scene.is_running("high")
-    # It waits for pods, and not for quota: there is nobody who could use it.
+    # It waits for pods, and not for quota: no other Workload could use it.
     assert scene.condition("WaitingForReplacementPods")["status"] == "True"
     for name in MEMBERS:
         scene.cluster.create(scene.make_member(name))
@@ -65,7 +65,7 @@ def tighten(scene: ShardVictims, purpose: Purpose, *, allowed: int, unready: str
 
 
 @pytest.mark.parametrize("allowed", [0, 1])
-def test_a_group_whose_budget_tightens_after_the_decision_stays_whole_and_is_told(
+def test_a_group_whose_budget_tightens_after_the_decision_stays_whole_and_says_so(
     scene: ShardVictims, allowed: int
 ) -> None:
     uids = scene.uids()
@@ -75,9 +75,11 @@ def test_a_group_whose_budget_tightens_after_the_decision_stays_whole_and_is_tol
     scene.run_for(50)
 
     assert (scene.serving(), scene.uids()) == (2, uids)
-    told = scene.condition(ALLOWED)
-    assert (told["status"], told["reason"]) == ("False", "InsufficientPods")
-    assert f"PodDisruptionBudget team/low allows {allowed} of the group's 2 ready pods" in told["message"]
+    condition = scene.condition(ALLOWED)
+    assert (condition["status"], condition["reason"]) == ("False", "InsufficientPods")
+    assert (
+        f"PodDisruptionBudget team/low allows {allowed} of the group's 2 ready pods" in condition["message"]
+    )
     assert "EvictionHeldBack" in scene.events()
 
     scene.allow(2)
@@ -106,12 +108,12 @@ def test_a_preemption_that_a_budget_holds_back_for_a_minute_is_taken_back(
     assert [scene.condition(one)["status"] for one in ("Evicted", "Preempted")] == ["False", "False"]
     assert scene.condition(ALLOWED) == {}
     assert "EvictionCancelled" in scene.events()
-    # It is told what keeps it waiting, and nobody leaves for it.
-    (told,) = (
+    # Its condition says what keeps it waiting, and no victim leaves for it.
+    (condition,) = (
         one for one in scene.workload("high")["status"]["conditions"] if one["type"] == "QuotaReserved"
     )
-    assert told["reason"] == "WaitingForQuota"
-    assert "1 candidate for preemption is kept by a PodDisruptionBudget" in told["message"]
+    assert condition["reason"] == "WaitingForQuota"
+    assert "1 candidate for preemption is kept by a PodDisruptionBudget" in condition["message"]
     scene.run_for(100)
     assert scene.evictions["low"] == 1
 
@@ -174,7 +176,7 @@ STEPS = [
 
 @pytest.mark.parametrize("is_flushed", [False, True], ids=["dies", "loses its store"])
 @pytest.mark.parametrize("step", STEPS)
-def test_a_group_under_a_budget_gives_way_once_though_the_controller_fails_when(
+def test_a_group_under_a_budget_is_preempted_once_though_the_controller_fails_when(
     scene: ShardVictims, step: Purpose, is_flushed: bool
 ) -> None:
     scene.allow(2)
@@ -208,7 +210,7 @@ def test_once_a_pod_of_a_group_has_gone_the_others_follow(scene: ShardVictims, i
     assert sorted(scene.ended_by()) == [Purpose.EVICT_POD, Purpose.STOP_POD]
 
 
-def test_a_pod_that_is_made_anew_while_a_budget_keeps_its_group_serves_with_the_others(
+def test_a_pod_created_again_while_a_budget_keeps_its_group_serves_with_the_others(
     scene: ShardVictims,
 ) -> None:
     tighten(scene, Purpose.EVICT, allowed=1)
@@ -223,7 +225,7 @@ def test_a_pod_that_is_made_anew_while_a_budget_keeps_its_group_serves_with_the_
     assert not scene.is_running("high")
 
 
-def test_a_pod_of_a_group_that_somebody_else_evicts_is_made_anew_with_the_groups_quota(
+def test_a_pod_of_a_group_that_another_client_evicts_is_created_again_with_the_groups_quota(
     scene: ShardVictims,
 ) -> None:
     uids = scene.uids()
@@ -236,7 +238,7 @@ def test_a_pod_of_a_group_that_somebody_else_evicts_is_made_anew_with_the_groups
     assert scene.is_running("low")
 
 
-def test_a_budget_that_counts_a_pod_which_is_not_ready_keeps_nobody_for_it(scene: ShardVictims) -> None:
+def test_a_budget_that_counts_a_pod_which_is_not_ready_keeps_no_pod_for_it(scene: ShardVictims) -> None:
     tighten(scene, Purpose.EVICT, allowed=1, unready="low-1")
 
     scene.submit("high", priority="high")

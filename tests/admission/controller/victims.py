@@ -1,9 +1,9 @@
 """A queue of two CPUs on virtual time, whose Jobs run real Pods' worth of objects and save when they like.
 
-    low     runs, has told that it saves in ten seconds
+    low     runs, has said that it saves in ten seconds
     high    comes later, and needs the room
 
-A small Job controller stands in: it makes a Job's pods, and takes them away some seconds after a suspend.
+A simulated Job controller makes a Job's pods, and takes them away some seconds after a suspend.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.admission.controller.virtualtime import VirtualLoop, end
 KUEUE = "kueue.x-k8s.io/v1beta2"
 BERTH = "berth.dev/"
 CPUS = 2
-# What a pod takes to end once it has been told to.
+# What a pod takes to end once it has been asked to.
 STOPPING_SECONDS = 3.0
 
 
@@ -36,7 +36,7 @@ STOPPING_SECONDS = 3.0
 class Trouble:
     """What befalls the controller: it dies, or `is_flushed` its store; and whether the victim saves.
 
-    Whoever leads on is a new process, or with `is_hot` one that has seen all the while what there is.
+    The next leader is a new process, or with `is_hot` one that has seen all the while what there is.
     """
 
     is_flushed: bool
@@ -44,7 +44,7 @@ class Trouble:
     is_hot: bool = False
 
 
-# As they read in "gives way once though the controller ... when ...".
+# As they read in "is preempted once though the controller ... when ...".
 TROUBLES = [
     pytest.param(Trouble(is_flushed=False, is_saving=True), id="dies and the victim saves"),
     pytest.param(Trouble(is_flushed=False, is_saving=False), id="dies and the victim does not save"),
@@ -61,7 +61,7 @@ TROUBLES = [
 
 
 class ServingCluster(FakeCluster):
-    """A cluster in memory that takes creations too, and tells of each write once it has been carried out."""
+    """A cluster in memory that takes creations too, and reports each write once it has been carried out."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         super().__init__(loop)
@@ -102,7 +102,7 @@ class Victims:
         # The leader dies once it has made a write for this purpose.
         self.dies_after: Purpose | None = None
         self.flushes_after: Purpose | None = None
-        # Whoever leads next, where that one is there already.
+        # The next leader, where that one is there already.
         self.standby: Replica | None = None
         for obj in _objects({"graceSeconds": 120, "minimumRuntimeSeconds": 0, **preemption}):
             self.cluster.create(obj)
@@ -124,9 +124,9 @@ class Victims:
         assert self.cluster.broken == []
         self.leader.check()
 
-    def submit(self, name: str, *, priority: str = "", cpus: int = 2, **told: Any) -> None:
-        """Create a Job of one pod; `told` are berth.dev annotations, their names with underscores."""
-        annotations = {BERTH + key.replace("_", "-"): str(value) for key, value in told.items()}
+    def submit(self, name: str, *, priority: str = "", cpus: int = 2, **own: Any) -> None:
+        """Create a Job of one pod; `own` are berth.dev annotations, their names with underscores."""
+        annotations = {BERTH + key.replace("_", "-"): str(value) for key, value in own.items()}
         labels = {"kueue.x-k8s.io/queue-name": "lq"}
         if priority:
             labels["kueue.x-k8s.io/priority-class"] = priority
@@ -150,7 +150,7 @@ class Victims:
         )
 
     def save(self, name: str, *, on_pod: bool = True) -> None:
-        """Let a Job tell of a checkpoint, by its pod or on itself."""
+        """Have a Job report a checkpoint, by its pod or on itself."""
         key = ("Pod", "team", f"{name}-pod") if on_pod else ("Job", "team", name)
         self.annotate(key, {BERTH + "checkpoint-time": to_rfc3339(self.loop.now())})
 
@@ -182,8 +182,8 @@ class Victims:
         self.leader.crash()
         self.loop.call_later(LEASE_SECONDS, self._succeed)
 
-    def give_way_through(self, trouble: Trouble, step: Purpose) -> None:
-        """Let `high` come for the place of `low`, and trouble at the step: `low` gives way, and once."""
+    def preempt_through(self, trouble: Trouble, step: Purpose) -> None:
+        """Let `high` come for the place of `low`, and trouble at the step: `low` is preempted, and once."""
         if trouble.is_hot:
             self.standby = self._make()
         if trouble.is_flushed:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-# So many turns in one stretch of waiting: something spins.
+# As many turns in one stretch of waiting as mean that something spins.
 MAX_TURNS = 50_000
 
 # Where wall time starts: whole seconds, as Kubernetes writes them.
@@ -22,7 +22,7 @@ EPOCH = 1_800_000_000.0
 
 
 class _Jump(selectors.SelectSelector):
-    """Waits for nothing: it tells the loop how much time would have passed."""
+    """Waits for nothing: it reports to the loop how much time would have passed."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return EPOCH + self.passed
 
     def run_for(self, seconds: float) -> None:
-        """Let everything happen that happens within so many seconds."""
+        """Let everything happen that happens within `seconds`."""
         self.turns = 0
         self.run_until_complete(asyncio.sleep(seconds))
 

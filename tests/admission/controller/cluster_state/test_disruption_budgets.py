@@ -1,4 +1,4 @@
-"""What of a budget is left for a group while others of its application go, and who is looked at again."""
+"""What of a budget is left for a group while others of its application go, and which are looked at again."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_where_a_group_takes_more_than_there_is_nothing_is_left(known: Known) ->
     assert left_for(known, B) == 0
 
 
-def test_what_a_group_takes_is_spoken_for_while_the_word_is_on_its_way(known: Known) -> None:
+def test_what_a_group_takes_is_reserved_while_its_write_is_on_the_way(known: Known) -> None:
     disruptions = known.cluster_state.disruptions
     disruptions.note_sent(A)
     assert left_for(known, B) == 1
@@ -89,7 +89,7 @@ def test_what_a_group_takes_is_spoken_for_while_the_word_is_on_its_way(known: Kn
     assert left_for(known, B) == 3
 
 
-def test_who_is_kept_is_looked_at_when_its_budget_changes_or_another_has_gone(known: Known) -> None:
+def test_a_kept_group_is_looked_at_when_its_budget_changes_or_another_has_gone(known: Known) -> None:
     known.tell(group("a", True), ChangeType.MODIFIED)
     known.tell(group("b", False), ChangeType.MODIFIED)
     dirty(known)

@@ -1,4 +1,4 @@
-"""The finalizer that keeps what is in use: put on at first sight, off when nobody needs the object."""
+"""The finalizer that keeps what is in use: put on at first sight, off when no object needs it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ QUEUE = cluster_queue_object("cq", "4", **CHECKED)
 
 
 def kept(obj: Object, *others: str, is_deleted: bool = False) -> Object:
-    """Return the object with the finalizer, and with those of others."""
+    """Return the object with the finalizer, and with `others`."""
     deleted = {"deletionTimestamp": "2026-01-01T00:00:00Z"} if is_deleted else {}
     return {**obj, "metadata": {**obj["metadata"], "finalizers": [*others, IN_USE], **deleted}}
 
@@ -84,7 +84,7 @@ def test_everything_that_others_may_name_is_kept_at_first_sight() -> None:
         pytest.param((FLAVOR,), TOPOLOGY, id="a topology while a flavor names it"),
     ],
 )
-def test_what_is_named_stays_until_nobody_names_it(users: tuple[Object, ...], going: Object) -> None:
+def test_what_is_named_stays_until_no_object_names_it(users: tuple[Object, ...], going: Object) -> None:
     name = f"{going['kind']}/{going['metadata']['name']}"
     known = Known(*users, deleted(going))
     assert name not in written(known)
@@ -135,11 +135,11 @@ def test_a_refused_write_is_tried_again_when_asked() -> None:
     assert written(known) == first
 
 
-def test_one_made_anew_under_the_name_is_kept_as_well() -> None:
+def test_one_created_again_under_the_name_is_kept_as_well() -> None:
     known = Known(kept(QUEUE))
-    anew = {**QUEUE, "metadata": {**QUEUE["metadata"], "uid": "second"}}
+    second = {**QUEUE, "metadata": {**QUEUE["metadata"], "uid": "second"}}
 
-    known.tell(anew)
+    known.tell(second)
     known.tell(QUEUE, ChangeType.DELETED)
 
     assert written(known) == {"ClusterQueue/cq": (Purpose.ADD_FINALIZER, [IN_USE])}

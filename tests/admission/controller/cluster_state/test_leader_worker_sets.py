@@ -16,7 +16,7 @@ from api.workload import to_template
 from tests.builders import make_pod_set, make_workload
 
 
-def told(replicas: int | None, type_: ChangeType = ChangeType.MODIFIED) -> Change[ScaledObject]:
+def scaled(replicas: int | None, type_: ChangeType = ChangeType.MODIFIED) -> Change[ScaledObject]:
     """Return a change of the set team/big."""
     metadata = {"name": "big", "namespace": "team", "uid": "u"}
     raw = msgspec.json.encode({"metadata": metadata, "spec": {"replicas": replicas}})
@@ -30,7 +30,7 @@ def pod(name: str, *, group: str = "", namespace: str = "team", of: str = "big")
 
 def sets(replicas: int | None = 2) -> LeaderWorkerSets:
     found = LeaderWorkerSets()
-    found.take(told(replicas))
+    found.take(scaled(replicas))
     return found
 
 
@@ -66,9 +66,9 @@ def test_a_group_without_pods_is_known_by_its_workload() -> None:
     assert (schedule_plan.reference.name, schedule_plan.has_place) == ("big", False)
 
 
-def test_only_what_a_set_says_anew_is_news() -> None:
+def test_only_a_changed_set_is_news() -> None:
     known = LeaderWorkerSets()
 
-    assert [known.take(told(count)) for count in (2, 2, 3)] == [True, False, True]
-    assert known.take(told(3, ChangeType.DELETED))
+    assert [known.take(scaled(count)) for count in (2, 2, 3)] == [True, False, True]
+    assert known.take(scaled(3, ChangeType.DELETED))
     assert known.keeper_of([pod("big-0", group="0")]) is None

@@ -69,7 +69,7 @@ def test_pods_keep_the_order_in_which_they_were_first_seen() -> None:
     assert names(known) == [("b", False), ("a", True)]
 
 
-def test_a_pod_at_the_gate_brings_its_workload_up() -> None:
+def test_a_gated_pod_marks_its_workload() -> None:
     known = Known()
 
     see(known, pod("a"))
@@ -77,7 +77,7 @@ def test_a_pod_at_the_gate_brings_its_workload_up() -> None:
     assert known.cluster_state.marks.take_workload() == ("team", "w")
 
 
-def test_the_answer_to_a_patch_counts_before_the_watch_tells() -> None:
+def test_the_answer_to_a_patch_counts_before_the_watch_reports() -> None:
     known = Known()
     see(known, pod("a"))
 
@@ -133,7 +133,7 @@ def test_a_patch_on_its_way_is_remembered_until_it_is_answered() -> None:
     assert known.cluster_state.marks.take_workload() == ("team", "w")
 
 
-def test_a_pod_that_was_let_go_and_another_term_end_the_promise() -> None:
+def test_an_ungated_pod_and_another_term_end_the_promise() -> None:
     known = Known(flavor("racks"))
     for name in ("a", "b"):
         see(known, pod(name))
@@ -197,7 +197,7 @@ WELL = {"block": "b0", "rack": "r0", HOST: "n0"}
         ),
     ],
 )
-def test_what_is_wrong_with_a_nodes_labels_is_told(labels: dict[str, str], want: str | None) -> None:
+def test_faults_of_a_nodes_labels_are_reported(labels: dict[str, str], want: str | None) -> None:
     known = fabric()
     ground, inspection = known.cluster_state.ground, known.cluster_state.inspection
     ground.take_node(Change(ChangeType.ADDED, make_node("n0", labels), None, None))
@@ -207,8 +207,8 @@ def test_what_is_wrong_with_a_nodes_labels_is_told(labels: dict[str, str], want:
 
     ground.note_synced()
 
-    told = inspection.sentence("Node", "", "n0")
-    assert (told is None) if want is None else (told is not None and want in told)
+    sentence = inspection.sentence("Node", "", "n0")
+    assert (sentence is None) if want is None else (sentence is not None and want in sentence)
     if want is not None:
         (event,) = inspection.take_untold(now=0.0)[:1]
         assert isinstance(event, Event)
@@ -225,8 +225,8 @@ def test_a_price_that_cannot_be_read_is_named_on_its_node_and_counted_once() -> 
     for version, text in enumerate(["cheap", "cheap", "32.77"], start=1):
         labels = {**WELL, "node-cost-per-hour": text}
         ground.take_node(Change(ChangeType.MODIFIED, make_node("n0", labels, version=version), None, None))
-        told = inspection.sentence("Node", "", "n0")
-        assert (told or "").startswith("label node-cost-per-hour is 'cheap'") is (text == "cheap")
+        sentence = inspection.sentence("Node", "", "n0")
+        assert (sentence or "").startswith("label node-cost-per-hour is 'cheap'") is (text == "cheap")
 
     counted = known.metrics.registry.get_sample_value(
         "berth_unreadable_objects_total", {"kind": "NodePrice", "replica_role": "follower"}
@@ -243,9 +243,9 @@ def test_another_topology_asks_other_labels_of_the_nodes() -> None:
 
     levels = [{"nodeLabel": label} for label in ("zone", "block", "rack", HOST)]
     known.tell(made("Topology", "fabric", spec={"levels": levels}))
-    told = inspection.sentence("Node", "", "n0")
-    assert told is not None
-    assert "lacks the label zone of Topology fabric" in told
+    sentence = inspection.sentence("Node", "", "n0")
+    assert sentence is not None
+    assert "lacks the label zone of Topology fabric" in sentence
 
     known.tell(made("Topology", "fabric", spec={"levels": levels[1:]}))
     assert inspection.sentence("Node", "", "n0") is None

@@ -45,7 +45,7 @@ def test_a_pod_of_a_job_is_passed_over_though_it_carries_the_label() -> None:
     assert dirty(Known(pod, settings=SETTINGS)) == []
 
 
-def test_a_pod_whose_gate_somebody_took_off_is_let_be() -> None:
+def test_a_pod_that_was_ungated_elsewhere_is_left_alone() -> None:
     bare = pod_object()
     del bare["metadata"]["finalizers"]
     known = Known(bare, settings=SETTINGS)
@@ -76,16 +76,16 @@ def test_a_deletion_that_was_taken_is_not_asked_for_again() -> None:
     assert seen.value.is_deleted
 
 
-def test_a_deletion_that_was_taken_stands_though_an_earlier_change_is_seen_later() -> None:
+def test_a_recorded_deletion_holds_though_an_earlier_change_is_seen_later() -> None:
     known = Known(pod_object(), settings=SETTINGS)
     known.cluster_state.pods.note_deletion(("team", "p"), "uid-p")
 
-    # As an eviction tells the pod why it ends before it deletes it.
-    known.tell(pod_object(annotations={"told": "why"}), ChangeType.MODIFIED)
+    # As an eviction writes to the pod why it ends before it deletes it.
+    known.tell(pod_object(annotations={"reason": "why"}), ChangeType.MODIFIED)
 
     seen = known.cluster_state.pods.get(("team", "p"))
     assert seen is not None
-    assert (seen.value.annotations, seen.value.is_deleted) == ({"told": "why"}, True)
+    assert (seen.value.annotations, seen.value.is_deleted) == ({"reason": "why"}, True)
     known.tell(pod_object(), ChangeType.DELETED)
     known.tell({**pod_object(), "metadata": {**pod_object()["metadata"], "uid": "uid-next"}})
     seen = known.cluster_state.pods.get(("team", "p"))
@@ -132,7 +132,7 @@ def test_a_group_that_lost_its_last_pod_is_looked_at_with_its_workload_where_it_
     assert (dirty(known), marks.take_workload()) == ([], None)
 
 
-def test_without_the_integration_pods_are_nobodys_business() -> None:
+def test_without_the_integration_pods_are_ignored() -> None:
     known = Known()
     known.cluster_state.pods.see_raw(b"{}")
 

@@ -28,7 +28,7 @@ def scene() -> Iterator[ShardVictims]:
 
 
 def waits_for(scene: ShardVictims) -> str:
-    """Return what the Workload of `high` is told."""
+    """Return the message of the Workload of `high`."""
     conditions = scene.workload("high")["status"]["conditions"]
     return str(next(one for one in conditions if one["type"] == "QuotaReserved")["message"])
 
@@ -59,9 +59,9 @@ def test_a_group_serves_on_and_says_what_keeps_it_by(
     scene.run_for(30)
 
     assert (scene.serving(), scene.uids()) == (2, uids)
-    told = scene.condition(ALLOWED)
-    assert (told["status"], told["reason"]) == ("False", "EvictionRefused")
-    assert re.fullmatch(f"The API server refuses to evict Pod team/low-[01]: {says}", told["message"])
+    condition = scene.condition(ALLOWED)
+    assert (condition["status"], condition["reason"]) == ("False", "EvictionRefused")
+    assert re.fullmatch(f"The API server refuses to evict Pod team/low-[01]: {says}", condition["message"])
     assert "EvictionHeldBack" in scene.events()
 
 
@@ -98,7 +98,7 @@ def test_a_preemption_that_is_refused_for_a_minute_is_taken_back(scene: ShardVic
     assert "1 candidate for preemption is kept by the API server" in waits_for(scene)
 
 
-def test_whoever_was_refused_is_spared_for_some_minutes_and_tried_again_then(scene: ShardVictims) -> None:
+def test_a_refused_victim_is_spared_for_some_minutes_and_tried_again_then(scene: ShardVictims) -> None:
     scene.refuse(*MEMBERS)
     scene.submit("high", priority="high")
     scene.run_for(SPARED_SECONDS - 60)
@@ -126,7 +126,7 @@ def test_a_drained_queue_does_not_take_back_what_is_refused(scene: ShardVictims)
     assert scene.evictions["low"] == 1
 
 
-def test_once_a_pod_of_a_group_has_gone_those_that_are_refused_follow(scene: ShardVictims) -> None:
+def test_once_a_pod_of_a_group_has_gone_the_refused_ones_follow(scene: ShardVictims) -> None:
     uids = scene.uids()
     scene.refuse("low-1")
 

@@ -1,4 +1,4 @@
-"""The pods of Workloads: who is to be asked, what they tell, and who is looked at for it."""
+"""The pods of Workloads: which are to be asked, what they report, and which Workload is looked at for it."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ NOW = 1_769_860_800.0
 SWEEP = WorkloadKey("team", "sweep")
 
 
-class Heard:
-    """Crews, and what they mark."""
+class Watched:
+    """The pods of Workloads, and what their changes mark."""
 
     def __init__(self) -> None:
         self.marked: list[WorkloadKey] = []
         self.saved: list[str] = []
         self.workload_pods = WorkloadPods(self.marked.append, mark_saved=self.saved.append)
 
-    def tell(self, name: str, type_: ChangeType = ChangeType.MODIFIED, **fields: Any) -> None:
-        """Let them see a member of the group team/sweep; `annotations` are without their prefix."""
-        told = {f"berth.dev/{key}": value for key, value in fields.pop("annotations", {}).items()}
+    def see(self, name: str, type_: ChangeType = ChangeType.MODIFIED, **fields: Any) -> None:
+        """Let it see a member of the group team/sweep; `annotations` are without their prefix."""
+        own = {f"berth.dev/{key}": value for key, value in fields.pop("annotations", {}).items()}
         labels = {keys.MANAGED: "true", keys.POD_GROUP_NAME: "sweep", **fields.pop("labels", {})}
         metadata = {
             "name": name,
             "namespace": "team",
             "uid": f"u-{name}",
             "labels": labels,
-            "annotations": told,
+            "annotations": own,
             "finalizers": [keys.POD_FINALIZER],
         }
         raw = msgspec.json.encode({"metadata": metadata, **fields})
@@ -46,43 +46,43 @@ class Heard:
 
 
 @pytest.fixture
-def heard() -> Heard:
-    """Give crews that know two members of a watched group."""
-    found = Heard()
-    found.tell("a")
-    found.tell("b")
+def watched() -> Watched:
+    """Give the pods of a watched group with two members."""
+    found = Watched()
+    found.see("a")
+    found.see("b")
     found.workload_pods.watch("team/sweep", SWEEP)
     return found
 
 
-def test_all_members_that_run_are_asked(heard: Heard) -> None:
-    heard.tell("waiting", spec={"schedulingGates": [{"name": keys.ADMISSION_GATE}]})
-    heard.tell("done", status={"phase": "Succeeded"})
+def test_all_members_that_run_are_asked(watched: Watched) -> None:
+    watched.see("waiting", spec={"schedulingGates": [{"name": keys.ADMISSION_GATE}]})
+    watched.see("done", status={"phase": "Succeeded"})
 
-    assert heard.names() == ["a", "b"]
-
-
-def test_the_newest_checkpoint_of_any_member_counts_for_the_group(heard: Heard) -> None:
-    heard.tell("a", annotations={"checkpoint-time": to_rfc3339(NOW - 50)})
-    heard.tell("b", annotations={"checkpoint-time": to_rfc3339(NOW - 90)})
-
-    assert heard.workload_pods.saved_at("team/sweep") == NOW - 50
-    assert heard.saved == ["team/sweep"] * 2
+    assert watched.names() == ["a", "b"]
 
 
-def test_a_workload_that_waits_is_looked_at_when_its_pods_tell_something_new(heard: Heard) -> None:
-    heard.tell("a", annotations={"checkpoint-time": to_rfc3339(NOW)})
-    heard.tell("b", ChangeType.DELETED)
-    assert heard.marked == [SWEEP, SWEEP]
+def test_the_newest_checkpoint_of_any_member_counts_for_the_group(watched: Watched) -> None:
+    watched.see("a", annotations={"checkpoint-time": to_rfc3339(NOW - 50)})
+    watched.see("b", annotations={"checkpoint-time": to_rfc3339(NOW - 90)})
 
-    heard.workload_pods.unwatch("team/sweep")
-    heard.tell("a")
-
-    assert heard.marked == [SWEEP, SWEEP]
+    assert watched.workload_pods.saved_at("team/sweep") == NOW - 50
+    assert watched.saved == ["team/sweep"] * 2
 
 
-def test_a_pod_that_changes_its_group_leaves_the_other(heard: Heard) -> None:
-    heard.tell("a", labels={keys.POD_GROUP_NAME: "other"})
+def test_a_workload_that_waits_is_looked_at_when_its_pods_report_something_new(watched: Watched) -> None:
+    watched.see("a", annotations={"checkpoint-time": to_rfc3339(NOW)})
+    watched.see("b", ChangeType.DELETED)
+    assert watched.marked == [SWEEP, SWEEP]
 
-    assert heard.names() == ["b"]
-    assert [pod.name for pod in heard.workload_pods.pods_of("team/other")] == ["a"]
+    watched.workload_pods.unwatch("team/sweep")
+    watched.see("a")
+
+    assert watched.marked == [SWEEP, SWEEP]
+
+
+def test_a_pod_that_changes_its_group_leaves_the_other(watched: Watched) -> None:
+    watched.see("a", labels={keys.POD_GROUP_NAME: "other"})
+
+    assert watched.names() == ["b"]
+    assert [pod.name for pod in watched.workload_pods.pods_of("team/other")] == ["a"]

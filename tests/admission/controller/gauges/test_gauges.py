@@ -42,14 +42,14 @@ def known_queue(*objects: Object, **spec: object) -> Known:
 
 
 def queue_gauges(known: Known, *, with_quotas: bool = False) -> QueueGauges:
-    """Return the picture of the only ClusterQueue."""
+    """Return the gauges of the only ClusterQueue."""
     reader = GaugeReader(cluster_state=known.cluster_state, settings=GaugeSettings(with_quotas=with_quotas))
     (found,) = (one for one in reader.pictures(now=1e9) if isinstance(one, QueueGauges))
     return found
 
 
 def local_gauges(known: Known, labels: MetricLabels | None = None) -> list[LocalQueueGauges]:
-    """Return the pictures of all LocalQueues."""
+    """Return the gauges of all LocalQueues."""
     reader = GaugeReader(cluster_state=known.cluster_state, labels=labels or MetricLabels())
     return [one for one in reader.pictures(now=0.0) if isinstance(one, LocalQueueGauges)]
 
@@ -96,7 +96,7 @@ def test_a_finished_workload_is_counted_until_it_is_deleted() -> None:
     assert (queue_gauges(known).finished, local_gauges(known)[0].finished) == (0, 0)
 
 
-def test_cohorts_show_what_is_below_them_and_where_they_stand() -> None:
+def test_cohorts_show_what_is_below_them_and_their_place() -> None:
     known = known_queue(made("Cohort", "team", spec={"parentName": "org"}), cohortName="team")
 
     reader = GaugeReader(cluster_state=known.cluster_state)

@@ -31,13 +31,13 @@ OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "train
 
 def job(version: str = "", **annotations: str) -> dict[str, Any]:
     """Return the Job of the test's pod."""
-    told = made("Job", "train", "team", version="batch/v1", annotations=annotations, spec={}, status={})
-    told["metadata"] |= {"uid": "train", **({"resourceVersion": version} if version else {})}
-    return told
+    body = made("Job", "train", "team", version="batch/v1", annotations=annotations, spec={}, status={})
+    body["metadata"] |= {"uid": "train", **({"resourceVersion": version} if version else {})}
+    return body
 
 
 class FakeApi:
-    """Answers reviews, reads of the pod and of the Job, and patches; the next ones fail where told to."""
+    """Answers reviews, reads of the pod and of the Job, and patches; the next ones fail where asked to."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -165,7 +165,7 @@ async def test_a_token_is_known_for_no_longer_than_it_holds(door: Door) -> None:
 
 
 async def test_a_token_that_was_refused_may_be_good_a_moment_later(door: Door) -> None:
-    """The server that was asked may not have heard of a new pod yet."""
+    """The server that was asked may not have received a new pod yet."""
     door.api.accepts = False
     assert await door.post() == 401
     door.api.accepts = True
@@ -195,7 +195,7 @@ async def test_reports_that_come_while_one_is_written_are_one_write(door: Door) 
     assert door.api.patches[-1][CHECKPOINT_STEP] == "90"
 
 
-async def test_who_hangs_up_takes_nobody_elses_answer_along(door: Door) -> None:
+async def test_a_client_that_hangs_up_does_not_affect_another_answer(door: Door) -> None:
     await door.post(50)
     door.api.gate.clear()
     first = asyncio.create_task(door.post(40, step=60))
@@ -264,7 +264,7 @@ async def test_an_address_that_floods_with_forged_tokens_does_not_stop_others(do
     assert await door.post(address="another") == 200
 
 
-async def test_who_is_told_to_come_later_is_told_when(door: Door) -> None:
+async def test_a_throttled_report_gets_the_time_to_retry(door: Door) -> None:
     door.reports._is_ready = lambda: False
 
     status, headers = await door.refusal(Request(method="POST", path="/v1/checkpoints"))
@@ -279,7 +279,7 @@ async def test_a_job_that_is_gone_has_no_checkpoints(door: Door) -> None:
     assert await door.post() == 403
 
 
-async def test_a_pod_that_names_another_tenants_job_as_its_owner_tells_nothing_of_it(door: Door) -> None:
+async def test_a_pod_that_names_another_tenants_job_as_its_owner_changes_nothing(door: Door) -> None:
     others, door.api.owner = job(), {**OWNER, "uid": "theirs"}
     others["metadata"] |= {"namespace": "other", "uid": "theirs"}
     door.known.tell(others)
@@ -306,7 +306,7 @@ HELD = {"schedulingGates": [{"name": keys.ADMISSION_GATE}]}
         pytest.param(IN_GROUP, OF_GROUP, "Workload team/g", id="of a member on its group's Workload"),
         pytest.param(IN_GROUP, {}, "", id="nowhere where the group has the name of another's Workload"),
         pytest.param(BY_ITSELF, OF_GROUP, "", id="nowhere where it has no Workload"),
-        pytest.param({}, OWNED, "", id="nowhere where nobody held it"),
+        pytest.param({}, OWNED, "", id="nowhere where it was never gated"),
     ],
 )
 async def test_a_report_is_stored(
@@ -322,7 +322,7 @@ async def test_a_report_is_stored(
     assert door.api.stored_on == ([want] if want else [])
 
 
-async def test_a_report_that_is_older_than_what_the_group_knows_is_told_so(door: Door) -> None:
+async def test_a_report_that_is_older_than_what_the_group_knows_is_a_conflict(door: Door) -> None:
     door.api.is_queued = True
     door.known.tell(
         made(

@@ -244,7 +244,7 @@ async def test_models_are_compared_without_regard_to_case(served: Served) -> Non
         pytest.param(node_object("n", model="H100"), "GPU model mismatch", id="another model"),
     ],
 )
-async def test_a_node_that_fails_is_told_why(served: Served, node: Object, want: str) -> None:
+async def test_a_node_that_fails_gets_a_reason(served: Served, node: Object, want: str) -> None:
     answer = await served.filter(pod_object(model=A100), [node])
 
     assert answer["failedNodes"] == {"n": want}
@@ -257,7 +257,7 @@ async def test_a_node_that_is_not_known_fails_a_pod_that_names_a_model(served: S
     assert answer.json["failedNodes"] == {"new": "Node is not known to the extender"}
 
 
-async def test_a_node_that_was_labelled_anew_is_judged_by_its_new_label(
+async def test_a_node_with_a_changed_label_is_judged_by_its_new_label(
     served: Served, embedded_server: EmbeddedCluster
 ) -> None:
     async with await KubeClient.connect(embedded_server.kubeconfig) as client:
@@ -278,7 +278,7 @@ async def test_a_node_that_was_labelled_anew_is_judged_by_its_new_label(
 @pytest.mark.parametrize(
     ("seconds", "want"), [(0.061, ["Filter consumed 61ms for pod team/train"]), (0.04, [])]
 )
-async def test_a_filter_that_takes_long_is_told(
+async def test_a_filter_that_takes_long_is_logged(
     served: Served, caplog: pytest.LogCaptureFixture, seconds: float, want: list[str]
 ) -> None:
     caplog.set_level(logging.WARNING, "berth.extender")
@@ -291,7 +291,7 @@ async def test_a_filter_that_takes_long_is_told(
 
 
 @pytest.mark.covers("000_20", "000_21")
-async def test_a_filter_logs_the_wish_and_the_outcome(
+async def test_a_filter_logs_the_request_and_the_outcome(
     served: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "berth.extender")

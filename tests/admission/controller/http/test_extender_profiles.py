@@ -30,8 +30,8 @@ def node(name: str, *, gpus: int = 8, cpu: str = "16", memory: str = "100Gi", **
 
 def labelled(name: str, **labels: str) -> Object:
     """Return a node of nothing but labels."""
-    told = {_KEYS[word]: value for word, value in labels.items()}
-    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": told}}
+    own = {_KEYS[word]: value for word, value in labels.items()}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": own}}
 
 
 _KEYS = {
@@ -91,7 +91,7 @@ async def cluster(kubeconfig: str, *objects: Object, **given: Any) -> AsyncItera
 
 
 async def failed(served: Served, wanted: Object, *names: str) -> Mapping[str, str]:
-    """Return whom the filter refuses, asked by name."""
+    """Return the nodes that the filter refuses, asked by name."""
     answer = await served.post("/filter", {"Pod": wanted, "NodeNames": names})
     assert answer.status == 200, answer.text
     refused: Mapping[str, str] = answer.json.get("failedNodes", {})
@@ -104,7 +104,7 @@ async def failed(served: Served, wanted: Object, *names: str) -> Mapping[str, st
 TAKEN = (
     node("full", gpus=4, memory_gb="80"),
     node("small", gpus=8, memory_gb="6"),
-    node("untold", gpus=8),
+    node("unknown", gpus=8),
     node("good", gpus=8, memory_gb="80"),
     pod("busy", gpus=2, on="full"),
     pod("done", gpus=2, on="full", phase="Succeeded"),
@@ -125,11 +125,11 @@ async def test_a_node_without_enough_free_gpus_is_refused_and_finished_pods_take
 @pytest.mark.covers("003_05", "003_06")
 async def test_gpus_have_at_least_the_least_memory(embedded: str) -> None:
     async with cluster(embedded, *TAKEN) as served:
-        refused = await failed(served, pod(gpus=1, scheduler=GPU_AWARE), "small", "untold", "good")
+        refused = await failed(served, pod(gpus=1, scheduler=GPU_AWARE), "small", "unknown", "good")
 
     assert refused == {
         "small": "insufficient GPU memory: need 8GB, available 6GB",
-        "untold": "insufficient GPU memory: need 8GB, available 0GB",
+        "unknown": "insufficient GPU memory: need 8GB, available 0GB",
     }
 
 
@@ -166,11 +166,11 @@ async def test_gpus_of_all_containers_count_and_a_pod_without_any_passes(embedde
     )
     async with cluster(embedded, *TAKEN) as served:
         assert await failed(served, several, "good") == {"good": "insufficient GPU: need 8, available 7"}
-        assert await failed(served, pod(scheduler=GPU_AWARE), "full", "small", "untold") == {}
+        assert await failed(served, pod(scheduler=GPU_AWARE), "full", "small", "unknown") == {}
 
 
 @pytest.mark.covers("003_07")
-async def test_a_node_that_nobody_knows_is_not_found(embedded: str) -> None:
+async def test_a_node_that_is_not_known_is_not_found(embedded: str) -> None:
     async with cluster(embedded, *TAKEN) as served:
         assert await failed(served, pod(gpus=1, scheduler=GPU_AWARE), "gone") == {"gone": "node not found"}
 
@@ -210,7 +210,7 @@ async def test_the_emptier_the_larger_and_the_linked_node_score_higher(embedded:
         pytest.param({"generation": "h100"}, 90, id="h100"),
         pytest.param({"generation": "b200"}, 100, id="a later one"),
         pytest.param({"generation": "unheard-of"}, 0, id="an unknown one"),
-        pytest.param({"product": "NVIDIA-H100-80GB-HBM3"}, 90, id="by its product where nobody says"),
+        pytest.param({"product": "NVIDIA-H100-80GB-HBM3"}, 90, id="by its product where no label says"),
     ],
 )
 async def test_a_later_generation_scores_higher(embedded: str, labels: dict[str, str], want: int) -> None:
@@ -230,16 +230,16 @@ async def test_a_later_generation_scores_higher(embedded: str, labels: dict[str,
 async def test_the_cheaper_and_the_fuller_node_score_higher(embedded: str) -> None:
     nodes = (
         node("cheap", cost="10"),
-        node("dear", cost="90"),
+        node("expensive", cost="90"),
         node("full", cost="90"),
         node("odd", cost="1.5"),
     )
     busy = pod("busy", cpu="16", memory="100Gi", on="full")
     async with cluster(embedded, *nodes, busy) as served:
-        scores = await served.scores(pod(scheduler=COST), "cheap", "dear", "full", "odd")
+        scores = await served.scores(pod(scheduler=COST), "cheap", "expensive", "full", "odd")
 
     # 190; 110; 110 + 50; a cost that is no whole number counts as not known: 100.
-    assert scores == {"cheap": 10, "dear": 6, "full": 8, "odd": 5}
+    assert scores == {"cheap": 10, "expensive": 6, "full": 8, "odd": 5}
 
 
 @pytest.mark.covers("003_16")
@@ -263,7 +263,7 @@ async def test_a_node_half_full_of_cpu_and_memory_gets_half_of_what_a_full_one_g
         pytest.param({"instance": "m5.spot.large"}, {}, True, id="spot in the instance's type"),
         pytest.param({"instance": "n1-preemptible"}, {}, True, id="preemptible"),
         pytest.param({"instance": "Low-Priority-4"}, {}, True, id="low priority"),
-        pytest.param({"karpenter": "spot"}, {}, True, id="by those who make nodes"),
+        pytest.param({"karpenter": "spot"}, {}, True, id="by the tools that make nodes"),
         pytest.param({"instance": "m5.large"}, {}, False, id="another type is none"),
         pytest.param({"karpenter": "on-demand"}, {}, False, id="nor is on-demand"),
         pytest.param({"karpenter": "spot"}, {TYPE: "training"}, False, id="not training without checkpoints"),
@@ -276,7 +276,7 @@ async def test_a_node_half_full_of_cpu_and_memory_gets_half_of_what_a_full_one_g
         pytest.param({"karpenter": "spot"}, {TYPE: "inference"}, False, id="not inference"),
     ],
 )
-async def test_spot_nodes_are_preferred_for_pods_that_bear_to_lose_them(
+async def test_spot_nodes_are_preferred_for_pods_that_tolerate_losing_them(
     embedded: str, labels: dict[str, str], annotations: dict[str, str], want: bool
 ) -> None:
     async with cluster(embedded, labelled("asked", **labels), node("plain")) as served:
@@ -311,9 +311,9 @@ async def test_data_parallel_training_needs_its_gpus_in_one_island(embedded: str
 
 @pytest.mark.covers("001_05", "001_11")
 async def test_of_an_island_only_free_gpus_count(embedded: str) -> None:
-    exact = pod("told", gpus=2, on="two-of-four", annotations={"berth.dev/gpu-ids": "0,5"})
-    untold = pod("untold", gpus=3, on="link")
-    async with cluster(embedded, *LINKED, exact, untold) as served:
+    exact = pod("known", gpus=2, on="two-of-four", annotations={"berth.dev/gpu-ids": "0,5"})
+    unknown = pod("unknown", gpus=3, on="link")
+    async with cluster(embedded, *LINKED, exact, unknown) as served:
         four = await failed(served, pod(gpus=4, annotations=DDP), "two-of-four", "link")
         three = await failed(served, pod(gpus=3, annotations=DDP), "two-of-four", "link")
 
@@ -367,7 +367,7 @@ async def test_what_tensor_parallelism_lacks_is_said_in_the_articles_words(embed
 @pytest.mark.parametrize(
     ("gpus", "annotations"),
     [
-        pytest.param(1, DDP, id="one GPU talks to nobody"),
+        pytest.param(1, DDP, id="one GPU talks to no other"),
         pytest.param(1, TENSOR, id="nor has it anything to split"),
         pytest.param(8, {}, id="a pod that does not say"),
         pytest.param(8, {"berth.dev/parallelism": "none"}, id="a pod that says none"),
@@ -423,9 +423,9 @@ async def test_a_row_of_free_gpus_leaves_out_what_pods_use(
     busy = []
     if reported:
         gpus = len(reported.split(","))
-        busy.append(pod("told", gpus=gpus, on="n", annotations={"berth.dev/gpu-ids": reported}))
+        busy.append(pod("known", gpus=gpus, on="n", annotations={"berth.dev/gpu-ids": reported}))
     if unreported:
-        busy.append(pod("untold", gpus=unreported, on="n"))
+        busy.append(pod("unknown", gpus=unreported, on="n"))
     async with cluster(embedded, node("n"), *busy) as served:
         in_a_row = await served.scores(pod(gpus=row, annotations=TRAINING, scheduler=AI), "n")
         longer = await served.scores(pod(gpus=row + 1, annotations=TRAINING, scheduler=AI), "n")
@@ -438,7 +438,7 @@ async def test_a_row_of_free_gpus_leaves_out_what_pods_use(
     "annotations",
     [
         pytest.param(TRAINING, id="training that finds no row"),
-        pytest.param({}, id="who does not say"),
+        pytest.param({}, id="no workload type"),
         pytest.param({TYPE: "batch"}, id="batch"),
     ],
 )
@@ -584,7 +584,7 @@ async def test_each_nodes_score_is_traced_at_debug(embedded: str, caplog: pytest
 
 
 @pytest.mark.parametrize("path", ["/filter", "/prioritize"])
-async def test_a_node_that_only_the_request_tells_of_is_judged_by_what_it_tells(
+async def test_a_node_of_the_request_alone_is_judged_by_what_the_request_says(
     embedded: str, path: str
 ) -> None:
     async with cluster(embedded) as served:

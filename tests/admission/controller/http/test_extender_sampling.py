@@ -98,7 +98,9 @@ async def test_the_filter_stops_once_enough_nodes_passed(
 
 
 @pytest.mark.parametrize("as_nodes", [False, True], ids=["by name", "as whole nodes"])
-async def test_who_was_not_looked_at_is_neither_passed_nor_failed(served: Served, as_nodes: bool) -> None:
+async def test_a_node_that_was_not_looked_at_is_neither_passed_nor_failed(
+    served: Served, as_nodes: bool
+) -> None:
     answer = await ask(served, pod("forty", model="A100"), as_nodes=as_nodes)
 
     # 120 of two in three: the last of them is the 179th place.
@@ -144,7 +146,7 @@ async def test_every_node_that_passed_is_scored(served: Served) -> None:
     assert [one["host"] for one in answer] == names
 
 
-async def test_the_log_tells_how_many_were_not_looked_at(
+async def test_the_log_says_how_many_were_not_looked_at(
     served: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, "berth.extender"):

@@ -49,11 +49,11 @@ def test_leader_and_follower_show_the_same_plan(site: Site) -> None:
     assert ask(site, site.second, "/v1/plan") == shown
 
 
-def test_every_decision_is_told_with_its_cycle(site: Site) -> None:
+def test_every_decision_is_listed_with_its_cycle(site: Site) -> None:
     items = ask(site, site.second, "/v1/decisions")["items"]
 
-    told = [(one["decision"], one["name"]) for one in items]
-    assert {("Admit", "running"), ("Plan", "gang"), ("Wait", "gang"), ("Admit", "small")} <= set(told)
+    listed = [(one["decision"], one["name"]) for one in items]
+    assert {("Admit", "running"), ("Plan", "gang"), ("Wait", "gang"), ("Admit", "small")} <= set(listed)
     plan = next(one for one in items if one["decision"] == "Plan")
     assert plan["startAt"] == ask(site, site.first, "/v1/plan")["promises"][0]["startAt"]
     wait = next(one for one in items if one["decision"] == "Wait")

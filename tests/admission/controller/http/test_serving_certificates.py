@@ -1,4 +1,4 @@
-"""Certificates that replicas share, and whom they tell of them."""
+"""Certificates that replicas share, and where they publish their authority."""
 
 from __future__ import annotations
 
@@ -114,16 +114,16 @@ async def test_the_certificate_is_renewed_after_two_thirds_of_its_life(client: K
     assert after["ca.crt"] == before["ca.crt"]
 
 
-async def test_a_new_authority_is_told(client: KubeClient) -> None:
-    clock, told = FakeClock(), list[bool]()
-    certificates = await opened(client, clock, on_renewed=lambda: told.append(True))
+async def test_a_new_authority_is_reported(client: KubeClient) -> None:
+    clock, renewals = FakeClock(), list[bool]()
+    certificates = await opened(client, clock, on_renewed=lambda: renewals.append(True))
     before = await secret(client)
 
     clock.at = renewal_at(before["ca.crt"])
     await certificates.look()
 
     after = await secret(client)
-    assert told == [True, True]
+    assert renewals == [True, True]
     assert after["ca.crt"] != before["ca.crt"]
     assert after["ca.crt"].endswith(before["ca.crt"]), "the former is trusted a while longer"
 
@@ -135,7 +135,9 @@ async def test_a_new_authority_is_told(client: KubeClient) -> None:
         pytest.param({"tls.crt": "bm8=", "tls.key": "bm8=", "ca.crt": "bm8=", "ca.key": "bm8="}, id="no PEM"),
     ],
 )
-async def test_a_secret_that_cannot_be_used_is_written_anew(client: KubeClient, data: dict[str, str]) -> None:
+async def test_a_secret_that_cannot_be_used_is_written_again(
+    client: KubeClient, data: dict[str, str]
+) -> None:
     body = {"metadata": {"name": SECRET}, "type": "kubernetes.io/tls", "data": data}
     if not data:
         body["data"] = {"tls.crt": "", "tls.key": ""}
@@ -166,13 +168,13 @@ async def test_an_observer_writes_no_secret_and_serves_the_one_that_is_there(cli
 
 
 def write_pair(folder: Path, pair: KeyPair) -> FileCertificates:
-    """Write certificate and key, and return who reads them."""
+    """Write certificate and key, and return what reads them."""
     folder.joinpath("tls.crt").write_bytes(pair.certificate)
     folder.joinpath("tls.key").write_bytes(pair.key)
     return FileCertificates(folder / "tls.crt", folder / "tls.key")
 
 
-async def test_files_that_do_not_fit_are_told_of_and_the_former_served_on(tmp_path: Path) -> None:
+async def test_files_that_do_not_fit_are_reported_and_the_former_served_on(tmp_path: Path) -> None:
     authority = make_authority(now=1000.0)
     certificates = write_pair(tmp_path, make_leaf(authority, ["a"], now=1000.0))
     await certificates.open()
@@ -181,10 +183,10 @@ async def test_files_that_do_not_fit_are_told_of_and_the_former_served_on(tmp_pa
 
     assert certificates.look().startswith("the certificate cannot be served")
     assert certificates.serving_tls()
-    assert certificates.trusted is None, "who issues them says whom to trust"
+    assert certificates.trusted is None, "their issuer publishes the authority"
 
 
-# --- whom kube-apiserver is to trust -------------------------------------------------------------
+# --- what kube-apiserver is to trust -------------------------------------------------------------
 
 
 def configuration(kind: str, *urls: str, name: str = WEBHOOKS) -> Object:
@@ -260,7 +262,7 @@ def of_service(obj: Object) -> list[str]:
 
 
 @pytest.mark.parametrize("resource", [resources.VALIDATING_WEBHOOKS, resources.MUTATING_WEBHOOKS], ids=str)
-async def test_a_webhook_configuration_learns_whom_to_trust(
+async def test_a_webhook_configuration_gets_the_authority(
     client: KubeClient, bundle: tuple[Bundle, TrustPublisher], resource: Resource
 ) -> None:
     body = configuration(resource.kind, "https://127.0.0.1:1/validate", "https://127.0.0.1:1/other")
@@ -289,7 +291,7 @@ async def test_a_bundle_that_was_overwritten_is_mended(
     await reach(client, resource, WEBHOOKS, of_webhooks, b"first")
 
 
-async def test_an_api_service_that_leads_here_learns_whom_to_trust(
+async def test_an_api_service_that_leads_here_gets_the_authority(
     client: KubeClient, bundle: tuple[Bundle, TrustPublisher]
 ) -> None:
     body = api_service(NAMESPACE)

@@ -1,4 +1,4 @@
-"""Health and /v1: what callers are answered, and what a wrong question is told."""
+"""Health and /v1: what callers are answered, also to a wrong request."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ WORKLOAD = "/v1/workloads/{namespace}/{name}"
     [
         pytest.param({}, [("c", 0), ("b", 1), ("a", 2)], id="all, the first in order first"),
         pytest.param({"offset": "1"}, [("b", 1), ("a", 2)], id="from a place on"),
-        pytest.param({"limit": "1"}, [("c", 0)], id="so many"),
-        pytest.param({"offset": "1", "limit": "1"}, [("b", 1)], id="so many from a place on"),
+        pytest.param({"limit": "1"}, [("c", 0)], id="a limit"),
+        pytest.param({"offset": "1", "limit": "1"}, [("b", 1)], id="a limit from a place on"),
         pytest.param({"offset": "9"}, [], id="none behind the last"),
     ],
 )
-async def test_who_waits(query: dict[str, str], want: list[tuple[str, int]]) -> None:
+async def test_the_pending_workloads(query: dict[str, str], want: list[tuple[str, int]]) -> None:
     answer = await ask(make_routes(), PENDING, query, name="cq")
 
     items = msgspec.json.decode(answer.body)["items"]
@@ -65,7 +65,7 @@ async def test_who_waits(query: dict[str, str], want: list[tuple[str, int]]) -> 
 
 
 @pytest.mark.parametrize("text", ["-1", "ten", "1.5", ""])
-async def test_a_number_that_is_none_is_told_with_its_name(text: str) -> None:
+async def test_a_number_that_is_none_is_refused_with_its_name(text: str) -> None:
     with pytest.raises(HttpError, match=f"limit='{text}'.*not negative") as caught:
         await ask(make_routes(), PENDING, {"limit": text}, name="cq")
 
@@ -87,7 +87,7 @@ async def test_what_is_not_there_is_named(path: str, names: dict[str, Any]) -> N
     assert caught.value.status == 404
 
 
-async def test_a_workload_without_a_queue_is_told_what_is_wrong() -> None:
+async def test_a_workload_without_a_queue_shows_what_is_wrong() -> None:
     routes = make_routes()
 
     lost = msgspec.json.decode((await ask(routes, WORKLOAD, namespace="team", name="lost")).body)
@@ -97,11 +97,11 @@ async def test_a_workload_without_a_queue_is_told_what_is_wrong() -> None:
     assert (queued["problem"], queued["holdsQuota"]) == (None, False)
 
 
-async def test_a_victim_is_told_for_whom_it_was_stopped_and_what_it_lost() -> None:
+async def test_a_victim_shows_its_preemptor_and_what_it_lost() -> None:
     said = "Preempted to accommodate a workload (UID: urgent, JobUID: UNKNOWN) due to prioritization"
     at = {"lastTransitionTime": "2026-01-31T12:00:00Z", "message": said}
-    told = {"berth.dev/checkpoint-time": "2026-01-31T11:50:00Z", "berth.dev/checkpoint-step": "500"}
-    victim = workload_object("victim", "team", "lq", annotations=told)
+    annotations = {"berth.dev/checkpoint-time": "2026-01-31T11:50:00Z", "berth.dev/checkpoint-step": "500"}
+    victim = workload_object("victim", "team", "lq", annotations=annotations)
     victim["status"] = {
         "schedulingStats": {"evictions": [{"reason": "Preempted", "underlyingCause": "", "count": 2}]},
         "conditions": [{**at, "type": "Evicted", "status": "True", "reason": "Preempted"}],
@@ -139,7 +139,9 @@ async def test_the_description_names_every_route() -> None:
     [
         pytest.param(True, [], (200, b"ok"), id="ready"),
         pytest.param(False, ["jobs", "nodes"], (503, b"waiting for jobs, nodes"), id="what is missing"),
-        pytest.param(False, [], (503, b"waiting for the API server"), id="or who has not answered"),
+        pytest.param(
+            False, [], (503, b"waiting for the API server"), id="or that the API server has not answered"
+        ),
     ],
 )
 async def test_readiness(*, is_ready: bool, missing: list[str], want: tuple[int, bytes]) -> None:
@@ -154,7 +156,7 @@ def lasting(name: str, seconds: int, at: str) -> Object:
     return workload_object(name, "team", "lq", annotations=expected, created=f"2026-01-01T00:00:{at}Z")
 
 
-async def test_a_workload_is_told_its_promise_its_estimate_and_whose_end_it_waits_for() -> None:
+async def test_a_workload_shows_its_promise_its_estimate_and_the_ends_it_waits_for() -> None:
     known = Known(
         namespace_object("team"),
         made("ResourceFlavor", "f"),

@@ -35,7 +35,7 @@ OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "1", "
 
 
 def make_known() -> Known:
-    """Return two tenants who wait in one ClusterQueue without quota, by LocalQueues of the same name."""
+    """Return two tenants that wait in one ClusterQueue without quota, by LocalQueues of the same name."""
     return Known(
         namespace_object("a"),
         namespace_object("b"),
@@ -73,14 +73,14 @@ async def ask(url: str, path: str, **options: Any) -> tuple[int, Any]:
 
 
 async def names(url: str, path: str) -> list[str]:
-    """Return who is in the list."""
+    """Return the names in the list."""
     status, answer = await ask(url, path)
     assert status == 200, answer
     return [item["metadata"]["name"] for item in answer["items"]]
 
 
 @pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
-async def test_a_cluster_queue_shows_who_waits_and_where(url: str, version: str) -> None:
+async def test_a_cluster_queue_shows_its_pending_workloads_in_order(url: str, version: str) -> None:
     path = f"/apis/{GROUP}/{version}/clusterqueues/cq/pendingworkloads"
 
     assert await ask(url, path) == (
@@ -141,7 +141,7 @@ async def test_a_local_queue_shows_its_own_and_their_places_in_both_queues(url: 
     ]
 
 
-async def test_those_that_fit_nowhere_are_shown_in_their_place() -> None:
+async def test_workloads_that_fit_nowhere_are_shown_in_their_place() -> None:
     known = make_known()
     assert known.cluster_state.engine.cycle(now=2_000_000_000.0)
 
@@ -192,7 +192,7 @@ async def test_other_numbers_are_refused(url: str, query: str) -> None:
         pytest.param("namespaces/a/localqueues/lost", id="a LocalQueue whose ClusterQueue is missing"),
     ],
 )
-async def test_nobody_waiting_is_an_empty_list(url: str, path: str) -> None:
+async def test_no_pending_workloads_is_an_empty_list(url: str, path: str) -> None:
     assert await names(url, f"{ROOT}/{path}/pendingworkloads") == []
 
 
@@ -242,7 +242,7 @@ async def test_discovery_leads_from_the_group_to_its_resources(url: str) -> None
     }
 
 
-# --- who may ask ---------------------------------------------------------------------------------
+# --- which clients may ask ---------------------------------------------------------------------------------
 
 
 @asynccontextmanager
@@ -289,7 +289,7 @@ async def test_another_name_of_the_same_authority_may_not(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("shows", ["no certificate", "one of another authority"])
-async def test_who_is_not_the_proxy_cannot_even_connect(tmp_path: Path, shows: str) -> None:
+async def test_a_client_other_than_the_proxy_cannot_even_connect(tmp_path: Path, shows: str) -> None:
     authority, other = make_authority(now=NOW), make_authority(now=NOW)
     own = make_client("front-proxy-client", other) if "other" in shows else None
 

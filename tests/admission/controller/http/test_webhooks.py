@@ -289,7 +289,7 @@ async def test_it_can_be_where_there_is_none(url: str) -> None:
     assert (await response(url, "/validate", review(new, old)))["allowed"]
 
 
-async def test_an_object_that_is_going_away_is_let_go(url: str) -> None:
+async def test_an_object_that_is_being_deleted_is_allowed(url: str) -> None:
     old = cluster_queue_object("cq", "8")
     new = cluster_queue_object("cq", "-1")
     new["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
@@ -301,7 +301,7 @@ async def test_a_deletion_is_allowed(url: str) -> None:
     assert (await response(url, "/validate", review(None, cluster_queue_object("cq", "-1"))))["allowed"]
 
 
-async def test_a_key_that_nobody_reads_is_a_warning(url: str) -> None:
+async def test_an_unknown_key_is_a_warning(url: str) -> None:
     answer = await response(url, "/validate", review(job(labels={"berth.dev/opportunistik": "true"})))
 
     assert answer["allowed"]
@@ -372,7 +372,7 @@ async def pods_url() -> AsyncIterator[str]:
         yield url
 
 
-async def test_a_new_pod_in_a_queue_is_held_at_the_gate(pods_url: str) -> None:
+async def test_a_new_pod_in_a_queue_is_gated(pods_url: str) -> None:
     new = pod(labels={keys.QUEUE_NAME: "lq"}, spec={"schedulingGates": [{"name": "example.com/other"}]})
 
     held = patched(new, await response(pods_url, "/mutate", review(new)))
@@ -390,7 +390,7 @@ async def test_a_pod_that_is_held_already_is_not_changed(pods_url: str) -> None:
     assert "patch" not in await response(pods_url, "/mutate", review(held))
 
 
-async def test_a_new_pod_of_a_group_is_told_its_role(pods_url: str) -> None:
+async def test_a_new_pod_of_a_group_gets_its_role(pods_url: str) -> None:
     new = pod(labels={keys.QUEUE_NAME: "lq", keys.POD_GROUP_NAME: "g"}, annotations={"kept": "yes"})
 
     held = patched(new, await response(pods_url, "/mutate", review(new)))
@@ -471,7 +471,7 @@ async def serving_url() -> AsyncIterator[str]:
 
 
 @pytest.mark.parametrize("old", [None, serving_object()], ids=["new", "changed"])
-async def test_a_deployment_passes_its_queue_and_its_wishes_on_to_its_pods(
+async def test_a_deployment_passes_its_queue_and_its_annotations_on_to_its_pods(
     serving_url: str, old: Object | None
 ) -> None:
     wish = "topology.scheduler/latency-sensitive"

@@ -36,11 +36,11 @@ def lease(name: str, holder: str | None, *, age: float) -> bytes:
     [
         pytest.param(lease(KUEUE_LEASE, "kueue-0", age=5), True, id="one that renews its lease is alive"),
         pytest.param(lease(KUEUE_LEASE, "kueue-0", age=31), False, id="one that has not for 30 s is not"),
-        pytest.param(lease(KUEUE_LEASE, None, age=5), False, id="a lease that was given back is nobody's"),
+        pytest.param(lease(KUEUE_LEASE, None, age=5), False, id="a lease that was given back is free"),
         pytest.param(lease("other", "kueue-0", age=5), False, id="other leases do not matter"),
     ],
 )
-async def test_who_decides_on_the_cluster_already(
+async def test_a_live_lease_of_kueue_keeps_berth_from_starting(
     embedded_server: EmbeddedCluster, body: bytes, *, is_refused: bool
 ) -> None:
     async with await KubeClient.connect(embedded_server.kubeconfig) as client:
@@ -65,7 +65,7 @@ class Refusing:
         raise self._error
 
 
-async def test_who_may_not_list_leases_starts_all_the_same() -> None:
+async def test_without_the_right_to_list_leases_it_starts_all_the_same() -> None:
     client = cast(KubeClient, Refusing(Forbidden("may not list leases", status=403)))
 
     await refuse_beside_kueue(client, now=NOW)

@@ -54,10 +54,10 @@ class Site:
 
     def finish(self, name: str) -> None:
         now = to_rfc3339(self.loop.now())
-        told = {"type": "Finished", "status": "True", "reason": "Succeeded", "message": "done"}
+        finished = {"type": "Finished", "status": "True", "reason": "Succeeded", "message": "done"}
 
         def change(obj: Object) -> None:
-            obj["status"]["conditions"].append({**told, "lastTransitionTime": now})
+            obj["status"]["conditions"].append({**finished, "lastTransitionTime": now})
 
         self.cluster.edit(("Workload", "team", name), change)
 
@@ -104,7 +104,7 @@ def count(replica: Replica, metric: str, **labels: str) -> float:
     return sum(get(metric, {"replica_role": role, **labels}) or 0.0 for role in ("leader", "follower"))
 
 
-def test_a_promise_and_a_lease_stand_in_the_store_and_on_every_replica(site: Site) -> None:
+def test_a_promise_and_a_lease_are_in_the_store_and_on_every_replica(site: Site) -> None:
     planned, lease = site.stored(PlanTable.PROMISES)[GANG], site.stored(PlanTable.LEASES)[SMALL]
 
     assert isinstance(planned, PlannedStart)
@@ -127,7 +127,7 @@ def test_a_promise_outlives_its_leader(site: Site) -> None:
     assert promise(site.second) == before
     site.check(site.second)
     assert count(site.second, "berth_promises_total", cluster_queue="queue", event="made") == plans
-    # It gives way to the promise that another leader made.
+    # It is evicted for the promise that another leader made.
     site.loop.run_for(before.start_at - site.loop.now() - 20.0)
     small = site.cluster.objects["Workload", "team", "small"]
     assert any(one["reason"] == "BackfillLeaseExpired" for one in small["status"]["conditions"])
@@ -176,7 +176,7 @@ def test_an_emptied_store_has_the_promises_back(site: Site) -> None:
 
 
 @pytest.mark.parametrize("table", PLAN_TABLES[:2])
-def test_rows_that_were_lost_without_a_word_come_back(site: Site, table: PlanTable) -> None:
+def test_rows_that_were_lost_without_an_error_come_back(site: Site, table: PlanTable) -> None:
     site.store.tables[table].clear()
     site.loop.run_for(10.0)
 
@@ -184,7 +184,7 @@ def test_rows_that_were_lost_without_a_word_come_back(site: Site, table: PlanTab
     site.check(site.first)
 
 
-def test_what_nobody_can_read_is_counted_and_written_over(site: Site) -> None:
+def test_unreadable_values_are_counted_and_written_over(site: Site) -> None:
     site.first.crash()
     site.store.tables[PlanTable.PROMISES]["team/other"] = b"garbage"
     site.store.tables[PlanTable.NODES]["node"] = b"2\n\x90"
@@ -226,7 +226,7 @@ def test_nothing_is_written_while_nothing_changes(site: Site) -> None:
     assert site.store.version == version
 
 
-def test_a_store_that_was_rebuilt_behind_its_back_is_written_anew(site: Site) -> None:
+def test_a_store_that_was_rebuilt_behind_its_back_is_written_again(site: Site) -> None:
     before = promise(site.first)
     # Another hand under the same fence, as of `berth store rebuild --force`.
     site.store.version = PlanVersion(1, 5000)

@@ -1,4 +1,4 @@
-"""The brain: who is looked at again, and when, after a write on another object did not come about."""
+"""The control loop: which unit is looked at again, and when, after a write on another object failed."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class FakeTerm:
         self._busy.add(ObjectTarget(write.kind, write.namespace, write.name))
 
     def tell(self, decision: Wait) -> bool:
-        """Nobody waits here."""
+        """No Workload waits here."""
         return bool(decision)
 
     def is_busy(self, target: ObjectTarget) -> bool:
@@ -96,7 +96,7 @@ class Stage:
         self.control_loop.begin(self.term)
 
     def answer(self, result: Result, *, wait_seconds: float) -> list[float]:
-        """Answer the write, wait, and return when it was asked for anew."""
+        """Answer the write, wait, and return when it was asked for again."""
         known, at = len(self.term.asked_at), self.loop.time()
         self.term.answer(self.control_loop, result)
         self.loop.run_for(wait_seconds)
@@ -124,7 +124,7 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
         pytest.param(Conflict("no", status=409), id="another was faster again and again"),
     ],
 )
-def test_who_asked_asks_again_after_growing_rests_while_the_write_is_refused(
+def test_a_unit_asks_again_after_growing_rests_while_the_write_is_refused(
     error: KubeError, stage: Stage
 ) -> None:
     for rest in (1.0, 2.0, 4.0):
@@ -138,15 +138,15 @@ def test_who_asked_asks_again_after_growing_rests_while_the_write_is_refused(
         pytest.param(Vanished(), id="the pod is gone"),
     ],
 )
-def test_who_asked_looks_again_at_once_when(result: Result, stage: Stage) -> None:
+def test_a_unit_looks_again_at_once_when(result: Result, stage: Stage) -> None:
     assert stage.answer(result, wait_seconds=0.5) == [0.0]
 
 
-def test_who_asked_waits_for_the_watch_once_the_write_is_taken(stage: Stage) -> None:
+def test_a_unit_waits_for_the_watch_once_the_write_is_taken(stage: Stage) -> None:
     assert stage.answer(Written(raw=b""), wait_seconds=60.0) == []
 
 
-def test_who_is_turned_away_while_the_object_rests_asks_again_when_its_rest_is_over(stage: Stage) -> None:
+def test_a_unit_turned_away_while_the_object_rests_asks_again_when_its_rest_is_over(stage: Stage) -> None:
     stage.term.answer(stage.control_loop, Refused(error=Forbidden("no", status=403)))
     stage.loop.run_for(0.5)
     stage.control_loop.post(lambda: stage.cluster_state.mark("Workload", ("team", "w")))

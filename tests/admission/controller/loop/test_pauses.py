@@ -67,7 +67,7 @@ def workload(name: str, *, queue: str) -> Object:
 
 
 def stop(local_queue: Object) -> None:
-    """Let nobody of the LocalQueue be admitted any more."""
+    """Let no more Workloads of the LocalQueue be admitted."""
     local_queue["spec"]["stopPolicy"] = "Hold"
 
 
@@ -105,7 +105,7 @@ def test_others_have_their_turn_within_a_cycle_and_see_no_half_of_it(
     assert seen[:6] == [0] * 6
 
 
-def test_others_have_their_turn_while_a_changed_spec_moves_a_crowd(
+def test_other_tasks_run_while_a_changed_spec_moves_many_workloads(
     replica: Replica, cluster: FakeCluster, loop: VirtualLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(yield_budget, "SLICE_SECONDS", -1.0)
@@ -132,6 +132,6 @@ def test_others_have_their_turn_while_a_changed_spec_moves_a_crowd(
 
     replica.check()
     assert waiting(replica) == 0
-    # They leave four by four, the one that runs among the first, and whoever asks meanwhile does not have
+    # They leave four by four, the one that runs among the first, and a unit that asks meanwhile does not have
     # the others leave with them.
     assert set(seen) == {CROWD + 1 - 4 * number for number in range(1, 6)}

@@ -17,7 +17,7 @@ NOW = 1_800_000_000.0
 
 
 class Stage:
-    """A board of so many ClusterQueues, named q0, q1, ..."""
+    """A board of `count` ClusterQueues, named q0, q1, ..."""
 
     def __init__(self, queues: int = 1) -> None:
         self.busy: set[BoardKey] = set()
@@ -104,7 +104,7 @@ def test_the_budget_is_a_burst_and_then_a_steady_flow() -> None:
     assert len(stage.due(at=2.0)) == 2 * WRITES_PER_SECOND
 
 
-def test_who_waits_longest_is_written_first() -> None:
+def test_the_object_that_waits_longest_is_written_first() -> None:
     stage = Stage(queues=int(BURST) + 2)
     stage.due(at=0.0)
 
@@ -142,7 +142,7 @@ def test_what_the_server_does_not_keep_is_not_written_again_and_again(keeps: boo
     answer(stage, write, version="6", keeps=keeps)
     assert stage.due() == []
 
-    # Whoever changes the object may have brought the definition up to date.
+    # The change of the object may have brought the definition up to date.
     stage.see("q0", version="7")
     assert [one.resource_version for one in stage.due()] == ["7"]
 
@@ -164,10 +164,10 @@ def test_a_status_that_was_refused_is_written_again() -> None:
     "is_refused", [pytest.param(False, id="a conflict"), pytest.param(True, id="a refusal, then a finalizer")]
 )
 def test_anothers_version_is_not_taken_for_what_was_written(is_refused: bool) -> None:
-    """Somebody labels the queue while its status is on its way: what is read then is not our status."""
+    """A user labels the queue while its status is on its way: what is read then is not our status."""
     stage = Stage()
     (lost,) = stage.due()
-    metadata = {"name": "q0", "uid": "first", "resourceVersion": "9", "labels": {"by": "somebody"}}
+    metadata = {"name": "q0", "uid": "first", "resourceVersion": "9", "labels": {"by": "a-user"}}
     theirs = msgspec.json.encode({"metadata": metadata, "status": {}})
 
     stage.board.see_raw("ClusterQueue", theirs)

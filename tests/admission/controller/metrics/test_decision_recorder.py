@@ -32,7 +32,7 @@ EVICTION = Evict(
 )
 
 
-def test_a_workload_that_gives_way_to_the_same_one_twice_is_counted() -> None:
+def test_a_workload_preempted_by_the_same_one_twice_is_counted() -> None:
     metrics = Metrics(version="test")
     decision_recorder = DecisionRecorder(metrics, EventReporter(FakeRecorder()), QueueSeries())
 
@@ -68,7 +68,7 @@ class Stage:
         pytest.param(Refused(error=KubeError("no")), [], id="not where it was refused"),
     ],
 )
-def test_a_write_tells_what_happened(result: Result, want: list[tuple[str, str]]) -> None:
+def test_a_write_records_what_happened(result: Result, want: list[tuple[str, str]]) -> None:
     stage = Stage()
 
     stage.decision_recorder.note_answer(make_write(events=(EVENT,)), result)
@@ -85,7 +85,7 @@ def test_a_write_tells_what_happened(result: Result, want: list[tuple[str, str]]
         pytest.param("Workload", "", [], id="not on what does not exist yet"),
     ],
 )
-def test_a_refusal_is_told_on_the_object(kind: str, uid: str, want: list[tuple[str, str]]) -> None:
+def test_a_refusal_is_recorded_on_the_object(kind: str, uid: str, want: list[tuple[str, str]]) -> None:
     stage = Stage()
 
     stage.decision_recorder.note_answer(make_write(kind=kind, uid=uid), Refused(error=KubeError("no")))

@@ -1,4 +1,4 @@
-"""What an eviction has cost: counted in device-seconds and money, and said to whoever owns the work."""
+"""What an eviction has cost: counted in device-seconds and money, and reported to the owner of the work."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def counting_in(metrics: Metrics) -> EvictionMetrics:
         ),
     ],
 )
-def test_what_an_eviction_has_lost_is_counted_and_said(
+def test_what_an_eviction_has_lost_is_counted_and_reported(
     gpus: int, saved_at: float | None, seconds: float, money: float, want: str
 ) -> None:
     metrics = Metrics(version="test")

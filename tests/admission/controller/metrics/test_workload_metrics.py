@@ -182,7 +182,7 @@ def test_the_counters_of_an_object_end_with_it(
     assert left in text
 
 
-def test_custom_labels_tell_the_values_of_each_kind_of_object() -> None:
+def test_custom_labels_hold_the_values_of_each_kind_of_object() -> None:
     labels = MetricLabels(
         (
             CustomLabel(name="custom_team", kind="ClusterQueue", key="example.com/team"),
@@ -208,7 +208,7 @@ def test_custom_labels_tell_the_values_of_each_kind_of_object() -> None:
 
 
 @pytest.mark.covers("001_40")
-def test_the_wait_of_a_gang_is_told_by_its_job_for_the_last_hundred_gangs() -> None:
+def test_the_wait_of_a_gang_is_reported_by_its_job_for_the_last_hundred_gangs() -> None:
     metrics = leading()
     counting = counting_in(metrics)
     gang = (PodSet(name="main", count=4, template=WirePodTemplate()),)

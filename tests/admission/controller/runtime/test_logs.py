@@ -35,7 +35,7 @@ log = Log("berth.test")
 @pytest.mark.parametrize(
     ("value", "want"),
     [
-        pytest.param("team-a/x", "team-a/x", id="a plain word stands as it is"),
+        pytest.param("team-a/x", "team-a/x", id="a plain word stays as it is"),
         pytest.param(1.5, "1.5", id="so does a number"),
         pytest.param("two words", '"two words"', id="words with spaces are quoted"),
         pytest.param('say "a"', r'"say \"a\""', id="quotes are escaped"),
@@ -44,7 +44,7 @@ log = Log("berth.test")
         pytest.param("", '""', id="nothing is seen to be nothing"),
     ],
 )
-def test_a_value_can_be_told_from_what_stands_beside_it(said: io.StringIO, value: object, want: str) -> None:
+def test_a_value_is_distinct_from_what_is_beside_it(said: io.StringIO, value: object, want: str) -> None:
     log.info("admitted", key=value, last=1)
 
     assert said.getvalue().partition(" ")[2] == f"INFO admitted key={want} last=1\n"

@@ -26,7 +26,7 @@ def test_keys_come_back_when_their_instant_has_come_the_earliest_first() -> None
         pytest.param([5.0, None], None, id="none takes the key off"),
     ],
 )
-def test_the_last_word_counts(puts: list[float | None], want: float | None) -> None:
+def test_the_last_time_that_was_set_counts(puts: list[float | None], want: float | None) -> None:
     timers: Timers[str] = Timers()
     for at in puts:
         timers.put("x", at)

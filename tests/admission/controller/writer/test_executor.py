@@ -56,7 +56,7 @@ def make_executor(
     stumbled: Callable[[], None] = lambda: None,
     max_in_flight: int = 32,
 ) -> Executor:
-    """Return an executor, on a clock that stands still unless one is given."""
+    """Return an executor, on a clock that does not move unless one is given."""
     return Executor(
         sender,
         clock or FakeClock(),
@@ -370,7 +370,7 @@ async def test_a_leader_stopped_right_before_sending_checks_its_lease_again() ->
     assert sender.sent == []
 
 
-async def test_a_429_holds_everybody_back_as_long_as_the_server_asks() -> None:
+async def test_a_429_holds_all_writes_back_as_long_as_the_server_asks() -> None:
     clock = FakeClock()
     answers: list[Answer] = [TooManyRequests("slow down", retry_after_seconds=7.0)]
     sender = FakeSender(answers=answers)

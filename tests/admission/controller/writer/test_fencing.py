@@ -28,7 +28,7 @@ def workload(fence: str | None = None, *, uid: str = "uid-w", version: str = "7"
         pytest.param(workload("3"), "4", id="an earlier leader fenced it"),
         pytest.param(workload("4"), "4.1", id="we fenced it once"),
         pytest.param(workload("4.9"), "4.10", id="we fenced it ten times"),
-        pytest.param(workload("4.x"), "4.1", id="somebody has written nonsense"),
+        pytest.param(workload("4.x"), "4.1", id="another program has written nonsense"),
     ],
 )
 def test_the_value_is_one_that_the_workload_does_not_carry(present: bytes | None, want: str) -> None:
@@ -38,7 +38,7 @@ def test_the_value_is_one_that_the_workload_does_not_carry(present: bytes | None
     assert (write.kind, write.namespace, write.name) == ("Workload", "team", "w")
 
 
-def test_a_fence_is_made_anew_from_what_stands_there() -> None:
+def test_a_fence_is_made_from_the_stored_object() -> None:
     write = fence_write(DECISION, fence=4, raw=None)
 
     assert b'"4.1"' in refenced(write, fence=4, raw=workload("4")).body
@@ -48,7 +48,7 @@ def test_a_fence_is_made_anew_from_what_stands_there() -> None:
     ("present", "want"),
     [
         pytest.param(workload("4"), False, id="the write changed nothing"),
-        pytest.param(workload("4", version="8"), True, id="it stands at a later version"),
+        pytest.param(workload("4", version="8"), True, id="it is at a later version"),
         pytest.param(workload("4", uid="new"), True, id="it is another of the name"),
     ],
 )

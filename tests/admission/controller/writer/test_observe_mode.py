@@ -14,7 +14,7 @@ def evict(name: str) -> Evict:
     """Return a decision that takes a Workload's quota."""
     key = WorkloadKey("team", name)
     return Evict(
-        key=key, uid=name, resource_version="1", reason=EvictionReason.PREEMPTED, message="gives way"
+        key=key, uid=name, resource_version="1", reason=EvictionReason.PREEMPTED, message="is preempted"
     )
 
 
@@ -24,7 +24,7 @@ def wait(name: str) -> Wait:
     return Wait(key=key, uid=name, resource_version="1", reason=reason, message="no room")
 
 
-async def test_a_decision_is_taken_back_once_it_has_been_believed_for_long_enough() -> None:
+async def test_an_observed_decision_is_taken_back_after_its_time() -> None:
     clock, forgotten = FakeClock(), list[DecisionId]()
     observer = ObserveMode(clock, forgotten.append)
     await observer.carry_out([evict("early")])
