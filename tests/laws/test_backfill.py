@@ -1,10 +1,10 @@
 """Laws of promised starts, for any stream of work in two queues of a cohort, with and without nodes.
 
-- estimates that are no shorter than the truth: no promise moves later, everybody starts by the first promise;
-- in one queue, among equals, none moves later for any cause;
-- whatever the estimates: a promise moves later for a cause, and for Overrun only where work that overtook
-  nobody has outrun its estimate;
-- everybody runs to the end, in a bounded number of events: nobody starves.
+- estimates that are no shorter than the truth: no promise moves later, all start by the first promise;
+- in one queue, at equal priority, none moves later for any cause;
+- whatever the estimates: a promise moves later for a cause, and for Overrun only where a Workload that
+  overtook no other has outrun its estimate;
+- every Workload runs to the end, in a bounded number of events: none starves.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def pieces(draw: st.DrawFn, shares: tuple[float, ...]) -> list[Piece]:
 
 
 class Watched(TimedWorld):
-    """A world that notes who ran on a lease, and who without one outran what it said."""
+    """A world that notes which Workloads ran on a lease, and which without one outran their estimate."""
 
     leased: set[str]
     overran: set[str]
@@ -145,7 +145,7 @@ def run(
     world = make_world(mode, has_nodes=has_nodes, sharing=sharing, kind=kind)
     submit(world, work, has_nodes=has_nodes)
     world.run()
-    assert world.ended.keys() == world.lengths.keys(), "somebody never ran to the end"
+    assert world.ended.keys() == world.lengths.keys(), "a Workload never ran to the end"
     return world
 
 
@@ -250,9 +250,9 @@ def _piece(queue: str, pods: int, gpus: int, length: int, after: int = 0) -> Pie
 
 
 _SMALL = _piece("left", 1, 1, 20)
-# In both somebody of `right` has no room and no promise when one of `left` is to be tried: whether it takes
+# In both a Workload of `right` has no room and no promise when one of `left` is to be tried: whether it takes
 # the turn of its queue, or keeps anything from the others, must not hang on whether it is tried itself.
-_IN_VAIN_BESIDE_A_PROMISE = [
+_INADMISSIBLE_BESIDE_A_PROMISE = [
     _piece("left", 1, 2, 100),
     _SMALL,
     _piece("left", 4, 1, 45, 15),
@@ -261,7 +261,7 @@ _IN_VAIN_BESIDE_A_PROMISE = [
     *[_SMALL] * 6,
     _piece("right", 1, 1, 20, 1),
 ]
-_IN_VAIN_BESIDE_A_START = [
+_INADMISSIBLE_BESIDE_A_START = [
     _piece("left", 1, 1, 300),
     _SMALL,
     _piece("left", 4, 1, 45, 15),
@@ -276,8 +276,8 @@ _IN_VAIN_BESIDE_A_START = [
 @pytest.mark.parametrize("mode", MODES)
 @_LAW
 @given(work=pieces((0.5, 1.0, 2.0)))
-@example(work=_IN_VAIN_BESIDE_A_PROMISE)
-@example(work=_IN_VAIN_BESIDE_A_START)
+@example(work=_INADMISSIBLE_BESIDE_A_PROMISE)
+@example(work=_INADMISSIBLE_BESIDE_A_START)
 def test_asking_for_room_first_changes_no_decision(work: list[Piece], mode: BackfillMode) -> None:
     quick = run(work, mode, has_nodes=True)
 
@@ -306,7 +306,7 @@ def test_looking_at_promises_in_steps_changes_no_decision(work: list[Piece], mod
 
 @_LAW
 @given(pieces((0.1, 1.0, 3.0)))
-def test_work_in_the_hold_gives_way_in_time(work: list[Piece]) -> None:
+def test_work_in_the_hold_is_evicted_in_time(work: list[Piece]) -> None:
     world = run(work, BackfillMode.OPPORTUNISTIC, has_nodes=False)
 
     for name in world.plans:
