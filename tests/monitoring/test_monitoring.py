@@ -90,7 +90,7 @@ def test_each_alert_fires_for_what_it_is_about_and_for_nothing_else(tmp_path: Pa
     assert tested.returncode == 0, tested.stdout + tested.stderr
 
 
-def test_every_rule_has_a_case_and_every_alert_one_where_it_stays_silent() -> None:
+def test_every_rule_has_a_case_and_every_alert_one_where_it_does_not_fire() -> None:
     cases = yaml.safe_load(CASES.read_text())["tests"]
     fires: set[str] = set()
     silent: set[str] = set()
@@ -127,7 +127,7 @@ def test_the_monitor_selects_the_controllers_service() -> None:
     assert endpoint["port"] in {port["name"] for port in service["spec"]["ports"]}
 
 
-def test_the_panels_of_the_dashboard_do_not_lie_on_each_other() -> None:
+def test_the_panels_of_the_dashboard_do_not_overlap() -> None:
     taken: set[tuple[int, int]] = set()
     for panel in panels():
         at = panel["gridPos"]
