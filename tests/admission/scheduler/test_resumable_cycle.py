@@ -69,7 +69,7 @@ def test_a_cycle_with_pauses_decides_as_one_without() -> None:
 def test_in_a_pause_the_state_is_seen_as_before_until_decisions_are_carried_into_it() -> None:
     world = three_queues()
     world.engine.wake_heads(now=world.now)
-    before = picture(world)
+    before = visible_state(world)
     cycle = world.engine.begin_cycle(now=world.now)
 
     for _ in range(STEPS - 3):
