@@ -25,7 +25,10 @@ from admission.controller.cluster_state.node_pod_watch import NodePodWatch
 from admission.controller.gauges.collector import QueueCollector
 from admission.controller.gauges.reader import GaugeReader, GaugeSettings
 from admission.controller.http.checkpoint_reports import CheckpointReports
+from admission.controller.http.extender import Extender
+from admission.controller.http.extender_profiles import extender_rules
 from admission.controller.http.plan_api import PlanApi
+from admission.controller.http.port_certificates import PortCertificates
 from admission.controller.http.ports import Port, SidePorts, listen
 from admission.controller.http.state_api import Health, StateApi, metrics_route
 from admission.controller.kinds import WatchedKind, ground_kinds, make_informer, make_listener, watched_kinds
@@ -132,14 +135,14 @@ class Controller:
             self._metrics,
             is_ready=lambda: self._control_loop.is_synced,
         )
+        self._certificates = PortCertificates(client, self._clock, options, namespace=self._namespace)
         self._side_ports = SidePorts(
             client,
-            self._clock,
             self._cluster_state,
             options,
-            namespace=self._namespace,
+            certificates=self._certificates,
+            extender=self._extender(),
             is_ready=lambda: self._control_loop.is_synced,
-            watch=self._ground,
         )
 
     def _event_recorder(self) -> EventRecorder:
@@ -149,6 +152,12 @@ class Controller:
             instance=self._identity,
             limits=EventLimits(events_per_second=events.per_second, burst=events.burst),
         )
+
+    def _extender(self) -> Extender | None:
+        if self._options.extender_port < 0:
+            return None
+        rules = extender_rules(self._options.config.berth.extender)
+        return Extender(self._ground, self._clock, rules=rules)
 
     def _status_board(self, engine: Engine) -> StatusWriter:
         return StatusWriter(
@@ -292,7 +301,7 @@ class Controller:
                 if not self._options.observe:
                     background.append(group.create_task(self._reports.run(), name="checkpoint-reports"))
                 background += [
-                    group.create_task(running, name=name) for name, running in self._side_ports.tasks()
+                    group.create_task(running, name=name) for name, running in self._certificates.tasks()
                 ]
                 if self._store is not None:
                     reader = PlanReader(

@@ -14,7 +14,8 @@ Modules, in reading order:
     checkpoint_subjects     which object a pod may report for
     checkpoint_writer       how a report is stored
     pod_identity            which pod a token belongs to
-    serving_certificates    certificates of the TLS ports
+    port_certificates       the certificate of the ports that need TLS
+    serving_certificates    where it comes from: files, or a Secret of our own
     ca_injector             the CA in webhook configurations and APIServices
 
 Decisions:

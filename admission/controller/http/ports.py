@@ -7,26 +7,16 @@ or TLS if certificate files are given. The other two always serve TLS, because k
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 from admission.controller.cluster_state.cluster_state import ClusterState
-from admission.controller.cluster_state.node_pod_watch import NodePodWatch
-from admission.controller.http import extender, visibility
-from admission.controller.http.ca_injector import TrustPublisher
-from admission.controller.http.extender import Extender
-from admission.controller.http.extender_profiles import extender_rules
-from admission.controller.http.serving_certificates import (
-    CertificateSource,
-    FileCertificates,
-    OwnCertificates,
-)
+from admission.controller.http import visibility
+from admission.controller.http.extender import Extender, render_error
+from admission.controller.http.port_certificates import PortCertificates
 from admission.controller.http.visibility import FrontProxy, Visibility, find_front_proxy
 from admission.controller.http.webhooks import Webhooks
-from admission.controller.runtime.clock import Clock
 from admission.controller.runtime.logs import Log
 from admission.controller.settings import Options
 from api.http.certificates import ServingTls
@@ -68,60 +58,33 @@ async def listen(stack: AsyncExitStack, port: Port) -> str:
 
 
 class SidePorts:
-    """The three ports. Call prepare() first, then ports() and tasks().
+    """The three ports. Call prepare() first, then ports().
 
-    `is_ready`: whether the control loop has taken in all first lists. The caller runs `watch`
-    if `needs_ground` says so.
+    `extender` is None if its port is off. `is_ready`: whether the control loop has taken in all first lists.
+    The caller watches nodes and pods if `needs_ground` says so.
     """
 
     def __init__(
         self,
         client: KubeClient,
-        clock: Clock,
         cluster_state: ClusterState,
         options: Options,
         *,
-        namespace: str,
+        certificates: PortCertificates,
+        extender: Extender | None,
         is_ready: Callable[[], bool],
-        watch: NodePodWatch,
     ) -> None:
         self._client = client
         self._cluster_state = cluster_state
         self._options = options
+        self._certificates = certificates
+        self._extender = extender
         self._is_ready = is_ready
-        self._extender = (
-            Extender(watch, clock, rules=extender_rules(options.config.berth.extender))
-            if options.extender_port >= 0
-            else None
-        )
-        self._trust = TrustPublisher(client, namespace=namespace, trusted=self._trusted)
-        self._certificates = self._source(clock, namespace)
         self._proxy: FrontProxy | None = None
-
-    def _source(self, clock: Clock, namespace: str) -> CertificateSource | None:
-        # Certificate files are renewed by others. A self-issued certificate is for kube-apiserver only.
-        options = self._options
-        if options.tls_certificate is not None and options.tls_key is not None:
-            return FileCertificates(Path(options.tls_certificate), Path(options.tls_key))
-        # Neither of the ports that need TLS is on, so no Secret is read or written.
-        if max(options.visibility_port, options.webhook_port) < 0:
-            return None
-        return OwnCertificates(
-            self._client,
-            clock,
-            namespace=namespace,
-            host=options.bind,
-            may_write=not options.observe,
-            on_renewed=self._trust.publish,
-        )
-
-    def _trusted(self) -> bytes | None:
-        return self._certificates.trusted if self._certificates is not None else None
 
     async def prepare(self) -> None:
         """Get certificates and learn which clients may call. Raises KubeError, OSError and ValueError."""
-        if self._certificates is not None:
-            await self._certificates.open()
+        await self._certificates.open()
         # On loopback only this machine can call, so no front proxy is needed.
         if self._options.visibility_port >= 0 and not is_loopback(self._options.bind):
             self._proxy = await find_front_proxy(self._client)
@@ -138,7 +101,7 @@ class SidePorts:
                 number=self._options.webhook_port,
                 host=self._options.bind,
                 routes=Webhooks(self._cluster_state, self._is_ready).routes(),
-                tls=self._tls(),
+                tls=self._certificates.serving_tls(),
             )
 
     def _extender_port(self, served: Extender) -> Port:
@@ -148,12 +111,12 @@ class SidePorts:
             host=self._options.bind,
             routes=served.routes(),
             # Plain HTTP unless certificate files were given. kube-scheduler's configuration has to match.
-            tls=self._tls() if isinstance(self._certificates, FileCertificates) else None,
-            render_error=extender.render_error,
+            tls=self._certificates.serving_tls() if self._certificates.are_given else None,
+            render_error=render_error,
         )
 
     def _visibility_port(self) -> Port:
-        host, tls = self._options.bind, self._tls()
+        host, tls = self._options.bind, self._certificates.serving_tls()
         # Requests come through kube-apiserver, which presents its own client certificate.
         if self._proxy is not None:
             self._proxy.require(tls.context)
@@ -170,10 +133,6 @@ class SidePorts:
             render_error=visibility.render_error,
         )
 
-    def _tls(self) -> ServingTls:
-        assert self._certificates is not None, "ports with TLS have certificates"
-        return self._certificates.serving_tls()
-
     def state_routes(self) -> list[Route]:
         """Return the routes under /v1 that show the state of these ports."""
         return self._extender.state_routes() if self._extender is not None else []
@@ -182,14 +141,6 @@ class SidePorts:
     def needs_ground(self) -> bool:
         """Return whether these ports need nodes and pods to be watched, whether or not placement does."""
         return self._extender is not None
-
-    def tasks(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
-        """Yield the tasks that have to run along with the ports, by name."""
-        if self._certificates is not None:
-            yield "certificates", self._certificates.run()
-            # In observe mode nothing is written, caBundles included.
-            if isinstance(self._certificates, OwnCertificates) and not self._options.observe:
-                yield "trust", self._trust.run()
 
 
 def is_loopback(host: str) -> bool:

@@ -15,6 +15,8 @@ import pytest
 
 from admission.controller.cluster_state.node_pod_watch import NodePodWatch
 from admission.controller.http import serving_certificates
+from admission.controller.http.extender import Extender
+from admission.controller.http.port_certificates import PortCertificates
 from admission.controller.http.ports import SidePorts, listen
 from admission.controller.http.serving_certificates import SECRET
 from admission.controller.settings import Options
@@ -48,19 +50,19 @@ def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
 async def listening(client: KubeClient, clock: FakeClock, **given: str) -> AsyncIterator[dict[str, str]]:
     """Run the three ports with their tasks; give their URLs by name."""
     options = Options(extender_port=0, visibility_port=0, webhook_port=0, **given)  # type: ignore[arg-type]
+    certificates = PortCertificates(client, clock, options, namespace=NAMESPACE)
     ports = SidePorts(
         client,
-        clock,
         Known().cluster_state,
         options,
-        namespace=NAMESPACE,
+        certificates=certificates,
+        extender=Extender(NodePodWatch(client, raise_error), clock),
         is_ready=lambda: True,
-        watch=NodePodWatch(client, raise_error),
     )
     await ports.prepare()
     async with AsyncExitStack() as stack:
         urls = {port.name: await listen(stack, port) for port in ports.ports()}
-        tasks = [asyncio.create_task(running, name=name) for name, running in ports.tasks()]
+        tasks = [asyncio.create_task(running, name=name) for name, running in certificates.tasks()]
         try:
             yield urls
         finally:
