@@ -12,7 +12,7 @@ from admission.placement.topology.placement_options import PlacementOptions, Str
 from admission.placement.topology.request import Bandwidth, PlacementRequest
 from admission.snapshot.queue_state import QueueState
 from api import keys
-from api.jobs.placement_annotations import STRATEGIES, Metadata, parse_bandwidth, read_key
+from api.jobs.placement_annotations import STRATEGIES, parse_bandwidth, read_key, sources_of
 from api.jobs.resource_requests import gpus_of
 from api.policy import Aliases, StrategyChoice
 from api.workload import PodSet, Workload
@@ -35,7 +35,7 @@ def with_wishes(
     rules = policy.placement
     if rules is None:
         return request
-    sources, with_aliases = _sources(workload, pod_set), policy.aliases is Aliases.ARTICLES
+    sources, with_aliases = sources_of(workload, pod_set), policy.aliases is Aliases.ARTICLES
 
     def read(key: str) -> str:
         return read_key(key, sources, with_aliases=with_aliases)
@@ -90,9 +90,3 @@ def _strategy(choice: StrategyChoice, asked: str, workload_type: str) -> Strateg
     if choice is not StrategyChoice.BY_WORKLOAD_TYPE:
         return _CHOICES[choice]
     return _BY_TYPE.get(workload_type.lower(), Strategy.BALANCED)
-
-
-def _sources(workload: Workload, pod_set: PodSet) -> Metadata:
-    metadata = pod_set.template.metadata
-    own = (metadata.annotations, metadata.labels) if metadata is not None else ()
-    return (workload.annotations, *own)

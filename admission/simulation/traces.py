@@ -20,10 +20,11 @@ other functions are pure.
 from __future__ import annotations
 
 import csv
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+from api.parsing.decimals import finite_number
 
 EXPECTED_COLUMNS = ("user", "num_gpu", "submit_time", "duration")
 _ID_COLUMN = "job_id"
@@ -129,7 +130,7 @@ def _to_job(row: Mapping[str, str], place: str, line: int) -> TraceJob:
 
 
 def _gpus(text: str, place: str) -> int:
-    number = _number(text)
+    number = finite_number(text)
     if number is None or not number.is_integer() or not 0 <= number <= _MAX_GPUS:
         raise TraceError(f"{place}: num_gpu is {text!r}; expected a whole number of GPUs, 0 or more")
     return int(number)
@@ -137,18 +138,10 @@ def _gpus(text: str, place: str) -> int:
 
 def _minutes(row: Mapping[str, str], column: str, place: str) -> float:
     """Return a column of minutes in seconds."""
-    number = _number(row[column])
+    number = finite_number(row[column])
     if number is None or not 0 <= number <= _MAX_MINUTES:
         raise TraceError(f"{place}: {column} is {row[column]!r}; expected minutes, 0 or more")
     return number * _SECONDS_PER_MINUTE
-
-
-def _number(text: str) -> float | None:
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None
 
 
 def _check_ids(jobs: Iterable[TraceJob], source: str) -> None:

@@ -20,7 +20,8 @@ from statistics import median_low
 import msgspec
 
 from api import keys
-from api.jobs.placement_annotations import Metadata, read_key
+from api.jobs.placement_annotations import Metadata, read_key, sources_of
+from api.parsing.decimals import finite_number
 from api.workload import Workload, to_seconds
 
 # One day. No save or restart takes that long, so a larger number is in another unit.
@@ -165,12 +166,8 @@ def parse_step(text: str) -> int | None:
 
 def parse_duration(text: str) -> float | None:
     """Return a number of seconds from 0 to MOST_SECONDS, or None if the text is not one."""
-    try:
-        seconds = float(text)
-    except ValueError:
-        return None
-    # NaN compares false with every number, so it is rejected here too.
-    return seconds if 0 <= seconds <= MOST_SECONDS else None
+    seconds = finite_number(text)
+    return seconds if seconds is not None and 0 <= seconds <= MOST_SECONDS else None
 
 
 def parse_switch(text: str) -> bool | None:
@@ -202,6 +199,4 @@ def _read(key: str, sources: Metadata) -> str:
 
 
 def _sources(workload: Workload) -> Metadata:
-    metadata = workload.pod_sets[0].template.metadata if workload.pod_sets else None
-    own = (metadata.annotations, metadata.labels) if metadata is not None else ()
-    return (workload.annotations, *own)
+    return sources_of(workload, workload.pod_sets[0] if workload.pod_sets else None)

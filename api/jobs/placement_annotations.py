@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from api import keys
 from api.parsing.decimals import whole_number
+from api.workload import PodSet, Workload
 
 _BANDWIDTH = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)\s*([MGT])(?:b|bit|bps|bit/s|b/s)?", re.IGNORECASE)
 _MBIT = {"M": 1, "G": 1000, "T": 1_000_000}
@@ -19,6 +20,13 @@ _MBIT = {"M": 1, "G": 1000, "T": 1_000_000}
 STRATEGIES = ("consolidated", "distributed", "balanced")
 
 Metadata = tuple[Mapping[str, str] | None, ...]
+
+
+def sources_of(workload: Workload, pod_set: PodSet | None) -> Metadata:
+    """Return where the keys of a Workload are looked up, for this pod set; None for no template."""
+    metadata = pod_set.template.metadata if pod_set is not None else None
+    own = (metadata.annotations, metadata.labels) if metadata is not None else ()
+    return (workload.annotations, *own)
 
 
 def read_key(key: str, sources: Metadata, *, with_aliases: bool) -> str:

@@ -4,7 +4,7 @@ Modules, in reading order:
 
     quantities    Kubernetes quantities, exact in both directions
     durations     durations as Go writes them
-    decimals      whole numbers in labels, annotations and query strings
+    decimals      numbers in labels, annotations, query strings, flags and traces
     prices        prices of hardware by the hour
     cron          five-field cron lines
     schedule      when a cron line fires in a time zone

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from admission.cli.common.arguments import hours_between_faults, positive_number, seconds
+from admission.cli.common.arguments import hours_between_faults, positive_number, seconds, share
 from admission.simulation.settings import Checkpoints, EstimateKind, Faults, Queues
 
 
@@ -98,7 +98,7 @@ def add_checkpoint_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--publishing-share",
-        type=_share,
+        type=share,
         default=checkpoints.publishing_share,
         metavar="SHARE",
         help="share of Jobs that report checkpoints and save on request (default: %(default)g)",
@@ -125,13 +125,3 @@ def _interval(text: str) -> tuple[float, float]:
     if found[0] > found[1]:
         raise argparse.ArgumentTypeError(f"{text!r}: the first number must be the smaller one, as in 10-120")
     return found
-
-
-def _share(text: str) -> float:
-    try:
-        share = float(text)
-    except ValueError:
-        share = -1.0
-    if not 0 <= share <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 1")
-    return share

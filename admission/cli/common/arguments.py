@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import NoReturn, TypeAlias
 
 from admission.cli.common.errors import WrongUsageError
+from api.parsing.decimals import finite_number
 
 # What `add_subparsers` returns; argparse gives the class no public name.
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -125,20 +125,13 @@ def nodes_wish(text: str) -> NodesWish:
 
 def speed(text: str) -> float:
     """Parse how many simulated seconds pass in one real second. Raises ArgumentTypeError."""
-    value = _number(text)
-    if value is None or not 0 < value <= _FASTEST:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a speed: expected a number above 0, at most {_FASTEST:,.0f}"
-        )
-    return value
+    what = f"a speed: expected a number above 0, at most {_FASTEST:,.0f}"
+    return _checked(text, lambda value: 0 < value <= _FASTEST, what)
 
 
 def positive_number(text: str) -> float:
     """Parse a finite number above 0. Raises ArgumentTypeError."""
-    value = _number(text)
-    if value is None or value <= 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
-    return value
+    return _checked(text, lambda value: value > 0, "a number above 0")
 
 
 def hours_between_faults(text: str) -> float:
@@ -146,26 +139,24 @@ def hours_between_faults(text: str) -> float:
 
     The minimum is 1: with more frequent faults, a long Job would never finish.
     """
-    value = _number(text)
-    if value is None or value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of hours, 1 or more")
-    return value
+    return _checked(text, lambda value: value >= 1, "a number of hours, 1 or more")
 
 
 def seconds(text: str) -> float:
     """Parse a number of seconds, 0 or more. Raises ArgumentTypeError."""
-    value = _number(text)
-    if value is None or value < 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds, 0 or more")
+    return _checked(text, lambda value: value >= 0, "a number of seconds, 0 or more")
+
+
+def share(text: str) -> float:
+    """Parse a share from 0 to 1. Raises ArgumentTypeError."""
+    return _checked(text, lambda value: 0 <= value <= 1, "a number from 0 to 1")
+
+
+def _checked(text: str, is_valid: Callable[[float], bool], what: str) -> float:
+    value = finite_number(text)
+    if value is None or not is_valid(value):
+        raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
     return value
-
-
-def _number(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) else None
 
 
 def positive(text: str) -> int:

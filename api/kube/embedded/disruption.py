@@ -22,6 +22,7 @@ from api.kube.embedded.apply.errors import ApiError
 from api.kube.embedded.apply.schema import Json, JsonObject
 from api.kube.embedded.checks import check_preconditions
 from api.kube.embedded.kinds.catalog import Catalog
+from api.kube.embedded.kinds.job_status import has_condition
 from api.kube.embedded.kinds.kinds import Kind, World
 from api.kube.embedded.kinds.selectors import matches_labels
 from api.kube.embedded.options import DeleteOptions, WriteOptions
@@ -222,8 +223,7 @@ def _is_healthy(pod: JsonObject) -> bool:
 
 
 def _is_ready(pod: JsonObject) -> bool:
-    conditions = pod["status"].get("conditions", ())
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+    return has_condition(pod["status"], "Ready")
 
 
 def _scaled(value: Json, total: int) -> int:

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from api.kube.embedded.apply.schema import Json, JsonObject
+from api.kube.embedded.kinds.job_status import has_condition
 from api.kube.embedded.kinds.kinds import Column
 from api.kube.embedded.kinds.tables import age, duration, json_path
 
@@ -23,11 +24,6 @@ def _seconds_between(start: Json, end: Json) -> float:
     first = datetime.fromisoformat(start)
     last = datetime.fromisoformat(end) if end else datetime.now(UTC)
     return (last - first).total_seconds()
-
-
-def _is_true(item: JsonObject, type_: str) -> bool:
-    conditions = item.get("status", {}).get("conditions", ())
-    return any(each["type"] == type_ and each["status"] == "True" for each in conditions)
 
 
 def _pod_ready(pod: JsonObject) -> str:
@@ -54,17 +50,18 @@ def _pod_restarts(pod: JsonObject) -> str:
 
 
 def _job_status(job: JsonObject) -> str:
-    if _is_true(job, "Complete"):
+    status = job.get("status", {})
+    if has_condition(status, "Complete"):
         return "Complete"
-    if _is_true(job, "Failed"):
+    if has_condition(status, "Failed"):
         return "Failed"
     if job["metadata"].get("deletionTimestamp"):
         return "Terminating"
-    if _is_true(job, "Suspended"):
+    if has_condition(status, "Suspended"):
         return "Suspended"
-    if _is_true(job, "FailureTarget"):
+    if has_condition(status, "FailureTarget"):
         return "FailureTarget"
-    return "SuccessCriteriaMet" if _is_true(job, "SuccessCriteriaMet") else "Running"
+    return "SuccessCriteriaMet" if has_condition(status, "SuccessCriteriaMet") else "Running"
 
 
 def _job_completions(job: JsonObject) -> str:

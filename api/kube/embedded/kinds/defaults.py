@@ -155,23 +155,16 @@ def _limit_range_item(item: JsonObject) -> None:
             item[key] = value
 
 
-def _deployment_strategy(strategy: JsonObject) -> None:
-    if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate":
-        rolling = strategy.setdefault("rollingUpdate", {})
-        rolling.setdefault("maxUnavailable", "25%")
-        rolling.setdefault("maxSurge", "25%")
+def _rolling_update(**defaults: Json) -> Callable[[JsonObject], None]:
+    """Return the rule that updates roll out by default, with these limits."""
 
+    def fill(strategy: JsonObject) -> None:
+        if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate":
+            rolling = strategy.setdefault("rollingUpdate", {})
+            for key, value in defaults.items():
+                rolling.setdefault(key, value)
 
-def _daemon_set_strategy(strategy: JsonObject) -> None:
-    if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate":
-        rolling = strategy.setdefault("rollingUpdate", {})
-        rolling.setdefault("maxUnavailable", 1)
-        rolling.setdefault("maxSurge", 0)
-
-
-def _stateful_set_strategy(strategy: JsonObject) -> None:
-    if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate":
-        strategy.setdefault("rollingUpdate", {}).setdefault("partition", 0)
+    return fill
 
 
 _RULES: Final[Mapping[str, Callable[[JsonObject], None]]] = {
@@ -186,9 +179,9 @@ _RULES: Final[Mapping[str, Callable[[JsonObject], None]]] = {
     "ServicePort": _service_port,
     "ServiceSpec": _service_spec,
     "LimitRangeItem": _limit_range_item,
-    "DeploymentStrategy": _deployment_strategy,
-    "DaemonSetUpdateStrategy": _daemon_set_strategy,
-    "StatefulSetUpdateStrategy": _stateful_set_strategy,
+    "DeploymentStrategy": _rolling_update(maxUnavailable="25%", maxSurge="25%"),
+    "DaemonSetUpdateStrategy": _rolling_update(maxUnavailable=1, maxSurge=0),
+    "StatefulSetUpdateStrategy": _rolling_update(partition=0),
 }
 
 
