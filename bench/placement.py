@@ -124,7 +124,7 @@ def fill(
     where = TopologyAssignment(
         levels=(HOST,), domains=tuple(DomainCount(values=(f"n{number:05}",), count=1) for number in taken)
     )
-    topology_cache.use([Place(flavor="gpus", assignment=where, per_pod=_PER_POD)], sign=1)
+    topology_cache.usage.use([Place(flavor="gpus", assignment=where, per_pod=_PER_POD)], sign=1)
 
 
 def measure(nodes: int, share: float, request: PlacementRequest, rounds: int) -> Figures:
@@ -148,10 +148,10 @@ def measure(nodes: int, share: float, request: PlacementRequest, rounds: int) ->
         found = topology_cache.place([request])
         if not isinstance(found, Unplaced):
             held.append(place_of(request, found["main"]))
-            topology_cache.use(held[-1:], sign=1)
+            topology_cache.usage.use(held[-1:], sign=1)
         times.append((time.process_time() - began) * 1e6)
         if len(held) > 1:
-            topology_cache.use([held.pop(0)], sign=-1)
+            topology_cache.usage.use([held.pop(0)], sign=-1)
     node = make_node(nodes // 2)
 
     def flap() -> None:

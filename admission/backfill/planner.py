@@ -254,7 +254,7 @@ class Planner:
                 holder=entry.pending.key,
                 queue=entry.queue.name,
                 usage=entry.assignment.usage,
-                spots=self.visible.snapshot.topology_cache.spots(entry.assignment.places),
+                spots=self.visible.snapshot.topology_cache.usage.spots(entry.assignment.places),
                 ends_at=ends_at,
             )
         )

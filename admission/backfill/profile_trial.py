@@ -46,7 +46,7 @@ class SnapshotStage:
 
     def occupy(self, spots: Spots) -> None:
         """Count this much more of the spots as occupied from here on; less if negative."""
-        self.snapshot.topology_cache.occupy(spots)
+        self.snapshot.topology_cache.usage.occupy(spots)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +115,7 @@ class StartTrial:
         if assignment.mode is not Mode.FIT:
             return None
         # Spots are computed only if there is a topology; quota alone occupies no nodes.
-        spots = self.snapshot.topology_cache.spots(assignment.places) if assignment.places else {}
+        spots = self.snapshot.topology_cache.usage.spots(assignment.places) if assignment.places else {}
         return StartClaim(usage=assignment.usage, spots=spots, assignment=assignment)
 
     def spots_of(self, value: StartClaim) -> Spots:
@@ -128,4 +128,4 @@ class StartTrial:
 
     def has_spots(self, value: StartClaim) -> bool:
         """Return whether the spots of `value` are free."""
-        return not value.spots or self.snapshot.topology_cache.has_free(value.spots)
+        return not value.spots or self.snapshot.topology_cache.usage.has_free(value.spots)

@@ -118,7 +118,7 @@ class PromiseReviser:
 
         The recorded causes are tried in the order of `MoveCause`. A promise is moved only if there is one.
         """
-        if not self.visible.snapshot.topology_cache.has_nodes(promise.claim.spots):
+        if not self.visible.snapshot.topology_cache.usage.has_nodes(promise.claim.spots):
             return MoveCause.NODE_LOST
         return next(cause for cause in MoveCause if cause in causes)
 

@@ -151,7 +151,7 @@ class SchedulePlan:
                 holder=held.key,
                 queue=held.admission.cluster_queue,
                 usage=held.usage,
-                spots=self._topology_cache.spots(held.places),
+                spots=self._topology_cache.usage.spots(held.places),
                 ends_at=self.ends.expected_end(held, now=self.now),
             )
         )

@@ -195,7 +195,7 @@ class VisiblePromises:
 
     def footing(self, entry: Entry) -> StartClaim:
         """Return the quota and spots that the entry would run on."""
-        spots = self.snapshot.topology_cache.spots(entry.assignment.places)
+        spots = self.snapshot.topology_cache.usage.spots(entry.assignment.places)
         return StartClaim(usage=entry.assignment.usage, spots=spots, assignment=entry.assignment)
 
     def trial_of(self, entry: Entry) -> StartTrial:

@@ -106,7 +106,7 @@ class Cache:
         if self.topology_cache.set_flavors(self.specs.flavors, self.specs.topologies):
             # New flavors start with empty counters of node usage, so held places are counted again.
             for held in self.held.values():
-                self.topology_cache.use(held.places, sign=1)
+                self.topology_cache.usage.use(held.places, sign=1)
         self.reservations = read_reservations(
             Cluster(
                 queues=self.specs.cluster_queues,
@@ -276,13 +276,13 @@ class Cache:
         self.schedule_plan.hold(held)
 
     def _occupy(self, held: HeldWorkload) -> None:
-        self.topology_cache.use(held.places, sign=1)
+        self.topology_cache.usage.use(held.places, sign=1)
         for place in held.places:
             for host in hosts_of(place.assignment):
                 self.tenants.setdefault(host, {})[held.key] = None
 
     def _vacate(self, held: HeldWorkload) -> None:
-        self.topology_cache.use(held.places, sign=-1)
+        self.topology_cache.usage.use(held.places, sign=-1)
         for place in held.places:
             for host in hosts_of(place.assignment):
                 of_host = self.tenants.get(host, {})
@@ -342,7 +342,7 @@ class Cache:
                 assert self.held.get(key) is held, f"{key} holds quota of {name} but is not known to"
         for name, cohort in self.hierarchy.cohorts.items():
             _check_usage(cohort, fresh.cohorts[name])
-        self.topology_cache.validate(place for held in self.held.values() for place in held.places)
+        self.topology_cache.usage.validate(place for held in self.held.values() for place in held.places)
         self.schedule_plan.validate(self.held)
 
 

@@ -63,7 +63,7 @@ def find_domain(values: Values, spec: ClusterQueue, ground: TopologyNodes) -> Re
     """Return the domain of these level values as it is now, or why it cannot be kept for the ClusterQueue."""
     names = dict.fromkeys(flavor.name for group in spec.resource_groups for flavor in group.flavors)
     sites = {
-        name: ground.topology_cache.search(name).site
+        name: ground.topology_cache.topology(name)
         for name in names
         if ground.topology_cache.has_topology(name)
     }
@@ -79,7 +79,7 @@ def find_domain(values: Values, spec: ClusterQueue, ground: TopologyNodes) -> Re
     amounts: dict[FlavorResource, int] = {}
     for name, site in sorted(found.items()):
         for leaf in _leaves(site, values):
-            spots[ground.topology_cache.spot(name, leaf)] = {PODS: _ALL_PLACES}
+            spots[site.owner, site.names[leaf]] = {PODS: _ALL_PLACES}
             for node in site.nodes[leaf].values():
                 for resource, amount in node.allocatable.items():
                     pair = FlavorResource(name, resource)

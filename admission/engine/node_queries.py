@@ -66,7 +66,7 @@ class NodeQueries:
         for one in admission.pod_sets if admission is not None else ():
             tolerations: tuple[WireToleration, ...] | None = None
             for host in hosts_of(one.topology) if one.topology is not None else ():
-                nodes = topology_cache.nodes_at(host)
+                nodes = topology_cache.nodes.at_host(host)
                 # As a rule there is one sound node of that name. Two nodes with the same hostname label are
                 # a fault in themselves.
                 if len(nodes) == 1 and is_sound(nodes[0]):
@@ -108,7 +108,7 @@ class NodeQueries:
         topology_cache = self._cache.topology_cache
         for flavor in sorted(self._cache.specs.flavors):
             if topology_cache.has_topology(flavor):
-                yield from domain_usages(topology_cache.search(flavor).site, flavor)
+                yield from domain_usages(topology_cache.topology(flavor), flavor)
 
     def device_price(self, flavor: str, host: str) -> float:
         """Return the price of one device of the flavor per hour; 0 if none is set.
@@ -116,7 +116,7 @@ class NodeQueries:
         `host` is the hostname of its node, "" if that is not known. The price of the node comes before that
         of the flavor. See `admission.preemption.device_price`.
         """
-        prices = (node_device_price(node) for node in self._cache.topology_cache.nodes_at(host))
+        prices = (node_device_price(node) for node in self._cache.topology_cache.nodes.at_host(host))
         on_nodes = [price for price in prices if price is not None]
         if on_nodes:
             # Two nodes that share a hostname count as one host; the higher price hides no cost.

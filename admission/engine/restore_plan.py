@@ -140,7 +140,7 @@ class StoredPlan:
             # By the flavors and nodes as they are now: stored places could be on nodes that no longer exist.
             places = places_of(planned.admission, records[planned.key].requests)
             usage = to_quantities(planned.admission.pod_sets)
-            schedule_plan.promises.adopt(planned, usage, self._cache.topology_cache.spots(places))
+            schedule_plan.promises.adopt(planned, usage, self._cache.topology_cache.usage.spots(places))
         for key, expected in plan.expected.items():
             record = records.get(key)
             is_waiting = record is not None and record.queued_in is not None

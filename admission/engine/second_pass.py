@@ -83,7 +83,7 @@ class SecondPass:
         if not requests:
             # No pod set waits for places any more.
             return None
-        with self._cache.topology_cache.occupied(self._reserved_for_others(held)):
+        with self._cache.topology_cache.usage.occupied(self._reserved_for_others(held)):
             found = self._cache.topology_cache.place(requests)
         if isinstance(found, Unplaced):
             self._admitted.second_pass.park(held.key)
@@ -110,7 +110,7 @@ class SecondPass:
         assigned = {host for one in stands for host in hosts_of(one.assignment)}
         # A node that no longer exists has to be replaced too, or the pods would be placed around a gap.
         lost = assigned & set(workload.unhealthy_nodes) | {
-            h for h in assigned if not self._cache.topology_cache.nodes_at(h)
+            h for h in assigned if not self._cache.topology_cache.nodes.at_host(h)
         }
         if not lost:
             return None
@@ -118,7 +118,7 @@ class SecondPass:
         self._cache.topology_cache.observe(
             lost, uid=f"{workload.uid}/lost", at=self._cache.now, outcome=FAILED
         )
-        with self._cache.topology_cache.occupied(self._reserved_for_others(held)):
+        with self._cache.topology_cache.usage.occupied(self._reserved_for_others(held)):
             found = replace_hosts(self._cache.topology_cache, stands, lost)
         if isinstance(found, Unplaced):
             return self._fail(held, _failure(lost, found))

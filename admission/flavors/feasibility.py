@@ -106,7 +106,9 @@ def _has_quota(option: Option) -> bool:
 
 def _room(snapshot: Snapshot, option: Option) -> PodRoom | None:
     """Return the room for the option's pods, None where it is not checked on nodes."""
-    return None if option.request is None else snapshot.topology_cache.room(option.flavor, option.request)
+    if option.request is None:
+        return None
+    return snapshot.topology_cache.search(option.flavor).room(option.request)
 
 
 def _needs(snapshot: Snapshot, queue: QueueState, pending: Pending) -> Iterator[tuple[Option, ...]]:

@@ -76,7 +76,7 @@ def topology_refusal(
         return f"Flavor {name!r} information missing in TAS cache"
     # Every level that the request names must exist, those of slices included.
     named = (request.required, request.preferred, *(layer.topology for layer in request.slices))
-    levels = snapshot.topology_cache.levels(name)
+    levels = snapshot.topology_cache.topology(name).levels
     if any(level is not None and level not in levels for level in named):
         return f"Flavor {name!r} does not contain the requested level"
     return None

@@ -16,7 +16,8 @@ Modules, in reading order:
     candidate_leaves    what leaves offer to gangs of one shape, updated as they change
     top_candidate       the best of many candidates, without sorting all of them again
     replacement         new nodes for the part of a gang that was lost
-    topology_cache      all nodes and pods, and the places that Workloads hold
+    topology_cache      all nodes and pods, and the search for places on them
+    topology_usage      the places that Workloads hold
 
 Decisions:
 

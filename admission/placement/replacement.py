@@ -80,7 +80,7 @@ def replace_hosts(
             found[one.request.pod_set] = assignment
     finally:
         # In any case. The caller takes the places that are returned.
-        topology_cache.use(taken, sign=-1)
+        topology_cache.usage.use(taken, sign=-1)
     return found
 
 
@@ -288,7 +288,7 @@ class _Mending:
             return found
         place = Place(flavor=self.request.flavor, assignment=found.assignment, per_pod=self.request.per_pod)
         # Taken at once, so that the next part of the search counts it.
-        self.topology_cache.use([place], sign=1)
+        self.topology_cache.usage.use([place], sign=1)
         self.taken.append(place)
         for host, pods in _counts(found.assignment).items():
             self.kept[host] = self.kept.get(host, 0) + pods
@@ -308,7 +308,7 @@ class _Mending:
     def _values(self, host: str) -> Values:
         """Return the level values of a host, also of one that takes no pods at present."""
         # A lost node may have been deleted. Its values above the host are then empty.
-        nodes: Sequence[Mapping[str, str]] = [node.labels for node in self.topology_cache.nodes_at(host)]
+        nodes: Sequence[Mapping[str, str]] = [node.labels for node in self.topology_cache.nodes.at_host(host)]
         labels = nodes[0] if nodes else {}
         # The hostname comes last, whatever the levels above it are.
         return (*(labels.get(level, "") for level in self.site.levels[:-1]), host)

@@ -172,15 +172,15 @@ class PlacementSearch:
         per_leader = leader.per_pod if leader is not None else None
         return self._counted(make_shape(request.per_pod, per_leader, request.rules, plan, is_empty=is_empty))
 
-    def room(self, request: PlacementRequest, owner: str) -> PodRoom | None:
+    def room(self, request: PlacementRequest) -> PodRoom | None:
         """Return the room for pods of the request, each node considered by itself.
 
-        `owner` identifies the spots of this site. None where the request does not suit the topology.
+        None where the request does not suit the topology.
         """
         plan = self._plan(request)
         if isinstance(plan, NoPlacement):
             return None
-        return PodRoom(counts=self.counts(request, plan), owner=owner, needed=request.count)
+        return PodRoom(counts=self.counts(request, plan), needed=request.count)
 
     def _counted(self, shape: Shape) -> PodCounts:
         # Removed and inserted again, which makes it the most recently used.

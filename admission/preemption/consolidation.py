@@ -150,7 +150,7 @@ class _Search:
 
     def _movable(self, request: PlacementRequest) -> dict[int, list[Target]]:
         """Return the Workloads that may be moved, by each domain in which they have pods."""
-        site = self.snapshot.topology_cache.search(request.flavor).site
+        site = self.snapshot.topology_cache.topology(request.flavor)
         level = self._level(request)
         found: dict[int, list[Target]] = {}
         for queue in self.snapshot.queues.values():
@@ -168,7 +168,7 @@ class _Search:
 
     def _level(self, request: PlacementRequest) -> int | None:
         """Return the level of the domain that must hold all pods; None where they may be spread."""
-        levels = self.snapshot.topology_cache.levels(request.flavor)
+        levels = self.snapshot.topology_cache.topology(request.flavor).levels
         topology, wishes = request.topology, request.wishes
         if topology is not None and topology.required is not None:
             return levels.index(topology.required)

@@ -106,7 +106,7 @@ class LeastAttainedVictims:
         look = next_look(self._snapshot.now, minimum_runtime_seconds=least)
         if failed_until.get(question) == look:
             return []
-        site = self._snapshot.topology_cache.search(request.flavor).site
+        site = self._snapshot.topology_cache.topology(request.flavor)
         wanted = {resource: amount for resource, amount in request.per_pod.items() if amount > 0}
         on_leaf = self._on_leaves(site)
         nodes = [self._empty(site, leaf, wanted, on_leaf.get(leaf, ())) for leaf in site.tree.at_level[-1]]

@@ -186,7 +186,7 @@ class _Cover:
         `gone` and `_taken` grow with each pod that gets a node. They are of no use after False.
         """
         left = yield from self._room_when_empty(request, region)
-        site = self.snapshot.topology_cache.search(request.flavor).site
+        site = self.snapshot.topology_cache.topology(request.flavor)
         # A resource that is not requested is never lacking, however overcommitted the node is.
         asked = ((resource, amount) for resource, amount in request.per_pod.items() if amount > 0)
         wanted = [(resource, amount, site.free(resource)) for resource, amount in asked]
@@ -404,7 +404,7 @@ def _holdings(snapshot: Snapshot, held: HeldWorkload, flavors: Container[str]) -
     for place in held.places:
         if place.flavor not in flavors:
             continue
-        site = snapshot.topology_cache.search(place.flavor).site
+        site = snapshot.topology_cache.topology(place.flavor)
         for domain in place.assignment.domains:
             leaf = site.find_leaf(domain.values)
             if leaf is not None:
@@ -414,7 +414,7 @@ def _holdings(snapshot: Snapshot, held: HeldWorkload, flavors: Container[str]) -
 
 def _regions(snapshot: Snapshot, request: PlacementRequest) -> tuple[int | None, ...]:
     """Return the domains of which one must hold all pods, by name; None stands for no single domain."""
-    site = snapshot.topology_cache.search(request.flavor).site
+    site = snapshot.topology_cache.topology(request.flavor)
     topology = request.topology
     named = None if topology is None else topology.required or topology.preferred
     if named is None:

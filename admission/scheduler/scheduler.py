@@ -396,7 +396,7 @@ class _Cycle:
             self.snapshot.trial.without((target.queue, target.held) for target in entry.targets),
         ):
             lacking = frozenset(pair for pair, amount in usage.items() if not node.fits({pair: amount}))
-            return lacking, not self.snapshot.topology_cache.fits(places)
+            return lacking, not self.snapshot.topology_cache.usage.fits(places)
 
     def _awaited(self, entry: Entry, lack: _Lack | None = None) -> list[HeldWorkload]:
         """Return the Workloads leaving for others that hold what the entry lacks, in quota or on nodes.
@@ -469,10 +469,10 @@ class _Cycle:
         """Return whether its quota, and whether its places are free once its targets are gone."""
         usage, places, node = entry.assignment.usage, entry.assignment.places, entry.queue.node
         if not entry.targets:
-            return node.fits(usage), self.snapshot.topology_cache.fits(places)
+            return node.fits(usage), self.snapshot.topology_cache.usage.fits(places)
         # Only for this check; at the end of the block the targets are back on the snapshot.
         with self.snapshot.trial.without((target.queue, target.held) for target in entry.targets):
-            return node.fits(usage), self.snapshot.topology_cache.fits(places)
+            return node.fits(usage), self.snapshot.topology_cache.usage.fits(places)
 
     def _nominate_again(self, entry: Entry) -> Steps[Entry]:
         """Nominate on the snapshot as it is now, restricted to the same flavors."""

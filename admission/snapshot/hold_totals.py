@@ -88,7 +88,7 @@ class HoldTotals:
         self._see_victims(held, topology_cache)
 
     def _put_on(self, room: HeldRoom, topology_cache: TopologyCache) -> _Counted:
-        one = _Counted(room, self._queues[room.hold.cluster_queue], topology_cache.spots(room.places))
+        one = _Counted(room, self._queues[room.hold.cluster_queue], topology_cache.usage.spots(room.places))
         self._sum.add(one.queue.node, room.usage, one.spots, sign=1)
         self._named.update(room.hold.victims)
         return one
@@ -110,7 +110,7 @@ class HoldTotals:
         for key, one in leaving.items():
             queue = self._queues.get(one.admission.cluster_queue)
             if queue is not None and key not in self._gone:
-                gone = self._gone[key] = _Gone(one, one.places, queue, topology_cache.spots(one.places))
+                gone = self._gone[key] = _Gone(one, one.places, queue, topology_cache.usage.spots(one.places))
                 self._sum.add(queue.node, one.usage, gone.spots, sign=-1)
 
     def overlay(self) -> UsageOverlay:

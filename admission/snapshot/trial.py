@@ -92,13 +92,13 @@ class Trial:
         else:
             node.remove(usage)
         if places:
-            self._topology_cache.use(places, sign=1 if is_adding else -1)
+            self._topology_cache.usage.use(places, sign=1 if is_adding else -1)
 
     def add(self, queue: QueueState, usage: Quantities, places: tuple[Place, ...] = ()) -> None:
         """Count `usage` in `queue`, and the places as taken, until rolled back."""
         queue.node.add(usage)
         if places:
-            self._topology_cache.use(places, sign=1)
+            self._topology_cache.usage.use(places, sign=1)
         # Recorded after the change: a change that raises leaves no entry in the log.
         self._undo_log.append((queue.node, usage, places, True))
 
@@ -106,7 +106,7 @@ class Trial:
         """Subtract `usage` from `queue`, and count the places as free, until rolled back."""
         queue.node.remove(usage)
         if places:
-            self._topology_cache.use(places, sign=-1)
+            self._topology_cache.usage.use(places, sign=-1)
         self._undo_log.append((queue.node, usage, places, False))
 
     def lay(self, overlay: UsageOverlay) -> None:

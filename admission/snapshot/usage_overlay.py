@@ -48,7 +48,7 @@ class UsageOverlay:
         """Apply it to the quota trees and to the nodes."""
         for node, amounts in self.usage:
             node.change(amounts)
-        topology_cache.occupy(self.spots)
+        topology_cache.usage.occupy(self.spots)
 
 
 @dataclass(slots=True)

@@ -196,7 +196,7 @@ def _refusal(now: PodCounts, empty: PodCounts, index: int) -> str:
 def _left_out(snapshot: Snapshot, search: PlacementSearch) -> Iterator[tuple[str, str]]:
     """Yield the nodes with this flavor's labels that are left out for another reason, with that reason."""
     site = search.site
-    for name, node in sorted(snapshot.topology_cache.nodes.items()):
+    for name, node in sorted(snapshot.topology_cache.nodes.by_name.items()):
         refusal = site.refusal(node)
         if refusal is not None and site.is_of_flavor(node):
             yield name, refusal

@@ -34,7 +34,7 @@ def successor(engine: Engine, *, settings: Any, now: float) -> Engine:
     for table in (
         cache.specs.flavors,
         cache.specs.topologies,
-        cache.topology_cache.nodes,
+        cache.topology_cache.nodes.by_name,
         cache.specs.cohorts,
         cache.specs.cluster_queues,
         cache.specs.local_queues,

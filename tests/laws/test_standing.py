@@ -108,7 +108,7 @@ class Machine:
         usage = {
             (name, pair): cell.usage for name, node in nodes.items() for pair, cell in node.cells.items()
         }
-        site = self.cache.topology_cache.search("default").site
+        site = self.cache.topology_cache.topology("default")
         return usage, {name: site.free_of(leaf) for leaf, name in site.names.items()}
 
 

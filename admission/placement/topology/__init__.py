@@ -4,6 +4,7 @@ Modules, in reading order:
 
     tree                domains by level, leaves at the bottom
     hierarchy           the levels that the labels of the nodes describe, and where labels contradict
+    nodes               all nodes, and what pods of others take of them
     flavor_topology     the nodes of one flavor, with what is free in every leaf
     changelog           which leaves have changed, for readers that catch up when they need to
     pod_counts          how many pods of one shape fit into every domain

@@ -50,9 +50,12 @@ class FlavorTopology:
     they are replaced, and it is still counted when the node returns.
     """
 
+    flavor: str
     levels: tuple[str, ...]
     node_labels: Mapping[str, str]
     used: UsedByLeaf
+    # The owner of the leaves as spots: empty for hosts, which flavors share, otherwise the flavor.
+    owner: str = field(init=False)
     tree: DomainTree = field(init=False)
     nodes: dict[int, dict[str, NodeInfo]] = field(default_factory=dict)
     # Leaves with a tainted node: as a rule few, and the only ones that refuse pods without a selector.
@@ -75,6 +78,7 @@ class FlavorTopology:
     def __post_init__(self) -> None:
         self.tree = DomainTree(len(self.levels))
         self.is_by_host = self.levels[-1] == HOSTNAME
+        self.owner = "" if self.is_by_host else self.flavor
 
     # --- events -------------------------------------------------------------------------------------------
 

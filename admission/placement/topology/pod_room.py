@@ -16,10 +16,9 @@ from queues.profile.capacity_profile import Course, Spot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodRoom:
-    """Room for `needed` pods by the present `counts`. Spots of another `owner` are no leaves of this site."""
+    """Room for `needed` pods by the present `counts`. Spots of another owner are no leaves of this site."""
 
     counts: PodCounts
-    owner: str
     needed: int
 
     def total(self) -> int:
@@ -51,4 +50,5 @@ class PodRoom:
 
     def _leaf(self, spot: Spot) -> int | None:
         owner, values = spot
-        return self.counts.site.find_leaf(values) if owner == self.owner else None
+        site = self.counts.site
+        return site.find_leaf(values) if owner == site.owner else None

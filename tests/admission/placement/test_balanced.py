@@ -19,7 +19,7 @@ def racks_of(topology_cache: TopologyCache, count: int, **asked: Any) -> dict[st
     assert not isinstance(found, Unplaced)
     total: dict[str, int] = {}
     for domain in found["main"].domains:
-        labels = topology_cache.nodes[domain.values[-1]].labels
+        labels = topology_cache.nodes.by_name[domain.values[-1]].labels
         rack = f"{labels[BLOCK]}/{labels[RACK]}"
         total[rack] = total.get(rack, 0) + domain.count
     return total

@@ -59,7 +59,7 @@ def take(topology_cache: TopologyCache, *nodes: str, gpus: int = 8) -> None:
         )
         found = topology_cache.place([request])
         assert not isinstance(found, Unplaced)
-        topology_cache.use([place_of(request, found["main"])], sign=1)
+        topology_cache.usage.use([place_of(request, found["main"])], sign=1)
 
 
 def leaves(placed: dict[str, int]) -> dict[int, int]:
@@ -190,7 +190,7 @@ def test_a_gang_that_its_rule_can_never_hold_gets_a_reason() -> None:
 def test_adjacent_leaves_may_be_marked_by_a_label() -> None:
     """Leaves form a row across the spines; l07 and l08 are neighbours."""
     topology_cache = make_fleet(SPINES)
-    for name, node in list(topology_cache.nodes.items()):
+    for name, node in list(topology_cache.nodes.by_name.items()):
         topology_cache.put_node(replace(node, labels={**node.labels, "row": str(leaf_of(name))}))
     take(topology_cache, *(f"n{4 * leaf}" for leaf in range(16) if leaf not in (3, 7, 8, 12)))
 
@@ -299,7 +299,7 @@ def test_each_weight_moves_the_choice(weight: str, want: int) -> None:
 
 def test_nodes_with_less_bandwidth_than_asked_for_are_left_out() -> None:
     topology_cache = make_fleet({"s0": {"l00": [8] * 4, "l01": [8] * 4}})
-    for number, node in enumerate(list(topology_cache.nodes.values())):
+    for number, node in enumerate(list(topology_cache.nodes.by_name.values())):
         speed = "100Gb" if number < 4 else "400Gb"
         topology_cache.put_node(replace(node, labels={**node.labels, NETWORK_BANDWIDTH: speed}))
 
@@ -348,10 +348,10 @@ def test_every_gang_that_is_placed_fits_node_by_node(racks: Racks, gangs: list[P
             continue
         assert sum(domain.count for domain in found["main"].domains) == request.count
         place = place_of(request, found["main"])
-        assert topology_cache.fits([place])
-        topology_cache.use([place], sign=1)
+        assert topology_cache.usage.fits([place])
+        topology_cache.usage.use([place], sign=1)
         places.append(place)
-        topology_cache.validate(places)
+        topology_cache.usage.validate(places)
 
 
 @trying()
@@ -359,9 +359,9 @@ def test_every_gang_that_is_placed_fits_node_by_node(racks: Racks, gangs: list[P
 def test_equal_clusters_give_equal_places(racks: Racks, request: PlacementRequest) -> None:
     """Whatever the order in which the nodes were seen."""
     one, other = make_fleet(racks), make_fleet(racks)
-    for node in reversed(list(one.nodes.values())):
+    for node in reversed(list(one.nodes.by_name.values())):
         other.drop_node(node.name)
-    for node in reversed(list(one.nodes.values())):
+    for node in reversed(list(one.nodes.by_name.values())):
         other.put_node(node)
 
     assert one.place([request]) == other.place([request])
@@ -376,7 +376,7 @@ def replaced(
     """Return where the pods of the placed gang are once a node is lost."""
     found = topology_cache.place([request])
     assert not isinstance(found, Unplaced)
-    topology_cache.use([place_of(request, found["main"])], sign=1)
+    topology_cache.usage.use([place_of(request, found["main"])], sign=1)
     mended = replace_hosts(
         topology_cache, [RemainingPlace(request=request, assignment=found["main"])], {lost}
     )

@@ -98,12 +98,12 @@ class World:
         found = self.topology_cache.place([request])
         if not isinstance(found, Unplaced):
             self.places.append(place_of(request, found["main"]))
-            self.topology_cache.use(self.places[-1:], sign=1)
+            self.topology_cache.usage.use(self.places[-1:], sign=1)
 
     def free(self, index: int) -> None:
         """Let a Workload end."""
         if self.places:
-            self.topology_cache.use([self.places.pop(index % len(self.places))], sign=-1)
+            self.topology_cache.usage.use([self.places.pop(index % len(self.places))], sign=-1)
 
     def see_run(self, host: str, outcome: float) -> None:
         """Let a run end on a node."""
@@ -121,7 +121,7 @@ class World:
             fresh.put_node(node)
         for pod in self.pods.values():
             fresh.put_pod(pod)
-        fresh.use(self.places, sign=1)
+        fresh.usage.use(self.places, sign=1)
         for number in range(len(self.runs)):
             self._observe_run(fresh, number)
         return fresh
@@ -170,7 +170,7 @@ def test_whatever_happened_places_equal_those_of_a_plain_search(history: _Histor
             got = counts(world.topology_cache, request)
             assert (got["main"] if isinstance(got, dict) else None) == want, request
             assert world.topology_cache.has_place([request]) is (want is not None)
-        world.topology_cache.validate(world.places)
+        world.topology_cache.usage.validate(world.places)
 
 
 @given(_HISTORIES)

@@ -178,7 +178,7 @@ def test_pod_sets_are_placed_on_top_of_each_other() -> None:
     first, second = make_request(8, name="a", required=HOST), make_request(4, name="b", required=HOST)
 
     assert counts(topology_cache, first, second) == {"a": {"n0": 8}, "b": {"n1": 4}}
-    topology_cache.validate(())
+    topology_cache.usage.validate(())
 
 
 def test_levels_above_the_host_are_named_in_full() -> None:

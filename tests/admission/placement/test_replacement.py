@@ -33,7 +33,7 @@ def make_assignment(**pods: int) -> TopologyAssignment:
 def put(topology_cache: TopologyCache, request: PlacementRequest, **pods: int) -> RemainingPlace:
     """Place the pods of a request on these hosts."""
     place = Place(flavor=FLAVOR, assignment=make_assignment(**pods), per_pod=request.per_pod)
-    topology_cache.use([place], sign=1)
+    topology_cache.usage.use([place], sign=1)
     return RemainingPlace(request=request, assignment=place.assignment)
 
 
@@ -191,7 +191,7 @@ def test_nothing_is_taken_by_the_search() -> None:
     for _ in range(2):
         assert replaced(topology_cache, gang, lost="n1") == {"main": {"n0": 1, "n2": 1}}
 
-    topology_cache.validate([Place(flavor=FLAVOR, assignment=gang.assignment, per_pod=request.per_pod)])
+    topology_cache.usage.validate([Place(flavor=FLAVOR, assignment=gang.assignment, per_pod=request.per_pod)])
 
 
 def test_a_node_that_still_exists_is_not_chosen_when_it_is_called_lost() -> None:
@@ -227,9 +227,9 @@ def test_a_level_that_the_topology_no_longer_has_is_reported() -> None:
 def test_survivors_on_nodes_that_are_not_ready_still_show_where_the_gang_is() -> None:
     topology_cache = make_fleet(RACKS)
     gang = put(topology_cache, make_request(2, gpus=4, required=BLOCK), n4=1, n5=1)
-    topology_cache.put_node(replace(topology_cache.nodes["n4"], is_ready=False))
+    topology_cache.put_node(replace(topology_cache.nodes.by_name["n4"], is_ready=False))
 
     got = replaced(topology_cache, gang, lost="n5")
 
     assert got == {"main": {"n4": 1, "n6": 1}}
-    assert GPU in topology_cache.nodes["n6"].allocatable
+    assert GPU in topology_cache.nodes.by_name["n6"].allocatable

@@ -42,21 +42,21 @@ def test_what_is_kept_equals_what_is_worked_out_from_scratch() -> None:
             nodes.pop(name, None)
             topology_cache.drop_node(name)
         elif event == 2 and places:
-            topology_cache.use([places.pop(rng.randrange(len(places)))], sign=-1)
+            topology_cache.usage.use([places.pop(rng.randrange(len(places)))], sign=-1)
         else:
             request = rng.choice(REQUESTS)
             found = topology_cache.place([request])
             if not isinstance(found, Unplaced):
                 places.append(place_of(request, found["main"]))
-                topology_cache.use(places[-1:], sign=1)
+                topology_cache.usage.use(places[-1:], sign=1)
 
         fresh = make_fleet({})
         for node in nodes.values():
             fresh.put_node(node)
-        fresh.use(places, sign=1)
+        fresh.usage.use(places, sign=1)
         for request in REQUESTS:
             assert counts(topology_cache, request) == counts(fresh, request)
-        topology_cache.validate(places)
+        topology_cache.usage.validate(places)
 
 
 def test_two_flavors_share_a_host() -> None:
@@ -68,17 +68,21 @@ def test_two_flavors_share_a_host() -> None:
     assert not isinstance(found, Unplaced)
     place = place_of(request, found["main"])
 
-    assert topology_cache.fits([place])
-    topology_cache.use([Place(flavor="other", assignment=place.assignment, per_pod=place.per_pod)], sign=1)
+    assert topology_cache.usage.fits([place])
+    topology_cache.usage.use(
+        [Place(flavor="other", assignment=place.assignment, per_pod=place.per_pod)], sign=1
+    )
 
-    assert not topology_cache.fits([place])
+    assert not topology_cache.usage.fits([place])
     assert counts(topology_cache, make_request(2, required=HOST)) == {"main": {"n0": 2}}
 
 
 def test_the_empty_cluster_is_asked_without_a_trace() -> None:
     topology_cache = make_fleet({"b0": {"r0": [8]}})
     request = make_request(8, required=HOST)
-    topology_cache.use([Place(flavor=FLAVOR, assignment=_where(topology_cache), per_pod={GPU: 8})], sign=1)
+    topology_cache.usage.use(
+        [Place(flavor=FLAVOR, assignment=_where(topology_cache), per_pod={GPU: 8})], sign=1
+    )
 
     assert isinstance(topology_cache.place([request]), Unplaced)
     assert not isinstance(topology_cache.place([request], is_empty=True), Unplaced)

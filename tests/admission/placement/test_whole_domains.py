@@ -24,7 +24,7 @@ def fleet_with(used: dict[str, int]) -> TopologyCache:
         request = make_request(1, gpus=gpus, rules=NodeRules(node_selector=((HOST, node),)))
         placed = topology_cache.place([request])
         assert not isinstance(placed, Unplaced)
-        topology_cache.use([place_of(request, placed["main"])], sign=1)
+        topology_cache.usage.use([place_of(request, placed["main"])], sign=1)
     return topology_cache
 
 

@@ -309,11 +309,13 @@ def test_every_moved_workload_has_another_place_beside_the_gang(
     assert lost <= 16 * seconds
     if movers:
         topology_cache = make_fleet({"b0": {f"r{rack}": [8, 8] for rack in range(4)}})
-        topology_cache.use([place for name, (_, place) in workloads.items() if name not in movers], sign=1)
+        topology_cache.usage.use(
+            [place for name, (_, place) in workloads.items() if name not in movers], sign=1
+        )
         sizes = sorted((workloads[name][1].per_pod[GPU] for name in movers), reverse=True)
         requests = [make_request(2, gpus=8, required=RACK)]
         requests += [make_request(1, gpus=gpus, required=HOST) for gpus in sizes]
         for request in requests:
             found = topology_cache.place([request])
             assert not isinstance(found, Unplaced)
-            topology_cache.use([place_of(request, found["main"])], sign=1)
+            topology_cache.usage.use([place_of(request, found["main"])], sign=1)

@@ -104,7 +104,7 @@ def test_the_first_look_at_a_shape_pauses_and_gives_what_one_look_gives(
         steps += 1
         # Others have their turn, and take and give back what they like.
         for sign in (1, -1):
-            slowly.occupy({("", (f"n{steps}",)): {GPU: sign * 8}})
+            slowly.usage.occupy({("", (f"n{steps}",)): {GPU: sign * 8}})
 
     found = slowly.place([request])
 

@@ -37,7 +37,7 @@ async def test_the_domains_of_a_flavor_show(
             requests = {GPU: gpus}
             pod = PodUsage(namespace="team", name=f"p{number}", node=f"n{number}", requests=requests)
             topology_cache.put_pod(pod)
-    site, metrics = topology_cache.search(FLAVOR).site, Metrics(version="test")
+    site, metrics = topology_cache.topology(FLAVOR), Metrics(version="test")
     collector = DomainCollector(metrics, lambda: domain_usages(site, FLAVOR), FakeClock())
 
     await collector.refresh()

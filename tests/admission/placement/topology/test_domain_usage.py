@@ -18,10 +18,10 @@ def test_a_domain_counts_all_nodes_and_gpus_in_use() -> None:
     request = structs.replace(make_request(1, gpus=4), rules=NodeRules(node_selector=((HOST, "n0"),)))
     found = topology_cache.place([request])
     assert not isinstance(found, Unplaced)
-    topology_cache.use([place_of(request, found["main"])], sign=1)
+    topology_cache.usage.use([place_of(request, found["main"])], sign=1)
     topology_cache.put_pod(PodUsage(namespace="other", name="pod", node="n1", requests={GPU: 8}))
 
-    full, empty = domain_usages(topology_cache.search(FLAVOR).site, FLAVOR)
+    full, empty = domain_usages(topology_cache.topology(FLAVOR), FLAVOR)
 
     assert full == DomainUsage(
         flavor=FLAVOR,
@@ -38,4 +38,4 @@ def test_a_domain_counts_all_nodes_and_gpus_in_use() -> None:
 def test_a_topology_of_nodes_alone_has_no_domains_to_report() -> None:
     topology_cache = make_fleet({"b0": {"r0": [8]}}, levels=(HOST,))
 
-    assert list(domain_usages(topology_cache.search(FLAVOR).site, FLAVOR)) == []
+    assert list(domain_usages(topology_cache.topology(FLAVOR), FLAVOR)) == []
