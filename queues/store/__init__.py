@@ -3,6 +3,7 @@
 Modules, in reading order:
 
     failover_store    the store as a leader uses it; its docstring has the table of states
+    write_back        what Redis lacks while it is lost
     redis_store       reservations in Redis
     redis_plan        the plan in Redis
     redis_scripts     how scripts are sent: at most twice, within 250 ms

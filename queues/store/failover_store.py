@@ -30,12 +30,10 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
-from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from uuid import uuid4
 
 from queues.reservations.memory_reservations import InMemoryReservationStore
 from queues.reservations.plan import PlanState, PlanTable, PlanWrite, Store, StoredPlan
@@ -53,6 +51,7 @@ from queues.reservations.reservations import (
     check_commit,
     logged,
 )
+from queues.store.write_back import WriteBack
 
 # The first and the longest wait between two probes of a lost store: a restarted Redis is noticed at once, and
 # a dead one causes little load.
@@ -60,9 +59,6 @@ FIRST_PROBE_SECONDS = 0.1
 LONGEST_PROBE_SECONDS = 5.0
 # How often an idle store is checked: whether it answers, and whether it still knows the fence.
 HEARTBEAT_SECONDS = 5.0
-# How many log entries of decisions made without the store are kept. Older ones are dropped;
-# the log is expendable.
-LOG_BACKLOG = 2_000
 
 
 class StoreState(StrEnum):
@@ -123,13 +119,9 @@ class FailoverStore:
         self._memory = InMemoryReservationStore()
         # Redis checks fences. Memory accepts any fence until it has been presented one.
         self._memory.fence = 0
-        #: Ids whose reservation in Redis may differ from that in memory.
-        # A set of ids and not a list of calls, because Redis needs only the present state of each.
-        self._unwritten: set[ReservationId] = set()
-        self._backlog: deque[LoggedDecision] = deque(maxlen=LOG_BACKLOG)
-        # Two locks: a commit holds the first throughout and takes the second while it writes back.
+        self._write_back = WriteBack(store, self._memory)
+        # A commit holds this throughout, and takes the lock of the write-back while it writes back.
         self._committing = asyncio.Lock()
-        self._writing = asyncio.Lock()
         self._went_down = asyncio.Event()
         self._state = StoreState.UP
         self._lost_since: float | None = None
@@ -143,7 +135,7 @@ class FailoverStore:
             state=self._state,
             lost_since=self._lost_since,
             reason=self._reason,
-            unwritten=len(self._unwritten),
+            unwritten=len(self._write_back),
             needs_recovery=self._fence is not None and not self._is_recovered,
         )
 
@@ -185,7 +177,7 @@ class FailoverStore:
                     return await self._commit_in_store(reservations, fence, request_id, log)
                 # Redis may have applied the call that timed out. It is to hold what memory holds, so every id
                 # is written back. For an id that Redis does not hold this changes nothing.
-                self._unwritten.update(reservation.id for reservation in reservations)
+                self._write_back.note(reservation.id for reservation in reservations)
             self._refuse_to_decide()
             return await self._commit_in_memory(reservations, fence, request_id, log)
 
@@ -204,11 +196,11 @@ class FailoverStore:
         self._fence = max(fence, self._fence or 0)
         # Memory first, because that cannot fail. Redis follows now or later.
         await self._memory.restore(held, gone, fence=fence)
-        self._unwritten.update((reservation.id for reservation in held), gone)
+        self._write_back.note((*(reservation.id for reservation in held), *gone))
         if self._state is StoreState.UP:
             # Neither error concerns the caller: the change is in memory and will be written back.
             with suppress(NoFence), self._noticing():
-                await self._write_back(fence)
+                await self._write_back.write(fence)
 
     async def live(self, *, fence: int) -> tuple[QuotaReservation, ...]:
         """Return all reservations: first what the predecessor left, later also those of this leadership.
@@ -220,7 +212,7 @@ class FailoverStore:
         if self._state is StoreState.UP:
             with self._noticing():
                 # Written back before reading; otherwise a reservation deleted in memory would be read again.
-                await self._write_back(fence)
+                await self._write_back.write(fence)
                 found = await self._store.live(fence=fence)
                 await self._memory.restore(found, (), fence=fence)
                 self._is_recovered = True
@@ -240,8 +232,8 @@ class FailoverStore:
         with suppress(NoFence), self._noticing():
             await self._store.seed_fence(fence)
             # The store was empty, so it lacks everything that memory holds.
-            self._unwritten.update(self._memory.reservations)
-            await self._write_back(fence)
+            self._write_back.note_all()
+            await self._write_back.write(fence)
             self._come_up()
 
     async def highest_fence(self) -> int | None:
@@ -253,7 +245,7 @@ class FailoverStore:
         if self._state is StoreState.UP:
             return await self._store.decisions(limit=limit)
         # The log is lost with Redis. This process knows only the decisions that it has made since.
-        return tuple(reversed(self._backlog))[:limit]
+        return self._write_back.decisions(limit=limit)
 
     async def write_plan(self, write: PlanWrite, *, fence: int) -> bool | None:
         """Write the plan as `PlanStore.write_plan` does; None while Redis is lost.
@@ -297,7 +289,7 @@ class FailoverStore:
     ) -> tuple[Reserved | Lost, ...]:
         # Before the commit: a Workload released earlier may be reserved again in this very cycle, and would
         # get Lost because of its own old reservation.
-        await self._write_back(fence)
+        await self._write_back.write(fence)
         answers = await self._store.commit(reservations, fence=fence, request_id=request_id, log=log)
         answers = await self._reclaim(reservations, answers, log)
         # After the answer: memory must not hold what is not certain.
@@ -312,8 +304,8 @@ class FailoverStore:
         log: Sequence[LoggedDecision],
     ) -> tuple[Reserved | Lost, ...]:
         answers = await self._memory.commit(reservations, fence=fence, request_id=request_id)
-        self._unwritten.update(reservation.id for reservation in reservations)
-        self._backlog.extend(logged(log, reservations, answers))
+        self._write_back.note(reservation.id for reservation in reservations)
+        self._write_back.log(logged(log, reservations, answers))
         return answers
 
     async def _reclaim(
@@ -348,44 +340,6 @@ class FailoverStore:
         answers_again = dict(zip(stuck, again, strict=True))
         return tuple(answers_again.get(r.id, a) for r, a in zip(reservations, answers, strict=True))
 
-    async def _write_back(self, fence: int, *, always: bool = False) -> None:
-        """Write to Redis what it lacks. `always`: call it even where that is nothing, as a probe.
-
-        Raises what the store raises, and then keeps everything for the next attempt.
-        """
-        if not (self._unwritten or always):
-            return
-        async with self._writing:
-            # Repeated while changes arrive during the call. At the end Redis holds what memory holds then.
-            while self._unwritten or always:
-                await self._write_once(fence)
-                always = False
-            await self._write_log(fence)
-
-    async def _write_once(self, fence: int) -> None:
-        # Changes during the call go into the new set, and are written in the next round.
-        ids, self._unwritten = self._unwritten, set()
-        reservations = self._memory.reservations
-        held = [reservations[id_] for id_ in sorted(ids) if id_ in reservations]
-        gone = [id_ for id_ in sorted(ids) if id_ not in reservations]
-        try:
-            await self._store.restore(held, gone, fence=fence)
-        except BaseException:
-            self._unwritten |= ids
-            raise
-
-    async def _write_log(self, fence: int) -> None:
-        # As above: decisions made during the call belong to the next one.
-        entries, self._backlog = self._backlog, deque(maxlen=LOG_BACKLOG)
-        if not entries:
-            return
-        try:
-            # A new id each time: entries whose answer is lost are logged twice, which is acceptable.
-            await self._store.commit((), fence=fence, request_id=f"log-{uuid4()}", log=tuple(entries))
-        except BaseException:
-            self._backlog = deque((*entries, *self._backlog), maxlen=LOG_BACKLOG)
-            raise
-
     async def _ask(self) -> None:
         """Check that an UP store answers and knows a fence, and correct what it holds."""
         if self._state is StoreState.UP:
@@ -410,8 +364,8 @@ class FailoverStore:
             found = {one.id for one in await self._store.live(fence=self._fence)}
             # The symmetric difference: what only Redis has is to be deleted, what only memory
             # has to be added.
-            self._unwritten |= found ^ self._memory.reservations.keys()
-            await self._write_back(self._fence)
+            self._write_back.note(found ^ self._memory.reservations.keys())
+            await self._write_back.write(self._fence)
 
     async def _wait_back(self) -> None:
         wait_seconds = self._first_probe_seconds
@@ -431,7 +385,7 @@ class FailoverStore:
                 if self._fence is not None:
                     # `always`: a Redis that answers pings but accepts no writes (a full disk,
                     # a replica) is still lost.
-                    await self._write_back(self._fence, always=True)
+                    await self._write_back.write(self._fence, always=True)
             self._come_up()
 
     @contextmanager
@@ -458,7 +412,7 @@ class FailoverStore:
 
     def _need_seed(self, error: NoFence) -> None:
         # Everything that was written before is gone.
-        self._unwritten.update(self._memory.reservations)
+        self._write_back.note_all()
         self._fall_to(StoreState.NEEDS_SEED, error)
 
     def _fall_to(self, state: StoreState, error: Exception) -> None:
