@@ -11,6 +11,7 @@ from enum import IntEnum
 import msgspec
 
 from admission.placement.topology.place import Place
+from admission.placement.topology.request import PlacementRequest
 from api.reasons import PendingReason
 from api.workload import Admission, PodSetAssignment, TopologyAssignment
 from queues.pending.pending_queue import FlavorScan
@@ -83,8 +84,9 @@ class PodSetChoice(msgspec.Struct, frozen=True, kw_only=True):
 class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     """The flavors of a whole Workload.
 
-    `borrowing` is the greatest borrow height of its resources. `places` is what its pods take of the
-    topologies. `strategy` is the placement strategy, empty without a topology.
+    `borrowing` is the greatest borrow height of its resources. `placing` is what its pods request of the
+    topologies, and `places` what they take of them. `strategy` is the placement strategy, empty without a
+    topology.
     """
 
     pod_sets: tuple[PodSetChoice, ...]
@@ -92,6 +94,7 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     borrowing: int
     mode: Mode
     scan: FlavorScan
+    placing: tuple[PlacementRequest, ...] = ()
     places: tuple[Place, ...] = ()
     strategy: str = ""
     # The admission as the status will show it, set where an equal Workload was given the same before.

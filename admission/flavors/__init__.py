@@ -2,6 +2,7 @@
 
 Modules, in reading order:
 
+    flavor_refusal       why pods cannot use a flavor whatever its quota
     flavor_assigner      the search: Fit, Preempt or NoFit for each pod set, and why
     topology_assigner    the step after it: a place in the topology for each pod set
     placement_hints      what annotations and the policy ask of a placement

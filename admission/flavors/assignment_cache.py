@@ -28,7 +28,8 @@ victim where the search would find none, but never the reverse. Where it reports
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -46,34 +47,57 @@ _MOST_PLANS = 1024
 _FOR_GOOD = frozenset({PendingReason.NO_MATCHING_FLAVOR, PendingReason.EXCEEDS_MAX_QUOTA})
 
 
-def recall(queue: QueueState, pending: Pending) -> Assignment | None:
-    """Return what a search would find for all pods of the Workload, None where a search is needed."""
+class Recalled(NamedTuple):
+    """A known result of a search. It applies only if no Workload can be evicted for any of `pairs`."""
+
+    assignment: Assignment
+    pairs: frozenset[FlavorResource] = frozenset()
+
+
+def recall(queue: QueueState, pending: Pending) -> Recalled | None:
+    """Return what a search from the first flavor would find for all pods, None where a search is needed."""
     plan = queue.plans.get(pending.shape)
     # Asked again on every use: an admission since then may have changed room and heights.
-    if plan is None or not plan.holds():
+    if plan is not None and plan.holds():
+        found = plan.found
+        return Recalled(
+            Assignment(
+                pod_sets=found.pod_sets,
+                usage=found.usage,
+                borrowing=found.borrowing,
+                mode=Mode.FIT,
+                scan=_scan_of(found, queue, pending),
+                admission=plan.admission,
+            )
+        )
+    impasse = queue.impasses.get(pending.shape)
+    # None where a question now has another answer; the messages take the present numbers.
+    renamed = impasse.renamed() if impasse is not None else None
+    if impasse is None or renamed is None:
         return None
-    # A plan answers for a search from the first flavor; this one would begin at a later flavor.
-    if _continues_scan(pending):
-        return None
-    found = plan.found
-    return Assignment(
-        pod_sets=found.pod_sets,
-        usage=found.usage,
-        borrowing=found.borrowing,
-        mode=Mode.FIT,
-        scan=_scan_of(found, queue, pending),
-        admission=plan.admission,
-    )
+    found, scan = impasse.found, _scan_of(impasse.found, queue, pending)
+    if renamed:
+        choices = tuple(_with_reasons(choice, renamed) for choice in found.pod_sets)
+        return Recalled(replace(found, pod_sets=choices, scan=scan), impasse.pairs)
+    return Recalled(replace(found, scan=scan), impasse.pairs)
 
 
-def learn(queue: QueueState, pending: Pending, found: Assignment) -> None:
+def learn(queue: QueueState, pending: Pending, found: Assignment, weighed: Sequence[Weighed]) -> None:
     """Keep what a search from the first flavor found for all pods, where equal Workloads may share it.
 
-    Does nothing for a result that is not FIT, has places, or depends on flavors that are only full now.
+    `found` has no victims, and `weighed` are the questions of the search. Nothing is kept of a result that
+    has places, or that depends on flavors that are only full now.
     """
     # Places depend on nodes, and no question of a plan is about nodes.
-    if found.mode is not Mode.FIT or found.places:
+    if found.places:
         return
+    if found.mode is Mode.FIT:
+        _learn_plan(queue, pending, found)
+    else:
+        _learn_impasse(queue, pending, found, weighed)
+
+
+def _learn_plan(queue: QueueState, pending: Pending, found: Assignment) -> None:
     steps = _steps(queue, found)
     if steps is None:
         return
@@ -85,35 +109,11 @@ def learn(queue: QueueState, pending: Pending, found: Assignment) -> None:
     )
 
 
-def recall_in_vain(
-    queue: QueueState, pending: Pending, finds_nobody: Callable[[frozenset[FlavorResource]], bool]
-) -> Assignment | None:
-    """Return the result of a search that would find neither room nor victims, None where a search is needed.
-
-    `finds_nobody` returns whether there is certainly no victim for any of the given flavors and resources.
-    """
-    impasse = queue.impasses.get(pending.shape)
-    if impasse is None or _continues_scan(pending):
-        return None
-    # None where a question now has another answer; the messages take the present numbers.
-    renamed = impasse.renamed()
-    # A possible victim may have appeared since.
-    if renamed is None or (impasse.pairs and not finds_nobody(impasse.pairs)):
-        return None
-    found = impasse.found
-    return replace(
-        found,
-        pod_sets=tuple(_with_reasons(choice, renamed) for choice in found.pod_sets)
-        if renamed
-        else found.pod_sets,
-        scan=_scan_of(found, queue, pending),
-    )
-
-
-def learn_in_vain(queue: QueueState, pending: Pending, found: Assignment, weighed: Sequence[Weighed]) -> None:
-    """Keep a result for all pods, from the first flavor on, that has neither room nor victims."""
+def _learn_impasse(
+    queue: QueueState, pending: Pending, found: Assignment, weighed: Sequence[Weighed]
+) -> None:
     # With flavors left to try, the next search continues there and has another result.
-    if found.mode not in (Mode.PREEMPT, Mode.NO_FIT) or found.places or found.scan.has_flavors_left:
+    if found.mode not in (Mode.PREEMPT, Mode.NO_FIT) or found.scan.has_flavors_left:
         return
     # A refusal that may pass by itself, by time or by a policy, must not be kept.
     if not all(one.is_lasting for one in weighed):
@@ -126,11 +126,6 @@ def learn_in_vain(queue: QueueState, pending: Pending, found: Assignment, weighe
         # Only pairs for which the search looked for victims: the others need no test for victims.
         pairs=frozenset(one.pair for one in weighed if one.grade.mode is Granular.NO_CANDIDATES),
     )
-
-
-def _continues_scan(pending: Pending) -> bool:
-    """Return whether the search would begin behind flavors that an earlier cycle has tried."""
-    return pending.scan is not None and pending.scan.has_flavors_left
 
 
 def _scan_of(found: Assignment, queue: QueueState, pending: Pending) -> FlavorScan:

@@ -28,16 +28,13 @@ from typing import NamedTuple, Protocol
 from admission.decisions.assignment import Assignment, Attempt, FlavorChoice, Mode, PodSetChoice, graver
 from admission.decisions.assignment_memo import Weighed, lack_message
 from admission.decisions.flavor_mode import BEST, MODES, WORST, Grade, Granular, is_preferred, should_try_next
-from admission.flavors.placement_hints import reservation_refusal
-from admission.flavors.topology_assigner import topology_refusal
+from admission.flavors.flavor_refusal import flavor_refusal
 from admission.snapshot.queue_state import QueueGroup, QueueState
 from admission.snapshot.snapshot import Snapshot
 from api.jobs.resource_requests import PODS, QuotaCheckStrategy
-from api.objects import WirePodSpec
 from api.parsing.quantities import CPU, add_amounts, to_text
 from api.queueing import PreemptionPolicy
 from api.reasons import PendingReason
-from api.selectors import find_untolerated, matches_flavor, taint_text
 from api.workload import PodSet, to_rfc3339
 from queues.pending.pending_queue import FlavorScan, Pending
 from queues.quota.quota_tree import QuotaCell
@@ -230,11 +227,8 @@ class FlavorSearch:
         # The members share one flavor, so a pin of any member that names it is enough.
         if self.pins is not None and all(self.pins[m.position].get(resource) != name for m in members):
             return _Refusal(f"flavor {name} is not the one nominated for {resource}")
-        message = reservation_refusal(self.queue, self.pending.workload, name)
-        if message is not None:
-            return _Refusal(message)
         for member in members:
-            message = flavor_refusal(self.snapshot, self.queue, name, member.pod_set)
+            message = flavor_refusal(self.snapshot, self.queue, name, self.pending.workload, member.pod_set)
             if message is not None:
                 return _Refusal(message)
         return None
@@ -306,30 +300,7 @@ class FlavorSearch:
         )
 
 
-def flavor_refusal(snapshot: Snapshot, queue: QueueState, name: str, pod_set: PodSet) -> str | None:
-    """Return why the pods cannot use the flavor whatever its quota, None where they can."""
-    flavor = snapshot.objects.flavors.get(name)
-    if flavor is None:
-        return f"flavor {name} not found"
-    asked = pod_set.topology_request
-    if flavor.topology_name is not None or asked is not None:
-        message = topology_refusal(snapshot, queue, flavor, asked)
-        if message is not None:
-            return message
-    spec = pod_set.template.spec or _NO_SPEC
-    if flavor.node_taints:
-        # The flavor's tolerations count too: they are added to the pods at the start of the Job.
-        taint = find_untolerated(flavor.node_taints, (*(spec.tolerations or ()), *flavor.tolerations))
-        if taint is not None:
-            return f"untolerated taint {taint_text(taint)} in flavor {name}"
-    if flavor.node_labels and not matches_flavor(spec, flavor.node_labels):
-        return f"flavor {name} doesn't match node affinity"
-    return None
-
-
 # --- the search's working values -------------------------------------------------------------------------
-
-_NO_SPEC = WirePodSpec()
 
 
 class _Member(NamedTuple):

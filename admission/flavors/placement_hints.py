@@ -69,21 +69,6 @@ def reserved_domain(queue: QueueState, workload: Workload) -> ReservedDomain | N
     return next((kept.domain for kept, _ in queue.reservations if kept.is_joined_by(workload)), None)
 
 
-def reservation_refusal(queue: QueueState, workload: Workload, flavor: str) -> str | None:
-    """Return why a Workload that has joined a reserved domain cannot use the flavor, None where it can.
-
-    A flavor in a resource group without any flavor of the domain is not affected: it is used beside the
-    domain's flavors and not instead of them.
-    """
-    domain = reserved_domain(queue, workload)
-    if domain is None or flavor in domain.flavors:
-        return None
-    for group in queue.groups.values():
-        if flavor in group.flavors and not domain.flavors.isdisjoint(group.flavors):
-            return f"flavor {flavor} has no nodes in the reserved domain {domain.name}"
-    return None
-
-
 def _strategy(choice: StrategyChoice, asked: str, workload_type: str) -> Strategy:
     if asked.lower() in STRATEGIES:
         return Strategy(asked.lower())

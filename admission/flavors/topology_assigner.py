@@ -41,7 +41,6 @@ from api.workload import (
     PodSet,
     PodSetAssignment,
     TopologyAssignment,
-    TopologyRequest,
     Workload,
 )
 from queues.pending.pending_queue import Pending
@@ -50,39 +49,7 @@ from queues.steps import Steps
 _NO_SPEC = WirePodSpec()
 
 
-def places_all(snapshot: Snapshot, queue: QueueState) -> bool:
-    """Return whether every flavor of the ClusterQueue has a topology, so that all its pods are placed.
-
-    False where it has no flavors.
-    """
-    # Only the queue's own flavors matter: pods on a flavor without a topology are placed by no one here.
-    names = {name for group in queue.groups.values() for name in group.flavors}
-    return bool(names) and all(snapshot.topology_cache.has_topology(name) for name in names)
-
-
-def topology_refusal(
-    snapshot: Snapshot, queue: QueueState, flavor: ResourceFlavor, request: TopologyRequest | None
-) -> str | None:
-    """Return why a pod set with this topology request cannot use the flavor, None where it can."""
-    name = flavor.name
-    if request is None:
-        if flavor.topology_name is None or places_all(snapshot, queue):
-            return None
-        return f"Flavor {name!r} supports only TopologyAwareScheduling"
-    if flavor.topology_name is None:
-        return f"Flavor {name!r} does not support TopologyAwareScheduling"
-    # Its Topology is missing or has no nodes: either may still appear, or the flavor is misconfigured.
-    if not snapshot.topology_cache.has_topology(name):
-        return f"Flavor {name!r} information missing in TAS cache"
-    # Every level that the request names must exist, those of slices included.
-    named = (request.required, request.preferred, *(layer.topology for layer in request.slices))
-    levels = snapshot.topology_cache.topology(name).levels
-    if any(level is not None and level not in levels for level in named):
-        return f"Flavor {name!r} does not contain the requested level"
-    return None
-
-
-def placement_requests(
+def _placement_requests(
     snapshot: Snapshot, queue: QueueState, pending: Pending, assignment: Assignment
 ) -> tuple[PlacementRequest, ...]:
     """Return the placement requests of the pod sets whose assigned flavor has a topology."""
@@ -248,15 +215,15 @@ def place(
     Pod sets that are placed later are marked, and request no place now. A generator: it pauses between steps.
     """
     assignment = _with_delays(snapshot, queue, assignment)
-    requests = placement_requests(snapshot, queue, pending, assignment)
+    requests = _placement_requests(snapshot, queue, pending, assignment)
     if not requests:
         return assignment
-    assignment = replace(assignment, strategy=requests[0].strategy)
+    assignment = replace(assignment, placing=requests, strategy=requests[0].strategy)
     if assignment.mode is Mode.FIT:
         yield from snapshot.topology_cache.preparing(requests)
         found = snapshot.topology_cache.place(requests)
         if not isinstance(found, Unplaced):
-            return with_places(assignment, requests, found)
+            return _with_places(assignment, found)
         # There may be a place once other Workloads are evicted, so a search for victims is worthwhile.
         assignment = _lowered(assignment, {found.pod_set}, Mode.PREEMPT, found.message)
     if assignment.mode is Mode.PREEMPT:
@@ -288,11 +255,16 @@ def _with_delays(snapshot: Snapshot, queue: QueueState, assignment: Assignment) 
     )
 
 
-def with_places(
-    assignment: Assignment,
-    requests: Collection[PlacementRequest],
-    placed: Mapping[str, TopologyAssignment],
-) -> Assignment:
+def with_later_places(snapshot: Snapshot, assignment: Assignment, *, is_empty: bool) -> Assignment:
+    """Return the assignment with the places that it will have, kept from others for the rest of the cycle.
+
+    Those are the places that are free on the snapshot, or with `is_empty` those of the empty cluster.
+    """
+    found = snapshot.topology_cache.place(assignment.placing, is_empty=is_empty)
+    return assignment if isinstance(found, Unplaced) else _with_places(assignment, found)
+
+
+def _with_places(assignment: Assignment, placed: Mapping[str, TopologyAssignment]) -> Assignment:
     """Return the assignment with the places found."""
     return replace(
         assignment,
@@ -302,7 +274,9 @@ def with_places(
             for choice in assignment.pod_sets
         ),
         places=tuple(
-            place_of(request, placed[request.pod_set]) for request in requests if request.pod_set in placed
+            place_of(request, placed[request.pod_set])
+            for request in assignment.placing
+            if request.pod_set in placed
         ),
     )
 

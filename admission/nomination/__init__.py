@@ -2,6 +2,7 @@
 
 Modules, in reading order:
 
+    rejection          heads that may not be admitted whatever the quota
     nominate           the best assignment of one head if it were alone in the cycle, with its victims
     entry_ordering     the order in which the nominated heads are served
     hold_exceptions    heads that ignore a capacity hold, for which the snapshot is switched

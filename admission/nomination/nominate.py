@@ -30,23 +30,17 @@ import msgspec
 from msgspec import structs
 
 from admission.decisions.assignment import Assignment, Mode
-from admission.flavors.assignment_cache import learn, learn_in_vain, recall, recall_in_vain
+from admission.flavors.assignment_cache import learn, recall
 from admission.flavors.flavor_assigner import FlavorSearch, Pins
-from admission.flavors.topology_assigner import place, placement_requests, with_places
-from admission.placement.topology_cache import Unplaced
+from admission.flavors.topology_assigner import place, with_later_places
 from admission.preemption.fair_sharing import FairPreemption
 from admission.preemption.preemptor import Preemptor
 from admission.preemption.targets import Target
 from admission.snapshot.queue_state import QueueState
 from admission.snapshot.snapshot import Snapshot
 from api.jobs.resource_requests import QuotaCheckStrategy
-from api.reasons import PendingReason
-from api.selectors import matches_selector
-from api.workload import Workload
-from queues.pending.pending_queue import FlavorScan, Pending, RequeueCause
+from queues.pending.pending_queue import FlavorScan, Pending
 from queues.steps import Steps
-
-_CHECK_STATES_THAT_WAIT = frozenset({"Retry", "Rejected"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,15 +49,6 @@ class CyclePolicy:
 
     quota_check: QuotaCheckStrategy = QuotaCheckStrategy.BLOCK_UNDECLARED
     fair_sharing: FairPreemption | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rejection:
-    """Why a head may not be admitted whatever the quota, and how it is requeued."""
-
-    reason: PendingReason
-    message: str
-    requeue: RequeueCause = RequeueCause.GENERIC
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,207 +70,155 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
         return self.assignment.mode is Mode.FIT or bool(self.targets)
 
 
-def find_rejection(snapshot: Snapshot, queue: QueueState, pending: Pending) -> Rejection | None:
-    """Return why the head may not be admitted whatever the quota, None where it may."""
-    workload = pending.workload
-    if workload.checks and (waiting := _failed_checks(workload)):
-        message = f"The workload has failed admission checks: {', '.join(waiting)}"
-        return Rejection(reason=PendingReason.PENDING_EVALUATION, message=message)
-    # A namespace that is not known has no labels, and matches only an empty selector.
-    labels = snapshot.objects.namespaces.get(workload.key.namespace)
-    if not matches_selector(queue.spec.namespace_selector, labels):
-        return Rejection(
-            reason=PendingReason.MISCONFIGURED,
-            message=namespace_mismatch(workload, queue.name),
-            requeue=RequeueCause.NAMESPACE_MISMATCH,
+@dataclass(slots=True, kw_only=True)
+class Nominator:
+    """Nominates the heads of one cycle on its snapshot, which is left as it was."""
+
+    snapshot: Snapshot
+    preemptor: Preemptor
+    policy: CyclePolicy
+
+    def nominate(self, queue: QueueState, pending: Pending) -> Steps[Entry]:
+        """Return the best assignment that the head could have now, with its targets.
+
+        A search that continues where the last one stopped, and finds nothing, is repeated once from the first
+        flavor: the head may have fitted there and only lost to another head of that cycle.
+        """
+        if pending.scan is not None and _is_outdated(pending.scan, queue, pending):
+            pending.scan = None
+        # What is known of equal Workloads was found by searches that began at the first flavor.
+        if pending.scan is not None and pending.scan.has_flavors_left:
+            return (yield from self._continue_search(queue, pending))
+        known = self._recall(queue, pending)
+        if known is not None:
+            return Entry(queue=queue, pending=pending, assignment=known)
+        return (yield from self._search(queue, pending))
+
+    def nominate_again(self, entry: Entry) -> Steps[Entry]:
+        """Nominate on the snapshot as it is now, restricted to the flavors of the entry.
+
+        Otherwise one head could search all flavors twice in a cycle.
+        """
+        # Continuing a scan could skip the pinned flavors.
+        entry.pending.scan = None
+        pins = tuple(
+            {resource: chosen.flavor for resource, chosen in choice.choices.items()}
+            for choice in entry.assignment.pod_sets
         )
-    # Last, because only an edit of the Workload resolves it; the two above may pass without one.
-    if pending.problem is not None:
-        return Rejection(reason=PendingReason.MISCONFIGURED, message=pending.problem)
-    return None
+        again = yield from self._find(self._search_of(entry.queue, entry.pending, pins))
+        # The pinned search knows nothing of those before it. Taken for a first look, it would go on
+        # to the next flavor, and each cycle would end where it began.
+        return _as_second_look(again) if entry.assignment.scan.is_second else again
 
+    def nominate_fewer(self, entry: Entry, accepts: Callable[[Entry], bool]) -> Steps[Entry | None]:
+        """Return the entry with the most pods that `accepts` allows; None where there is none.
 
-def _failed_checks(workload: Workload) -> list[str]:
-    return [check.name for check in workload.checks if check.state in _CHECK_STATES_THAT_WAIT]
+        For a head that fits as it was nominated and may not start. None also where it needs all its pods. The
+        binary search assumes that fewer pods are accepted wherever more are.
+        """
+        if not _spare_pods(entry.pending):
+            return None
+        search = self._search_of(entry.queue, entry.pending)
+        return (yield from self._fewer_pods(search, accepts))
 
-
-def namespace_mismatch(workload: Workload, cluster_queue: str) -> str:
-    """Return the message for a namespace that the ClusterQueue does not select."""
-    return (
-        f"ClusterQueue {cluster_queue} does not select namespace {workload.key.namespace}: "
-        "its spec.namespaceSelector does not match the namespace's labels"
-    )
-
-
-def nominate(
-    snapshot: Snapshot,
-    queue: QueueState,
-    pending: Pending,
-    *,
-    preemptor: Preemptor,
-    policy: CyclePolicy,
-    pins: Pins | None = None,
-) -> Steps[Entry]:
-    """Return the best assignment that the head could have now, with its targets.
-
-    With `pins` only the pinned flavors are considered, from the first. A search that continues where the last
-    one stopped, and finds nothing, is repeated once from the first flavor: the head may have fitted there and
-    only lost to another head of that cycle.
-    """
-    # Pins name the flavors of an earlier nomination; continuing a scan could skip them.
-    is_outdated = pending.scan is not None and _is_outdated(pending.scan, queue, pending)
-    if is_outdated or pins is not None:
+    def _continue_search(self, queue: QueueState, pending: Pending) -> Steps[Entry]:
+        """Search from where the last search stopped; where nothing is found, once from the first flavor."""
+        found = yield from self._find(self._search_of(queue, pending))
+        if found.is_promising or found.assignment.scan.has_flavors_left:
+            return found
         pending.scan = None
-    # With a topology, equal requests may have different answers: which nodes are free is
-    # no question of quota.
-    is_whole_search = pins is None and not snapshot.topology_cache.has_flavors
-    if is_whole_search and (known := _recall(queue, pending, preemptor)) is not None:
-        return Entry(queue=queue, pending=pending, assignment=known)
-    # A search that begins at a later flavor has no answer for searches that begin at the first.
-    starts_at_first_flavor = pending.scan is None or not pending.scan.has_flavors_left
-    found = yield from _search(snapshot, queue, pending, preemptor=preemptor, policy=policy, pins=pins)
-    if starts_at_first_flavor or found.is_promising or found.assignment.scan.has_flavors_left:
-        return found
-    pending.scan = None
-    again = yield from _search(snapshot, queue, pending, preemptor=preemptor, policy=policy, pins=pins)
-    if not again.is_promising:
-        return found
-    # Only once, or it would be tried for ever while the other head competes with it.
-    return as_second_look(again)
+        again = yield from self._search(queue, pending)
+        # Only once, or it would be tried for ever while the other head competes with it.
+        return _as_second_look(again) if again.is_promising else found
+
+    def _recall(self, queue: QueueState, pending: Pending) -> Assignment | None:
+        """Return what a search would find, known from an equal Workload; None where a search is needed."""
+        # With a topology, equal requests may have different answers: which nodes are free is
+        # no question of quota.
+        known = None if self.snapshot.topology_cache.has_flavors else recall(queue, pending)
+        # A possible victim may have appeared since.
+        if known is None or (known.pairs and not self.preemptor.finds_nobody(queue, pending, known.pairs)):
+            return None
+        return known.assignment
+
+    def _search(self, queue: QueueState, pending: Pending) -> Steps[Entry]:
+        """Search from the first flavor; the result is kept for equal Workloads."""
+        search = self._search_of(queue, pending)
+        whole = yield from self._attempt(search, None)
+        is_final = whole.is_promising or not _spare_pods(pending)
+        if is_final and not whole.targets and not self.snapshot.topology_cache.has_flavors:
+            learn(queue, pending, whole.assignment, search.weighed)
+        return whole if is_final else (yield from self._or_fewer_pods(search, whole))
+
+    def _find(self, search: FlavorSearch) -> Steps[Entry]:
+        """Return the entry with all pods where that is promising, else with as many as can be."""
+        whole = yield from self._attempt(search, None)
+        return whole if whole.is_promising else (yield from self._or_fewer_pods(search, whole))
+
+    def _search_of(self, queue: QueueState, pending: Pending, pins: Pins | None = None) -> FlavorSearch:
+        return FlavorSearch(
+            snapshot=self.snapshot,
+            queue=queue,
+            pending=pending,
+            oracle=self.preemptor,
+            is_fair_sharing=self.policy.fair_sharing is not None,
+            quota_check=self.policy.quota_check,
+            pins=pins,
+        )
+
+    def _attempt(self, search: FlavorSearch, counts: tuple[int, ...] | None) -> Steps[Entry]:
+        """Return the entry for these numbers of pods: flavors first, then places, then victims."""
+        queue, pending = search.queue, search.pending
+        flavors = search.assign(counts)
+        assignment = yield from place(self.snapshot, queue, pending, flavors)
+        targets: tuple[Target, ...] = ()
+        if assignment.mode is Mode.PREEMPT:
+            # Only this mode needs victims. They are searched for once, for the whole Workload.
+            targets = yield from self.preemptor.targets(queue, pending, assignment)
+            if assignment.placing:
+                # The victims are removed for these places alone: whether they are evicted is decided later.
+                with self.snapshot.trial.without((target.queue, target.held) for target in targets):
+                    assignment = with_later_places(self.snapshot, assignment, is_empty=not targets)
+        return Entry(queue=queue, pending=pending, assignment=assignment, targets=targets)
+
+    def _or_fewer_pods(self, search: FlavorSearch, whole: Entry) -> Steps[Entry]:
+        """Return the entry with the most pods that is promising; `whole` where there is none."""
+        # Fewer pods are tried only where all pods do not fit and evictions would not help.
+        return (yield from self._fewer_pods(search, lambda entry: entry.is_promising)) or whole
+
+    def _fewer_pods(self, search: FlavorSearch, accepts: Callable[[Entry], bool]) -> Steps[Entry | None]:
+        """Return the entry with the most pods that `accepts` allows; None where there is none.
+
+        A binary search over the number of pods given up, which assumes that fewer pods never fit worse. It
+        makes about log2 of the spare pods attempts. None also where the head needs all its pods.
+        """
+        pod_sets = search.pending.workload.pod_sets
+        slack = _spare_pods(search.pending)
+        total = sum(slack)
+        if total == 0:
+            return None
+        best: Entry | None = None
+        low, high = 0, total + 1
+        while low < high:
+            cut = (low + high) // 2
+            # Each pod set gives up the same share of its spare pods: workers and helpers shrink together.
+            counts = tuple(
+                one.count - spare * cut // total for one, spare in zip(pod_sets, slack, strict=True)
+            )
+            entry = yield from self._attempt(search, counts)
+            if accepts(entry):
+                # This number of pods is accepted; try to give up fewer. `best` keeps the entry
+                # with the most pods.
+                best, high = entry, cut
+            else:
+                low = cut + 1
+        return best
 
 
-def as_second_look(entry: Entry) -> Entry:
+def _as_second_look(entry: Entry) -> Entry:
     """Return the entry marked as searched from the first flavor twice, so that its scan does not go on."""
     scan = structs.replace(entry.assignment.scan, is_second=True)
     return structs.replace(entry, assignment=structs.replace(entry.assignment, scan=scan))
-
-
-def _search(
-    snapshot: Snapshot,
-    queue: QueueState,
-    pending: Pending,
-    *,
-    preemptor: Preemptor,
-    policy: CyclePolicy,
-    pins: Pins | None,
-) -> Steps[Entry]:
-    """Return the best entry of a search from where the last one stopped; the result is kept for its shape."""
-    is_whole_search = pins is None and not snapshot.topology_cache.has_flavors
-    starts_at_first_flavor = pending.scan is None or not pending.scan.has_flavors_left
-    search = _search_of(snapshot, queue, pending, preemptor=preemptor, policy=policy, pins=pins)
-    whole = yield from _attempt(search, preemptor, None)
-    if is_whole_search and starts_at_first_flavor:
-        learn(queue, pending, whole.assignment)
-    if whole.is_promising:
-        return whole
-    if is_whole_search and starts_at_first_flavor and not _spare_pods(pending):
-        learn_in_vain(queue, pending, whole.assignment, search.weighed)
-    # Fewer pods are tried only where all pods do not fit and evictions would not help.
-    return (yield from _fewer_pods(search, preemptor, lambda entry: entry.is_promising)) or whole
-
-
-def nominate_fewer(
-    snapshot: Snapshot,
-    queue: QueueState,
-    pending: Pending,
-    *,
-    preemptor: Preemptor,
-    policy: CyclePolicy,
-    accepts: Callable[[Entry], bool],
-) -> Steps[Entry | None]:
-    """Return the entry with the most pods that `accepts` allows; None where there is none.
-
-    For a head that fits as it was nominated and may not start. None also where it needs all its pods. The
-    binary search assumes that fewer pods are accepted wherever more are.
-    """
-    if not _spare_pods(pending):
-        return None
-    search = _search_of(snapshot, queue, pending, preemptor=preemptor, policy=policy, pins=None)
-    return (yield from _fewer_pods(search, preemptor, accepts))
-
-
-def _search_of(
-    snapshot: Snapshot,
-    queue: QueueState,
-    pending: Pending,
-    *,
-    preemptor: Preemptor,
-    policy: CyclePolicy,
-    pins: Pins | None,
-) -> FlavorSearch:
-    return FlavorSearch(
-        snapshot=snapshot,
-        queue=queue,
-        pending=pending,
-        oracle=preemptor,
-        is_fair_sharing=policy.fair_sharing is not None,
-        quota_check=policy.quota_check,
-        pins=pins,
-    )
-
-
-def _recall(queue: QueueState, pending: Pending, preemptor: Preemptor) -> Assignment | None:
-    """Return the result of a search, known from an equal Workload; None where a search is needed."""
-    found = recall(queue, pending)
-    if found is not None:
-        return found
-    return recall_in_vain(queue, pending, lambda pairs: preemptor.finds_nobody(queue, pending, pairs))
-
-
-def _attempt(search: FlavorSearch, preemptor: Preemptor, counts: tuple[int, ...] | None) -> Steps[Entry]:
-    assignment = yield from place(search.snapshot, search.queue, search.pending, search.assign(counts))
-    targets: tuple[Target, ...] = ()
-    if assignment.mode is Mode.PREEMPT:
-        # Only this mode needs victims. They are searched for once, for the whole Workload.
-        targets = yield from preemptor.targets(search.queue, search.pending, assignment)
-        assignment = _with_places_after(search, assignment, targets)
-    return Entry(queue=search.queue, pending=search.pending, assignment=assignment, targets=targets)
-
-
-def _with_places_after(
-    search: FlavorSearch, assignment: Assignment, targets: tuple[Target, ...]
-) -> Assignment:
-    """Return the assignment with the places that it will have, kept from others for the rest of the cycle.
-
-    These are the places that are free once the targets are gone; without targets, those of the empty cluster.
-    """
-    snapshot = search.snapshot
-    requests = placement_requests(snapshot, search.queue, search.pending, assignment)
-    if not requests:
-        return assignment
-    # The victims are removed for this search alone: whether they are evicted is decided later.
-    with snapshot.trial.without((target.queue, target.held) for target in targets):
-        found = snapshot.topology_cache.place(requests, is_empty=not targets)
-    return assignment if isinstance(found, Unplaced) else with_places(assignment, requests, found)
-
-
-def _fewer_pods(
-    search: FlavorSearch, preemptor: Preemptor, accepts: Callable[[Entry], bool]
-) -> Steps[Entry | None]:
-    """Return the entry with the most pods that `accepts` allows; None where there is none.
-
-    A binary search over the number of pods given up, which assumes that fewer pods never fit worse. It makes
-    about log2 of the spare pods attempts. None also where the head needs all its pods.
-    """
-    pod_sets = search.pending.workload.pod_sets
-    slack = _spare_pods(search.pending)
-    total = sum(slack)
-    if total == 0:
-        return None
-    best: Entry | None = None
-    low, high = 0, total + 1
-    while low < high:
-        cut = (low + high) // 2
-        # Each pod set gives up the same share of its spare pods, so that workers and helpers shrink together.
-        counts = tuple(one.count - spare * cut // total for one, spare in zip(pod_sets, slack, strict=True))
-        entry = yield from _attempt(search, preemptor, counts)
-        if accepts(entry):
-            # This number of pods is accepted; try to give up fewer. `best` keeps the entry
-            # with the most pods.
-            best, high = entry, cut
-        else:
-            low = cut + 1
-    return best
 
 
 def _spare_pods(pending: Pending) -> list[int]:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 
 from admission.decisions.assignment import Assignment
 from admission.decisions.flavor_mode import Grade, Granular
-from admission.flavors.topology_assigner import placement_requests
 from admission.preemption.candidate_pools import Pools
 from admission.preemption.consolidation import consolidating_targets
 from admission.preemption.fair_sharing import FairPreemption, fair_targets
@@ -73,7 +72,7 @@ class Preemptor:
             pairs=assignment.preempting(),
             losses=self.losses,
             order=_order_of(queue),
-            placing=placement_requests(self.snapshot, queue, pending, assignment),
+            placing=assignment.placing,
         )
         # Moves come first, because a moved Workload runs on elsewhere. Only where no move helps are Workloads
         # evicted without another place.

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from admission.decisions.assignment import Mode
 from admission.decisions.decision import Admit, Evict, Wait
 from admission.nomination.nominate import Entry
+from admission.nomination.rejection import Rejection
 from admission.placement.topology.place import Place
 from admission.preemption.checkpoint_before_eviction import asked_first, leaving_seconds
 from admission.preemption.lost_work import EvictionLosses
@@ -287,6 +288,11 @@ def kept_back(entry: Entry, words: str) -> HeadOutcome:
     """Return the outcome of an entry that fits now, but not for as long as it will run, by the calendar."""
     message = f"fits now, but may still run when {words}"
     return lost(entry.queue, entry.pending, PendingReason.WAITING_FOR_QUOTA, message, RequeueCause.HELD_BACK)
+
+
+def rejected(queue: QueueState, pending: Pending, rejection: Rejection) -> HeadOutcome:
+    """Return the outcome of a head that may not be admitted whatever the quota."""
+    return lost(queue, pending, rejection.reason, rejection.message, rejection.requeue)
 
 
 def lost(

@@ -38,14 +38,8 @@ from admission.backfill.start_check import StartCheck
 from admission.decisions.assignment import Mode
 from admission.nomination.entry_ordering import classical_order, fair_order
 from admission.nomination.hold_exceptions import HoldExceptions
-from admission.nomination.nominate import (
-    CyclePolicy,
-    Entry,
-    as_second_look,
-    find_rejection,
-    nominate,
-    nominate_fewer,
-)
+from admission.nomination.nominate import CyclePolicy, Entry, Nominator
+from admission.nomination.rejection import find_rejection
 from admission.placement.topology.place import Place
 from admission.preemption.lost_work import EvictionLosses
 from admission.preemption.preemptor import Preemptor
@@ -59,6 +53,7 @@ from admission.scheduler.outcomes import (
     lost,
     preempting,
     recomputation,
+    rejected,
     skipped,
     still_taken,
     waiting,
@@ -124,13 +119,9 @@ def schedule(
     # Shared by the whole cycle, so that the loss of evicting a Workload is computed only once.
     losses = EvictionLosses(now=now, estimator=rules.estimator)
     preemptor = Preemptor(snapshot=snapshot, losses=losses, fair_sharing=policy.fair_sharing)
+    nominator = Nominator(snapshot=snapshot, preemptor=preemptor, policy=policy)
     cycle = _Cycle(
-        snapshot=snapshot,
-        policy=policy,
-        preemptor=preemptor,
-        now=now,
-        backfill=backfill,
-        is_spent=rules.is_spent,
+        snapshot=snapshot, nominator=nominator, now=now, backfill=backfill, is_spent=rules.is_spent
     )
     # Held capacity is taken off before the first nomination, so that no head finds room there.
     cycle.keep(rules.claims)
@@ -143,10 +134,10 @@ def schedule(
             rejection = find_rejection(snapshot, queue, head)
             if rejection is not None:
                 # It was not nominated, and so has no place in the order.
-                outcomes.append(lost(queue, head, rejection.reason, rejection.message, rejection.requeue))
+                outcomes.append(rejected(queue, head, rejection))
                 yield
                 break
-            found = yield from nominate(snapshot, queue, head, preemptor=preemptor, policy=policy)
+            found = yield from nominator.nominate(queue, head)
             yield
             # Each head is passed over once: one that has flavors left to try comes back at once.
             if pass_on is None or head.key in passed or not _is_inadmissible(found, backfill):
@@ -187,8 +178,7 @@ class _Cycle:
     """The third step: processes entries in order. Workloads it evicts are off the snapshot from then on."""
 
     snapshot: Snapshot
-    policy: CyclePolicy
-    preemptor: Preemptor
+    nominator: Nominator
     now: float
     backfill: Backfill | None = None
     is_spent: IsSpent | None = None
@@ -215,21 +205,18 @@ class _Cycle:
         if self._is_pushed_out(entry):
             # It was nominated without regard to what is held for others. With that on the snapshot, another
             # flavor or place may do.
-            entry = yield from nominate(
-                self.snapshot, entry.queue, entry.pending, preemptor=self.preemptor, policy=self.policy
-            )
+            entry = yield from self.nominator.nominate(entry.queue, entry.pending)
             if not entry.is_promising:
                 reason, requeue = PendingReason.WAITING_FOR_QUOTA, RequeueCause.NO_FIT
                 return lost(entry.queue, entry.pending, reason, _KEPT_FOR_OTHERS, requeue)
         elif entry.targets and self._overlaps(entry):
             # An earlier head of this cycle evicts one of its targets too, so targets are chosen again.
-            again = yield from self._nominate_again(entry)
-            again = self._to_deferred(again)
+            again = self._to_deferred((yield from self.nominator.nominate_again(entry)))
             outcome = yield from self._settle(again)
             return replace(outcome, recomputation=recomputation(again, outcome))
         elif self._is_out_of_place(entry):
             is_displaced = self._is_displaced(entry)
-            entry = yield from self._nominate_again(entry)
+            entry = yield from self.nominator.nominate_again(entry)
             if is_displaced and not entry.is_promising:
                 outcome = yield from self._settle(entry)
                 return replace(outcome, is_displaced=True)
@@ -313,14 +300,7 @@ class _Cycle:
             may.append(verdict)
             return True
 
-        yield from nominate_fewer(
-            self.snapshot,
-            entry.queue,
-            entry.pending,
-            preemptor=self.preemptor,
-            policy=self.policy,
-            accepts=may_start,
-        )
+        yield from self.nominator.nominate_fewer(entry, may_start)
         return may[-1] if may else None
 
     def _take(self, verdict: StartCheck) -> HeadOutcome:
@@ -473,25 +453,6 @@ class _Cycle:
         # Only for this check; at the end of the block the targets are back on the snapshot.
         with self.snapshot.trial.without((target.queue, target.held) for target in entry.targets):
             return node.fits(usage), self.snapshot.topology_cache.usage.fits(places)
-
-    def _nominate_again(self, entry: Entry) -> Steps[Entry]:
-        """Nominate on the snapshot as it is now, restricted to the same flavors."""
-        # Otherwise one head could search all flavors twice in a cycle.
-        pins = tuple(
-            {resource: chosen.flavor for resource, chosen in choice.choices.items()}
-            for choice in entry.assignment.pod_sets
-        )
-        again = yield from nominate(
-            self.snapshot,
-            entry.queue,
-            entry.pending,
-            preemptor=self.preemptor,
-            policy=self.policy,
-            pins=pins,
-        )
-        # The pinned search knows nothing of those before it. Taken for a first look, it would go on
-        # to the next flavor, and each cycle would end where it began.
-        return as_second_look(again) if entry.assignment.scan.is_second else again
 
     def _to_deferred(self, entry: Entry) -> Entry:
         """Defer an entry that fits only once the targets of another entry, one of them its own, are gone."""

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from admission.flavors.flavor_assigner import flavor_refusal
-from admission.flavors.placement_hints import inside_reservation, reservation_refusal
+from admission.flavors.flavor_refusal import flavor_refusal
+from admission.flavors.placement_hints import inside_reservation
 from admission.flavors.topology_assigner import placement_request
 from admission.placement.search import PlacementSearch
 from admission.placement.topology.pod_counts import PodCounts
@@ -112,7 +112,7 @@ def _flavors(
     names = dict.fromkeys(name for group in queue.groups.values() for name in group.flavors)
     for name in names:
         # If a flavor is ruled out whatever is free, the reason is shown instead of numbers.
-        refusal = reservation_refusal(queue, workload, name) or flavor_refusal(snapshot, queue, name, pod_set)
+        refusal = flavor_refusal(snapshot, queue, name, workload, pod_set)
         if refusal is not None:
             yield FlavorLines(flavor=name, refusal=refusal)
         else:

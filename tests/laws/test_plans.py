@@ -58,7 +58,6 @@ def test_recalled_answers_are_those_of_a_search(
     recalled = story(values, sharing, [*ends])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nominate, "recall", lambda *_: None)
-        patch.setattr(nominate, "recall_in_vain", lambda *_: None)
         searched = story(values, sharing, [*ends])
 
     assert recalled == searched
@@ -79,7 +78,7 @@ def test_no_candidates_are_reported_only_where_no_search_finds_one(
         return found
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(nominate, "recall_in_vain", lambda *_: None)
+        patch.setattr(nominate, "recall", lambda *_: None)
         patch.setattr(Preemptor, "grade", watched)
         story(values, None, [*ends])
 

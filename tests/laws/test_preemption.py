@@ -9,7 +9,7 @@ import hypothesis.strategies as st
 from hypothesis import given
 
 from admission.engine.engine import Engine, EngineSettings
-from admission.nomination.nominate import CyclePolicy, Entry, nominate
+from admission.nomination.nominate import CyclePolicy, Entry, Nominator
 from admission.preemption.fair_sharing import FairPreemption
 from admission.preemption.lost_work import EvictionLosses
 from admission.preemption.preemptor import Preemptor
@@ -70,7 +70,8 @@ def nominated(engine: Engine, sharing: FairPreemption | None) -> Iterator[Entry]
     preemptor = Preemptor(snapshot=snapshot, losses=EvictionLosses(now=0.0), fair_sharing=sharing)
     for queue, pending in engine._workload_store.trees.pop_heads(256):
         policy = CyclePolicy(fair_sharing=sharing)
-        yield finish(nominate(snapshot, queue, pending, preemptor=preemptor, policy=policy))
+        nominator = Nominator(snapshot=snapshot, preemptor=preemptor, policy=policy)
+        yield finish(nominator.nominate(queue, pending))
 
 
 @_settings

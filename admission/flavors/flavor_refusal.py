@@ -1,0 +1,86 @@
+"""Flavor refusals: why pods cannot use a flavor whatever its quota, for the search and `berth explain`."""
+
+from __future__ import annotations
+
+from admission.flavors.placement_hints import reserved_domain
+from admission.snapshot.queue_state import QueueState
+from admission.snapshot.snapshot import Snapshot
+from api.objects import WirePodSpec
+from api.queueing import ResourceFlavor
+from api.selectors import find_untolerated, matches_flavor, taint_text
+from api.workload import PodSet, TopologyRequest, Workload
+
+_NO_SPEC = WirePodSpec()
+
+
+def flavor_refusal(
+    snapshot: Snapshot, queue: QueueState, name: str, workload: Workload, pod_set: PodSet
+) -> str | None:
+    """Return why these pods of the Workload cannot use the flavor whatever its quota, None where they can."""
+    message = _reservation_refusal(queue, workload, name)
+    if message is not None:
+        return message
+    flavor = snapshot.objects.flavors.get(name)
+    if flavor is None:
+        return f"flavor {name} not found"
+    asked = pod_set.topology_request
+    if flavor.topology_name is not None or asked is not None:
+        message = _topology_refusal(snapshot, queue, flavor, asked)
+        if message is not None:
+            return message
+    spec = pod_set.template.spec or _NO_SPEC
+    if flavor.node_taints:
+        # The flavor's tolerations count too: they are added to the pods at the start of the Job.
+        taint = find_untolerated(flavor.node_taints, (*(spec.tolerations or ()), *flavor.tolerations))
+        if taint is not None:
+            return f"untolerated taint {taint_text(taint)} in flavor {name}"
+    if flavor.node_labels and not matches_flavor(spec, flavor.node_labels):
+        return f"flavor {name} doesn't match node affinity"
+    return None
+
+
+def _reservation_refusal(queue: QueueState, workload: Workload, flavor: str) -> str | None:
+    """Return why a Workload that has joined a reserved domain cannot use the flavor, None where it can.
+
+    A flavor in a resource group without any flavor of the domain is not affected: it is used beside the
+    domain's flavors and not instead of them.
+    """
+    domain = reserved_domain(queue, workload)
+    if domain is None or flavor in domain.flavors:
+        return None
+    for group in queue.groups.values():
+        if flavor in group.flavors and not domain.flavors.isdisjoint(group.flavors):
+            return f"flavor {flavor} has no nodes in the reserved domain {domain.name}"
+    return None
+
+
+def _topology_refusal(
+    snapshot: Snapshot, queue: QueueState, flavor: ResourceFlavor, request: TopologyRequest | None
+) -> str | None:
+    """Return why a pod set with this topology request cannot use the flavor, None where it can."""
+    name = flavor.name
+    if request is None:
+        if flavor.topology_name is None or _places_all(snapshot, queue):
+            return None
+        return f"Flavor {name!r} supports only TopologyAwareScheduling"
+    if flavor.topology_name is None:
+        return f"Flavor {name!r} does not support TopologyAwareScheduling"
+    # Its Topology is missing or has no nodes: either may still appear, or the flavor is misconfigured.
+    if not snapshot.topology_cache.has_topology(name):
+        return f"Flavor {name!r} information missing in TAS cache"
+    # Every level that the request names must exist, those of slices included.
+    named = (request.required, request.preferred, *(layer.topology for layer in request.slices))
+    levels = snapshot.topology_cache.topology(name).levels
+    if any(level is not None and level not in levels for level in named):
+        return f"Flavor {name!r} does not contain the requested level"
+    return None
+
+
+def _places_all(snapshot: Snapshot, queue: QueueState) -> bool:
+    """Return whether every flavor of the ClusterQueue has a topology, so that all its pods are placed.
+
+    False where it has no flavors.
+    """
+    # Only the queue's own flavors matter: pods on a flavor without a topology are placed by no one here.
+    names = {name for group in queue.groups.values() for name in group.flavors}
+    return bool(names) and all(snapshot.topology_cache.has_topology(name) for name in names)
