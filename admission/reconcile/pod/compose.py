@@ -22,7 +22,13 @@ from api.jobs.job_workload import (
     unknown_keys,
 )
 from api.jobs.placement_annotations import domain_fault, wish_faults
-from api.jobs.pod_workload import group_total, pod_sets_of_group, pod_sets_of_pod, pod_workload_body
+from api.jobs.pod import Pod
+from api.jobs.pod_workload import (
+    group_total,
+    pod_sets_of_group,
+    pod_sets_of_pod,
+    pod_workload_body,
+)
 from queues.estimates.estimator import length_problems
 
 
@@ -111,7 +117,7 @@ def _changed_spec(view: PodView) -> dict[str, Any]:
 
     The queue is frozen while quota is held, the maximum execution time while the Workload is admitted.
     """
-    pod, workload = view.speaker, view.workload
+    pod, workload = _source(view), view.workload
     spec = priorities.changed_priority(pod.labels, workload, view.context)
     if not workload.has_quota_reservation and pod.queue_name != workload.queue_name:
         # Only while it waits: with quota the queue is frozen, and the patch would be refused each time.
@@ -122,8 +128,13 @@ def _changed_spec(view: PodView) -> dict[str, Any]:
     return spec
 
 
+def _source(view: PodView) -> Pod:
+    """Return the pod that the Workload's fields are taken from: the oldest living one, else the oldest."""
+    return view.alive[0].pod if view.alive else view.first
+
+
 def _changed_metadata(view: PodView) -> dict[str, Any]:
-    pod, workload = view.speaker, view.workload
+    pod, workload = _source(view), view.workload
     labels = copied_labels(pod, view.context.settings.label_keys_to_copy)
     told = taken_over(_progress(view), workload.annotations, now=view.now)
     annotations: dict[str, str | None] = {**copied_annotations(pod), **told}

@@ -72,11 +72,6 @@ class PodView:
         return self.members[0].pod
 
     @property
-    def speaker(self) -> Pod:
-        """Return the oldest living pod, else the oldest: what it says now is what the unit asks for."""
-        return self.alive[0].pod if self.alive else self.first
-
-    @property
     def group(self) -> str:
         """Return the name of the group; "" for a single pod."""
         return self.first.group
