@@ -121,7 +121,7 @@ CLUSTER_QUEUE_FAMILIES: tuple[Family[QueueGauges], ...] = (
     ),
     Family(
         "kueue_finished_workloads",
-        "Finished Workloads that are still there",
+        "Finished Workloads that still exist",
         ("cluster_queue",),
         _one(lambda queue: queue.finished),
     ),
@@ -134,13 +134,13 @@ CLUSTER_QUEUE_FAMILIES: tuple[Family[QueueGauges], ...] = (
     Family("kueue_cluster_queue_status", "One-hot status", ("cluster_queue", "status"), _status),
     Family(
         "kueue_cluster_queue_resource_pending",
-        "What waiting Workloads ask for",
+        "Requests of pending Workloads",
         ("cluster_queue", "resource"),
         _requested,
     ),
     Family(
         "kueue_admission_cycle_preemption_skips",
-        "Heads of the last cycle whose victims another head was in the way of",
+        "1 if the head of the last cycle had victims and another head conflicted with it",
         ("cluster_queue",),
         _one(lambda queue: queue.preemption_skips),
     ),
@@ -244,7 +244,7 @@ LOCAL_QUEUE_FAMILIES: tuple[Family[LocalQueueGauges], ...] = (
     ),
     Family(
         "kueue_local_queue_finished_workloads",
-        "Finished Workloads that are still there",
+        "Finished Workloads that still exist",
         _NAMES,
         _local(lambda queue: queue.finished),
     ),

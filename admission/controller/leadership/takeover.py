@@ -180,7 +180,7 @@ class Takeover:
             self._clock,
             remaining_seconds=leadership.remaining_seconds,
             note_duration=self._note_write_duration,
-            stumbled=self._control_loop.stumbled,
+            report_error=self._control_loop.report_error,
             limits=ExecutorLimits(
                 max_in_flight=self._settings.max_in_flight, timeout_seconds=self._settings.request_seconds
             ),
@@ -235,7 +235,7 @@ class Takeover:
                 call_later=control_loop.call_later,
                 tell_later=control_loop.tell_later,
                 finished=control_loop.finished,
-                stumbled=control_loop.stumbled,
+                report_error=control_loop.report_error,
             ),
             failpoint=self._failpoint,
             flush_plan=plan_writer.flush,

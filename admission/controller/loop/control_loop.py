@@ -38,7 +38,7 @@ from queues.reservations.reservations import ReservationError, StoreRefused, Sto
 Answer = TypeVar("Answer")
 Key = TypeVar("Key")
 
-log = Log("berth.brain")
+log = Log("berth.control-loop")
 
 # How often the age of the oldest unconfirmed admission is checked.
 WATCH_SECONDS = 1.0
@@ -167,9 +167,9 @@ class ControlLoop:
         key, uid, version = decision
         self.cluster_state.engine.forget(key, uid, now=self._clock.now(), decided_on=version)
 
-    def stumbled(self) -> None:
+    def report_error(self) -> None:
         """Log and count a bug that affected one object. Call it from within the `except` block."""
-        log.exception("brain-stumbled")
+        log.exception("control-loop-error")
         self._observer.note_error()
 
     def tell_later(self, decision: Wait) -> None:
@@ -215,7 +215,7 @@ class ControlLoop:
         try:
             call()
         except Exception:
-            self.stumbled()
+            self.report_error()
 
     async def _act_guarded(self, term: Acting) -> None:
         """Act once. A store that refuses this leader ends the term; other errors are logged."""
@@ -230,7 +230,7 @@ class ControlLoop:
             if self._term is term:
                 self.fail(error)
         except Exception:
-            self.stumbled()
+            self.report_error()
             # Without a pause, a bug that repeats would make the loop spin.
             await asyncio.sleep(STORE_PAUSE_SECONDS)
             # The work that was left undone is not announced again.

@@ -32,7 +32,7 @@ from admission.reconcile.pod import UnitFacts, reconcile_empty_group, reconcile_
 from admission.reconcile.workload import reconcile_workload
 from api.workload import WorkloadKey
 
-log = Log("berth.brain")
+log = Log("berth.control-loop")
 
 # The kinds that a reconciler looks at. The statuses of other kinds belong to the StatusWriter.
 _RECONCILED = ("Job", "Workload")

@@ -175,7 +175,7 @@ class DecisionRecorder:
 
     def note_error(self) -> None:
         """Count a bug that affected one object. Its traceback is in the log."""
-        self._metrics.stumbles.labels(self._metrics.role).inc()
+        self._metrics.control_loop_errors.labels(self._metrics.role).inc()
 
     def note_pause(self, is_paused: bool, unconfirmed: int) -> None:
         """Set the gauges of the cycle's pause and of the unconfirmed decisions, and count dropped Events."""

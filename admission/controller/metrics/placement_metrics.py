@@ -34,17 +34,19 @@ class PlacementMetrics:
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self._decisions = metrics.counter(
-            "topology_placement_decisions", "Places found and not found, by strategy", ("strategy", "result")
+            "topology_placement_decisions",
+            "Placements found and not found, by strategy",
+            ("strategy", "result"),
         )
         self._cycle_seconds = metrics.histogram(
             "topology_scheduler_placement_duration_seconds",
-            "The scheduling cycle that found a place",
+            "The scheduling cycle that found a placement",
             ("strategy",),
             _BUCKETS,
         )
         self._latency = metrics.histogram(
             "topology_scheduler_latency_seconds",
-            "From the begin of that cycle until the place stands in the Workload's status",
+            "From the start of that cycle until the status has the placement",
             ("strategy",),
             _BUCKETS,
         )

@@ -63,7 +63,7 @@ class Metrics:
             "kueue_admission_attempt_duration_seconds", "Duration of such a cycle", ("result",), None
         )
         self.misplaced = counter("berth_misplaced_pods", "Pods bound outside of their domains", ())
-        self.unconfirmed = gauge("berth_unconfirmed_decisions", "Decisions sent and not yet seen back", ())
+        self.unconfirmed = gauge("berth_unconfirmed_decisions", "Decisions sent and not yet confirmed", ())
         self.cycle_paused = gauge("berth_cycle_paused", "1 while the cycle waits for confirmations", ())
 
     def _add_time_metrics(self) -> None:
@@ -102,9 +102,7 @@ class Metrics:
             "berth_checkpoint_reports", "Reports to /v1/checkpoints", ("result",)
         )
         self.unreadable = counter("berth_unreadable_objects", "Objects that could not be read", ("kind",))
-        self.warnings = counter(
-            "berth_warnings", "Warning Events that were told, of objects and what they say", ("reason",)
-        )
+        self.warnings = counter("berth_warnings", "Warning Events about faults, by reason", ("reason",))
         self.events_dropped = counter("berth_events_dropped", "Events dropped under back-pressure", ())
         self.store_up = gauge("berth_store_up", "1 while Redis answers", ())
         self.store_ignored = counter(
@@ -117,7 +115,9 @@ class Metrics:
     def _add_process_metrics(self) -> None:
         """Add the metrics of the process itself."""
         counter, histogram, gauge = self.counter, self.histogram, self._gauge
-        self.stumbles = counter("berth_stumbles", "Faults of our own that were caught and logged", ())
+        self.control_loop_errors = counter(
+            "berth_control_loop_errors", "Errors in Berth's own code that were caught", ()
+        )
         self.leading = gauge("berth_leader", "1 while this process leads", ("shard",))
         self.loop_lag = histogram(
             "berth_event_loop_lag_seconds",

@@ -39,7 +39,7 @@ class Hooks:
     `look_up` returns a Workload and its bytes as last seen. `to_workload` parses bytes (None: unreadable).
     `forget` takes a decision back in the engine, `forget_later` does so after a pause, and `call_later` makes
     a call after such a pause. `tell_later` has the reason why a Workload waits reported again. `finished`
-    receives every result. `stumbled` reports a bug of this controller, from within its `except` block.
+    receives every result. `report_error` reports a bug of this controller, from within its `except` block.
     """
 
     look_up: Callable[[WorkloadKey], tuple[Workload, bytes] | None]
@@ -49,7 +49,7 @@ class Hooks:
     call_later: Callable[[DecisionId, Callable[[], None]], None]
     tell_later: Callable[[Wait], None]
     finished: Callable[[Write, Result], None]
-    stumbled: Callable[[], None]
+    report_error: Callable[[], None]
 
 
 class Dispatch:

@@ -173,8 +173,8 @@ class Executor:
     """Sends orders during one term of leadership. A new term has a new executor.
 
     `remaining_seconds` returns how long the lease is still valid. `note_duration` is called with the purpose
-    of each write that has ended, and the seconds from `submit` to its last answer. `stumbled` reports a bug
-    of this controller, from within its `except` block.
+    of each write that has ended, and the seconds from `submit` to its last answer. `report_error` reports a
+    bug of this controller; it is called from within an `except` block.
     """
 
     def __init__(
@@ -184,14 +184,14 @@ class Executor:
         *,
         remaining_seconds: Callable[[], float],
         note_duration: Callable[[Purpose, float], None],
-        stumbled: Callable[[], None],
+        report_error: Callable[[], None],
         limits: ExecutorLimits,
     ) -> None:
         self._sender = sender
         self._clock = clock
         self._remaining_seconds = remaining_seconds
         self._note_duration = note_duration
-        self._stumbled = stumbled
+        self._report_error = report_error
         self._limits = limits
         self._lanes: dict[ObjectTarget, _Lane] = {}
         # Heap of lanes by priority, then by age. A lane is in it at most once, for its first order.
@@ -279,8 +279,8 @@ class Executor:
 
     def _note_bug(self, order: WriteOrder) -> None:
         """Report a bug and the write that it affects. Call it from within the `except` block."""
-        log.error("executor-stumbled", target="/".join(order.target), purpose=order.write.purpose)
-        self._stumbled()
+        log.error("executor-error", target="/".join(order.target), purpose=order.write.purpose)
+        self._report_error()
 
     async def _carry_out(self, delivery: _Delivery, latest: bytes) -> Result:
         order = delivery.order

@@ -179,7 +179,7 @@ class LeaderTerm:
         try:
             call()
         except Exception:
-            self._hooks.stumbled()
+            self._hooks.report_error()
             if isinstance(decision, Admit):
                 # A reservation left in the store would make every later attempt for this
                 # Workload end as Lost.
@@ -238,7 +238,7 @@ class LeaderTerm:
             # Rendering may fail on an unforeseen object. Only this decision is then taken back.
             prepared = self._written(decision)
         except Exception:
-            self._hooks.stumbled()
+            self._hooks.report_error()
             self._hooks.forget_later(decision.id)
             return None
         if prepared is None:

@@ -40,7 +40,7 @@ class WriteLog:
 
     def tell(self, decision: Wait) -> bool:
         """Log the reason that would be reported. Always returns True."""
-        log.debug("would-tell", workload=decision.key, reason=decision.reason)
+        log.debug("would-report", workload=decision.key, reason=decision.reason)
         return True
 
     def is_busy(self, target: ObjectTarget) -> bool:

@@ -239,7 +239,7 @@ class Replica:
         return self._leading is not None
 
     def start(self) -> None:
-        """Run the brain; what the cluster holds is known already."""
+        """Run the control loop; what the cluster holds is known already."""
         self.control_loop.is_synced = True
         self._tasks.append(self._loop.create_task(self.control_loop.run()))
         self._tasks.append(self._loop.create_task(self.reader.run()))
@@ -284,19 +284,19 @@ class Replica:
         return (*self._tasks, *leading)
 
     def check(self) -> None:
-        """Raise AssertionError where the replica has broken down or stumbled, or its books are wrong."""
+        """Raise AssertionError where the replica has failed, or caught an error, or its state is wrong."""
         for task in self._tasks:
             assert not task.done(), f"{self.name}: a task has ended: {task}"
         if self._leading is not None:
             assert not self._leading.done(), f"{self.name} ended leading by itself: {self._leading}"
-        assert self.stumbles() == 0, f"{self.name} stumbled"
+        assert self.errors() == 0, f"{self.name} caught an error"
         self.cluster_state.engine.validate()
 
-    def stumbles(self) -> float:
+    def errors(self) -> float:
         """Return how often a fault of our own was caught."""
         metric = self.metrics.registry.get_sample_value
         roles = ("leader", "follower")
-        return sum(metric("berth_stumbles_total", {"replica_role": role}) or 0.0 for role in roles)
+        return sum(metric("berth_control_loop_errors_total", {"replica_role": role}) or 0.0 for role in roles)
 
     def _is_busy(self, key: tuple[str, str, str]) -> bool:
         return self.control_loop.is_busy(ObjectTarget(*key))

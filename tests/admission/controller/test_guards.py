@@ -281,7 +281,7 @@ def test_a_fault_over_one_admission_costs_the_others_nothing_and_is_taken_back(
         stage.submit("good", cpus=2)
         stage.wait(5.0)
         assert stage.admitted() == ["good"]
-        assert leader.stumbles() >= 1
+        assert leader.errors() >= 1
 
     stage.wait(60.0)
     assert stage.admitted() == ["bad", "good"]
@@ -306,7 +306,7 @@ def test_a_fault_leaves_no_workload_assumed_and_nothing_reserved(
         patch.setattr(f"admission.controller.{place}", faulty)
         stage.submit("w")
         stage.wait(0.5)
-        assert leader.stumbles() >= 1
+        assert leader.errors() >= 1
         assert stage.admitted() == []
 
     stage.wait(60.0)
@@ -328,7 +328,7 @@ def test_a_fault_over_an_answer_keeps_the_quota_and_leaves_the_leader_leading(
         patch.setattr("admission.controller.writer.leader_term.LeaderTerm._give_back", faulty)
         stage.submit("bad", cpus=4)
         stage.wait(1.0)
-    assert leader.stumbles() == 1
+    assert leader.errors() == 1
 
     stage.submit("large", cpus=4)
     stage.submit("small", cpus=2)

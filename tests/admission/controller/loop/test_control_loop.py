@@ -1,4 +1,4 @@
-"""The control loop: which unit is looked at again, and when, after a write on another object failed."""
+"""The control loop: which object is looked at again, and when, after a write on another object has failed."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class FakeTerm:
 
 
 class Stage:
-    """A brain with one Workload, which wants a pod ungated whenever it is looked at."""
+    """A control loop with one Workload, which wants a pod ungated whenever it is looked at."""
 
     def __init__(self) -> None:
         self.loop = VirtualLoop()

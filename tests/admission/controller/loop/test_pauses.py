@@ -1,4 +1,4 @@
-"""The brain lets all else have its turn within a cycle."""
+"""The control loop lets all else have its turn within a cycle."""
 
 from __future__ import annotations
 

@@ -55,10 +55,10 @@ def test_a_fault_is_logged_with_its_traceback(said: io.StringIO) -> None:
     try:
         raise ValueError("odd")
     except ValueError:
-        log.exception("stumbled", over="w")
+        log.exception("fault", over="w")
 
     first, *others = said.getvalue().splitlines()
-    assert first.endswith("ERROR stumbled over=w")
+    assert first.endswith("ERROR fault over=w")
     assert others[-1] == "ValueError: odd"
 
 
@@ -67,10 +67,10 @@ def test_json_keeps_fields_and_traceback_on_one_line(said: io.StringIO) -> None:
     try:
         raise ValueError("odd")
     except ValueError:
-        log.exception("stumbled", over="a b")
+        log.exception("fault", over="a b")
 
     entry = json.loads(said.getvalue())
-    assert (entry["level"], entry["event"], entry["over"]) == ("ERROR", "stumbled", "a b")
+    assert (entry["level"], entry["event"], entry["over"]) == ("ERROR", "fault", "a b")
     assert "ValueError: odd" in entry["traceback"]
 
 

@@ -53,7 +53,7 @@ def make_executor(
     clock: FakeClock | None = None,
     remaining: Callable[[], float] = lambda: FOREVER,
     note_duration: Callable[[Purpose, float], None] = lambda _purpose, _seconds: None,
-    stumbled: Callable[[], None] = lambda: None,
+    report_error: Callable[[], None] = lambda: None,
     max_in_flight: int = 32,
 ) -> Executor:
     """Return an executor, on a clock that does not move unless one is given."""
@@ -62,7 +62,7 @@ def make_executor(
         clock or FakeClock(),
         remaining_seconds=remaining,
         note_duration=note_duration,
-        stumbled=stumbled,
+        report_error=report_error,
         limits=ExecutorLimits(max_in_flight=max_in_flight),
     )
 
@@ -238,8 +238,10 @@ async def test_a_write_cannot_be_stored_where_its_last_attempt_met_a_conflict() 
 
 
 async def test_a_bug_over_one_result_is_reported_and_leaves_the_other_orders_alone() -> None:
-    stumbles: list[BaseException | None] = []
-    executor = make_executor(FakeSender(), stumbled=lambda: stumbles.append(sys.exception()), max_in_flight=1)
+    errors: list[BaseException | None] = []
+    executor = make_executor(
+        FakeSender(), report_error=lambda: errors.append(sys.exception()), max_in_flight=1
+    )
     done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
 
     def fail(result: Result) -> None:
@@ -252,15 +254,15 @@ async def test_a_bug_over_one_result_is_reported_and_leaves_the_other_orders_alo
         executor.submit(WriteOrder(write=make_write("b"), on_result=done.set_result, priority=1))
         assert await asyncio.wait_for(done, timeout=5.0) == Written(raw=b"{}")
 
-    assert [type(error) for error in stumbles] == [RuntimeError, RuntimeError]
+    assert [type(error) for error in errors] == [RuntimeError, RuntimeError]
     assert executor.backlog == 0
 
 
 async def test_a_bug_in_building_a_write_is_reported() -> None:
-    stumbles: list[BaseException | None] = []
+    errors: list[BaseException | None] = []
     executor = make_executor(
         FakeSender(answers=[Conflict("old")], reads=[b"fresh"]),
-        stumbled=lambda: stumbles.append(sys.exception()),
+        report_error=lambda: errors.append(sys.exception()),
     )
     done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
 
@@ -268,7 +270,7 @@ async def test_a_bug_in_building_a_write_is_reported() -> None:
         executor.submit(WriteOrder(write=make_write(), on_result=done.set_result, rebuild=faulty))
         assert isinstance(await done, Refused)
 
-    assert [type(error) for error in stumbles] == [RuntimeError]
+    assert [type(error) for error in errors] == [RuntimeError]
 
 
 async def test_a_create_that_finds_its_object_reads_it() -> None:
