@@ -489,6 +489,7 @@ def test_execution_time_is_limited(limit: int, past: int, want: list[str], want_
 
 BY_US = [OFF, said("Evicted", "DeactivatedDueToAdmissionCheck")]
 OWNED = metadata(ownerReferences=[{"kind": "Job", "name": "j", "uid": "job", "controller": True}])
+OWNED_BY_POD = metadata(ownerReferences=[{"kind": "Pod", "name": "p", "uid": "pod", "controller": True}])
 
 
 @pytest.mark.parametrize(
@@ -498,6 +499,10 @@ OWNED = metadata(ownerReferences=[{"kind": "Job", "name": "j", "uid": "job", "co
         pytest.param([said("Finished")], Owner.NONE, 600, ("Workload", "w"), id="and then deleted"),
         pytest.param(BY_US, Owner.NONE, 600, ("Workload", "w"), id="one that we deactivated is deleted"),
         pytest.param([*BY_US, OWNED], Owner.JOB, 600, ("Job", "j"), id="with its Job"),
+        pytest.param([*BY_US, OWNED_BY_POD], Owner.JOB, 600, ("Pod", "p"), id="with its pod"),
+        pytest.param(
+            [*BY_US, OWNED], Owner.OTHER, 600, ("Workload", "w"), id="without an owner of another kind"
+        ),
         pytest.param(
             [OFF, said("Evicted", "Deactivated")],
             Owner.NONE,
@@ -518,6 +523,14 @@ def test_objects_are_kept_for_a_time(
     found = [(a.kind, a.name) for a in result.actions if isinstance(a, Write) and a.verb == "delete"]
     assert found == ([want] if want else [])
     assert result.wake_at == (None if want or seconds == 0 else NOW + 300)
+
+
+def test_no_other_job_of_that_name_is_deleted() -> None:
+    settings = LifecycleSettings(retention=RetentionSettings(after_deactivated_seconds=600))
+
+    write = only(look(make(*BY_US, OWNED), owner=Owner.JOB, settings=settings))
+
+    assert (write.uid, body_of(write)["preconditions"]) == ("job", {"uid": "job"})
 
 
 def test_one_that_is_active_again_has_no_end_that_is_waited_for() -> None:
