@@ -200,7 +200,7 @@ class QuotaNode:
         *,
         is_queue: bool,
         quotas: dict[FlavorResource, ResourceQuota],
-        weight_milli: int = 1000,
+        weight_milli: int,
     ) -> None:
         self.name = name
         self.is_queue = is_queue

@@ -34,9 +34,10 @@ def key(name: str) -> WorkloadKey:
 
 
 def make_tree() -> dict[str, QuotaNode]:
-    root = QuotaNode("root", is_queue=False, quotas={})
+    root = QuotaNode("root", is_queue=False, quotas={}, weight_milli=1000)
     queues = {
-        name: QuotaNode(name, is_queue=True, quotas={GPU: ResourceQuota(nominal=4)}) for name in ("a", "b")
+        name: QuotaNode(name, is_queue=True, quotas={GPU: ResourceQuota(nominal=4)}, weight_milli=1000)
+        for name in ("a", "b")
     }
     for node in queues.values():
         root.adopt(node)

@@ -100,7 +100,7 @@ def test_a_cohort_has_the_share_of_what_its_children_use_beyond_it() -> None:
     )
     tree.queues["a"].add({GPU: 4})
 
-    assert dominant_resource_share(tree.cohorts["left"]).order[0] == 250
+    assert dominant_resource_share(tree.cohorts["left"]).order == (250, 0)
     assert dominant_resource_share(tree.queues["a"]).is_borrowing_any([GPU])
 
 
@@ -129,6 +129,44 @@ def test_what_could_be_lent_counts_from_anywhere_in_the_tree_and_the_share_is_ro
 
     assert share.order[0] == pytest.approx(2000 / 14)
     assert share.rounded() == 143
+
+
+def test_what_is_borrowed_of_a_resource_is_summed_over_its_flavors() -> None:
+    tree = build_hierarchy(
+        [
+            make_cluster_queue("a", cohort="team", groups=(make_group(default=1, other=1),)),
+            make_cluster_queue("b", cohort="team", groups=(make_group(default=4, other=4),)),
+        ],
+        [],
+    )
+    tree.queues["a"].add({GPU: 3, FlavorResource("other", "gpu"): 2})
+
+    assert dominant_resource_share(tree.queues["a"]).order == (300, 0)
+
+
+@pytest.mark.parametrize(
+    ("quota", "want"),
+    [
+        pytest.param(0, (0, 0), id="nothing could be lent, the share is 0"),
+        pytest.param(1, (2000, 0), id="one could be lent, the share counts by it"),
+    ],
+)
+def test_a_queue_that_uses_more_than_all_could_lend_is_borrowing_and_where(
+    quota: int, want: tuple[float, float]
+) -> None:
+    tree = build_hierarchy(
+        [
+            make_cluster_queue("a", cohort="team", quota=0),
+            make_cluster_queue("b", cohort="team", quota=quota),
+        ],
+        [],
+    )
+    tree.queues["a"].add({GPU: 2})
+
+    share = dominant_resource_share(tree.queues["a"])
+
+    assert share.is_borrowing
+    assert share.order == want
 
 
 def test_a_look_at_another_quota_has_another_share() -> None:

@@ -160,6 +160,130 @@ def test_what_a_queue_uses_without_declaring_it_is_borrowed_from_its_cohort() ->
 
 
 @pytest.mark.parametrize(
+    ("amount", "want"),
+    [
+        pytest.param(12, True, id="all that is available fits"),
+        pytest.param(13, False, id="one more does not"),
+    ],
+)
+def test_a_request_fits_into_what_is_available(amount: int, want: bool) -> None:
+    tree = make_pair(make_quota(20), make_quota(10, lending=4, borrowing=2))
+
+    assert tree.queues["borrower"].fits({GPU: amount}) is want
+
+
+@pytest.mark.parametrize(
+    ("lent", "want"),
+    [pytest.param(5, True, id="its cohort has it"), pytest.param(4, False, id="it has less")],
+)
+def test_a_request_for_quota_that_only_its_cohort_has_fits_where(lent: int, want: bool) -> None:
+    tree = build_hierarchy(
+        [
+            make_cluster_queue("lender", cohort="team", quota=lent),
+            make_cluster_queue("without", cohort="team", groups=()),
+        ],
+        [],
+    )
+
+    assert tree.queues["without"].fits({GPU: 5}) is want
+    assert tree.queues["without"].cell(GPU).borrow_height(lent) == (1, False)
+
+
+def test_a_request_that_no_queue_or_cohort_declares_reaches_up_to_the_root() -> None:
+    assert make_deep().queues["a"].cell(OTHER).borrow_height(1) == (2, False)
+
+
+@pytest.mark.parametrize(
+    ("removed", "want"),
+    [
+        pytest.param([9], {"lender": 0, "team": 0}, id="all of it"),
+        pytest.param([2], {"lender": 7, "team": 3}, id="what was borrowed first"),
+        pytest.param(
+            [5, 1], {"lender": 3, "team": 0}, id="then what is not lent, of which the cohort knows nothing"
+        ),
+        pytest.param([6], {"lender": 3, "team": 0}, id="both at once"),
+    ],
+)
+def test_what_is_released_is_taken_from(removed: list[int], want: dict[str, int]) -> None:
+    tree = make_pair(make_quota(10, lending=6), make_quota(2))
+    lender, team = tree.queues["lender"], tree.cohorts["team"]
+    lender.add({GPU: 9})
+    assert team.cell(GPU).usage == 5
+
+    for amount in removed:
+        lender.remove({GPU: amount})
+
+    assert {"lender": lender.cell(GPU).usage, "team": team.cell(GPU).usage} == want
+
+
+def test_a_change_charges_what_is_positive_and_releases_what_is_negative() -> None:
+    tree = make_pair(make_quota(10, lending=6), make_quota(2))
+    lender, team = tree.queues["lender"], tree.cohorts["team"]
+    lender.add({GPU: 5, OTHER: 1})
+
+    lender.change({GPU: 2, OTHER: -1})
+    assert (lender.cell(GPU).usage, lender.cell(OTHER).usage) == (7, 0)
+    assert (team.cell(GPU).usage, team.cell(OTHER).usage) == (3, 0)
+
+    lender.change({GPU: -2, OTHER: 1})
+    assert (lender.cell(GPU).usage, lender.cell(OTHER).usage) == (5, 1)
+    assert (team.cell(GPU).usage, team.cell(OTHER).usage) == (1, 1)
+
+
+def test_use_of_a_quota_that_is_not_declared_is_beyond_the_nominal_quota() -> None:
+    node = make_deep().queues["a"]
+    assert node.is_within_nominal([GPU, OTHER])
+
+    node.add({OTHER: 1})
+
+    assert node.is_within_nominal([GPU])
+    assert not node.is_within_nominal([GPU, OTHER])
+
+
+def test_the_part_that_is_not_lent_is_used_up_before_the_cohort_is_charged() -> None:
+    tree = make_pair(make_quota(10, lending=4), make_quota(2))
+
+    tree.queues["lender"].add({GPU: 4})
+    tree.queues["lender"].add({GPU: 3})
+
+    assert tree.cohorts["team"].cell(GPU).usage == 1
+
+
+def test_another_quota_changes_what_each_node_may_use_and_keeps_what_is_used() -> None:
+    tree = make_deep()
+    tree.queues["a"].add({GPU: 12})
+    tree.queues["c"].add({GPU: 1})
+
+    tree.queues["b"].shift(GPU, 5)
+
+    assert tree.queues["a"].cell(GPU).usage == 12
+    assert tree.cohorts["left"].cell(GPU).usage == 12
+    assert tree.cohorts["root"].cell(GPU).usage == 13
+    assert {name: node.available(GPU) for name, node in tree.queues.items()} == {"a": 17, "b": 17, "c": 17}
+    assert {name: node.cell(GPU).potential for name, node in tree.queues.items()} == dict.fromkeys("abc", 30)
+    assert tree.cohorts["left"].cell(GPU).potential == 30
+
+
+def test_another_quota_keeps_what_is_used_without_being_declared() -> None:
+    tree = build_hierarchy(
+        [
+            make_cluster_queue("idle", cohort="team", groups=()),
+            make_cluster_queue("lender", cohort="team", quota=5),
+            make_cluster_queue("without", cohort="team", groups=()),
+        ],
+        [],
+    )
+    tree.queues["without"].add({GPU: 2})
+
+    tree.queues["lender"].shift(GPU, 1)
+
+    assert tree.queues["without"].cell(GPU).usage == 2
+    assert tree.cohorts["team"].cell(GPU).usage == 2
+    assert tree.queues["lender"].available(GPU) == 4
+    assert tree.queues["without"].cell(GPU).potential == 6
+
+
+@pytest.mark.parametrize(
     ("used", "want"),
     [
         pytest.param(9, True, id="its own quota and its queue's are used up"),

@@ -211,6 +211,42 @@ def test_steps_end_at_their_horizon_and_their_number() -> None:
     assert len(list(steps([hourly], 4, after=0, until=inf, most=3))) == 3
 
 
+def test_a_quota_that_moves_on_to_the_instant_of_a_change_has_changed() -> None:
+    timeline = QuotaTimeline([make_window(span=(10, 20), nominal=1)], 4, now=0)
+
+    amounts = []
+    for now in (9, 10, 19, 20):
+        timeline.go_to(now)
+        amounts.append(timeline.amount)
+
+    assert amounts == [4, 1, 1, 4]
+
+
+# A quota of 4: less from 10 to 20, as much from 30 to 40, more from 50 to 60.
+THREE_SPANS = [
+    make_window("less", span=(10, 20), nominal=1),
+    make_window("same", span=(30, 40), nominal=4),
+    make_window("more", span=(50, 60), nominal=9),
+]
+
+
+@pytest.mark.parametrize("looked_before", [True, False])
+def test_the_steps_of_a_quota_are_those_that_are_yet_to_come(looked_before: bool) -> None:
+    timeline = QuotaTimeline(THREE_SPANS, 4, now=0)
+    if looked_before:
+        assert [step.at for step in timeline.steps(until=inf, most=10)] == [10, 20, 50, 60]
+
+    timeline.go_to(10)
+
+    assert [(step.at, step.amount, step.lead_seconds) for step in timeline.steps(until=inf, most=10)] == [
+        (20, 4, 0),
+        (50, 9, 0),
+        (60, 4, 0),
+    ]
+    assert [step.at for step in timeline.steps(until=inf, most=2)] == [20, 50]
+    assert [step.at for step in timeline.steps(until=50, most=10)] == [20, 50]
+
+
 def found_overlaps(*windows: QuotaWindow, after: float, until: float = inf, most: int = 100) -> list[str]:
     pairs = finish(overlaps(windows, after=after, until=until, most=most))
     return [f"{windows[one].name} {windows[other].name}" for one, other in pairs]
@@ -238,6 +274,19 @@ def test_each_of_many_that_are_open_together_is_named_with_each_other() -> None:
     windows = [make_window(f"w{n}", cron="0 6 * * *", hours=1 + n % 3) for n in range(64)]
 
     assert len(found_overlaps(*windows, after=at("2026-03-05T00:00"))) == 64 * 63 // 2
+
+
+@pytest.mark.parametrize(
+    ("openings", "want"),
+    [
+        pytest.param(4096, 2, id="once for its window and once for a first part of the openings"),
+        pytest.param(4097, 3, id="and again for each further part"),
+    ],
+)
+def test_the_search_for_overlaps_pauses(openings: int, want: int) -> None:
+    window = make_window(cron="* * * * *", hours=0.5 / 60)
+
+    assert sum(1 for _ in overlaps([window], after=40, until=inf, most=openings)) == want
 
 
 # Two days before clocks go forward in Berlin, and nine before they go back on Lord Howe Island.
