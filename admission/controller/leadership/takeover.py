@@ -27,6 +27,7 @@ from admission.controller.runtime.logs import Log
 from admission.controller.writer.dispatch import Hooks
 from admission.controller.writer.executor import Executor, ExecutorLimits, Sender
 from admission.controller.writer.leader_term import LeaderTerm, TermSettings
+from admission.controller.writer.term_reservations import TermIdentity, TermReservations
 from admission.decisions.api_writes import Purpose
 from admission.decisions.decision import DecisionId
 from api.kube import resources
@@ -216,13 +217,18 @@ class Takeover:
         self, executor: Executor, store: FailoverStore, plan_writer: PlanWriter, fence: int
     ) -> LeaderTerm:
         settings, control_loop = self._settings, self._control_loop
-        return LeaderTerm(
-            executor,
+        reservations = TermReservations(
             store,
             self._clock,
+            TermIdentity(identity=settings.identity, fence=fence),
+            failpoint=self._failpoint,
+            flush_plan=plan_writer.flush,
+        )
+        return LeaderTerm(
+            executor,
+            reservations,
+            self._clock,
             settings=TermSettings(
-                identity=settings.identity,
-                fence=fence,
                 max_unconfirmed=settings.max_unconfirmed,
                 max_unconfirmed_seconds=settings.max_unconfirmed_seconds,
                 awaits_pods=settings.awaits_pods,
@@ -238,7 +244,6 @@ class Takeover:
                 report_error=control_loop.report_error,
             ),
             failpoint=self._failpoint,
-            flush_plan=plan_writer.flush,
         )
 
     async def _recover(

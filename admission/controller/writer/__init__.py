@@ -2,13 +2,14 @@
 
 Modules, in reading order:
 
-    acting          what the control loop acts through
-    leader_term     one term: reserve a cycle's admissions, send them, see them through
-    dispatch        orders that need no reservation: evictions, waits, reassignments, reconcilers' writes
-    executor        sends: ordered for each object, bounded in number, never without the lease
-    requests        from a write to method, path and content type
-    fencing         moves a Workload to another version, so that a delayed write fails
-    observe_mode    shadow mode: decisions are logged, nothing is written
+    acting              what the control loop acts through
+    leader_term         one term: reserve a cycle's admissions, send them, see them through
+    term_reservations   what a term writes to the store: reservations, confirmations, the decision log
+    dispatch            orders that need no reservation: evictions, waits, reassignments, reconcilers' writes
+    executor            sends: ordered for each object, bounded in number, never without the lease
+    requests            from a write to method, path and content type
+    fencing             moves a Workload to another version, so that a delayed write fails
+    observe_mode        shadow mode: decisions are logged, nothing is written
 
 Decisions:
 

@@ -19,15 +19,15 @@ logged and counted, and the other decisions of the cycle are carried out.
 Decisions without an answer are *unconfirmed*. The cycle pauses while there are too many of them or the oldest
 has waited too long, so that the engine's state never runs far ahead of the cluster's.
 
-This module sends the admissions, which take quota, and accounts for them. Orders that need no reservation
-are sent by `admission.controller.writer.dispatch`.
+This module sends the admissions, which take quota. They are accounted for in the store by
+`admission.controller.writer.term_reservations`. Orders that need no reservation are sent by
+`admission.controller.writer.dispatch`.
 """
 
 from __future__ import annotations
 
-import uuid
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -45,21 +45,13 @@ from admission.controller.writer.executor import (
     Written,
 )
 from admission.controller.writer.fencing import fence_write, is_fenced_off, refenced
-from admission.controller.writer.requests import request_of
+from admission.controller.writer.term_reservations import TermReservations
 from admission.decisions.api_writes import Write
 from admission.decisions.decision import Admit, Decision, DecisionId, Evict, Plan, Reassign, Wait
-from admission.reconcile.decision_texts import decision_text
 from admission.reconcile.decision_writes import admit_write
 from api.reasons import ConditionType
 from api.workload import Workload
-from queues.reservations.reservations import (
-    LoggedDecision,
-    Lost,
-    QuotaReservation,
-    ReservationId,
-    ReservationStore,
-    Reserved,
-)
+from queues.reservations.reservations import Lost, ReservationId, Reserved
 
 log = Log("berth.term")
 
@@ -68,8 +60,6 @@ log = Log("berth.term")
 class TermSettings:
     """At most `max_unconfirmed` decisions are open, and none for longer than `max_unconfirmed_seconds`."""
 
-    identity: str
-    fence: int
     max_unconfirmed: int = 256
     max_unconfirmed_seconds: float = 10.0
     awaits_pods: bool = False
@@ -90,35 +80,26 @@ class LeaderTerm:
     def __init__(
         self,
         executor: Executor,
-        store: ReservationStore,
+        reservations: TermReservations,
         clock: Clock,
         *,
         settings: TermSettings,
         hooks: Hooks,
         failpoint: Failpoint,
-        flush_plan: Callable[[], Awaitable[None]],
     ) -> None:
         self.writer = Dispatch(
-            executor, clock, hooks=hooks, failpoint=failpoint, note_reported=self._note_reported
+            executor, clock, hooks=hooks, failpoint=failpoint, note_reported=reservations.note_reported
         )
         self._executor = executor
         self._clock = clock
         self._hooks = hooks
         self._failpoint = failpoint
-        self.settings = settings
-        self._store = store
-        self._flush_plan = flush_plan
+        self._settings = settings
+        self._reservations = reservations
         # When each admission was sent, the oldest first. An OrderedDict, because `is_paused` reads the first
         # entry before every cycle.
         self._unconfirmed: OrderedDict[ReservationId, float] = OrderedDict()
-        # Collected for the next store call: one call for each confirmation would double the number of calls.
-        self._to_confirm: list[ReservationId] = []
-        self._to_release: list[ReservationId] = []
         self._has_ended = False
-        # The number of the cycle whose decisions are carried out, and the wait reasons reported since the
-        # last flush of the decision log.
-        self._cycle = 0
-        self._reported: list[LoggedDecision] = []
 
     # --- deciding ---------------------------------------------------------------------------------
 
@@ -131,10 +112,12 @@ class LeaderTerm:
     def is_paused(self) -> bool:
         """Return whether the cycle has to wait for answers."""
         # Many fast writes and one slow write both mean that the cluster does not keep up.
-        if len(self._unconfirmed) >= self.settings.max_unconfirmed:
+        if len(self._unconfirmed) >= self._settings.max_unconfirmed:
             return True
         oldest = next(iter(self._unconfirmed.values()), None)
-        return oldest is not None and self._clock.monotonic() - oldest > self.settings.max_unconfirmed_seconds
+        return (
+            oldest is not None and self._clock.monotonic() - oldest > self._settings.max_unconfirmed_seconds
+        )
 
     @property
     def is_alone(self) -> bool:
@@ -147,13 +130,10 @@ class LeaderTerm:
         Raises what the store raises. A reassignment keeps its quota, so it needs no reservation. Waits are
         not sent here: see `Dispatch.tell`.
         """
-        # Counted per term: in the decision log, fence and cycle together identify one cycle.
-        self._cycle += 1
         try:
             prepared = [one for one in map(self._prepare, decisions) if one is not None]
-            answers = await self._reserve(prepared, decisions)
-            # Promises and leases are stored before they are reported and before a Workload starts on one.
-            await self._flush_plan()
+            admissions = [(one.decision, one.write) for one in prepared]
+            answers = await self._reservations.reserve(admissions, decisions)
         # BaseException, because a cancelled commit may have taken effect: nothing may stay
         # assumed in the engine.
         except BaseException:
@@ -197,32 +177,8 @@ class LeaderTerm:
             self._submit_admission(prepared)
 
     async def flush(self) -> None:
-        """Write promises, log entries, confirmations and releases to the store. Raises its errors."""
-        # Promises first: a confirmed Workload may have started on one.
-        await self._flush_plan()
-        await self._flush_log()
-        confirmed, self._to_confirm = self._to_confirm, []
-        released, self._to_release = self._to_release, []
-        try:
-            if confirmed:
-                await self._store.confirm(confirmed, fence=self.settings.fence)
-            if released:
-                await self._store.release(released, fence=self.settings.fence)
-        except BaseException:
-            # Put them back in front, in order; entries added during the call follow.
-            self._to_confirm[:0], self._to_release[:0] = confirmed, released
-            raise
-
-    async def _flush_log(self) -> None:
-        """Log the wait reasons reported since the last call. They are dropped if the store fails."""
-        reported, self._reported = self._reported, []
-        if reported:
-            # A commit without reservations, because the store has no separate call for the log.
-            await self._store.commit((), fence=self.settings.fence, request_id=uuid.uuid4().hex, log=reported)
-
-    def _note_reported(self, decision: Wait) -> None:
-        # Logged when it is reported, not when it is decided: a short wait is usually never reported.
-        self._reported.append(self._entry(decision))
+        """Write to the store what it has not received yet. Raises its errors."""
+        await self._reservations.flush()
 
     def end(self) -> None:
         """Send no more decisions. Those without an answer are taken back when the next term begins."""
@@ -255,55 +211,7 @@ class LeaderTerm:
         return _Prepared(decision=decision, write=write, decided_on=seen[0])
 
     def _admission_write(self, decision: Admit, raw: bytes) -> Write:
-        return admit_write(decision, raw, now=self._clock.now(), awaits_pods=self.settings.awaits_pods)
-
-    async def _reserve(
-        self, prepared: Sequence[_Prepared], decisions: Sequence[Decision | Reassign]
-    ) -> tuple[Reserved | Lost, ...]:
-        """Return one answer for each admission, in order. Raises what the store raises."""
-        # One id for the whole cycle: a repeated call is answered as the first one was.
-        request_id = uuid.uuid4().hex
-        reservations = [self._reservation(one, request_id) for one in prepared]
-        # Waits are logged when they are reported (`_submit_wait`).
-        entries = [self._entry(decision) for decision in decisions if not isinstance(decision, Wait)]
-        if not reservations and not entries:
-            return ()
-        answers = await self._store.commit(
-            reservations, fence=self.settings.fence, request_id=request_id, log=entries
-        )
-        self._failpoint.reach(Step.AFTER_RESERVE)
-        return answers
-
-    def _reservation(self, prepared: _Prepared, request_id: str) -> QuotaReservation:
-        decision, write = prepared.decision, prepared.write
-        verb, path, content_type = request_of(write)
-        return QuotaReservation(
-            key=decision.key,
-            uid=decision.uid,
-            resource_version=decision.resource_version,
-            request_id=request_id,
-            fence=self.settings.fence,
-            reserved_at=self._clock.now(),
-            verb=verb,
-            path=path,
-            content_type=content_type,
-            write=write.body,
-        )
-
-    def _entry(self, decision: Decision | Reassign) -> LoggedDecision:
-        planned = decision.planned if isinstance(decision, Plan) else None
-        return LoggedDecision(
-            at=self._clock.now(),
-            by=self.settings.identity,
-            fence=self.settings.fence,
-            key=decision.key,
-            uid=decision.uid,
-            what=type(decision).__name__,
-            reason=decision.reason if isinstance(decision, Evict | Wait) else "",
-            message=decision_text(decision),
-            cycle=self._cycle,
-            start_at=planned.start_at if planned is not None else None,
-        )
+        return admit_write(decision, raw, now=self._clock.now(), awaits_pods=self._settings.awaits_pods)
 
     def _submit_admission(self, prepared: _Prepared) -> None:
         decision, write = prepared.decision, prepared.write
@@ -334,10 +242,10 @@ class LeaderTerm:
         self._unconfirmed.pop((decision.key, decision.uid), None)
         match result:
             case Written():
-                self._to_confirm.append((decision.key, decision.uid))
+                self._reservations.confirm(decision.id)
             case Moot(raw=raw) if self._shows_quota(decision.id, raw):
                 # This may be our own write, whose answer was lost.
-                self._to_confirm.append((decision.key, decision.uid))
+                self._reservations.confirm(decision.id)
             # An earlier attempt may still be stored: the quota is kept until that is ruled out.
             case Refused(may_land_on=version) if version:
                 self.fence_off(decision.id, version)
@@ -355,7 +263,7 @@ class LeaderTerm:
         return workload is not None and workload.uid == decision.uid and workload.has_quota_reservation
 
     def _give_back(self, decision: DecisionId, forget: Callable[[DecisionId], None]) -> None:
-        self._to_release.append((decision.key, decision.uid))
+        self._reservations.release(decision)
         forget(decision)
 
     # --- writes that may still be stored ----------------------------------------------------------
@@ -368,7 +276,7 @@ class LeaderTerm:
         seen = self._hooks.look_up(decision.key)
         # The watch may be ahead of or behind an answer. The caller knows which bytes are newer.
         raw = raw if raw is not None or seen is None else seen[1]
-        fence = self.settings.fence
+        fence = self._reservations.fence
         write = fence_write(decision, fence=fence, raw=raw)
         # Only the annotation is patched, whatever else the object contains by now.
         self._executor.submit(
@@ -385,7 +293,7 @@ class LeaderTerm:
         match result:
             # It was stored before it could be fenced off.
             case Written(raw=raw) if self._shows_quota(decision, raw):
-                self._to_confirm.append((decision.key, decision.uid))
+                self._reservations.confirm(decision)
             # The server stored no new version, because the annotation had this value
             # already: write another value.
             case Written(raw=raw) if not is_fenced_off(stray, raw):
