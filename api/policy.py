@@ -252,6 +252,11 @@ class AdmissionPolicy:
         # reader must use this property.
         return self.backfill if self.backfill is None or self.backfill.mode is not BackfillMode.NONE else None
 
+    @property
+    def reads_aliases(self) -> bool:
+        """Whether annotations are also read under their names without the berth.dev/ prefix."""
+        return self.aliases is Aliases.ARTICLES
+
     def is_for(self, queue: ClusterQueue) -> bool:
         """Return whether the policy selects this ClusterQueue; another policy may still take precedence."""
         if not self.queue_names and self.selector is None:

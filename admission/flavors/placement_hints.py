@@ -14,7 +14,7 @@ from admission.snapshot.queue_state import QueueState
 from api import keys
 from api.jobs.placement_annotations import STRATEGIES, parse_bandwidth, read_key, sources_of
 from api.jobs.resource_requests import gpus_of
-from api.policy import Aliases, StrategyChoice
+from api.policy import StrategyChoice
 from api.workload import PodSet, Workload
 
 _CHOICES = {
@@ -35,7 +35,7 @@ def with_wishes(
     rules = policy.placement
     if rules is None:
         return request
-    sources, with_aliases = sources_of(workload, pod_set), policy.aliases is Aliases.ARTICLES
+    sources, with_aliases = sources_of(workload, pod_set), policy.reads_aliases
 
     def read(key: str) -> str:
         return read_key(key, sources, with_aliases=with_aliases)

@@ -53,7 +53,6 @@ def sub_scores(
     topology's `levels` the narrowest domain around the pods fixes: all for a node, 0 where only the whole
     topology holds them. A gang that does not fit may be scored too: utilization is capped at 1.
     """
-    # A domain without capacity is scored as full, which avoids a division by zero.
     # A domain without capacity is scored as full rather than divided by nothing.
     capacity = max(capacity, 1)
     return SubScores(

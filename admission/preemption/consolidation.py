@@ -45,7 +45,7 @@ from admission.preemption.targets import Target
 from admission.snapshot.held_workload import HeldWorkload
 from admission.snapshot.queue_state import QueueState
 from admission.snapshot.snapshot import Snapshot
-from api.policy import Aliases, Consolidation
+from api.policy import Consolidation
 from api.reasons import PreemptionReason
 from queues.steps import Steps
 
@@ -200,8 +200,7 @@ class _Search:
 
     def _serves(self, held: HeldWorkload, queue: QueueState) -> bool:
         """Return whether it is inference, which is never stopped just to be moved."""
-        with_aliases = queue.policy.aliases is Aliases.ARTICLES
-        return held.facts(with_aliases=with_aliases).is_inference
+        return held.facts(with_aliases=queue.policy.reads_aliases).is_inference
 
     # --- 2 to 4: the plan ---------------------------------------------------------------------------------
 

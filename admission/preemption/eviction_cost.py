@@ -13,7 +13,7 @@ from __future__ import annotations
 from admission.snapshot.held_workload import HeldWorkload
 from api.jobs.checkpoint_annotations import CheckpointFacts
 from api.jobs.resource_requests import gpus_of
-from api.policy import AdmissionPolicy, Aliases, PreemptionRules
+from api.policy import AdmissionPolicy, PreemptionRules
 from queues.quota.resources import Quantities, by_resource
 
 
@@ -27,7 +27,7 @@ def eviction_cost(
 def cost_if_asked(held: HeldWorkload, policy: AdmissionPolicy) -> float:
     """Return the cost where the Workload saves a checkpoint on request, in device-seconds."""
     rules = policy.preemption or PreemptionRules()
-    facts = held.facts(with_aliases=policy.aliases is Aliases.ARTICLES)
+    facts = held.facts(with_aliases=policy.reads_aliases)
     return eviction_cost(held, save_seconds_of(facts, rules), facts, rules)
 
 

@@ -42,7 +42,7 @@ from admission.preemption.replicas import Guard, KeptReplicas
 from admission.snapshot.held_workload import HeldWorkload
 from admission.snapshot.queue_state import QueueState, QueueTree
 from api.jobs.checkpoint_annotations import CLOCK_SKEW_SECONDS, CheckpointFacts, checkpoint_facts
-from api.policy import AdmissionPolicy, Aliases, PreemptionRules, VictimRules
+from api.policy import AdmissionPolicy, PreemptionRules, VictimRules
 from api.reasons import ConditionType, EvictionReason
 from api.workload import Workload, WorkloadKey
 from queues.estimates.estimator import Estimator
@@ -96,7 +96,7 @@ class EvictionLosses:
         if (held.workload.priority < priority and not has_rules) or held.is_evicted:
             return None
         if has_rules:
-            facts = held.facts(with_aliases=queue.policy.aliases is Aliases.ARTICLES)
+            facts = held.facts(with_aliases=queue.policy.reads_aliases)
             # Preferred inference is a candidate whatever its minimum run time: it has no progress to protect.
             if facts.is_inference and section.rules.prefers_inference and held.workload.priority < priority:
                 return None
@@ -203,7 +203,7 @@ class EvictionLosses:
     def _work_out(self, held: HeldWorkload, tree: QueueTree, policy: AdmissionPolicy) -> float:
         rules = policy.preemption or PreemptionRules()
         # The victim's own declarations, under the annotation names that the policy reads.
-        facts = held.facts(with_aliases=policy.aliases is Aliases.ARTICLES)
+        facts = held.facts(with_aliases=policy.reads_aliases)
         start = started_at(held.workload)
         if start is None:
             return 0.0  # It reserves quota and has not started.

@@ -38,7 +38,7 @@ from api import keys
 from api.disruption_budget import DisruptionBudget
 from api.jobs.checkpoint_annotations import checkpoint_facts
 from api.parsing.decimals import whole_number
-from api.policy import AdmissionPolicy, Aliases
+from api.policy import AdmissionPolicy
 from api.reasons import ConditionType, DisruptionReason
 from api.workload import PodSet, Workload, WorkloadKey, to_rfc3339
 
@@ -134,7 +134,7 @@ def is_counted(workload: Workload, policy: AdmissionPolicy) -> bool:
         section is not None
         and section.rules.prefers_inference
         and keys.REPLICA_OF in workload.annotations
-        and checkpoint_facts(workload, with_aliases=policy.aliases is Aliases.ARTICLES).is_inference
+        and checkpoint_facts(workload, with_aliases=policy.reads_aliases).is_inference
     )
 
 
