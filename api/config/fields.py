@@ -2,12 +2,13 @@
 
 from typing import Annotated, Any
 
+import msgspec
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
 from api.models.common import LabelSelector
-from api.objects import WireSelector, WireSelectorRequirement
+from api.objects import WireSelector
 from api.parsing.durations import DurationError, parse_duration
 
 
@@ -52,17 +53,7 @@ class Selector(LabelSelector):
 
     def to_wire(self) -> WireSelector:
         """Return the selector in the form that `api.selectors` matches with."""
-        return WireSelector(
-            match_labels=self.match_labels,
-            match_expressions=tuple(
-                WireSelectorRequirement(
-                    key=requirement.key,
-                    operator=requirement.operator,
-                    values=None if requirement.values is None else tuple(requirement.values),
-                )
-                for requirement in self.match_expressions or ()
-            ),
-        )
+        return msgspec.convert(self.model_dump(by_alias=True), WireSelector)
 
 
 def unknown_fields(section: BaseModel, path: str = "") -> list[tuple[str, str, list[str]]]:

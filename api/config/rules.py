@@ -5,7 +5,7 @@ Source: Kueue, pkg/config/validation.go; client-go, tools/leaderelection for the
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from api.config.berth import Settings
 from api.config.fields import Selector
@@ -13,6 +13,7 @@ from api.config.kueue import Configuration, CustomLabel, LeaderElection, MultiKu
 from api.objects import WireSelector
 from api.parsing.faults import ABSENT, FieldError
 from api.selectors import matches_selector, selector_problem
+from api.validation.names import duplicates
 
 _INCREMENTAL = "kueue.x-k8s.io/multikueue-dispatcher-incremental"
 _KIND_VERSION_GROUP = re.compile(r"[A-Za-z][A-Za-z0-9]*\.v[0-9][a-z0-9]*\.[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
@@ -78,7 +79,7 @@ def _leader_election(election: LeaderElection) -> Iterator[FieldError]:
 
 def _custom_labels(labels: list[CustomLabel]) -> Iterator[FieldError]:
     # A series cannot have two labels of the same name.
-    for name in _duplicates(label.name for label in labels):
+    for name in duplicates(label.name for label in labels):
         yield FieldError(path="metrics.customLabels", value=name, rule="names must be unique")
     for kind, count in Counter(label.source_kind for label in labels).items():
         if count > _LABELS_PER_KIND[kind]:
@@ -121,7 +122,7 @@ def _tls(configuration: Configuration) -> Iterator[FieldError]:
 def _frameworks(configuration: Configuration) -> Iterator[FieldError]:
     integrations = configuration.integrations
     frameworks = integrations.frameworks
-    for name in _duplicates(frameworks):
+    for name in duplicates(frameworks):
         yield FieldError(path="integrations.frameworks", value=name, rule="must be listed once")
     for index, framework in enumerate(frameworks):
         # Their Workloads consist of pods, which only the pod integration reconciles.
@@ -144,7 +145,7 @@ def _external(path: str, kinds: list[str]) -> Iterator[FieldError]:
         if _KIND_VERSION_GROUP.fullmatch(kind) is None:
             rule = "must be Kind.version.group, such as MyJob.v1.example.com"
             yield FieldError(path=f"{path}[{index}]", value=kind, rule=rule)
-    for kind in _duplicates(kinds):
+    for kind in duplicates(kinds):
         yield FieldError(path=path, value=kind, rule="must be listed once")
 
 
@@ -215,13 +216,9 @@ def _preemption_strategies(configuration: Configuration) -> Iterator[FieldError]
 def _transformations(configuration: Configuration) -> Iterator[FieldError]:
     resources = configuration.resources
     # It is undefined which of two transformations of the same input would apply.
-    for name in _duplicates(transformation.input for transformation in resources.transformations):
+    for name in duplicates(transformation.input for transformation in resources.transformations):
         yield FieldError(
             path="resources.transformations", value=name, rule="must be the input of only one transformation"
         )
-    for name in _duplicates(mapping.name for mapping in resources.device_class_mappings):
+    for name in duplicates(mapping.name for mapping in resources.device_class_mappings):
         yield FieldError(path="resources.deviceClassMappings", value=name, rule="names must be unique")
-
-
-def _duplicates(values: Iterable[str]) -> list[str]:
-    return [value for value, count in Counter(values).items() if count > 1]

@@ -38,7 +38,10 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """The parts of a CustomResourceDefinition that are not in the schema of its model."""
+    """The parts of a CustomResourceDefinition that are not in the schema of its model.
+
+    `columns` are those before the age, which every kind shows last.
+    """
 
     model: type[BaseModel]
     plural: str
@@ -98,7 +101,6 @@ KINDS: tuple[Kind, ...] = (
             ),
             _PENDING,
             _admitted_workloads(wide=True),
-            _AGE,
         ),
     ),
     Kind(
@@ -110,7 +112,6 @@ KINDS: tuple[Kind, ...] = (
             Column(name="ClusterQueue", path=".spec.clusterQueue", description="ClusterQueue that serves it"),
             _PENDING,
             _admitted_workloads(wide=False),
-            _AGE,
         ),
     ),
     Kind(
@@ -127,27 +128,24 @@ KINDS: tuple[Kind, ...] = (
             ),
             _condition("Admitted", "Whether it may run"),
             _condition("Finished", "Whether it has ended"),
-            _AGE,
         ),
         # For `kubectl get workloads --field-selector`, and for informers that watch one ClusterQueue only.
         selectable_fields=(".status.admission.clusterQueue",),
     ),
-    Kind(model=models.Cohort, plural="cohorts", short_names=("co",), columns=(_AGE,)),
+    Kind(model=models.Cohort, plural="cohorts", short_names=("co",)),
     Kind(
         model=models.ResourceFlavor,
         plural="resourceflavors",
         short_names=("flavor", "flavors", "rf"),
-        columns=(_AGE,),
     ),
-    Kind(model=models.Topology, plural="topologies", short_names=("topo",), columns=(_AGE,)),
-    Kind(model=models.AdmissionCheck, plural="admissionchecks", short_names=("ac",), columns=(_AGE,)),
+    Kind(model=models.Topology, plural="topologies", short_names=("topo",)),
+    Kind(model=models.AdmissionCheck, plural="admissionchecks", short_names=("ac",)),
     Kind(
         model=models.WorkloadPriorityClass,
         plural="workloadpriorityclasses",
         short_names=("wpc",),
         columns=(
             Column(name="Value", path=".value", type="integer", description="Priority of its Workloads"),
-            _AGE,
         ),
     ),
     Kind(
@@ -178,7 +176,6 @@ KINDS: tuple[Kind, ...] = (
                 description="What is wrong with it, or has no effect",
                 wide=True,
             ),
-            _AGE,
         ),
     ),
 )
@@ -222,7 +219,7 @@ def _version(kind: Kind) -> dict[str, Any]:
     schema = _object_schema(kind.model)
     version: dict[str, Any] = {
         "name": kind.version,
-        "additionalPrinterColumns": [_column(column) for column in kind.columns],
+        "additionalPrinterColumns": [_column(column) for column in (*kind.columns, _AGE)],
         "schema": {"openAPIV3Schema": schema},
         "served": True,
         "storage": True,
