@@ -35,6 +35,7 @@ from admission.controller.kinds import WatchedKind, ground_kinds, make_informer,
 from admission.controller.leadership.kueue_guard import refuse_beside_kueue
 from admission.controller.leadership.plan_reader import PlanReader
 from admission.controller.leadership.takeover import Takeover, TakeoverSettings
+from admission.controller.leadership.term_runner import TermRunner, TermRunnerSettings
 from admission.controller.loop.control_loop import ControlLoop
 from admission.controller.loop.status_writer import BoardKey, StatusWriter
 from admission.controller.metrics.labels import metric_labels
@@ -47,8 +48,10 @@ from admission.controller.runtime.events import EventReporter
 from admission.controller.runtime.failpoints import Failpoint
 from admission.controller.runtime.gc_freeze import keep_collector_off_what_lives_long
 from admission.controller.runtime.logs import Log
+from admission.controller.runtime.runtime import Runtime
 from admission.controller.settings import Options, knowledge_settings
-from admission.controller.writer.executor import ObjectTarget
+from admission.controller.writer.executor import ExecutorLimits, ObjectTarget
+from admission.controller.writer.leader_term import TermSettings
 from admission.controller.writer.observe_mode import ObserveMode
 from admission.controller.writer.requests import KubeSender
 from admission.engine.engine import Engine
@@ -375,29 +378,15 @@ class Controller:
             await self._control_loop.begin(ObserveMode(self._clock, self._control_loop.forget))
             return
         config = self._options.config
-        lease, execution = config.lease, config.berth.execution
+        lease = config.lease
         assert self._store is not None
         takeover = Takeover(
-            self._client,
-            KubeSender(self._client),
+            self._term_runner(),
             self._store,
             self._control_loop,
             self._clock,
             self._metrics,
-            settings=TakeoverSettings(
-                identity=self._identity,
-                shard=config.berth.shard,
-                # The time from the deadline of the lease to its end: a write that takes longer
-                # could outlast the lease.
-                request_seconds=lease.duration_seconds - lease.deadline_seconds,
-                max_in_flight=execution.max_in_flight,
-                max_unconfirmed=execution.max_unconfirmed,
-                max_unconfirmed_seconds=execution.max_unconfirmed_seconds,
-                awaits_pods=config.kueue.wait_for_pods_ready is not None,
-                require_store=self._options.require_store,
-            ),
-            failpoint=self._failpoint,
-            wait_synced=self._wait_synced,
+            settings=TakeoverSettings(shard=config.berth.shard, require_store=self._options.require_store),
         )
         elector = Elector(
             self._client,
@@ -410,6 +399,32 @@ class Controller:
             highest_known_fence=self._highest_fence,
         )
         await elector.run(takeover.lead)
+
+    def _term_runner(self) -> TermRunner:
+        config = self._options.config
+        lease, execution = config.lease, config.berth.execution
+        settings = TermRunnerSettings(
+            identity=self._identity,
+            executor=ExecutorLimits(
+                max_in_flight=execution.max_in_flight,
+                # The time from the deadline of the lease to its end: a write that takes longer
+                # could outlast the lease.
+                timeout_seconds=lease.duration_seconds - lease.deadline_seconds,
+            ),
+            term=TermSettings(
+                max_unconfirmed=execution.max_unconfirmed,
+                max_unconfirmed_seconds=execution.max_unconfirmed_seconds,
+                awaits_pods=config.kueue.wait_for_pods_ready is not None,
+            ),
+        )
+        return TermRunner(
+            KubeSender(self._client),
+            self._control_loop,
+            Runtime(clock=self._clock, failpoint=self._failpoint),
+            self._metrics,
+            settings=settings,
+            wait_synced=self._wait_synced,
+        )
 
     async def _highest_fence(self) -> int:
         assert self._store is not None

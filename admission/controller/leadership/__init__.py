@@ -2,7 +2,8 @@
 
 Modules, in reading order:
 
-    takeover                the steps of a new leader, and what it does when the store objects
+    takeover                term after term while this replica leads, and what is done when the store objects
+    term_runner             the steps of one term: list, recover, take over the plan, decide
     recover_reservations    confirm, replay, drop or release each reservation found
     plan_writer             the leader's plan in the store
     plan_reader             the same plan on a replica that follows

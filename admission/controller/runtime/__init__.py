@@ -9,6 +9,7 @@ Modules, in reading order:
     events          Kubernetes Events, each once in a while as long as its cause persists
     logs            structured logs of key=value pairs or JSON
     failpoints      exit at a named step, for crash tests
+    runtime         clock and failpoint together, as a term of leadership needs them
     gc_freeze       keeps Python's garbage collector off objects that live long
 
 `logs` formats with the standard library's logging. structlog takes the same time for a line (10.7 against

@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from admission.controller.runtime.clock import Clock
 from admission.controller.runtime.failpoints import Failpoint, Step
+from admission.controller.runtime.runtime import Runtime
 from admission.controller.writer.executor import Executor, ObjectTarget, Refused, Result, WriteOrder, Written
 from admission.decisions.api_writes import Purpose, Write
 from admission.decisions.decision import DecisionId, Evict, Reassign, Wait
@@ -58,18 +58,17 @@ class Dispatch:
     def __init__(
         self,
         executor: Executor,
-        clock: Clock,
+        runtime: Runtime,
         *,
         hooks: Hooks,
-        failpoint: Failpoint,
         note_reported: Callable[[Wait], None],
     ) -> None:
         """`note_reported` is called with each Wait whose reason is about to be written."""
         self._executor = executor
         self._note_reported = note_reported
-        self._clock = clock
+        self._clock = runtime.clock
         self._hooks = hooks
-        self._failpoint = failpoint
+        self._failpoint = runtime.failpoint
         self._next_reword_at = 0.0
 
     def submit(self, write: Write, *, priority: int = 1) -> None:

@@ -31,9 +31,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from admission.controller.runtime.clock import Clock
-from admission.controller.runtime.failpoints import Failpoint, Step
+from admission.controller.runtime.failpoints import Step
 from admission.controller.runtime.logs import Log
+from admission.controller.runtime.runtime import Runtime
 from admission.controller.writer.dispatch import Dispatch, Hooks, is_pending, reaching
 from admission.controller.writer.executor import (
     Executor,
@@ -81,19 +81,16 @@ class LeaderTerm:
         self,
         executor: Executor,
         reservations: TermReservations,
-        clock: Clock,
+        runtime: Runtime,
         *,
         settings: TermSettings,
         hooks: Hooks,
-        failpoint: Failpoint,
     ) -> None:
-        self.writer = Dispatch(
-            executor, clock, hooks=hooks, failpoint=failpoint, note_reported=reservations.note_reported
-        )
+        self.writer = Dispatch(executor, runtime, hooks=hooks, note_reported=reservations.note_reported)
         self._executor = executor
-        self._clock = clock
+        self._clock = runtime.clock
         self._hooks = hooks
-        self._failpoint = failpoint
+        self._failpoint = runtime.failpoint
         self._settings = settings
         self._reservations = reservations
         # When each admission was sent, the oldest first. An OrderedDict, because `is_paused` reads the first

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
+
 import msgspec
 
 from admission.decisions.api_writes import Verb, Write
 from api.kube import resources
 from api.kube.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, Body, KubeClient
-from api.kube.errors import KubeError, TooManyRequests
-from api.kube.listing import Reader
+from api.kube.errors import KubeError, NotFound, TooManyRequests
+from api.kube.listing import Reader, pages
 from api.kube.resources import Resource
 from api.objects import NamedObject
 
@@ -56,7 +58,7 @@ def request_of(write: Write) -> tuple[str, str, str]:
 
 
 class KubeSender:
-    """Sends writes with one client. Its methods raise only KubeError."""
+    """Sends writes and reads with one client. Its methods raise only KubeError."""
 
     def __init__(self, client: KubeClient) -> None:
         self._client = client
@@ -86,6 +88,20 @@ class KubeSender:
             if write.verb in (Verb.DELETE, Verb.EVICT)
             else _READERS[write.kind].own_bytes(msgspec.Raw(answer))
         )
+
+    async def list_all(self, kind: str) -> list[bytes]:
+        """Return the bytes of every object of a kind, read by quorum; [] if the kind is not served."""
+        reader = _READERS[kind]
+        raws: list[bytes] = []
+        try:
+            async with aclosing(pages(self._client.fetch_page, _RESOURCES[kind].path(), {})) as stream:
+                async for page in stream:
+                    # The list was restarted: the earlier pages are of another moment.
+                    raws = [] if page.restarted else raws
+                    raws += [reader.own_bytes(raw) for raw in page.items]
+        except NotFound:
+            return []
+        return raws
 
     async def read(self, kind: str, namespace: str, name: str, *, timeout_seconds: float) -> bytes:
         """Return the object's bytes. Raises NotFound if it does not exist."""

@@ -10,8 +10,8 @@ import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from admission.controller.runtime.clock import Clock
-from admission.controller.runtime.failpoints import Failpoint, Step
+from admission.controller.runtime.failpoints import Step
+from admission.controller.runtime.runtime import Runtime
 from admission.controller.writer.requests import request_of
 from admission.decisions.api_writes import Write
 from admission.decisions.decision import Admit, Decision, DecisionId, Evict, Plan, Reassign, Wait
@@ -44,16 +44,15 @@ class TermReservations:
     def __init__(
         self,
         store: ReservationStore,
-        clock: Clock,
+        runtime: Runtime,
         term: TermIdentity,
         *,
-        failpoint: Failpoint,
         flush_plan: Callable[[], Awaitable[None]],
     ) -> None:
         self._store = store
-        self._clock = clock
+        self._clock = runtime.clock
         self._term = term
-        self._failpoint = failpoint
+        self._failpoint = runtime.failpoint
         self._flush_plan = flush_plan
         self._to_confirm: list[ReservationId] = []
         self._to_release: list[ReservationId] = []

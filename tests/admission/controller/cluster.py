@@ -12,7 +12,6 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import unquote
 
 import msgspec
 
@@ -175,10 +174,10 @@ class Line:
         """Read one object."""
         return await self._exchange(lambda: self._cluster.read((kind, namespace, name)), timeout_seconds)
 
-    async def fetch_page(self, path: str, params: Mapping[str, str]) -> bytes:
-        """List Workloads."""
-        assert unquote(path).endswith("/workloads")
-        return await self._exchange(lambda: self._cluster.list("Workload"), 30.0)
+    async def list_all(self, kind: str) -> list[bytes]:
+        """List the objects of a kind."""
+        body = await self._exchange(lambda: self._cluster.list(kind), 30.0)
+        return [msgspec.json.encode(item) for item in msgspec.json.decode(body)["items"]]
 
     def watch(self, hear: Watcher) -> None:
         """Receive every change in order, some time after it happened."""

@@ -15,6 +15,7 @@ from admission.controller.cluster_state.cluster_state import ClusterState, Clust
 from admission.controller.kinds import WatchedKind, ground_kinds, watched_kinds
 from admission.controller.leadership.plan_reader import PlanReader
 from admission.controller.leadership.takeover import Takeover, TakeoverSettings
+from admission.controller.leadership.term_runner import TermRunner, TermRunnerSettings
 from admission.controller.loop.control_loop import ControlLoop
 from admission.controller.loop.status_writer import StatusWriter
 from admission.controller.metrics.labels import MetricLabels
@@ -23,7 +24,9 @@ from admission.controller.metrics.queue_series import QueueSeries
 from admission.controller.metrics.registry import FOLLOWER, Metrics
 from admission.controller.runtime.events import EventReporter
 from admission.controller.runtime.failpoints import Failpoint
-from admission.controller.writer.executor import ObjectTarget
+from admission.controller.runtime.runtime import Runtime
+from admission.controller.writer.executor import ExecutorLimits, ObjectTarget
+from admission.controller.writer.leader_term import TermSettings
 from admission.engine.engine import Engine
 from admission.reconcile.workload import LifecycleSettings
 from api.kube.errors import Conflict
@@ -170,16 +173,11 @@ class FakeLeadership(Leadership):
         return self._fence
 
 
-def _takeover_settings(name: str, *, require_store: bool) -> TakeoverSettings:
-    return TakeoverSettings(
+def _term_settings(name: str) -> TermRunnerSettings:
+    return TermRunnerSettings(
         identity=name,
-        shard="test",
-        request_seconds=REQUEST_SECONDS,
-        max_in_flight=4,
-        max_unconfirmed=6,
-        max_unconfirmed_seconds=10.0,
-        awaits_pods=False,
-        require_store=require_store,
+        executor=ExecutorLimits(max_in_flight=4, timeout_seconds=REQUEST_SECONDS),
+        term=TermSettings(max_unconfirmed=6),
     )
 
 
@@ -220,7 +218,7 @@ class Replica:
         self.leadership: FakeLeadership | None = None
         self._lease = lease
         self._loop = loop
-        self._settings = _takeover_settings(name, require_store=require_store)
+        self._settings = TakeoverSettings(shard="test", require_store=require_store)
         kinds = (*watched_kinds(self.cluster_state, self.board, labels), *ground_kinds(self.cluster_state))
         # Pods are watched twice where they are queued: all of them, and those that a queue has marked.
         self._kinds: dict[str, list[WatchedKind]] = {}
@@ -248,16 +246,16 @@ class Replica:
         """Lead with this fence."""
         assert self._leading is None
         self.leadership = FakeLeadership(self._lease, fence, self._loop)
-        takeover = Takeover(
+        terms = TermRunner(
             self.line,
-            self.line,
-            self.store,
             self.control_loop,
-            self._loop,
+            Runtime(clock=self._loop, failpoint=Failpoint(None)),
             self.metrics,
-            settings=self._settings,
-            failpoint=Failpoint(None),
+            settings=_term_settings(self.name),
             wait_synced=_at_once,
+        )
+        takeover = Takeover(
+            terms, self.store, self.control_loop, self._loop, self.metrics, settings=self._settings
         )
         self._leading = self._loop.create_task(takeover.lead(self.leadership))
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from admission.controller.runtime.failpoints import Failpoint
+from admission.controller.runtime.runtime import Runtime
 from admission.controller.writer.term_reservations import TermIdentity, TermReservations
 from admission.decisions.decision import DecisionId, Plan, Wait
 from api.reasons import PendingReason
@@ -53,8 +54,9 @@ def make_reservations(store: InMemoryReservationStore) -> TermReservations:
     async def flush_plan() -> None:
         return None
 
+    runtime = Runtime(clock=FakeClock(), failpoint=Failpoint(None))
     term = TermIdentity(identity="me", fence=FENCE)
-    return TermReservations(store, FakeClock(), term, failpoint=Failpoint(None), flush_plan=flush_plan)
+    return TermReservations(store, runtime, term, flush_plan=flush_plan)
 
 
 async def test_what_became_of_reservations_is_written_with_one_call_each() -> None:

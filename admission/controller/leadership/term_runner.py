@@ -1,0 +1,191 @@
+"""One term, from its beginning to its end: list, recover, decide.
+
+    list Workloads by quorum ─▶ judge the reservations ─▶ take over the plan ─▶ decide until the term ends
+
+The list starts after the lease was won, so it shows whatever earlier leaders have written. The watch may lag
+behind it; of each object the newer version is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from admission.controller.leadership.plan_writer import PlanWriter
+from admission.controller.leadership.recover_reservations import KnownState, RecoveredReservation, Recovery
+from admission.controller.loop.control_loop import ControlLoop
+from admission.controller.metrics.registry import Metrics
+from admission.controller.runtime.logs import Log
+from admission.controller.runtime.runtime import Runtime
+from admission.controller.writer.dispatch import Hooks
+from admission.controller.writer.executor import Executor, ExecutorLimits, Sender
+from admission.controller.writer.leader_term import LeaderTerm, TermSettings
+from admission.controller.writer.term_reservations import TermIdentity, TermReservations
+from admission.decisions.api_writes import Purpose
+from admission.decisions.decision import DecisionId
+from api.kube.lease import Leadership
+from api.workload import Workload
+from queues.store.failover_store import FailoverStore
+
+log = Log("berth.leader")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TermRunnerSettings:
+    """How this replica leads. `identity` names it in the decision log."""
+
+    identity: str
+    executor: ExecutorLimits
+    term: TermSettings
+
+
+class LeaderApi(Sender, Protocol):
+    """What a leader asks of the API server."""
+
+    async def list_all(self, kind: str) -> list[bytes]:
+        """Return the bytes of every object of a kind, read by quorum; [] if the kind is not served.
+
+        Raises only KubeError.
+        """
+
+
+class TermRunner:
+    """Runs terms one after another, each with its own executor.
+
+    `wait_synced` returns once the informers have listed every kind.
+    """
+
+    def __init__(
+        self,
+        api: LeaderApi,
+        control_loop: ControlLoop,
+        runtime: Runtime,
+        metrics: Metrics,
+        *,
+        settings: TermRunnerSettings,
+        wait_synced: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._api = api
+        self._control_loop = control_loop
+        self._runtime = runtime
+        self._settings = settings
+        self._metrics = metrics
+        self._wait_synced = wait_synced
+        # Whether this leadership has decided without knowing the reservations of earlier ones.
+        self._has_decided_blindly = False
+
+    def begin_leadership(self) -> None:
+        """Begin another leadership, which has decided nothing yet."""
+        self._has_decided_blindly = False
+
+    def note_unknown_leaders(self) -> None:
+        """Note that the store knows leaders whose decisions are unknown to this one."""
+        self._has_decided_blindly = True
+
+    async def run(self, leadership: Leadership, store: FailoverStore, plan_writer: PlanWriter) -> None:
+        """Lead one term; ends only by an error or by cancellation."""
+        await self._wait_synced()
+        # One executor per term: orders of an old term must never be sent under a new fence.
+        executor = Executor(
+            self._api,
+            self._runtime.clock,
+            remaining_seconds=leadership.remaining_seconds,
+            note_duration=self._note_write_duration,
+            report_error=self._control_loop.report_error,
+            limits=self._settings.executor,
+        )
+        term = self._make_term(executor, store, plan_writer, leadership.fence)
+        async with asyncio.TaskGroup() as group:
+            # The executor runs during recovery too, which sends writes of its own.
+            group.create_task(executor.run(), name="executor")
+            try:
+                # In this order: what the cluster shows, what the store holds, what was
+                # promised; only then decide.
+                await self._list_workloads()
+                kept = await self._recover(executor, store, leadership.fence)
+                await plan_writer.take_over(leadership.fence)
+                log.info(
+                    "deciding",
+                    fence=leadership.fence,
+                    workloads=len(self._control_loop.cluster_state.workloads),
+                )
+                ended = self._control_loop.begin(term)
+                # The term keeps trying to fence off the reservations that could not be released.
+                for one in kept:
+                    self._control_loop.call_later(
+                        one.decision, partial(term.fence_off, one.decision, one.may_land_on)
+                    )
+                # Ends by an error that the control loop sets, or by cancellation.
+                await ended
+            finally:
+                self._control_loop.end()
+                term.end()
+
+    def _make_term(
+        self, executor: Executor, store: FailoverStore, plan_writer: PlanWriter, fence: int
+    ) -> LeaderTerm:
+        control_loop = self._control_loop
+        reservations = TermReservations(
+            store,
+            self._runtime,
+            TermIdentity(identity=self._settings.identity, fence=fence),
+            flush_plan=plan_writer.flush,
+        )
+        return LeaderTerm(
+            executor,
+            reservations,
+            self._runtime,
+            settings=self._settings.term,
+            hooks=Hooks(
+                look_up=control_loop.cluster_state.look_up,
+                to_workload=control_loop.cluster_state.to_workload,
+                forget=control_loop.forget,
+                forget_later=control_loop.forget_later,
+                call_later=control_loop.call_later,
+                tell_later=control_loop.tell_later,
+                finished=control_loop.finished,
+                report_error=control_loop.report_error,
+            ),
+        )
+
+    async def _recover(
+        self, executor: Executor, store: FailoverStore, fence: int
+    ) -> tuple[RecoveredReservation, ...]:
+        """Make store and cluster agree; return the reservations that still have to be fenced off."""
+        control_loop, cluster_state = self._control_loop, self._control_loop.cluster_state
+
+        def adopt(workload: Workload, always: bool) -> Awaitable[DecisionId | None]:
+            engine, now = cluster_state.engine, self._runtime.clock.now()
+            return control_loop.ask(lambda: engine.adopt(workload, now=now, always=always))
+
+        state = KnownState(
+            look_up=cluster_state.look_up,
+            to_workload=cluster_state.to_workload,
+            adopt=adopt,
+            forget=control_loop.forget,
+            finished=control_loop.finished,
+        )
+        blindly = self._has_decided_blindly
+        kept = await Recovery(executor, store, state, fence=fence, has_decided_blindly=blindly).run()
+        # A store that is lost now may hold reservations that have not been judged; decisions from here on
+        # are made without them.
+        self._has_decided_blindly |= store.status().needs_recovery
+        return kept
+
+    async def _list_workloads(self) -> None:
+        """List all Workloads by quorum and return once the control loop has taken them in.
+
+        They are posted one by one: thousands of them in one call would delay the renewal of the lease.
+        """
+        # Before the list: decisions of an earlier term count only if the list shows them.
+        self._control_loop.forget_all()
+        for raw in await self._api.list_all("Workload"):
+            self._control_loop.post(partial(self._control_loop.cluster_state.see_raw, "Workload", raw))
+        # Calls are made in order, so once this one is answered all objects have been taken in.
+        await self._control_loop.ask(lambda: None)
+
+    def _note_write_duration(self, purpose: Purpose, seconds: float) -> None:
+        self._metrics.write_seconds.labels(self._metrics.role, purpose).observe(seconds)
