@@ -309,6 +309,7 @@ class Controller:
                 if self._store is not None:
                     reader = PlanReader(
                         self._store,
+                        self._cluster_state.engine,
                         self._control_loop,
                         self._clock,
                         is_following=lambda: self._metrics.role == FOLLOWER,
@@ -383,10 +384,10 @@ class Controller:
         takeover = Takeover(
             self._term_runner(),
             self._store,
-            self._control_loop,
             self._clock,
             self._metrics,
             settings=TakeoverSettings(shard=config.berth.shard, require_store=self._options.require_store),
+            wait_synced=self._wait_synced,
         )
         elector = Elector(
             self._client,
@@ -420,10 +421,10 @@ class Controller:
         return TermRunner(
             KubeSender(self._client),
             self._control_loop,
+            self._cluster_state,
             Runtime(clock=self._clock, failpoint=self._failpoint),
             self._metrics,
             settings=settings,
-            wait_synced=self._wait_synced,
         )
 
     async def _highest_fence(self) -> int:

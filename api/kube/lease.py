@@ -93,7 +93,7 @@ class Leadership:
         """
         if self._ended:
             return 0.0
-        return self._renewed_at + self._elector.timing.duration_seconds - self._elector.clock()
+        return self._elector.seconds_left(self._renewed_at)
 
     def renewed_after(self, instant: float) -> bool:
         """Return whether a renewal that started after `instant` (monotonic seconds) has succeeded."""
@@ -152,9 +152,9 @@ class Elector:
         on_error: Callable[[KubeError | None], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.lock = lock
-        self.timing = timing
-        self.clock = clock
+        self._lock = lock
+        self._timing = timing
+        self._clock = clock
         self._client = client
         self._collection = LEASES.path(lock.namespace)
         self._path = LEASES.path(lock.namespace, lock.name)
@@ -176,6 +176,10 @@ class Elector:
         record = self._observation.record
         return record.holder if record else ""
 
+    def seconds_left(self, renewed_at: float) -> float:
+        """Return for how long a lease that was renewed at this instant is valid; below 0 if it has ended."""
+        return renewed_at + self._timing.duration_seconds - self._clock()
+
     async def run(self, lead: Callable[[Leadership], Awaitable[None]]) -> None:
         """Run lead() whenever this process leads, until lead() returns or this method is cancelled.
 
@@ -186,23 +190,26 @@ class Elector:
         while True:
             leadership = await self._campaign()
             log.info(
-                "leading lease=%s identity=%s fence=%d", self.lock.name, self.lock.identity, leadership.fence
+                "leading lease=%s identity=%s fence=%d",
+                self._lock.name,
+                self._lock.identity,
+                leadership.fence,
             )
             if await self._lead(lead, leadership):
                 return
-            log.warning("stopped_leading lease=%s identity=%s", self.lock.name, self.lock.identity)
+            log.warning("stopped_leading lease=%s identity=%s", self._lock.name, self._lock.identity)
 
     # As a candidate
 
     async def _campaign(self) -> Leadership:
         """Return once this process holds the lease."""
         while True:
-            pause = self.timing.renew_seconds
+            pause = self._timing.renew_seconds
             try:
                 # The deadline also limits the acquisition. If a claim is stored after the timeout, it
                 # has this process as the holder, so the next look finds the Lease free and takes it
                 # with a higher fence.
-                async with asyncio.timeout(self.timing.deadline_seconds):
+                async with asyncio.timeout(self._timing.deadline_seconds):
                     pause = await self._look()
                     if pause <= 0:
                         return await self._acquire()
@@ -213,17 +220,19 @@ class Elector:
             except KubeError as error:
                 self._failed(error)
             except TimeoutError:
-                log.warning("campaign_slow lease=%s seconds=%s", self.lock.name, self.timing.deadline_seconds)
+                log.warning(
+                    "campaign_slow lease=%s seconds=%s", self._lock.name, self._timing.deadline_seconds
+                )
             # The random part prevents two candidates from repeating a Conflict in lockstep.
             await asyncio.sleep(
-                min(pause, self.timing.renew_seconds) + random.uniform(0.0, self.timing.renew_seconds / 10)
+                min(pause, self._timing.renew_seconds) + random.uniform(0.0, self._timing.renew_seconds / 10)
             )
 
     async def _look(self) -> float:
         """Read the Lease and return the seconds until it may be taken."""
         # Read from the server and not from a watch, whose delay would count as a missing renewal.
-        self._observation.see(await self._read(), self.clock())
-        return self._observation.seconds_until_free(self.clock())
+        self._observation.see(await self._read(), self._clock())
+        return self._observation.seconds_until_free(self._clock())
 
     async def _acquire(self) -> Leadership:
         record = self._observation.record
@@ -243,7 +252,7 @@ class Elector:
                 return await self._highest_known_fence()
         except TimeoutError:
             # If the fence is too low, the store rejects it, and it is raised then (Leadership.raise_fence).
-            log.warning("fence_unknown lease=%s seconds=%s", self.lock.name, STORE_SECONDS)
+            log.warning("fence_unknown lease=%s seconds=%s", self._lock.name, STORE_SECONDS)
             return 0
 
     # As the leader
@@ -252,8 +261,8 @@ class Elector:
         """Run lead() until it ends or the lease is lost; return whether it ended by itself."""
         # Two tasks, so that a busy or hanging lead() does not lose the lease, and the loss of the lease
         # cancels lead() wherever it waits.
-        work = asyncio.create_task(_as_coroutine(lead, leadership), name=f"lead-{self.lock.name}")
-        renewal = asyncio.create_task(self._renew_until_lost(leadership), name=f"renew-{self.lock.name}")
+        work = asyncio.create_task(_as_coroutine(lead, leadership), name=f"lead-{self._lock.name}")
+        renewal = asyncio.create_task(self._renew_until_lost(leadership), name=f"renew-{self._lock.name}")
         try:
             await asyncio.wait({work, renewal}, return_when=asyncio.FIRST_COMPLETED)
             ended_by_itself = work.done()
@@ -279,14 +288,14 @@ class Elector:
 
     async def _renew_until_lost(self, leadership: Leadership) -> None:
         """Renew the lease periodically; return when it is lost or the deadline has passed."""
-        pause = self.timing.renew_seconds
+        pause = self._timing.renew_seconds
         while True:
             # Wakes up early if a task needs proof of leadership now (`wait_renewed_after`).
             await self._wait_wanted(min(pause, self._seconds_to_deadline(leadership)))
             left = self._seconds_to_deadline(leadership)
             if left <= 0:
                 return
-            began = self.clock()
+            began = self._clock()
             try:
                 await self._renew(leadership, timeout_seconds=min(left, self._attempt_seconds))
             # Another process holds the Lease, or it was deleted: continuing until the deadline
@@ -298,19 +307,21 @@ class Elector:
             # at short intervals until the deadline, after which other candidates still wait.
             except KubeError as error:
                 self._failed(error)
-                pause = self.timing.renew_seconds / 10
+                pause = self._timing.renew_seconds / 10
             else:
                 # Counted from the start of the attempt, so that a slow server does not
                 # extend the renewal interval.
-                pause = max(0.0, began + self.timing.renew_seconds - self.clock())
+                pause = max(0.0, began + self._timing.renew_seconds - self._clock())
 
     def _seconds_to_deadline(self, leadership: Leadership) -> float:
-        return leadership.remaining_seconds() - (self.timing.duration_seconds - self.timing.deadline_seconds)
+        return leadership.remaining_seconds() - (
+            self._timing.duration_seconds - self._timing.deadline_seconds
+        )
 
     @property
     def _attempt_seconds(self) -> float:
         """Timeout of one renewal, so that a second attempt, on a new connection, fits before the deadline."""
-        return (self.timing.deadline_seconds - self.timing.renew_seconds) * 2 / 3
+        return (self._timing.deadline_seconds - self._timing.renew_seconds) * 2 / 3
 
     def renew_soon(self) -> None:
         """Renew as soon as possible instead of at the next interval."""
@@ -340,7 +351,7 @@ class Elector:
             async with asyncio.timeout(timeout_seconds), self._writing:
                 began, fence = await self._write_ours(leadership, at_least)
         except TimeoutError as error:
-            message = f"the lease {self.lock.name} could not be written in {timeout_seconds:.2f} s"
+            message = f"the lease {self._lock.name} could not be written in {timeout_seconds:.2f} s"
             raise Timeout(message) from error
         except (Conflict, NotFound):
             # Ended before the caller sees the error: no write may rely on a lease that is known to be lost.
@@ -356,7 +367,7 @@ class Elector:
                 await self._write_ours(leadership, 0, holder="", seconds=1.0)
         # A failed release is harmless: other candidates wait for the end of the lease, as after a crash.
         except (KubeError, TimeoutError) as error:
-            log.warning("release_failed lease=%s error=%r", self.lock.name, str(error))
+            log.warning("release_failed lease=%s error=%r", self._lock.name, str(error))
 
     async def _write_ours(
         self,
@@ -379,10 +390,10 @@ class Elector:
             # If the number is higher than this process ever wrote, another process uses the same identity.
             if (
                 record is None
-                or record.holder != self.lock.identity
+                or record.holder != self._lock.identity
                 or record.transitions > self._highest_claimed
             ):
-                raise Conflict(f"the lease {self.lock.name} is now held by {self.holder or 'no process'}")
+                raise Conflict(f"the lease {self._lock.name} is now held by {self.holder or 'no process'}")
             # A write with a lost response may have raised the fence, which must never decrease.
             fence = max(fence, record.transitions)
 
@@ -391,7 +402,7 @@ class Elector:
     async def _read(self) -> LeaseRecord | None:
         try:
             body = await self._client.request(
-                "GET", self._path, timeout_seconds=self.timing.deadline_seconds, lane=Connection.LEASES
+                "GET", self._path, timeout_seconds=self._timing.deadline_seconds, lane=Connection.LEASES
             )
         except NotFound:
             return None
@@ -407,23 +418,23 @@ class Elector:
     ) -> float:
         """Write the claim and return the start of the attempt. Raises Conflict, AlreadyExists, NotFound, …"""
         claim = LeaseClaim(
-            holder=self.lock.identity if holder is None else holder,
-            duration_seconds=self.timing.duration_seconds if seconds is None else seconds,
+            holder=self._lock.identity if holder is None else holder,
+            duration_seconds=self._timing.duration_seconds if seconds is None else seconds,
             transitions=fence,
             written_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
         )
         # Recorded before the request, so that a claim with a lost response is recognized
         # as this process's own.
         self._highest_claimed = max(self._highest_claimed, fence)
-        began = self.clock()
+        began = self._clock()
         body = await self._client.request(
             "PUT" if record else "POST",
             self._path if record else self._collection,
-            body=Body(claim.onto(record, self.lock.name)),
-            timeout_seconds=self.timing.deadline_seconds,
+            body=Body(claim.onto(record, self._lock.name)),
+            timeout_seconds=self._timing.deadline_seconds,
             lane=Connection.LEASES,
         )
-        self._observation.see(parse_lease(body), self.clock())
+        self._observation.see(parse_lease(body), self._clock())
         self._succeeded()
         return began
 
@@ -441,10 +452,10 @@ class Elector:
 
     def _log_error(self, error: KubeError | None) -> None:
         if error is None:
-            log.info("lease_recovered lease=%s", self.lock.name)
+            log.info("lease_recovered lease=%s", self._lock.name)
         else:
             log.warning(
-                "lease_failed lease=%s status=%s error=%r", self.lock.name, error.status, error.message
+                "lease_failed lease=%s status=%s error=%r", self._lock.name, error.status, error.message
             )
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from admission.controller.loop.control_loop import ControlLoop
 from admission.controller.runtime.clock import Clock
 from admission.controller.runtime.logs import Log
+from admission.engine.engine import Engine
 from queues.reservations.plan import PLAN_TABLES, PlanStore, PlanVersion
 from queues.reservations.reservations import ReservationError
 from queues.store.plan_rows import read_rows
@@ -27,9 +28,16 @@ class PlanReader:
     """Shows the stored plan to a follower's control loop. `is_following`: whether another replica leads."""
 
     def __init__(
-        self, store: PlanStore, control_loop: ControlLoop, clock: Clock, *, is_following: Callable[[], bool]
+        self,
+        store: PlanStore,
+        engine: Engine,
+        control_loop: ControlLoop,
+        clock: Clock,
+        *,
+        is_following: Callable[[], bool],
     ) -> None:
         self._store = store
+        self._engine = engine
         self._control_loop = control_loop
         self._clock = clock
         self._is_following = is_following
@@ -72,7 +80,7 @@ class PlanReader:
             if not self._is_following():
                 return None
             now = self._clock.now()
-            return self._control_loop.cluster_state.engine.plan.adopt(plan, now=now, is_whole=True)
+            return self._engine.plan.adopt(plan, now=now, is_whole=True)
 
         untrue = await self._control_loop.ask(show)
         if untrue is not None:

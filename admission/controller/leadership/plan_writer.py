@@ -60,6 +60,7 @@ class PlanWriter:
     def __init__(
         self,
         store: FailoverStore,
+        engine: Engine,
         control_loop: ControlLoop,
         clock: Clock,
         *,
@@ -67,6 +68,7 @@ class PlanWriter:
         count: Callable[[str], None],
     ) -> None:
         self._store = store
+        self._engine = engine
         self._control_loop = control_loop
         self._clock = clock
         self._note = note
@@ -87,10 +89,6 @@ class PlanWriter:
         self._has_read = False
         self._writing = asyncio.Lock()
         self._woken = asyncio.Event()
-
-    @property
-    def _engine(self) -> Engine:
-        return self._control_loop.cluster_state.engine
 
     @property
     def _may_write(self) -> bool:

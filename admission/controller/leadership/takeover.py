@@ -10,11 +10,11 @@ What happens within a term is in `admission.controller.leadership.term_runner`.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from admission.controller.leadership.plan_writer import PlanWriter
 from admission.controller.leadership.term_runner import TermRunner
-from admission.controller.loop.control_loop import ControlLoop
 from admission.controller.metrics.registry import Metrics
 from admission.controller.runtime.clock import Clock
 from admission.controller.runtime.logs import Log
@@ -50,18 +50,19 @@ class Takeover:
         self,
         terms: TermRunner,
         store: Store,
-        control_loop: ControlLoop,
         clock: Clock,
         metrics: Metrics,
         *,
         settings: TakeoverSettings,
+        wait_synced: Callable[[], Awaitable[None]],
     ) -> None:
+        """`wait_synced` returns once the informers have listed every kind."""
         self._terms = terms
         self._store = store
-        self._control_loop = control_loop
         self._clock = clock
         self._metrics = metrics
         self._settings = settings
+        self._wait_synced = wait_synced
         self._is_store_up = True
         # Writes the stored plan while this replica leads; None for a follower.
         self._plan_writer: PlanWriter | None = None
@@ -75,8 +76,8 @@ class Takeover:
             on_change=self._note_store,
             clock=self._clock.now,
         )
-        self._plan_writer = plan_writer = PlanWriter(
-            store, self._control_loop, self._clock, note=self._note_ignored, count=self._count_plan_write
+        self._plan_writer = plan_writer = self._terms.plan_writer(
+            store, note=self._note_ignored, count=self._count_plan_write
         )
         self._terms.begin_leadership()
         self._show_role("leader")
@@ -86,6 +87,7 @@ class Takeover:
             async with asyncio.TaskGroup() as group:
                 group.create_task(store.run(), name="store-watch")
                 group.create_task(plan_writer.run(), name="plan-watch")
+                await self._wait_synced()
                 while True:
                     await self._serve(leadership, store, plan_writer)
         # A follower has no plan writer: only the leader writes the plan.
@@ -146,10 +148,10 @@ class Takeover:
             # This leadership has never read its predecessor's reservations: end the term, so that the
             # next one recovers them.
             case StoreState.UP if status.needs_recovery:
-                self._control_loop.fail(_StoreIsBack())
+                self._terms.fail(_StoreIsBack())
             # No decision may be made before a fence is seeded.
             case StoreState.NEEDS_SEED:
-                self._control_loop.fail(NoFence())
+                self._terms.fail(NoFence())
             case StoreState.LOST:
                 log.warning("store-lost", reason=status.reason)
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
+from admission.controller.cluster_state.cluster_state import ClusterState
 from admission.controller.leadership.plan_writer import PlanWriter
 from admission.controller.leadership.recover_reservations import KnownState, RecoveredReservation, Recovery
 from admission.controller.loop.control_loop import ControlLoop
@@ -29,6 +30,7 @@ from admission.decisions.decision import DecisionId
 from api.kube.lease import Leadership
 from api.workload import Workload
 from queues.store.failover_store import FailoverStore
+from queues.store.plan_rows import BadRow
 
 log = Log("berth.leader")
 
@@ -53,27 +55,24 @@ class LeaderApi(Sender, Protocol):
 
 
 class TermRunner:
-    """Runs terms one after another, each with its own executor.
-
-    `wait_synced` returns once the informers have listed every kind.
-    """
+    """Runs terms one after another, each with its own executor."""
 
     def __init__(
         self,
         api: LeaderApi,
         control_loop: ControlLoop,
+        cluster_state: ClusterState,
         runtime: Runtime,
         metrics: Metrics,
         *,
         settings: TermRunnerSettings,
-        wait_synced: Callable[[], Awaitable[None]],
     ) -> None:
         self._api = api
         self._control_loop = control_loop
+        self._cluster_state = cluster_state
         self._runtime = runtime
         self._settings = settings
         self._metrics = metrics
-        self._wait_synced = wait_synced
         # Whether this leadership has decided without knowing the reservations of earlier ones.
         self._has_decided_blindly = False
 
@@ -81,13 +80,23 @@ class TermRunner:
         """Begin another leadership, which has decided nothing yet."""
         self._has_decided_blindly = False
 
+    def plan_writer(
+        self, store: FailoverStore, *, note: Callable[[BadRow], None], count: Callable[[str], None]
+    ) -> PlanWriter:
+        """Return what writes the plan during one leadership. `note` and `count` as in `PlanWriter`."""
+        engine, clock = self._cluster_state.engine, self._runtime.clock
+        return PlanWriter(store, engine, self._control_loop, clock, note=note, count=count)
+
+    def fail(self, error: Exception) -> None:
+        """End the present term with this error. Does nothing if there is no term."""
+        self._control_loop.fail(error)
+
     def note_unknown_leaders(self) -> None:
         """Note that the store knows leaders whose decisions are unknown to this one."""
         self._has_decided_blindly = True
 
     async def run(self, leadership: Leadership, store: FailoverStore, plan_writer: PlanWriter) -> None:
         """Lead one term; ends only by an error or by cancellation."""
-        await self._wait_synced()
         # One executor per term: orders of an old term must never be sent under a new fence.
         executor = Executor(
             self._api,
@@ -110,7 +119,7 @@ class TermRunner:
                 log.info(
                     "deciding",
                     fence=leadership.fence,
-                    workloads=len(self._control_loop.cluster_state.workloads),
+                    workloads=len(self._cluster_state.workloads),
                 )
                 ended = self._control_loop.begin(term)
                 # The term keeps trying to fence off the reservations that could not be released.
@@ -127,7 +136,7 @@ class TermRunner:
     def _make_term(
         self, executor: Executor, store: FailoverStore, plan_writer: PlanWriter, fence: int
     ) -> LeaderTerm:
-        control_loop = self._control_loop
+        control_loop, cluster_state = self._control_loop, self._cluster_state
         reservations = TermReservations(
             store,
             self._runtime,
@@ -140,8 +149,8 @@ class TermRunner:
             self._runtime,
             settings=self._settings.term,
             hooks=Hooks(
-                look_up=control_loop.cluster_state.look_up,
-                to_workload=control_loop.cluster_state.to_workload,
+                look_up=cluster_state.look_up,
+                to_workload=cluster_state.to_workload,
                 forget=control_loop.forget,
                 forget_later=control_loop.forget_later,
                 call_later=control_loop.call_later,
@@ -155,7 +164,7 @@ class TermRunner:
         self, executor: Executor, store: FailoverStore, fence: int
     ) -> tuple[RecoveredReservation, ...]:
         """Make store and cluster agree; return the reservations that still have to be fenced off."""
-        control_loop, cluster_state = self._control_loop, self._control_loop.cluster_state
+        control_loop, cluster_state = self._control_loop, self._cluster_state
 
         def adopt(workload: Workload, always: bool) -> Awaitable[DecisionId | None]:
             engine, now = cluster_state.engine, self._runtime.clock.now()
@@ -183,7 +192,7 @@ class TermRunner:
         # Before the list: decisions of an earlier term count only if the list shows them.
         self._control_loop.forget_all()
         for raw in await self._api.list_all("Workload"):
-            self._control_loop.post(partial(self._control_loop.cluster_state.see_raw, "Workload", raw))
+            self._control_loop.post(partial(self._cluster_state.see_raw, "Workload", raw))
         # Calls are made in order, so once this one is answered all objects have been taken in.
         await self._control_loop.ask(lambda: None)
 

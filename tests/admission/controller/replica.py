@@ -213,7 +213,11 @@ class Replica:
         self.board = StatusWriter(self.cluster_state.engine, with_share=False, is_busy=self._is_busy)
         self.control_loop = ControlLoop(self.cluster_state, self.board, observer, events, loop)
         self.reader = PlanReader(
-            self.store, self.control_loop, loop, is_following=lambda: self.metrics.role == FOLLOWER
+            self.store,
+            self.cluster_state.engine,
+            self.control_loop,
+            loop,
+            is_following=lambda: self.metrics.role == FOLLOWER,
         )
         self.leadership: FakeLeadership | None = None
         self._lease = lease
@@ -249,13 +253,18 @@ class Replica:
         terms = TermRunner(
             self.line,
             self.control_loop,
+            self.cluster_state,
             Runtime(clock=self._loop, failpoint=Failpoint(None)),
             self.metrics,
             settings=_term_settings(self.name),
-            wait_synced=_at_once,
         )
         takeover = Takeover(
-            terms, self.store, self.control_loop, self._loop, self.metrics, settings=self._settings
+            terms,
+            self.store,
+            self._loop,
+            self.metrics,
+            settings=self._settings,
+            wait_synced=_at_once,
         )
         self._leading = self._loop.create_task(takeover.lead(self.leadership))
 
