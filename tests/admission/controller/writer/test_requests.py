@@ -77,3 +77,15 @@ async def test_what_a_budget_refuses_is_refused_and_holds_up_no_other_write(clie
 
     # The executor takes that one for a call for patience with all writes.
     assert not isinstance(refused.value, TooManyRequests)
+
+
+async def test_a_list_has_every_object_in_the_form_of_the_watch(client: KubeClient) -> None:
+    (pod,) = await KubeSender(client).list_all("Pod")
+
+    found = msgspec.json.decode(pod)
+    assert (found["kind"], found["metadata"]["name"]) == ("Pod", "p")
+    assert "managedFields" not in found["metadata"]
+
+
+async def test_the_list_of_a_kind_that_is_not_served_is_empty(client: KubeClient) -> None:
+    assert await KubeSender(client).list_all("Workload") == []
