@@ -30,6 +30,7 @@ def served_names() -> frozenset[str]:
     engine, series = Engine(), QueueSeries()
     cluster_state = ClusterState(engine, clock, ClusterStateSettings())
     measure(cluster_state, metrics, events, series)
-    QueueCollector(metrics, GaugeReader(cluster_state=cluster_state), clock, drop=series.drop)
+    reader = GaugeReader(cluster_state, series.labels)
+    QueueCollector(metrics, reader, clock, series=series, statistics=engine.tally)
     DomainCollector(metrics, engine.nodes.domain_usages, clock)
     return frozenset(re.findall(r"^# HELP (\w+)", metrics.render().decode(), flags=re.MULTILINE))

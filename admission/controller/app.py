@@ -181,8 +181,9 @@ class Controller:
             with_quotas=config.metrics.enable_cluster_queue_resources,
             with_shares=config.fair_sharing is not None,
         )
-        reader = GaugeReader(cluster_state=self._cluster_state, labels=series.labels, settings=settings)
-        return QueueCollector(self._metrics, reader, self._clock, drop=series.drop)
+        reader = GaugeReader(self._cluster_state, series.labels, settings=settings)
+        statistics = self._cluster_state.engine.tally
+        return QueueCollector(self._metrics, reader, self._clock, series=series, statistics=statistics)
 
     # --- the start --------------------------------------------------------------------------------
 
@@ -337,7 +338,7 @@ class Controller:
         await self._take_in()
         # Pods and nodes are watched only if a flavor has a topology. Nothing may be placed
         # before they are known.
-        if self._cluster_state.ground.is_needed.is_set():
+        if self._cluster_state.ground.is_needed:
             await self._ground.is_told.wait()
             await self._take_in()
         keep_collector_off_what_lives_long()
@@ -357,9 +358,9 @@ class Controller:
         ground = self._cluster_state.ground
         async with asyncio.TaskGroup() as group:
             if not self._side_ports.needs_ground:
-                await ground.is_needed.wait()
+                await ground.wait_needed()
             group.create_task(self._ground.run(), name="watch-nodes-and-pods")
-            await ground.is_needed.wait()
+            await ground.wait_needed()
             pods, nodes = (
                 make_listener(kind, self._control_loop, self._cluster_state)
                 for kind in ground_kinds(self._cluster_state)

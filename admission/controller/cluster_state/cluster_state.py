@@ -14,6 +14,7 @@ from admission.controller.cluster_state.dirty_set import DirtySet
 from admission.controller.cluster_state.disruption_budgets import DisruptionBudgets
 from admission.controller.cluster_state.finalizers import Finalizers
 from admission.controller.cluster_state.invalid_objects import InvalidObjects
+from admission.controller.cluster_state.leader_worker_sets import LeaderWorkerSets
 from admission.controller.cluster_state.node_pod_cache import NodePodCache
 from admission.controller.cluster_state.object_cache import ObjectCache, ObjectKey, Seen
 from admission.controller.cluster_state.observers import Observers, WorkloadChanged
@@ -59,6 +60,7 @@ class ClusterState:
         self.workloads: ObjectCache[Workload] = ObjectCache()
         self.serving_kinds = settings.serving_kinds
         self.pods = PodGroups(self.observers, is_kept=settings.with_pods, note_empty=self._note_empty_group)
+        self.leader_worker_sets = LeaderWorkerSets()
         self.marks = DirtySet(jobs=self.jobs, workloads=self.workloads, pods=self.pods)
         mark = self.marks.workload
         self.ground = NodePodCache(
@@ -116,7 +118,7 @@ class ClusterState:
 
     def take_leader_set(self, change: Change[ScaledObject]) -> None:
         """Take a change of a LeaderWorkerSet."""
-        if self.pods.leader_sets.take(change):
+        if self.leader_worker_sets.take(change):
             self.marks.groups_of(change.object.metadata.namespace)
 
     def take_job(self, change: Change[JobObject]) -> None:

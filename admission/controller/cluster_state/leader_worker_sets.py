@@ -50,18 +50,18 @@ class LeaderWorkerSets:
 
     def keeper_of(self, pods: Iterable[Pod]) -> Keeper | None:
         """Return the set that keeps the group of these pods up; None if no known set does."""
-        return self._schedule_plan((pod.namespace, pod.labels, pod.name) for pod in pods)
+        return self._keeper((pod.namespace, pod.labels, pod.name) for pod in pods)
 
     def keeper_of_workload(self, workload: Workload) -> Keeper | None:
         """Return the same for a group without pods: the templates of its Workload carry the pods' labels."""
         metadata = (pod_set.template.metadata for pod_set in workload.pod_sets)
-        return self._schedule_plan(
+        return self._keeper(
             (workload.key.namespace, (one.labels if one is not None else None) or {}, "") for one in metadata
         )
 
-    def _schedule_plan(self, told: Iterable[tuple[str, Mapping[str, str], str]]) -> Keeper | None:
+    def _keeper(self, pods: Iterable[tuple[str, Mapping[str, str], str]]) -> Keeper | None:
         found = None
-        for namespace, labels, name in told:
+        for namespace, labels, name in pods:
             owner, index = leader_worker_set_of(labels, name)
             known = self._sets.get((namespace, owner))
             if known is None:

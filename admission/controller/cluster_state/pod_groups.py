@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from admission.controller.cluster_state.leader_worker_sets import LeaderWorkerSets
 from admission.controller.cluster_state.object_cache import ObjectCache, ObjectKey, Seen
 from admission.controller.cluster_state.observers import Observers
 from admission.reconcile.pod.parents import group_name
@@ -48,7 +47,6 @@ class PodGroups:
         self._pods: ObjectCache[Pod] = ObjectCache()
         self._units: dict[UnitKey, dict[ObjectKey, None]] = {}
         self._dirty: dict[UnitKey, None] = {}
-        self.leader_sets = LeaderWorkerSets()
         # How many pods each serving group should have, by the replicas of its owner.
         self._scales: dict[UnitKey, int] = {}
 

@@ -9,7 +9,7 @@ custom labels changes: the series would otherwise stay forever.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -25,12 +25,14 @@ from admission.controller.gauges.reader import (
     CohortGauges,
     GaugeReader,
     LocalQueueGauges,
-    Pictures,
     QueueGauges,
+    QueueSnapshots,
 )
 from admission.controller.metrics.labels import CLUSTER_QUEUE, COHORT, LOCAL_QUEUE, QueueKey
+from admission.controller.metrics.queue_series import QueueSeries
 from admission.controller.metrics.registry import Metrics
 from admission.controller.runtime.clock import Clock
+from admission.scheduler.cycle_statistics import CycleStatistics
 
 G = TypeVar("G", bound=QueueGauges | LocalQueueGauges | CohortGauges)
 MetricFamily = GaugeMetricFamily | CounterMetricFamily
@@ -42,7 +44,7 @@ SLICE_SECONDS = 0.01
 class QueueCollector(Collector):
     """Serves the gauges of the latest snapshots. Call `refresh` for new ones before each scrape.
 
-    `drop` is called with kind, namespace and name of an object whose counters end.
+    `series` are ended with their object. `statistics` are those of the scheduler's cycles.
     """
 
     def __init__(
@@ -51,13 +53,16 @@ class QueueCollector(Collector):
         reader: GaugeReader,
         clock: Clock,
         *,
-        drop: Callable[[str, str, str], None],
+        series: QueueSeries,
+        statistics: CycleStatistics,
     ) -> None:
         self._metrics = metrics
         self._reader = reader
         self._clock = clock
-        self._drop = drop
-        self._snapshots = Pictures()
+        self._series = series
+        self._labels = series.labels
+        self._statistics = statistics
+        self._snapshots = QueueSnapshots()
         # By object: the values of its custom labels as last served. An object that is missing next time, or
         # has other values then, has ended.
         self._shown: dict[QueueKey, tuple[str, ...]] = {}
@@ -69,7 +74,7 @@ class QueueCollector(Collector):
         local_queues: list[LocalQueueGauges] = []
         cohorts: list[CohortGauges] = []
         until = self._clock.monotonic() + SLICE_SECONDS
-        for snapshot in self._reader.pictures(now=self._clock.now()):
+        for snapshot in self._reader.snapshots(now=self._clock.now()):
             if isinstance(snapshot, QueueGauges):
                 queues.append(snapshot)
             elif isinstance(snapshot, LocalQueueGauges):
@@ -80,7 +85,7 @@ class QueueCollector(Collector):
             if self._clock.monotonic() > until:
                 await asyncio.sleep(0)
                 until = self._clock.monotonic() + SLICE_SECONDS
-        self._snapshots = Pictures(
+        self._snapshots = QueueSnapshots(
             cluster_queues=tuple(queues), local_queues=tuple(local_queues), cohorts=tuple(cohorts)
         )
         # After the new snapshots are in place, so that no scrape shows an object without its counters.
@@ -94,15 +99,15 @@ class QueueCollector(Collector):
         """Yield the metric families of the latest snapshots."""
         snapshots = self._snapshots
         yield from self._families(CLUSTER_QUEUE, CLUSTER_QUEUE_FAMILIES, snapshots.cluster_queues)
-        if self._reader.labels.has_local_queues:
+        if self._labels.has_local_queues:
             yield from self._families(LOCAL_QUEUE, LOCAL_QUEUE_FAMILIES, snapshots.local_queues)
         yield from self._families(COHORT, COHORT_FAMILIES, snapshots.cohorts)
-        yield from self._tallies()
+        yield from self._of_cycles()
 
     def _families(
         self, kind: str, families: tuple[Family[G], ...], snapshots: tuple[G, ...]
     ) -> Iterator[GaugeMetricFamily]:
-        role, custom = self._metrics.role, self._reader.labels.names(kind)
+        role, custom = self._metrics.role, self._labels.names(kind)
         for family in families:
             labels = ("replica_role", *family.labels, *custom)
             found = GaugeMetricFamily(family.name, family.text, labels=labels)
@@ -111,25 +116,25 @@ class QueueCollector(Collector):
                     found.add_metric((role, *values, *snapshot.labels), number)
             yield found
 
-    def _tallies(self) -> Iterator[CounterMetricFamily]:
-        role, tally = self._metrics.role, self._reader.cluster_state.engine.tally
+    def _of_cycles(self) -> Iterator[CounterMetricFamily]:
+        role, statistics = self._metrics.role, self._statistics
         attempts = CounterMetricFamily(
             "ai_scheduler_attempts",
             "Workloads that a cycle tried to admit",
             labels=("replica_role", "workload_type", "result"),
         )
-        for key, count in tally.attempts.items():
+        for key, count in statistics.attempts.items():
             attempts.add_metric((role, *key), count)
         yield attempts
-        custom = self._reader.labels.names(CLUSTER_QUEUE)
+        custom = self._labels.names(CLUSTER_QUEUE)
         again = CounterMetricFamily(
             "kueue_preemption_target_recomputations",
             "Searches for other victims, after another head had taken one",
             labels=("replica_role", "cluster_queue", "result", *custom),
         )
         queues = {queue.name: queue.labels for queue in self._snapshots.cluster_queues}
-        for (name, result), count in tally.recomputations.items():
-            # The tally keeps queues that are gone, whose series have ended.
+        for (name, result), count in statistics.recomputations.items():
+            # The statistics keep queues that are gone, whose series have ended.
             if name in queues:
                 again.add_metric((role, name, result, *queues[name]), count)
         yield again
@@ -144,5 +149,5 @@ class QueueCollector(Collector):
         }
         for key, labels in self._shown.items():
             if shown.get(key) != labels:
-                self._drop(*key)
+                self._series.drop(*key)
         self._shown = shown

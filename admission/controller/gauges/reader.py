@@ -111,7 +111,7 @@ class CohortGauges:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pictures:
+class QueueSnapshots:
     """All queues and cohorts at about the same time."""
 
     cluster_queues: tuple[QueueGauges, ...] = ()
@@ -130,35 +130,42 @@ class GaugeSettings:
     with_shares: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+_FEW = GaugeSettings()
+
+
 class GaugeReader:
     """Takes snapshots of queues and cohorts."""
 
-    cluster_state: ClusterState
-    labels: MetricLabels = field(default_factory=MetricLabels)
-    settings: GaugeSettings = field(default_factory=GaugeSettings)
+    def __init__(
+        self, cluster_state: ClusterState, labels: MetricLabels, *, settings: GaugeSettings = _FEW
+    ) -> None:
+        self._engine = cluster_state.engine
+        self._specs = cluster_state.specs
+        self._workload_counts = cluster_state.workload_counts
+        self._labels = labels
+        self._settings = settings
 
-    def pictures(self, *, now: float) -> Iterator[QueueGauges | LocalQueueGauges | CohortGauges]:
+    def snapshots(self, *, now: float) -> Iterator[QueueGauges | LocalQueueGauges | CohortGauges]:
         """Yield one snapshot after the other, ordered by kind and name. `now` in Unix seconds."""
-        specs = self.cluster_state.specs.cluster_queues
+        specs = self._specs.cluster_queues
         # Built once for all queues: searching all LocalQueues for each queue would be quadratic.
         members = self._local_queues_of()
         for name in sorted(specs):
-            spec, view = specs.get(name), self.cluster_state.engine.queues.cluster_queue_view(name)
+            spec, view = specs.get(name), self._engine.queues.cluster_queue_view(name)
             # It may have been deleted meanwhile, because the caller yields the event
             # loop between two snapshots.
             if spec is not None and view is not None:
                 yield self._cluster_queue(spec, view, members.get(name, ()), now=now)
-        for key in sorted(self.cluster_state.specs.local_queues):
-            local = self.cluster_state.engine.queues.local_queue_view(*key)
-            if local is not None and self.labels.shows(*key):
+        for key in sorted(self._specs.local_queues):
+            local = self._engine.queues.local_queue_view(*key)
+            if local is not None and self._labels.shows(*key):
                 yield self._local_queue(local)
-        for name in self.cluster_state.engine.queues.cohorts():
+        for name in self._engine.queues.cohorts():
             yield from self._cohort(name)
 
     def _local_queues_of(self) -> dict[str, tuple[LocalQueueKey, ...]]:
         found: dict[str, tuple[LocalQueueKey, ...]] = {}
-        for key, spec in self.cluster_state.specs.local_queues.items():
+        for key, spec in self._specs.local_queues.items():
             found[spec.cluster_queue] = (*found.get(spec.cluster_queue, ()), key)
         return found
 
@@ -170,7 +177,7 @@ class GaugeReader:
         *,
         now: float,
     ) -> QueueGauges:
-        engine, workload_counts = self.cluster_state.engine, self.cluster_state.workload_counts
+        engine, workload_counts = self._engine, self._workload_counts
         waiting, above = engine.queues.backlog(spec.name), engine.queues.cohorts_above(spec.name)
         assert waiting is not None, "a queue with a view has a backlog"
         unadmitted: Counter[Unadmitted] = Counter()
@@ -193,21 +200,21 @@ class GaugeReader:
             finished=sum(workload_counts.finished(key) for key in local_queues),
             unadmitted=unadmitted,
             preemption_skips=engine.tally.skips.get(spec.name, 0),
-            quotas=tuple(_quotas(spec, view)) if self.settings.with_quotas else (),
+            quotas=tuple(_quotas(spec, view)) if self._settings.with_quotas else (),
             quotas_in_force={
                 (pair.flavor, pair.resource, present.window): _to_number(pair.resource, present.amount)
                 for pair, present in view.quotas_in_force.items()
             },
-            weighted_share=_share(view.weighted_share) if self.settings.with_shares else None,
-            labels=self.labels.values(CLUSTER_QUEUE, "", spec.name),
+            weighted_share=_share(view.weighted_share) if self._settings.with_shares else None,
+            labels=self._labels.values(CLUSTER_QUEUE, "", spec.name),
         )
 
     def _local_queue(self, view: LocalQueueView) -> LocalQueueGauges:
-        key, workload_counts = (view.namespace, view.name), self.cluster_state.workload_counts
+        key, workload_counts = (view.namespace, view.name), self._workload_counts
         return LocalQueueGauges(
             namespace=view.namespace,
             name=view.name,
-            cluster_queue=self.cluster_state.specs.local_queues[key].cluster_queue,
+            cluster_queue=self._specs.local_queues[key].cluster_queue,
             is_active=view.is_active,
             pending_active=view.pending - view.parked,
             pending_inadmissible=view.parked,
@@ -216,12 +223,12 @@ class GaugeReader:
             finished=workload_counts.finished(key),
             unadmitted=workload_counts.unadmitted(key),
             fair_usage=view.fair_usage,
-            usages=tuple(_usages(view)) if self.settings.with_quotas else (),
-            labels=self.labels.values(LOCAL_QUEUE, *key),
+            usages=tuple(_usages(view)) if self._settings.with_quotas else (),
+            labels=self._labels.values(LOCAL_QUEUE, *key),
         )
 
     def _cohort(self, name: str) -> Iterator[CohortGauges]:
-        view = self.cluster_state.engine.queues.cohort_view(name)
+        view = self._engine.queues.cohort_view(name)
         if view is None:
             return
         yield CohortGauges(
@@ -232,8 +239,8 @@ class GaugeReader:
             admitted=view.admitted,
             quota=_to_numbers(view.subtree),
             reserved=_to_numbers(view.usage),
-            weighted_share=_share(view.weighted_share) if self.settings.with_shares else None,
-            labels=self.labels.values(COHORT, "", name),
+            weighted_share=_share(view.weighted_share) if self._settings.with_shares else None,
+            labels=self._labels.values(COHORT, "", name),
         )
 
 

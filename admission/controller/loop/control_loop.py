@@ -63,6 +63,7 @@ class ControlLoop:
         clock: Clock,
     ) -> None:
         self.cluster_state = cluster_state
+        self._engine = cluster_state.engine
         self.is_synced = False
         self._board = board
         self._observer = observer
@@ -98,7 +99,7 @@ class ControlLoop:
         self._later.clear()
         self._calls.clear()
         # Earlier leaders have judged all admissions that the cluster shows when a term begins.
-        self.cluster_state.engine.overadmission.accept_all(now=self._clock.now())
+        self._engine.overadmission.accept_all(now=self._clock.now())
         self.cluster_state.ground.forget_promises()
         self.cluster_state.mark_all()
         self._board.mark_all()
@@ -123,7 +124,7 @@ class ControlLoop:
 
     def forget_all(self) -> None:
         """Take back all decisions that the cluster does not show: no term carries them out any more."""
-        self.post(lambda: self.cluster_state.engine.forget_all(now=self._clock.now()))
+        self.post(lambda: self._engine.forget_all(now=self._clock.now()))
 
     async def ask(self, question: Callable[[], Answer]) -> Answer:
         """Return the result of a call that the control loop makes after all calls posted before."""
@@ -165,7 +166,7 @@ class ControlLoop:
 
     def _forget(self, decision: DecisionId) -> None:
         key, uid, version = decision
-        self.cluster_state.engine.forget(key, uid, now=self._clock.now(), decided_on=version)
+        self._engine.forget(key, uid, now=self._clock.now(), decided_on=version)
 
     def report_error(self) -> None:
         """Log and count a bug that affected one object. Call it from within the `except` block."""
@@ -207,7 +208,7 @@ class ControlLoop:
             self._guarded(self._inbox.popleft())
             await pace.breathe()
         # Only after the first lists: while they come in, each object would restart this work.
-        while self.is_synced and self.cluster_state.engine.catch_up(now=self._clock.now()):
+        while self.is_synced and self._engine.catch_up(now=self._clock.now()):
             await pace.breathe()
 
     def _guarded(self, call: Callable[[], object]) -> None:
@@ -239,7 +240,7 @@ class ControlLoop:
     async def _act(self, term: Acting) -> None:
         # Statuses come last, because each of the other steps changes them.
         self._note_due()
-        self.cluster_state.engine.usage_sampling.sample(now=self._clock.now())
+        self._engine.usage_sampling.sample(now=self._clock.now())
         await self._reconcile(term)
         await term.flush()
         await self._repair(term)
@@ -265,7 +266,7 @@ class ControlLoop:
         now, monotonic = self._clock.now(), self._clock.monotonic()
         waits = [
             *self._reconciler.seconds_to_next(),
-            _seconds_until(self.cluster_state.engine.usage_sampling.next_at(), now),
+            _seconds_until(self._engine.usage_sampling.next_at(), now),
             _seconds_until(self._later.next_at(), monotonic),
             self._board.seconds_to_next(monotonic),
             self._pending_messages.seconds_to_next(),
@@ -282,10 +283,9 @@ class ControlLoop:
         # While the cycle is held up, a back-off that ends changes nothing.
         if self._is_held_up(term):
             return (STORE_PAUSE_SECONDS,)
-        engine = self.cluster_state.engine
         # In observe mode nothing is repaired.
-        repair_at = engine.overadmission.next_at() if term.is_alone else None
-        return _seconds_until(engine.next_wake_at(), now), _seconds_until(repair_at, now)
+        repair_at = self._engine.overadmission.next_at() if term.is_alone else None
+        return _seconds_until(self._engine.next_wake_at(), now), _seconds_until(repair_at, now)
 
     # --- reconciling ------------------------------------------------------------------------------
 
@@ -319,7 +319,7 @@ class ControlLoop:
         if not self._may_decide(term):
             return
         # Before the cycle, which could otherwise give the spare nodes to another Workload.
-        decisions = self.cluster_state.engine.second_pass(now=self._clock.now())
+        decisions = self._engine.second_pass(now=self._clock.now())
         if decisions:
             self._observer.note_second_pass(decisions)
             await term.carry_out([one for one in decisions if not isinstance(one, Unreplaced)])
@@ -328,15 +328,15 @@ class ControlLoop:
         """Evict Workloads that another writer has admitted beyond the quota."""
         if not (term.is_alone and self._may_decide(term)):
             return
-        evictions = self.cluster_state.engine.overadmission.evict_excess(now=self._clock.now())
+        evictions = self._engine.overadmission.evict_excess(now=self._clock.now())
         if evictions:
             self._observer.note_repair(evictions)
             await term.carry_out(evictions)
 
     async def _decide(self, term: Acting) -> None:
-        engine, pace = self.cluster_state.engine, YieldBudget(self._clock)
+        pace = YieldBudget(self._clock)
         turn_ends_at = self._clock.monotonic() + TURN_SECONDS
-        while self._may_decide(term) and engine.wake_heads(now=self._clock.now()):
+        while self._may_decide(term) and self._engine.wake_heads(now=self._clock.now()):
             if self._clock.monotonic() > turn_ends_at:
                 # The rest is done in the next round, which starts at once.
                 self._wake.set()
@@ -359,27 +359,27 @@ class ControlLoop:
             self._wake.set()
 
     def _is_quiet(self, term: Acting) -> bool:
-        return self._term is term and not self.cluster_state.engine.wake_heads(now=self._clock.now())
+        return self._term is term and not self._engine.wake_heads(now=self._clock.now())
 
     def _explain(self, term: Acting) -> None:
         """In a quiet moment, collect the wait reasons of Workloads that no cycle has tried."""
         # Only while no answer is outstanding, because the next answer could make the reason outdated.
         if term.unconfirmed or not self._is_quiet(term):
             return
-        waits = self.cluster_state.engine.explain(EXPLAINED_AT_ONCE)
+        waits = self._engine.explain(EXPLAINED_AT_ONCE)
         self._pending_messages.collect(waits)
         # A full batch may mean that there are more.
         if len(waits) == EXPLAINED_AT_ONCE:
             self._wake.set()
 
     async def _decide_once(self, term: Acting) -> None:
-        began, pace, engine = self._clock.monotonic(), YieldBudget(self._clock), self.cluster_state.engine
+        began, pace = self._clock.monotonic(), YieldBudget(self._clock)
         # The inbox is not taken in here: each change would restart the check of the promises.
-        while self._term is term and engine.settle(now=self._clock.now()):
+        while self._term is term and self._engine.settle(now=self._clock.now()):
             await pace.breathe()
         if self._term is not term:
             return
-        cycle = engine.begin_cycle(now=self._clock.now())
+        cycle = self._engine.begin_cycle(now=self._clock.now())
         try:
             # The inbox is not taken in meanwhile: a change of the state would end the cycle undecided.
             while cycle.step():
@@ -404,10 +404,10 @@ class ControlLoop:
         await term.carry_out(decisions)
 
     def _note_time(self, decisions: Iterable[Decision]) -> None:
-        engine = self.cluster_state.engine
-        self._observer.note_time(engine.promises.take_kept(), engine.promises.take_measured())
+        promises = self._engine.promises
+        self._observer.note_time(promises.take_kept(), promises.take_measured())
         for decision in decisions:
-            if isinstance(decision, Admit) and engine.promises.is_backfilled(decision.key):
+            if isinstance(decision, Admit) and promises.is_backfilled(decision.key):
                 # The engine knows, not the decision: the planner gives the lease after the decision.
                 self._observer.note_backfilled(decision.admission.cluster_queue)
             elif isinstance(decision, Plan):
@@ -427,7 +427,7 @@ class ControlLoop:
             if self._term is not term:
                 return
             # It was admitted while its reason waited to be reported.
-            if self.cluster_state.engine.workloads.is_holding(decision.key):
+            if self._engine.workloads.is_holding(decision.key):
                 continue
             if not term.writer.tell(decision):
                 # The write was put off: report it later, with the reason that is valid then.

@@ -16,37 +16,38 @@ class Forecasting:
     """The forecast in progress, and when the next one is due."""
 
     def __init__(self, cluster_state: ClusterState, clock: Clock) -> None:
-        self._cluster_state = cluster_state
+        self._engine = cluster_state.engine
+        self._marks = cluster_state.marks
         self._clock = clock
         self._next_at = 0.0
-        self._prospect: Forecast | None = None
+        self._forecast: Forecast | None = None
 
     def seconds_to_next(self) -> float | None:
         """Return in how many seconds the next forecast is due; None if no queue plans ahead."""
-        if not self._cluster_state.engine.promises.keeps_time:
+        if not self._engine.promises.keeps_time:
             return None
         return self._next_at - self._clock.monotonic()
 
     def go_on(self) -> bool:
         """Compute for one slice of time if a forecast is due. Return whether there is more to do at once."""
-        horizon = self._present()
-        if horizon is None:
+        forecast = self._present()
+        if forecast is None:
             return False
         pace = YieldBudget(self._clock)
-        while horizon.step():
+        while forecast.step():
             if pace.is_over:
                 return True
-        self._prospect = None
-        news = self._cluster_state.engine.forecasts.take(horizon, most=TOLD_A_FORECAST, now=self._clock.now())
+        self._forecast = None
+        news = self._engine.forecasts.take(forecast, most=TOLD_A_FORECAST, now=self._clock.now())
         for key in news:
-            self._cluster_state.marks.workload(key)
+            self._marks.workload(key)
         return bool(news)
 
     def _present(self) -> Forecast | None:
         """Return the forecast in progress, unless a change has outdated it; else begin one if it is due."""
-        if self._prospect is None or self._prospect.is_outdated:
+        if self._forecast is None or self._forecast.is_outdated:
             if self._clock.monotonic() < self._next_at:
                 return None
-            self._prospect = self._cluster_state.engine.forecasts.begin(now=self._clock.now())
+            self._forecast = self._engine.forecasts.begin(now=self._clock.now())
             self._next_at = self._clock.monotonic() + FORECAST_SECONDS
-        return self._prospect
+        return self._forecast

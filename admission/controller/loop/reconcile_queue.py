@@ -156,7 +156,7 @@ class Reconciler:
         facts = UnitFacts(
             by_eviction=by_eviction,
             replicas=replicas,
-            keeper=self._cluster_state.pods.leader_sets.keeper_of(pod.value for pod in pods),
+            keeper=self._cluster_state.leader_worker_sets.keeper_of(pod.value for pod in pods),
             # Read only for pods that a PodDisruptionBudget may protect.
             budgets=self._cluster_state.disruptions.budgets_for(unit) if by_eviction else (),
             refusal=self._refusals.standing(unit, self._clock.monotonic()),
@@ -168,9 +168,9 @@ class Reconciler:
         group = self._cluster_state.workloads.get((unit.namespace, unit.group))
         if group is None or self.is_left_alone(term, ObjectTarget("Workload", *group.value.key)):
             return
-        schedule_plan = self._cluster_state.pods.leader_sets.keeper_of_workload(group.value)
+        keeper = self._cluster_state.leader_worker_sets.keeper_of_workload(group.value)
         # A LeaderWorkerSet without a place for this group wants no pods of it.
-        wanted = 0 if schedule_plan is not None and not schedule_plan.has_place else replicas
+        wanted = 0 if keeper is not None and not keeper.has_place else replicas
         self.do(term, reconcile_empty_group(group.value, group.raw, replicas=wanted))
 
     def do(self, term: Acting, actions: tuple[Action, ...], asker: ObjectTarget | None = None) -> None:

@@ -52,11 +52,11 @@ def names(known: Known) -> list[tuple[str, bool]]:
 
 def test_nodes_and_pods_are_needed_once_a_flavor_names_a_topology() -> None:
     known = Known(flavor(None))
-    assert not known.cluster_state.ground.is_needed.is_set()
+    assert not known.cluster_state.ground.is_needed
 
     known.tell(flavor("racks"))
 
-    assert known.cluster_state.ground.is_needed.is_set()
+    assert known.cluster_state.ground.is_needed
 
 
 def test_pods_keep_the_order_in_which_they_were_first_seen() -> None:

@@ -42,16 +42,16 @@ def known_queue(*objects: Object, **spec: object) -> Known:
 
 
 def queue_gauges(known: Known, *, with_quotas: bool = False) -> QueueGauges:
-    """Return the gauges of the only ClusterQueue."""
-    reader = GaugeReader(cluster_state=known.cluster_state, settings=GaugeSettings(with_quotas=with_quotas))
-    (found,) = (one for one in reader.pictures(now=1e9) if isinstance(one, QueueGauges))
+    """Return the snapshot of the only ClusterQueue."""
+    reader = GaugeReader(known.cluster_state, MetricLabels(), settings=GaugeSettings(with_quotas=with_quotas))
+    (found,) = (one for one in reader.snapshots(now=1e9) if isinstance(one, QueueGauges))
     return found
 
 
 def local_gauges(known: Known, labels: MetricLabels | None = None) -> list[LocalQueueGauges]:
-    """Return the gauges of all LocalQueues."""
-    reader = GaugeReader(cluster_state=known.cluster_state, labels=labels or MetricLabels())
-    return [one for one in reader.pictures(now=0.0) if isinstance(one, LocalQueueGauges)]
+    """Return the snapshots of all LocalQueues."""
+    reader = GaugeReader(known.cluster_state, labels or MetricLabels())
+    return [one for one in reader.snapshots(now=0.0) if isinstance(one, LocalQueueGauges)]
 
 
 def test_quota_and_what_is_reserved_of_it_are_shown_in_cores() -> None:
@@ -99,8 +99,8 @@ def test_a_finished_workload_is_counted_until_it_is_deleted() -> None:
 def test_cohorts_show_what_is_below_them_and_their_place() -> None:
     known = known_queue(made("Cohort", "team", spec={"parentName": "org"}), cohortName="team")
 
-    reader = GaugeReader(cluster_state=known.cluster_state)
-    cohorts = [one for one in reader.pictures(now=0.0) if isinstance(one, CohortGauges)]
+    reader = GaugeReader(known.cluster_state, MetricLabels())
+    cohorts = [one for one in reader.snapshots(now=0.0) if isinstance(one, CohortGauges)]
 
     assert [(one.name, one.parent, one.root) for one in cohorts] == [
         ("org", "", "org"),
