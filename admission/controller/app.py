@@ -135,8 +135,8 @@ class Controller:
             self._clock,
             self._cluster_state,
             events,
-            self._metrics,
             is_ready=lambda: self._control_loop.is_synced,
+            observe=self._metrics.count_checkpoint_report,
         )
         self._certificates = PortCertificates(client, self._clock, options, namespace=self._namespace)
         self._side_ports = SidePorts(

@@ -2,7 +2,7 @@
 
 Modules, in reading order:
 
-    cluster_state         every object comes in here, from a watch or as the answer to a write
+    cluster_state         the parts of the state, and how Jobs and Workloads come in: by a watch or an answer
     observers             what is reported of changed Workloads, and to what
     object_cache          Jobs and Workloads as last seen, with their bytes
     dirty_set             the Jobs and Workloads that have to be reconciled

@@ -19,7 +19,6 @@ from admission.controller.cluster_state.cluster_state import ClusterState
 from admission.controller.http.checkpoint_subjects import Subject, Subjects
 from admission.controller.http.checkpoint_writer import BusyError, CheckpointWriter, OutdatedError
 from admission.controller.http.pod_identity import PodIdentities, Reporter, TooManyReviewsError
-from admission.controller.metrics.registry import Metrics
 from admission.controller.runtime.clock import Clock
 from admission.controller.runtime.events import EventReporter
 from admission.controller.runtime.token_bucket import TokenBuckets
@@ -55,7 +54,10 @@ _WORDS = {
 
 
 class CheckpointReports:
-    """The route, and the task that stores reports. `is_ready`: whether all Jobs and pods are known."""
+    """The route, and the task that stores reports.
+
+    `is_ready`: whether all Jobs and pods are known. `observe` is called with the result of each report.
+    """
 
     def __init__(
         self,
@@ -63,14 +65,14 @@ class CheckpointReports:
         clock: Clock,
         cluster_state: ClusterState,
         events: EventReporter,
-        metrics: Metrics,
         *,
         is_ready: Callable[[], bool],
+        observe: Callable[[str], None],
     ) -> None:
         self._clock = clock
         self._subjects = Subjects(cluster_state)
         self._events = events
-        self._metrics = metrics
+        self._observe = observe
         self._is_ready = is_ready
         self._identities = PodIdentities(client, clock)
         self._writer = CheckpointWriter(client, clock, self._subjects)
@@ -90,13 +92,10 @@ class CheckpointReports:
             answer = await self._answer(request)
         except HttpError as error:
             # Counted by the status of the answer, so that the metric agrees with what the client got.
-            self._count(error.status)
+            self._observe(_WORDS[error.status])
             raise
-        self._count(answer.status)
+        self._observe(_WORDS[answer.status])
         return answer
-
-    def _count(self, status: int) -> None:
-        self._metrics.checkpoint_reports.labels(self._metrics.role, _WORDS[status]).inc()
 
     async def _answer(self, request: Request) -> Response:
         if not self._is_ready():

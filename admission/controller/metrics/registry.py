@@ -152,6 +152,10 @@ class Metrics:
         if event.type is EventType.WARNING and event.reason not in _WAITING:
             self.warnings.labels(self.role, event.reason).inc()
 
+    def count_checkpoint_report(self, result: str) -> None:
+        """Count a report to /v1/checkpoints by what became of it."""
+        self.checkpoint_reports.labels(self.role, result).inc()
+
     def _note_build(self, version: str) -> None:
         """Serve Kueue's labels of the build. The commit is part of the version, the runtime is Python's."""
         labels = {

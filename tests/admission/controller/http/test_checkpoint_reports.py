@@ -98,7 +98,7 @@ class Door:
             self.clock,
             self.known.cluster_state,
             EventReporter(FakeRecorder()),
-            self.metrics,
+            observe=self.metrics.count_checkpoint_report,
             is_ready=lambda: True,
         )
 
