@@ -26,7 +26,7 @@ from api.parsing.faults import validation_errors
 from api.parsing.quantities import parse
 from api.policy import AdmissionPolicy
 
-DEFAULT_NAMESPACE = "berth-system"
+_DEFAULT_NAMESPACE = "berth-system"
 
 _KUEUE_VERSIONS = ("config.kueue.x-k8s.io/v1beta1", "config.kueue.x-k8s.io/v1beta2")
 _BERTH_VERSION = "berth.dev/v1alpha1"
@@ -191,11 +191,11 @@ class ControllerConfig:
             yield f"{self.source}: metrics.customLabels has no effect unless featureGates.{gate} is true"
 
 
-def load_config(text: str, *, source: str, namespace: str = DEFAULT_NAMESPACE) -> ControllerConfig:
+def load_config(text: str, *, source: str) -> ControllerConfig:
     """Return the configuration in the YAML `text`.
 
-    `source` is the file name used in messages, `namespace` the namespace that Berth runs in. Unknown fields
-    only give warnings, because a newer Kueue may define them. Raises ConfigError with all faults at once.
+    `source` is the file name used in messages. Unknown fields only give warnings, because a newer Kueue may
+    define them. Raises ConfigError with all faults at once.
     """
     documents = _documents(text, source)
     faults: list[str] = []
@@ -215,7 +215,7 @@ def load_config(text: str, *, source: str, namespace: str = DEFAULT_NAMESPACE) -
     # Rules between fields need fields that are valid by themselves.
     if not faults:
         found = [
-            *configuration_errors(kueue, namespace=kueue.namespace or namespace),
+            *configuration_errors(kueue, namespace=kueue.namespace or _DEFAULT_NAMESPACE),
             *settings_errors(berth),
         ]
         faults = [f"{source}: {fault}" for fault in found]

@@ -100,9 +100,9 @@ def json_response(value: object, *, status: int = 200) -> Response:
     return Response(status=status, body=msgspec.json.encode(value))
 
 
-def text_response(text: str, *, status: int = 200, content_type: str = "text/plain") -> Response:
+def text_response(text: str, *, status: int = 200) -> Response:
     """Return a response with text in UTF-8."""
-    return Response(status=status, body=text.encode(), content_type=f"{content_type}; charset=utf-8")
+    return Response(status=status, body=text.encode(), content_type="text/plain; charset=utf-8")
 
 
 def error_as_json(status: int, message: str) -> Response:

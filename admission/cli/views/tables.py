@@ -85,12 +85,12 @@ def quota_text(row: QuotaRow, *, is_plain: bool) -> Text:
     return text
 
 
-def quota_bar(row: QuotaRow, cells: int = _BAR_CELLS) -> Text:
-    """Return a bar of `cells` characters for own quota in use, borrowed and free.
+def quota_bar(row: QuotaRow) -> Text:
+    """Return a bar of twelve characters for own quota in use, borrowed and free.
 
     The whole bar stands for the larger of quota and usage.
     """
-    quota = max(0, row.quota)
+    cells, quota = _BAR_CELLS, max(0, row.quota)
     whole = max(quota, row.used)
     if whole == 0:
         return Text("·" * cells, style="dim")

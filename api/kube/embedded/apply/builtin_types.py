@@ -21,7 +21,7 @@ from api.parsing.quantities import QuantityError, canonical
 
 _FIELD = re.compile(
     r"(?P<name>[\w$-]+)(?P<required>!?):(?P<mark>[*=~]?)(?P<type>[\w.]+|\[.+?\](?!\))|\{.+?\}(?!\}))"
-    r"(?P<enum>\([^)]*\))?(?P<keys>#[\w,]*)?(?P<merge>\+\w*)?(?P<retain>~?)(?P<atomic>\^?)(?:=(?P<default>\S+))?"
+    r"(?P<enum>\([^)]*\))?(?P<keys>#[\w,]*)?(?P<merge>\+\w*)?~?(?P<atomic>\^?)(?:=(?P<default>\S+))?"
 )
 _SCALARS: Final[Mapping[str, Type]] = {
     "str": Type.STRING,
@@ -92,7 +92,6 @@ def _field(token: re.Match[str]) -> Schema:
         keys=tuple(keys[1:].split(",")) if keys and not is_set else (),
         merges=token["merge"] is not None,
         merge_key=(token["merge"] or "+")[1:],
-        retains_keys=bool(token["retain"]),
         default=token["default"],
     )
 

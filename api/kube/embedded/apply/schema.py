@@ -53,7 +53,6 @@ class Schema:
     is_set: bool = False
     merges: bool = False
     merge_key: str = ""
-    retains_keys: bool = False
     # For built-in fields: a pointer keeps a zero value that was given, and an always-written field appears
     # even if it was not given.
     pointer: bool = False
