@@ -24,15 +24,15 @@ from admission.cli.common.settings_file import read_settings
 from admission.cli.views.admission_view import AdmissionView, holding_json, holding_lines, holding_of
 from admission.cli.views.eviction_view import eviction_lines
 from admission.cli.views.json_output import to_api_keys
-from admission.cli.views.tables import make_console, make_table, print_table
-from admission.cli.views.workload_view import bounds_behind
+from admission.cli.views.tables import make_console, make_table, names_text, print_table
+from admission.cli.views.workload_view import bounds_behind, start_of
 from admission.engine.engine import Engine
 from admission.preemption.checkpoint_before_eviction import is_saving_at_sigterm
 from admission.reconcile.decision_texts import request_text, stop_text
 from admission.status.explain import DomainLine, FlavorLines, PodSetLines, TopologyLines
 from admission.status.last_eviction import PastEviction, eviction_json, past_eviction
 from api.eviction import standing_request
-from api.keys import EXPECTED_START, PLANNED_START
+from api.keys import PLANNED_START
 from api.kube.client import KubeClient
 from api.parsing.quantities import to_text
 from api.reasons import ConditionType
@@ -180,19 +180,14 @@ def _starts(engine: Engine, workload: Workload, order: Sequence[WorkloadKey]) ->
     if workload.key not in order:
         return Starts()
     # Collect the starts of the whole queue: the latest known one ahead is a lower bound for this Workload.
-    told = [_told(engine.workloads.workload(key)) for key in order]
+    queued = (engine.workloads.workload(key) for key in order)
+    starts = [start_of(one.annotations) if one is not None else "" for one in queued]
     place = order.index(workload.key)
     return Starts(
-        expected=told[place],
+        expected=starts[place],
         is_promised=PLANNED_START in workload.annotations,
-        after=bounds_behind(told)[place],
+        after=bounds_behind(starts)[place],
     )
-
-
-def _told(workload: Workload | None) -> str:
-    annotations = workload.annotations if workload is not None else {}
-    # A promise takes precedence over an expectation. If both exist, they may differ by rounding.
-    return annotations.get(PLANNED_START) or annotations.get(EXPECTED_START, "")
 
 
 def _state(workload: Workload, admission: Admission | None) -> str:
@@ -326,7 +321,7 @@ def _print_topology(console: Console, flavor: str, topology: TopologyLines) -> N
     if topology.left_out:
         console.print("left out:")
     for refusal, nodes in groupby(sorted(topology.left_out, key=lambda one: one[1]), key=lambda one: one[1]):
-        console.print(f"  {_named([name for name, _ in nodes])}: {refusal}")
+        console.print(f"  {names_text([name for name, _ in nodes], most=_NAMED_NODES)}: {refusal}")
 
 
 def _merged(domains: Sequence[DomainLine], depth: int) -> Iterator[tuple[str, str, str, str]]:
@@ -340,11 +335,5 @@ def _merged(domains: Sequence[DomainLine], depth: int) -> Iterator[tuple[str, st
     for _, group in groupby(domains, key=kind):
         lines = list(group)
         first = lines[0]
-        name = "  " * first.level + _named([one.values[-1] for one in lines])
+        name = "  " * first.level + names_text([one.values[-1] for one in lines], most=_NAMED_NODES)
         yield name, str(first.fits), str(first.fits_empty), first.refusal
-
-
-def _named(names: Sequence[str]) -> str:
-    if len(names) <= _NAMED_NODES:
-        return ", ".join(names)
-    return f"{', '.join(names[:_NAMED_NODES])} and {len(names) - _NAMED_NODES} more"

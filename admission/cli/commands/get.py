@@ -28,6 +28,7 @@ from admission.cli.views.tables import (
     duration_text,
     make_console,
     make_table,
+    names_text,
     print_table,
     quota_text,
     starts_text,
@@ -256,15 +257,9 @@ def _reservations_table(rows: Sequence[ReservationRow]) -> Table:
     table = make_table(*columns, "MESSAGE")
     for row in rows:
         own = (row.name, row.policy, row.namespace, row.local_queue, ", ".join(row.keeps))
-        table.add_row(*own, row.start, row.end, row.state, _users_text(row), row.message)
+        users = names_text(row.users, most=_SHOWN_USERS, count=row.user_count)
+        table.add_row(*own, row.start, row.end, row.state, users, row.message)
     return table
-
-
-def _users_text(row: ReservationRow) -> str:
-    """Return the Workloads that use a reservation: the first ones, and how many more there are."""
-    shown = row.users[:_SHOWN_USERS]
-    more = row.user_count - len(shown)
-    return ", ".join(shown) + (f" and {more} more" if more else "")
 
 
 def _estimates_table(rows: Sequence[EstimateRow]) -> Table:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from api.objects import Wire, WireCondition
 from api.policy_objects import AdmissionPolicyObject
+
+_T = TypeVar("_T", bound=Wire)
 
 # Fields of the spec that select the ClusterQueues; all others are sections that enable a feature.
 _BINDING = frozenset({"clusterQueues", "precedence"})
@@ -55,11 +57,11 @@ def policy_rows(policies: Iterable[AdmissionPolicyObject]) -> tuple[PolicyRow, .
 
 def quotas_in_force(policies: Iterable[AdmissionPolicyObject]) -> tuple[WireQuotaInForce, ...]:
     """Return the quotas of open windows, as the policies' statuses list them."""
-    return tuple(one for policy in policies for one in _status(policy).quotas_in_force or ())
+    return tuple(one for policy in policies for one in decoded(policy.status, _Status).quotas_in_force or ())
 
 
 def _policy_row(policy: AdmissionPolicyObject) -> PolicyRow:
-    status, spec = _status(policy), _spec(policy)
+    status, spec = decoded(policy.status, _Status), _spec(policy)
     accepted = next((one for one in status.conditions or () if one.type == "Accepted"), None)
     precedence = spec.get("precedence")
     return PolicyRow(
@@ -76,11 +78,15 @@ def _policy_row(policy: AdmissionPolicyObject) -> PolicyRow:
     )
 
 
-def _status(policy: AdmissionPolicyObject) -> _Status:
+def decoded(raw: msgspec.Raw, type_: type[_T]) -> _T:
+    """Return a part of an object as `type_`, empty if it cannot be read.
+
+    The API server validates specs, and a condition reports the faults that it accepted.
+    """
     try:
-        return msgspec.json.decode(policy.status, type=_Status)
+        return msgspec.json.decode(raw, type=type_)
     except msgspec.DecodeError:
-        return _Status()
+        return type_()
 
 
 def _spec(policy: AdmissionPolicyObject) -> dict[str, Any]:

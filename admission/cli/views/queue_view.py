@@ -8,9 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-import msgspec
-
-from admission.cli.views.policy_view import WireQuotaInForce
+from admission.cli.views.policy_view import WireQuotaInForce, decoded
 from api.objects import ClusterQueueObject, Wire, WireCondition, WireResourceGroup
 from api.parsing.quantities import QuantityError, amount
 
@@ -89,18 +87,10 @@ def queue_rows(
     return tuple(sorted(rows, key=lambda row: (row.cohort == "", row.cohort, row.name)))
 
 
-def status_of(queue: ClusterQueueObject) -> QueueStatusView:
-    """Return the status of a ClusterQueue, or an empty one if it cannot be read."""
-    try:
-        return msgspec.json.decode(queue.status, type=QueueStatusView)
-    except msgspec.DecodeError:
-        return QueueStatusView()
-
-
 def _queue_row(
     queue: ClusterQueueObject, in_force: Mapping[tuple[str, str, str], WireQuotaInForce]
 ) -> QueueRow:
-    status = status_of(queue)
+    status = decoded(queue.status, QueueStatusView)
     active = next((c for c in status.conditions or () if c.type == "Active"), None)
     return QueueRow(
         name=queue.metadata.name,

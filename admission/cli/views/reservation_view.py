@@ -8,9 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-import msgspec
-
-from admission.cli.views.policy_view import policy_rows
+from admission.cli.views.policy_view import decoded, policy_rows
 from api.objects import Wire
 from api.policy_objects import AdmissionPolicyObject
 from api.workload import to_seconds
@@ -77,8 +75,8 @@ def reservation_rows(policies: Iterable[AdmissionPolicyObject], *, now: float) -
 
 def _rows_of(policy: AdmissionPolicyObject, now: float) -> Iterator[ReservationRow]:
     (shown,) = policy_rows([policy])
-    known = {entry.name: entry for entry in _entries(policy)}
-    for one in _reservations(policy):
+    known = {entry.name: entry for entry in decoded(policy.status, _Status).reservations or ()}
+    for one in decoded(policy.spec, _Spec).reservations or ():
         entry = known.get(one.name)
         if entry is None:
             # A policy that is not in force has no calendar; its condition says why.
@@ -106,18 +104,3 @@ def _keeps(one: _Reservation, entry: _Entry) -> Iterator[str]:
         yield f"domain {one.domain}{nodes}"
     for each in one.resources or ():
         yield f"{each.amount} {each.flavor}/{each.resource}"
-
-
-def _reservations(policy: AdmissionPolicyObject) -> tuple[_Reservation, ...]:
-    try:
-        return msgspec.json.decode(policy.spec, type=_Spec).reservations or ()
-    except msgspec.DecodeError:
-        # The API server validates them; the policy's condition reports faults that it accepted.
-        return ()
-
-
-def _entries(policy: AdmissionPolicyObject) -> tuple[_Entry, ...]:
-    try:
-        return msgspec.json.decode(policy.status, type=_Status).reservations or ()
-    except msgspec.DecodeError:
-        return ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import IO, NoReturn
 
 from rich.console import Console
@@ -101,6 +101,13 @@ def quota_bar(row: QuotaRow) -> Text:
     bar = Text("█" * own, style="green")
     bar.append("█" * borrowed, style="yellow")
     return bar.append("░" * (cells - own - borrowed), style="dim")
+
+
+def names_text(names: Sequence[str], *, most: int, count: int | None = None) -> str:
+    """Return the first `most` names, and how many more there are; `count` is the number of all."""
+    shown = names[:most]
+    more = (len(names) if count is None else count) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")
 
 
 def duration_text(seconds: float) -> str:

@@ -177,9 +177,12 @@ def _workload_row(
 
 def _expected_start(workload: WorkloadObject) -> str:
     """Return the promised start of a pending Workload, or else the expected one, or ""."""
-    if phase(workload) != "pending":
-        return ""
-    annotations = workload.metadata.annotations or {}
+    return start_of(workload.metadata.annotations or {}) if phase(workload) == "pending" else ""
+
+
+def start_of(annotations: Mapping[str, str]) -> str:
+    """Return the promised start that a Workload's annotations name, or else the expected one, or ""."""
+    # If both exist, they may differ by rounding.
     return annotations.get(PLANNED_START) or annotations.get(EXPECTED_START, "")
 
 
