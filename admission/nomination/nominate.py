@@ -86,13 +86,15 @@ class Nominator:
         """
         if pending.scan is not None and _is_outdated(pending.scan, queue, pending):
             pending.scan = None
-        # What is known of equal Workloads was found by searches that began at the first flavor.
-        if pending.scan is not None and pending.scan.has_flavors_left:
-            return (yield from self._continue_search(queue, pending))
-        known = self._recall(queue, pending)
-        if known is not None:
-            return Entry(queue=queue, pending=pending, assignment=known)
-        return (yield from self._search(queue, pending))
+        if pending.scan is None or not pending.scan.has_flavors_left:
+            return (yield from self._search(queue, pending))
+        found = yield from self._find(self._search_of(queue, pending))
+        if found.is_promising or found.assignment.scan.has_flavors_left:
+            return found
+        pending.scan = None
+        again = yield from self._search(queue, pending)
+        # Only once, or it would be tried for ever while the other head competes with it.
+        return _as_second_look(again) if again.is_promising else found
 
     def nominate_again(self, entry: Entry) -> Steps[Entry]:
         """Nominate on the snapshot as it is now, restricted to the flavors of the entry.
@@ -121,32 +123,19 @@ class Nominator:
         search = self._search_of(entry.queue, entry.pending)
         return (yield from self._fewer_pods(search, accepts))
 
-    def _continue_search(self, queue: QueueState, pending: Pending) -> Steps[Entry]:
-        """Search from where the last search stopped; where nothing is found, once from the first flavor."""
-        found = yield from self._find(self._search_of(queue, pending))
-        if found.is_promising or found.assignment.scan.has_flavors_left:
-            return found
-        pending.scan = None
-        again = yield from self._search(queue, pending)
-        # Only once, or it would be tried for ever while the other head competes with it.
-        return _as_second_look(again) if again.is_promising else found
-
-    def _recall(self, queue: QueueState, pending: Pending) -> Assignment | None:
-        """Return what a search would find, known from an equal Workload; None where a search is needed."""
+    def _search(self, queue: QueueState, pending: Pending) -> Steps[Entry]:
+        """Search from the first flavor, unless the result is known from an equal Workload."""
         # With a topology, equal requests may have different answers: which nodes are free is
         # no question of quota.
-        known = None if self.snapshot.topology_cache.has_flavors else recall(queue, pending)
+        is_shared = not self.snapshot.topology_cache.has_flavors
+        known = recall(queue, pending) if is_shared else None
         # A possible victim may have appeared since.
-        if known is None or (known.pairs and not self.preemptor.finds_nobody(queue, pending, known.pairs)):
-            return None
-        return known.assignment
-
-    def _search(self, queue: QueueState, pending: Pending) -> Steps[Entry]:
-        """Search from the first flavor; the result is kept for equal Workloads."""
+        if known is not None and self.preemptor.finds_nobody(queue, pending, known.pairs):
+            return Entry(queue=queue, pending=pending, assignment=known.assignment)
         search = self._search_of(queue, pending)
         whole = yield from self._attempt(search, None)
         is_final = whole.is_promising or not _spare_pods(pending)
-        if is_final and not whole.targets and not self.snapshot.topology_cache.has_flavors:
+        if is_shared and is_final and not whole.targets:
             learn(queue, pending, whole.assignment, search.weighed)
         return whole if is_final else (yield from self._or_fewer_pods(search, whole))
 

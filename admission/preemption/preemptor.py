@@ -7,7 +7,7 @@ chosen flavors. The searches themselves are in `targets`, `least_loss`, `fair_sh
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from admission.decisions.assignment import Assignment
@@ -110,11 +110,14 @@ class Preemptor:
         is_own = any(target.queue is queue for target in targets)
         return Grade(Granular.PREEMPT if is_own else Granular.RECLAIM, after)
 
-    def finds_nobody(self, queue: QueueState, pending: Pending, pairs: Iterable[FlavorResource]) -> bool:
-        """Return whether there is certainly no victim for any of `pairs`. False proves nothing.
+    def finds_nobody(self, queue: QueueState, pending: Pending, pairs: Collection[FlavorResource]) -> bool:
+        """Return whether there is certainly no victim for any of `pairs`; True without pairs.
 
-        Checks the priorities of its own queue and the usage of subtrees on the way up. No candidate is read.
+        False proves nothing. Checks the priorities of its own queue and the usage of subtrees on the way up.
+        No candidate is read.
         """
+        if not pairs:
+            return True
         # Under fair sharing or least attained service, or during a trial, these checks prove nothing.
         if self.fair_sharing is not None or queue.turns is not None or self.snapshot.trial.is_open:
             return False
