@@ -51,17 +51,65 @@ class Specs:
         concerns_all, self.is_stale, self._concerns_all = self._concerns_all, False, False
         return concerns_all
 
-    def put_spec(self, spec: Spec) -> bool | None:
-        """Take in a spec. Return True if it is new, False if it has changed, None if it is the same."""
+    def put_spec(self, spec: Spec) -> bool:
+        """Take in a spec. Return whether it is new; an equal one changes nothing."""
         table = self._table(type(spec))
         known = table.get(spec.name)
+        # A spec that was unreadable takes effect again even if it is the same as before.
+        self.note_readable(type(spec), spec.name)
         # An unchanged object, as in the relist of an informer, must not rebuild all trees.
         if known == spec:
-            return None
+            return False
         table[spec.name] = spec
         self.is_stale = True
         self._concerns_all |= not isinstance(spec, ClusterQueue | Cohort)
         return known is None
+
+    def put_local_queue(self, local_queue: LocalQueue) -> bool:
+        """Take in a LocalQueue. Return whether it is new or has changed, or was unreadable before."""
+        key = (local_queue.namespace, local_queue.name)
+        was_unreadable = self.unreadable.pop((LocalQueue, key), None) is not None
+        if self.local_queues.get(key) == local_queue and not was_unreadable:
+            return False
+        self.local_queues[key] = local_queue
+        self._note_owner(key)
+        return True
+
+    def remove_local_queue(self, key: tuple[str, str]) -> None:
+        """Forget a LocalQueue; no error where it was not known."""
+        self.local_queues.pop(key, None)
+        self._note_owner(key)
+
+    def _note_owner(self, local_queue: tuple[str, str]) -> None:
+        """Record that reservations of a LocalQueue may change that was added, removed or changed."""
+        policies = self.policies.values()
+        if any(one.local_queue == local_queue for policy in policies for one in policy.reservations):
+            self.is_stale = True
+
+    def note_unreadable(self, kind: type, key: object, message: str) -> None:
+        """Record that an object exists but cannot be read, and why.
+
+        An AdmissionPolicy is not in force from then on. Other specs keep their last readable version, and a
+        queue that has none gets an empty one, since its status is shown.
+        """
+        self.unreadable[(kind, key)] = message
+        self.is_stale = True
+        if kind is ClusterQueue:
+            name = str(key)
+            self.cluster_queues.setdefault(name, ClusterQueue(name=name))
+        elif kind is LocalQueue and isinstance(key, tuple):
+            namespace, name = key
+            unknown = LocalQueue(namespace=namespace, name=name, cluster_queue="")
+            self.local_queues.setdefault((namespace, name), unknown)
+        elif kind is AdmissionPolicy:
+            # What is in force must follow from the objects alone, so that a new leader decides like one that
+            # has seen the edit.
+            self.remove_spec(kind, str(key))
+
+    def note_readable(self, kind: type, key: object) -> None:
+        """Forget that an object was unreadable, if it was: it is readable now, or is gone."""
+        if self.unreadable.pop((kind, key), None) is not None:
+            self.is_stale = True
 
     def remove_spec(self, kind: type, name: str) -> bool:
         """Forget a spec. Return whether it was known."""

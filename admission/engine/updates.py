@@ -7,6 +7,7 @@ again for it is deferred until a query or a decision needs it, so that a burst o
 from __future__ import annotations
 
 from admission.cache.cache import Cache
+from admission.cache.specs import Spec
 from admission.cache.workload_record import LocalQueueKey
 from admission.cache.workload_store import WorkloadStore
 from admission.engine.under_way import UnderWay
@@ -14,19 +15,13 @@ from api.disruption_budget import DisruptionBudget
 from api.jobs.resource_requests import LimitRange, RuntimeClass
 from api.node import NodeInfo, PodUsage
 from api.past_usage import PastUsage
-from api.policy import AdmissionPolicy
 from api.queueing import (
-    AdmissionCheck,
     ClusterQueue,
-    Cohort,
     LocalQueue,
     Namespace,
-    ResourceFlavor,
-    Topology,
 )
 from api.workload import Workload, WorkloadKey
 
-Spec = ClusterQueue | Cohort | ResourceFlavor | Topology | AdmissionCheck | AdmissionPolicy
 Ground = NodeInfo | PodUsage | DisruptionBudget
 Upsertable = Workload | Spec | LocalQueue | Namespace | LimitRange | RuntimeClass | Ground
 ObjectKey = str | tuple[str, str] | WorkloadKey
@@ -65,22 +60,21 @@ class Updates:
                 self._nodes_changed(self._cache.topology_cache.put_pod(value))
             # An object that comes twice is usually from a relist; `put_spec` compares specs of all kinds.
             case _:
-                self._upsert_spec(value)
+                if self._cache.specs.put_spec(value) and isinstance(value, ClusterQueue):
+                    self._reroute_queue(value.name)
 
     def remove(self, kind: type, key: ObjectKey, *, now: float) -> None:
         """Forget an object that was deleted; an unknown one is no error."""
         self._under_way.begin_change(now)
         # The name may be created again and be readable then, so the old message must go.
-        if self._cache.specs.unreadable.pop((kind, key), None) is not None:
-            self._cache.specs.invalidate()
+        self._cache.specs.note_readable(kind, key)
         if kind is Workload:
             self._workload_store.drop(WorkloadKey(*_pair(key)))
         elif kind is LocalQueue:
-            self._cache.specs.local_queues.pop(_pair(key), None)
+            self._cache.specs.remove_local_queue(_pair(key))
             # Its past usage must not count for another LocalQueue created under the same name.
             if self._cache.ledger is not None:
                 self._cache.ledger.forget(_pair(key))
-            self._note_owner(_pair(key))
             self._workload_store.reroute(_pair(key))
         elif kind is Namespace:
             self._cache.specs.namespaces.pop(str(key), None)
@@ -109,29 +103,16 @@ class Updates:
         AdmissionPolicy is not in force. Everything else continues.
         """
         self._under_way.begin_change(now)
-        self._cache.specs.unreadable[(kind, key)] = message
-        self._cache.specs.invalidate()
+        self._cache.specs.note_unreadable(kind, key, message)
         if kind is ClusterQueue:
-            name = str(key)
-            # It has to be shown as inactive with this reason, even if it has never been readable.
-            if name not in self._cache.specs.cluster_queues:
-                self._cache.specs.put_spec(ClusterQueue(name=name))
-            self._reroute_queue(name)
+            self._reroute_queue(str(key))
         elif kind is Workload:
             record = self._workload_store.index.records.get(WorkloadKey(*_pair(key)))
             if record is not None:
                 # It leaves its queue, since it is not known any more what it would be admitted with.
                 self._workload_store.pending.unqueue(record)
         elif kind is LocalQueue:
-            namespace, name = _pair(key)
-            # An entry is needed to show its status, even if it has never been readable.
-            unknown = LocalQueue(namespace=namespace, name=name, cluster_queue="")
-            self._cache.specs.local_queues.setdefault((namespace, name), unknown)
-            self._workload_store.reroute((namespace, name))
-        elif kind is AdmissionPolicy:
-            # The last readable version does not apply: what is in force must follow from the objects alone,
-            # so that a new leader decides like one that has seen the edit.
-            self._cache.specs.remove_spec(kind, str(key))
+            self._workload_store.reroute(_pair(key))
 
     def adopt_usage(self, local_queue: LocalQueueKey, past: PastUsage) -> None:
         """Take in the past usage from a LocalQueue's status if it is newer than what is known."""
@@ -174,34 +155,14 @@ class Updates:
 
     # --- specs -------------------------------------------------------------------------------------------
 
-    def _upsert_spec(self, value: Spec) -> None:
-        was_unreadable = self._cache.specs.unreadable.pop((type(value), value.name), None) is not None
-        is_new = self._cache.specs.put_spec(value)
-        # A spec that was unreadable takes effect again even if it is the same as before.
-        if is_new is None and not was_unreadable:
-            return
-        self._cache.specs.invalidate()
-        if is_new and isinstance(value, ClusterQueue):
-            self._reroute_queue(value.name)
-
     def _upsert_local_queue(self, value: LocalQueue) -> None:
         key = (value.namespace, value.name)
         if value.past_usage is not None:
             # Past usage is this controller's own status. It is taken in before the comparison, which
             # it would always fail.
             self.adopt_usage(key, value.past_usage)
-        was_unreadable = self._cache.specs.unreadable.pop((LocalQueue, key), None) is not None
-        if self._cache.specs.local_queues.get(key) == value and not was_unreadable:
-            return
-        self._cache.specs.local_queues[key] = value
-        self._note_owner(key)
-        self._workload_store.reroute(key)
-
-    def _note_owner(self, local_queue: LocalQueueKey) -> None:
-        """Refresh reservations that name a LocalQueue which was added, removed or changed."""
-        policies = self._cache.specs.policies.values()
-        if any(one.local_queue == local_queue for policy in policies for one in policy.reservations):
-            self._cache.specs.invalidate()
+        if self._cache.specs.put_local_queue(value):
+            self._workload_store.reroute(key)
 
     def _upsert_namespace(self, value: Namespace) -> None:
         if self._cache.specs.namespaces.get(value.name) == value.labels:
