@@ -6,6 +6,7 @@ Modules, in reading order:
     cache                 what follows from it: quota trees, usage, inactive queues
     inactive_reasons      why a ClusterQueue is inactive
     workload_record       one Workload with its requests and shape
+    workload_changed      the event of a changed object, for what acts on the difference
     touched_statuses      which statuses have to be written again
     workload_index        all Workloads by key, and the unfinished ones by LocalQueue
     trees_to_try          which quota trees a cycle has to try, and what wakes parked Workloads

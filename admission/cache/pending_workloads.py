@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from admission.cache.cache import Cache
 from admission.cache.touched_statuses import TouchedStatuses
 from admission.cache.trees_to_try import TreesToTry
+from admission.cache.workload_changed import WorkloadChanged
 from admission.cache.workload_index import WorkloadIndex
 from admission.cache.workload_record import WorkloadRecord, reservation_problem
 from admission.decisions.decision import Evict
@@ -87,12 +88,13 @@ class PendingWorkloads:
         self._touched.cluster_queues.add(queue.name)
         self._put_first(record)
 
-    def note_preemptor(self, before: Workload | None, after: Workload) -> None:
+    def note_preemptor(self, change: WorkloadChanged) -> None:
         """Record which preemptor a Workload is evicted for, or was until its quota came free.
 
         The leader that decided the eviction knows it already. A later leader learns it here, and lets that
         preemptor come first as its predecessor did.
         """
+        before, after = change.before, change.after
         former = eviction_request(before) if before is not None else None
         request = eviction_request(after) if not after.is_finished else None
         # Removed first, even to be added again: it may name another uid now.

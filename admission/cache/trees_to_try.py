@@ -11,7 +11,9 @@ from collections.abc import Callable, Collection
 
 from admission.cache.cache import Cache
 from admission.cache.touched_statuses import TouchedStatuses
+from admission.cache.workload_changed import WorkloadChanged
 from admission.flavors.feasibility import may_have_quota, may_have_room, moves_others, never_preempts
+from admission.preemption.replicas import may_free_others
 from admission.snapshot.queue_state import QueueState, QueueTree
 from api.selectors import matches_selector
 from api.workload import Workload
@@ -68,6 +70,12 @@ class TreesToTry:
         """Try the ClusterQueue's tree again at `at` (Unix seconds), unless an earlier time is set."""
         # The earliest time wins, since all Workloads of the tree are looked at then.
         self._wake_times[cluster_queue] = min(at, self._wake_times.get(cluster_queue, at))
+
+    def note_replicas(self, change: WorkloadChanged) -> None:
+        """Wake the tree of a running Workload if more replicas may be taken from it than before."""
+        before, after = change.before, change.after
+        if before is not None and after.admission is not None and may_free_others(before, after):
+            self.wake(after.admission.cluster_queue)
 
     def replace(self, changed: set[QueueTree]) -> None:
         """Take over the marks to trees that were built again; something may fit in the `changed` ones."""

@@ -12,13 +12,13 @@ from itertools import islice
 
 from admission.cache.admitted_workloads import AdmittedWorkloads
 from admission.cache.cache import Cache
-from admission.cache.finished_runs import note_ended
+from admission.cache.finished_runs import FinishedRuns
 from admission.cache.pending_workloads import PendingWorkloads
 from admission.cache.touched_statuses import TouchedStatuses
 from admission.cache.trees_to_try import TreesToTry
+from admission.cache.workload_changed import Observer, WorkloadChanged
 from admission.cache.workload_index import WorkloadIndex
 from admission.cache.workload_record import LocalQueueKey, WorkloadRecord, make_record
-from admission.preemption.replicas import may_free_others
 from api.jobs.resource_requests import ResourceSettings
 from api.workload import Workload, WorkloadKey
 from queues.pending.ordering import RequeuingTimestamp
@@ -54,6 +54,14 @@ class WorkloadStore:
         # Of the Workloads to be placed, those whose requests have to be computed again first.
         self._unread: set[WorkloadKey] = set()
         self._is_catching_up = False
+        # What acts on the difference between two versions of an object, in this order. None depends on
+        # another but for one: run times are learned before the Workloads alike are placed by them.
+        self._observers: tuple[Observer, ...] = (
+            FinishedRuns(cache).observe,
+            self._replace_alike,
+            self.pending.note_preemptor,
+            self.trees.note_replicas,
+        )
         self._cache = cache
         self._resources = resources
 
@@ -71,16 +79,8 @@ class WorkloadStore:
         if record is not None and record.workload.uid != workload.uid:
             self.drop(key)
             record = None
-        # Before the record changes, since the request is found by comparing the two versions.
-        self.pending.note_preemptor(record.workload if record is not None else None, workload)
-        # Only when it finishes, not at every later event of a finished object.
-        if workload.is_finished and (record is None or not record.workload.is_finished):
-            note_ended(self._cache, workload)
-            self._unplaced.update(self.pending.alike(workload))
-        admission = workload.admission
-        if record is not None and admission is not None and may_free_others(record.workload, workload):
-            # More replicas may be taken from it than before.
-            self.trees.wake(admission.cluster_queue)
+        # Before it leaves its place: a run is compared with its estimate while that is known.
+        self._send(WorkloadChanged(before=record.workload if record is not None else None, after=workload))
         if record is None:
             record = self.index.records[key] = make_record(workload, self._cache, self._resources)
         else:
@@ -97,11 +97,25 @@ class WorkloadStore:
         record = self.index.records.get(key)
         if record is not None:
             self._end(record)
-            self._cache.schedule_plan.forget(key)
             self._unplaced.pop(key, None)
             self._unread.discard(key)
             self.pending.join(key, ())
             del self.index.records[key]
+            self._cache.schedule_plan.forget(key)
+
+    def _send(self, change: WorkloadChanged) -> None:
+        for observer in self._observers:
+            observer(change)
+
+    def _replace_alike(self, change: WorkloadChanged) -> None:
+        """Have pending Workloads of the same kind placed again: their expected run time has changed.
+
+        It decides whether a Workload starts before or after a promise, and by a predicting policy its
+        place in the queue. With its former estimate a Workload could keep waiting although it is
+        short enough to start.
+        """
+        if change.finished is not None:
+            self._unplaced.update(self.pending.alike(change.finished))
 
     def reroute(self, local_queue: LocalQueueKey) -> None:
         """Record that the LocalQueue or its ClusterQueue was added, removed or changed."""

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import msgspec
 
 from admission.cache.cache import Cache
-from admission.cache.finished_runs import note_ended
+from admission.cache.finished_runs import FinishedRuns
 from admission.cli.common.errors import NotHoldingError
 from admission.controller.app import own_namespace
 from admission.engine.restore_plan import adopt_history, stored_value, tables
@@ -163,11 +163,12 @@ def _history(
     """Return the known runs with those of finished Workloads added, and the number of changed entries."""
     # Use the controller's own code, so that the result is what it would learn from these Workloads.
     cache = Cache()
+    finished_runs = FinishedRuns(cache)
     learned = tables(cache)
     adopt_history(cache, plan)
     ended = [one for one in workloads.values() if one.is_finished]
     for workload in sorted(ended, key=lambda one: (one.conditions["Finished"].at, one.uid)):
-        note_ended(cache, workload)
+        finished_runs.learn(workload)
     rows: dict[PlanTable, dict[str, bytes]] = {}
     news = 0
     for table in HISTORY_TABLES:
