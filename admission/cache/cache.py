@@ -14,6 +14,7 @@ from math import inf
 
 from admission.backfill.schedule_plan import SchedulePlan
 from admission.cache.inactive_reasons import problems
+from admission.cache.node_tenants import NodeTenants
 from admission.cache.specs import Specs
 from admission.calendar.advance_reservations import (
     NO_RESERVATIONS,
@@ -26,7 +27,6 @@ from admission.calendar.quota_windows import NO_WINDOWS, Calendar, read_windows,
 from admission.calendar.reserved_domains import ReservedDomain, TopologyNodes, find_domain
 from admission.calendar.upcoming_changes import UpcomingChanges
 from admission.calendar.window_overlaps import Overlaps
-from admission.placement.topology.node_health import hosts_of
 from admission.placement.topology.place import Place
 from admission.placement.topology_cache import TopologyCache
 from admission.snapshot.capacity_holds import CapacityHolds, Head, HoldClaims
@@ -58,8 +58,7 @@ class Cache:
     holds: CapacityHolds = field(default_factory=CapacityHolds)
     # Past usage of LocalQueues, None where admission fair sharing is not configured.
     ledger: UsageLedger | None = None
-    # By host: the Workloads that have pods on it, as far as their assignment names hosts.
-    tenants: dict[str, dict[WorkloadKey, None]] = field(default_factory=dict)
+    tenants: NodeTenants = field(init=False)
     schedule_plan: SchedulePlan = field(init=False)
     # The quotas in force by the policies' windows; read again with every change and at every boundary.
     calendar: Calendar = NO_WINDOWS
@@ -73,6 +72,7 @@ class Cache:
     _generation: int = 0
 
     def __post_init__(self) -> None:
+        self.tenants = NodeTenants(self.topology_cache)
         self.schedule_plan = SchedulePlan(self.topology_cache, Estimator())
 
     @property
@@ -263,38 +263,22 @@ class Cache:
         """Count the Workload's usage. Return its ClusterQueue, None if that does not exist (yet)."""
         # It counts as held even if its ClusterQueue does not exist yet.
         self.held[held.key] = held
-        self._occupy(held)
+        self.tenants.occupy(held)
         self.schedule_plan.hold(held)
         return self._charge(held)
 
     def move(self, held: HeldWorkload, places: tuple[Place, ...]) -> None:
         """Let the Workload hold these places instead of those it had."""
         # The old places are given back first, since the new ones may overlap with them.
-        self._vacate(held)
+        self.tenants.vacate(held)
         held.places = places
-        self._occupy(held)
+        self.tenants.occupy(held)
         self.schedule_plan.hold(held)
-
-    def _occupy(self, held: HeldWorkload) -> None:
-        self.topology_cache.usage.use(held.places, sign=1)
-        for place in held.places:
-            for host in hosts_of(place.assignment):
-                self.tenants.setdefault(host, {})[held.key] = None
-
-    def _vacate(self, held: HeldWorkload) -> None:
-        self.topology_cache.usage.use(held.places, sign=-1)
-        for place in held.places:
-            for host in hosts_of(place.assignment):
-                of_host = self.tenants.get(host, {})
-                of_host.pop(held.key, None)
-                # Empty entries are removed, since hosts come and go in an autoscaled cluster.
-                if not of_host:
-                    self.tenants.pop(host, None)
 
     def release(self, key: WorkloadKey) -> QueueState | None:
         """Stop counting the Workload's usage. Return the ClusterQueue whose quota came free, if any."""
         held = self.held.pop(key)
-        self._vacate(held)
+        self.tenants.vacate(held)
         self.schedule_plan.release(key)
         queue = self.queues.get(held.admission.cluster_queue)
         if queue is None or not queue.release(key):

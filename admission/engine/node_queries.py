@@ -57,7 +57,7 @@ class NodeQueries:
 
     def tenants(self, host: str) -> tuple[WorkloadKey, ...]:
         """Return the Workloads that have pods assigned to this host, as far as assignments name hosts."""
-        return tuple(self._cache.tenants.get(host, ()))
+        return self._cache.tenants.on(host)
 
     def node_faults(self, workload: Workload) -> tuple[NodeFault, ...]:
         """Return the faults of the nodes that the Workload's pods were placed on, by name, each node once."""
