@@ -47,7 +47,7 @@ class RunningEstimates:
         # By Workload and uid: how many seconds a Workload had run when its lease was ended, while it is
         # pending again. Changes go to the store, so that the next leader goes on with them.
         self.stopped_after: Tracked[tuple[WorkloadKey, str], float] = Tracked()
-        self.measured: deque[MeasuredRun] = deque(maxlen=_MOST_REMEMBERED)
+        self._measured: deque[MeasuredRun] = deque(maxlen=_MOST_REMEMBERED)
         # The length in seconds now assumed for running work whose first estimate was outrun.
         self._raised: dict[WorkloadKey, float] = {}
 
@@ -133,6 +133,12 @@ class RunningEstimates:
         """Forget all raised estimates."""
         self._raised.clear()
 
+    def take_measured(self) -> tuple[MeasuredRun, ...]:
+        """Return the runs that have ended since the last call, with their estimates, each once."""
+        measured = tuple(self._measured)
+        self._measured.clear()
+        return measured
+
     def observe(self, workload: Workload, key: RunKey, *, is_told: bool) -> None:
         """Learn how long a Workload ran that has just ended. `is_told`: also measure its estimate's error.
 
@@ -148,7 +154,7 @@ class RunningEstimates:
             # it was at admission.
             estimate = self.estimator.estimate(workload, queue.policy)
             if estimate is not None and is_told:
-                self.measured.append(MeasuredRun(estimate=estimate, seconds=seconds))
+                self._measured.append(MeasuredRun(estimate=estimate, seconds=seconds))
         self.estimator.observe(workload, seconds, key)
 
 

@@ -208,7 +208,7 @@ class SchedulePlan:
         self.revision.freed.take()
         # Promises kept and runs measured under the other leader were counted by it.
         self.reports.take_kept()
-        self.lengths.measured.clear()
+        self.lengths.take_measured()
         if self.promises:
             self.revision.causes.add(MoveCause.OVERRUN)
 

@@ -59,6 +59,8 @@ class Cache:
     # Past usage of LocalQueues, None where admission fair sharing is not configured.
     ledger: UsageLedger | None = None
     tenants: NodeTenants = field(init=False)
+    # Run times, as declared and as learned from earlier runs.
+    estimator: Estimator = field(default_factory=Estimator)
     schedule_plan: SchedulePlan = field(init=False)
     # The quotas in force by the policies' windows; read again with every change and at every boundary.
     calendar: Calendar = NO_WINDOWS
@@ -73,7 +75,7 @@ class Cache:
 
     def __post_init__(self) -> None:
         self.tenants = NodeTenants(self.topology_cache)
-        self.schedule_plan = SchedulePlan(self.topology_cache, Estimator())
+        self.schedule_plan = SchedulePlan(self.topology_cache, self.estimator)
 
     @property
     def now(self) -> float:

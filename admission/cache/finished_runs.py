@@ -53,5 +53,5 @@ class FinishedRuns:
         seconds = measured_seconds(workload)
         if seconds is None:
             return None
-        usual = self._cache.schedule_plan.lengths.estimator.learned.quantile(key, _USUAL)
+        usual = self._cache.estimator.learned.quantile(key, _USUAL)
         return run_outcome(seconds, usual)

@@ -125,7 +125,7 @@ class PendingWorkloads:
         # It also moves up by waiting alone, which no event reports.
         self.turns.watch_waiting(record.workload, ordering, now=self._cache.now)
         if ordering.mode is OrderingMode.SHORTEST_PREDICTED:
-            estimate = self._cache.schedule_plan.lengths.estimator.estimate(record.workload, queue.policy)
+            estimate = self._cache.estimator.estimate(record.workload, queue.policy)
             return predicted_level(record.workload, estimate, ordering, now=self._cache.now)
         return pending_level(record.workload, record.requests, ordering, now=self._cache.now)
 

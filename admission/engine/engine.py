@@ -232,7 +232,7 @@ class Engine:
             time=CycleTime(
                 evictions=evictions,
                 backfill=self._backfill(snapshot, now),
-                estimator=self._cache.schedule_plan.lengths.estimator,
+                estimator=self._cache.estimator,
                 claims=self._cache.claims(heads),
                 is_spent=self._cache.holds.is_spent,
                 undo=self._cache.rebuild_time,

@@ -42,9 +42,7 @@ class PromiseQueries:
 
     def take_measured(self) -> tuple[MeasuredRun, ...]:
         """Return the runs that have ended since the last call, with their estimates, each once."""
-        measured = tuple(self._cache.schedule_plan.lengths.measured)
-        self._cache.schedule_plan.lengths.measured.clear()
-        return measured
+        return self._cache.schedule_plan.lengths.take_measured()
 
     def waits_for(self, key: WorkloadKey, limit: int) -> tuple[tuple[WorkloadKey, float], ...]:
         """Return the Workloads that a promised one waits for, with their expected ends, the earliest first.

@@ -47,7 +47,7 @@ def tables(cache: Cache) -> Mapping[PlanTable, Tracked[Any, Any]]:
         PlanTable.EXPECTED: schedule_plan.expected,
         PlanTable.HOLDS: cache.holds.kept,
         PlanTable.MOVES: cache.moves.of,
-        PlanTable.RUNS: schedule_plan.lengths.estimator.learned.runs,
+        PlanTable.RUNS: cache.estimator.learned.runs,
         PlanTable.NODES: cache.topology_cache.performance.outcomes,
     }
 
@@ -55,7 +55,7 @@ def tables(cache: Cache) -> Mapping[PlanTable, Tracked[Any, Any]]:
 def adopt_history(cache: Cache, plan: PlanValues) -> None:
     """Take in what was learned from earlier runs."""
     for key, runs in plan.runs.items():
-        cache.schedule_plan.lengths.estimator.learned.observe(key, *runs)
+        cache.estimator.learned.observe(key, *runs)
     for host, outcomes in plan.nodes.items():
         cache.topology_cache.performance.remember(host, outcomes)
 

@@ -122,7 +122,7 @@ class WorkloadQueries:
     def estimate(self, workload: Workload) -> Estimate | None:
         """Return how long the Workload is expected to run, None if there is no estimate."""
         policy = self._queues.policy_of(self._queues.cluster_queue_of(workload))
-        held, estimator = self._cache.held.get(workload.key), self._cache.schedule_plan.lengths.estimator
+        held, estimator = self._cache.held.get(workload.key), self._cache.estimator
         if held is None:
             return estimator.estimate(workload, policy)
         return estimator.running_estimate(workload, policy, started_at=started_at_of(held))
