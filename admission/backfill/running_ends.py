@@ -55,6 +55,12 @@ class RunningEnds:
         self._lengths.note_ended(key)
         self._stopping.discard(key)
 
+    def clear(self) -> None:
+        """Forget leases, raised estimates and evictions under way."""
+        self._leases.clear()
+        self._lengths.forget_raised()
+        self._stopping.clear()
+
     def forget_eviction_times(self) -> None:
         """Forget the eviction times: reservations and policies have changed."""
         self._eviction_seconds.clear()

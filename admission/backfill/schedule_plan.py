@@ -128,8 +128,7 @@ class SchedulePlan:
         self.profile.clear()
         self.expected.clear()
         self.expected_after.clear()
-        self.leases.clear()
-        self.lengths.forget_raised()
+        self.ends.clear()
         self.revision.causes.clear()
 
     def hold(self, held: HeldWorkload) -> None:
@@ -177,6 +176,8 @@ class SchedulePlan:
 
     def release(self, key: WorkloadKey) -> None:
         """Record that the Workload no longer holds quota, perhaps earlier than the profile expected."""
+        if not self.is_on:
+            return
         claim = self.profile.drop(key)
         self.ends.note_released(key)
         # Promises can be improved only if it ended earlier than expected by more than the slack.

@@ -88,7 +88,7 @@ class PendingQueue:
         return (
             self._active_sticky() is not None
             or bool(self._classes.heads())
-            or any(self.members.is_active(one) for one in self.precedence.ahead)
+            or any(self.members.is_active(one) for one in self.precedence.ahead.values())
         )
 
     def statistics(self) -> PendingStatistics:
@@ -264,7 +264,7 @@ class PendingQueue:
             return sticky
         heads = self._classes.heads()
         # Added individually: of a class only its first Workload is a head.
-        heads += (one for one in self.precedence.ahead if self.members.is_active(one))
+        heads += (one for one in self.precedence.ahead.values() if self.members.is_active(one))
         # It may be among the heads already, which does not affect the minimum.
         if sticky is not None:
             heads.append(sticky)

@@ -8,7 +8,7 @@ Both end when the Workload changes, is admitted, or leaves. Source: Kueue, pkg/c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 from api.workload import Workload, WorkloadKey
 from queues.pending.entries import LocalQueueKey, Pending
@@ -29,15 +29,10 @@ class Precedence:
         self._preemptor_generation = 0
         # Workloads for which capacity is held, and their generations then.
         self._kept: dict[WorkloadKey, int] = {}
-        # Those of them that are to be tried again.
-        self._ahead: dict[WorkloadKey, Pending] = {}
+        # Those of them that are to be tried again. Some may have been parked since.
+        self.ahead: dict[WorkloadKey, Pending] = {}
 
     # --- questions ---------------------------------------------------------------------------------------
-
-    @property
-    def ahead(self) -> Collection[Pending]:
-        """The pending Workloads with held capacity that are to be tried. Some may have been parked since."""
-        return self._ahead.values()
 
     def is_preemptor(self, pending: Pending) -> bool:
         """Return whether Workloads were evicted for this one, which has not changed since.
@@ -86,7 +81,7 @@ class Precedence:
     def forgive(self, key: WorkloadKey) -> None:
         """Record that no capacity is held for a Workload any more. It loses its precedence."""
         self._kept.pop(key, None)
-        self._ahead.pop(key, None)
+        self.ahead.pop(key, None)
         if self.preemptor == key:
             self.preemptor = None
 
@@ -102,14 +97,14 @@ class Precedence:
     def note_active(self, pending: Pending) -> None:
         """Record that the Workload is to be tried: with held capacity it comes before its turn."""
         if pending.key in self._kept:
-            self._ahead[pending.key] = pending
+            self.ahead[pending.key] = pending
 
     def note_left(self, key: WorkloadKey) -> None:
         """Record that the Workload has left its place in the queue."""
-        self._ahead.pop(key, None)
+        self.ahead.pop(key, None)
 
     def validate(self, members: Members) -> None:
         """Raise AssertionError where a Workload comes first that is not pending or has no held capacity."""
-        for key, pending in self._ahead.items():
+        for key, pending in self.ahead.items():
             is_here = key in self._kept and members.get(key) is pending
             assert is_here, f"{key} comes first, but is not pending or has no held capacity"
