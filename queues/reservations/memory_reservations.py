@@ -123,10 +123,6 @@ class InMemoryReservationStore(InMemoryPlanStore):
     async def close(self) -> None:
         """Do nothing: there are no connections to close."""
 
-    def forget_requests(self) -> None:
-        """Forget which requests were made, as a store may after a while. Reservations stay."""
-        self._answers.clear()
-
     def flush(self) -> None:
         """Drop everything, the fence included, like a Redis that is emptied or replaced."""
         self.fence = None

@@ -78,7 +78,7 @@ class MemorySubject:
 
     async def forget_requests(self) -> None:
         """Forget all requests."""
-        self.store.forget_requests()
+        self.store._answers.clear()
 
     async def forget_scripts(self) -> None:
         """Do nothing: it has none."""
