@@ -55,7 +55,7 @@ class OutcomeApplier:
             queue.pending.precedence.keep_for(pending.workload)
         reported = (decision.reason, decision.message)
         cause = self._reason(outcome, is_kept)
-        is_parked = queue.pending.requeue(pending, cause, now=now, told=reported)
+        is_parked = queue.pending.requeue(pending, cause, now=now, reported=reported)
         if is_parked:
             self._workload_store.touched.cluster_queues.add(queue.name)
             self._workload_store.pending.explain_again(queue.name)

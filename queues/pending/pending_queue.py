@@ -191,11 +191,13 @@ class PendingQueue:
         self._in_flight = None
         self.precedence.forgive(key)
 
-    def requeue(self, pending: Pending, cause: RequeueCause, *, now: float, told: Told | None = None) -> bool:
+    def requeue(
+        self, pending: Pending, cause: RequeueCause, *, now: float, reported: Told | None = None
+    ) -> bool:
         """Put a popped Workload back after a decision. Return whether it was parked.
 
         It stays active if its failure is temporary, if the queue was woken while it was tried, or if flavors
-        remain to be tried. `told` is why it did not fit, which applies to all of its class while that is
+        remain to be tried. `reported` is why it did not fit, which applies to all of its class while that is
         parked.
         Source: Kueue, cluster_queue.go, requeueIfNotPresent.
         """
@@ -209,8 +211,8 @@ class PendingQueue:
             self._park(pending, cause, is_backing_off=is_backing_off)
         else:
             self._activate(pending)
-        if told is not None:
-            self._classes.tell(pending, told)
+        if reported is not None:
+            self._classes.tell(pending, reported)
         return is_parked
 
     def wake(
