@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?=
 
-.PHONY: demo test coverage laws lint check bench policies lock clean controlplane leaderworkerset help
+.PHONY: demo test coverage laws mutation lint check bench policies lock clean controlplane leaderworkerset help
 
 help: ## Print what each target does
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -23,6 +23,11 @@ $(VENV)/.dev: $(VENV)/.run requirements-dev.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
 	@touch $@
 
+$(VENV)/.mutation: $(VENV)/.dev requirements-mutation.lock
+	@echo "Installing mutmut into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-mutation.lock
+	@touch $@
+
 demo: $(VENV)/.run ## The main job on one machine: three teams, 16 simulated GPU nodes, real Jobs, under two minutes
 	@$(BIN)/berth demo
 
@@ -36,6 +41,9 @@ coverage: $(VENV)/.dev ## All tests, and which lines they ran: a table, coverage
 
 laws: $(VENV)/.dev ## All laws on 100 times their examples with new seeds, an hour at most; LAWS=, SEED= and TIMES= narrow it
 	@$(BIN)/python -m tests.laws $(if $(SEED),--seed $(SEED)) $(if $(TIMES),--times $(TIMES)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(LAWS),'$(LAWS)')
+
+mutation: $(VENV)/.mutation ## Break the code of a folder in many small ways, list what its tests do not notice: make mutation FOLDER=queues/quota
+	@$(BIN)/python -m tests.mutation '$(FOLDER)' $(TESTS) $(if $(MUTANTS),--mutants '$(MUTANTS)')
 
 lint: $(VENV)/.dev ## ruff, mypy --strict, import contracts
 	@$(BIN)/ruff check .
@@ -62,7 +70,8 @@ lock: ## Pin the dependencies anew
 	@$(BIN)/python -m pip install --quiet pip-tools
 	@$(BIN)/pip-compile --quiet --strip-extras --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --allow-unsafe --output-file requirements.lock build-requirements.in pyproject.toml
 	@$(BIN)/pip-compile --quiet --strip-extras --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --allow-unsafe --extra dev --constraint requirements.lock --output-file requirements-dev.lock pyproject.toml
+	@$(BIN)/pip-compile --quiet --strip-extras --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --allow-unsafe --extra mutation --constraint requirements-dev.lock --output-file requirements-mutation.lock pyproject.toml
 
 clean: ## Remove what the other targets made (the control plane's cache stays)
-	@rm -rf $(VENV) coverage-report .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
+	@rm -rf $(VENV) .mutation coverage-report .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -47,7 +47,9 @@ def needed(requirement: Requirement, environment: Mapping[str, str], seen: set[s
 @pytest.mark.parametrize("system", ["linux", "darwin"])
 @pytest.mark.parametrize("python", PYTHONS)
 @pytest.mark.parametrize(
-    ("lock", "extra"), [("requirements.lock", ""), ("requirements-dev.lock", "dev")], ids=["run", "dev"]
+    ("lock", "extra"),
+    [("requirements.lock", ""), ("requirements-dev.lock", "dev"), ("requirements-mutation.lock", "mutation")],
+    ids=["run", "dev", "mutation"],
 )
 def test_a_lock_pins_all_that_is_needed(lock: str, extra: str, python: str, system: str) -> None:
     environment = {

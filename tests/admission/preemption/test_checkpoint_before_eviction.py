@@ -244,8 +244,7 @@ def test_how_an_eviction_waits(
 )
 def test_whose_pods_are_known_is_asked(fields: dict[str, Any], is_asked: bool) -> None:
     victim = running(save=10)
-    own = {**victim.annotations, **fields.pop("annotations", {})}
-    victim = replace(victim, annotations=own, **fields)
+    victim = replace(victim, **{**fields, "annotations": victim.annotations | fields.get("annotations", {})})
 
     assert (plan_save(victim, policy(), now=NOW) is not None) == is_asked
     waiting = leaving_seconds(victim, policy()) - leaving_seconds(victim, policy(grace_seconds=0))

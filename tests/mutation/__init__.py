@@ -1,0 +1,1 @@
+"""Mutation testing by folder: `make mutation FOLDER=queues/quota`."""
