@@ -151,7 +151,7 @@ def note(outcome: Outcome) -> None:
 
 
 def share(laws: Iterable[Law], *, times: int, seconds: float) -> dict[str, int]:
-    """Return how many more times each law tries its examples in so many seconds, up to `times` in all.
+    """Return how many more times each law tries its examples in `seconds`, up to `times` in all.
 
     Every law gets the same share of the time; quick ones that need less leave the rest to the others.
     """
@@ -165,7 +165,7 @@ def share(laws: Iterable[Law], *, times: int, seconds: float) -> dict[str, int]:
 
 
 def cut(law: Law, times: int, seeds: Iterator[int]) -> list[Run]:
-    """Return runs of a few minutes each that make up so many times the law's examples."""
+    """Return runs of a few minutes each that make up `times` times the law's examples."""
     most = max(1, int(_LONGEST_SECONDS / law.seconds_each))
     full, rest = divmod(times, most)
     return [Run(law=law, times=count, seed=next(seeds)) for count in [most] * full + [rest] if count]

@@ -38,7 +38,7 @@ def fill(tree: Hierarchy, uses: list[tuple[str, int]]) -> None:
 
 
 @given(specs(), _uses, st.randoms(use_true_random=False))
-def test_adding_and_removing_are_mirror_images_in_any_order(
+def test_adding_and_removing_cancel_out_in_any_order(
     drawn: tuple[list[ClusterQueue], tuple[Cohort, ...]], uses: list[tuple[str, int]], random: Random
 ) -> None:
     tree = build_hierarchy(*drawn)
