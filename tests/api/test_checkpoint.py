@@ -270,7 +270,7 @@ def dripping_port() -> Iterator[int]:
         thread.join()
 
 
-def test_what_speaks_no_http_ends_no_training(image: Image, berth: Berth, mute_port: int) -> None:
+def test_a_server_without_http_ends_no_training(image: Image, berth: Berth, mute_port: int) -> None:
     berth.url = f"http://127.0.0.1:{mute_port}"
 
     out, err = image.run(code="import berth_checkpoint as b; print(b.saved(1))").communicate(timeout=60)
@@ -395,7 +395,7 @@ def test_a_report_takes_no_proxy_and_follows_no_redirect(image: Image, berth: Be
     assert "answers 302" in err
 
 
-def test_an_answer_that_comes_drop_by_drop_holds_training_up_for_seconds_only(
+def test_a_slow_answer_delays_training_for_seconds_only(
     image: Image, berth: Berth, dripping_port: int
 ) -> None:
     berth.url = f"http://127.0.0.1:{dripping_port}"
@@ -414,7 +414,7 @@ def test_a_last_report_may_come_while_the_interpreter_ends(image: Image, berth: 
     assert ([one["step"] for one in berth.reports], err) == ([7], "")
 
 
-def test_the_helper_is_written_in_a_language_that_old_images_speak() -> None:
+def test_the_helper_runs_on_the_python_of_old_images() -> None:
     ast.parse(Path(checkpoint.__file__).read_text(), feature_version=(3, 8))
 
 

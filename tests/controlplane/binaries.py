@@ -108,7 +108,7 @@ def _versions() -> str:
 
 
 def fingerprint(how: str, sources: Iterable[Path]) -> str:
-    """Return a word that changes with how something is built, and with what from."""
+    """Return a hash that changes with how something is built, and with what from."""
     digest = hashlib.sha256(how.encode())
     for source in sources:
         digest.update(source.read_bytes())

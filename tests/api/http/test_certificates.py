@@ -196,7 +196,7 @@ async def test_certificates_are_exchanged_while_serving() -> None:
             assert await fresh.get() == b"HTTP/1.1 200 OK"
 
 
-async def test_a_stranger_does_not_trust_it(made: Certificates) -> None:
+async def test_a_client_of_another_authority_does_not_trust_it(made: Certificates) -> None:
     current = renewed(None, NAMES, now=time.time())
     async with HttpServer([], tls=ServingTls(current.leaf).context) as server:
         with pytest.raises(ssl.SSLCertVerificationError):

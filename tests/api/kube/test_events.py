@@ -195,7 +195,7 @@ async def test_an_event_that_is_refused_is_dropped_and_the_others_go_on(
         pytest.param(cut, 1.0, id="a lost connection"),
     ],
 )
-async def test_a_server_under_pressure_is_left_alone_and_the_event_kept(
+async def test_an_overloaded_server_is_not_asked_and_the_event_is_kept(
     scripted: ScriptedServer,
     client: KubeClient,
     monkeypatch: pytest.MonkeyPatch,

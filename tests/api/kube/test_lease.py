@@ -426,7 +426,7 @@ async def test_a_leader_frozen_past_its_lease_has_no_time_left_when_it_wakes(
 # Keeping it
 
 
-async def test_a_lease_that_someone_annotates_stays_ours(store: LeaseStore, client: KubeClient) -> None:
+async def test_an_annotated_lease_stays_ours(store: LeaseStore, client: KubeClient) -> None:
     async with campaigning(client) as me:
         leadership = await me.began()
         assert store.lease is not None

@@ -111,7 +111,7 @@ def make_window(
         ),
     ],
 )
-def test_a_cron_line_fires_by_the_clock_on_the_wall(cron: str, zone: str, after: str, want: str) -> None:
+def test_a_cron_line_fires_by_wall_clock_time(cron: str, zone: str, after: str, want: str) -> None:
     found = next_firing(cron, zone, at(after))
 
     assert found == at(want)
