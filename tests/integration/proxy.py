@@ -155,7 +155,7 @@ class _Server(ThreadingHTTPServer):
         self.proxy = proxy
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Connections break here on purpose; nothing is worth a word."""
+        """Connections break here on purpose; nothing is worth a log line."""
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -1,7 +1,7 @@
 """What cannot be served says so in one clear sentence, in a condition or an Event; all others go on.
 
-The sentence names the thing and the fix, and what is mended is served. What keeps a controller from starting
-is listed in test_bad_starts.py.
+The sentence names the thing and the fix, and a corrected object is served. What keeps a controller from
+starting is listed in test_bad_starts.py.
 """
 
 from __future__ import annotations

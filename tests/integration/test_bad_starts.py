@@ -242,7 +242,7 @@ def test_a_misspelt_setting_is_named_and_the_controller_starts(
     ],
 )
 @pytest.mark.real
-def test_a_controller_is_not_let_in_by_a_real_server_with(
+def test_a_real_server_refuses_a_controller_with(
     user: str, says: str, control_plane: ControlPlane, controllers: Controllers, tmp_path: Path
 ) -> None:
     kubeconfig = tmp_path / "kubeconfig"

@@ -160,7 +160,7 @@ def test_a_pod_reports_for_its_own_job_alone(trainer: Trainer) -> None:
     assert keys.CHECKPOINT_TIME not in trainer.annotations()
 
 
-def test_the_token_of_a_pod_that_is_gone_is_worth_nothing(trainer: Trainer) -> None:
+def test_the_token_of_a_deleted_pod_is_refused(trainer: Trainer) -> None:
     token, name = trainer.token(), trainer.pod["metadata"]["name"]
     trainer.scene.rest.delete(f"{trainer.scene.pods}/{name}", {"gracePeriodSeconds": 0})
     wait_for(

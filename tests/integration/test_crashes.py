@@ -274,7 +274,7 @@ def test_a_job_that_missed_its_deadline_is_evicted_once_though_the_controller_di
 
 
 @pytest.mark.parametrize("is_killed", [True, False], ids=["the controller dies", "Redis is flushed"])
-def test_a_job_that_is_let_be_runs_on_though_in_that_moment(
+def test_a_job_whose_eviction_is_cancelled_runs_on_though_in_that_moment(
     is_killed: bool, saving: Saving, pair: Pair, redis_server: RedisServer
 ) -> None:
     leader = pair.start(Step.AFTER_CANCEL, is_frozen=not is_killed)

@@ -107,7 +107,7 @@ class Writers:
         self._random = random.Random(seed)
 
     def steps(self, count: int) -> Iterator[Step]:
-        """Yield so many writes."""
+        """Yield `count` writes."""
         for _ in range(count):
             draw = self._random.choice([self._thing, self._thing, self._job, self._pod, self._config_map])
             yield draw(self._manager())

@@ -99,7 +99,7 @@ def is_released(workload: Object) -> bool:
 # --- which namespaces may queue --------------------------------------------------------------------
 
 
-def test_a_namespace_is_let_in_when_its_labels_come_to_match(scene: Scene) -> None:
+def test_a_namespace_is_admitted_once_its_labels_match(scene: Scene) -> None:
     selector = {"matchLabels": {"team": scene.namespace}}
     scene.create_queue(namespaceSelector=selector)
     scene.create_job("one")

@@ -69,7 +69,7 @@ def test_a_controller_does_not_start_beside_a_live_kueue(
     assert said.endswith("stop it first, or start berth with --observe, which decides and writes nothing")
 
 
-def test_a_kueue_that_has_ended_is_no_hindrance(
+def test_a_kueue_that_has_ended_does_not_block_the_start(
     embedded_cluster: Cluster, kueue_namespace: str, controllers: Controllers
 ) -> None:
     renew_kueue_lease(embedded_cluster.rest, kueue_namespace, seconds_ago=60)

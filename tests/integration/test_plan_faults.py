@@ -1,4 +1,4 @@
-"""Whatever befalls Redis, whenever: admissions go on, each Job runs once, and the plan is kept and restored.
+"""Whatever Redis suffers, whenever: admissions go on, each Job runs once, and the plan is kept and restored.
 
 On the real control plane with a real Redis, under one leader that lives through all of it. Each test has two
 gangs, one promised a start before the accident and one in its midst, work in their way that runs for an hour,
@@ -154,7 +154,7 @@ def wait_stored(scene: Scene, leader: Leader, plan: dict[str, list[Any]]) -> Non
     wait_for(is_stored, lambda: f"{wanted} in Redis, and no reservation; it holds {held()}")
 
 
-# --- what befalls Redis: each returns when the worst is over, `during` is done at its height --------------
+# --- what happens to Redis: each returns when the worst is over, `during` is done at its height -------------
 
 During = Callable[[], None]
 

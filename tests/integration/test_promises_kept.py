@@ -1,4 +1,4 @@
-"""A promised start over all that may befall Redis and the leader: it does not move, and is back at once.
+"""A promised start while Redis and the leader fail: it does not move, and is back at once.
 
 On the embedded API server with a real Redis. The work in the way runs for an hour, so that nothing but an
 accident could move the promise while a test looks at it.
@@ -78,7 +78,7 @@ def rows(server: RedisServer) -> dict[str, int]:
 ALL_THERE = {"promises": 1, "leases": 1}
 
 
-def test_promises_survive_all_that_befalls_redis(
+def test_promises_survive_every_fault_of_redis(
     scene: Scene,
     embedded_cluster: Cluster,
     own_namespace: str,

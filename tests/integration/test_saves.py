@@ -345,7 +345,7 @@ def test_two_save_side_by_side_and_each_makes_room_when_it_has(cluster: Cluster,
         scene.create_job("other", cpus=1, annotations={keys.CHECKPOINT_SAVE_SECONDS: "0"})
         scene.wait_admitted("other")
         started_at = time.time()
-        # What has only just started is stopped without a word.
+        # What has only just started is stopped without a request.
         wait_for(lambda: time.time() > started_at + 2, "something to lose")
         for name in ("first", "second"):
             stage.submit_high(name, cpus=1)

@@ -279,7 +279,7 @@ def test_a_stateful_set_of_a_drained_queue_stays_whole_until_its_budget_lets_all
     uids = shards.uids()
 
     shards.stop_queue("HoldAndDrain")
-    found = scene.wait_workload(
+    workload = scene.wait_workload(
         "shards",
         lambda found: (
             "shards allows 2 of the group's 3 ready pods to be evicted"
@@ -287,8 +287,8 @@ def test_a_stateful_set_of_a_drained_queue_stays_whole_until_its_budget_lets_all
         ),
         "what its budget keeps",
     )
-    assert condition(found, "berth.dev/DisruptionAllowed")["status"] == "False"
-    assert is_true(found, "Evicted")
+    assert condition(workload, "berth.dev/DisruptionAllowed")["status"] == "False"
+    assert is_true(workload, "Evicted")
     assert (shards.serving(), shards.uids()) == (REPLICAS, uids)
     # A node is drained: the pod that replaces its pod serves with the others.
     shards.evict("shards-1")

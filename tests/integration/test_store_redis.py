@@ -1,4 +1,4 @@
-"""The store on a real Redis: leaders that overlap, replies that get lost, and all that befalls a server."""
+"""The store on a real Redis: leaders that overlap, replies that get lost, and faults of a server."""
 
 from __future__ import annotations
 
