@@ -34,7 +34,7 @@ STOPPING_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
-    """What befalls the controller: it dies, or `is_flushed` its store; and whether the victim saves.
+    """What happens to the controller: it dies, or `is_flushed` its store; and whether the victim saves.
 
     The next leader is a new process, or with `is_hot` one that has seen all the while what there is.
     """
@@ -183,7 +183,7 @@ class Victims:
         self.loop.call_later(LEASE_SECONDS, self._succeed)
 
     def preempt_through(self, trouble: Trouble, step: Purpose) -> None:
-        """Let `high` come for the place of `low`, and trouble at the step: `low` is preempted, and once."""
+        """Let `high` come for the place of `low`, and a fault at the step: `low` is preempted, and once."""
         if trouble.is_hot:
             self.standby = self._make()
         if trouble.is_flushed:

@@ -93,7 +93,7 @@ def test_a_recorded_deletion_holds_though_an_earlier_change_is_seen_later() -> N
     assert not seen.value.is_deleted
 
 
-def test_a_workload_that_changes_brings_its_pods_up() -> None:
+def test_a_changed_workload_marks_its_pods() -> None:
     known = Known(pod_object(), member_object("a"), settings=SETTINGS)
     dirty(known)
     spec = {"podSets": [{"name": "main", "count": 1, "template": {"spec": {"containers": []}}}]}

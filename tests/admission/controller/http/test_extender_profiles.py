@@ -356,7 +356,7 @@ async def test_tensor_parallelism_needs_the_fabric(embedded: str) -> None:
 
 
 @pytest.mark.covers("001_07", "001_09")
-async def test_what_tensor_parallelism_lacks_is_said_in_the_articles_words(embedded: str) -> None:
+async def test_a_missing_fabric_is_reported_in_the_articles_words(embedded: str) -> None:
     async with cluster(embedded, *LINKED) as served:
         refused = await failed(served, pod(gpus=2, annotations=TENSOR), "pcie")
 
@@ -458,7 +458,7 @@ async def test_others_score_in_the_middle(embedded: str, annotations: dict[str, 
         pytest.param(60, 3, id="above that it may run out"),
     ],
 )
-async def test_inference_packs_gpu_memory_but_not_to_the_brim(embedded: str, used_gb: int, want: int) -> None:
+async def test_inference_packs_gpu_memory_but_not_entirely(embedded: str, used_gb: int, want: int) -> None:
     there = pod("there", gpus=1, on="n", annotations=SERVING | {MEMORY: str(used_gb * 1024)})
     async with cluster(embedded, node("n", gpus=1, memory_gb="80"), there) as served:
         assert await served.scores(pod(annotations=SERVING, scheduler=AI), "n") == {"n": want}

@@ -255,7 +255,7 @@ async def test_what_is_right_is_allowed(url: str, obj: Object) -> None:
     assert await response(url, "/validate", review(obj)) == {"allowed": True}
 
 
-async def test_all_that_is_wrong_is_said_at_once(url: str) -> None:
+async def test_all_faults_of_an_object_are_reported_at_once(url: str) -> None:
     queue = cluster_queue_object("cq", "-1", fairSharing={"weight": "-1"})
 
     message = (await response(url, "/validate", review(queue)))["status"]["message"]
@@ -264,7 +264,7 @@ async def test_all_that_is_wrong_is_said_at_once(url: str) -> None:
     assert "fairSharing" in message
 
 
-async def test_a_change_that_may_not_be_is_refused(url: str) -> None:
+async def test_a_forbidden_change_is_refused(url: str) -> None:
     old, new = (job(labels={keys.QUEUE_NAME: name}) for name in ("a", "b"))
 
     answer = await response(url, "/validate", review(new, old))

@@ -71,6 +71,6 @@ async def test_without_the_right_to_list_leases_it_starts_all_the_same() -> None
     await refuse_beside_kueue(client, now=NOW)
 
 
-async def test_a_server_that_is_away_is_no_empty_cluster() -> None:
+async def test_an_unreachable_server_is_no_empty_cluster() -> None:
     with pytest.raises(Unreachable):
         await refuse_beside_kueue(cast(KubeClient, Refusing(Unreachable("refused"))), now=NOW)

@@ -165,7 +165,7 @@ def test_a_promise_outlives_its_leader_and_its_store_at_once(site: Site) -> None
     site.check(site.second)
 
 
-def test_an_emptied_store_has_the_promises_back(site: Site) -> None:
+def test_promises_are_written_again_to_an_emptied_store(site: Site) -> None:
     before = promise(site.first)
     site.store.flush()
     site.loop.run_for(10.0)

@@ -82,7 +82,7 @@ def waiting(replica: Replica) -> int:
     return statistics.active_pending + statistics.parked_pending
 
 
-def test_others_have_their_turn_within_a_cycle_and_see_no_half_of_it(
+def test_other_tasks_run_during_a_cycle_and_see_no_partial_result(
     replica: Replica, loop: VirtualLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Every step uses up a slice.

@@ -96,7 +96,7 @@ def test_a_queue_that_is_gone_is_not_written() -> None:
     assert [write.name for write in stage.due()] == ["q1"]
 
 
-def test_the_budget_is_a_burst_and_then_a_steady_flow() -> None:
+def test_the_budget_is_a_burst_and_then_a_steady_rate() -> None:
     stage = Stage(queues=int(BURST) + 20)
 
     assert len(stage.due(at=0.0)) == BURST
