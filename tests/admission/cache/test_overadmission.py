@@ -1,4 +1,4 @@
-"""What two writers admitted against each other is distinguished from a lowered quota's rest, and mended.
+"""What two writers admitted against each other is evicted; what only exceeds a lowered quota is not.
 
 cohort ─┬─ queue   4 GPUs, borrows 2
         └─ other   2 GPUs

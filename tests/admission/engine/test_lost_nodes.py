@@ -189,7 +189,7 @@ def test_a_policy_has_pods_leave_a_failing_node(
     assert deleted == ([] if want is None else ["p0"])
 
 
-def test_the_end_of_a_policys_patience_is_waited_for() -> None:
+def test_the_end_of_a_policys_tolerance_is_waited_for() -> None:
     assert (
         look(make_gang(), NOT_READY, pods=HERE, recovery=Recovery(not_ready_seconds=60)).wake_at == NOW + 50
     )

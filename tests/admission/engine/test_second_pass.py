@@ -134,8 +134,8 @@ def test_without_fail_fast_a_gang_waits_for_room_and_takes_it() -> None:
     engine = make_engine(settings=EngineSettings(node_failures=NodeFailureSettings(fails_fast=False)))
     gang = admitted(engine, make_workload("gang", 16))
     lose(engine, gang, "n0")
-    (decision,) = engine.second_pass(now=3.0)
-    assert isinstance(decision, Unreplaced)
+    (unreplaced,) = engine.second_pass(now=3.0)
+    assert isinstance(unreplaced, Unreplaced)
     assert engine.second_pass(now=3.0) == ()
 
     engine.objects.upsert(make_node("n9", "b0", "r0", 8), now=4.0)

@@ -82,7 +82,7 @@ def test_under_fair_sharing_as_well_what_was_freed_is_not_taken_back() -> None:
     assert (evicted(decisions), admits(decisions)) == (["guest"], ["shrinking"])
 
 
-def test_a_victim_that_once_evicted_others_is_owed_nothing_any_more() -> None:
+def test_a_victim_that_once_evicted_others_has_no_claim_any_more() -> None:
     evicting = Preemption(within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY)
     world = World().put(
         make_cluster_queue("borrower", quota=2, cohort="cohort", preemption=evicting),

@@ -81,7 +81,7 @@ def test_every_node_has_its_turn_before_any_has_its_third(
     assert max(map(seen.count, seen)) <= 2
 
 
-def test_the_names_that_pods_bear_take_turns_apart() -> None:
+def test_each_name_has_a_rotation_of_its_own() -> None:
     rotation, met = Rotation(), dict[str, set[int]]({"a": set(), "b": set()})
     for _ in range(2):
         for name, places in met.items():

@@ -123,7 +123,7 @@ def test_a_gang_passes_over_leaves_that_are_in_use(
     assert leaves(place(topology_cache, gang(nodes, strategy=Strategy.CONSOLIDATED))) == want
 
 
-def test_a_gang_waits_rather_than_be_torn() -> None:
+def test_a_gang_waits_rather_than_be_split() -> None:
     topology_cache = make_fleet(SPINES)
     take(topology_cache, *(f"n{4 * leaf}" for leaf in range(16)))
 

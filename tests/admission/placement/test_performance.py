@@ -46,7 +46,7 @@ def test_the_same_run_counts_once_and_only_on_its_hosts() -> None:
     assert performance.scores == {"n0": 0.6, "n1": 0.6}
 
 
-def test_a_node_that_was_mended_is_trusted_again() -> None:
+def test_a_repaired_node_scores_well_again() -> None:
     performance = Performance()
     for number in range(40):
         outcome = FAILED if number < 20 else 0.5

@@ -82,7 +82,7 @@ def test_pods_go_where_the_rule_says(request_: PlacementRequest, want: dict[str,
         ),
     ],
 )
-def test_slices_are_not_torn(request_: PlacementRequest, want: dict[str, int]) -> None:
+def test_slices_are_not_split(request_: PlacementRequest, want: dict[str, int]) -> None:
     assert counts(make_fleet(RACKS), request_) == {"main": want}
 
 

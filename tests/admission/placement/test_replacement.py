@@ -1,4 +1,4 @@
-"""Where the pods of lost nodes go: near those that live, in whole slices, several nodes at once.
+"""Where the pods of lost nodes go: near those that remain, in whole slices, several nodes at once.
 
 The slice cases are those of Kueue's own tests of the second pass.
 """

@@ -121,7 +121,7 @@ def test_the_queue_with_the_largest_share_is_preempted() -> None:
     assert evicts(world.settle()) == {"b1": "InCohortReclamation"}
 
 
-def test_within_its_own_quota_a_queue_claims_back_from_anyone() -> None:
+def test_within_its_own_quota_a_queue_reclaims_from_every_other() -> None:
     world = make_world(*queues(), running("b1", 9, "b"), make_workload("in", queue="a", gpus=3))
 
     assert evicts(world.settle()) == {"b1": "InCohortReclamation"}

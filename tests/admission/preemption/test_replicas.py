@@ -310,7 +310,7 @@ def test_those_on_their_way_out_are_counted_off() -> None:
 @pytest.mark.parametrize(
     ("rules", "kind"), [(VictimRules(), "inference"), (PREFERRED, "batch")], ids=["without the rule", "batch"]
 )
-def test_others_go_as_they_always_did(rules: VictimRules, kind: str) -> None:
+def test_other_workloads_are_evicted_as_before(rules: VictimRules, kind: str) -> None:
     known = replicas(workload_type=kind)
     world = make_world(*known, budget(0), incoming(4), rules=rules)
 

@@ -125,7 +125,7 @@ def test_a_turn_begins_when_the_minimum_run_time_is_over() -> None:
     assert list(evicts(world.settle())) == ["v"]
 
 
-def test_the_evicted_comes_back_behind_and_the_other_has_its_turn() -> None:
+def test_the_victim_queues_behind_and_the_other_takes_its_turn() -> None:
     world = make_world(running("v", since=NOW - 1200), waiting("new"))
     decisions = world.carry_out(tuple(world.settle()))
     assert list(evicts(decisions)) == ["v"]

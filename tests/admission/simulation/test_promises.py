@@ -50,7 +50,7 @@ AT_160 = "1970-01-01T00:02:40Z"
         ),
     ],
 )
-def test_the_first_promise_is_held_against_the_first_start(
+def test_the_first_promise_is_compared_with_the_first_start(
     records: list[ObjectRecord], want: tuple[tuple[float, float | None], ...]
 ) -> None:
     found = promises(records, epoch=EPOCH)

@@ -103,7 +103,7 @@ def test_a_cluster_without_the_kinds_gets_a_hint_how_to_install_them(
     assert "berth crds | kubectl apply --server-side -f -" in capsys.readouterr().err
 
 
-def test_a_server_that_is_away_is_exit_code_3(
+def test_an_unreachable_server_is_exit_code_3(
     trace: Path, unreachable_kubeconfig: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code = main(["replay", "--jobs", str(trace), "--kubeconfig", unreachable_kubeconfig, "--controller"])

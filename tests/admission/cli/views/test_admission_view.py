@@ -101,7 +101,7 @@ def test_the_lines_of_a_workload_that_holds_quota(holding: AdmissionView, want: 
         pytest.param("tomorrow", "", id="it was overwritten"),
     ],
 )
-def test_a_promise_is_held_against_the_start(promised: str, want: str) -> None:
+def test_a_promise_is_compared_with_the_start(promised: str, want: str) -> None:
     shown = lines(make_holding(running(annotations={PLANNED_START: promised})))
 
     assert [line.endswith(want) for line in shown if "promised" in line] == [True] * bool(want)
