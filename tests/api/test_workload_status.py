@@ -71,11 +71,11 @@ def test_execution_time_of_earlier_runs_adds_up() -> None:
 @pytest.mark.parametrize(
     ("evicted", "want_requeued"),
     [
-        pytest.param("Preempted", "True", id="who was preempted queues again at once"),
-        pytest.param("NodeFailures", "True", id="who lost a node queues again at once"),
-        pytest.param("PodsReadyTimeout", "False", id="who did not start waits for its back-off"),
-        pytest.param("Deactivated", "False", id="who was deactivated waits to be activated"),
-        pytest.param("ClusterQueueStopped", "False", id="who was drained waits for the queue"),
+        pytest.param("Preempted", "True", id="a preempted Workload queues again at once"),
+        pytest.param("NodeFailures", "True", id="a Workload that lost a node queues again at once"),
+        pytest.param("PodsReadyTimeout", "False", id="a Workload that did not start waits for its back-off"),
+        pytest.param("Deactivated", "False", id="a deactivated Workload waits to be activated"),
+        pytest.param("ClusterQueueStopped", "False", id="a drained Workload waits for the queue"),
     ],
 )
 def test_a_release_frees_the_quota_and_says_whether_it_queues_again(evicted: str, want_requeued: str) -> None:
@@ -141,7 +141,7 @@ def test_a_step_writes_one_condition(
     assert (only["type"], only["status"], only["reason"], only["message"]) == want
 
 
-def test_a_reactivated_workload_begins_its_execution_time_anew() -> None:
+def test_a_reactivated_workload_begins_its_execution_time_again() -> None:
     standing = {
         "accumulatedPastExecutionTimeSeconds": 9,
         "requeueState": {"count": 2, "requeueAt": EARLIER_TEXT},

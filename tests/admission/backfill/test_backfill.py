@@ -357,7 +357,7 @@ def test_a_workload_that_would_borrow_less_breaks_no_promise_of_its_own_clusterq
 
 
 def forecast(world: TimedWorld) -> dict[str, float]:
-    """Work out when those who wait are expected to start."""
+    """Work out when the pending Workloads are expected to start."""
     found = world.engine.forecasts.begin(now=world.now)
     assert found is not None
     while found.step():

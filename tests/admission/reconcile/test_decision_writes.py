@@ -225,7 +225,7 @@ def test_a_decision_travels_as_one_guarded_write_with_its_events() -> None:
     ]
 
 
-def test_an_admission_tells_how_long_it_waited() -> None:
+def test_an_admission_shows_how_long_it_waited() -> None:
     write = admit_write(make_admit(waited_seconds=61.7), raw_of(), now=NOW)
 
     assert [event.note for event in write.events] == [

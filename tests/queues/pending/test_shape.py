@@ -86,7 +86,7 @@ def test_what_the_search_reads_gives_another_shape(other: bytes) -> None:
     "other",
     [
         pytest.param(shape(name="other", uid="u"), id="name and uid"),
-        pytest.param(shape(priority=100), id="the priority, by which classes are told apart beside it"),
+        pytest.param(shape(priority=100), id="the priority, which makes another class beside it"),
         pytest.param(shape(at=60.0), id="the time of creation"),
         pytest.param(shape(annotations={"team": "vision"}), id="an annotation that no policy reads"),
         pytest.param(shape(carrying({"team": "vision"}, {"app": "x"})), id="metadata that no policy reads"),
