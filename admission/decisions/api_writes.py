@@ -7,7 +7,7 @@ call, on the state that the watch then shows, asks for the rest. So a crash betw
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -124,6 +124,11 @@ class ObjectVersion:
     name: str
     uid: str
     resource_version: str = ""
+
+    @property
+    def in_any_version(self) -> ObjectVersion:
+        """Return the same object in whatever version it has by then: only its uid is guarded."""
+        return replace(self, resource_version="")
 
     def status_update(self, body: bytes, purpose: Purpose, *events: Event) -> Write:
         """Return the PUT .../status of `body`, the whole object as edited from this version."""

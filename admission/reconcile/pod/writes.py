@@ -38,14 +38,7 @@ def reference(pod: Pod) -> ObjectRef:
 
 def pod_patch(pod: Pod, patch: dict[str, Any], purpose: Purpose, *events: Event) -> Write:
     """Return a merge patch of a pod."""
-    version = ObjectVersion(
-        kind=POD_KIND,
-        namespace=pod.namespace,
-        name=pod.name,
-        uid=pod.uid,
-        resource_version=pod.resource_version,
-    )
-    return version.patch(patch, purpose, *events)
+    return _version(pod).patch(patch, purpose, *events)
 
 
 def let_go(member: GroupMember) -> tuple[Write, ...]:
@@ -83,11 +76,11 @@ def stop_active(view: PodView, note: str) -> tuple[Action, ...] | None:
 
 def delete(pod: Pod, reason: str, note: str) -> Write:
     """Return the deletion of a pod in any version: no change of the pod can prevent it."""
-    return _any_version(pod).deletion(Purpose.STOP_POD, normal(pod, reason, note, "Stop"))
+    return _version(pod).in_any_version.deletion(Purpose.STOP_POD, normal(pod, reason, note, "Stop"))
 
 
 def _evict(pod: Pod, note: str) -> Write:
-    return _any_version(pod).eviction(Purpose.EVICT_POD, normal(pod, "Stopped", note, "Stop"))
+    return _version(pod).in_any_version.eviction(Purpose.EVICT_POD, normal(pod, "Stopped", note, "Stop"))
 
 
 def finish(view: PodView, reason: FinishedReason, message: str) -> Write:
@@ -96,8 +89,14 @@ def finish(view: PodView, reason: FinishedReason, message: str) -> Write:
     return finish_write(edit, reason, message, reference(view.first))
 
 
-def _any_version(pod: Pod) -> ObjectVersion:
-    return ObjectVersion(kind=POD_KIND, namespace=pod.namespace, name=pod.name, uid=pod.uid)
+def _version(pod: Pod) -> ObjectVersion:
+    return ObjectVersion(
+        kind=POD_KIND,
+        namespace=pod.namespace,
+        name=pod.name,
+        uid=pod.uid,
+        resource_version=pod.resource_version,
+    )
 
 
 def _tell(pod: Pod, note: str, *, now: float) -> Write:
@@ -111,7 +110,7 @@ def _tell(pod: Pod, note: str, *, now: float) -> Write:
         "lastTransitionTime": at,
     }
     # A status that the kubelet writes meanwhile does not matter.
-    return _any_version(pod).status_patch({"conditions": [condition]}, Purpose.TELL_POD)
+    return _version(pod).in_any_version.status_patch({"conditions": [condition]}, Purpose.TELL_POD)
 
 
 def _event(pod: Pod, type_: EventType, reason: str, note: str, action: str) -> Event:

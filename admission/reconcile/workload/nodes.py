@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 
-from admission.decisions.api_writes import Event, ObjectVersion, Purpose, Write, pod_ref
+from admission.decisions.api_writes import Event, Purpose, Write, pod_ref
 from admission.placement.topology.node_health import NOT_READY_SECONDS, Fault, NodeFault, hosts_of
 from admission.reconcile.decision_writes import evict_write
 from admission.reconcile.workload.context import PlacedPod
@@ -150,8 +150,7 @@ def _leaving_pods(look: Look) -> Iterator[Write]:
         if pod.node in left:
             note = f"The pod leaves its node: {left[pod.node]}"
             # In any version: no change of the pod keeps it on its node.
-            version = ObjectVersion(kind="Pod", namespace=pod.namespace, name=pod.name, uid=pod.uid)
-            yield version.deletion(Purpose.MOVE_POD, _pod_event(pod, note))
+            yield pod.version.in_any_version.deletion(Purpose.MOVE_POD, _pod_event(pod, note))
 
 
 def _stranded_pods(look: Look, lost: Collection[str]) -> Iterator[Write]:
