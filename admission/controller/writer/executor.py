@@ -24,6 +24,10 @@ A write that was given up, or refused at its second attempt, may still be stored
 Refused then names the version on which that can happen, and a caller that relies on the write not being
 stored has to move the object to a newer version.
 
+A bug of ours ends one order as Refused, with that version, and is logged and counted. A bug in `on_result` is
+too; what the caller has not settled then stays as it was, so an admission keeps its quota. No other order is
+affected.
+
 A request that was sent is awaited even when the term ends: a request that is cut off could still be stored
 after another replica has become the leader.
 """
