@@ -13,7 +13,6 @@ from typing import Any
 
 COHORTS = 5
 QUEUES_PER_COHORT = 6
-FULL_SIZE = 15_000
 NAMESPACE = "bench"
 RUNTIME_ANNOTATION = "bench.berth.dev/runtime-seconds"
 

@@ -19,7 +19,7 @@ from api.validation.quotas import cluster_queue_errors, cohort_errors
 from api.validation.updates import UPDATE_RULES
 from api.validation.workloads import workload_errors
 
-__all__ = ["FieldError", "read_admission_policy", "validate", "validate_update"]
+__all__ = ["read_admission_policy", "validate", "validate_update"]
 
 _M = TypeVar("_M", bound=BaseModel)
 _Check = Callable[[Mapping[str, Any]], tuple[FieldError, ...]]
