@@ -127,7 +127,7 @@ class Planner:
         height = known.rank.height if known is not None else 0
         while True:
             rank = self.visible.rank(queue, pending, height)
-            others = self.visible.before(queue, rank, pending.key)
+            others = self.visible.firm(queue, rank, pending.key)
             start = yield from self.earliest(queue, pending, rank, others)
             if start is None or start.value.assignment is None:
                 return None

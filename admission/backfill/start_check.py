@@ -90,13 +90,13 @@ def judge(visible: VisiblePromises, entry: Entry) -> StartCheck:
         # Its start is due, and promises that begin only after it has ended are not overtaken. On a lease it
         # would block them for its eviction time, and each of the two would wait for the other.
         above = [one for one in above if one.planned.start_at < own.planned.ends_at]
-    verdict = _clear_of_lower(visible, entry, rank, above)
+    verdict, kept = _clear_of_lower(visible, entry, rank, above)
     if verdict.behind is not None or verdict.kept_from is not None or not above:
         return verdict
     # The targets will be gone when the entry starts, so their capacity counts as free.
     with visible.snapshot.trial.without((target.queue, target.held) for target in entry.targets):
         return structs.replace(
-            _judge(visible, verdict.entry, rank, above), is_outranking=verdict.is_outranking
+            _judge(visible, verdict.entry, rank, above, kept), is_outranking=verdict.is_outranking
         )
 
 
@@ -188,45 +188,76 @@ def _may_stay_until(visible: VisiblePromises, entry: Entry, appointment: Workloa
 
 def _clear_of_lower(
     visible: VisiblePromises, entry: Entry, rank: Rank, above: Sequence[Promise]
-) -> StartCheck:
+) -> tuple[StartCheck, Sequence[Promise]]:
     """Return the entry on quota and places that no promise needs, of lower rank included, if it fits there.
 
     If it does not, it starts all the same where it outranks the promises that it would break by more
     than age, or where its own promise is due. Otherwise it waits: a promise is not broken for a Workload
     that is merely older.
+
+    Returned with it are the promises that it must leave alone if it has to start elsewhere after all.
     """
-    schedule_plan, queue, now = visible.schedule_plan, entry.queue, visible.now
+    schedule_plan, queue, workload = visible.schedule_plan, entry.queue, entry.pending.workload
     others = [one for one in schedule_plan.promises.values() if one.planned.key != entry.pending.key]
     others = visible.met(queue, others)
     if entry.targets or len(others) == len(above):
-        return StartCheck(entry=entry, is_outranking=bool(entry.targets))
-    workload = entry.pending.workload
-    trial, horizon = visible.trial_of(entry), visible.horizon(queue, rank, others, of=workload)
-    span = schedule_plan.lengths.length(entry.pending.workload, queue.name)
-    footing, until = visible.footing(entry), now + span
-    if stands(horizon, visible.stage, trial, footing, now=now, until=until) is None:
-        return StartCheck(entry=entry)
-    moved = _elsewhere(visible, entry, horizon, span)
+        return StartCheck(entry=entry, is_outranking=bool(entry.targets)), above
+    lower = [one for one in others if one.planned.rank > rank]
+    if _conflict(visible, entry, rank, others) is None:
+        return StartCheck(entry=entry), [*above, *lower]
+    seconds = schedule_plan.lengths.length(workload, queue.name)
+    moved = _elsewhere(visible, entry, visible.horizon(queue, rank, others, of=workload), seconds)
     if moved is not None:
-        return StartCheck(entry=moved)
+        return StartCheck(entry=moved), [*above, *lower]
     # Its own start is due: it takes what it was promised, even from a promise of lower rank.
     own = schedule_plan.promises.get(entry.pending.key)
-    if own is not None and own.planned.start_at <= now:
-        return StartCheck(entry=entry, is_outranking=True)
+    if own is not None and own.planned.start_at <= visible.now:
+        return StartCheck(entry=entry, is_outranking=True), above
     # What remains is to break a promise of lower rank, which age alone does not permit. The rank used here is
     # that of what it would borrow now: its own promise may borrow less, but begins later.
-    firm = visible.firm_below(queue, visible.rank_of(entry), entry.pending.key)
-    horizon = visible.horizon(queue, rank, firm, of=workload)
-    behind = stands(horizon, visible.stage, trial, footing, now=now, until=until)
+    present = visible.rank_of(entry)
+    firm = [one for one in lower if not one.planned.is_outranked_by(present, queue.name)]
+    verdict = _beside_firm(visible, entry, rank, above, firm)
+    return structs.replace(verdict, is_outranking=len(firm) < len(lower)), [*above, *firm]
+
+
+def _beside_firm(
+    visible: VisiblePromises, entry: Entry, rank: Rank, above: Sequence[Promise], firm: Sequence[Promise]
+) -> StartCheck:
+    """Return whether the entry fits beside the promises of lower rank that it may not break.
+
+    Promises of higher rank are judged later, because it may be evicted for them in time. But it can fit
+    beside those of higher rank, and beside those of lower rank, and yet not beside both.
+    """
+    behind = _conflict(visible, entry, rank, firm)
+    if behind is None and firm and above and _conflict(visible, entry, rank, above) is None:
+        behind = _conflict(visible, entry, rank, [*above, *firm])
     if behind is None:
-        return StartCheck(entry=entry, is_outranking=True)
-    if behind in schedule_plan.ahead.words:
-        return StartCheck(entry=entry, kept_from=schedule_plan.ahead.words[behind])
-    return _held_back(visible, entry, schedule_plan.promises[behind].planned)
+        return StartCheck(entry=entry)
+    words = visible.schedule_plan.ahead.words.get(behind)
+    if words is not None:
+        return StartCheck(entry=entry, kept_from=words)
+    return _held_back(visible, entry, visible.schedule_plan.promises[behind].planned)
 
 
-def _judge(visible: VisiblePromises, entry: Entry, rank: Rank, above: Sequence[Promise]) -> StartCheck:
-    """Return whether the entry may start in view of the promises `above` it, and the lease that it needs."""
+def _conflict(
+    visible: VisiblePromises, entry: Entry, rank: Rank, promises: Sequence[Promise]
+) -> WorkloadKey | None:
+    """Return whose promise, or which appointment, leaves the entry no room while it runs; None for none."""
+    queue, workload, now = entry.queue, entry.pending.workload, visible.now
+    horizon = visible.horizon(queue, rank, promises, of=workload)
+    until = now + visible.schedule_plan.lengths.length(workload, queue.name)
+    trial, footing = visible.trial_of(entry), visible.footing(entry)
+    return stands(horizon, visible.stage, trial, footing, now=now, until=until)
+
+
+def _judge(
+    visible: VisiblePromises, entry: Entry, rank: Rank, above: Sequence[Promise], kept: Sequence[Promise]
+) -> StartCheck:
+    """Return whether the entry may start in view of the promises `above` it, and the lease that it needs.
+
+    Where it has to start on other quota or places, it leaves the promises in `kept` alone.
+    """
     workload, queue, now = entry.pending.workload, entry.queue, visible.now
     span = visible.schedule_plan.lengths.span(workload, queue.name)
     trial = visible.trial_of(entry)
@@ -236,7 +267,8 @@ def _judge(visible: VisiblePromises, entry: Entry, rank: Rank, above: Sequence[P
     # The walk goes on beyond its span: the first promise that it will have to leave for may begin much later.
     broken = first_broken(horizon, visible.stage, trial, footing, now=now)
     if broken is not None and broken.at < now + span:
-        moved = None if entry.targets else _elsewhere(visible, entry, horizon, span)
+        beside = horizon if kept is above else visible.horizon(queue, rank, kept, of=workload)
+        moved = None if entry.targets else _elsewhere(visible, entry, beside, span)
         words, promise = visible.schedule_plan.ahead.words, visible.schedule_plan.promises.get(broken.key)
         if moved is not None:
             entry = moved

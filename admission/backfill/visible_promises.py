@@ -86,22 +86,18 @@ class VisiblePromises:
         is_met = self._is_met_by(queue)
         return [one for one in promises if is_met(one.claim)]
 
-    def before(self, queue: QueueState, rank: Rank, key: WorkloadKey) -> list[Promise]:
-        """Return the promises that a new promise of that rank in the queue has to leave alone."""
-        return [*self.above(rank, key), *self.firm_below(queue, rank, key)]
+    def firm(self, queue: QueueState, rank: Rank, key: WorkloadKey) -> list[Promise]:
+        """Return the promises that a Workload of that rank in the queue may not break.
 
-    def firm_below(self, queue: QueueState, rank: Rank, key: WorkloadKey) -> list[Promise]:
-        """Return the promises of lower rank that a Workload of that rank in the queue may not break.
-
-        As a rule these are promises to younger Workloads. An older Workload may be promised a start late (it
-        was beyond the window or the depth when others were promised theirs), or it could start early on
-        what a younger one was promised.
+        These are the promises of higher rank, and those of lower rank that only age puts below. An older
+        Workload may be promised a start late (it was beyond the window or the depth when others were
+        promised theirs), or it could start early on what a younger one was promised.
         """
-        promises = (one for one in self.schedule_plan.promises.values() if one.planned.key != key)
+        promises = self.schedule_plan.promises.values()
         return [
             one
             for one in promises
-            if one.planned.rank > rank and not one.planned.is_outranked_by(rank, queue.name)
+            if one.planned.key != key and not one.planned.is_outranked_by(rank, queue.name)
         ]
 
     # --- what it meets -----------------------------------------------------------------------------------

@@ -35,7 +35,10 @@ MODES = [BackfillMode.EASY, BackfillMode.CONSERVATIVE]
 
 @dataclass(frozen=True)
 class Piece:
-    """One Workload: `share` is what it says of its length, as a factor, `least` how few pods will do."""
+    """One Workload: `share` is what it says of its length, as a factor, `least` how few pods will do.
+
+    `waited` is for how many seconds it has existed when it arrives: such a Workload comes late and is older.
+    """
 
     queue: str
     pods: int
@@ -45,6 +48,7 @@ class Piece:
     after: int
     is_packed: bool
     least: int | None = None
+    waited: int = 0
 
 
 @st.composite
@@ -130,7 +134,13 @@ def submit(world: Watched, work: list[Piece], *, has_nodes: bool) -> None:
         )
         world.says[name] = max(1, int(piece.length * piece.share))
         world.submit(
-            name, runs=piece.length, says=world.says[name], at=at, queue=piece.queue, pod_sets=(pods,)
+            name,
+            runs=piece.length,
+            says=world.says[name],
+            at=at,
+            created_at=at - piece.waited,
+            queue=piece.queue,
+            pod_sets=(pods,),
         )
 
 
@@ -208,6 +218,28 @@ _PART_THAT_BORROWS_LESS = [
         *[(1, 1, None)] * 6,
     )
 ]
+# When the second ends early, the last, which is older than the fourth, fits beside what the third is promised
+# and beside what the fourth is promised, but not beside both.
+_FITS_BESIDE_EACH = [
+    Piece(
+        queue="left",
+        pods=pods,
+        gpus=gpus,
+        length=length,
+        share=share,
+        after=after,
+        is_packed=False,
+        least=least,
+        waited=waited,
+    )
+    for pods, gpus, length, share, after, least, waited in (
+        (4, 1, 100, 1.0, 0, None, 0),
+        (4, 1, 45, 2.0, 0, None, 0),
+        (5, 1, 45, 1.0, 1, None, 0),
+        (3, 1, 100, 1.0, 2, None, 0),
+        (1, 1, 300, 1.0, 1, 1, 2),
+    )
+]
 
 
 @pytest.mark.parametrize("has_nodes", [False, True], ids=["quota alone", "with nodes"])
@@ -217,6 +249,7 @@ _PART_THAT_BORROWS_LESS = [
 @example(work=_TRIED_AT_ONCE)
 @example(work=_PART_THAT_BORROWS)
 @example(work=_PART_THAT_BORROWS_LESS)
+@example(work=_FITS_BESIDE_EACH)
 def test_in_one_queue_of_equals_no_promise_moves_later(
     work: list[Piece], mode: BackfillMode, has_nodes: bool
 ) -> None:

@@ -332,13 +332,17 @@ def test_nothing_is_promised_without_a_policy() -> None:
     assert len(world.engine._cache.schedule_plan.profile) == 0
 
 
-def test_a_workload_that_would_borrow_less_breaks_no_promise_of_its_own_clusterqueue() -> None:
+def make_cohort() -> TimedWorld:
+    """Return a world of two ClusterQueues with 4 GPUs each, which lend to one another."""
     world = TimedWorld(now=T)
-    world.put(
-        make_cluster_queue("left", quota=4, cohort="both"),
-        make_cluster_queue("right", quota=4, cohort="both"),
-    )
+    for name in ("left", "right"):
+        world.put(make_cluster_queue(name, quota=4, cohort="both"))
     world.put(make_policy(BackfillMode.CONSERVATIVE))
+    return world
+
+
+def test_a_workload_that_would_borrow_less_breaks_no_promise_of_its_own_clusterqueue() -> None:
+    world = make_cohort()
     world.submit("running", 8, runs=100, queue="left")
     world.submit("first", 1, runs=50, at=T + 1, queue="left")
     # One pod of it would not borrow beside `first`, where `younger` does.
@@ -351,6 +355,42 @@ def test_a_workload_that_would_borrow_less_breaks_no_promise_of_its_own_clusterq
     assert world.promised("younger") == [T + 100]
     assert world.started["younger"] == T + 100
     assert world.started["older"] == T + 120
+
+
+def test_an_early_start_that_borrows_breaks_no_promise_of_a_queue_within_its_own_quota() -> None:
+    world = make_cohort()
+    world.submit("right-runs", 4, runs=100, queue="right")
+    world.submit("left-runs", 2, runs=60, queue="left")
+    world.submit("left-ends-early", 2, runs=30, says=60, queue="left")
+    world.submit("owner", 4, runs=60, at=T + 2, queue="left")
+    # It is older than `owner` and promised to start whole on its own quota. In part it could start at T+30,
+    # but then it would borrow what `owner` is promised.
+    parts = (make_pod_set(count=4, template=template(1), min_count=1),)
+    world.submit("borrower", runs=100, at=T + 3, created_at=T + 1, queue="right", pod_sets=parts)
+
+    world.run()
+
+    assert world.promised("owner") == [T + 60]
+    assert world.started["owner"] == T + 60
+    assert world.started["borrower"] == T + 100
+
+
+def test_a_workload_that_fits_beside_each_of_two_promises_waits_where_it_does_not_fit_beside_both() -> None:
+    world = make_world(BackfillMode.CONSERVATIVE)
+    world.submit("running", 4, runs=100)
+    world.submit("ends-early", 4, runs=40, says=100)
+    world.submit("first", 5, runs=50, at=T + 1)
+    world.submit("younger", 3, runs=100, at=T + 3)
+    # It is older than `younger` but comes later, and at T+40 it would fit beside either promise alone.
+    parts = (make_pod_set(template=template(1), min_count=1),)
+    world.submit("between", runs=200, at=T + 4, created_at=T + 2, pod_sets=parts)
+
+    world.run()
+
+    assert world.causes("first") == world.causes("younger") == []
+    assert world.started["first"] == T + 100
+    assert world.started["younger"] <= T + 100
+    assert world.started["between"] >= T + 140
 
 
 # --- expected starts -------------------------------------------------------------------------------------
