@@ -205,19 +205,25 @@ class Planner:
         self.visible.schedule_plan.promises.keep(planned, footing.usage, footing.spots)
         self._note_precedence(planned.key, planned.rank, planned.cluster_queue)
 
-    def _note_precedence(self, key: WorkloadKey, rank: Rank, queue: str, *, of_equals: bool = False) -> None:
-        """Record why promises of lower rank may move: they were made without the Workload of that rank.
-
-        A Workload leaves alone the promises that it outranks by age only, unless `of_equals` is set.
-        """
+    def _note_precedence(self, key: WorkloadKey, rank: Rank, queue: str) -> None:
+        """Record why promises that the Workload outranks may move: they were made without it."""
         for promise in self.visible.schedule_plan.promises.values():
             lower = promise.planned
-            is_outranked = lower.rank > rank if of_equals else lower.is_outranked_by(rank, queue)
-            if is_outranked and lower.key != key:
+            if lower.key != key and lower.is_outranked_by(rank, queue):
                 # A queue that reclaims its own quota from a borrower is reported as a cause of its own.
                 is_reclaim = lower.cluster_queue != queue and lower.rank.height > rank.height
                 cause = MoveCause.RECLAIM if is_reclaim else MoveCause.HIGHER_PRIORITY
                 self.visible.schedule_plan.revision.causes.add(cause)
+
+    def _note_outranking(self, entry: Entry) -> None:
+        """Record why promises of lower rank may move: this start takes capacity that was promised to them."""
+        visible, causes = self.visible, self.visible.schedule_plan.revision.causes
+        rank = visible.rank_of(entry)
+        self._note_precedence(entry.pending.key, rank, entry.queue.name)
+        # A start that is due, or one with evictions, can also break promises that only age puts below it. As
+        # a rule something else has changed before that, and that is the cause.
+        if not causes and any(one.planned.rank > rank for one in visible.schedule_plan.promises.values()):
+            causes.add(MoveCause.HIGHER_PRIORITY)
 
     # --- what the cycle did ------------------------------------------------------------------------------
 
@@ -225,8 +231,7 @@ class Planner:
         """Record that the entry starts: its claim begins now and lasts until its expected end."""
         entry = verdict.entry
         if verdict.is_outranking:
-            rank = self.visible.rank_of(entry)
-            self._note_precedence(entry.pending.key, rank, entry.queue.name, of_equals=True)
+            self._note_outranking(entry)
         # Its promise is removed when the Workload leaves its queue, not here.
         self._claim_now(entry, verdict.lease)
 

@@ -393,6 +393,22 @@ def test_a_workload_that_fits_beside_each_of_two_promises_waits_where_it_does_no
     assert world.started["between"] >= T + 140
 
 
+def test_a_queue_that_takes_its_own_quota_back_moves_the_promise_of_a_borrower_with_its_cause() -> None:
+    world = make_cohort()
+    world.submit("left-runs", 4, runs=100, says=200, queue="left")
+    world.submit("borrower", 8, runs=50, at=T + 1, queue="right")
+    # Because it would accept fewer pods, it is tried before its promised start.
+    parts = (make_pod_set(template=template(1), min_count=1),)
+    world.submit("owner", runs=300, at=T + 2, queue="left", pod_sets=parts)
+    # It is merely behind `owner` and has nothing to do with the move.
+    world.submit("behind", 1, runs=300, at=T + 3, queue="left")
+
+    world.run()
+
+    assert world.started["owner"] == T + 100
+    assert world.causes("borrower") == [MoveCause.RECLAIM]
+
+
 # --- expected starts -------------------------------------------------------------------------------------
 
 
