@@ -42,6 +42,7 @@ from api.keys import OPPORTUNISTIC
 from api.policy import BackfillMode
 from api.workload import Workload, WorkloadKey
 from queues.estimates.estimator import is_opportunistic, may_be_evicted
+from queues.pending.equivalence_classes import class_key
 from queues.profile.planned_start import BackfillLease, PlannedStart, Rank
 from queues.profile.profile_walk import first_broken, fits_from, stands
 from queues.profile.request_horizon import RequestHorizon
@@ -295,17 +296,29 @@ def _held_back(visible: VisiblePromises, entry: Entry, behind: PlannedStart) -> 
     """Return that the entry waits behind a promise, and whether its length alone is the reason.
 
     The length is no reason for others where the check also considered evictions, decisions of this very
-    cycle, reservations, or a run inside the hold.
+    cycle, reservations, or a run inside the hold, or where one of them is promised a start that is due.
     """
     rules = rules_of(entry.queue)
     is_in_hold = rules is not None and rules.mode is BackfillMode.OPPORTUNISTIC
     # Each of these makes the refusal specific to this head, so it says nothing about others of its class.
     has_more = entry.targets or entry.queue.reservations or visible.snapshot.trial.decided
-    if has_more or is_in_hold:
+    if has_more or is_in_hold or _is_equal_due(visible, entry):
         return StartCheck(entry=entry, behind=behind)
     span = visible.schedule_plan.lengths.span(entry.pending.workload, entry.queue.name)
     # An infinite span is that of a Workload that may not be evicted; it says nothing about those that may.
     return StartCheck(entry=entry, behind=behind, too_long=span if span < inf else None)
+
+
+def _is_equal_due(visible: VisiblePromises, entry: Entry) -> bool:
+    """Return whether a Workload of equal requests in the same queue is to be tried for its promised start."""
+    queue, schedule_plan = entry.queue, visible.schedule_plan
+    for promise in schedule_plan.promises.values():
+        planned = promise.planned
+        if planned.cluster_queue == queue.name and schedule_plan.dues.may_try(planned, now=visible.now):
+            other = queue.pending.members.get(planned.key)
+            if other is not None and class_key(other) == class_key(entry.pending):
+                return True
+    return False
 
 
 def _is_opportunity(

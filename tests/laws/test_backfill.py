@@ -243,6 +243,25 @@ _FITS_BESIDE_EACH = [
         (1, 1, 300, 1.0, 1, 1, 2),
     )
 ]
+# When the first ends early, the start of the second is due; the last is its equal, is tried first and waits.
+_EQUAL_HELD_BACK = [
+    Piece(
+        queue="left",
+        pods=pods,
+        gpus=gpus,
+        length=length,
+        share=share,
+        after=after,
+        is_packed=False,
+        waited=waited,
+    )
+    for pods, gpus, length, share, after, waited in (
+        (3, 2, 45, 2.0, 0, 0),
+        (4, 2, 100, 1.0, 1, 0),
+        (1, 1, 300, 1.0, 1, 60),
+        (4, 2, 45, 1.0, 1, 60),
+    )
+]
 
 
 @pytest.mark.parametrize("has_nodes", [False, True], ids=["quota alone", "with nodes"])
@@ -253,6 +272,7 @@ _FITS_BESIDE_EACH = [
 @example(work=_PART_THAT_BORROWS)
 @example(work=_PART_THAT_BORROWS_LESS)
 @example(work=_FITS_BESIDE_EACH)
+@example(work=_EQUAL_HELD_BACK)
 def test_in_one_queue_of_equals_no_promise_moves_later(
     work: list[Piece], mode: BackfillMode, has_nodes: bool
 ) -> None:

@@ -409,6 +409,20 @@ def test_a_queue_that_takes_its_own_quota_back_moves_the_promise_of_a_borrower_w
     assert world.causes("borrower") == [MoveCause.RECLAIM]
 
 
+def test_a_due_start_is_tried_although_an_equal_workload_before_it_was_just_held_back() -> None:
+    world = make_world()
+    world.submit("running", 6, runs=40, says=100)
+    world.submit("promised", 8, runs=150, at=T + 1)
+    # Both are older but come later. The first takes the only further promise, the second gets none.
+    world.submit("small", 1, runs=500, at=T + 2, created_at=T - 60)
+    world.submit("equal", 8, runs=50, at=T + 3, created_at=T - 50)
+
+    world.run()
+
+    assert world.started["promised"] == T + 40
+    assert world.causes("promised") == []
+
+
 # --- expected starts -------------------------------------------------------------------------------------
 
 
