@@ -101,7 +101,7 @@ class TrustPublisher:
             params={"fieldSelector": f"metadata.name={name}"},
             optional=True,
         )
-        listener = Listener[Any](on_change=lambda _: self.publish())
+        listener: Listener[Any] = Listener(on_change=lambda _: self.publish())
         return Informer(self._client, what, listener, on_error=partial(_log_error, resource))
 
     def publish(self) -> None:
