@@ -31,8 +31,8 @@ Decisions:
   that handles a deletion.
 - Nodes and pods are watched once for placement and for the extender (`node_pod_watch`, `api.kube.shared`). A
   listener that comes later is given everything that is known.
-- What depends on how a Workload changes observes one event, `WorkloadChanged`, and compares the two versions.
-  The observers are an explicit list in the order of their calls (`observers`).
+- What depends on how a Workload changes observes one event, `WorkloadTransition`, and compares its two
+  versions. The observers are an explicit list in the order of their calls (`observers`).
 - Numbers that would need a look at every Workload are updated with each change (`workload_counts`).
 
 Only the control loop changes this state; informers post their changes to its inbox.

@@ -17,7 +17,7 @@ from admission.controller.cluster_state.invalid_objects import InvalidObjects
 from admission.controller.cluster_state.leader_worker_sets import LeaderWorkerSets
 from admission.controller.cluster_state.node_pod_cache import NodePodCache
 from admission.controller.cluster_state.object_cache import ObjectCache, ObjectKey, Seen
-from admission.controller.cluster_state.observers import Observers, WorkloadChanged
+from admission.controller.cluster_state.observers import Observers, WorkloadTransition
 from admission.controller.cluster_state.pending_evictions import PendingEvictions
 from admission.controller.cluster_state.pod_groups import PodGroups, UnitKey
 from admission.controller.cluster_state.reconcile_contexts import (
@@ -145,7 +145,7 @@ class ClusterState:
             self.inspection.forget("Workload", metadata)
             self.engine.objects.remove(Workload, key, now=now)
         if is_gone and known is not None:
-            self.observers.report_workload(WorkloadChanged(before=known.value, after=None, at=now))
+            self.observers.report_workload(WorkloadTransition(before=known.value, after=None, at=now))
 
     def see_raw(self, kind: str, raw: bytes) -> bool:
         """Take the bytes of an object from the answer to a write, if its kind is kept here.
@@ -232,7 +232,7 @@ class ClusterState:
         self.inspection.clear("Workload", metadata)
         self.workloads.see(metadata, workload, raw)
         self.engine.objects.upsert(workload, now=now)
-        self.observers.report_workload(WorkloadChanged(before=before, after=workload, at=now))
+        self.observers.report_workload(WorkloadTransition(before=before, after=workload, at=now))
         return True
 
     # --- objects that cannot be decoded -----------------------------------------------------------

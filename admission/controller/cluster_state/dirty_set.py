@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from admission.controller.cluster_state.object_cache import ObjectCache, ObjectKey, Seen
-from admission.controller.cluster_state.observers import WorkloadChanged
+from admission.controller.cluster_state.observers import WorkloadTransition
 from admission.controller.cluster_state.pod_groups import PodGroups
 from api.jobs.job import Job
 from api.workload import Workload, WorkloadKey
@@ -110,7 +110,7 @@ class DirtySet:
         self._jobs.pop(key, None)
         self._mark_workloads(self._known_workloads.owned_by(uid))
 
-    def observe(self, change: WorkloadChanged) -> None:
+    def observe(self, change: WorkloadTransition) -> None:
         """Mark a changed Workload, and its owner, whose next step depends on it."""
         if change.after is not None:
             self.workload(change.after.key)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from admission.controller.cluster_state.observers import WorkloadChanged
+from admission.controller.cluster_state.observers import WorkloadTransition
 from admission.controller.cluster_state.pod_groups import PodGroups, UnitKey
 from admission.engine.engine import Engine
 from api.disruption_budget import DisruptionBudget
@@ -35,7 +35,7 @@ class DisruptionBudgets:
         # Decided by this leader, while the write on the Workload is in flight.
         self._deciding: dict[UnitKey, None] = {}
 
-    def observe(self, change: WorkloadChanged) -> None:
+    def observe(self, change: WorkloadTransition) -> None:
         """Take a Workload as it is now."""
         was, now = _is_allowed(change.before), _is_allowed(change.after)
         if was is now:

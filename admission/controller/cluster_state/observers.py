@@ -1,7 +1,7 @@
 """What is reported of the objects that come in: changed Workloads, ungated pods, objects that cannot be read.
 
 Counts, marks, pending evictions and metrics all depend on how a Workload changes. The code that takes in a
-Workload reports one `WorkloadChanged` and does not know its observers, which compare the two versions. So
+Workload reports one `WorkloadTransition` and does not know its observers, which compare the two versions. So
 each step is seen once, whichever client wrote it, by the watch or by the answer to a write.
 """
 
@@ -14,7 +14,7 @@ from api.workload import Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkloadChanged:
+class WorkloadTransition:
     """A Workload was created, changed or deleted, as seen at `at` (Unix seconds).
 
     `before` None: it is seen for the first time. `after` None: it was deleted. If another Workload has taken
@@ -43,12 +43,12 @@ class Observers:
     kind, full name ("" if unknown) and error of an object that cannot be read.
     """
 
-    workload_changed: list[Callable[[WorkloadChanged], None]] = field(default_factory=list)
+    workload_changed: list[Callable[[WorkloadTransition], None]] = field(default_factory=list)
     pod_ungated: list[Callable[[str, Workload, float], None]] = field(default_factory=list)
     spec_changed: list[Callable[[type, object | None], None]] = field(default_factory=list)
     object_unreadable: list[Callable[[str, str, str], None]] = field(default_factory=list)
 
-    def report_workload(self, change: WorkloadChanged) -> None:
+    def report_workload(self, change: WorkloadTransition) -> None:
         """Report that a Workload has changed."""
         for observe in self.workload_changed:
             observe(change)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from admission.controller.cluster_state.object_cache import ObjectCache
-from admission.controller.cluster_state.observers import WorkloadChanged
+from admission.controller.cluster_state.observers import WorkloadTransition
 from admission.controller.cluster_state.workload_pods import WorkloadPods
 from admission.engine.engine import Engine
 from admission.reconcile.checkpoints import disbelief
@@ -43,7 +43,7 @@ class PendingEvictions:
         # Evictions whose preemptor is gone, before a cycle could find out whether another needs their quota.
         self._doubtful: set[WorkloadKey] = set()
 
-    def observe(self, change: WorkloadChanged) -> None:
+    def observe(self, change: WorkloadTransition) -> None:
         """Take a Workload as it is now."""
         before, after = change.before, change.after
         # Mark the Workloads that are evicted for this one: it may have found room elsewhere.

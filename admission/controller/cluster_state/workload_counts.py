@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from admission.controller.cluster_state.observers import WorkloadChanged
+from admission.controller.cluster_state.observers import WorkloadTransition
 from api.reasons import ConditionType, PendingReason
 from api.workload import Workload
 
@@ -36,7 +36,7 @@ class WorkloadCounts:
     def __init__(self) -> None:
         self._counts: dict[LocalQueueKey, Counter[_State]] = {}
 
-    def observe(self, change: WorkloadChanged) -> None:
+    def observe(self, change: WorkloadTransition) -> None:
         """Count a Workload as what it is now, and no longer as what it was."""
         # Remove the old state and add the new one. A state that has not changed cancels out.
         for workload, step in ((change.before, -1), (change.after, 1)):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from admission.controller.cluster_state.observers import WorkloadChanged
+from admission.controller.cluster_state.observers import WorkloadTransition
 from admission.controller.metrics.registry import Metrics
 from admission.controller.runtime.events import EventReporter
 from admission.controller.runtime.logs import Log
@@ -97,7 +97,7 @@ class EvictionMetrics:
             "berth_evicted_cost_lost", "What that work cost, by the prices of nodes and flavors", labels
         )
 
-    def observe(self, change: WorkloadChanged) -> None:
+    def observe(self, change: WorkloadTransition) -> None:
         """Count what an eviction between two versions of a Workload has led to. A follower counts nothing.
 
         The Workload gets an Event about work that it loses if it reports checkpoints.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from admission.controller.cluster_state.object_cache import ObjectCache
-from admission.controller.cluster_state.observers import WorkloadChanged
+from admission.controller.cluster_state.observers import WorkloadTransition
 from admission.controller.metrics.registry import RECOVERY_BUCKETS, Metrics
 from admission.controller.runtime.logs import Log
 from api.jobs.job import Job
@@ -55,7 +55,7 @@ class ObjectMetrics:
             None,
         )
 
-    def observe(self, change: WorkloadChanged) -> None:
+    def observe(self, change: WorkloadTransition) -> None:
         """Measure what a change of a Workload ends: the wait for its creation, or for other nodes."""
         before, after = change.before, change.after
         if self._metrics.is_follower or after is None:

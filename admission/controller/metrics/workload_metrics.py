@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from prometheus_client import Counter, Histogram
 
-from admission.controller.cluster_state.observers import WorkloadChanged
+from admission.controller.cluster_state.observers import WorkloadTransition
 from admission.controller.metrics.gang_wait_times import GangWaits
 from admission.controller.metrics.labels import CLUSTER_QUEUE, COHORT, LOCAL_QUEUE, WORKLOAD
 from admission.controller.metrics.queue_series import QueueSeries
@@ -99,7 +99,7 @@ class WorkloadMetrics:
         )
         self._release = self._of_evictions("workload_eviction_latency", "Evicted to released", ("reason",))
 
-    def observe(self, change: WorkloadChanged) -> None:
+    def observe(self, change: WorkloadTransition) -> None:
         """Count the steps between two versions of a Workload. A follower counts nothing."""
         before, after, now = change.before, change.after, change.at
         if self._metrics.is_follower or before is None or after is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from admission.controller.cluster_state.observers import WorkloadChanged
+from admission.controller.cluster_state.observers import WorkloadTransition
 from api.kube.informer import ChangeType
 from api.workload import Workload
 from tests.admission.controller.known import Known, workload_object
@@ -16,7 +16,7 @@ class Stage:
         self.reported: list[tuple[int | None, int | None]] = []
         self.known.cluster_state.observers.workload_changed.append(self._observe)
 
-    def _observe(self, change: WorkloadChanged) -> None:
+    def _observe(self, change: WorkloadTransition) -> None:
         before, after = change.before, change.after
         # The object cache has taken the change when it is reported.
         seen = self.known.cluster_state.workloads.get(change.workload.key)

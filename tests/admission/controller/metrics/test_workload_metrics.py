@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from admission.controller.cluster_state.observers import WorkloadChanged
+from admission.controller.cluster_state.observers import WorkloadTransition
 from admission.controller.metrics.labels import CLUSTER_QUEUE, COHORT, LOCAL_QUEUE, CustomLabel, MetricLabels
 from admission.controller.metrics.queue_series import QueueSeries
 from admission.controller.metrics.registry import Metrics
@@ -48,8 +48,8 @@ EVICTED = replace(
 RELEASED = replace(EVICTED, admission=None)
 
 
-def changed(before: Workload, after: Workload, at: float) -> WorkloadChanged:
-    return WorkloadChanged(before=before, after=after, at=at)
+def changed(before: Workload, after: Workload, at: float) -> WorkloadTransition:
+    return WorkloadTransition(before=before, after=after, at=at)
 
 
 def counting_in(metrics: Metrics, *cohorts: str, series: QueueSeries | None = None) -> WorkloadMetrics:
