@@ -358,9 +358,9 @@ class Controller:
         ground = self._cluster_state.ground
         async with asyncio.TaskGroup() as group:
             if not self._side_ports.needs_ground:
-                await ground.wait_needed()
+                await ground.needed.wait()
             group.create_task(self._ground.run(), name="watch-nodes-and-pods")
-            await ground.wait_needed()
+            await ground.needed.wait()
             pods, nodes = (
                 make_listener(kind, self._control_loop, self._cluster_state)
                 for kind in ground_kinds(self._cluster_state)

@@ -71,7 +71,7 @@ class NodePodCache:
         # Since when (monotonic seconds) a host has had a fault, to measure the time of the recovery.
         self._faulty_since: dict[str, float] = {}
         # Set once a spec was seen that needs nodes and pods, and never cleared.
-        self._needed = asyncio.Event()
+        self.needed = asyncio.Event()
         self._engine = engine
         self._observers = observers
         self._clock = clock
@@ -82,19 +82,15 @@ class NodePodCache:
     @property
     def is_needed(self) -> bool:
         """Return whether nodes and pods have to be watched."""
-        return self._needed.is_set()
-
-    async def wait_needed(self) -> None:
-        """Return once nodes and pods have to be watched."""
-        await self._needed.wait()
+        return self.needed.is_set()
 
     def observe_spec(self, kind: type, value: object | None) -> None:
         """Take a changed or deleted spec: some need nodes and pods, or other labels of nodes."""
         if isinstance(value, ResourceFlavor) and value.topology_name is not None:
-            self._needed.set()
+            self.needed.set()
         elif isinstance(value, AdmissionPolicy) and value.preemption is not None:
             # Victims are asked for checkpoints through their pods.
-            self._needed.set()
+            self.needed.set()
         if kind in (ResourceFlavor, Topology):
             self._inspect_all()
 
