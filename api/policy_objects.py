@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from api.keys import BERTH_VERSION
 from api.models.admission_policy import AdmissionPolicySpec
 from api.models.policy_placement import DomainRules as DomainRulesModel
 from api.models.policy_placement import PlacementSection
@@ -64,7 +65,7 @@ def to_admission_policy(wire: AdmissionPolicyObject) -> AdmissionPolicy:
     """Return the policy. Raises SpecError that names every invalid field."""
     meta = wire.metadata
     obj = {
-        "apiVersion": "berth.dev/v1alpha1",
+        "apiVersion": BERTH_VERSION,
         "kind": "AdmissionPolicy",
         "metadata": {"name": meta.name},
         "spec": msgspec.json.decode(wire.spec),

@@ -17,7 +17,7 @@ from admission.simulation.policies import Policy
 from admission.simulation.settings import Queues, Setting
 from admission.simulation.traces import TraceJob
 from api.jobs.resource_requests import PODS
-from api.keys import EXPECTED_RUNTIME_SECONDS, OPPORTUNISTIC, RESERVATION
+from api.keys import EXPECTED_RUNTIME_SECONDS, GPU_RESOURCE, HOSTNAME, OPPORTUNISTIC, RESERVATION
 from api.node import NodeInfo
 from api.objects import WireContainer, WirePodSpec, WirePodTemplate, WireResources, WireSelector
 from api.queueing import (
@@ -35,8 +35,6 @@ from api.queueing import (
 )
 from api.workload import PodSet, Workload, WorkloadKey
 
-_GPU = "nvidia.com/gpu"
-_HOSTNAME = "kubernetes.io/hostname"
 _FLAVOR = "gpu"
 _COHORT = "all"
 _QUEUE = "simulation"
@@ -56,7 +54,7 @@ class VirtualCluster:
 
     def values(self) -> Iterator[Upsertable]:
         """Yield flavor, topology, nodes and queues."""
-        yield Topology(name=_FLAVOR, levels=(_HOSTNAME,))
+        yield Topology(name=_FLAVOR, levels=(HOSTNAME,))
         yield ResourceFlavor(name=_FLAVOR, topology_name=_FLAVOR)
         for number in range(self.setting.nodes):
             yield self.node(number)
@@ -70,8 +68,8 @@ class VirtualCluster:
         """Return a node, ready or lost."""
         return NodeInfo(
             name=self.node_name(number),
-            labels={_HOSTNAME: self.node_name(number)},
-            allocatable={_GPU: self.setting.gpus_per_node, PODS: _PODS_PER_NODE},
+            labels={HOSTNAME: self.node_name(number)},
+            allocatable={GPU_RESOURCE: self.setting.gpus_per_node, PODS: _PODS_PER_NODE},
             is_ready=is_ready,
         )
 
@@ -139,7 +137,7 @@ class VirtualCluster:
         known = self._pod_sets.get(gpus)
         if known is None:
             pods = self.setting.shape(gpus).pods
-            asked = WireResources(requests={_GPU: str(self.setting.gpus_held(gpus) // pods)})
+            asked = WireResources(requests={GPU_RESOURCE: str(self.setting.gpus_held(gpus) // pods)})
             spec = WirePodSpec(
                 containers=(WireContainer(name="main", resources=asked),),
                 # Long enough for a save at SIGTERM, as such Jobs configure it.
@@ -157,5 +155,5 @@ def _membership(job: TraceJob) -> Mapping[str, str]:
 
 
 def _group(gpus: int) -> ResourceGroup:
-    quotas = FlavorQuotas(name=_FLAVOR, resources={_GPU: ResourceQuota(nominal=gpus)})
-    return ResourceGroup(covered_resources=(_GPU,), flavors=(quotas,))
+    quotas = FlavorQuotas(name=_FLAVOR, resources={GPU_RESOURCE: ResourceQuota(nominal=gpus)})
+    return ResourceGroup(covered_resources=(GPU_RESOURCE,), flavors=(quotas,))

@@ -22,6 +22,7 @@ from api.jobs.resource_requests import (
     Transformation,
     TransformationStrategy,
 )
+from api.keys import BERTH_VERSION
 from api.parsing.faults import validation_errors
 from api.parsing.quantities import parse
 from api.policy import AdmissionPolicy
@@ -29,10 +30,9 @@ from api.policy import AdmissionPolicy
 _DEFAULT_NAMESPACE = "berth-system"
 
 _KUEUE_VERSIONS = ("config.kueue.x-k8s.io/v1beta1", "config.kueue.x-k8s.io/v1beta2")
-_BERTH_VERSION = "berth.dev/v1alpha1"
 _EXPECTED = (
     "expected Configuration of config.kueue.x-k8s.io/v1beta1 or v1beta2,"
-    f" or ControllerConfig of {_BERTH_VERSION}, or SchedulerConfig of {TOPOLOGY_VERSION}"
+    f" or ControllerConfig of {BERTH_VERSION}, or SchedulerConfig of {TOPOLOGY_VERSION}"
 )
 
 ACTED_UPON = frozenset(
@@ -270,7 +270,7 @@ def _is_expected(version: object, kind: object) -> bool:
         return version in _KUEUE_VERSIONS
     if kind in TOPOLOGY_KINDS:
         return version == TOPOLOGY_VERSION
-    return (version, kind) == (_BERTH_VERSION, "ControllerConfig")
+    return (version, kind) == (BERTH_VERSION, "ControllerConfig")
 
 
 def _without_nulls(value: Any) -> Any:

@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from admission.simulation.shapes import GangShape
-from api.keys import EXPECTED_RUNTIME_SECONDS
+from api.keys import EXPECTED_RUNTIME_SECONDS, QUEUE_NAME
 from queues.quota.resources import FlavorResource
 
 Manifest = dict[str, Any]
 
 GPU = "nvidia.com/gpu"
 CPU = "cpu"
-QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 # How long the simulated kubelet lets a pod run, in its own seconds.
 RUNTIME_ANNOTATION = "berth.dev/simulated-runtime-seconds"
 # This taint keeps other users' pods off simulated nodes; the flavor adds the toleration.
@@ -118,7 +117,7 @@ def job(wish: JobWish) -> Manifest:
             "containers": [container],
         },
     }
-    labels = {QUEUE_LABEL: wish.queue, **wish.labels}
+    labels = {QUEUE_NAME: wish.queue, **wish.labels}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",

@@ -13,10 +13,11 @@ from typing import Any, Final
 
 import msgspec
 
+from api.keys import COMPLETION_INDEX
 from api.kube.client import KubeClient
 from api.kube.embedded.standins.job_plan import JobPlan, Tally, plan_job
 from api.kube.embedded.standins.mirror import StandInCache
-from api.kube.embedded.standins.objects import COMPLETION_INDEX, Job, Pod
+from api.kube.embedded.standins.objects import Job, Pod
 from api.kube.embedded.standins.work import WorkQueue
 from api.kube.errors import KubeError, NotFound
 from api.kube.informer import Change, ChangeType

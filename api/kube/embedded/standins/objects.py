@@ -6,9 +6,9 @@ from typing import Final
 
 import msgspec
 
+from api.keys import COMPLETION_INDEX
 from api.objects import Meta, Wire, WireCondition, WirePodSpec
 
-COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
 FINISHED_PHASES: Final = ("Succeeded", "Failed")
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from api.keys import COMPLETION_INDEX
 from api.kube.embedded.standins.job_plan import Tally, index_ranges, plan_job
 from api.kube.embedded.standins.objects import (
-    COMPLETION_INDEX,
     Job,
     JobSpec,
     JobStatus,
