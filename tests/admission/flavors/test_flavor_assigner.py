@@ -32,6 +32,7 @@ from tests.builders import (
     admits,
     evicts,
     make_cluster_queue,
+    make_cohort,
     make_group,
     make_pod_set,
     make_quota,
@@ -231,6 +232,53 @@ def test_of_borrowing_and_preemption(
     world = make_world(lender, queue, low, make_workload("high", gpus=4, priority=5))
 
     assert evicts(world.settle()) == want_evictions
+
+
+# root        Cohort `mine` has the quota that `far` borrows, and `queue` has none of its own.
+# ├── mine (4)
+# │   └── queue
+# └── theirs
+#     └── far
+@pytest.mark.parametrize(
+    ("needed", "want"),
+    [
+        pytest.param(4, {"victim": "InCohortReclamation"}, id="is reclaimed from outside of the cohort"),
+        pytest.param(5, {}, id="does not suffice, nothing is reclaimed"),
+    ],
+)
+def test_quota_of_its_cohort(needed: int, want: dict[str, str]) -> None:
+    world = make_world(
+        make_cohort("root", quota=1),
+        make_cohort("mine", parent="root", quota=4),
+        make_cohort("theirs", parent="root"),
+        make_cluster_queue(cohort="mine", preemption=Preemption(reclaim_within_cohort=PreemptionPolicy.ANY)),
+        make_cluster_queue("far", cohort="theirs"),
+        reserved(make_workload("victim", queue="far", gpus=4)),
+        make_workload(gpus=needed, priority=5),
+    )
+
+    assert evicts(world.settle()) == want
+
+
+def test_once_a_flavor_fits_why_those_before_it_do_not_is_not_told() -> None:
+    """GPUs: a100 is full and h100 fits. Disks: spot is full, and its victims would not be enough."""
+    queue = make_cluster_queue(
+        groups=(make_group(a100=1, h100=1), make_group("default", default=2, resource="disk")),
+        preemption=Preemption(within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY),
+    )
+    held = make_pod_set(requests={"gpu": 1, "disk": 1}, template=None)
+    world = make_world(ResourceFlavor(name="default"), queue)
+    world.put(make_workload("running", pod_sets=(held,), priority=9))
+    assert admits(world.settle()) == ["running"]
+    asking_for = make_pod_set(requests={"gpu": 1, "disk": 2}, template=None)
+
+    world.put(make_workload("w", pod_sets=(asking_for,), at=1, priority=5))
+    (decision,) = world.settle()
+
+    assert isinstance(decision, Wait)
+    assert decision.message == (
+        "couldn't assign flavors to pod set main: insufficient unused quota for disk in flavor default, 1 more needed"
+    )
 
 
 def test_a_head_that_is_skipped_goes_on_with_the_next_flavor() -> None:

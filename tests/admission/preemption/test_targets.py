@@ -138,6 +138,46 @@ def test_evicting_others_while_borrowing(
     assert evicts(world.settle()) == want
 
 
+def test_below_its_quota_a_queue_takes_back_what_it_lent_beside_its_own_of_lower_priority() -> None:
+    """Of its 4 it uses 2 and lent 2; the incoming 4 do not fit while it uses any itself."""
+    preemption = Preemption(within_cluster_queue=LOWER, reclaim_within_cohort=ANY)
+    world = World().put(
+        make_cluster_queue(quota=4, cohort="team", preemption=preemption),
+        make_cluster_queue("borrower", cohort="team"),
+        running("own", 2),
+        running("lent", 2, "borrower", priority=9),
+        incoming(4),
+    )
+
+    assert evicts(world.settle()) == {"own": "InClusterQueue", "lent": RECLAMATION}
+
+
+@pytest.mark.parametrize(
+    ("small", "want"),
+    [
+        pytest.param(2, ["small"], id="at its quota, it evicts what it lacks and borrows the rest"),
+        pytest.param(1, ["other", "small"], id="below its quota, it evicts its own until it need not borrow"),
+    ],
+)
+def test_a_queue_borrows_after_evictions_only_where_it_has_used_its_quota(
+    small: int, want: list[str]
+) -> None:
+    """The queue has 5 and needs 3; the lender has 1 to spare and lent 2."""
+    preemption = Preemption(within_cluster_queue=LOWER, reclaim_within_cohort=ANY)
+    world = World().put(
+        make_cluster_queue(quota=5, cohort="team", preemption=preemption),
+        make_cluster_queue("borrower", cohort="team"),
+        make_cluster_queue("lender", quota=3, cohort="team"),
+        running("high", 2, priority=9),
+        running("small", small),
+        running("other", 1, priority=1),
+        running("lent", 2, "borrower"),
+        incoming(3),
+    )
+
+    assert sorted(evicts(world.settle())) == want
+
+
 # root        Cohort `mine` has the quota that `far` borrows: `queue` claims it whatever the priority.
 # ├── mine (4)
 # │   └── queue
