@@ -277,7 +277,8 @@ def test_once_a_flavor_fits_why_those_before_it_do_not_is_not_told() -> None:
 
     assert isinstance(decision, Wait)
     assert decision.message == (
-        "couldn't assign flavors to pod set main: insufficient unused quota for disk in flavor default, 1 more needed"
+        "couldn't assign flavors to pod set main: "
+        "insufficient unused quota for disk in flavor default, 1 more needed"
     )
 
 
