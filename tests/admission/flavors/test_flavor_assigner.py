@@ -260,7 +260,7 @@ def test_quota_of_its_cohort(needed: int, want: dict[str, str]) -> None:
     assert evicts(world.settle()) == want
 
 
-def test_once_a_flavor_fits_why_those_before_it_do_not_is_not_told() -> None:
+def test_a_flavor_that_fits_drops_the_reasons_of_those_before_it() -> None:
     """GPUs: a100 is full and h100 fits. Disks: spot is full, and its victims would not be enough."""
     queue = make_cluster_queue(
         groups=(make_group(a100=1, h100=1), make_group("default", default=2, resource="disk")),

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from admission.decisions.decision import Admit
-from admission.flavors.placement_hints import reservation_refusal
 from api.jobs.placement_annotations import gpu_count_fault, parse_bandwidth, wish_faults
 from api.node import NodeInfo
 from api.policy import (
@@ -220,30 +218,3 @@ def test_how_earlier_work_went_is_part_of_the_score(reason: str, want: int) -> N
     world.put(ended)
 
     assert leaves(admit(world, gang("second", pods=4))["second"]) == {want}
-
-
-@pytest.mark.parametrize(
-    ("is_member", "flavor", "want"),
-    [
-        pytest.param(True, "a100", None, id="a flavor with nodes in the domain is used"),
-        pytest.param(
-            True,
-            "h100",
-            "flavor h100 has no nodes in the reserved domain rack 1",
-            id="another of the same resource group is refused",
-        ),
-        pytest.param(True, "plain", None, id="one of another group is used beside those of the domain"),
-        pytest.param(True, "unknown", None, id="one of no group is left to other rules"),
-        pytest.param(False, "h100", None, id="a Workload that is no member uses what it likes"),
-    ],
-)
-def test_inside_a_reserved_domain(is_member: bool, flavor: str, want: str | None) -> None:
-    domain = SimpleNamespace(name="rack 1", flavors=frozenset({"a100"}))
-    kept = SimpleNamespace(domain=domain, is_joined_by=lambda workload: is_member)
-    groups = {
-        "disk": SimpleNamespace(flavors=("plain",)),
-        "gpu": SimpleNamespace(flavors=("a100", "h100")),
-    }
-    queue: Any = SimpleNamespace(reservations=((kept, None),), groups=groups)
-
-    assert reservation_refusal(queue, gang(), flavor) == want
