@@ -197,11 +197,14 @@ class Line:
             await asyncio.sleep(0.01)
             raise Unreachable("the line is cut")
         if is_write and self.faults.errors:
+            # Taken before the wait: another request may take the next one meanwhile.
+            error = self.faults.errors.pop(0)
             await asyncio.sleep(0.002)
-            raise self.faults.errors.pop(0)
+            raise error
         if is_write and self.faults.errors_after_late and not self.faults.late_seconds:
+            error = self.faults.errors_after_late.pop(0)
             await asyncio.sleep(0.002)
-            raise self.faults.errors_after_late.pop(0)
+            raise error
         there = self._chance.uniform(0.001, 0.01)
         if is_write and self.faults.late_seconds:
             there = self.faults.late_seconds.pop(0)
@@ -213,8 +216,8 @@ class Line:
         try:
             async with asyncio.timeout(timeout_seconds):
                 return await answered
-        except TimeoutError as error:
-            raise Timeout("no answer") from error
+        except TimeoutError as silence:
+            raise Timeout("no answer") from silence
 
     def _arrive(self, serve: Callable[[], bytes], answered: asyncio.Future[bytes], is_lost: bool) -> None:
         try:

@@ -43,7 +43,8 @@ def option(flavor: str = "default", *, asked: int = 4, free: int = 4, is_placed:
 def snapshot(**rooms: int) -> Any:
     """Return a snapshot in which each flavor's nodes have room for so many of two pods."""
     found = {flavor: Room(found=number, needed=2) for flavor, number in rooms.items()}
-    return SimpleNamespace(topology_cache=SimpleNamespace(room=lambda flavor, _: found[flavor]))
+    searches = {flavor: SimpleNamespace(room=lambda _, room=room: room) for flavor, room in found.items()}
+    return SimpleNamespace(topology_cache=SimpleNamespace(search=searches.__getitem__))
 
 
 def queue(*needs: tuple[Option, ...], **fields: Any) -> Any:
