@@ -75,8 +75,8 @@ def test_a_folder_without_tests_of_its_own_asks_for_some() -> None:
 
 
 def test_every_folder_with_more_tests_exists() -> None:
-    for folder in ("admission/flavors", "admission/nomination", "admission/snapshot"):
-        assert all((ROOT / path).exists() for path in find_tests(Path(folder), []))
+    for folder in ("flavors", "nomination", "preemption", "snapshot"):
+        assert all((ROOT / path).exists() for path in find_tests(Path("admission", folder), []))
 
 
 def test_a_change_is_known_by_its_function_and_its_lines() -> None:

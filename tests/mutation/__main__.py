@@ -38,6 +38,7 @@ _READ_BY_TESTS = ("deploy", "docs", "examples")
 _MORE_TESTS: Mapping[str, Sequence[str]] = {
     "admission/flavors": ("tests/admission/scheduler", "tests/admission/calendar"),
     "admission/nomination": ("tests/admission/scheduler",),
+    "admission/preemption": ("tests/admission/scheduler",),
     "admission/snapshot": ("tests/admission/scheduler", "tests/admission/preemption"),
 }
 _STATUS = re.compile(r"^\s+(\S+__mutmut_\d+): (.+)$", re.MULTILINE)
