@@ -12,6 +12,8 @@ import pytest
 from admission.decisions.decision import Admit, Wait
 from admission.engine.engine import EngineSettings
 from api.jobs.resource_requests import QuotaCheckStrategy, ResourceSettings
+from api.keys import HOSTNAME
+from api.node import NodeInfo
 from api.objects import WireTaint, WireToleration
 from api.queueing import (
     ClusterQueue,
@@ -134,6 +136,53 @@ def test_resources_of_one_group_share_a_flavor_and_another_group_has_its_own() -
 
     assert isinstance(decision, Admit)
     assert decision.admission.pod_sets[0].flavors == {"gpu": "h100", "cpu": "h100", "disk": "spot"}
+
+
+@pytest.mark.parametrize(
+    ("group", "want"),
+    [
+        pytest.param("gang", ("h100", "h100"), id="share the flavor that has quota for both"),
+        pytest.param(None, ("a100", "h100"), id="get the first that fits each, where they form none"),
+    ],
+)
+def test_the_pod_sets_of_a_topology_group(group: str | None, want: tuple[str, str]) -> None:
+    """A leader of one pod and three workers: a100 has quota for three pods, h100 for all."""
+    flavors = [
+        ResourceFlavor(name=model, topology_name="t", node_labels={"model": model})
+        for model in ("a100", "h100")
+    ]
+    nodes = [
+        NodeInfo(
+            name=model, labels={"model": model, HOSTNAME: model}, allocatable={"gpu": 8, "cpu": 8, "pods": 99}
+        )
+        for model in ("a100", "h100")
+    ]
+    request = TopologyRequest(required=HOSTNAME, pod_set_group=group)
+    pods = tuple(
+        make_pod_set(name, count, topology_request=request) for name, count in (("leader", 1), ("workers", 3))
+    )
+    world = World().put(Topology(name="t", levels=(HOSTNAME,)), *flavors, *nodes)
+
+    world.put(two_flavors(a100=3, h100=6), make_workload(pod_sets=pods))
+    (decision,) = world.settle()
+
+    assert isinstance(decision, Admit), decision
+    assert tuple(one.flavors["gpu"] for one in decision.admission.pod_sets) == want
+
+
+def test_where_several_resource_groups_lack_quota_that_of_cpu_is_reported_last() -> None:
+    queue = make_cluster_queue(
+        groups=(make_group("default", default=1, resource="cpu"), make_group("default", default=1))
+    )
+    pods = (make_pod_set(requests={"cpu": 2, "gpu": 2}, template=None),)
+    world = make_world(ResourceFlavor(name="default"), queue, make_workload(pod_sets=pods))
+
+    (decision,) = world.settle()
+
+    assert isinstance(decision, Wait)
+    assert decision.message.startswith(
+        "couldn't assign flavors to pod set main: insufficient quota for gpu in flavor default"
+    )
 
 
 def test_pod_sets_may_get_different_flavors_each_on_top_of_the_last() -> None:
