@@ -216,6 +216,16 @@ def test_what_is_released_is_taken_from(removed: list[int], want: dict[str, int]
     assert {"lender": lender.cell(GPU).usage, "team": team.cell(GPU).usage} == want
 
 
+def test_what_is_released_without_being_declared_is_no_longer_used() -> None:
+    node = make_deep().queues["a"]
+    node.add({OTHER: 3})
+
+    node.remove({OTHER: 2})
+
+    assert node.cell(OTHER).usage == 1
+    assert node.root.cell(OTHER).usage == 1
+
+
 def test_a_change_charges_what_is_positive_and_releases_what_is_negative() -> None:
     tree = make_pair(make_quota(10, lending=6), make_quota(2))
     lender, team = tree.queues["lender"], tree.cohorts["team"]

@@ -222,6 +222,33 @@ def test_a_quota_that_moves_on_to_the_instant_of_a_change_has_changed() -> None:
     assert amounts == [4, 1, 1, 4]
 
 
+def test_a_window_opens_next_after_an_instant_and_not_at_it() -> None:
+    assert opens_at(make_window(span=(10, 20)), 9) == 10
+    assert opens_at(make_window(span=(10, 20)), 10) is None
+
+
+@pytest.mark.parametrize(
+    ("window", "after", "until", "want"),
+    [
+        pytest.param(make_window(span=(10, 20)), 19, 99, [(10, 20)], id="a span that ends after the first"),
+        pytest.param(make_window(span=(10, 20)), 20, 99, [], id="none that ends at it"),
+        pytest.param(make_window(span=(10, 20)), 0, 10, [(10, 20)], id="a span that begins at the last"),
+        pytest.param(make_window(span=(10, 20)), 0, 9, [], id="none that begins later"),
+        pytest.param(
+            make_window(cron="0 * * * *", hours=0.5),
+            HOUR / 2,
+            HOUR,
+            [(HOUR, 1.5 * HOUR)],
+            id="no opening that has just ended",
+        ),
+    ],
+)
+def test_between_two_instants_a_window_has(
+    window: QuotaWindow, after: float, until: float, want: list[tuple[float, float]]
+) -> None:
+    assert list(spans(window, after=after, until=until)) == want
+
+
 # A quota of 4: less from 10 to 20, as much from 30 to 40, more from 50 to 60.
 THREE_SPANS = [
     make_window("less", span=(10, 20), nominal=1),
