@@ -62,7 +62,7 @@ def eviction_request(workload: Workload) -> EvictionRequest | None:
         return None
 
 
-def standing_request(workload: Workload) -> EvictionRequest | None:
+def current_request(workload: Workload) -> EvictionRequest | None:
     """Return the request that applies to the quota which the Workload holds now and that is not completed.
 
     None if there is no such request.

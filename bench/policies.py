@@ -22,7 +22,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from admission.cli.common.arguments import NodesWish, nodes_wish
+from admission.cli.common.arguments import NodesWish, node_counts
 from admission.simulation.figures import Figures, figures_of
 from admission.simulation.policies import POLICIES
 from admission.simulation.settings import EstimateKind, Setting, check_fits, loaded
@@ -152,7 +152,7 @@ def _parser() -> argparse.ArgumentParser:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--jobs", type=Path, required=True)
-    parser.add_argument("--nodes", type=nodes_wish, default=_PHILLY)
+    parser.add_argument("--nodes", type=node_counts, default=_PHILLY)
     parser.add_argument("--policies", type=_policies, default=",".join(POLICIES), help="separated by commas")
     parser.add_argument("--limit", type=int, help="the first so many Jobs by submit time; default: all")
     parser.add_argument("--out", type=Path, help="where to write the figures as JSON, again after each run")

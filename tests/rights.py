@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from admission.cache.in_use import KEPT_KINDS
 from admission.controller.cluster_state.cluster_state import ClusterStateSettings
-from admission.controller.kinds import ground_kinds, watched_kinds
+from admission.controller.kinds import topology_kinds, watched_kinds
 from admission.controller.loop.status_writer import KINDS as STATUS_KINDS
 from admission.controller.loop.status_writer import StatusWriter
 from admission.controller.metrics.labels import MetricLabels
@@ -107,7 +107,7 @@ def granted(rules: Iterable[Mapping[str, Any]]) -> frozenset[Right]:
 def _watched(settings: ClusterStateSettings) -> Iterator[Right]:
     state = Known(settings=settings).cluster_state
     board = StatusWriter(Engine(), with_share=False, is_busy=lambda _: False)
-    for kind in (*watched_kinds(state, board, MetricLabels()), *ground_kinds(state)):
+    for kind in (*watched_kinds(state, board, MetricLabels()), *topology_kinds(state)):
         yield from _on(kind.resource, "list", "watch")
 
 

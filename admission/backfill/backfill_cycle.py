@@ -1,9 +1,9 @@
 """Backfill: a head that cannot start is promised a start; later Workloads start only if no promise suffers.
 
-    judge    a head fits now: may it start, given the promises?                        `start_check`
-    plan     a head cannot start or is held back: when does it fit at the earliest?    `planner`
-    settle   something has changed: do all promises still hold?                        `revise_promises`
-    expire   a promise is near: which Workloads that overtook it are evicted now?      `leases`
+    check_start   a head fits now: may it start, given the promises?                       `start_check`
+    plan          a head cannot start or is held back: when does it fit at the earliest?   `planner`
+    settle        something has changed: do all promises still hold?                       `revise_promises`
+    expire        a promise is near: which Workloads that overtook it are evicted now?     `leases`
 
 All modes share this. They differ in how many Workloads of a ClusterQueue are promised a start at a time
 (EASY: the first; Conservative: the first `reservationDepth`) and in which may start in spite of a promise
@@ -16,7 +16,7 @@ from admission.backfill.leases import expired
 from admission.backfill.planner import Planner
 from admission.backfill.revise_promises import PromiseReviser
 from admission.backfill.schedule_plan import SchedulePlan
-from admission.backfill.start_check import StartCheck, judge
+from admission.backfill.start_check import StartCheck, check_start
 from admission.backfill.visible_promises import VisiblePromises, rules_of
 from admission.flavors.feasibility import never_evicts
 from admission.nomination.nominate import CyclePolicy, Entry
@@ -36,9 +36,9 @@ class Backfill:
         )
         self._planner = Planner(visible=self._visible)
 
-    def judge(self, entry: Entry) -> StartCheck:
+    def check_start(self, entry: Entry) -> StartCheck:
         """Return whether the entry, which fits, may start (or have its targets evicted) now."""
-        return judge(self._visible, entry)
+        return check_start(self._visible, entry)
 
     def promises_nothing(self, entry: Entry) -> bool:
         """Return whether the entry, which cannot start, has no promise and will not get one.
@@ -62,7 +62,7 @@ class Backfill:
         """Return whether the entry was given a place in a domain that is now reserved for others."""
         visible = self._visible
         kept = visible.schedule_plan.ahead.domains_of_others(entry.pending.workload, begun_by=visible.now)
-        return bool(kept) and not visible.footing(entry).spots.keys().isdisjoint(kept)
+        return bool(kept) and not visible.usage_of(entry).spots.keys().isdisjoint(kept)
 
     def note_admitted(self, verdict: StartCheck) -> None:
         """Record that the entry starts."""

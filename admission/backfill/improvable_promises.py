@@ -115,7 +115,8 @@ class ImprovablePromises:
             return False
         needs = needs_of(self.visible.snapshot, queue, pending)
         has_calendar = (
-            self.visible.schedule_plan.ahead.is_heeded or self.visible.schedule_plan.ahead.calendar.windows
+            self.visible.schedule_plan.ahead.affects_admissions
+            or self.visible.schedule_plan.ahead.calendar.windows
         )
         if len(queue.tree.queues) > 1 or len(needs) > 1 or has_calendar:
             # Lending limits, several pod sets or coming quotas: then it is no difference of two sums.

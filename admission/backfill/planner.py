@@ -105,7 +105,7 @@ class Planner:
             first_start_at=known.planned.first_start_at if known is not None else at,
         )
         # Kept only at the end of the cycle, since the claim would count what `_claim_now` already counts.
-        self._later.append((planned, self.visible.footing(entry)))
+        self._later.append((planned, self.visible.usage_of(entry)))
         self._claim_now(entry)
         return True
 

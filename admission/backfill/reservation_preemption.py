@@ -1,7 +1,7 @@
 """Preemption for advance reservations: which Workloads are evicted when a reservation begins?
 
-No Workload starts on capacity of a reservation if it is expected to run into it (`start_check.judge`). So
-that capacity is free at the start, unless a Workload overran its estimate or runs there as
+No Workload starts on capacity of a reservation if it is expected to run into it (`start_check`). So that
+capacity is free at the start, unless a Workload overran its estimate or runs there as
 `berth.dev/opportunistic`. Those are evicted early enough to be gone in time, the last started first, and no
 more of them than needed:
 

@@ -109,7 +109,7 @@ class RunningEnds:
         """
         late = []
         for at, sign, key, claim in edges:
-            if claim.is_running and not claim.is_appointment:
+            if claim.is_running and not claim.is_from_calendar:
                 if self.has_outrun(key):
                     continue
                 at += self._stopping_seconds(key)

@@ -91,7 +91,7 @@ class SchedulePlan:
         self.ends.forget_eviction_times()
         was_on = self.is_on
         self.is_one_tree = len({id(queue.tree) for queue in queues.values()}) <= 1
-        self.is_on = self.ahead.is_heeded or any(
+        self.is_on = self.ahead.affects_admissions or any(
             queue.policy.backfill_rules is not None for queue in queues.values()
         )
         if not self.is_on:
@@ -249,7 +249,7 @@ class SchedulePlan:
             return True
         return self.wake_at is not None and self.wake_at <= self.now
 
-    def take_woken(self) -> set[str]:
+    def take_queues_to_try(self) -> set[str]:
         """Return the ClusterQueues to be tried: one of their promises has changed, come free, or come due."""
         promised = (promise.planned for promise in self.promises.values())
         return self.dues.take(

@@ -44,7 +44,7 @@ from api.workload import Workload, WorkloadKey
 from queues.estimates.estimator import is_opportunistic, may_be_evicted
 from queues.pending.equivalence_classes import class_key
 from queues.profile.planned_start import BackfillLease, PlannedStart, Rank
-from queues.profile.profile_walk import first_broken, fits_from, stands
+from queues.profile.profile_walk import first_broken, first_broken_promise, fits_from
 from queues.profile.request_horizon import RequestHorizon
 
 
@@ -67,14 +67,14 @@ class StartCheck(msgspec.Struct, frozen=True, kw_only=True):
     too_long: float | None = None
 
 
-def judge(visible: VisiblePromises, entry: Entry) -> StartCheck:
+def check_start(visible: VisiblePromises, entry: Entry) -> StartCheck:
     """Return whether the entry, which fits, may start (or have its targets evicted) now.
 
     The calendar (quota windows and advance reservations) is checked first, then promises of lower rank, then
     those of higher rank.
     """
     # The calendar comes before any promise: its appointments cannot be moved, whatever the entry's rank.
-    if visible.schedule_plan.ahead.is_heeded:
+    if visible.schedule_plan.ahead.affects_admissions:
         entry, words = _clear_of_calendar(visible, entry)
         if words is not None:
             return StartCheck(entry=entry, kept_from=words)
@@ -115,12 +115,12 @@ def _clear_of_calendar(visible: VisiblePromises, entry: Entry) -> tuple[Entry, s
         return entry, None
     leaving = frozenset(target.held.key for target in entry.targets)
     with visible.snapshot.trial.without((target.queue, target.held) for target in entry.targets):
-        # Only running work and the calendar count here. Promises are checked separately, by `judge`.
+        # Only running work and the calendar count here. Promises are checked separately, by `check_start`.
         rank = visible.rank_of(entry)
         found_ahead = visible.horizon(queue, rank, (), leaving=leaving, of=workload)
         horizon = RequestHorizon(edges=schedule_plan.ends.latest_edges(found_ahead.edges))
-        trial, footing = visible.trial_of(entry), visible.footing(entry)
-        key = stands(horizon, visible.stage, trial, footing, now=now, until=now + span)
+        trial, footing = visible.trial_of(entry), visible.usage_of(entry)
+        key = first_broken_promise(horizon, visible.stage, trial, footing, now=now, until=now + span)
         if key is None:
             return entry, None
         # Targets were chosen for this very assignment and would not match another flavor.
@@ -155,7 +155,7 @@ def _elsewhere(
         if found is None or found.assignment is None:
             return None
         moved = structs.replace(entry, assignment=found.assignment)
-        if not visible.schedule_plan.ahead.is_heeded:
+        if not visible.schedule_plan.ahead.affects_admissions:
             return moved
         cleared, words = _clear_of_calendar(visible, moved)
         if words is None and cleared is moved:
@@ -248,8 +248,8 @@ def _conflict(
     queue, workload, now = entry.queue, entry.pending.workload, visible.now
     horizon = visible.horizon(queue, rank, promises, of=workload)
     until = now + visible.schedule_plan.lengths.length(workload, queue.name)
-    trial, footing = visible.trial_of(entry), visible.footing(entry)
-    return stands(horizon, visible.stage, trial, footing, now=now, until=until)
+    trial, footing = visible.trial_of(entry), visible.usage_of(entry)
+    return first_broken_promise(horizon, visible.stage, trial, footing, now=now, until=until)
 
 
 def _judge(
@@ -264,7 +264,7 @@ def _judge(
     trial = visible.trial_of(entry)
     leaving = frozenset(target.held.key for target in entry.targets)
     horizon = visible.horizon(queue, rank, above, leaving=leaving, of=workload)
-    footing = visible.footing(entry)
+    footing = visible.usage_of(entry)
     # The walk goes on beyond its span: the first promise that it will have to leave for may begin much later.
     broken = first_broken(horizon, visible.stage, trial, footing, now=now)
     if broken is not None and broken.at < now + span:
@@ -273,7 +273,7 @@ def _judge(
         words, promise = visible.schedule_plan.ahead.words, visible.schedule_plan.promises.get(broken.key)
         if moved is not None:
             entry = moved
-            broken = first_broken(horizon, visible.stage, trial, visible.footing(entry), now=now)
+            broken = first_broken(horizon, visible.stage, trial, visible.usage_of(entry), now=now)
         elif promise is None:
             # The appointment leaves room until it begins, but the promises beside it take that room.
             return StartCheck(entry=entry, kept_from=words[broken.key])

@@ -189,7 +189,7 @@ class VisiblePromises:
 
     # --- what is asked about ------------------------------------------------------------------------------
 
-    def footing(self, entry: Entry) -> StartClaim:
+    def usage_of(self, entry: Entry) -> StartClaim:
         """Return the quota and spots that the entry would run on."""
         spots = self.snapshot.topology_cache.usage.spots(entry.assignment.places)
         return StartClaim(usage=entry.assignment.usage, spots=spots, assignment=entry.assignment)

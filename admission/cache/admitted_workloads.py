@@ -21,7 +21,7 @@ from admission.cache.workload_record import WorkloadRecord
 from admission.decisions.decision import DecisionId
 from admission.flavors.topology_assigner import places_of
 from admission.snapshot.held_workload import HeldWorkload
-from api.eviction import reserved_at_of, standing_request
+from api.eviction import current_request, reserved_at_of
 from api.jobs.checkpoint_annotations import CHECKPOINT_KEYS
 from api.policy import VictimRules
 from api.workload import Admission, Workload, WorkloadKey
@@ -255,7 +255,7 @@ class AdmittedWorkloads:
         `was_evicted`: an earlier version of the object was evicted. A decided eviction that the object does
         not show yet stays in force: the object may be older than our write.
         """
-        request, was_leaving = standing_request(held.workload), held.is_saving or was_evicted
+        request, was_leaving = current_request(held.workload), held.is_saving or was_evicted
         held.is_saving = request is not None
         if request is not None or held.workload.is_evicted:
             held.is_evicting = False

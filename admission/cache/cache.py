@@ -23,7 +23,7 @@ from admission.calendar.advance_reservations import (
     ReservedCapacity,
     read_reservations,
 )
-from admission.calendar.quota_windows import NO_WINDOWS, Calendar, read_windows, rises_ahead
+from admission.calendar.quota_windows import NO_WINDOWS, Calendar, read_windows, upcoming_rises
 from admission.calendar.reserved_domains import ReservedDomain, TopologyNodes, find_domain
 from admission.calendar.upcoming_changes import UpcomingChanges
 from admission.calendar.window_overlaps import Overlaps
@@ -198,7 +198,7 @@ class Cache:
             queue = QueueState(spec=spec, node=node, tree=tree, pending=pending)
             queue.policy = policies[name]
             if name in self.calendar.windows:
-                queue.rises = partial(rises_ahead, self.calendar, name)
+                queue.rises = partial(upcoming_rises, self.calendar, name)
             queue.quotas_in_force = self.calendar.in_force.get(name, {})
             queue.reservations = self.reservations.phases(name, self.now)
             if queue.policy.backfill_rules is not None:

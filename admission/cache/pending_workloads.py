@@ -15,7 +15,7 @@ from admission.cache.workload_changed import WorkloadChanged
 from admission.cache.workload_index import WorkloadIndex
 from admission.cache.workload_record import WorkloadRecord, reservation_problem
 from admission.decisions.decision import Evict
-from admission.preemption.checkpoint_before_eviction import has_given_way
+from admission.preemption.checkpoint_before_eviction import awaits_resume
 from admission.preemption.least_attained import LeastAttained, least_attained, pending_level, predicted_level
 from admission.snapshot.attained_service import AttainedService
 from admission.snapshot.queue_state import QueueState
@@ -83,7 +83,7 @@ class PendingWorkloads:
             # Its run time decides whether it may start before a promise; only backfill needs it.
             pending.seconds = schedule_plan.lengths.span(record.workload, queue.name)
         # Only if what is tried has changed: a status write of a parked Workload must not wake a tree.
-        if queue.pending.offer(pending, now=self._cache.now):
+        if queue.pending.push_or_update(pending, now=self._cache.now):
             self._trees.settle_again(queue.tree)
         self._touched.cluster_queues.add(queue.name)
         self._put_first(record)
@@ -115,7 +115,7 @@ class PendingWorkloads:
         queue = self._cache.queues.get(record.queued_in)
         # Without preemption rules in a policy the queue keeps Kueue's order, which knows no such claim.
         if queue is not None and queue.policy.preemption is not None:
-            queue.pending.precedence.owe(record.workload)
+            queue.pending.precedence.prefer_preemptor(record.workload)
 
     def _level_of(self, record: WorkloadRecord, queue: QueueState) -> int:
         """Return the level at which a Workload waits in the queue."""
@@ -260,7 +260,7 @@ def _returns_first(workload: Workload, queue: QueueState) -> bool:
     section = policy.preemption
     if section is None or not section.saved_first or policy.backfill_rules is not None or _is_by_age(queue):
         return False
-    return has_given_way(workload, section, with_aliases=policy.aliases is Aliases.ARTICLES)
+    return awaits_resume(workload, section, with_aliases=policy.aliases is Aliases.ARTICLES)
 
 
 def levels_matter(queue: QueueState) -> bool:

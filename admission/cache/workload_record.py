@@ -62,7 +62,7 @@ class WorkloadRecord(msgspec.Struct, eq=False, kw_only=True):
             and workload.deleted_at is None
             and not workload.is_finished
             and not (workload.annotations and workload.annotations.get(ADMISSION_GATED_BY))
-            and unserved(workload) is None
+            and unsupported(workload) is None
             and not workload.is_true(ConditionType.WAITING_FOR_REPLACEMENT_PODS)
         )
 
@@ -89,7 +89,7 @@ class WorkloadRecord(msgspec.Struct, eq=False, kw_only=True):
         # Identity is tested first: if the decoder kept equal pod sets, no comparison is needed.
         has_same_pods = workload.pod_sets is before.pod_sets or workload.pod_sets == before.pod_sets
         if not has_same_pods or workload.reclaimable != before.reclaimable:
-            self.work_out(cache, settings)
+            self.compute(cache, settings)
 
     def _is_overwritten(self, before: Workload) -> bool:
         """Return whether another writer has replaced the reported reason; it is then reported again."""
@@ -99,7 +99,7 @@ class WorkloadRecord(msgspec.Struct, eq=False, kw_only=True):
         # The other writer's condition hides the reason reported last.
         return told.status or (told.reason, told.message) != self.last_wait
 
-    def work_out(self, cache: Cache, settings: ResourceSettings) -> None:
+    def compute(self, cache: Cache, settings: ResourceSettings) -> None:
         """Compute requests and shape from the object and the limits of its namespace."""
         workload = self.workload
         limits = cache.specs.limits.get(workload.key.namespace, ())
@@ -143,7 +143,7 @@ class WorkloadRecord(msgspec.Struct, eq=False, kw_only=True):
 def make_record(workload: Workload, cache: Cache, settings: ResourceSettings) -> WorkloadRecord:
     """Return the record of a Workload seen for the first time."""
     record = WorkloadRecord(workload=workload, local_queue=(workload.key.namespace, workload.queue_name))
-    record.work_out(cache, settings)
+    record.compute(cache, settings)
     return record
 
 
@@ -177,7 +177,7 @@ def reservation_problem(cache: Cache, workload: Workload) -> Problem | None:
     return joining_problem(workload, queue.policy, cache.reservations, now=cache.schedule_plan.now)
 
 
-def unserved(workload: Workload) -> str | None:
+def unsupported(workload: Workload) -> str | None:
     """Return what the Workload needs that Berth does not support, and what to do; None if nothing.
 
     If admitted all the same, it would hold quota for pods that are not started here, or hold it twice.
@@ -203,7 +203,7 @@ def _own_problem(cache: Cache, workload: Workload, request_error: str | None) ->
         return PendingReason.MISCONFIGURED, unreadable
     if not workload.active:
         return PendingReason.DEACTIVATED, "The workload is deactivated; set spec.active to true"
-    missing = unserved(workload)
+    missing = unsupported(workload)
     if missing is not None:
         return PendingReason.MISCONFIGURED, missing
     gates = workload.annotations.get(ADMISSION_GATED_BY)

@@ -174,7 +174,7 @@ class WorkloadStore:
             if key in self._unread:
                 self._unread.discard(key)
                 if self._may_be_reread(record):
-                    record.work_out(self._cache, self._resources)
+                    record.compute(self._cache, self._resources)
             self._place(record)
         self._is_catching_up = bool(self._unplaced)
         if self._is_catching_up:

@@ -73,7 +73,7 @@ class ReservedCapacity:
         return WorkloadKey("", f"reservation {self.id.policy}/{self.id.name}")
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """A description of it, for the messages of Workloads that it blocks."""
         amounts = ", ".join(
             f"{to_text(pair.resource, amount)} {pair.resource} of flavor {pair.flavor}"
@@ -215,7 +215,7 @@ def _of_domain(
     for other in before:
         is_at_a_time = other.start_at < empty.end_at and empty.start_at < other.end_at
         if other.domain is not None and is_at_a_time and domain.overlaps(other.domain):
-            return f"{what}: {other.words} (policy {other.id.policy}); nothing is reserved"
+            return f"{what}: {other.description} (policy {other.id.policy}); nothing is reserved"
     declared = to_quotas(cluster.queues[empty.queue].resource_groups)
     # Resources without quota (pods, storage) are not in the tree, which therefore cannot keep them.
     usage = {pair: amount for pair, amount in domain.amounts.items() if pair in declared}

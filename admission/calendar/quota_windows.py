@@ -68,7 +68,7 @@ class Calendar:
     next_at: float = inf
 
     @property
-    def heeds_windows(self) -> bool:
+    def has_lead_windows(self) -> bool:
         """Whether any window has a lead time: its opening matters to admissions before it happens."""
         return any(
             window.reclaim_lead_seconds
@@ -177,7 +177,7 @@ def _flavor_in_force(flavor: FlavorQuotas, known: Mapping[FlavorResource, QuotaI
     return replace(flavor, resources=resources)
 
 
-def rises_ahead(calendar: Calendar, cluster_queue: str, pair: FlavorResource) -> tuple[QuotaStep, ...]:
+def upcoming_rises(calendar: Calendar, cluster_queue: str, pair: FlavorResource) -> tuple[QuotaStep, ...]:
     """Return when the quota of a ClusterQueue will exceed the quota in force, soonest first.
 
     Used to say to a Workload that requests more than there is now when there will be enough.

@@ -40,9 +40,9 @@ class UpcomingChanges:
     _windows: dict[str, list[Edge]] = field(default_factory=dict)
 
     @property
-    def is_heeded(self) -> bool:
+    def affects_admissions(self) -> bool:
         """Whether admissions have to respect the calendar even where there are no promises."""
-        return bool(self.reservations.kept) or self.calendar.heeds_windows
+        return bool(self.reservations.kept) or self.calendar.has_lead_windows
 
     def join(self, workload: Workload) -> None:
         """Note that the Workload holds quota, and count it as a member where it names a reservation."""
@@ -101,7 +101,7 @@ class UpcomingChanges:
         if not left and not spots:
             return []
         holder = kept.holder
-        self.words[holder] = kept.words
+        self.words[holder] = kept.description
         claim = Claim(
             holder=holder,
             queue=kept.queue,

@@ -31,7 +31,13 @@ from admission.controller.http.plan_api import PlanApi
 from admission.controller.http.port_certificates import PortCertificates
 from admission.controller.http.ports import Port, SidePorts, listen
 from admission.controller.http.state_api import Health, StateApi, metrics_route
-from admission.controller.kinds import WatchedKind, ground_kinds, make_informer, make_listener, watched_kinds
+from admission.controller.kinds import (
+    WatchedKind,
+    make_informer,
+    make_listener,
+    topology_kinds,
+    watched_kinds,
+)
 from admission.controller.leadership.kueue_guard import refuse_beside_kueue
 from admission.controller.leadership.plan_reader import PlanReader
 from admission.controller.leadership.takeover import Takeover, TakeoverSettings
@@ -281,7 +287,7 @@ class Controller:
         own = [informer.resource.plural for informer in self._informers if not informer.synced.is_set()]
         # For placement by topology nodes and pods are awaited before the first
         # decision; `is_synced` covers that.
-        return [*own, *(self._ground.unsynced() if self._side_ports.needs_ground else ())]
+        return [*own, *(self._ground.unsynced() if self._side_ports.needs_nodes else ())]
 
     # --- the run ----------------------------------------------------------------------------------
 
@@ -357,15 +363,15 @@ class Controller:
         """Watch pods and nodes: at once for the extender, else once a flavor names a topology."""
         ground = self._cluster_state.ground
         async with asyncio.TaskGroup() as group:
-            if not self._side_ports.needs_ground:
+            if not self._side_ports.needs_nodes:
                 await ground.needed.wait()
             group.create_task(self._ground.run(), name="watch-nodes-and-pods")
             await ground.needed.wait()
             pods, nodes = (
                 make_listener(kind, self._control_loop, self._cluster_state)
-                for kind in ground_kinds(self._cluster_state)
+                for kind in topology_kinds(self._cluster_state)
             )
-            await self._ground.tell(pods=pods, nodes=nodes)
+            await self._ground.connect(pods=pods, nodes=nodes)
             self._control_loop.post(ground.note_synced)
 
     async def _wait_synced(self) -> None:

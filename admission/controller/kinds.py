@@ -193,7 +193,7 @@ def _priority_classes(cluster_state: ClusterState) -> tuple[WatchedKind, Watched
     return of_pods, of_workloads
 
 
-def ground_kinds(cluster_state: ClusterState) -> tuple[WatchedKind, WatchedKind]:
+def topology_kinds(cluster_state: ClusterState) -> tuple[WatchedKind, WatchedKind]:
     """Return the kinds that placement by topology needs, pods and nodes. `NodePodWatch` watches them."""
     pods = WatchedKind(
         resource=resources.PODS,

@@ -76,7 +76,7 @@ class PodSetChoice(msgspec.Struct, frozen=True, kw_only=True):
     delayed: str | None = None
 
     @property
-    def is_unserved(self) -> bool:
+    def has_no_flavor(self) -> bool:
         """Whether it requests something and gets no flavor for any of it."""
         return bool(self.requests) and not self.choices
 
@@ -139,11 +139,11 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
         worst: PendingReason | None = None
         for choice in self.pod_sets:
             if choice.mode is Mode.NO_FIT:
-                worst = graver(worst, _pod_set_reason(choice))
+                worst = more_severe(worst, _pod_set_reason(choice))
         return worst or PendingReason.NO_MATCHING_FLAVOR
 
 
-def graver(a: PendingReason | None, b: PendingReason | None) -> PendingReason | None:
+def more_severe(a: PendingReason | None, b: PendingReason | None) -> PendingReason | None:
     """Return the reason that outranks the other; every reason outranks None."""
     return a if _severity(a) >= _severity(b) else b
 
@@ -166,5 +166,5 @@ def _pod_set_reason(choice: PodSetChoice) -> PendingReason:
             mildest[attempt.group] = attempt.reason
     worst = choice.no_fit_reason
     for reason in mildest.values():
-        worst = graver(worst, reason)
+        worst = more_severe(worst, reason)
     return worst or PendingReason.NO_MATCHING_FLAVOR

@@ -52,7 +52,7 @@ class OutcomeApplier:
         if outcome.seconds is not None:
             pending.seconds = outcome.seconds
         if is_kept:
-            queue.pending.precedence.keep_for(pending.workload)
+            queue.pending.precedence.prefer_holder(pending.workload)
         reported = (decision.reason, decision.message)
         cause = self._reason(outcome, is_kept)
         is_parked = queue.pending.requeue(pending, cause, now=now, reported=reported)

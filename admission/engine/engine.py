@@ -376,7 +376,7 @@ class Engine:
         for room in self._cache.holds.take_ended(self._cache.queues, now=now):
             queue = self._cache.queues.get(room.hold.cluster_queue)
             if queue is not None:
-                queue.pending.precedence.forgive(room.hold.key)
+                queue.pending.precedence.end_hold(room.hold.key)
                 self._workload_store.trees.wake(queue.name)
             # Trees share nodes, so Workloads of other trees may have waited for these.
             self._workload_store.admitted.note_freed({place.flavor for place in room.places})

@@ -37,7 +37,7 @@ def _explanation(
     queue = cache.queues.get(record.queued_in or "")
     if queue is None or queue.inactive or record.last_wait is not None:
         return
-    known = queue.pending.members.told(key) or _behind_head(queue, key)
+    known = queue.pending.members.reason_of(key) or _behind_head(queue, key)
     if known is None:
         # Its head may wait for a preemption. A reason is known once a Workload of its class is parked.
         pending.unexplained.setdefault(queue.name, {})[key] = None

@@ -11,7 +11,7 @@ from admission.cache.cache import Cache
 from admission.cache.workload_store import WorkloadStore
 from admission.flavors.topology_assigner import check_tolerations
 from admission.placement.topology.domain_usage import DomainUsage, domain_usages
-from admission.placement.topology.node_health import NodeFault, host_fault, hosts_of, is_sound
+from admission.placement.topology.node_health import NodeFault, host_fault, hosts_of, is_healthy
 from admission.preemption.device_price import node_device_price
 from api.disruption_budget import DisruptionBudget
 from api.node import NodeInfo
@@ -69,7 +69,7 @@ class NodeQueries:
                 nodes = topology_cache.nodes.at_host(host)
                 # As a rule there is one sound node of that name. Two nodes with the same hostname label are
                 # a fault in themselves.
-                if len(nodes) == 1 and is_sound(nodes[0]):
+                if len(nodes) == 1 and is_healthy(nodes[0]):
                     continue
                 # Computed for the first node that needs it, since most Workloads have no faulty node.
                 if tolerations is None:

@@ -32,7 +32,7 @@ class PromiseQueries:
         return promises, tuple(schedule_plan.leases[key] for key in sorted(schedule_plan.leases))
 
     @property
-    def keeps_time(self) -> bool:
+    def plans_starts(self) -> bool:
         """Whether a policy with backfill governs a ClusterQueue, or the calendar must be respected."""
         return self._cache.schedule_plan.is_on
 

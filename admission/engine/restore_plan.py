@@ -91,7 +91,7 @@ class StoredPlan:
             for key, room in self._cache.holds.kept.items():
                 former = self._cache.queues.get(room.hold.cluster_queue)
                 if former is not None:
-                    former.pending.precedence.forgive(key)
+                    former.pending.precedence.end_hold(key)
             self._cache.holds.kept.clear()
         records, outdated = self._workload_store.index.records, 0
         for hold in holds:
@@ -104,9 +104,9 @@ class StoredPlan:
             places = places_of(hold.admission, record.requests)
             room = HeldRoom(hold=hold, usage=to_quantities(hold.admission.pod_sets), places=places)
             if self._cache.holds.put(room):
-                queue.pending.precedence.keep_for(record.workload)
+                queue.pending.precedence.prefer_holder(record.workload)
             # The preemptor comes first again, or a Workload evicted for it would come before it.
-            queue.pending.precedence.owe(record.workload)
+            queue.pending.precedence.prefer_preemptor(record.workload)
         return outdated
 
     def _adopt_promises(self, plan: PlanValues, *, is_whole: bool) -> int:

@@ -25,7 +25,7 @@ from admission.cache.admitted_workloads import AdmittedWorkloads
 from admission.cache.cache import Cache
 from admission.cache.workload_index import WorkloadIndex
 from admission.decisions.decision import Evict, Reassign, SecondPassDecision, Unreplaced
-from admission.flavors.topology_assigner import delayed_requests, standing
+from admission.flavors.topology_assigner import delayed_requests, placed_pod_sets
 from admission.placement.performance import FAILED
 from admission.placement.replacement import replace_hosts
 from admission.placement.topology.node_health import NodeFailureSettings, hosts_of
@@ -106,7 +106,7 @@ class SecondPass:
         # New places or an eviction are being written; the answer to that comes first.
         if held.is_evicted or held.former is not None or held.is_assumed:
             return None
-        stands = standing(snapshot, held, self._index.records[held.key].requests)
+        stands = placed_pod_sets(snapshot, held, self._index.records[held.key].requests)
         assigned = {host for one in stands for host in hosts_of(one.assignment)}
         # A node that no longer exists has to be replaced too, or the pods would be placed around a gap.
         lost = assigned & set(workload.unhealthy_nodes) | {

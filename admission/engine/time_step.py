@@ -64,7 +64,7 @@ def pass_time(
         schedule_plan.note_eviction(held)
         evictions += (eviction,)
     # By name, since trees are built again when specs change.
-    for name in schedule_plan.take_woken():
+    for name in schedule_plan.take_queues_to_try():
         trees.wake(name)
     return evictions
 
@@ -99,8 +99,8 @@ def _clear(cache: Cache, held: HeldWorkload, kept: ReservedCapacity, *, now: flo
         resource_version=workload.resource_version,
         reason=EvictionReason.RESERVATION_DUE,
         message=(
-            f"Evicted because {kept.words}; this workload was expected to have ended by then, or may use "
-            f"that capacity only until then"
+            f"Evicted because {kept.description}; this workload was expected to have ended by then, or may "
+            f"use that capacity only until then"
         ),
         cluster_queue=held.admission.cluster_queue,
     )

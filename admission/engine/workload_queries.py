@@ -58,7 +58,7 @@ class WorkloadQueries:
         is_it = record is not None and record.workload.uid == uid and record.queued_in is not None
         return is_it and key not in self._cache.held
 
-    def heir_of(self, victim: WorkloadKey) -> Evict | None:
+    def joined_eviction_of(self, victim: WorkloadKey) -> Evict | None:
         """Return the eviction of the Workload that another preemptor has joined, None if there is none.
 
         The eviction goes on for it. Of several preemptors the one with the highest priority, then

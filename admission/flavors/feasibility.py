@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from admission.decisions.assignment_memo import Option
-from admission.flavors.placement_hints import with_wishes
+from admission.flavors.placement_hints import with_hints
 from admission.flavors.topology_assigner import placement_request
 from admission.placement.topology.pod_room import PodRoom
 from admission.snapshot.queue_state import QueueState
@@ -132,7 +132,7 @@ def _needs(snapshot: Snapshot, queue: QueueState, pending: Pending) -> Iterator[
                     request = placement_request(
                         pod_set, asked, snapshot.objects.flavors[flavor], count=count, rules=rules
                     )
-                    request = with_wishes(request, queue, pending.workload, pod_set)
+                    request = with_hints(request, queue, pending.workload, pod_set)
                 taken = ((cells[name][1], amounts[name]) for name in group.resources if name in amounts)
                 options.append(Option(flavor=flavor, amounts=tuple(taken), request=request))
             yield tuple(options)

@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from admission.decisions.assignment import Assignment, Attempt, FlavorChoice, Mode, PodSetChoice, graver
+from admission.decisions.assignment import Assignment, Attempt, FlavorChoice, Mode, PodSetChoice, more_severe
 from admission.decisions.assignment_memo import Weighed, lack_message
 from admission.decisions.flavor_mode import BEST, MODES, WORST, Grade, Granular, is_preferred, should_try_next
 from admission.flavors.flavor_refusal import flavor_refusal
@@ -86,7 +86,7 @@ class FlavorSearch:
             is_unserved = False
             for choice in choices:
                 _charge(usage, choice)
-                is_unserved |= choice.is_unserved
+                is_unserved |= choice.has_no_flavor
             if is_unserved:
                 break
         # The caller asks for places, once for all pod sets together, because pod sets may share nodes.
@@ -256,7 +256,7 @@ class FlavorSearch:
             self.weighed.append(verdict)
             if verdict.message:
                 scan.reasons.append(verdict.message)
-                reason = graver(reason, verdict.reason)
+                reason = more_severe(reason, verdict.reason)
             # The worst grade decides for the flavor, and which is worse depends on the queue's preference.
             if is_preferred(worst, verdict.grade, self.queue.spec.fungibility.preference):
                 worst = verdict.grade

@@ -27,7 +27,7 @@ _CHOICES = {
 _BY_TYPE = {"training": Strategy.CONSOLIDATED, "inference": Strategy.DISTRIBUTED}
 
 
-def with_wishes(
+def with_hints(
     request: PlacementRequest, queue: QueueState, workload: Workload, pod_set: PodSet
 ) -> PlacementRequest:
     """Return the request with what the policy and the Workload's annotations ask of its placement."""

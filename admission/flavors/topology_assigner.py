@@ -20,7 +20,7 @@ import msgspec
 from msgspec.structs import replace
 
 from admission.decisions.assignment import Assignment, Attempt, Mode, PodSetChoice
-from admission.flavors.placement_hints import with_wishes
+from admission.flavors.placement_hints import with_hints
 from admission.placement.replacement import RemainingPlace
 from admission.placement.topology.flavor_topology import Amounts
 from admission.placement.topology.place import Place, place_of, taken_per_pod
@@ -63,7 +63,7 @@ def _placement_requests(
         )
     )
     return tuple(
-        with_wishes(request, queue, workload, pod_set) for pod_set, request in found if request is not None
+        with_hints(request, queue, workload, pod_set) for pod_set, request in found if request is not None
     )
 
 
@@ -137,7 +137,7 @@ def _read_update(update: Mapping[str, object]) -> WirePodSetUpdate:
         return WirePodSetUpdate()
 
 
-def standing(
+def placed_pod_sets(
     snapshot: Snapshot, held: HeldWorkload, requests: Collection[PodSetRequests]
 ) -> tuple[RemainingPlace, ...]:
     """Return the placed pod sets of a Workload that holds quota, with their present assignments.
@@ -198,7 +198,7 @@ def _requests_of(
         )
         queue = snapshot.queues.get(held.admission.cluster_queue)
         if queue is not None:
-            request = with_wishes(request, queue, held.workload, pod_set)
+            request = with_hints(request, queue, held.workload, pod_set)
         yield one, request
 
 

@@ -38,7 +38,7 @@ class HoldExceptions:
     # Victims that are gone because of the claims applied now, and for no other reason.
     _gone: dict[WorkloadKey, tuple[QueueState, HeldWorkload]] = field(default_factory=dict)
 
-    def kept_from(self, entry: Entry) -> tuple[HoldClaim, ...]:
+    def claims_against(self, entry: Entry) -> tuple[HoldClaim, ...]:
         """Return the claims that the entry has to respect.
 
         An entry that is a preemptor respects none. If it were refused because of another Workload's claim, it

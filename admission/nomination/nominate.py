@@ -65,7 +65,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
         return self.queue.pending.precedence.is_preemptor(self.pending)
 
     @property
-    def is_promising(self) -> bool:
+    def will_fit(self) -> bool:
         """Whether it fits, or will fit once its targets are gone."""
         return self.assignment.mode is Mode.FIT or bool(self.targets)
 
@@ -89,12 +89,12 @@ class Nominator:
         if pending.scan is None or not pending.scan.has_flavors_left:
             return (yield from self._search(queue, pending))
         found = yield from self._find(self._search_of(queue, pending))
-        if found.is_promising or found.assignment.scan.has_flavors_left:
+        if found.will_fit or found.assignment.scan.has_flavors_left:
             return found
         pending.scan = None
         again = yield from self._search(queue, pending)
         # Only once, or it would be tried for ever while the other head competes with it.
-        return _as_second_look(again) if again.is_promising else found
+        return _as_second_look(again) if again.will_fit else found
 
     def nominate_again(self, entry: Entry) -> Steps[Entry]:
         """Nominate on the snapshot as it is now, restricted to the flavors of the entry.
@@ -130,11 +130,11 @@ class Nominator:
         is_shared = not self.snapshot.topology_cache.has_flavors
         known = recall(queue, pending) if is_shared else None
         # A possible victim may have appeared since.
-        if known is not None and self.preemptor.finds_nobody(queue, pending, known.pairs):
+        if known is not None and self.preemptor.finds_no_victim(queue, pending, known.pairs):
             return Entry(queue=queue, pending=pending, assignment=known.assignment)
         search = self._search_of(queue, pending)
         whole = yield from self._attempt(search, None)
-        is_final = whole.is_promising or not _spare_pods(pending)
+        is_final = whole.will_fit or not _spare_pods(pending)
         if is_shared and is_final and not whole.targets:
             learn(queue, pending, whole.assignment, search.weighed)
         return whole if is_final else (yield from self._or_fewer_pods(search, whole))
@@ -142,7 +142,7 @@ class Nominator:
     def _find(self, search: FlavorSearch) -> Steps[Entry]:
         """Return the entry with all pods where that is promising, else with as many as can be."""
         whole = yield from self._attempt(search, None)
-        return whole if whole.is_promising else (yield from self._or_fewer_pods(search, whole))
+        return whole if whole.will_fit else (yield from self._or_fewer_pods(search, whole))
 
     def _search_of(self, queue: QueueState, pending: Pending, pins: Pins | None = None) -> FlavorSearch:
         return FlavorSearch(
@@ -173,7 +173,7 @@ class Nominator:
     def _or_fewer_pods(self, search: FlavorSearch, whole: Entry) -> Steps[Entry]:
         """Return the entry with the most pods that is promising; `whole` where there is none."""
         # Fewer pods are tried only where all pods do not fit and evictions would not help.
-        return (yield from self._fewer_pods(search, lambda entry: entry.is_promising)) or whole
+        return (yield from self._fewer_pods(search, lambda entry: entry.will_fit)) or whole
 
     def _fewer_pods(self, search: FlavorSearch, accepts: Callable[[Entry], bool]) -> Steps[Entry | None]:
         """Return the entry with the most pods that `accepts` allows; None where there is none.

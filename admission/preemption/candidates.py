@@ -84,13 +84,13 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
         # Checked before a search begins. Pools contain the members of our own side as well, so False may
         # still mean that there is none.
         own = self.same_queue
-        if own.evicted or own.live or not self.giving_way.is_nobody:
+        if own.evicted or own.live or not self.giving_way.is_empty:
             return False
         return not any(level.pool.evicted or level.pool.live for level in self.levels)
 
-    def all_that_may_go(self) -> Iterator[HeldWorkload] | None:
+    def all_candidates(self) -> Iterator[HeldWorkload] | None:
         """Yield every Workload that `in_order` could yield; None where that is not known in advance."""
-        if self.levels or not self.giving_way.is_nobody:
+        if self.levels or not self.giving_way.is_empty:
             return None
         return chain(self.same_queue.evicted, self.same_queue.live)
 
@@ -111,7 +111,7 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
 
     def _by_turn(self, *, is_evicted: bool) -> Iterator[Candidate]:
         """Yield the candidates by attained service, without those that Kueue's own rules name already."""
-        if self.giving_way.is_nobody:
+        if self.giving_way.is_empty:
             return
         # A Workload may be a candidate by both rules, and must not be taken twice.
         named = {held.key for members in self.same_queue for held in members}
@@ -200,7 +200,7 @@ def _of_own_queue(pools: Pools, need: PreemptionRequest) -> Apart:
         named = pools.of_own_in_order(need)
         # All of them are of lower priority and none is spared, so they need no check one by one. Such checks
         # would take most of the time of a search that finds its victims soon.
-        if policy is PreemptionPolicy.LOWER_PRIORITY and need.losses.spares_nobody_below(need.queue):
+        if policy is PreemptionPolicy.LOWER_PRIORITY and need.losses.protects_none_below(need.queue):
             return named.only(lambda held: not evictions.is_gone(held)) if evictions.gone else named
     else:
         # Looked up by key where only some may be taken: a domain's few out of a queue's thousands.

@@ -48,14 +48,14 @@ from enum import StrEnum
 
 from admission.decisions.decision import Evict
 from admission.preemption.eviction_cost import restart_seconds_of, save_seconds_of
-from api.eviction import EvictionRequest, has_request, standing_request
+from api.eviction import EvictionRequest, current_request, has_request
 from api.jobs.checkpoint_annotations import (
     CLOCK_SKEW_SECONDS,
     CheckpointFacts,
     checkpoint_facts,
-    tells_of_checkpoints,
+    reports_checkpoints,
 )
-from api.jobs.pod_owner_key import has_crew
+from api.jobs.pod_owner_key import has_known_pods
 from api.policy import AdmissionPolicy, PreemptionRules
 from api.reasons import ConditionType, EvictionReason
 from api.workload import Workload
@@ -129,7 +129,7 @@ def outcome_of(before: Workload, after: Workload, *, saved_at: float | None) -> 
     Kept and missed are distinguished by the last checkpoint, as in `stage_of`. A Workload that finishes
     during the wait, or is evicted for another reason, counts as cancelled: this eviction did not come about.
     """
-    request, standing = standing_request(before), standing_request(after)
+    request, standing = current_request(before), current_request(after)
     if request is None:
         return SaveOutcome.REQUESTED if standing is not None else None
     if standing is not None:
@@ -201,13 +201,13 @@ def plan_save(
     if rules is None or rules.grace_seconds == 0:
         return None
     # The pods of another controller are not known here, and cannot be asked.
-    if not workload.is_admitted or not has_crew(workload):
+    if not workload.is_admitted or not has_known_pods(workload):
         return None
     facts = checkpoint_facts(workload) if facts is None else facts
     if not facts.takes_part or facts.is_inference or saves_at_sigterm(workload, facts):
         return None
     started_at, save_seconds = workload.conditions[ConditionType.ADMITTED].at, save_seconds_of(facts, rules)
-    saved_at = believed_checkpoint(facts, now=now, started_at=started_at)
+    saved_at = credible_checkpoint(facts, now=now, started_at=started_at)
     # Younger than a save takes: stopping it now loses less work than another save would cost.
     if now - max(started_at, saved_at or 0.0) <= save_seconds:
         return None
@@ -248,8 +248,8 @@ def leaving_seconds(workload: Workload, policy: AdmissionPolicy) -> float:
     """
     rules = policy.preemption
     waits = 0.0
-    may_wait = rules is not None and rules.grace_seconds > 0 and tells_of_checkpoints(workload)
-    if rules is not None and may_wait and has_crew(workload):
+    may_wait = rules is not None and rules.grace_seconds > 0 and reports_checkpoints(workload)
+    if rules is not None and may_wait and has_known_pods(workload):
         facts = checkpoint_facts(workload)
         # A Workload that takes no part, or saves on SIGTERM, is evicted at once without a wait.
         if facts.takes_part and not facts.is_inference and not saves_at_sigterm(workload, facts):
@@ -262,7 +262,7 @@ def may_ask(rules: PreemptionRules, save_seconds: float) -> bool:
     return rules.grace_seconds >= max(NOTICE_SECONDS, save_seconds)
 
 
-def believed_checkpoint(facts: CheckpointFacts, *, now: float, started_at: float = 0.0) -> float | None:
+def credible_checkpoint(facts: CheckpointFacts, *, now: float, started_at: float = 0.0) -> float | None:
     """Return when the last checkpoint was saved (Unix seconds); None where there is none, or they stopped.
 
     `started_at` is since when the Workload could save again: while it was pending it saved nothing.
@@ -278,7 +278,7 @@ def believed_checkpoint(facts: CheckpointFacts, *, now: float, started_at: float
     return min(saved_at, now)
 
 
-def has_given_way(workload: Workload, rules: PreemptionRules, *, with_aliases: bool) -> bool:
+def awaits_resume(workload: Workload, rules: PreemptionRules, *, with_aliases: bool) -> bool:
     """Return whether it was preempted, reports checkpoints, and has not run again since.
 
     Judged as of its eviction, since it saves nothing while it is pending. A checkpoint reported afterwards is
@@ -290,7 +290,7 @@ def has_given_way(workload: Workload, rules: PreemptionRules, *, with_aliases: b
     facts = checkpoint_facts(workload, with_aliases=with_aliases)
     saved_at, left_by = facts.saved_at, evicted.at + rules.max_declared_seconds
     now = evicted.at if saved_at is None else max(evicted.at, min(saved_at, left_by))
-    return believed_checkpoint(facts, now=now) is not None
+    return credible_checkpoint(facts, now=now) is not None
 
 
 def _next_checkpoint(

@@ -134,7 +134,7 @@ class LeastAttained:
             # left. A Workload that is due again now would be examined without end.
             at = max(at, now + _SOONEST_SECONDS)
             look_at = next_look(at, minimum_runtime_seconds=rules.minimum_runtime_seconds)
-            book.appoint(held.key, look_at, since=held.reserved_at)
+            book.set_due(held.key, look_at, since=held.reserved_at)
 
     def release(self, held: HeldWorkload) -> None:
         """Remove a Workload that no longer holds quota."""

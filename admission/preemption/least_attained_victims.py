@@ -65,7 +65,7 @@ class LeastAttainedVictims:
         self._by_node: list[HeldWorkload] | None = None
 
     @property
-    def is_nobody(self) -> bool:
+    def is_empty(self) -> bool:
         """Whether there is no victim, as far as that is known without examining each Workload."""
         turns = self._queue.turns
         # One lookup in the queue's index, which holds the Workloads above each level.
@@ -73,7 +73,7 @@ class LeastAttainedVictims:
 
     def in_order(self, *, is_evicted: bool) -> Iterator[HeldWorkload]:
         """Yield the victims that are leaving already, or those that would have to be evicted."""
-        if self.is_nobody:
+        if self.is_empty:
             return
         if len(self._placing) == 1:
             # Computed once for each object: both calls read the same list, each one its part.
@@ -146,7 +146,7 @@ class LeastAttainedVictims:
             if not fits:
                 needed.append(held)
                 if not held.is_evicted:
-                    of_victim, its_loss = turns.standing(held.key)
+                    of_victim, its_loss = turns.level_and_loss(held.key)
                     level, loss = min(level, of_victim), loss + its_loss
             # For all of them, so that `most_pods` counts the pods that fit when every victim has left.
             for resource in wanted:

@@ -36,7 +36,7 @@ from dataclasses import dataclass, field
 from math import inf
 from statistics import median_low
 
-from admission.preemption.checkpoint_before_eviction import believed_checkpoint, plan_save, saves_at_sigterm
+from admission.preemption.checkpoint_before_eviction import credible_checkpoint, plan_save, saves_at_sigterm
 from admission.preemption.eviction_cost import devices_of, eviction_cost, save_seconds_of
 from admission.preemption.replicas import Guard, KeptReplicas
 from admission.snapshot.held_workload import HeldWorkload
@@ -115,7 +115,7 @@ class EvictionLosses:
         # Over at the very instant of its end, at which the head is woken.
         return ends_at if ends_at > self.now else None
 
-    def spares_nobody_below(self, queue: QueueState) -> bool:
+    def protects_none_below(self, queue: QueueState) -> bool:
         """Return whether the policy of `queue` spares none of its Workloads from a higher priority."""
         section = queue.policy.preemption
         return section is None or not self._has_rules(section)
@@ -152,10 +152,10 @@ class EvictionLosses:
         """Note that a floor or a budget keeps a candidate from this preemptor."""
         self._kept.setdefault(preemptor, KeptReplicas()).note(held, guard)
 
-    def kept_from(self, preemptor: WorkloadKey) -> str:
+    def protection_message(self, preemptor: WorkloadKey) -> str:
         """Return a message about the candidates that are kept from this preemptor; empty where none is."""
         kept = self._kept.get(preemptor)
-        return "" if kept is None else kept.words()
+        return "" if kept is None else kept.description()
 
     def _protecting_rule(
         self, held: HeldWorkload, facts: CheckpointFacts, section: PreemptionRules, priority: int
@@ -166,7 +166,7 @@ class EvictionLosses:
         if rules.protected_priority is not None and held.workload.priority >= rules.protected_priority:
             return "protectPriority"
         started = started_at(held.workload) or 0.0
-        saved_at = believed_checkpoint(facts, now=self.now, started_at=started)
+        saved_at = credible_checkpoint(facts, now=self.now, started_at=started)
         if rules.protects_uncheckpointed and saved_at is None:
             return "protectUncheckpointed"
         max_age = rules.checkpoint_max_age_seconds
@@ -222,7 +222,7 @@ class EvictionLosses:
         return eviction_cost(held, lost, facts, rules)
 
     def _kept_until(self, facts: CheckpointFacts, started: float, tree: QueueTree) -> float:
-        saved_at = believed_checkpoint(facts, now=self.now, started_at=started)
+        saved_at = credible_checkpoint(facts, now=self.now, started_at=started)
         if saved_at is not None:
             return saved_at
         assumed = self._median_start(tree)
@@ -249,7 +249,7 @@ class EvictionLosses:
                 # Called for every running Workload, so the test that excludes most comes first.
                 if facts.saved_at is None or (started := started_at(workload)) is None:
                     continue
-                if believed_checkpoint(facts, now=self.now, started_at=started) is not None:
+                if credible_checkpoint(facts, now=self.now, started_at=started) is not None:
                     yield started - workload.accumulated_execution_seconds
 
 

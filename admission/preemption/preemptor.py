@@ -110,7 +110,7 @@ class Preemptor:
         is_own = any(target.queue is queue for target in targets)
         return Grade(Granular.PREEMPT if is_own else Granular.RECLAIM, after)
 
-    def finds_nobody(self, queue: QueueState, pending: Pending, pairs: Collection[FlavorResource]) -> bool:
+    def finds_no_victim(self, queue: QueueState, pending: Pending, pairs: Collection[FlavorResource]) -> bool:
         """Return whether there is certainly no victim for any of `pairs`; True without pairs.
 
         False proves nothing. Checks the priorities of its own queue and the usage of subtrees on the way up.

@@ -177,7 +177,7 @@ class KeptReplicas:
         if guard.kind is Keeps.FLOOR:
             self._floors[guard] = min_replicas(held.workload)
 
-    def words(self) -> str:
+    def description(self) -> str:
         """Return how many candidates are kept, with an example, and what would release them.
 
         The message stays the same as long as nothing changes.

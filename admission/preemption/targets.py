@@ -165,7 +165,7 @@ def _cannot_succeed(
     snapshot: Snapshot, need: PreemptionRequest, candidates: Candidates, targets: Collection[Target]
 ) -> bool:
     """Return whether it is certain that the search will find no set of victims."""
-    all_candidates = candidates.all_that_may_go()
+    all_candidates = candidates.all_candidates()
     if all_candidates is None:
         return False
     taken = {target.held.key for target in targets}

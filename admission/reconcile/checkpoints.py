@@ -95,7 +95,7 @@ def refusal(owner: Annotations, workload: Annotations, *, now: float) -> str | N
     text = owner.get(keys.CHECKPOINT_TIME)
     if text is None or text == workload.get(keys.CHECKPOINT_TIME):
         return None
-    if (said := disbelief(owner, now=now)) is not None:
+    if (said := rejection_reason(owner, now=now)) is not None:
         return said
     known = _believed(workload, now)
     if _believed(owner, now) < known:
@@ -106,7 +106,7 @@ def refusal(owner: Annotations, workload: Annotations, *, now: float) -> str | N
     return None
 
 
-def disbelief(annotations: Annotations, *, now: float) -> str | None:
+def rejection_reason(annotations: Annotations, *, now: float) -> str | None:
     """Return why a checkpoint is rejected in any case; None if it is credible, or if there is none."""
     text = annotations.get(keys.CHECKPOINT_TIME)
     if text is None:

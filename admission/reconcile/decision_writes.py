@@ -141,7 +141,7 @@ def _request_write(decision: Evict, edit: StatusEdit, save_by: float, *, now: fl
         deadline=save_by,
         ask_at=requested_at if decision.ask_at is None else float(int(decision.ask_at)),
         # Which reservation is meant: for a later reservation of the Workload the
-        # request is void (`standing_request`).
+        # request is void (`current_request`).
         reserved_at=to_seconds(reserved.get("lastTransitionTime")),
         message=decision.message,
         preemption_reason=decision.preemption_reason,

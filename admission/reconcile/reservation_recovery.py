@@ -47,7 +47,7 @@ def is_known(reservation: QuotaReservation, *, fence: int, has_decided_blindly: 
     return reservation.fence == fence or (reservation.fence == fence - 1 and not has_decided_blindly)
 
 
-def judge(
+def verdict_of(
     reservation: QuotaReservation, workload: Workload | None, *, is_known: bool = True
 ) -> RecoveryVerdict:
     """Return what a new leader does with `reservation`, given the Workload as the cluster shows it."""

@@ -198,7 +198,7 @@ def deferred(entry: Entry, others: Iterable[HeldWorkload]) -> HeadOutcome:
     return after_others(entry, outcome, others)
 
 
-def in_vain(entry: Entry) -> HeadOutcome:
+def inadmissible(entry: Entry) -> HeadOutcome:
     """Return the outcome of an entry that fits neither now nor after evictions it may ask for.
 
     No start is promised to it.
@@ -214,9 +214,9 @@ def with_kept(outcome: HeadOutcome, entry: Entry, losses: EvictionLosses) -> Hea
     The outcome is unchanged unless the entry waits and no Workload is evicted for it.
     """
     decision = outcome.decision
-    if entry.is_promising or not isinstance(decision, Wait):
+    if entry.will_fit or not isinstance(decision, Wait):
         return outcome
-    words = losses.kept_from(entry.pending.key)
+    words = losses.protection_message(entry.pending.key)
     return (
         replace(outcome, decision=replace(decision, message=f"{decision.message}. {words}"))
         if words
@@ -274,7 +274,7 @@ def recomputation(entry: Entry, outcome: HeadOutcome) -> Recomputation:
     return Recomputation.DEFERRED_FIT if is_deferred else Recomputation.SKIPPED
 
 
-def held_back(entry: Entry, behind: PlannedStart, too_long: float | None) -> HeadOutcome:
+def blocked_by_promise(entry: Entry, behind: PlannedStart, too_long: float | None) -> HeadOutcome:
     """Return the outcome of an entry that fits, but whose start now would move a promised start."""
     message = (
         f"fits now, but would delay {behind.key}, which is promised to start at {to_rfc3339(behind.start_at)}"
@@ -284,7 +284,7 @@ def held_back(entry: Entry, behind: PlannedStart, too_long: float | None) -> Hea
     return replace(outcome, seconds=too_long)
 
 
-def kept_back(entry: Entry, words: str) -> HeadOutcome:
+def blocked_by_calendar(entry: Entry, words: str) -> HeadOutcome:
     """Return the outcome of an entry that fits now, but not for as long as it will run, by the calendar."""
     message = f"fits now, but may still run when {words}"
     return lost(entry.queue, entry.pending, PendingReason.WAITING_FOR_QUOTA, message, RequeueCause.HELD_BACK)

@@ -46,10 +46,10 @@ from admission.preemption.preemptor import Preemptor
 from admission.scheduler.outcomes import (
     HeadOutcome,
     admitted,
+    blocked_by_calendar,
+    blocked_by_promise,
     deferred,
-    held_back,
-    in_vain,
-    kept_back,
+    inadmissible,
     lost,
     preempting,
     recomputation,
@@ -144,7 +144,7 @@ def schedule(
                 entries.append(found)
                 break
             passed.add(head.key)
-            head = pass_on(with_kept(in_vain(found), found, losses))
+            head = pass_on(with_kept(inadmissible(found), found, losses))
     is_fair = policy.fair_sharing is not None
     # Ordering waits until all are nominated, since it depends on what each would borrow.
     in_order = fair_order(snapshot, entries) if is_fair else classical_order(entries)
@@ -197,7 +197,7 @@ class _Cycle:
         # (`HoldExceptions`). On the snapshot it would keep out that head too.
         self._passed.claims = claims.passed
         # Reserved even if it does not fit yet: what is freed for it meanwhile must not go to others.
-        if claims.is_standing:
+        if claims.holds_any:
             self.snapshot.evictions.apply_holds(claims.overlay, claims.leaving)
 
     def process(self, entry: Entry) -> Steps[HeadOutcome]:
@@ -206,7 +206,7 @@ class _Cycle:
             # It was nominated without regard to what is held for others. With that on the snapshot, another
             # flavor or place may do.
             entry = yield from self.nominator.nominate(entry.queue, entry.pending)
-            if not entry.is_promising:
+            if not entry.will_fit:
                 reason, requeue = PendingReason.WAITING_FOR_QUOTA, RequeueCause.NO_FIT
                 return lost(entry.queue, entry.pending, reason, _KEPT_FOR_OTHERS, requeue)
         elif entry.targets and self._overlaps(entry):
@@ -217,7 +217,7 @@ class _Cycle:
         elif self._is_out_of_place(entry):
             is_displaced = self._is_displaced(entry)
             entry = yield from self.nominator.nominate_again(entry)
-            if is_displaced and not entry.is_promising:
+            if is_displaced and not entry.will_fit:
                 outcome = yield from self._settle(entry)
                 return replace(outcome, is_displaced=True)
         return (yield from self._settle(entry))
@@ -229,10 +229,10 @@ class _Cycle:
         """
         if not self._passed.claims:
             return False
-        kept = self._passed.kept_from(entry)
+        kept = self._passed.claims_against(entry)
         self._passed.show(kept)
         # An entry that would not fit without the holds either gets that as its reason.
-        if not kept or not entry.is_promising or self._is_possible(entry):
+        if not kept or not entry.will_fit or self._is_possible(entry):
             return False
         self._passed.show(())
         was_possible = self._is_possible(entry)
@@ -250,7 +250,7 @@ class _Cycle:
             return self._admit(entry)
         if mode is Mode.NO_FIT:
             if not (yield from self._plan(entry)):
-                return in_vain(entry)
+                return inadmissible(entry)
             return waiting(entry, entry.assignment.no_fit_reason(), RequeueCause.HELD_BACK)
         if mode is Mode.PREEMPT and not entry.targets:
             is_any = queue.spec.preemption.reclaim_within_cohort is PreemptionPolicy.ANY
@@ -262,7 +262,7 @@ class _Cycle:
                 kept = queue, self._to_reserve(entry), self._places_to_reserve(entry)
                 self.snapshot.trial.reserve(*kept)
                 self._reserved.append(kept)
-            return in_vain(entry)
+            return inadmissible(entry)
         if mode is Mode.DEFERRED_FIT:
             awaited = self._awaited(entry)
             self._expect(entry, awaited)
@@ -271,17 +271,17 @@ class _Cycle:
             return skipped(entry, "Workload has overlapping preemption targets with another workload")
         if not self._fits(entry):
             return skipped(entry, _NO_LONGER_FITS)
-        verdict = self.backfill.judge(entry) if self.backfill is not None else StartCheck(entry=entry)
+        verdict = self.backfill.check_start(entry) if self.backfill is not None else StartCheck(entry=entry)
         if verdict.kept_from is not None or verdict.behind is not None:
             verdict = (yield from self._with_fewer_pods(entry)) or verdict
         if verdict.kept_from is not None:
             # An entry that the calendar holds back may still be promised a start after the appointment.
             yield from self._plan(entry)
-            return kept_back(entry, verdict.kept_from)
+            return blocked_by_calendar(entry, verdict.kept_from)
         if verdict.behind is not None:
             # With a promise it is tried again when that is due, so its length does not matter.
             too_long = None if (yield from self._plan(entry)) else verdict.too_long
-            return held_back(entry, verdict.behind, too_long)
+            return blocked_by_promise(entry, verdict.behind, too_long)
         return self._take(verdict)
 
     def _with_fewer_pods(self, entry: Entry) -> Steps[StartCheck | None]:
@@ -294,7 +294,7 @@ class _Cycle:
         def may_start(smaller: Entry) -> bool:
             if self.backfill is None or smaller.assignment.mode is not Mode.FIT or not self._fits(smaller):
                 return False
-            verdict = self.backfill.judge(smaller)
+            verdict = self.backfill.check_start(smaller)
             if verdict.kept_from is not None or verdict.behind is not None:
                 return False
             may.append(verdict)

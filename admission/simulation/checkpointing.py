@@ -53,7 +53,7 @@ class Habits:
         """Return whether the Job saves at SIGTERM, under any policy."""
         return self.settings.on_sigterm and self.of(job).publishes
 
-    def told(
+    def annotations(
         self, job: TraceJob, *, saved_at: float | None, restart_seconds: float, save_seconds: float
     ) -> Mapping[str, str]:
         """Return the Workload's checkpoint annotations, empty for a Job that does not report."""

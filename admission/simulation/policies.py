@@ -1,9 +1,9 @@
 """The policies that a simulation compares. They are settings of the production engine without code to decide.
 
 `preempts`: the trace's best Jobs may be preempted by the others. `is_loss_aware`: with an AdmissionPolicy
-with `preemption`, which uses the checkpoints that Jobs report. `is_blind`: its Workloads have no data about
-their run time. The oracle is an exception by design: the true run time, which no cluster knows, replaces the
-age of its Workloads.
+with `preemption`, which uses the checkpoints that Jobs report. `lacks_run_times`: its Workloads have no data
+about their run time. The oracle is an exception by design: the true run time, which no cluster knows,
+replaces the age of its Workloads.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Policy:
         is_opportunistic = self.backfill is not None and self.backfill.mode is BackfillMode.OPPORTUNISTIC
         return is_opportunistic and job.gpus < MOST_GPUS_PER_POD
 
-    def is_blind(self, setting: Setting) -> bool:
+    def lacks_run_times(self, setting: Setting) -> bool:
         """Return whether its Workloads have no data about their run times."""
         return not self.is_oracle and (setting.estimates.is_learned or not self.reads_estimates)
 

@@ -88,7 +88,7 @@ def simulate(
     run.go(progress)
     return PolicyRun(
         policy=policy,
-        is_blind=policy.is_blind(setting),
+        is_blind=policy.lacks_run_times(setting),
         courses=tuple(run.courses),
         run_seconds=time.perf_counter() - began,
         calendar_problems=(*run.calendar_problems, *run.joining.problems()),
@@ -223,7 +223,7 @@ class _Run:
 
     def _tell(self, living: _Living, saved_at: float | None) -> None:
         """Set the Workload's checkpoint annotations. The caller passes the Workload to the engine."""
-        told = self._habits.told(
+        told = self._habits.annotations(
             living.course.job,
             saved_at=saved_at,
             restart_seconds=self.setting.restart_seconds,

@@ -48,7 +48,7 @@ class AttainedService(Generic[Member]):
             del self._by_level[level][key]
             self._sorted.pop(level, None)
 
-    def standing(self, key: WorkloadKey) -> tuple[int, float]:
+    def level_and_loss(self, key: WorkloadKey) -> tuple[int, float]:
         """Return the level of a member, and the loss of its eviction in device-seconds.
 
         Raises KeyError where the member was not entered.
@@ -68,7 +68,7 @@ class AttainedService(Generic[Member]):
             known = self._sorted[level] = [member for _, member in pairs]
         return known
 
-    def appoint(self, key: WorkloadKey, at: float, *, since: float) -> None:
+    def set_due(self, key: WorkloadKey, at: float, *, since: float) -> None:
         """Make the member due at `at`; `since` is when its present attempt began (both Unix seconds)."""
         heappush(self._appointments, (at, key, since))
 

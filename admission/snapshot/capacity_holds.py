@@ -63,7 +63,7 @@ class HoldClaims:
     passed: tuple[HoldClaim, ...] = ()
 
     @property
-    def is_standing(self) -> bool:
+    def holds_any(self) -> bool:
         """Whether any capacity is kept from all heads."""
         return bool(self.leaving) or not self.overlay.is_empty
 

@@ -119,7 +119,7 @@ def checkpoint_facts(workload: Workload, *, with_aliases: bool = False) -> Check
     )
 
 
-def tells_of_checkpoints(workload: Workload) -> bool:
+def reports_checkpoints(workload: Workload) -> bool:
     """Return whether any checkpoint annotation is present, credible or not.
 
     Cheaper than `checkpoint_facts`.

@@ -16,7 +16,7 @@ from typing import Any
 from api import keys
 from api.jobs.checkpoint_annotations import checkpoint_faults
 from api.jobs.job import JOB_GROUP, JOB_KIND, MAIN_POD_SET, ComposeError, Job
-from api.jobs.placement_annotations import domain_fault, gpu_count_fault, wish_faults
+from api.jobs.placement_annotations import annotation_faults, domain_fault, gpu_count_fault
 from api.jobs.pod_template import (
     Template,
     has_same_containers,
@@ -230,7 +230,7 @@ def unknown_keys(job: Queued, template: Template) -> tuple[str, ...]:
     return tuple(_unknown(kind, key) for kind, source in sources for key in source if _is_unknown(key))
 
 
-def wish_problems(job: Job, template: Template, is_domain: Callable[[str], bool]) -> tuple[str, ...]:
+def annotation_problems(job: Job, template: Template, is_domain: Callable[[str], bool]) -> tuple[str, ...]:
     """Return a sentence for each placement or checkpoint annotation that is malformed or contradicts the Job.
 
     `is_domain` returns whether a value names a domain of any topology.
@@ -240,7 +240,7 @@ def wish_problems(job: Job, template: Template, is_domain: Callable[[str], bool]
     containers = (template.get("spec") or {}).get("containers") or ()
     gpus = job.pod_count * sum(_gpus_of(container.get("resources") or {}) for container in containers)
     others = (gpu_count_fault(sources, gpus), domain_fault(sources, is_domain))
-    return (*wish_faults(sources), *checkpoint_faults(sources), *(said for said in others if said))
+    return (*annotation_faults(sources), *checkpoint_faults(sources), *(said for said in others if said))
 
 
 def _gpus_of(resources: Mapping[str, Any]) -> int:

@@ -57,7 +57,7 @@ def parse_bandwidth(text: str) -> int | None:
     return None if match is None else round(float(match[1]) * _MBIT[match[2].upper()])
 
 
-def wish_faults(sources: Metadata) -> Iterator[str]:
+def annotation_faults(sources: Metadata) -> Iterator[str]:
     """Yield a sentence for each value that cannot be parsed; the key then counts as absent."""
     for key, is_good, expected in _VALUES:
         for name in (key, keys.ALIASES[key]):

@@ -18,19 +18,19 @@ from api.workload import Workload
 _KINDS = frozenset({"Job", POD_KIND})
 
 
-def has_crew(workload: Workload) -> bool:
+def has_known_pods(workload: Workload) -> bool:
     """Return whether the pods of the Workload are known; requests can be delivered to known pods only."""
     return workload.owner_kind in _KINDS or keys.IS_GROUP_WORKLOAD in workload.annotations
 
 
-def crew_of(workload: Workload) -> str:
+def pod_set_key(workload: Workload) -> str:
     """Return the key of the Workload's pods; empty if they are not known."""
     if keys.IS_GROUP_WORKLOAD in workload.annotations:
         return str(workload.key)
-    return (workload.owner_uid or "") if has_crew(workload) else ""
+    return (workload.owner_uid or "") if has_known_pods(workload) else ""
 
 
-def crew_of_pod(obj: PodObject) -> str:
+def pod_set_key_of_pod(obj: PodObject) -> str:
     """Return the key of the set of pods that this pod belongs to; empty if there is none or the pod is gated.
 
     Raises ValueError if the pod is itself queued and cannot be parsed.

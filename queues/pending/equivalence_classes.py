@@ -45,7 +45,7 @@ class EquivalenceClasses:
         """Return whether a member is parked with its class or excluded by a limit."""
         return class_key(pending) in self._parked or self._is_too_long(pending)
 
-    def told(self, pending: Pending) -> Told | None:
+    def reason_of(self, pending: Pending) -> Told | None:
         """Return the reason recorded for the member's class or limit, None where there is none."""
         # Kept once per class, because thousands of Workloads may wait for one reason.
         key = class_key(pending)
@@ -112,7 +112,7 @@ class EquivalenceClasses:
                 for pending in class_.members():
                     self.add(pending)
 
-    def tell(self, pending: Pending, told: Told) -> None:
+    def set_reason(self, pending: Pending, told: Told) -> None:
         """Record why a Workload did not fit. While its class is parked, the reason applies to all of it."""
         key = class_key(pending)
         if key in self._parked:

@@ -43,12 +43,12 @@ class Members:
         pending = self._by_key.get(key)
         return pending is not None and not self.is_active(pending)
 
-    def told(self, key: WorkloadKey) -> Told | None:
+    def reason_of(self, key: WorkloadKey) -> Told | None:
         """Return the reason that was given for the Workload's whole class or limit, None without one."""
         pending = self._by_key.get(key)
         if pending is None or pending.ticket == 0:
             return None
-        return self._classes.told(pending)
+        return self._classes.reason_of(pending)
 
     def parked_count(self) -> int:
         """Return how many members are parked."""

@@ -125,7 +125,7 @@ class PendingQueue:
         if has_changed:
             self._classes.part(by_local_queue=usage_of is not None)
 
-    def offer(self, pending: Pending, *, now: float) -> bool:
+    def push_or_update(self, pending: Pending, *, now: float) -> bool:
         """Add a Workload, or update it. Return whether that changed what will be tried.
 
         A parked Workload stays parked unless something changed that could make it fit.
@@ -156,7 +156,7 @@ class PendingQueue:
         if pending is None:
             return False
         self._take_out(pending)
-        self.precedence.forgive(key)
+        self.precedence.end_hold(key)
         return True
 
     def pop(self) -> Pending | None:
@@ -189,7 +189,7 @@ class PendingQueue:
         If it is evicted later, it returns without the precedence of a preemptor.
         """
         self._in_flight = None
-        self.precedence.forgive(key)
+        self.precedence.end_hold(key)
 
     def requeue(
         self, pending: Pending, cause: RequeueCause, *, now: float, reported: Told | None = None
@@ -212,7 +212,7 @@ class PendingQueue:
         else:
             self._activate(pending)
         if reported is not None:
-            self._classes.tell(pending, reported)
+            self._classes.set_reason(pending, reported)
         return is_parked
 
     def wake(

@@ -63,7 +63,7 @@ class Precedence:
 
     # --- changes -----------------------------------------------------------------------------------------
 
-    def owe(self, workload: Workload) -> None:
+    def prefer_preemptor(self, workload: Workload) -> None:
         """Record that others were evicted for a Workload that is pending here, so it comes first.
 
         No effect where another Workload already has that place.
@@ -71,14 +71,14 @@ class Precedence:
         if self.preemptor is None:
             self.preemptor, self._preemptor_generation = workload.key, workload.generation
 
-    def keep_for(self, workload: Workload) -> None:
+    def prefer_holder(self, workload: Workload) -> None:
         """Record that capacity is held for a Workload: it comes first among those of its priority.
 
         There may be many such Workloads, because the queue does not wait for them.
         """
         self._kept[workload.key] = workload.generation
 
-    def forgive(self, key: WorkloadKey) -> None:
+    def end_hold(self, key: WorkloadKey) -> None:
         """Record that no capacity is held for a Workload any more. It loses its precedence."""
         self._kept.pop(key, None)
         self.ahead.pop(key, None)

@@ -76,7 +76,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
         return self.begins_at == -inf
 
     @property
-    def is_appointment(self) -> bool:
+    def is_from_calendar(self) -> bool:
         """Whether it comes from the calendar (a quota window, a reservation) and not from a Workload."""
         return not self.holder.namespace
 

@@ -139,7 +139,7 @@ class _Search(Generic[Value]):
             if self._attempts % _ATTEMPTS_AT_ONCE == 0:
                 self.walk.rest()
                 yield
-            self.walk.stand_at(at)
+            self.walk.go_to_time(at)
             found = self.walk.attempt()
             if found is not None:
                 return Start(at=at, value=found)
@@ -214,5 +214,5 @@ class _Search(Generic[Value]):
         return Start(at=instants[high], value=found)
 
     def _find_at(self, at: float) -> Value | None:
-        self.walk.stand_at(at)
+        self.walk.go_to_time(at)
         return self.walk.find()

@@ -61,7 +61,7 @@ class ClaimConflict(NamedTuple):
     at: float
 
 
-def stands(
+def first_broken_promise(
     horizon: RequestHorizon, stage: Stage, trial: Trial[Value], value: Value, *, now: float, until: float
 ) -> WorkloadKey | None:
     """Return the Workload whose promise `value`, held from `now` until `until`, would break first.
@@ -166,7 +166,7 @@ class ProfileWalk(Generic[Value]):
             self._shift.count(self.edges[position : self.position], -1)
         self.position = position
 
-    def stand_at(self, at: float) -> None:
+    def go_to_time(self, at: float) -> None:
         """Go to the position after every edge up to `at`. Later questions are about a start at `at`."""
         self.at = at
         self.go_to(self.due())
@@ -211,7 +211,7 @@ class ProfileWalk(Generic[Value]):
         """Return the first begin within the duration that leaves no room for `value`, None where there is
         none. The walk is at the same position afterwards.
         """
-        start, spots, before = self.position, self.trial.spots_of(value), self._shift.picture()
+        start, spots, before = self.position, self.trial.spots_of(value), self._shift.usage_beyond_present()
         found: ClaimConflict | None = None
         fullest: Usage | None = None
         for index in self._begins_in_span():
@@ -225,7 +225,7 @@ class ProfileWalk(Generic[Value]):
                 if not self._has_quota(value):
                     found = ClaimConflict(edge[2], edge[0])
                     break
-                fullest = self._shift.picture()
+                fullest = self._shift.usage_beyond_present()
             if not spots.keys().isdisjoint(edge[3].spots) and not self._has_spots(value):
                 found = ClaimConflict(edge[2], edge[0])
                 break
@@ -277,7 +277,7 @@ class ProfileWalk(Generic[Value]):
         coming = [
             edge
             for edge in (self.edges[index] for index in self._begins_in_span())
-            if edge[3].is_appointment and edge[0] - self.at <= edge[3].lead_seconds
+            if edge[3].is_from_calendar and edge[0] - self.at <= edge[3].lead_seconds
         ]
         if not coming:
             return None

@@ -48,12 +48,12 @@ class TrialUsage:
                 for pair, amount in claim.quota.items():
                     lost[pair] = lost.get(pair, 0) + sign * amount
 
-    def picture(self) -> Usage:
+    def usage_beyond_present(self) -> Usage:
         """Return a copy of the usage beyond the present at this position."""
         return {queue: dict(total) for queue, total in self.usage.items()}
 
     def return_to(self, snapshot: Usage) -> bool:
-        """Restore a copy that `picture` returned; False, without effect, where quotas changed since."""
+        """Restore what `usage_beyond_present` returned; False, without effect, if quotas changed since."""
         if self.quota:
             return False
         for queue, total in self.usage.items():

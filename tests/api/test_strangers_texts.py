@@ -14,7 +14,7 @@ from admission.preemption.replicas import DEFAULT_MIN_REPLICAS, min_replicas
 from api import keys
 from api.eviction import eviction_request
 from api.jobs.checkpoint_annotations import CheckpointFacts, checkpoint_facts
-from api.jobs.placement_annotations import gpu_count_fault, wish_faults
+from api.jobs.placement_annotations import annotation_faults, gpu_count_fault
 from api.jobs.topology_request import topology_request_body
 from api.parsing.cron import CronError, parse_cron
 from api.parsing.decimals import MOST_DIGITS, whole_number
@@ -74,7 +74,7 @@ def test_a_number_of_gpus_too_long_to_be_one_is_named_as_a_fault() -> None:
     sources = ({keys.GPU_COUNT: LONG},)
 
     assert gpu_count_fault(sources, 8) is None
-    assert "must be a whole number" in next(wish_faults(sources))
+    assert "must be a whole number" in next(annotation_faults(sources))
 
 
 def test_a_run_time_too_long_to_be_one_counts_as_not_said() -> None:

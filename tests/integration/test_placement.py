@@ -118,7 +118,7 @@ def test_the_smallest_job_lands_on_one_node_and_nothing_is_reported(scene: Scene
     create_gang(scene, "single", pods=1, gpus=1, gpu_count="1")
 
     assert sum(leaves_of(scene, "single").values()) == 1
-    assert "InvalidWish" not in scene.reasons_about("single")
+    assert "InvalidAnnotation" not in scene.reasons_about("single")
 
 
 @pytest.mark.covers("002_19")
@@ -176,7 +176,7 @@ def test_distributed_work_that_is_sensitive_to_latency_stays_on_one_leaf(scene: 
 def test_a_gpu_count_that_does_not_match_the_pods_is_reported(scene: Scene) -> None:
     create_gang(scene, "gang", pods=2, gpu_count="8")
 
-    scene.wait_events("gang", "InvalidWish")
+    scene.wait_events("gang", "InvalidAnnotation")
     (note,) = [note for note in scene.notes_about("gang") if "gpu-count" in note]
     assert note.startswith("topology.scheduler/gpu-count is 8, but its pods ask for 16 GPUs in all")
 
@@ -185,7 +185,7 @@ def test_a_gpu_count_that_does_not_match_the_pods_is_reported(scene: Scene) -> N
 def test_a_preferred_domain_that_does_not_exist_is_reported_and_ignored(scene: Scene) -> None:
     create_gang(scene, "lost", pods=1, preferred_domain="leaf-99")
 
-    scene.wait_events("lost", "InvalidWish")
+    scene.wait_events("lost", "InvalidAnnotation")
     (note,) = [note for note in scene.notes_about("lost") if "preferred-domain" in note]
     assert "'leaf-99', which is no domain of any Topology" in note
     assert sum(leaves_of(scene, "lost").values()) == 1

@@ -73,7 +73,7 @@ def test_no_candidates_are_reported_only_where_no_search_finds_one(
 
     def watched(preemptor: Preemptor, queue: Any, pending: Any, pair: Any, *rest: Any) -> Grade:
         found = grade(preemptor, queue, pending, pair, *rest)
-        if preemptor.finds_nobody(queue, pending, [pair]):
+        if preemptor.finds_no_victim(queue, pending, [pair]):
             said.append(found.mode is Granular.NO_CANDIDATES)
         return found
 

@@ -209,7 +209,7 @@ class Resting(TimedWorld):
             preemptor = queue.pending.precedence.preemptor
             owed = queue.pending.members.get(preemptor) if preemptor else None
             if owed is not None:
-                other._cache.queues[name].pending.precedence.owe(owed.workload)
+                other._cache.queues[name].pending.precedence.prefer_preemptor(owed.workload)
         # The same holds for since when it no longer believes a Workload that outran its estimate.
         theirs, ours = other._cache.schedule_plan.lengths, self.engine._cache.schedule_plan.lengths
         theirs._raised.update(ours._raised)

@@ -25,13 +25,13 @@ from admission.cli.views.admission_view import AdmissionView, holding_json, hold
 from admission.cli.views.eviction_view import eviction_lines
 from admission.cli.views.json_output import to_api_keys
 from admission.cli.views.tables import make_console, make_table, names_text, print_table
-from admission.cli.views.workload_view import bounds_behind, start_of
+from admission.cli.views.workload_view import start_bounds, start_of
 from admission.engine.engine import Engine
 from admission.preemption.checkpoint_before_eviction import is_saving_at_sigterm
 from admission.reconcile.decision_texts import request_text, stop_text
 from admission.status.explain import DomainLine, FlavorLines, PodSetLines, TopologyLines
 from admission.status.last_eviction import PastEviction, eviction_json, past_eviction
-from api.eviction import standing_request
+from api.eviction import current_request
 from api.keys import PLANNED_START
 from api.kube.client import KubeClient
 from api.parsing.quantities import to_text
@@ -186,7 +186,7 @@ def _starts(engine: Engine, workload: Workload, order: Sequence[WorkloadKey]) ->
     return Starts(
         expected=starts[place],
         is_promised=PLANNED_START in workload.annotations,
-        after=bounds_behind(starts)[place],
+        after=start_bounds(starts)[place],
     )
 
 
@@ -204,7 +204,7 @@ def _why(engine: Engine, workload: Workload) -> tuple[str, str]:
     problem = engine.workloads.queue_problem(workload)
     if problem is not None and not workload.is_finished and not engine.workloads.is_holding(workload.key):
         return str(problem[0]), problem[1]
-    request = standing_request(workload)
+    request = current_request(workload)
     if request is not None:
         return request.reason.value, request_text(request)
     if is_saving_at_sigterm(workload):

@@ -84,7 +84,7 @@ def add_nodes(parser: argparse.ArgumentParser, default: NodesWish) -> None:
     """Add the flag for the number of simulated nodes and their GPUs."""
     parser.add_argument(
         "--nodes",
-        type=nodes_wish,
+        type=node_counts,
         default=default,
         metavar="NODESxGPUS",
         help="simulated nodes (default: %(default)s)",
@@ -110,7 +110,7 @@ def add_manifests(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def nodes_wish(text: str) -> NodesWish:
+def node_counts(text: str) -> NodesWish:
     """Parse "138x8" as 138 nodes with 8 GPUs each. Raises ArgumentTypeError, also if out of range."""
     match = re.fullmatch(r"([0-9]{1,9})[x×]([0-9]{1,9})", text.strip())
     if match is None:

@@ -79,14 +79,14 @@ def _with_bounds(rows: Iterable[WorkloadRow]) -> Iterator[WorkloadRow]:
             by_queue.setdefault(row.cluster_queue, []).append(row)
     for own in by_queue.values():
         in_order = sorted(own, key=lambda row: row.position or 0)
-        bounds = bounds_behind([row.expected_start for row in in_order])
+        bounds = start_bounds([row.expected_start for row in in_order])
         for row, bound in zip(in_order, bounds, strict=True):
             # A misconfigured Workload is not tried, so it has no bound.
             is_tried = row.reason != PendingReason.MISCONFIGURED
             yield replace(row, expected_after=bound) if bound and is_tried else row
 
 
-def bounds_behind(starts: Sequence[str]) -> list[str]:
+def start_bounds(starts: Sequence[str]) -> list[str]:
     """Return a lower bound for the start at each position of a queue, by the queue's order; "": no bound.
 
     `starts` are the known starts (RFC 3339, "" for none), in the queue's order. There is a bound only behind

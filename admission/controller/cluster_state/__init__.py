@@ -23,7 +23,7 @@ Modules, in reading order:
 Decisions:
 
 - Objects are kept with their bytes, because writes are built from them. The answer to our own write is
-  taken in like a watch event, and the newer of both is kept (`ObjectCache.is_news`), so the next write
+  taken in like a watch event, and the newer of both is kept (`ObjectCache.is_newer`), so the next write
   never conflicts with ourselves.
 - LeaderWorkerSets are no owner of their groups' pods and are found by the pods' label (`leader_worker_sets`).
 - Groups that share a PodDisruptionBudget are counted together (`disruption_budgets`).

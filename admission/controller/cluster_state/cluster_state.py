@@ -201,7 +201,7 @@ class ClusterState:
         return is_counted(workload, self.engine.queues.policy_of(name))
 
     def _see_job(self, obj: JobObject, raw: bytes) -> bool:
-        if not self.jobs.is_news(obj.metadata):
+        if not self.jobs.is_newer(obj.metadata):
             return True
         try:
             job = to_job(obj)
@@ -214,7 +214,7 @@ class ClusterState:
 
     def _see_workload(self, obj: WorkloadObject, raw: bytes) -> bool:
         metadata = obj.metadata
-        if not self.workloads.is_news(metadata):
+        if not self.workloads.is_newer(metadata):
             # Already known from the answer to our own write: the watch is late.
             return True
         key, now = (metadata.namespace, metadata.name), self._clock.now()

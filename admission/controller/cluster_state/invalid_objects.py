@@ -99,7 +99,7 @@ class InvalidObjects:
         """Have all faults reported again: a new leader does not know what was reported."""
         self._unreported.update(dict.fromkeys(self._found))
 
-    def take_untold(self, *, now: float) -> tuple[Action, ...]:
+    def take_unreported(self, *, now: float) -> tuple[Action, ...]:
         """Return what reports the next fault, () if all were reported. `now` in Unix seconds."""
         if not self._unreported:
             return ()

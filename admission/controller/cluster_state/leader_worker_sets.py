@@ -48,7 +48,7 @@ class LeaderWorkerSets:
         self._sets[key] = found
         return is_news
 
-    def keeper_of(self, pods: Iterable[Pod]) -> Keeper | None:
+    def set_of(self, pods: Iterable[Pod]) -> Keeper | None:
         """Return the set that keeps the group of these pods up; None if no known set does."""
         return self._keeper((pod.namespace, pod.labels, pod.name) for pod in pods)
 

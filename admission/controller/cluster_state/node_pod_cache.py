@@ -18,7 +18,7 @@ from admission.controller.cluster_state.observers import Observers
 from admission.controller.runtime.clock import Clock
 from admission.decisions.api_writes import Write
 from admission.engine.engine import Engine
-from admission.placement.topology.node_health import NodeFault, is_same_health, is_sound
+from admission.placement.topology.node_health import NodeFault, is_healthy, is_same_health
 from admission.reconcile.workload import PlacedPod
 from api import keys
 from api.keys import HOSTNAME
@@ -168,7 +168,7 @@ class NodePodCache:
         self._note_unready(before, after)
         hosts = {node.labels.get(HOSTNAME, node.name) for node in (before, after) if node is not None}
         for host in hosts:
-            if is_sound(after):
+            if is_healthy(after):
                 self._faulty_since.pop(host, None)
             elif self._engine.nodes.tenants(host):
                 self._faulty_since.setdefault(host, self._clock.monotonic())

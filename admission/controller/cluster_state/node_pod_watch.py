@@ -47,7 +47,7 @@ class NodePodWatch:
             for informer in (self.pods, self.nodes):
                 group.create_task(informer.run(), name=f"watch-{informer.resource.plural}")
 
-    async def tell(self, *, pods: Listener[Any], nodes: Listener[Any]) -> None:
+    async def connect(self, *, pods: Listener[Any], nodes: Listener[Any]) -> None:
         """Connect the control loop's listeners.
 
         Pods come first: without them their nodes would look empty.

@@ -1,7 +1,7 @@
 """The object cache: Jobs and Workloads as last seen, with their bytes, indexed by owner.
 
 An object arrives twice: in the answer to our own write, and later from the watch. Both go through `see`, and
-`is_news` tells the newer version by resourceVersion, so a late event never reverts a newer state. A deleted
+`is_newer` tells the newer version by resourceVersion, so a late event never reverts a newer state. A deleted
 object stays deleted: its uid is remembered for a while, and a late answer does not restore it.
 
 The bytes are kept because writes are built from them: fields of newer API versions survive.
@@ -60,7 +60,7 @@ class ObjectCache(Generic[V]):
         """Return the objects whose controlling owner has this uid, by name."""
         return tuple(self._objects[key] for key in sorted(self._by_owner.get(uid, ())))
 
-    def is_news(self, metadata: Meta) -> bool:
+    def is_newer(self, metadata: Meta) -> bool:
         """Return whether this metadata is newer than what is known of the object."""
         if metadata.uid in self._tombstones:
             return False
@@ -78,7 +78,7 @@ class ObjectCache(Generic[V]):
         return uid in self._tombstones
 
     def see(self, metadata: Meta, value: V, raw: bytes) -> None:
-        """Store the object as it is now. The caller has checked `is_news`."""
+        """Store the object as it is now. The caller has checked `is_newer`."""
         key = (metadata.namespace, metadata.name)
         known = self._objects.get(key)
         if known is not None and known.metadata.uid != metadata.uid:

@@ -13,13 +13,13 @@ from admission.controller.cluster_state.object_cache import ObjectCache
 from admission.controller.cluster_state.observers import WorkloadTransition
 from admission.controller.cluster_state.workload_pods import WorkloadPods
 from admission.engine.engine import Engine
-from admission.reconcile.checkpoints import disbelief
+from admission.reconcile.checkpoints import rejection_reason
 from admission.reconcile.workload import SavingContext
 from api import keys
 from api.eviction import EvictionRequest, eviction_request, has_request
 from api.jobs.checkpoint_annotations import checkpoint_facts, parse_instant
 from api.jobs.job import Job
-from api.jobs.pod_owner_key import crew_of
+from api.jobs.pod_owner_key import pod_set_key
 from api.policy import AdmissionPolicy, PreemptionRules
 from api.workload import Workload, WorkloadKey
 
@@ -69,7 +69,7 @@ class PendingEvictions:
             and request.preemptor is not None
             and self._engine.workloads.is_waiting(request.preemptor, request.preemptor_uid)
         )
-        heir = self._engine.workloads.heir_of(workload.key) if not is_wanted else None
+        heir = self._engine.workloads.joined_eviction_of(workload.key) if not is_wanted else None
         is_undecided = not is_wanted and heir is None and self._is_undecided(workload, request)
         if is_undecided:
             self._doubtful.add(workload.key)
@@ -78,7 +78,7 @@ class PendingEvictions:
             heir=heir,
             is_undecided=is_undecided,
             saved_at=self.saved_at(workload),
-            pods=self._workload_pods.pods_of(crew_of(workload)),
+            pods=self._workload_pods.pods_of(pod_set_key(workload)),
             hold_seconds=float(rules.hold_seconds),
         )
 
@@ -99,7 +99,7 @@ class PendingEvictions:
     def saved_at(self, workload: Workload) -> float | None:
         """Return when the last checkpoint was complete, by Workload and pods; None if no report is known."""
         # The later of both: a pod's report arrives directly, the Workload's by way of its Job.
-        told = (checkpoint_facts(workload).saved_at, self._workload_pods.saved_at(crew_of(workload)))
+        told = (checkpoint_facts(workload).saved_at, self._workload_pods.saved_at(pod_set_key(workload)))
         return max((at for at in told if at is not None), default=None)
 
     def saved_before_end(self, workload: Workload, now: float) -> float | None:
@@ -108,21 +108,21 @@ class PendingEvictions:
         job = self._jobs.by_uid(workload.owner_uid) if workload.owner_uid is not None else None
         # A report that came at the end of the pods is on the Job first; the Workload takes it
         # over one write later.
-        if job is None or disbelief(job.value.annotations, now=now) is not None:
+        if job is None or rejection_reason(job.value.annotations, now=now) is not None:
             return at
         reported = parse_instant(job.value.annotations.get(keys.CHECKPOINT_TIME, ""))
         return max((one for one in (at, reported) if one is not None), default=None)
 
     def _enter(self, workload: Workload) -> None:
         request = eviction_request(workload)
-        if crew := crew_of(workload):
+        if crew := pod_set_key(workload):
             self._workload_pods.watch(crew, workload.key)
         if request is not None and request.preemptor_uid:
             self._for.setdefault(request.preemptor_uid, {})[workload.key] = None
 
     def _leave_out(self, workload: Workload) -> None:
         request = eviction_request(workload)
-        self._workload_pods.unwatch(crew_of(workload))
+        self._workload_pods.unwatch(pod_set_key(workload))
         if request is None or request.preemptor_uid not in self._for:
             return
         members = self._for[request.preemptor_uid]

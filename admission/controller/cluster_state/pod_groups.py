@@ -155,7 +155,7 @@ class PodGroups:
 
     def _see(self, obj: PodObject, raw: bytes) -> None:
         metadata = obj.metadata
-        if not self._pods.is_news(metadata):
+        if not self._pods.is_newer(metadata):
             return
         try:
             pod = to_pod(obj)

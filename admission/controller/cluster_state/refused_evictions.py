@@ -32,7 +32,7 @@ class RefusedEvictions:
             self._rests.fail(unit, now)
             self._words[unit] = f"The API server refuses to evict Pod {pod}: {error}"
 
-    def standing(self, unit: UnitKey, now: float) -> str | None:
+    def message_of(self, unit: UnitKey, now: float) -> str | None:
         """Return the message of the unit's last refusal; None if it may be tried again."""
         return self._words[unit] if self._rests.is_resting(unit, now) else None
 

@@ -15,7 +15,7 @@ import msgspec
 from admission.reconcile.workload import AskedPod
 from api import keys
 from api.jobs.checkpoint_annotations import parse_instant
-from api.jobs.pod_owner_key import crew_of_pod
+from api.jobs.pod_owner_key import pod_set_key_of_pod
 from api.kube.informer import Change, ChangeType
 from api.node import is_finished
 from api.objects import PodObject
@@ -125,7 +125,7 @@ class WorkloadPods:
 
 def _crew_of(obj: PodObject) -> str:
     try:
-        return crew_of_pod(obj)
+        return pod_set_key_of_pod(obj)
     except ValueError:
         # `PodGroups` reports it.
         return ""

@@ -61,7 +61,7 @@ class SidePorts:
     """The three ports. Call prepare() first, then ports().
 
     `extender` is None if its port is off. `is_ready`: whether the control loop has taken in all first lists.
-    The caller watches nodes and pods if `needs_ground` says so.
+    The caller watches nodes and pods if `needs_nodes` says so.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class SidePorts:
         return self._extender.state_routes() if self._extender is not None else []
 
     @property
-    def needs_ground(self) -> bool:
+    def needs_nodes(self) -> bool:
         """Return whether these ports need nodes and pods to be watched, whether or not placement does."""
         return self._extender is not None
 

@@ -18,7 +18,7 @@ from admission.controller.metrics.registry import Metrics
 from admission.engine.engine import Engine
 from admission.status.last_eviction import eviction_json, past_eviction
 from admission.status.views import ClusterQueueView, FlavorUsages
-from api.eviction import EvictionRequest, standing_request
+from api.eviction import EvictionRequest, current_request
 from api.http.server import HttpError, Request, Response, Route, json_response, text_response
 from api.parsing.decimals import whole_number
 from api.parsing.quantities import to_text
@@ -151,7 +151,7 @@ class StateApi:
                 "expectedAfter": _instant(self._engine.promises.expected_after(key)),
                 "estimate": _estimate(self._engine.workloads.estimate(workload)),
                 "isBackfilled": self._engine.promises.is_backfilled(key),
-                "eviction": _eviction(standing_request(workload)),
+                "eviction": _eviction(current_request(workload)),
                 "lastEviction": eviction_json(past_eviction(workload, self._key_of)),
                 "evictions": sum(workload.evictions.values()),
                 "waitsFor": [

@@ -20,7 +20,7 @@ from admission.controller.writer.executor import Executor, Moot, Refused, Result
 from admission.controller.writer.fencing import fence_write, is_fenced_off, refenced
 from admission.decisions.api_writes import ObjectVersion, Purpose, Write
 from admission.decisions.decision import DecisionId
-from admission.reconcile.reservation_recovery import RecoveryVerdict, is_known, judge
+from admission.reconcile.reservation_recovery import RecoveryVerdict, is_known, verdict_of
 from api.workload import Workload, WorkloadKey
 from queues.reservations.reservations import QuotaReservation, ReservationStore
 
@@ -93,7 +93,7 @@ class Recovery:
         """Return the verdict, and the decision as which the quota is counted (None: it is not counted)."""
         seen = self._state.look_up(reservation.key)
         known = is_known(reservation, fence=self._fence, has_decided_blindly=self._has_decided_blindly)
-        verdict = judge(reservation, seen[0] if seen is not None else None, is_known=known)
+        verdict = verdict_of(reservation, seen[0] if seen is not None else None, is_known=known)
         adopted = await self._adopt(reservation) if verdict is RecoveryVerdict.REPLAY else None
         # There is no room for it any more: the leader that made it had given the quota to another Workload.
         if verdict is RecoveryVerdict.REPLAY and adopted is None:

@@ -154,7 +154,7 @@ class TermRunner:
                 forget=control_loop.forget,
                 forget_later=control_loop.forget_later,
                 call_later=control_loop.call_later,
-                tell_later=control_loop.tell_later,
+                tell_later=control_loop.report_later,
                 finished=control_loop.finished,
                 report_error=control_loop.report_error,
             ),

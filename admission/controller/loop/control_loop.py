@@ -173,10 +173,10 @@ class ControlLoop:
         log.exception("control-loop-error")
         self._observer.note_error()
 
-    def tell_later(self, decision: Wait) -> None:
+    def report_later(self, decision: Wait) -> None:
         """Report again why a Workload waits, after a growing pause: the write was refused."""
         target = ObjectTarget("Workload", decision.key.namespace, decision.key.name)
-        self._pending_messages.tell_in(decision, self._reconciler.fail(target))
+        self._pending_messages.report_in(decision, self._reconciler.fail(target))
         self._wake.set()
 
     def finished(self, write: Write, result: Result) -> None:
@@ -186,7 +186,7 @@ class ControlLoop:
     def is_busy(self, target: ObjectTarget) -> bool:
         """Return whether a write on the object is queued or in flight, or was refused a moment ago."""
         # In observe mode too: a status that rests after a refusal is left alone.
-        return self._term is not None and self._reconciler.is_left_alone(self._term, target)
+        return self._term is not None and self._reconciler.is_postponed(self._term, target)
 
     # --- the task ---------------------------------------------------------------------------------
 
@@ -206,10 +206,10 @@ class ControlLoop:
         pace = YieldBudget(self._clock)
         while self._inbox:
             self._guarded(self._inbox.popleft())
-            await pace.breathe()
+            await pace.yield_if_due()
         # Only after the first lists: while they come in, each object would restart this work.
         while self.is_synced and self._engine.catch_up(now=self._clock.now()):
-            await pace.breathe()
+            await pace.yield_if_due()
 
     def _guarded(self, call: Callable[[], object]) -> None:
         """Make a call about one object. A bug in it affects only that object."""
@@ -303,7 +303,7 @@ class ControlLoop:
         while self._term is term and (key := take()) is not None:
             self._guarded(partial(look, term, key))
             # Events are taken in between two looks, so that later looks do not see old objects.
-            if await pace.breathe():
+            if await pace.yield_if_due():
                 await self._take_in()
 
     def _note_due(self) -> None:
@@ -343,7 +343,7 @@ class ControlLoop:
                 break
             await self._decide_once(term)
             # The store and the other tasks have run; what came in meanwhile may change the next cycle.
-            await pace.breathe()
+            await pace.yield_if_due()
             await self._take_in()
             await self._reconcile(term)
             if self._term is term:
@@ -376,7 +376,7 @@ class ControlLoop:
         began, pace = self._clock.monotonic(), YieldBudget(self._clock)
         # The inbox is not taken in here: each change would restart the check of the promises.
         while self._term is term and self._engine.settle(now=self._clock.now()):
-            await pace.breathe()
+            await pace.yield_if_due()
         if self._term is not term:
             return
         cycle = self._engine.begin_cycle(now=self._clock.now())
@@ -387,7 +387,7 @@ class ControlLoop:
                 # state as it is.
                 if pace.is_over:
                     cycle.pause()
-                    await pace.breathe()
+                    await pace.yield_if_due()
             if self._term is not term:
                 # The call that began or ended the term takes back all decisions.
                 return
@@ -429,16 +429,16 @@ class ControlLoop:
             # It was admitted while its reason waited to be reported.
             if self._engine.workloads.is_holding(decision.key):
                 continue
-            if not term.writer.tell(decision):
+            if not term.writer.report_wait(decision):
                 # The write was put off: report it later, with the reason that is valid then.
-                self._pending_messages.tell_in(decision, REWORD_AFTER_SECONDS)
-            await pace.breathe()
+                self._pending_messages.report_in(decision, REWORD_AFTER_SECONDS)
+            await pace.yield_if_due()
 
     def _tell_faults(self, term: Acting) -> None:
         """Report objects that break a rule, on the objects themselves."""
         # One object at a time, because each report may end the term.
         while self._term is term and (
-            actions := self.cluster_state.inspection.take_untold(now=self._clock.now())
+            actions := self.cluster_state.inspection.take_unreported(now=self._clock.now())
         ):
             self._reconciler.do(term, actions)
 
@@ -450,7 +450,7 @@ class ControlLoop:
             if write is not None:
                 # After decisions and reconcilers: a status may be late.
                 term.writer.submit(write, priority=3)
-            await pace.breathe()
+            await pace.yield_if_due()
             if self._term is not term:
                 return
 

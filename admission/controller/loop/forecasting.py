@@ -24,7 +24,7 @@ class Forecasting:
 
     def seconds_to_next(self) -> float | None:
         """Return in how many seconds the next forecast is due; None if no queue plans ahead."""
-        if not self._engine.promises.keeps_time:
+        if not self._engine.promises.plans_starts:
             return None
         return self._next_at - self._clock.monotonic()
 

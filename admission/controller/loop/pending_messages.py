@@ -42,13 +42,13 @@ class PendingMessages:
         for decision in decisions:
             if isinstance(decision, Wait):
                 self._waits[decision.key] = decision
-                self.tell_in(decision, TELL_AFTER_SECONDS)
+                self.report_in(decision, TELL_AFTER_SECONDS)
             elif not isinstance(decision, Plan):
                 # A Plan says when a Workload will start, not why it waits, so its reason stays.
                 self._waits.pop(decision.key, None)
                 self._timers.put(decision.key, None)
 
-    def tell_in(self, decision: Wait, seconds: float) -> None:
+    def report_in(self, decision: Wait, seconds: float) -> None:
         """Report the latest reason in `seconds`, or earlier if that was planned already."""
         at, planned = self._clock.monotonic() + seconds, self._timers.at(decision.key)
         self._waits.setdefault(decision.key, decision)

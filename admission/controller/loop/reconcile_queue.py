@@ -93,7 +93,7 @@ class Reconciler:
         """Record a failure on the object. Return for how many seconds the object is left alone."""
         return self._backoffs.fail(target, self._clock.monotonic())
 
-    def is_left_alone(self, term: Acting, target: ObjectTarget) -> bool:
+    def is_postponed(self, term: Acting, target: ObjectTarget) -> bool:
         """Return whether a write on the object is in flight, or a refused one waits out its pause."""
         return term.writer.is_busy(target) or self._backoffs.is_resting(target, self._clock.monotonic())
 
@@ -107,7 +107,7 @@ class Reconciler:
             self._backoffs.forget(target)
             self._deadlines.put(WorkloadKey(*key), None)
             return
-        if self.is_left_alone(term, target):
+        if self.is_postponed(term, target):
             return
         context = self._cluster_state.contexts.of_workload(seen.value)
         result = reconcile_workload(seen.value, seen.raw, context, now=self._clock.now())
@@ -126,7 +126,7 @@ class Reconciler:
         lanes = (target, *(ObjectTarget("Workload", *workload.key) for workload, _ in workloads))
         # A Job is judged together with its Workloads. While one of them is being written,
         # its bytes are outdated.
-        if any(self.is_left_alone(term, lane) for lane in lanes):
+        if any(self.is_postponed(term, lane) for lane in lanes):
             return
         context = self._cluster_state.job_context
         actions = reconcile_job(seen.value, seen.raw, workloads, context, now=self._clock.now())
@@ -145,7 +145,7 @@ class Reconciler:
         lanes = targets if workload is None else [*targets, ObjectTarget("Workload", *workload[0].key)]
         # As for a Job. Nodes are assigned for all pods at once, so no pod may be in the middle of a write
         # that its bytes do not show yet.
-        if any(self.is_left_alone(term, lane) for lane in lanes):
+        if any(self.is_postponed(term, lane) for lane in lanes):
             return
         context = self._cluster_state.job_context
         seen = [(pod.value, pod.raw) for pod in pods]
@@ -156,17 +156,17 @@ class Reconciler:
         facts = UnitFacts(
             by_eviction=by_eviction,
             replicas=replicas,
-            keeper=self._cluster_state.leader_worker_sets.keeper_of(pod.value for pod in pods),
+            keeper=self._cluster_state.leader_worker_sets.set_of(pod.value for pod in pods),
             # Read only for pods that a PodDisruptionBudget may protect.
             budgets=self._cluster_state.disruptions.budgets_for(unit) if by_eviction else (),
-            refusal=self._refusals.standing(unit, self._clock.monotonic()),
+            refusal=self._refusals.message_of(unit, self._clock.monotonic()),
         )
         actions = reconcile_pods(seen, workload, context, now=self._clock.now(), facts=facts)
         self.do(term, actions, targets[0])
 
     def _look_at_empty_group(self, term: Acting, unit: UnitKey, replicas: int | None) -> None:
         group = self._cluster_state.workloads.get((unit.namespace, unit.group))
-        if group is None or self.is_left_alone(term, ObjectTarget("Workload", *group.value.key)):
+        if group is None or self.is_postponed(term, ObjectTarget("Workload", *group.value.key)):
             return
         keeper = self._cluster_state.leader_worker_sets.keeper_of_workload(group.value)
         # A LeaderWorkerSet without a place for this group wants no pods of it.
@@ -180,11 +180,11 @@ class Reconciler:
                 self._events.send(action)
                 continue
             target = _target(action)
-            if not self.is_left_alone(term, target):
+            if not self.is_postponed(term, target):
                 self._submit(term, action)
             # The asker must learn whether its write succeeds. A write in flight or in its pause is reported
             # later, so the asker is remembered. In observe mode no write is ever reported.
-            if asker not in (None, target) and self.is_left_alone(term, target):
+            if asker not in (None, target) and self.is_postponed(term, target):
                 self._askers.setdefault(target, {})[asker] = None
 
     def _submit(self, term: Acting, write: Write) -> None:
@@ -199,7 +199,7 @@ class Reconciler:
     def keep_what_is_in_use(self, term: Acting) -> None:
         """Add finalizers to objects in use, and remove those of objects that may be deleted."""
         # After all other writes: a late finalizer does no harm.
-        for write in self._cluster_state.keeping.take_due(partial(self.is_left_alone, term)):
+        for write in self._cluster_state.keeping.take_due(partial(self.is_postponed, term)):
             term.writer.submit(write, priority=3)
 
     # --- results ----------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from admission.preemption.eviction_cost import devices_of
 from admission.preemption.lost_work import lost_work
 from admission.reconcile.workload.saving import decision_of
 from api.eviction import eviction_request, has_request
-from api.jobs.checkpoint_annotations import CLOCK_SKEW_SECONDS, tells_of_checkpoints
+from api.jobs.checkpoint_annotations import CLOCK_SKEW_SECONDS, reports_checkpoints
 from api.object_events import EventType
 from api.workload import Workload, to_rfc3339
 from queues.quota.resources import to_quantities
@@ -112,7 +112,7 @@ class EvictionMetrics:
         self._note_save(before, after, saved_at)
         lost = self.note_loss(before, after, saved_at=saved_at, now=change.at)
         # Only for a Workload that uses checkpoints: otherwise there are no Events besides Kueue's.
-        if lost is not None and tells_of_checkpoints(after):
+        if lost is not None and reports_checkpoints(after):
             self._events.send(_work_lost(after, lost))
 
     def note_loss(

@@ -24,7 +24,7 @@ class YieldBudget:
         """Return whether the slice is used up. Cheap enough to be asked at every step."""
         return self._clock.monotonic() > self._until
 
-    async def breathe(self) -> bool:
+    async def yield_if_due(self) -> bool:
         """Yield the event loop if the slice is used up. Return whether it was yielded."""
         if not self.is_over:
             return False

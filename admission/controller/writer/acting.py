@@ -16,7 +16,7 @@ class Writer(Protocol):
     def submit(self, write: Write, *, priority: int = 1) -> None:
         """Send a write that a reconciler asked for. A lower `priority` is sent first."""
 
-    def tell(self, decision: Wait) -> bool:
+    def report_wait(self, decision: Wait) -> bool:
         """Report why a Workload waits. Return False if the write is put off for now."""
 
     def is_busy(self, target: ObjectTarget) -> bool:

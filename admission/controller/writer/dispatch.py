@@ -4,7 +4,7 @@
 store. The writes of this module take no quota: an eviction takes effect once the object shows it, a
 reassignment keeps its quota, and a wait reason is only reported. Such a write is therefore never unconfirmed
 and never released in the store. If it is refused, the decision is taken back (`forget_later`) or the reason
-is reported again (`tell_later`), both after a pause.
+is reported again (`report_later`), both after a pause.
 
 Every order for a decision carries a `rebuild`. If the object has changed since the decision, the executor
 calls `rebuild` with the fresh bytes to learn whether the decision still applies. It does not apply (None) if
@@ -22,7 +22,7 @@ from admission.controller.writer.executor import Executor, ObjectTarget, Refused
 from admission.decisions.api_writes import Purpose, Write
 from admission.decisions.decision import DecisionId, Evict, Reassign, Wait
 from admission.reconcile.decision_writes import evict_write, reassign_write, wait_write
-from api.eviction import standing_request
+from api.eviction import current_request
 from api.workload import Workload, WorkloadKey
 
 # A Workload that already shows its reason is not written again for a new message of the same reason before
@@ -38,7 +38,7 @@ class Hooks:
 
     `look_up` returns a Workload and its bytes as last seen. `to_workload` parses bytes (None: unreadable).
     `forget` takes a decision back in the engine, `forget_later` does so after a pause, and `call_later` makes
-    a call after such a pause. `tell_later` has the reason why a Workload waits reported again. `finished`
+    a call after such a pause. `report_later` has the reason why a Workload waits reported again. `finished`
     receives every result. `report_error` reports a bug of this controller, from within its `except` block.
     """
 
@@ -87,7 +87,7 @@ class Dispatch:
         """Return whether a write on the object is queued or in flight."""
         return self._executor.is_busy(target)
 
-    def tell(self, decision: Wait) -> bool:
+    def report_wait(self, decision: Wait) -> bool:
         """Write why a Workload waits, unless it shows that already. Return False if the write is put off."""
         seen = self._hooks.look_up(decision.key)
         if seen is None or seen[0].uid != decision.uid:
@@ -147,7 +147,7 @@ class Dispatch:
             # There is nothing left to evict it from.
             if workload.is_finished or workload.is_evicted or not workload.has_quota_reservation:
                 return None
-            if decision.save_by is not None and standing_request(workload) is not None:
+            if decision.save_by is not None and current_request(workload) is not None:
                 # The Workload has been asked already, and its time runs from that request.
                 return None
             # Rebuild the write from the fresh object: its status may contain other checks and gates by now.

@@ -125,7 +125,7 @@ class LeaderTerm:
         """Reserve quota for the admissions of one cycle and send them; send its evictions and reassignments.
 
         Raises what the store raises. A reassignment keeps its quota, so it needs no reservation. Waits are
-        not sent here: see `Dispatch.tell`.
+        not sent here: see `Dispatch.report_wait`.
         """
         try:
             prepared = [one for one in map(self._prepare, decisions) if one is not None]

@@ -38,7 +38,7 @@ class WriteLog:
             "would-write", purpose=write.purpose, priority=priority, object=f"{write.namespace}/{write.name}"
         )
 
-    def tell(self, decision: Wait) -> bool:
+    def report_wait(self, decision: Wait) -> bool:
         """Log the reason that would be reported. Always returns True."""
         log.debug("would-report", workload=decision.key, reason=decision.reason)
         return True

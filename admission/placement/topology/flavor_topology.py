@@ -100,7 +100,7 @@ class FlavorTopology:
         return True
 
     def _hook(self, values: Values) -> int:
-        leaf = self.tree.hook(values)
+        leaf = self.tree.attach(values)
         # A host that was known before keeps its index, and everything recorded under it.
         if leaf in self.names:
             return leaf
@@ -126,7 +126,7 @@ class FlavorTopology:
             del self.tainted[leaf]
         # A leaf without nodes leaves the tree; its entries in the columns stay.
         if not self.nodes[leaf]:
-            self.tree.unhook(leaf)
+            self.tree.detach(leaf)
         self._change_capacity(leaf, self._left_on_node.pop(name), sign=-1)
         return True
 
@@ -193,7 +193,7 @@ class FlavorTopology:
         """Return the leaf that an assignment's level values name, None where it has no nodes at present."""
         leaves = self._leaves_of_values.get(values[-1:] if self.is_by_host else values, ())
         # The last one first, because a node that moved is now on its latest leaf.
-        return next((leaf for leaf in reversed(leaves) if self.tree.is_hooked(leaf)), None)
+        return next((leaf for leaf in reversed(leaves) if self.tree.is_attached(leaf)), None)
 
     def domain_count(self, leaf: int, count: int) -> DomainCount:
         """Return the entry of an assignment that puts `count` pods on the leaf."""

@@ -88,7 +88,7 @@ def hosts_of(assignment: TopologyAssignment) -> Iterator[str]:
             yield domain.values[-1]
 
 
-def is_sound(node: NodeInfo | None) -> bool:
+def is_healthy(node: NodeInfo | None) -> bool:
     """Return whether the node exists and has no fault, whatever the pods tolerate."""
     return node is not None and node.is_ready and not node.taints and not node.is_unschedulable
 

@@ -44,13 +44,13 @@ class DomainTree:
     def find(self, values: Values) -> int | None:
         """Return the domain with these level values, the widest first; None where it has no nodes."""
         index = self._index.get(values)
-        return index if index is not None and self.is_hooked(index) else None
+        return index if index is not None and self.is_attached(index) else None
 
-    def is_hooked(self, index: int) -> bool:
+    def is_attached(self, index: int) -> bool:
         """Return whether the domain has any node at present."""
         return index in self.at_level[self.level[index]]
 
-    def hook(self, values: Values) -> int:
+    def attach(self, values: Values) -> int:
         """Return the domain with these values, added to the tree together with its ancestors if necessary."""
         index = self._index.get(values)
         if index is None:
@@ -62,10 +62,10 @@ class DomainTree:
             self._named.setdefault((level, values[-1]), {})[index] = None
             # Sorted by values, so that ties are broken by name without another sort.
             if level > 0:
-                insort(self.children[self.hook(values[:-1])], index, key=self.values.__getitem__)
+                insort(self.children[self.attach(values[:-1])], index, key=self.values.__getitem__)
         return index
 
-    def unhook(self, index: int) -> None:
+    def detach(self, index: int) -> None:
         """Remove the domain from the tree, and each ancestor that becomes empty."""
         level, value = self.level[index], self.values[index][-1]
         del self.at_level[level][index]
@@ -75,7 +75,7 @@ class DomainTree:
         if parent != NO_PARENT:
             self.children[parent].remove(index)
             if not self.children[parent]:
-                self.unhook(parent)
+                self.detach(parent)
 
     def named(self, level: int, value: str) -> tuple[int, ...]:
         """Return the domains of a level whose own label value is this one."""

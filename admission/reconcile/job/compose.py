@@ -16,13 +16,13 @@ from api.jobs.checkpoint_annotations import parse_instant
 from api.jobs.job import ComposeError
 from api.jobs.job_workload import (
     Priority,
+    annotation_problems,
     check_job,
     copied_annotations,
     copied_labels,
     maximum_execution_time_seconds,
     pod_sets_body,
     unknown_keys,
-    wish_problems,
     workload_body,
 )
 from api.workload import Workload, to_rfc3339
@@ -56,7 +56,7 @@ def _notices(view: JobView) -> Iterator[Event]:
     """
     found = (
         ("UnknownKey", unknown_keys(view.job, view.template)),
-        ("InvalidWish", wish_problems(view.job, view.template, view.context.is_domain)),
+        ("InvalidAnnotation", annotation_problems(view.job, view.template, view.context.is_domain)),
         ("InvalidExpectedRuntime", _length_problems(view)),
     )
     return (warning(view, reason, "; ".join(said)) for reason, said in found if said)

@@ -21,7 +21,7 @@ from api.jobs.job_workload import (
     maximum_execution_time_seconds,
     unknown_keys,
 )
-from api.jobs.placement_annotations import domain_fault, wish_faults
+from api.jobs.placement_annotations import annotation_faults, domain_fault
 from api.jobs.pod import Pod
 from api.jobs.pod_workload import (
     group_total,
@@ -54,7 +54,7 @@ def create(view: PodView) -> tuple[Action, ...]:
         pod_sets,
         priority,
         group=view.group,
-        keeper=view.keeper,
+        keeper=view.owner,
         label_keys_to_copy=copied,
     )
     # Notices are reported with the creation, so that they are sent once and not at every look.
@@ -165,7 +165,10 @@ def _notices(view: PodView) -> Iterator[Event]:
     domain = domain_fault(sources, view.context.is_domain)
     found = (
         ("UnknownKey", unknown_keys(pod, {})),
-        ("InvalidWish", (*wish_faults(sources), *checkpoint_faults(sources), *([domain] if domain else []))),
+        (
+            "InvalidAnnotation",
+            (*annotation_faults(sources), *checkpoint_faults(sources), *([domain] if domain else [])),
+        ),
         ("InvalidExpectedRuntime", length_problems(sources, now=view.now)),
     )
     return (warning(pod, reason, "; ".join(said)) for reason, said in found if said)

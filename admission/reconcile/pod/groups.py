@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from admission.decisions.api_writes import Action, Purpose, Write
 from admission.reconcile.pod.view import PodView
-from admission.reconcile.pod.writes import delete, let_go, normal, warning
+from admission.reconcile.pod.writes import delete, normal, release_finalizer, warning
 from admission.reconcile.workload_writes import workload_deletion, workload_patch, workload_status
 from api.jobs.pod import Pod
 from api.jobs.pod_workload import GroupMember, owner_references
@@ -72,7 +72,7 @@ def answer_dead(view: PodView) -> Answer:
     unborn = [one for one in dead if one.pod.is_gated]
     ended = [one for one in dead if not one.pod.is_gated]
     leaving = (*unborn, *ended[: max(0, len(ended) - held_back)])
-    return tuple(write for member in leaving for write in let_go(member)) or None
+    return tuple(write for member in leaving for write in release_finalizer(member)) or None
 
 
 def answer_abandoned(view: PodView) -> Answer:
@@ -87,7 +87,7 @@ def answer_abandoned(view: PodView) -> Answer:
     is_left = all(one.pod.is_deleted and (is_dropped or not one.pod.is_told_to_end) for one in view.members)
     if not view.group or not is_left or not view.is_stopped:
         return None
-    released = tuple(write for member in view.members for write in let_go(member))
+    released = tuple(write for member in view.members for write in release_finalizer(member))
     # The Workload goes first: if the pods were released first, new ones could find it and take its place.
     if is_dropped and view.held is not None:
         return (workload_deletion(view.workload), *released)
@@ -101,7 +101,7 @@ def answer_owners(view: PodView) -> Answer:
     present = view.held.body.get("metadata", {}).get("ownerReferences") or ()
     # Compared by uid: a pod that was created again under the same name is another owner.
     known = {reference.get("uid") for reference in present}
-    wanted = owner_references(view.members, is_group=True, keeper=view.keeper)
+    wanted = owner_references(view.members, is_group=True, keeper=view.owner)
     added = [reference for reference in wanted if reference["uid"] not in known]
     if not added:
         return None
@@ -148,6 +148,6 @@ def ended_message(members: Sequence[GroupMember], wanted: int) -> tuple[bool, st
     return (False, message) if is_over and is_final and not is_active else None
 
 
-def all_let_go(view: PodView) -> tuple[Write, ...]:
+def release_finalizers(view: PodView) -> tuple[Write, ...]:
     """Return the patches that remove the finalizers of all members that use no quota any more."""
-    return tuple(write for one in view.members if not one.pod.is_active for write in let_go(one))
+    return tuple(write for one in view.members if not one.pod.is_active for write in release_finalizer(one))

@@ -26,7 +26,7 @@ from admission.reconcile.pod import groups, whole
 from admission.reconcile.pod.compose import create, update
 from admission.reconcile.pod.start import start
 from admission.reconcile.pod.view import NOTHING_ELSE, PodView, UnitFacts
-from admission.reconcile.pod.writes import finish, let_go, stop_active, warning
+from admission.reconcile.pod.writes import finish, release_finalizer, stop_active, warning
 from admission.reconcile.workload_writes import finalizer_off, workload_deletion, workload_status
 from api import keys
 from api.jobs.pod import Pod
@@ -107,7 +107,7 @@ def _disbelieved(view: PodView) -> Iterator[Event]:
     for member in view.alive:
         told, known = member.pod.annotations, view.workload.annotations
         said = (
-            checkpoints.disbelief(told, now=view.now)
+            checkpoints.rejection_reason(told, now=view.now)
             if view.group
             else checkpoints.refusal(told, known, now=view.now)
         )
@@ -140,7 +140,7 @@ def _answer_deletion(view: PodView) -> Answer:
         return stopped
     off = (finalizer_off(view.workload, view.raw),) if view.workload.has_finalizer else ()
     dead = (one for one in view.members if one.pod.is_deleted or one.pod.is_finished)
-    return (*(write for one in dead for write in let_go(one)), *off)
+    return (*(write for one in dead for write in release_finalizer(one)), *off)
 
 
 # --- the end -------------------------------------------------------------------------------------
@@ -155,7 +155,7 @@ def _answer_end(view: PodView) -> Answer:
     if view.held is not None and not view.workload.is_finished:
         is_success, message = outcome
         return (finish(view, FinishedReason.SUCCEEDED if is_success else FinishedReason.FAILED, message),)
-    released = groups.all_let_go(view)
+    released = groups.release_finalizers(view)
     if released or view.held is None or not view.workload.has_finalizer:
         return released
     return (finalizer_off(view.workload, view.raw),)
@@ -178,7 +178,7 @@ def _answer_withdrawn(view: PodView) -> Answer:
     # An active pod is terminating because of its deletion, and is released when it has ended.
     if view.group or not pod.is_deleted or pod.is_active:
         return None
-    return let_go(view.members[0])
+    return release_finalizer(view.members[0])
 
 
 def _answer_finished_workload(view: PodView) -> Answer:
@@ -190,7 +190,7 @@ def _answer_finished_workload(view: PodView) -> Answer:
         return stopped
     dead = (one for one in view.members if one.pod.is_deleted or one.pod.is_finished)
     off = (finalizer_off(view.workload, view.raw),) if view.workload.has_finalizer else ()
-    return (*(write for one in dead for write in let_go(one)), *off)
+    return (*(write for one in dead for write in release_finalizer(one)), *off)
 
 
 # --- the Workload and its pods -------------------------------------------------------------------
@@ -211,7 +211,7 @@ def _answer_eviction(view: PodView) -> Answer:
         return None
     if whole.held_back(view) is not None:
         # While it is held back it serves as before: new pods are ungated, and changes are copied.
-        told = whole.tell(view)
+        told = whole.eviction_report(view)
         return None if told is None else (told,)
     stopped = stop_active(view, evicted.message)
     if stopped is not None:

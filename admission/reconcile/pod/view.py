@@ -77,7 +77,7 @@ class PodView:
         return self.first.group
 
     @property
-    def keeper(self) -> OwnerReference | None:
+    def owner(self) -> OwnerReference | None:
         """Return the owner of the Workload, if it is not the pods."""
         return self.facts.keeper.reference if self.facts.keeper is not None else None
 

@@ -69,7 +69,7 @@ def held_back(view: PodView) -> str | None:
     return _kept_by_budgets(view) or view.facts.refusal
 
 
-def tell(view: PodView) -> Write | None:
+def eviction_report(view: PodView) -> Write | None:
     """Return the write that reports whether the unit may be evicted; None if its Workload shows it already.
 
     True is reported only for a group: a single pod is evicted or not, and leaves nothing to be finished.

@@ -41,7 +41,7 @@ def pod_patch(pod: Pod, patch: dict[str, Any], purpose: Purpose, *events: Event)
     return _version(pod).patch(patch, purpose, *events)
 
 
-def let_go(member: GroupMember) -> tuple[Write, ...]:
+def release_finalizer(member: GroupMember) -> tuple[Write, ...]:
     """Return the patch that removes our finalizer from a pod; () if the pod does not have it."""
     if not member.pod.has_finalizer:
         return ()
@@ -58,7 +58,7 @@ def stop_active(view: PodView, note: str) -> tuple[Action, ...] | None:
     if view.is_stopped:
         return None
     staying = whole.staying(view)
-    if (told := whole.tell(view)) is not None:
+    if (told := whole.eviction_report(view)) is not None:
         return (told,)
     if whole.held_back(view) is not None:
         return ()

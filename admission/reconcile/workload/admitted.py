@@ -8,7 +8,7 @@ from admission.reconcile.deadlines import execution_deadline, readiness_deadline
 from admission.reconcile.decision_writes import evict_write
 from admission.reconcile.workload.look import Answer, Look, eviction
 from admission.reconcile.workload_writes import admitted_event, workload_status
-from api.eviction import standing_request
+from api.eviction import current_request
 from api.object_events import EventType
 from api.queueing import StopPolicy
 from api.reasons import ConditionType, EvictionReason, PendingReason
@@ -68,7 +68,7 @@ def answer_stopped_queue(look: Look) -> Answer:
     workload, context = look.workload, look.context
     if not workload.has_quota_reservation or workload.is_evicted:
         return None
-    if standing_request(workload) is not None:
+    if current_request(workload) is not None:
         # Its eviction has been requested already.
         return None
     # The LocalQueue comes first: it is more specific, so its message is more useful.

@@ -75,7 +75,7 @@ class PlacedPod:
         return keys.TOPOLOGY_GATE in self.gates
 
     @property
-    def is_untold(self) -> bool:
+    def needs_ungating(self) -> bool:
         """Return whether the pod is gated and no ungating patch is in flight."""
         return self.is_gated and self.promised is None
 

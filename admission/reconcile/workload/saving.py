@@ -31,11 +31,11 @@ from admission.reconcile.workload_writes import workload_patch, workload_status
 from api import keys
 from api.eviction import (
     EvictionRequest,
+    current_request,
     has_request,
     read_request,
     render_request,
     reserved_at_of,
-    standing_request,
 )
 from api.object_events import EventType
 from api.queueing import StopPolicy
@@ -54,7 +54,7 @@ def answer_eviction_request(look: Look) -> Answer:
         # Removed at once: it would stay forever otherwise, and block every reader that takes
         # it for a request.
         return _unreadable(look, saving, str(error))
-    if standing_request(workload) is None:
+    if current_request(workload) is None:
         # The eviction was carried out, or the request belongs to an earlier reservation.
         return None if _is_kept(look, request, saving) else (_cleared(look),)
     is_wanted = _is_wanted(look, request, saving)
@@ -78,7 +78,7 @@ def answer_eviction_request(look: Look) -> Answer:
 
 def next_stage_look(look: Look) -> float | None:
     """Return when the passing of time alone changes the next step for a request; None if it does not."""
-    saving, request = look.context.saving, standing_request(look.workload)
+    saving, request = look.context.saving, current_request(look.workload)
     if saving is None:
         return None
     if request is not None:

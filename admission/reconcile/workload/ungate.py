@@ -29,7 +29,7 @@ def answer_gated_pods(look: Look) -> Answer:
     workload = look.workload
     if not workload.is_admitted or workload.is_evicted or workload.admission is None:
         return None
-    if not any(pod.is_untold for pod in look.context.pods):
+    if not any(pod.needs_ungating for pod in look.context.pods):
         return None
     # By name, because assignment and spec may list the pod sets in different orders.
     pod_sets = {pod_set.name: pod_set for pod_set in workload.pod_sets}
@@ -101,7 +101,7 @@ def _by_rank(
             return None
         seen.add(rank)
         domain = domain_of_rank[rank]
-        if pod.is_untold:
+        if pod.needs_ungating:
             chosen.append((pod, domain))
         # The pod was ungated elsewhere: by hand, or for an earlier placement.
         elif not _is_in(pod, selectors[domain]):
@@ -115,7 +115,7 @@ def _greedily(
     """Return domains for the gated pods, in order, as long as there are places."""
     free = [one.count for one in topology.domains]
     for pod in pods:
-        if not pod.is_untold:
+        if not pod.needs_ungating:
             there = next((index for index, one in enumerate(selectors) if _is_in(pod, one)), None)
             if there is not None:
                 # Counted in the domain where it is, however it got there. The number becomes negative if a
@@ -123,7 +123,7 @@ def _greedily(
                 free[there] -= 1
     open_ = [index for index in range(len(free)) if selectors[index].get(HOSTNAME) not in avoid]
     places = [index for index in open_ for _ in range(free[index])]
-    untold = [pod for pod in pods if pod.is_untold]
+    untold = [pod for pod in pods if pod.needs_ungating]
     # As many pods as there are places. The others stay gated until a place becomes free.
     return list(zip(untold, places, strict=False))
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from admission.controller.cluster_state.cluster_state import ClusterState, ClusterStateSettings
-from admission.controller.kinds import WatchedKind, ground_kinds, watched_kinds
+from admission.controller.kinds import WatchedKind, topology_kinds, watched_kinds
 from admission.controller.leadership.plan_reader import PlanReader
 from admission.controller.leadership.takeover import Takeover, TakeoverSettings
 from admission.controller.leadership.term_runner import TermRunner, TermRunnerSettings
@@ -223,7 +223,7 @@ class Replica:
         self._lease = lease
         self._loop = loop
         self._settings = TakeoverSettings(shard="test", require_store=require_store)
-        kinds = (*watched_kinds(self.cluster_state, self.board, labels), *ground_kinds(self.cluster_state))
+        kinds = (*watched_kinds(self.cluster_state, self.board, labels), *topology_kinds(self.cluster_state))
         # Pods are watched twice where they are queued: all of them, and those that a queue has marked.
         self._kinds: dict[str, list[WatchedKind]] = {}
         for kind in kinds:

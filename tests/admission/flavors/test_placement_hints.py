@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from admission.decisions.decision import Admit
-from api.jobs.placement_annotations import gpu_count_fault, parse_bandwidth, wish_faults
+from api.jobs.placement_annotations import annotation_faults, gpu_count_fault, parse_bandwidth
 from api.node import NodeInfo
 from api.policy import (
     AdmissionPolicy,
@@ -169,7 +169,9 @@ def test_bandwidths_are_read_as_people_write_them(text: str, want: int | None) -
 
 def test_values_that_cannot_be_read_are_named() -> None:
     faults = list(
-        wish_faults(({"berth.dev/network-bandwidth": "fast", "topology.scheduler/latency-sensitive": "yes"},))
+        annotation_faults(
+            ({"berth.dev/network-bandwidth": "fast", "topology.scheduler/latency-sensitive": "yes"},)
+        )
     )
 
     assert faults == [

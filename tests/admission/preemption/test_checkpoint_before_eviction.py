@@ -18,7 +18,7 @@ from admission.preemption.checkpoint_before_eviction import (
     plan_save,
     stage_of,
 )
-from api.eviction import EvictionRequest, read_request, render_request, standing_request
+from api.eviction import EvictionRequest, current_request, read_request, render_request
 from api.keys import EVICTION
 from api.objects import WirePodSpec, WirePodTemplate
 from api.policy import AdmissionPolicy, PreemptionRules
@@ -59,7 +59,7 @@ REQUEST = EvictionRequest(
 def test_a_request_holds_for_one_reservation(since: float, want: EvictionRequest | None) -> None:
     asked = make_workload("w", annotations={EVICTION: render_request(REQUEST)})
 
-    assert standing_request(reserved(asked, at=since)) == want
+    assert current_request(reserved(asked, at=since)) == want
 
 
 @pytest.mark.parametrize(

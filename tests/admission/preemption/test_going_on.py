@@ -279,7 +279,7 @@ def test_a_workload_that_waited_behind_it_is_tried_when_it_needs_the_room_no_mor
     want = goes(world)
     assert world.engine.queues.is_undecided("queue")
     assert admits(world.settle()) == want
-    heir = world.engine.workloads.heir_of(world.get("v1").key)
+    heir = world.engine.workloads.joined_eviction_of(world.get("v1").key)
 
     assert heir is not None
     assert heir.preemptor == world.get("second").key

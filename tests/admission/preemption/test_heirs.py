@@ -138,7 +138,7 @@ def test_the_heir_of_an_eviction(history: Callable[[World], None], want: str | N
     world = make_world()
     history(world)
 
-    heir = world.engine.workloads.heir_of(world.get("victim").key)
+    heir = world.engine.workloads.joined_eviction_of(world.get("victim").key)
 
     assert (heir.preemptor.name if heir is not None and heir.preemptor is not None else None) == want
 

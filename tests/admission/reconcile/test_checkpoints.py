@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admission.reconcile.checkpoints import disbelief, newest, progress, refusal, taken_over
+from admission.reconcile.checkpoints import newest, progress, refusal, rejection_reason, taken_over
 from api.keys import CHECKPOINT_MEASURED as MEASURED
 from api.keys import CHECKPOINT_STEP as STEP
 from api.keys import CHECKPOINT_TIME as TIME
@@ -137,7 +137,7 @@ def test_the_checkpoint_of_a_group(members: list[dict[str, str]], want: dict[str
     ],
 )
 def test_a_checkpoint_is_not_believed(annotations: dict[str, str], want: str) -> None:
-    said = disbelief(annotations, now=NOW)
+    said = rejection_reason(annotations, now=NOW)
 
     assert (said is not None) == bool(want)
     assert want in (said or "")

@@ -632,8 +632,8 @@ def test_all_faults_of_a_job_are_reported_at_once_each_kind_in_one_event(is_refu
     assert len(notes) == len(events)
     assert "paralelism" in notes["UnknownKey"]
     assert "oportunistic" in notes["UnknownKey"]
-    assert "Tight" in notes["InvalidWish"]
-    assert "very" in notes["InvalidWish"]
+    assert "Tight" in notes["InvalidAnnotation"]
+    assert "very" in notes["InvalidAnnotation"]
     assert "'soon'" in notes["InvalidExpectedRuntime"]
     assert "'tomorrow'" in notes["InvalidExpectedRuntime"]
     assert ("ErrWorkloadCompose" in notes) is is_refused

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from admission.reconcile.reservation_recovery import RecoveryVerdict, is_known, judge
+from admission.reconcile.reservation_recovery import RecoveryVerdict, is_known, verdict_of
 from api.workload import Workload
 from queues.reservations.reservations import QuotaReservation
 from tests.builders import finished, make_workload, released, reserved
@@ -58,7 +58,7 @@ def reservation(*, fence: int = 1) -> QuotaReservation:
 def test_a_reservation_found_at_the_start(
     workload: Workload | None, known: bool, want: RecoveryVerdict
 ) -> None:
-    assert judge(reservation(), workload, is_known=known) is want
+    assert verdict_of(reservation(), workload, is_known=known) is want
 
 
 @pytest.mark.parametrize(

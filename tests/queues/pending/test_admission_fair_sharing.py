@@ -229,7 +229,7 @@ def make_queue(usage: dict[str, float], *entries: Pending) -> PendingQueue:
     queue = PendingQueue("queue")
     queue.share_by(lambda local_queue: usage[local_queue[1]])
     for entry in entries:
-        queue.offer(entry, now=0)
+        queue.push_or_update(entry, now=0)
         queue.validate()
     return queue
 
@@ -270,10 +270,10 @@ def test_a_workload_that_waits_for_its_evictions_is_first_in_its_own_queue_alone
     second = queue.pop()
     assert second is not None
     queue.requeue(second, RequeueCause.PENDING_PREEMPTION, now=0)
-    queue.offer(make_pending("a", "x"), now=0)
+    queue.push_or_update(make_pending("a", "x"), now=0)
     assert queue.head() == second.key
 
-    queue.offer(make_pending("c", "y", at=9), now=0)
+    queue.push_or_update(make_pending("c", "y", at=9), now=0)
 
     assert pop_all(queue) == ["c", "b", "a"]
 
@@ -285,7 +285,7 @@ def test_what_does_not_fit_for_one_queue_is_parked_for_all_and_woken_for_all() -
     assert head is not None
 
     queue.requeue(head, RequeueCause.NO_FIT, now=0)
-    queue.offer(make_pending("c", "y", shape="big"), now=0)
+    queue.push_or_update(make_pending("c", "y", shape="big"), now=0)
     queue.validate()
     assert (queue.statistics().parked, queue.has_head()) == (3, False)
 

@@ -43,7 +43,7 @@ def make_pending(
 def make_queue(*entries: Pending, strategy: QueueingStrategy = BEST_EFFORT, now: float = 0.0) -> PendingQueue:
     queue = PendingQueue("queue", strategy)
     for entry in entries:
-        queue.offer(entry, now=now)
+        queue.push_or_update(entry, now=now)
         queue.validate()
     return queue
 
@@ -87,7 +87,7 @@ def test_entries_of_equal_shape_keep_their_order_among_others() -> None:
 def test_an_update_moves_the_entry() -> None:
     queue = make_queue(make_pending("a", at=1), make_pending("b", at=2))
 
-    queue.offer(make_pending("b", at=2, priority=9), now=0)
+    queue.push_or_update(make_pending("b", at=2, priority=9), now=0)
 
     assert pop_all(queue) == ["b", "a"]
 
@@ -135,7 +135,7 @@ def test_a_newcomer_of_a_parked_class_is_parked_with_it() -> None:
     queue = make_queue(make_pending("l1", shape="large"))
     fail_head(queue)
 
-    moved = queue.offer(make_pending("l2", shape="large"), now=0)
+    moved = queue.push_or_update(make_pending("l2", shape="large"), now=0)
 
     assert not moved
     assert queue.statistics().parked == 2
@@ -231,7 +231,7 @@ def test_one_that_may_not_requeue_waits_until_it_may() -> None:
     assert queue.statistics().parked == 1
     assert queue.parked_alone.next_retry_at() is None
 
-    queue.offer(make_pending("a"), now=0)
+    queue.push_or_update(make_pending("a"), now=0)
 
     assert pop_all(queue) == ["a"]
 
@@ -240,16 +240,16 @@ def test_a_status_update_of_a_parked_one_does_not_wake_it_but_a_change_of_its_sp
     queue = make_queue(make_pending("a", generation=1))
     fail_head(queue, RequeueCause.GENERIC)
 
-    assert not queue.offer(make_pending("a", generation=1, resource_version="2"), now=0)
+    assert not queue.push_or_update(make_pending("a", generation=1, resource_version="2"), now=0)
     assert queue.statistics().parked == 1
-    assert queue.offer(make_pending("a", generation=2), now=0)
+    assert queue.push_or_update(make_pending("a", generation=2), now=0)
     assert queue.statistics().parked == 0
 
 
 def test_best_effort_keeps_the_one_that_evicted_others_first() -> None:
     queue = make_queue(make_pending("a", at=1), make_pending("b", at=2))
     fail_head(queue, RequeueCause.PENDING_PREEMPTION)
-    queue.offer(make_pending("important", priority=9), now=0)
+    queue.push_or_update(make_pending("important", priority=9), now=0)
 
     assert [one.key.name for one in queue.in_order()] == ["a", "important", "b"]
     assert pop_all(queue) == ["a", "important", "b"]
@@ -258,7 +258,7 @@ def test_best_effort_keeps_the_one_that_evicted_others_first() -> None:
 def test_strict_fifo_does_not_prefer_the_one_that_evicted_others() -> None:
     queue = make_queue(make_pending("a", at=1), strategy=STRICT)
     fail_head(queue, RequeueCause.PENDING_PREEMPTION)
-    queue.offer(make_pending("important", priority=9), now=0)
+    queue.push_or_update(make_pending("important", priority=9), now=0)
 
     assert pop_all(queue) == ["important", "a"]
 
@@ -282,7 +282,7 @@ def test_an_emptied_parked_class_still_parks_newcomers_until_the_queue_is_woken(
     fail_head(queue)
     queue.discard(WorkloadKey(NAMESPACE, "a"))
 
-    assert not queue.offer(make_pending("b", shape="x"), now=0)
+    assert not queue.push_or_update(make_pending("b", shape="x"), now=0)
     queue.wake(now=0, may_enter=any_namespace)
 
     assert pop_all(queue) == ["b"]
@@ -292,7 +292,7 @@ def test_entries_that_left_do_not_pile_up() -> None:
     queue = make_queue(make_pending("first", at=0, priority=1, shape="x"))
     fail_head(queue)
     for index in range(1000):
-        queue.offer(make_pending(f"w{index}", at=index, priority=1, shape="x"), now=0)
+        queue.push_or_update(make_pending(f"w{index}", at=index, priority=1, shape="x"), now=0)
         queue.discard(WorkloadKey(NAMESPACE, f"w{index}"))
     queue.validate()
 
@@ -384,9 +384,9 @@ def test_of_those_that_would_delay_a_promise_only_the_shorter_are_tried() -> Non
 def test_the_limit_of_length_holds_until_the_queue_is_woken() -> None:
     queue = make_queue(lasting("long", 900, at=1), lasting("longer", 1000, at=2))
     fail_head(queue, TOO_LONG)
-    queue.offer(lasting("older", 950, at=0), now=0)
+    queue.push_or_update(lasting("older", 950, at=0), now=0)
     assert queue.head() is None
-    queue.offer(lasting("brief", 10, at=3), now=0)
+    queue.push_or_update(lasting("brief", 10, at=3), now=0)
     assert pop_all(queue) == ["brief"]
 
     assert queue.wake(now=0, may_enter=any_namespace)
@@ -398,7 +398,7 @@ def test_a_length_that_has_become_known_counts_at_once() -> None:
     queue = make_queue(lasting("long", 900, at=1), lasting("next", 1000, at=2))
     fail_head(queue, TOO_LONG)
 
-    assert queue.offer(lasting("next", 500, at=2), now=0)
+    assert queue.push_or_update(lasting("next", 500, at=2), now=0)
 
     assert queue.head() == WorkloadKey(NAMESPACE, "next")
 
@@ -449,17 +449,17 @@ def test_a_workload_with_room_kept_comes_first_whatever_has_become_of_its_place(
     kept, other = leveled("kept", 5), leveled("other", 1)
     queue = make_queue(kept)
     assert queue.pop() is kept
-    queue.precedence.keep_for(kept.workload)
+    queue.precedence.prefer_holder(kept.workload)
     if change == "woken":
         queue.wake(now=0.0, may_enter=any_namespace)
     queue.requeue(kept, RequeueCause.ROOM_KEPT, now=0.0)
-    queue.offer(other, now=0.0)
+    queue.push_or_update(other, now=0.0)
     if change != "woken":
         queue.wake(now=0.0, may_enter=any_namespace)
     if change == "tried":
         assert queue.pop() is kept
         queue.requeue(kept, RequeueCause.FAILED_AFTER_NOMINATION, now=0.0)
     if change == "level":
-        queue.offer(leveled("kept", 4), now=0.0)
+        queue.push_or_update(leveled("kept", 4), now=0.0)
 
     assert pop_all(queue)[0] == "kept"

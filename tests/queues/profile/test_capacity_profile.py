@@ -19,7 +19,7 @@ from api.queueing import ResourceQuota
 from api.workload import WorkloadKey
 from queues.profile.capacity_profile import CapacityProfile, Claim, Course, Edge, Rooms, Spot, Spots
 from queues.profile.earliest_start import earliest, searching
-from queues.profile.profile_walk import stands
+from queues.profile.profile_walk import first_broken_promise
 from queues.profile.request_horizon import RequestHorizon
 from queues.quota.quota_tree import QuotaNode
 from queues.quota.resources import FlavorResource, Quantities
@@ -254,10 +254,12 @@ def test_a_value_that_would_delay_a_promise_names_it() -> None:
     value = make_claim("new", "a", 4)
 
     assert (
-        stands(RequestHorizon(edges=profile.edges(), profile=profile), stage, trial, value, now=0, until=30)
+        first_broken_promise(
+            RequestHorizon(edges=profile.edges(), profile=profile), stage, trial, value, now=0, until=30
+        )
         is None
     )
-    assert stands(
+    assert first_broken_promise(
         RequestHorizon(edges=profile.edges(), profile=profile), stage, trial, value, now=0, until=31
     ) == key("late")
 

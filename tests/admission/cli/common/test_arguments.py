@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from admission.cli.common.arguments import NodesWish, existing_file, nodes_wish, port, positive, speed
+from admission.cli.common.arguments import NodesWish, existing_file, node_counts, port, positive, speed
 
 
 @pytest.mark.parametrize(
     ("read", "text", "want"),
     [
-        pytest.param(nodes_wish, "138x8", NodesWish(count=138, gpus_per_node=8), id="nodes by GPUs"),
-        pytest.param(nodes_wish, "2×4", NodesWish(count=2, gpus_per_node=4), id="the sign is read too"),
-        pytest.param(nodes_wish, "3x0", NodesWish(count=3, gpus_per_node=0), id="nodes without GPUs"),
+        pytest.param(node_counts, "138x8", NodesWish(count=138, gpus_per_node=8), id="nodes by GPUs"),
+        pytest.param(node_counts, "2×4", NodesWish(count=2, gpus_per_node=4), id="the sign is read too"),
+        pytest.param(node_counts, "3x0", NodesWish(count=3, gpus_per_node=0), id="nodes without GPUs"),
         pytest.param(speed, "0.5", 0.5, id="slower than the clock"),
         pytest.param(speed, "600", 600.0, id="faster than the clock"),
         pytest.param(positive, "7", 7, id="a number"),
@@ -31,10 +31,10 @@ def test_what_is_read(read: Callable[[str], object], text: str, want: object) ->
 @pytest.mark.parametrize(
     ("read", "text", "want"),
     [
-        pytest.param(nodes_wish, "16", "NODESxGPUS such as 16x8", id="a number is no shape"),
-        pytest.param(nodes_wish, "0x8", "1 to 20000 nodes", id="no node at all"),
-        pytest.param(nodes_wish, "999999x8", "1 to 20000 nodes", id="too many nodes"),
-        pytest.param(nodes_wish, "-1x8", "NODESxGPUS", id="fewer than no nodes"),
+        pytest.param(node_counts, "16", "NODESxGPUS such as 16x8", id="a number is no shape"),
+        pytest.param(node_counts, "0x8", "1 to 20000 nodes", id="no node at all"),
+        pytest.param(node_counts, "999999x8", "1 to 20000 nodes", id="too many nodes"),
+        pytest.param(node_counts, "-1x8", "NODESxGPUS", id="fewer than no nodes"),
         pytest.param(speed, "0", "above 0", id="no speed"),
         pytest.param(speed, "nan", "above 0", id="not a number"),
         pytest.param(speed, "fast", "not a speed", id="a word"),

@@ -50,7 +50,7 @@ def sets(replicas: int | None = 2) -> LeaderWorkerSets:
     ],
 )
 def test_a_set_keeps(replicas: int | None, pods: list[Pod], want: bool | None) -> None:
-    schedule_plan = sets(replicas).keeper_of(pods)
+    schedule_plan = sets(replicas).set_of(pods)
 
     assert (schedule_plan.has_place if schedule_plan is not None else None) == want
 
@@ -71,4 +71,4 @@ def test_only_a_changed_set_is_news() -> None:
 
     assert [known.take(scaled(count)) for count in (2, 2, 3)] == [True, False, True]
     assert known.take(scaled(3, ChangeType.DELETED))
-    assert known.keeper_of([pod("big-0", group="0")]) is None
+    assert known.set_of([pod("big-0", group="0")]) is None

@@ -210,7 +210,7 @@ def test_faults_of_a_nodes_labels_are_reported(labels: dict[str, str], want: str
     sentence = inspection.sentence("Node", "", "n0")
     assert (sentence is None) if want is None else (sentence is not None and want in sentence)
     if want is not None:
-        (event,) = inspection.take_untold(now=0.0)[:1]
+        (event,) = inspection.take_unreported(now=0.0)[:1]
         assert isinstance(event, Event)
         assert (event.regarding.kind, event.regarding.api_version, event.type) == ("Node", "v1", "Warning")
     ground.take_node(Change(ChangeType.MODIFIED, make_node("n0", WELL, version=2), None, None))

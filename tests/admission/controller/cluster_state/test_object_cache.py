@@ -40,7 +40,7 @@ def knowing(*known: Meta) -> ObjectCache[str]:
     ],
 )
 def test_what_is_news(arriving: Meta, want: bool) -> None:
-    assert knowing(meta()).is_news(arriving) is want
+    assert knowing(meta()).is_newer(arriving) is want
 
 
 def test_a_deleted_object_does_not_come_back() -> None:
@@ -50,14 +50,14 @@ def test_a_deleted_object_does_not_come_back() -> None:
 
     assert object_cache.get(("team", "w")) is None
     assert object_cache.has_gone("first")
-    assert not object_cache.is_news(meta(version="9"))
+    assert not object_cache.is_newer(meta(version="9"))
 
 
 def test_one_whose_name_was_taken_does_not_come_back() -> None:
     object_cache = knowing(meta(), meta("second", "6"))
 
     assert object_cache.has_gone("first")
-    assert not object_cache.is_news(meta(version="9"))
+    assert not object_cache.is_newer(meta(version="9"))
 
 
 def test_the_end_of_the_old_one_leaves_the_new_one_alone() -> None:

@@ -54,7 +54,7 @@ class FakeTerm:
         self.asked_at.append(self._loop.time())
         self._busy.add(ObjectTarget(write.kind, write.namespace, write.name))
 
-    def tell(self, decision: Wait) -> bool:
+    def report_wait(self, decision: Wait) -> bool:
         """No Workload waits here."""
         return bool(decision)
 

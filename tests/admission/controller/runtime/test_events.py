@@ -39,7 +39,7 @@ def test_an_event_that_is_repeated_is_sent_now_and_then(seconds: float, other: E
 def test_warnings_are_counted_by_their_reason_and_each_once() -> None:
     metrics = Metrics(version="test")
     events = EventReporter(FakeRecorder(), monotonic=FakeClock().monotonic, observe=metrics.count_warning)
-    warning = replace(EVENT, type=EventType.WARNING, reason="InvalidWish")
+    warning = replace(EVENT, type=EventType.WARNING, reason="InvalidAnnotation")
     waiting = replace(warning, reason="WaitingForQuota")
 
     for event in (warning, warning, replace(warning, note="another"), EVENT, waiting):
@@ -48,4 +48,4 @@ def test_warnings_are_counted_by_their_reason_and_each_once() -> None:
     lines = [
         line for line in metrics.render().decode().splitlines() if line.startswith("berth_warnings_total")
     ]
-    assert lines == ['berth_warnings_total{reason="InvalidWish",replica_role="follower"} 2.0']
+    assert lines == ['berth_warnings_total{reason="InvalidAnnotation",replica_role="follower"} 2.0']

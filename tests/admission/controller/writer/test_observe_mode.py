@@ -45,7 +45,7 @@ async def test_a_wait_changes_nothing_that_would_be_taken_back() -> None:
     await observer.carry_out([wait("w")])
 
     assert observer.unconfirmed == 0
-    assert observer.writer.tell(wait("w"))
+    assert observer.writer.report_wait(wait("w"))
 
 
 async def test_nothing_is_ever_under_way() -> None:
