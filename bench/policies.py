@@ -22,7 +22,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from admission.cli.common.arguments import NodesWish, node_counts
+from admission.cli.common.arguments import NodeCounts, node_counts
 from admission.simulation.figures import Figures, figures_of
 from admission.simulation.policies import POLICIES
 from admission.simulation.settings import EstimateKind, Setting, check_fits, loaded
@@ -33,7 +33,7 @@ from admission.simulation.virtual_run import simulate
 ELSEWHERE = {"fifo": 959, "best-effort": 176, "easy": 269, "sjf-oracle": 54}
 # The longest processor time, in seconds, that a run of the whole trace should take.
 _MOST_SECONDS = {"easy": 60, "shortest-predicted": 60, "conservative": 600, "opportunistic": 600}
-_PHILLY = NodesWish(count=138, gpus_per_node=8)
+_PHILLY = NodeCounts(count=138, gpus_per_node=8)
 _AT_OTHER_LOADS = ("fifo", "best-effort", "easy", "least-attained")
 _PROMISING = ("easy", "conservative")
 _LOADS = (0.85, 1.15)
@@ -78,7 +78,7 @@ def runs(names: Sequence[str]) -> Iterator[Run]:
     yield from (Run(name, factor=factor) for factor in _FACTORS for name in _PROMISING if name in names)
 
 
-def figures(run: Run, jobs: tuple[TraceJob, ...], nodes: NodesWish) -> Figures:
+def figures(run: Run, jobs: tuple[TraceJob, ...], nodes: NodeCounts) -> Figures:
     """Return the figures of one simulation. Raises an error where a Job cannot fit the nodes."""
     setting = Setting(
         nodes=nodes.count, gpus_per_node=nodes.gpus_per_node, estimates=EstimateKind(factor=run.factor)
@@ -110,7 +110,7 @@ def row(run: Run, found: Figures, *, has_peer: bool) -> str:
 
 
 def simulate_all(
-    wanted: Sequence[Run], jobs: tuple[TraceJob, ...], nodes: NodesWish
+    wanted: Sequence[Run], jobs: tuple[TraceJob, ...], nodes: NodeCounts
 ) -> Iterator[tuple[Run, Figures | Exception]]:
     """Yield the result of each run when it ends: its figures, or the exception that it raised."""
     with ProcessPoolExecutor(max_workers=_AT_A_TIME, max_tasks_per_child=1) as pool:

@@ -41,7 +41,7 @@ from api.workload import WorkloadKey
 from queues.estimates.estimator import Estimator
 from queues.pending.admission_fair_sharing import UsageLedger
 from queues.pending.pending_queue import LocalQueueKey, PendingQueue
-from queues.quota.hierarchy import Hierarchy, build_hierarchy
+from queues.quota.hierarchy import CohortHierarchy, build_hierarchy
 from queues.quota.quota_tree import QuotaNode
 
 
@@ -52,7 +52,7 @@ class Cache:
     specs: Specs = field(default_factory=Specs)
     queues: dict[str, QueueState] = field(default_factory=dict)
     held: dict[WorkloadKey, HeldWorkload] = field(default_factory=dict)
-    hierarchy: Hierarchy = field(default_factory=Hierarchy)
+    hierarchy: CohortHierarchy = field(default_factory=CohortHierarchy)
     topology_cache: TopologyCache = field(default_factory=TopologyCache)
     moves: RecentMoves = field(default_factory=RecentMoves)
     holds: CapacityHolds = field(default_factory=CapacityHolds)
@@ -176,7 +176,7 @@ class Cache:
                     found.append(find_domain(one.domain, spec, self._ground()))
         return found
 
-    def _build_hierarchy(self) -> Hierarchy:
+    def _build_hierarchy(self) -> CohortHierarchy:
         specs = (self.calendar.spec_in_force(spec) for spec in self.specs.cluster_queues.values())
         return build_hierarchy(specs, self.specs.cohorts.values())
 

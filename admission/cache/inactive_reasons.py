@@ -12,10 +12,10 @@ from admission.snapshot.queue_state import Inactive
 from api import keys
 from api.queueing import AdmissionCheck, ClusterQueue, Cohort, ResourceFlavor, StopPolicy, Topology
 from api.reasons import InactiveReason
-from queues.quota.hierarchy import Hierarchy
+from queues.quota.hierarchy import CohortHierarchy
 
 
-def problems(spec: ClusterQueue, specs: Specs, hierarchy: Hierarchy) -> Iterator[Inactive]:
+def problems(spec: ClusterQueue, specs: Specs, hierarchy: CohortHierarchy) -> Iterator[Inactive]:
     """Yield why the ClusterQueue is inactive, in Kueue's order of reasons; nothing if it is active.
 
     `hierarchy` must be built from the same specs.
@@ -42,7 +42,7 @@ def problems(spec: ClusterQueue, specs: Specs, hierarchy: Hierarchy) -> Iterator
     yield from _missing_checks(spec, specs)
 
 
-def _unreadable_parts(spec: ClusterQueue, specs: Specs, hierarchy: Hierarchy) -> Iterator[Inactive]:
+def _unreadable_parts(spec: ClusterQueue, specs: Specs, hierarchy: CohortHierarchy) -> Iterator[Inactive]:
     """Yield the cohorts, flavors, topologies and checks that exist but cannot be read.
 
     Their last readable version does not count: a limit that its owner has removed must not apply.

@@ -53,7 +53,7 @@ class RememberedAssignment:
         return True
 
 
-class Weighed(NamedTuple):
+class QuotaAnswer(NamedTuple):
     """One question of quota and its answer: does `total` of `pair`, earlier pod sets included, fit the cell?
 
     `reach` is how far up the tree it would borrow, None where that does not matter because even an empty tree
@@ -81,7 +81,7 @@ class Impasse:
     `pairs` are those for which evictions were considered.
     """
 
-    weighed: tuple[Weighed, ...]
+    weighed: tuple[QuotaAnswer, ...]
     found: Assignment
     pairs: frozenset[FlavorResource]
 

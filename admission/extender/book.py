@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from admission.extender.facts import NodeView, PodAsk
+from admission.extender.facts import NodeView, PodFacts
 from api.node import NodeInfo
 from api.parsing.quantities import add_amounts
 
@@ -17,7 +17,7 @@ class NodeBook:
     """Nodes by name, with what their pods use. A view is valid until the node or a pod on it changes."""
 
     _nodes: dict[str, NodeInfo] = field(default_factory=dict)
-    _pods: dict[str, dict[_Key, PodAsk]] = field(default_factory=dict)
+    _pods: dict[str, dict[_Key, PodFacts]] = field(default_factory=dict)
     _where: dict[_Key, str] = field(default_factory=dict)
     _views: dict[str, NodeView] = field(default_factory=dict)
 
@@ -31,7 +31,7 @@ class NodeBook:
         self._nodes.pop(name, None)
         self._views.pop(name, None)
 
-    def bind(self, pod: PodAsk, node: str) -> None:
+    def bind(self, pod: PodFacts, node: str) -> None:
         """Record that the pod is bound to the node, and to no other."""
         key = (pod.namespace, pod.name)
         self.release(key)

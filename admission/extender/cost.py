@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from admission.extender.facts import NodeView, PodAsk
+from admission.extender.facts import NodeView, PodFacts
 from admission.extender.rules import Scorer
 from api import keys
 from api.parsing.decimals import whole_number
@@ -35,7 +35,7 @@ def is_spot(labels: Mapping[str, str]) -> bool:
     return any(labels.get(key, "").lower() == value for key, value in _SPOT_LABELS)
 
 
-def _score(pod: PodAsk, view: NodeView) -> float:
+def _score(pod: PodFacts, view: NodeView) -> float:
     score = 100.0
     if pod.may_be_interrupted and is_spot(view.node.labels):
         score += 200

@@ -44,7 +44,7 @@ _GENERATIONS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class PodAsk:
+class PodFacts:
     """What a pod requests, or uses where it is bound. Amounts are in canonical units."""
 
     namespace: str
@@ -109,7 +109,7 @@ class NodeView:
 
     node: NodeInfo
     used: Mapping[str, int] = field(default_factory=dict)
-    pods: tuple[PodAsk, ...] = ()
+    pods: tuple[PodFacts, ...] = ()
 
     @cached_property
     def gpus(self) -> int:
@@ -140,9 +140,9 @@ class NodeView:
         return next((_GENERATIONS[word] for word in words if word in _GENERATIONS), 0)
 
 
-def to_ask(pod: PodObject) -> PodAsk:
+def to_ask(pod: PodObject) -> PodFacts:
     """Return the pod as the rules see it. Raises QuantityError where a request cannot be parsed."""
-    return PodAsk(
+    return PodFacts(
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,
         labels=pod.metadata.labels or {},

@@ -9,14 +9,14 @@ finished. Finished pods hold no GPU.
 
 from __future__ import annotations
 
-from admission.extender.facts import NodeView, PodAsk
+from admission.extender.facts import NodeView, PodFacts
 from admission.extender.rules import Arguments, Filter, Refusal, Scorer
 from api import keys
 
 _MIB_PER_GB = 1024
 
 
-def _judge(pod: PodAsk, view: NodeView, arguments: Arguments) -> Refusal | None:
+def _judge(pod: PodFacts, view: NodeView, arguments: Arguments) -> Refusal | None:
     free = view.gpus - view.used_gpus
     if free < pod.gpus:
         reason = f"insufficient GPU: need {pod.gpus}, available {max(0, free)}"
@@ -30,7 +30,7 @@ def _judge(pod: PodAsk, view: NodeView, arguments: Arguments) -> Refusal | None:
     return None
 
 
-def _score(pod: PodAsk, view: NodeView) -> float:
+def _score(pod: PodFacts, view: NodeView) -> float:
     del pod
     free = 100 - view.used_gpus * 100 / view.gpus if view.gpus > 0 else 0.0
     linked = view.node.labels.get(keys.NODE_GPU_INTERCONNECT, "").lower() == "nvlink"

@@ -5,14 +5,14 @@ Training and inference are also values of the label `workload-type`; this filter
 
 from __future__ import annotations
 
-from admission.extender.facts import NodeView, PodAsk
+from admission.extender.facts import NodeView, PodFacts
 from admission.extender.rules import Arguments, Filter, Refusal
 
 CPU_INTENSIVE, GPU_INTENSIVE = "CPU-intensive", "GPU-intensive"
 _LEAST_MILLI_CPU = 2000
 
 
-def _judge(pod: PodAsk, view: NodeView, arguments: Arguments) -> Refusal | None:
+def _judge(pod: PodFacts, view: NodeView, arguments: Arguments) -> Refusal | None:
     del arguments
     if pod.intensity == CPU_INTENSIVE and view.node.allocatable.get("cpu", 0) < _LEAST_MILLI_CPU:
         return Refusal("Node lacks CPU resources", is_final=True)

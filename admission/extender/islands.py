@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from admission.extender.facts import NodeView, PodAsk
+from admission.extender.facts import NodeView, PodFacts
 from admission.extender.rules import Arguments, Filter, Refusal
 from api import keys
 from api.parsing.decimals import whole_number
@@ -83,7 +83,7 @@ def _island(value: str) -> _Island:
     return _Island(whole_number(value) or 0, frozenset())
 
 
-def _judge(pod: PodAsk, view: NodeView, arguments: Arguments) -> Refusal | None:
+def _judge(pod: PodFacts, view: NodeView, arguments: Arguments) -> Refusal | None:
     if pod.parallelism == TENSOR:
         topology = view.node.labels.get(keys.NODE_GPU_TOPOLOGY, "").lower()
         if topology not in arguments.required_topologies:

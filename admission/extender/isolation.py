@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from admission.extender.facts import NodeView, PodAsk
+from admission.extender.facts import NodeView, PodFacts
 from admission.extender.rules import Arguments, Filter, Refusal, Scorer
 
 _MIB_PER_GB = 1024
@@ -26,7 +26,7 @@ ROOMY, PACKED, TIGHT = 60, 95, 30
 _PACKED_FROM, _TIGHT_FROM = 0.7, 0.8
 
 
-def saturation(pod: PodAsk, view: NodeView) -> float | None:
+def saturation(pod: PodFacts, view: NodeView) -> float | None:
     """Return the share of the node's GPU memory that inference would use with this pod, from 0.
 
     Above 1 where it would not suffice. None where the node's GPU memory is unknown.
@@ -59,7 +59,7 @@ def _longest(numbers: Iterable[int]) -> int:
     return longest
 
 
-def _score(pod: PodAsk, view: NodeView) -> float:
+def _score(pod: PodFacts, view: NodeView) -> float:
     if pod.kind == "training":
         # A low score, not a refusal: training beside inference is better than training that waits.
         if any(one.kind == "inference" for one in view.pods):
@@ -76,7 +76,7 @@ def _score(pod: PodAsk, view: NodeView) -> float:
     return PLAIN
 
 
-def _judge(pod: PodAsk, view: NodeView, arguments: Arguments) -> Refusal | None:
+def _judge(pod: PodFacts, view: NodeView, arguments: Arguments) -> Refusal | None:
     del arguments
     share = saturation(pod, view)
     if share is None or share <= 1:

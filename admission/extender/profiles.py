@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from admission.extender.cost import COST_SCORE
-from admission.extender.facts import NodeView, PodAsk
+from admission.extender.facts import NodeView, PodFacts
 from admission.extender.gpu_aware import GPU_AWARE_FILTER, GPU_AWARE_SCORE
 from admission.extender.intensity import INTENSITY_FILTER
 from admission.extender.islands import TOPOLOGY_FILTER
@@ -62,7 +62,7 @@ BUILT_IN = (
 
 
 def refusals(
-    profile: ExtenderProfile, pod: PodAsk, views: Mapping[str, NodeView | None], arguments: Arguments
+    profile: ExtenderProfile, pod: PodFacts, views: Mapping[str, NodeView | None], arguments: Arguments
 ) -> dict[str, Refusal]:
     """Return the refused nodes, each with its first reason. A view of None stands for an unknown node."""
     asked = [FILTERS[name] for name in profile.filters if FILTERS[name].concerns(pod)]
@@ -78,7 +78,7 @@ def refusals(
 
 
 def _first(
-    asked: Iterable[Filter], pod: PodAsk, view: NodeView | None, arguments: Arguments
+    asked: Iterable[Filter], pod: PodFacts, view: NodeView | None, arguments: Arguments
 ) -> Refusal | None:
     if view is None:
         # Refused, because an unknown node might lack anything that the pod needs.
@@ -90,12 +90,12 @@ def _first(
     return None
 
 
-def concerns(profile: ExtenderProfile, pod: PodAsk) -> bool:
+def concerns(profile: ExtenderProfile, pod: PodFacts) -> bool:
     """Return whether any filter of the profile applies to the pod."""
     return any(FILTERS[name].concerns(pod) for name in profile.filters)
 
 
-def scores(profile: ExtenderProfile, pod: PodAsk, views: Sequence[NodeView | None]) -> list[float]:
+def scores(profile: ExtenderProfile, pod: PodFacts, views: Sequence[NodeView | None]) -> list[float]:
     """Return how well each node suits the pod, from 0 to 10: the weighted mean of the profile's scores.
 
     A score without a fixed maximum is scaled by the best of these nodes, as kube-scheduler normalises scores.
@@ -109,7 +109,7 @@ def scores(profile: ExtenderProfile, pod: PodAsk, views: Sequence[NodeView | Non
     return [value * BEST / weights for value in total]
 
 
-def _scaled(scorer: Scorer, pod: PodAsk, views: Sequence[NodeView | None]) -> list[float]:
+def _scaled(scorer: Scorer, pod: PodFacts, views: Sequence[NodeView | None]) -> list[float]:
     raw = [0.0 if view is None else max(0.0, scorer.score(pod, view)) for view in views]
     # Without a fixed maximum the best of these nodes gets 1. If all are zero, they stay zero.
     most = scorer.most if scorer.most is not None else max(raw, default=0.0)

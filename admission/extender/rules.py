@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from admission.extender.facts import NodeView, PodAsk
+from admission.extender.facts import NodeView, PodFacts
 
 NODE_NOT_FOUND = "node not found"
 
@@ -35,8 +35,8 @@ class Filter:
     """A filter. `concerns` returns whether it applies to a pod; it is called once and not for each node."""
 
     name: str
-    concerns: Callable[[PodAsk], bool]
-    judge: Callable[[PodAsk, NodeView, Arguments], Refusal | None]
+    concerns: Callable[[PodFacts], bool]
+    judge: Callable[[PodFacts, NodeView, Arguments], Refusal | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,5 +47,5 @@ class Scorer:
     """
 
     name: str
-    score: Callable[[PodAsk, NodeView], float]
+    score: Callable[[PodFacts, NodeView], float]
     most: float | None = None

@@ -34,7 +34,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from admission.decisions.assignment import Assignment, Mode, PodSetChoice
-from admission.decisions.assignment_memo import Impasse, RememberedAssignment, RememberedStep, Weighed
+from admission.decisions.assignment_memo import Impasse, QuotaAnswer, RememberedAssignment, RememberedStep
 from admission.decisions.flavor_mode import Granular
 from admission.snapshot.queue_state import QueueGroup, QueueState
 from api.reasons import PendingReason
@@ -82,7 +82,7 @@ def recall(queue: QueueState, pending: Pending) -> Recalled | None:
     return Recalled(replace(found, scan=scan), impasse.pairs)
 
 
-def learn(queue: QueueState, pending: Pending, found: Assignment, weighed: Sequence[Weighed]) -> None:
+def learn(queue: QueueState, pending: Pending, found: Assignment, weighed: Sequence[QuotaAnswer]) -> None:
     """Keep what a search from the first flavor found for all pods, where equal Workloads may share it.
 
     `found` has no victims, and `weighed` are the questions of the search. Nothing is kept of a result that
@@ -110,7 +110,7 @@ def _learn_plan(queue: QueueState, pending: Pending, found: Assignment) -> None:
 
 
 def _learn_impasse(
-    queue: QueueState, pending: Pending, found: Assignment, weighed: Sequence[Weighed]
+    queue: QueueState, pending: Pending, found: Assignment, weighed: Sequence[QuotaAnswer]
 ) -> None:
     # With flavors left to try, the next search continues there and has another result.
     if found.mode not in (Mode.PREEMPT, Mode.NO_FIT) or found.scan.has_flavors_left:

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from admission.decisions.assignment import Assignment, Attempt, FlavorChoice, Mode, PodSetChoice, more_severe
-from admission.decisions.assignment_memo import Weighed, lack_message
+from admission.decisions.assignment_memo import QuotaAnswer, lack_message
 from admission.decisions.flavor_mode import BEST, MODES, WORST, Grade, Granular, is_preferred, should_try_next
 from admission.flavors.flavor_refusal import flavor_refusal
 from admission.snapshot.queue_state import QueueGroup, QueueState
@@ -68,7 +68,7 @@ class FlavorSearch:
     quota_check: QuotaCheckStrategy = QuotaCheckStrategy.BLOCK_UNDECLARED
     pins: Pins | None = None
     # Every quota question asked so far, with its answer, for `admission.flavors.assignment_cache`.
-    weighed: list[Weighed] = field(default_factory=list)
+    weighed: list[QuotaAnswer] = field(default_factory=list)
 
     def assign(self, counts: Sequence[int] | None = None) -> Assignment:
         """Return the best flavors for `counts` pods of each pod set (all of them by default), without places.
@@ -266,7 +266,7 @@ class FlavorSearch:
             scan.attempts.append(Attempt(group=group.index, flavor=group.flavors[index], reason=reason))
         return worst, grades
 
-    def _fits(self, pair: FlavorResource, cell: QuotaCell, assumed: int, amount: int) -> Weighed:
+    def _fits(self, pair: FlavorResource, cell: QuotaCell, assumed: int, amount: int) -> QuotaAnswer:
         """Return whether `amount` more of `pair` fits, on top of what earlier pod sets take."""
         total = assumed + amount
         # More than the queue could have on an empty cluster: neither evictions nor waiting will help.
@@ -277,19 +277,19 @@ class FlavorSearch:
                 if total <= cell.potential + step.amount - cell.nominal:
                     message += _until_then(pair, step)
                     break
-            return Weighed(pair, cell, total, None, WORST, message, PendingReason.EXCEEDS_MAX_QUOTA)
+            return QuotaAnswer(pair, cell, total, None, WORST, message, PendingReason.EXCEEDS_MAX_QUOTA)
         reach = cell.borrow_height(total)
         # Usage may exceed quota. Then the whole request is missing, but not the excess as well.
         lack = total - max(0, cell.available)
         if lack <= 0:
-            return Weighed(pair, cell, total, reach, Grade(Granular.FIT, reach.height))
+            return QuotaAnswer(pair, cell, total, reach, Grade(Granular.FIT, reach.height))
         message = lack_message(pair, lack)
         # Evictions can help within the nominal quota, where lent quota can be reclaimed, or where the queue
         # may preempt while it borrows. Otherwise the Workload can only wait.
         if cell.nominal >= total or reach.can_reclaim or self._can_preempt_while_borrowing():
             grade = self.oracle.grade(self.queue, self.pending, pair, total, reach.height)
-            return Weighed(pair, cell, total, reach, grade, message)
-        return Weighed(pair, cell, total, reach, WORST, message, PendingReason.WAITING_FOR_QUOTA)
+            return QuotaAnswer(pair, cell, total, reach, grade, message)
+        return QuotaAnswer(pair, cell, total, reach, WORST, message, PendingReason.WAITING_FOR_QUOTA)
 
     def _can_preempt_while_borrowing(self) -> bool:
         """Return whether the ClusterQueue may evict other queues' Workloads while it borrows."""

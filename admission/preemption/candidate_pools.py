@@ -40,7 +40,7 @@ class PoolMember(NamedTuple):
     queue: QueueState
 
 
-class Leading:
+class MergedOrder:
     """The members of several queues, each list in order, merged into one order as far as it is read."""
 
     __slots__ = ("_rest", "_seen")
@@ -67,26 +67,26 @@ class Leading:
             index += 1
 
 
-class Apart(NamedTuple):
+class OrderedCandidates(NamedTuple):
     """Candidates in order of eviction, with those that are leaving already in a separate tuple."""
 
     evicted: tuple[HeldWorkload, ...]
     live: tuple[HeldWorkload, ...]
 
     @classmethod
-    def of(cls, in_order: Sequence[HeldWorkload]) -> Apart:
+    def of(cls, in_order: Sequence[HeldWorkload]) -> OrderedCandidates:
         """Return the Workloads split into the two tuples, each in the given order."""
         return cls(
             tuple(held for held in in_order if held.is_evicted),
             tuple(held for held in in_order if not held.is_evicted),
         )
 
-    def only(self, is_meant: Callable[[HeldWorkload], bool]) -> Apart:
+    def only(self, is_meant: Callable[[HeldWorkload], bool]) -> OrderedCandidates:
         """Return the members for which `is_meant` is true."""
-        return Apart(tuple(filter(is_meant, self.evicted)), tuple(filter(is_meant, self.live)))
+        return OrderedCandidates(tuple(filter(is_meant, self.evicted)), tuple(filter(is_meant, self.live)))
 
 
-_NO_CANDIDATES = Apart((), ())
+_NO_CANDIDATES = OrderedCandidates((), ())
 # The queue's name, the flavors and resources needed, and the highest priority that may be evicted.
 _OfOwn = tuple[str, frozenset[FlavorResource], float]
 
@@ -106,8 +106,8 @@ class Pool(NamedTuple):
     to `decided`.
     """
 
-    evicted: Leading
-    live: Leading
+    evicted: MergedOrder
+    live: MergedOrder
     sides: Mapping[str, QuotaNode]
     decided: int
 
@@ -130,7 +130,7 @@ class Pools:
     # The Workloads of a preemptor's own queue that hold something needed, up to a priority: in Kueue's order,
     # and in the requested order with those that are leaving separated.
     _own: dict[_OfOwn, list[HeldWorkload]] = field(default_factory=dict)
-    _own_in_order: dict[tuple[_OfOwn, CandidateOrder], Apart] = field(default_factory=dict)
+    _own_in_order: dict[tuple[_OfOwn, CandidateOrder], OrderedCandidates] = field(default_factory=dict)
     # The overusing children by cohort and pair, with the value of `decided` at which they were determined.
     _overusers: dict[tuple[int, FlavorResource], tuple[int, list[QuotaNode]]] = field(default_factory=dict)
 
@@ -162,7 +162,7 @@ class Pools:
             known = self._own[question] = [held for held in queue.holders_up_to(highest) if uses(held, need)]
         return known
 
-    def of_own_in_order(self, need: PreemptionRequest) -> Apart:
+    def of_own_in_order(self, need: PreemptionRequest) -> OrderedCandidates:
         """Return the same Workloads in the order in which the request evicts them."""
         members = self.of_own(need)
         if not members:
@@ -172,7 +172,7 @@ class Pools:
         if known is None:
             is_in_order = need.order is CandidateOrder.KUEUE and need.queue.usage_of is None
             in_order = members if is_in_order else sorted(members, key=rank_within(need, need.queue))
-            known = self._own_in_order[question] = Apart.of(in_order)
+            known = self._own_in_order[question] = OrderedCandidates.of(in_order)
         return known
 
     def _question_of_own(self, need: PreemptionRequest) -> _OfOwn:
@@ -201,8 +201,8 @@ class Pools:
                 sides[queue.name] = side
                 found.append(self._of_queue(queue, need))
         return Pool(
-            evicted=Leading([one.evicted for one in found if one.evicted]),
-            live=Leading([one.live for one in found if one.live]),
+            evicted=MergedOrder([one.evicted for one in found if one.evicted]),
+            live=MergedOrder([one.live for one in found if one.live]),
             sides=sides,
             decided=self.snapshot.trial.decided,
         )

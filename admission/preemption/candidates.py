@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from admission.preemption.candidate_pools import Apart, Leading, Pool, PoolMember, Pools
+from admission.preemption.candidate_pools import MergedOrder, OrderedCandidates, Pool, PoolMember, Pools
 from admission.preemption.least_attained_victims import LeastAttainedVictims
 from admission.preemption.preemption_request import PreemptionRequest, Rank, rank_within, satisfies, uses
 from admission.snapshot.held_workload import HeldWorkload
@@ -35,7 +35,7 @@ from queues.quota.quota_tree import QuotaNode
 from queues.quota.resources import FlavorResource, Quantities
 
 
-class Right(Enum):
+class EvictionRight(Enum):
     """By which right a candidate may be evicted."""
 
     # The reason where the right alone decides it; a description where several rights have the same reason.
@@ -57,7 +57,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
     held: HeldWorkload
     queue: QueueState
-    right: Right
+    right: EvictionRight
 
 
 class _Level(NamedTuple):
@@ -74,7 +74,7 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
 
     snapshot: Snapshot
     need: PreemptionRequest
-    same_queue: Apart
+    same_queue: OrderedCandidates
     giving_way: LeastAttainedVictims
     levels: tuple[_Level, ...]
 
@@ -106,7 +106,7 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
             for has_advantage in (True, False):
                 yield from self._foreign(has_advantage, is_evicted, is_borrowing=is_borrowing)
             for held in self.same_queue.evicted if is_evicted else self.same_queue.live:
-                yield Candidate(held=held, queue=self.need.queue, right=Right.WITHIN_QUEUE)
+                yield Candidate(held=held, queue=self.need.queue, right=EvictionRight.WITHIN_QUEUE)
             yield from self._by_turn(is_evicted=is_evicted)
 
     def _by_turn(self, *, is_evicted: bool) -> Iterator[Candidate]:
@@ -117,7 +117,7 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
         named = {held.key for members in self.same_queue for held in members}
         for held in self.giving_way.in_order(is_evicted=is_evicted):
             if held.key not in named and not self.need.spares(held, self.need.queue):
-                yield Candidate(held=held, queue=self.need.queue, right=Right.WITHIN_QUEUE)
+                yield Candidate(held=held, queue=self.need.queue, right=EvictionRight.WITHIN_QUEUE)
 
     def has_foreign(self, *, has_advantage: bool) -> bool:
         """Return whether there are candidates of other queues with, or without, hierarchical advantage."""
@@ -142,12 +142,12 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
         for member, ancestor in streams[0] if len(streams) == 1 else merge(*streams, key=_rank_of_pair):
             right = _right(self.need, member.held, has_advantage=has_advantage)
             # Checked member by member: the right to evict while borrowing depends on the member's priority.
-            if is_borrowing and right is Right.WITHOUT_BORROWING:
+            if is_borrowing and right is EvictionRight.WITHOUT_BORROWING:
                 continue
             if self._is_takeable(member, ancestor):
                 yield Candidate(held=member.held, queue=member.queue, right=right)
 
-    def _of_pool(self, level: _Level, members: Leading) -> Iterator[tuple[PoolMember, QuotaNode]]:
+    def _of_pool(self, level: _Level, members: MergedOrder) -> Iterator[tuple[PoolMember, QuotaNode]]:
         policy, sides = self.need.queue.spec.preemption.reclaim_within_cohort, level.pool.sides
         for member in members:
             # Our own side was covered on the level below, where the right is another.
@@ -194,7 +194,7 @@ def collect(pools: Pools, need: PreemptionRequest) -> Candidates:
     )
 
 
-def _of_own_queue(pools: Pools, need: PreemptionRequest) -> Apart:
+def _of_own_queue(pools: Pools, need: PreemptionRequest) -> OrderedCandidates:
     evictions, policy = pools.snapshot.evictions, need.queue.spec.preemption.within_cluster_queue
     if need.within is None:
         named = pools.of_own_in_order(need)
@@ -207,7 +207,7 @@ def _of_own_queue(pools: Pools, need: PreemptionRequest) -> Apart:
         of_queue = need.queue.held
         chosen = [of_queue[key] for key in need.within & of_queue.keys()]
         in_order = sorted((held for held in chosen if uses(held, need)), key=rank_within(need, need.queue))
-        named = Apart.of(in_order)
+        named = OrderedCandidates.of(in_order)
     return named.only(
         lambda held: (
             satisfies(policy, need, held)
@@ -221,18 +221,18 @@ def _rank_of_pair(pair: tuple[PoolMember, QuotaNode]) -> Rank:
     return pair[0].rank
 
 
-def _right(need: PreemptionRequest, held: HeldWorkload, *, has_advantage: bool) -> Right:
+def _right(need: PreemptionRequest, held: HeldWorkload, *, has_advantage: bool) -> EvictionRight:
     if has_advantage:
-        return Right.HIERARCHICAL
+        return EvictionRight.HIERARCHICAL
     preemption = need.queue.spec.preemption
     # Without borrowWithinCohort the preemptor may evict only while it does not borrow.
     if preemption.borrow_within_cohort is PreemptionPolicy.NEVER:
-        return Right.WITHOUT_BORROWING
+        return EvictionRight.WITHOUT_BORROWING
     priority, highest = held.workload.priority, preemption.borrow_max_priority
     # Only Workloads of lower priority, up to the threshold, are evicted for a borrower. Otherwise two queues
     # would evict each other for ever.
     is_too_high = priority >= need.pending.workload.priority or (highest is not None and priority > highest)
-    return Right.WITHOUT_BORROWING if is_too_high else Right.WHILE_BORROWING
+    return EvictionRight.WITHOUT_BORROWING if is_too_high else EvictionRight.WHILE_BORROWING
 
 
 def _fits_own_quota(node: QuotaNode, usage: Quantities) -> tuple[bool, dict[FlavorResource, int]]:

@@ -47,7 +47,7 @@ DEFAULT_MIN_REPLICAS = 1
 _AND = " and "
 
 
-class Keeps(StrEnum):
+class GuardKind(StrEnum):
     """The kind of a guard."""
 
     FLOOR = "Floor"
@@ -63,7 +63,7 @@ class Guard(NamedTuple):
     own, with their names joined: the pod can never be evicted.
     """
 
-    kind: Keeps
+    kind: GuardKind
     namespace: str
     name: str
 
@@ -90,12 +90,12 @@ class Floors:
         if application is None or held.is_evicted or not is_counted(workload, queue.policy):
             return {}
         guards = {
-            Guard(Keeps.FLOOR, workload.key.namespace, application): int(is_serving(held)),
+            Guard(GuardKind.FLOOR, workload.key.namespace, application): int(is_serving(held)),
             **_budgets_over(held, self.snapshot),
         }
         # The API server has refused it, so this guard has nothing to spare.
         if refused_at(workload) is not None:
-            guards[Guard(Keeps.SERVER, *workload.key)] = 1
+            guards[Guard(GuardKind.SERVER, *workload.key)] = 1
         # The API server never evicts a pod under more than one budget, so this guard has nothing to spare.
         if (at_odds := _budgets_at_odds(workload, self.snapshot)) is not None:
             guards[at_odds] = 1
@@ -146,7 +146,7 @@ def _spares(snapshot: Snapshot) -> dict[Guard, int]:
             application = held.workload.annotations.get(keys.REPLICA_OF)
             if application is None:
                 continue
-            guard = Guard(Keeps.FLOOR, held.key.namespace, application)
+            guard = Guard(GuardKind.FLOOR, held.key.namespace, application)
             # All replicas declare the same floor, so the first one sets it.
             spares.setdefault(guard, -min_replicas(held.workload))
             # `disruptionsAllowed` may count it already; subtracting it again errs on the side of too few.
@@ -174,7 +174,7 @@ class KeptReplicas:
     def note(self, held: HeldWorkload, guard: Guard) -> None:
         """Note that `guard` keeps a candidate; only the first guard of a candidate is kept."""
         self._guards.setdefault(held.key, guard)
-        if guard.kind is Keeps.FLOOR:
+        if guard.kind is GuardKind.FLOOR:
             self._floors[guard] = min_replicas(held.workload)
 
     def description(self) -> str:
@@ -183,13 +183,13 @@ class KeptReplicas:
         The message stays the same as long as nothing changes.
         """
         sentences = []
-        if floored := self._by(Keeps.FLOOR):
+        if floored := self._by(GuardKind.FLOOR):
             guard = self._guards[floored[0]]
             sentences.append(
                 f"{_candidates(floored)} kept by {keys.MIN_REPLICAS}, such as Workload {floored[0]}:"
                 f" {_remedy(guard, self._floors[guard])}"
             )
-        if budgeted := self._by(Keeps.BUDGET):
+        if budgeted := self._by(GuardKind.BUDGET):
             guard = self._guards[budgeted[0]]
             is_one = _AND not in guard.name
             remedy = "let it allow more disruptions" if is_one else "let each pod be covered by only one"
@@ -197,7 +197,7 @@ class KeptReplicas:
                 f"{_candidates(budgeted)} kept by a PodDisruptionBudget, such as Workload {budgeted[0]} by"
                 f" {guard.namespace}/{guard.name}: {remedy}"
             )
-        if refused := self._by(Keeps.SERVER):
+        if refused := self._by(GuardKind.SERVER):
             sentences.append(
                 f"{_candidates(refused)} kept by the API server, which has refused to evict the pods, such as"
                 f" Workload {refused[0]}: its condition {ConditionType.DISRUPTION_ALLOWED} quotes its answer"
@@ -208,7 +208,7 @@ class KeptReplicas:
             sentences.append(f"{_candidates(list(spared))} spared by {rule}, such as Workload {first}{until}")
         return ". ".join(sentences)
 
-    def _by(self, kind: Keeps) -> list[WorkloadKey]:
+    def _by(self, kind: GuardKind) -> list[WorkloadKey]:
         return sorted(key for key, guard in self._guards.items() if guard.kind is kind)
 
 
@@ -268,7 +268,7 @@ def _budgets_at_odds(workload: Workload, snapshot: Snapshot) -> Guard | None:
     for pod_set in workload.pod_sets:
         found = sorted(one.name for one in _budgets_of(pod_set, workload, snapshot))
         if len(found) > 1:
-            return Guard(Keeps.BUDGET, workload.key.namespace, _AND.join(found))
+            return Guard(GuardKind.BUDGET, workload.key.namespace, _AND.join(found))
     return None
 
 
@@ -279,7 +279,7 @@ def _budgets_of(pod_set: PodSet, workload: Workload, snapshot: Snapshot) -> list
 
 
 def _guard_of(budget: DisruptionBudget) -> Guard:
-    return Guard(Keeps.BUDGET, budget.namespace, budget.name)
+    return Guard(GuardKind.BUDGET, budget.namespace, budget.name)
 
 
 def min_replicas(workload: Workload) -> int:

@@ -40,7 +40,7 @@ class Breach:
 
 
 @dataclass(slots=True)
-class Usage:
+class UsageInterval:
     """The usage of one flavor-resource by one ClusterQueue: integrals over time and peaks.
 
     Integrals are in the resource's unit × seconds, peaks in the resource's unit. Borrowed is the usage
@@ -58,7 +58,7 @@ class Audit:
     """The result of an audit. `usage` is by ClusterQueue and flavor-resource."""
 
     breaches: tuple[Breach, ...]
-    usage: Mapping[tuple[str, FlavorResource], Usage]
+    usage: Mapping[tuple[str, FlavorResource], UsageInterval]
     versions: int
 
     @property
@@ -86,7 +86,7 @@ class _Audit:
 
     def __init__(self) -> None:
         self.breaches: list[Breach] = []
-        self.usage: dict[tuple[str, FlavorResource], Usage] = {}
+        self.usage: dict[tuple[str, FlavorResource], UsageInterval] = {}
         self._ledger = QuotaLedger()
         self._over: set[tuple[NodeKey, FlavorResource]] = set()
         self._at: float | None = None
@@ -116,13 +116,13 @@ class _Audit:
             return
         seconds = self._at - since
         for place, used, borrowed in self._queue_uses():
-            usage = self.usage.setdefault(place, Usage())
+            usage = self.usage.setdefault(place, UsageInterval())
             usage.used_seconds += used * seconds
             usage.borrowed_seconds += borrowed * seconds
 
     def _note_peaks(self) -> None:
         for place, used, borrowed in self._queue_uses():
-            usage = self.usage.setdefault(place, Usage())
+            usage = self.usage.setdefault(place, UsageInterval())
             usage.peak_used = max(usage.peak_used, used)
             usage.peak_borrowed = max(usage.peak_borrowed, borrowed)
 

@@ -22,7 +22,7 @@ from admission.placement.topology.place import Place
 from admission.placement.topology_cache import TopologyCache
 from admission.snapshot.held_workload import HeldWorkload
 from admission.snapshot.queue_state import QueueState
-from admission.snapshot.usage_overlay import Sum, UsageOverlay
+from admission.snapshot.usage_overlay import UsageOverlay, UsageTotal
 from api.workload import WorkloadKey
 from queues.profile.capacity_profile import Spots
 from queues.profile.holds import Hold
@@ -60,7 +60,7 @@ class HoldTotals:
     """The sum of some holds and of their victims, brought up to date before each cycle."""
 
     _queues: Mapping[str, QueueState] = field(default_factory=dict)
-    _sum: Sum = field(default_factory=Sum)
+    _sum: UsageTotal = field(default_factory=UsageTotal)
     _counted: dict[WorkloadKey, _Counted] = field(default_factory=dict)
     # How many of the counted holds name each victim, and which of these victims have been evicted.
     _named: Counter[WorkloadKey] = field(default_factory=Counter)
@@ -77,7 +77,7 @@ class HoldTotals:
         """Make the sum that of these holds, whose queues must exist, and of their victims as they are."""
         # Quota trees and flavors were rebuilt, so everything counted on the old ones is void.
         if queues is not self._queues:
-            self._queues, self._sum = queues, Sum()
+            self._queues, self._sum = queues, UsageTotal()
             self._counted, self._named, self._gone = {}, Counter(), {}
         # Compared by identity: any change to a hold creates a new value.
         for key in [key for key, one in self._counted.items() if rooms.get(key) is not one.room]:

@@ -52,7 +52,7 @@ class UsageOverlay:
 
 
 @dataclass(slots=True)
-class Sum:
+class UsageTotal:
     """The total of many changes of usage, kept as they come and go. Holds no zeros."""
 
     _usage: dict[QuotaNode, dict[FlavorResource, int]] = field(default_factory=dict)

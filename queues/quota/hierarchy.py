@@ -16,7 +16,7 @@ from queues.quota.resources import FlavorResource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hierarchy:
+class CohortHierarchy:
     """The quota trees of a cluster.
 
     `queue_cycles` and `cohort_cycles` hold, for each ClusterQueue or Cohort that cannot reach
@@ -30,7 +30,7 @@ class Hierarchy:
     cohort_cycles: Mapping[str, str] = field(default_factory=dict)
 
 
-def build_hierarchy(cluster_queues: Iterable[ClusterQueue], cohorts: Iterable[Cohort]) -> Hierarchy:
+def build_hierarchy(cluster_queues: Iterable[ClusterQueue], cohorts: Iterable[Cohort]) -> CohortHierarchy:
     """Return the trees that the specs describe. The result does not depend on the order of the specs."""
     # Sorted by name, so that children have the same order whatever order the objects arrived in. Sums and
     # messages are then equal too.
@@ -56,7 +56,9 @@ def build_hierarchy(cluster_queues: Iterable[ClusterQueue], cohorts: Iterable[Co
         # a root by itself here.
         if node.parent is None:
             node.build()
-    return Hierarchy(queues=queues, cohorts=nodes, queue_cycles=queue_cycles, cohort_cycles=cohort_cycles)
+    return CohortHierarchy(
+        queues=queues, cohorts=nodes, queue_cycles=queue_cycles, cohort_cycles=cohort_cycles
+    )
 
 
 def to_quotas(groups: tuple[ResourceGroup, ...]) -> dict[FlavorResource, ResourceQuota]:

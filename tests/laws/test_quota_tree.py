@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from api.queueing import ClusterQueue, Cohort, FlavorQuotas
 from queues.quota.fair_sharing import dominant_resource_share
-from queues.quota.hierarchy import Hierarchy, build_hierarchy
+from queues.quota.hierarchy import CohortHierarchy, build_hierarchy
 from queues.quota.quota_tree import QuotaNode
 from queues.quota.resources import FlavorResource
 from tests.laws.generators import FLAVORS, QUEUES, cluster_queues, cohorts
@@ -24,15 +24,15 @@ def specs(draw: st.DrawFn) -> tuple[list[ClusterQueue], tuple[Cohort, ...]]:
     return [draw(cluster_queues(name)) for name in QUEUES], draw(cohorts())
 
 
-def all_nodes(tree: Hierarchy) -> list[QuotaNode]:
+def all_nodes(tree: CohortHierarchy) -> list[QuotaNode]:
     return [*tree.queues.values(), *tree.cohorts.values()]
 
 
-def usage_of(tree: Hierarchy) -> dict[tuple[bool, str], int]:
+def usage_of(tree: CohortHierarchy) -> dict[tuple[bool, str], int]:
     return {(node.is_queue, node.name): node.cell(GPU).usage for node in all_nodes(tree)}
 
 
-def fill(tree: Hierarchy, uses: list[tuple[str, int]]) -> None:
+def fill(tree: CohortHierarchy, uses: list[tuple[str, int]]) -> None:
     for name, amount in uses:
         tree.queues[name].add({GPU: amount})
 
@@ -128,7 +128,7 @@ def test_a_share_is_positive_only_for_a_node_that_borrows(
             assert share.is_borrowing == any(cell.usage > cell.subtree for cell in node.cells.values())
 
 
-def cells_of(tree: Hierarchy) -> dict[tuple[bool, str], tuple[int, ...]]:
+def cells_of(tree: CohortHierarchy) -> dict[tuple[bool, str], tuple[int, ...]]:
     cells = {(node.is_queue, node.name): node.cell(GPU) for node in all_nodes(tree)}
     return {
         key: (cell.nominal, cell.subtree, cell.local, cell.potential, cell.usage)

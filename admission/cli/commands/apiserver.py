@@ -7,7 +7,7 @@ import asyncio
 import tempfile
 from pathlib import Path
 
-from admission.cli.common.arguments import NodesWish, Subparsers, add_command, add_nodes, port
+from admission.cli.common.arguments import NodeCounts, Subparsers, add_command, add_nodes, port
 from admission.cli.common.running import run
 from admission.cli.trial.embedded_cluster import (
     check_may_write,
@@ -20,7 +20,7 @@ from admission.cli.trial.simulated_nodes import pool_nodes
 from api.kube.client import KubeClient
 from api.kube.embedded.standins import NodeSpec, StandIns
 
-_DEFAULT_NODES = NodesWish(count=16, gpus_per_node=8)
+_DEFAULT_NODES = NodeCounts(count=16, gpus_per_node=8)
 _POOL = "node"
 # The GPU of examples/queues.yaml, so that its flavor matches these nodes.
 _GPU_PRODUCT = "NVIDIA-A100-SXM4-80GB"
@@ -55,7 +55,7 @@ def add_parser(subparsers: Subparsers) -> None:
     )
 
 
-def simulated_nodes(wish: NodesWish) -> tuple[NodeSpec, ...]:
+def simulated_nodes(wish: NodeCounts) -> tuple[NodeSpec, ...]:
     """Return the nodes. Those with GPUs have the label of an A100."""
     product = _GPU_PRODUCT if wish.gpus_per_node else ""
     return pool_nodes(_POOL, wish.count, wish.gpus_per_node, product=product, is_tainted=False)
@@ -66,7 +66,7 @@ def _run(arguments: argparse.Namespace) -> int:
     return run(_serve(arguments.kubeconfig, arguments.nodes, arguments.port))
 
 
-async def _serve(kubeconfig: Path, nodes: NodesWish, number: int) -> int:
+async def _serve(kubeconfig: Path, nodes: NodeCounts, number: int) -> int:
     with tempfile.TemporaryDirectory(prefix="berth-apiserver-") as folder:
         # Write the user's file only when everything is ready, so that scripts can wait for it.
         own = Path(folder) / "kubeconfig"

@@ -22,7 +22,7 @@ from rich.console import Console
 from admission.cli.common import job_manifests
 from admission.cli.common.arguments import Subparsers, add_command, speed
 from admission.cli.common.errors import ExitCode
-from admission.cli.common.job_manifests import GPU, JobWish
+from admission.cli.common.job_manifests import GPU, NewJob
 from admission.cli.common.running import run
 from admission.cli.trial import demo_scenario
 from admission.cli.trial.demo_table import Board, read_board
@@ -257,8 +257,8 @@ def _submissions(pace: float) -> list[Submission]:
     ]
 
 
-def _wish(job: demo_scenario.DemoJob, pace: float) -> JobWish:
-    return JobWish(
+def _wish(job: demo_scenario.DemoJob, pace: float) -> NewJob:
+    return NewJob(
         name=job.name,
         namespace=job.team,
         queue=job.team,

@@ -20,7 +20,7 @@ from admission.cli.common.arguments import Subparsers, add_command, add_kubeconf
 from admission.cli.common.errors import ExitCode, WrongUsageError
 from admission.cli.common.running import run
 from admission.cli.views.tables import make_console, make_table, print_table
-from admission.placement.topology.hierarchy import Hierarchy, inspect
+from admission.placement.topology.hierarchy import DomainHierarchy, inspect
 from api.keys import HOSTNAME
 from api.kube.client import KubeClient
 from api.kube.errors import NotFound
@@ -88,7 +88,7 @@ class ClusterView:
     """One list of levels, its source, and the hierarchy of the nodes by it."""
 
     source: str
-    hierarchy: Hierarchy
+    hierarchy: DomainHierarchy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,7 +254,7 @@ def _print_view(console: Console, view: ClusterView) -> None:
         console.print(f"  ! {problem}", style="yellow")
 
 
-def _manifest(hierarchy: Hierarchy) -> dict[str, Any]:
+def _manifest(hierarchy: DomainHierarchy) -> dict[str, Any]:
     return {
         "apiVersion": "kueue.x-k8s.io/v1beta2",
         "kind": "Topology",

@@ -16,13 +16,13 @@ from admission.cli.common.arguments import Subparsers, add_command, add_trace, s
 from admission.cli.common.errors import ExitCode, WrongUsageError
 from admission.cli.common.job_manifests import gpu_of
 from admission.cli.common.running import run
-from admission.cli.trial.replay_clusters import Stage, WhichStandIns, embedded_stage, existing_stage
+from admission.cli.trial.replay_clusters import Stage, StandInMode, embedded_stage, existing_stage
 from admission.cli.trial.replay_plan import ReplayPlan, make_plan
 from admission.cli.trial.replay_run import ReplayFinding, ReplayRun
 from admission.cli.trial.work_folder import WorkFolder
 from admission.cli.views.summary import checks, percent_text, print_waits, seconds_text
 from admission.cli.views.tables import make_console
-from admission.simulation.audit import Usage
+from admission.simulation.audit import UsageInterval
 from admission.simulation.shapes import default_speed, estimated_end
 from admission.simulation.traces import TraceError, first_submitted, read_trace
 
@@ -64,9 +64,9 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     parser.add_argument(
         "--stand-ins",
-        type=WhichStandIns,
-        choices=tuple(WhichStandIns),
-        default=WhichStandIns.AUTO,
+        type=StandInMode,
+        choices=tuple(StandInMode),
+        default=StandInMode.AUTO,
         help="with --kubeconfig: what to simulate besides the nodes (default: what a bare server lacks)",
     )
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table", help="default: table")
@@ -186,7 +186,7 @@ def _to_object(
 
 def _borrowed(finding: ReplayFinding, cluster_queue: str, flavor: str, pace: float) -> dict[str, float]:
     # Use the recorder's own count, not what the controller reports.
-    usage = finding.audit.usage.get((cluster_queue, gpu_of(flavor)), Usage())
+    usage = finding.audit.usage.get((cluster_queue, gpu_of(flavor)), UsageInterval())
     return {
         "borrowed_gpu_hours": usage.borrowed_seconds * pace / _SECONDS_PER_HOUR,
         "most_gpus": usage.peak_used,

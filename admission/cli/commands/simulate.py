@@ -19,7 +19,7 @@ from admission.cli.commands.simulate_flags import (
 )
 from admission.cli.commands.simulated_calendar import read_calendar
 from admission.cli.common.arguments import (
-    NodesWish,
+    NodeCounts,
     Subparsers,
     add_command,
     add_trace,
@@ -162,7 +162,7 @@ def _to_object(
     """Return the report as one JSON object."""
     left_out = ("run", "output", "jobs", "policy")
     settings = {
-        name: str(value) if isinstance(value, Path | NodesWish | EstimateKind) else value
+        name: str(value) if isinstance(value, Path | NodeCounts | EstimateKind) else value
         for name, value in vars(arguments).items()
         if name not in left_out
     }

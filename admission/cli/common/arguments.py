@@ -31,7 +31,7 @@ class Parser(argparse.ArgumentParser):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodesWish:
+class NodeCounts:
     """A number of simulated nodes, and the number of GPUs of each."""
 
     count: int
@@ -47,7 +47,7 @@ class NodesWish:
 
 
 # The public Philly trace fully loads these 1,104 GPUs: its mean demand is 1,106.
-_TRACE_NODES = NodesWish(count=138, gpus_per_node=8)
+_TRACE_NODES = NodeCounts(count=138, gpus_per_node=8)
 
 
 def add_command(
@@ -80,7 +80,7 @@ def add_kubeconfig(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_nodes(parser: argparse.ArgumentParser, default: NodesWish) -> None:
+def add_nodes(parser: argparse.ArgumentParser, default: NodeCounts) -> None:
     """Add the flag for the number of simulated nodes and their GPUs."""
     parser.add_argument(
         "--nodes",
@@ -110,7 +110,7 @@ def add_manifests(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def node_counts(text: str) -> NodesWish:
+def node_counts(text: str) -> NodeCounts:
     """Parse "138x8" as 138 nodes with 8 GPUs each. Raises ArgumentTypeError, also if out of range."""
     match = re.fullmatch(r"([0-9]{1,9})[x×]([0-9]{1,9})", text.strip())
     if match is None:
@@ -120,7 +120,7 @@ def node_counts(text: str) -> NodesWish:
         raise argparse.ArgumentTypeError(
             f"{text!r} is out of range: 1 to {_MOST_NODES} nodes with 0 to {_MOST_GPUS_PER_NODE} GPUs each"
         )
-    return NodesWish(count=count, gpus_per_node=gpus)
+    return NodeCounts(count=count, gpus_per_node=gpus)
 
 
 def speed(text: str) -> float:

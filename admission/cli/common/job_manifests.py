@@ -28,7 +28,7 @@ _LONGEST_NAME = 63
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobWish:
+class NewJob:
     """A Job to create: `shape` defines its pods, `run_seconds` how long each pod runs once started.
 
     `node_cpus`: the CPUs that a pod on a whole node requests, so that no other pod fits beside it.
@@ -96,7 +96,7 @@ def local_queue(name: str, namespace: str, cluster_queue: str) -> Manifest:
     return _kueue("LocalQueue", _metadata(name, namespace), {"clusterQueue": cluster_queue})
 
 
-def job(wish: JobWish) -> Manifest:
+def job(wish: NewJob) -> Manifest:
     """Return a suspended Job of `wish.shape`, which finishes when all its pods have succeeded."""
     requests = _requests(wish)
     container = {
@@ -158,7 +158,7 @@ def dns_names(texts: Iterable[str], *, prefix: str = "") -> dict[str, str]:
     return names
 
 
-def _requests(wish: JobWish) -> dict[str, int]:
+def _requests(wish: NewJob) -> dict[str, int]:
     requests = {GPU: wish.shape.gpus_per_pod} if wish.shape.gpus_per_pod else {}
     if wish.shape.whole_nodes and wish.node_cpus:
         return {CPU: wish.node_cpus, **requests}

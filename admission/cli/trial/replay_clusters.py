@@ -39,7 +39,7 @@ from api.kube.resources import (
 Stage = tuple[KubeClient, Recorder]
 
 
-class WhichStandIns(StrEnum):
+class StandInMode(StrEnum):
     """Which components are simulated besides the nodes. AUTO: those that a bare API server lacks."""
 
     AUTO = "auto"
@@ -67,7 +67,7 @@ async def embedded_stage(kubeconfig: Path, plan: ReplayPlan, *, pace: float) -> 
 
 @asynccontextmanager
 async def existing_stage(
-    kubeconfig: str, plan: ReplayPlan, *, pace: float, with_controller: bool, stand_ins: WhichStandIns
+    kubeconfig: str, plan: ReplayPlan, *, pace: float, with_controller: bool, stand_ins: StandInMode
 ) -> AsyncIterator[Stage]:
     """Use the cluster of `kubeconfig`, and delete everything of the replay afterwards.
 
@@ -97,7 +97,7 @@ async def _helpers(
     plan: ReplayPlan,
     pace: float,
     with_controller: bool,
-    which: WhichStandIns,
+    which: StandInMode,
 ) -> AsyncIterator[Recorder]:
     # Other Jobs on the cluster must not enter this replay's figures.
     own = frozenset(plan.names.values())
@@ -129,11 +129,11 @@ async def _helpers(
             yield recorder
 
 
-async def _choose_stand_ins(client: KubeClient, plan: ReplayPlan, which: WhichStandIns) -> Missing:
+async def _choose_stand_ins(client: KubeClient, plan: ReplayPlan, which: StandInMode) -> Missing:
     """Return which components to simulate. Raises NotHoldingError if a real control plane does not react."""
-    if which is WhichStandIns.KUBELET:
+    if which is StandInMode.KUBELET:
         return Missing(job_controller=False, scheduler=False)
-    if which is WhichStandIns.ALL:
+    if which is StandInMode.ALL:
         return Missing(job_controller=True, scheduler=True)
     missing = await find_missing(client, namespace=plan.controller_namespace, pool=plan.pool)
     # A slow component would resume during the run, and two would undo each other's work.

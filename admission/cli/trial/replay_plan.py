@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from admission.cli.common import job_manifests
-from admission.cli.common.arguments import NodesWish
-from admission.cli.common.job_manifests import CPU, GPU, JobWish, Manifest
+from admission.cli.common.arguments import NodeCounts
+from admission.cli.common.job_manifests import CPU, GPU, Manifest, NewJob
 from admission.cli.trial.job_outcomes import RunJob
 from admission.cli.trial.job_submitter import Submission
 from admission.cli.trial.simulated_nodes import cpus_per_node, pool_nodes
@@ -37,7 +37,7 @@ class ReplayPlan:
 
     run_id: str
     names: Mapping[str, str]
-    nodes: NodesWish
+    nodes: NodeCounts
     jobs: tuple[TraceJob, ...]
     keys: Mapping[str, WorkloadKey]
 
@@ -135,9 +135,9 @@ class ReplayPlan:
         cpus = cpus_per_node(self.nodes.gpus_per_node)
         return {CPU: self.nodes.count * cpus, GPU: self.nodes.gpus}
 
-    def _wish(self, job: TraceJob) -> JobWish:
+    def _wish(self, job: TraceJob) -> NewJob:
         key = self.keys[job.id]
-        return JobWish(
+        return NewJob(
             name=key.name,
             namespace=key.namespace,
             queue=_QUEUE,
@@ -149,7 +149,7 @@ class ReplayPlan:
         )
 
 
-def make_plan(jobs: Sequence[TraceJob], *, nodes: NodesWish, run_id: str) -> ReplayPlan:
+def make_plan(jobs: Sequence[TraceJob], *, nodes: NodeCounts, run_id: str) -> ReplayPlan:
     """Return the plan for `jobs` on `nodes`. A `run_id` makes its names unique in a shared cluster.
 
     Raises TraceError if a Job can never fit the nodes.
@@ -174,11 +174,11 @@ def _prefix(run_id: str) -> str:
     return f"replay-{run_id}-" if run_id else ""
 
 
-def _shape(gpus: int, nodes: NodesWish) -> GangShape:
+def _shape(gpus: int, nodes: NodeCounts) -> GangShape:
     return gang_shape(gpus, most_per_pod=max(1, min(MOST_GPUS_PER_POD, nodes.gpus_per_node)))
 
 
-def _check_fits(job: TraceJob, nodes: NodesWish) -> None:
+def _check_fits(job: TraceJob, nodes: NodeCounts) -> None:
     shape = _shape(job.gpus, nodes)
     # Gangs larger than a node have one pod per node; smaller ones may share nodes.
     pods_at_once = nodes.count if shape.whole_nodes else nodes.gpus

@@ -11,7 +11,7 @@ from rich.table import Table
 from admission.cli.common.job_manifests import gpu_of
 from admission.cli.views.report import RunReport, WaitFigures
 from admission.cli.views.tables import make_table, print_table
-from admission.simulation.audit import Audit, Usage
+from admission.simulation.audit import Audit, UsageInterval
 from admission.simulation.promises import Promised
 
 _SECONDS_PER_HOUR = 3600.0
@@ -37,9 +37,9 @@ def print_waits(
         right=("JOBS", "MEAN WAIT", "P50", "P90", "LONGEST", "GPU-HOURS", "BORROWED", "MOST GPUS"),
     )
     # Do not add up the peaks of tenants, because they occurred at different times.
-    whole = Usage()
+    whole = UsageInterval()
     for tenancy in tenancies:
-        usage = audit.usage.get((tenancy.cluster_queue, gpu_of(tenancy.flavor)), Usage())
+        usage = audit.usage.get((tenancy.cluster_queue, gpu_of(tenancy.flavor)), UsageInterval())
         whole.borrowed_seconds += usage.borrowed_seconds
         # A team without Jobs has no waits to show.
         if tenancy.tenant in report.tenants:
@@ -100,7 +100,9 @@ def percent_text(share: float) -> str:
     return f"{share * 100:.1f}%" if 0 < share < 0.1 else f"{share * 100:.0f}%"
 
 
-def _add_row(table: Table, name: str, figures: WaitFigures, usage: Usage, pace: float, most: str) -> None:
+def _add_row(
+    table: Table, name: str, figures: WaitFigures, usage: UsageInterval, pace: float, most: str
+) -> None:
     borrowed_hours = usage.borrowed_seconds * pace / _SECONDS_PER_HOUR
     table.add_row(
         name,

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from admission.controller.cluster_state.object_cache import ObjectKey
-from admission.reconcile.pod import Keeper
+from admission.reconcile.pod import GroupOwner
 from admission.reconcile.pod.parents import leader_worker_set_of
 from api.jobs.pod import Pod
 from api.kube import resources
@@ -48,18 +48,18 @@ class LeaderWorkerSets:
         self._sets[key] = found
         return is_news
 
-    def set_of(self, pods: Iterable[Pod]) -> Keeper | None:
+    def set_of(self, pods: Iterable[Pod]) -> GroupOwner | None:
         """Return the set that keeps the group of these pods up; None if no known set does."""
         return self._keeper((pod.namespace, pod.labels, pod.name) for pod in pods)
 
-    def keeper_of_workload(self, workload: Workload) -> Keeper | None:
+    def keeper_of_workload(self, workload: Workload) -> GroupOwner | None:
         """Return the same for a group without pods: the templates of its Workload carry the pods' labels."""
         metadata = (pod_set.template.metadata for pod_set in workload.pod_sets)
         return self._keeper(
             (workload.key.namespace, (one.labels if one is not None else None) or {}, "") for one in metadata
         )
 
-    def _keeper(self, pods: Iterable[tuple[str, Mapping[str, str], str]]) -> Keeper | None:
+    def _keeper(self, pods: Iterable[tuple[str, Mapping[str, str], str]]) -> GroupOwner | None:
         found = None
         for namespace, labels, name in pods:
             owner, index = leader_worker_set_of(labels, name)
@@ -67,8 +67,8 @@ class LeaderWorkerSets:
             if known is None:
                 continue
             if index is not None:
-                return Keeper(reference=known.reference, has_place=index < known.replicas)
+                return GroupOwner(reference=known.reference, has_place=index < known.replicas)
             # A pod without an index may be a leader that the set has not numbered yet; other
             # pods may have one.
-            found = Keeper(reference=known.reference)
+            found = GroupOwner(reference=known.reference)
         return found

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from admission.reconcile.workload import AskedPod
+from admission.reconcile.workload import SavingPod
 from api import keys
 from api.jobs.checkpoint_annotations import parse_instant
 from api.jobs.pod_owner_key import pod_set_key_of_pod
@@ -29,7 +29,7 @@ _NOTHING: Mapping[str, str] = {}
 class _Member:
     """A pod that has not ended. `saved_at` is when its last checkpoint was complete by its own report."""
 
-    pod: AskedPod
+    pod: SavingPod
     crew: str
     saved_at: float | None
 
@@ -68,7 +68,7 @@ class WorkloadPods:
         """Stop marking the Workload of this crew."""
         self._watched.pop(crew, None)
 
-    def pods_of(self, crew: str) -> tuple[AskedPod, ...]:
+    def pods_of(self, crew: str) -> tuple[SavingPod, ...]:
         """Return the pods of the crew that have not ended, by name."""
         members = (self._members[uid] for uid in self._by_crew.get(crew, ()))
         return tuple(sorted((one.pod for one in members), key=lambda pod: pod.name))
@@ -87,7 +87,7 @@ class WorkloadPods:
             return
         annotations = metadata.annotations or _NOTHING
         member = _Member(
-            pod=AskedPod(
+            pod=SavingPod(
                 namespace=metadata.namespace,
                 name=metadata.name,
                 uid=metadata.uid,

@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from admission.controller.cluster_state.node_pod_watch import NodePodWatch
-from admission.controller.http.extender_profiles import ExtenderRules, Ruled
+from admission.controller.http.extender_profiles import ExtenderRules, ProfileRules
 from admission.controller.runtime.clock import Clock
 from admission.controller.runtime.logs import Log
-from admission.extender.facts import PodAsk
+from admission.extender.facts import PodFacts
 from admission.extender.gpu_fit import (
     PLAIN_SCORE,
     Affinity,
@@ -82,7 +82,7 @@ class Extender:
         self._encode = encode
         self._nodes: dict[str, NodeLabels] = {}
         self._jobs = TrainingJobs()
-        self._ruled = Ruled(rules or ExtenderRules())
+        self._ruled = ProfileRules(rules or ExtenderRules())
         self._texts = node_texts()
         watch.nodes.listen(Listener(on_change=self._take_node))
         watch.pods.listen(Listener(on_change=self._take_pod))
@@ -284,8 +284,8 @@ def render_error(status: int, message: str) -> Response:
     return text_response(message, status=500 if message == UNREADABLE_BODY else status)
 
 
-def _ask(pod: PodNeeds) -> PodAsk:
-    return PodAsk(
+def _ask(pod: PodNeeds) -> PodFacts:
+    return PodFacts(
         namespace=pod.namespace,
         name=pod.name,
         labels=pod.labels,

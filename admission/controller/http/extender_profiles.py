@@ -13,7 +13,7 @@ import msgspec
 
 from admission.controller.runtime.logs import Log
 from admission.extender.book import NodeBook
-from admission.extender.facts import NodeView, PodAsk, to_ask
+from admission.extender.facts import NodeView, PodFacts, to_ask
 from admission.extender.gpu_fit import NodeCandidates
 from admission.extender.profiles import BUILT_IN, PLAIN, ExtenderProfile, concerns, refusals, scores
 from admission.extender.rules import Arguments, Refusal
@@ -62,7 +62,7 @@ def extender_rules(settings: ExtenderSettings) -> ExtenderRules:
     return ExtenderRules(profiles=_BUILT_IN | {one.name: one for one in given}, arguments=arguments)
 
 
-class Ruled:
+class ProfileRules:
     """Applies the profiles' rules to the nodes and pods that it is given."""
 
     def __init__(self, rules: ExtenderRules) -> None:
@@ -111,7 +111,7 @@ class Ruled:
         return looked_at
 
     def refusals(
-        self, scheduler_name: str, pod: PodAsk, candidates: NodeCandidates, raw: Iterable[msgspec.Raw]
+        self, scheduler_name: str, pod: PodFacts, candidates: NodeCandidates, raw: Iterable[msgspec.Raw]
     ) -> Mapping[str, Refusal]:
         """Return which of the candidates the rules of the pod's profile refuse, and why."""
         profile = self._rules.profile_of(scheduler_name)
@@ -124,7 +124,7 @@ class Ruled:
         return bool(self._rules.profile_of(scheduler_name).scores)
 
     def scores(
-        self, scheduler_name: str, pod: PodAsk, candidates: NodeCandidates, raw: Iterable[msgspec.Raw]
+        self, scheduler_name: str, pod: PodFacts, candidates: NodeCandidates, raw: Iterable[msgspec.Raw]
     ) -> list[int] | None:
         """Return a score from 0 to 10 for each candidate; None if the profile has no scores."""
         profile = self._rules.profile_of(scheduler_name)
@@ -154,7 +154,7 @@ def _to_node(node: NodeObject) -> NodeInfo:
         return NodeInfo(name=node.metadata.name, labels=node.metadata.labels or {})
 
 
-def _log_scores(pod: PodAsk, candidates: NodeCandidates, values: Iterable[float]) -> None:
+def _log_scores(pod: PodFacts, candidates: NodeCandidates, values: Iterable[float]) -> None:
     """Log each node's score, as kube-scheduler's own plugins do at verbosity 4."""
     if not log.shows_debug() or len(candidates.names) > MOST_NODES_LOGGED:
         return

@@ -52,7 +52,7 @@ class RecoveredReservation:
     may_land_on: str
 
 
-class Recovery:
+class ReservationRecovery:
     """Carries out the verdicts. `has_decided_blindly`: see `reservation_recovery.is_known`."""
 
     def __init__(

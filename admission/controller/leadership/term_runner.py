@@ -16,7 +16,11 @@ from typing import Protocol
 
 from admission.controller.cluster_state.cluster_state import ClusterState
 from admission.controller.leadership.plan_writer import PlanWriter
-from admission.controller.leadership.recover_reservations import KnownState, RecoveredReservation, Recovery
+from admission.controller.leadership.recover_reservations import (
+    KnownState,
+    RecoveredReservation,
+    ReservationRecovery,
+)
 from admission.controller.loop.control_loop import ControlLoop
 from admission.controller.metrics.registry import Metrics
 from admission.controller.runtime.logs import Log
@@ -178,7 +182,9 @@ class TermRunner:
             finished=control_loop.finished,
         )
         blindly = self._has_decided_blindly
-        kept = await Recovery(executor, store, state, fence=fence, has_decided_blindly=blindly).run()
+        kept = await ReservationRecovery(
+            executor, store, state, fence=fence, has_decided_blindly=blindly
+        ).run()
         # A store that is lost now may hold reservations that have not been judged; decisions from here on
         # are made without them.
         self._has_decided_blindly |= store.status().needs_recovery

@@ -10,7 +10,7 @@ from admission.decisions.api_writes import Write
 from admission.decisions.decision import Decision, Reassign, Wait
 
 
-class Writer(Protocol):
+class DecisionWriter(Protocol):
     """Sends writes that need no reservation, or only logs them."""
 
     def submit(self, write: Write, *, priority: int = 1) -> None:
@@ -27,7 +27,7 @@ class Acting(Protocol):
     """Carries out decisions: a LeaderTerm, or an ObserveMode, which writes nothing."""
 
     @property
-    def writer(self) -> Writer:
+    def writer(self) -> DecisionWriter:
         """Return what sends all other writes."""
 
     @property

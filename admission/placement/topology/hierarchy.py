@@ -35,7 +35,7 @@ class LevelSummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hierarchy:
+class DomainHierarchy:
     """The levels, the widest first, and one sentence for each problem of the labels."""
 
     levels: tuple[LevelSummary, ...]
@@ -48,7 +48,7 @@ class Hierarchy:
         return self.nodes - len({name for level in self.levels for name in level.lacking})
 
 
-def inspect(nodes: Sequence[NodeInfo], levels: Sequence[str]) -> Hierarchy:
+def inspect(nodes: Sequence[NodeInfo], levels: Sequence[str]) -> DomainHierarchy:
     """Return the hierarchy for `levels`, the widest first, and its problems, for nodes in any order."""
     # Sorted by name, so that the first example in each sentence is always the same.
     ordered = sorted(nodes, key=lambda node: node.name)
@@ -59,7 +59,7 @@ def inspect(nodes: Sequence[NodeInfo], levels: Sequence[str]) -> Hierarchy:
         *_shared_hosts(ordered, levels),
         *_value_problems(ordered, levels),
     ]
-    return Hierarchy(levels=summaries, nodes=len(ordered), problems=tuple(problems))
+    return DomainHierarchy(levels=summaries, nodes=len(ordered), problems=tuple(problems))
 
 
 def _summary(nodes: Sequence[NodeInfo], levels: Sequence[str], depth: int) -> LevelSummary:

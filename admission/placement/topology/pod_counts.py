@@ -83,7 +83,7 @@ def _pairs(amounts: Amounts) -> tuple[tuple[str, int], ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Noted:
+class RecordedRoom:
     """The room of a leaf over time, and the state that it holds for; `nodes` is the nodes' log's end."""
 
     stamp: object
@@ -125,7 +125,7 @@ class PodCounts:
     # How many leaves have room for each number of pods; None until the largest is asked for.
     _leaves_by_room: Counter[int] | None = None
     # The room of leaves over time, by spot, for repeated questions (`admission.placement.topology.pod_room`).
-    courses: dict[Spot, Noted] = field(default_factory=dict)
+    courses: dict[Spot, RecordedRoom] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         shape, column = self.shape, self.site.capacity if self.shape.is_empty else self.site.free

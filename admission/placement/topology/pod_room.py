@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from admission.placement.topology.pod_counts import Noted, PodCounts
+from admission.placement.topology.pod_counts import PodCounts, RecordedRoom
 from queues.profile.capacity_profile import Course, Spot
 
 
@@ -42,7 +42,7 @@ class PodRoom:
     def note(self, spot: Spot, stamp: object, course: Course) -> None:
         """Remember the spot's room over time, replacing what was noted before."""
         leaf, nodes = self._leaf(spot), self.counts.site.nodes_log.end
-        noted = Noted(stamp=stamp, nodes=nodes, leaf=leaf, free=self._free(leaf), course=course)
+        noted = RecordedRoom(stamp=stamp, nodes=nodes, leaf=leaf, free=self._free(leaf), course=course)
         self.counts.courses[spot] = noted
 
     def _free(self, leaf: int | None) -> tuple[int, ...] | None:

@@ -36,6 +36,6 @@ Budgets that several groups share are counted in `admission.controller.cluster_s
 """
 
 from admission.reconcile.pod.reconcile import reconcile_empty_group, reconcile_pods
-from admission.reconcile.pod.view import Keeper, UnitFacts
+from admission.reconcile.pod.view import GroupOwner, UnitFacts
 
-__all__ = ["Keeper", "UnitFacts", "reconcile_empty_group", "reconcile_pods"]
+__all__ = ["GroupOwner", "UnitFacts", "reconcile_empty_group", "reconcile_pods"]

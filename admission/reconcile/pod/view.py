@@ -19,7 +19,7 @@ from api.workload import PodSetAssignment, Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Keeper:
+class GroupOwner:
     """The owner that creates a group's pods without owning them. `has_place`: it still wants this group."""
 
     reference: OwnerReference
@@ -38,7 +38,7 @@ class UnitFacts:
 
     by_eviction: bool = False
     replicas: int | None = None
-    keeper: Keeper | None = None
+    keeper: GroupOwner | None = None
     budgets: tuple[DisruptionBudget, ...] = ()
     refusal: str | None = None
 

@@ -25,23 +25,23 @@ Decisions:
 """
 
 from admission.reconcile.workload.context import (
-    AskedPod,
     LifecycleContext,
     LifecycleResult,
     LifecycleSettings,
     Owner,
     PlacedPod,
     SavingContext,
+    SavingPod,
 )
 from admission.reconcile.workload.reconcile import reconcile_workload
 
 __all__ = [
-    "AskedPod",
     "LifecycleContext",
     "LifecycleResult",
     "LifecycleSettings",
     "Owner",
     "PlacedPod",
     "SavingContext",
+    "SavingPod",
     "reconcile_workload",
 ]

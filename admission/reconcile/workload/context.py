@@ -81,7 +81,7 @@ class PlacedPod:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AskedPod:
+class SavingPod:
     """A pod of a Workload that should save, with the annotations of the request that it carries."""
 
     namespace: str
@@ -104,7 +104,7 @@ class SavingContext:
     heir: Evict | None = None
     is_undecided: bool = False
     saved_at: float | None = None
-    pods: tuple[AskedPod, ...] = ()
+    pods: tuple[SavingPod, ...] = ()
     hold_seconds: float = 0.0
 
 

@@ -25,7 +25,7 @@ from admission.decisions.decision import Evict
 from admission.preemption.checkpoint_before_eviction import SaveStage, next_stage_at, stage_of
 from admission.reconcile.decision_texts import request_text
 from admission.reconcile.decision_writes import evict
-from admission.reconcile.workload.context import AskedPod, SavingContext
+from admission.reconcile.workload.context import SavingContext, SavingPod
 from admission.reconcile.workload.look import Answer, Look
 from admission.reconcile.workload_writes import workload_patch, workload_status
 from api import keys
@@ -149,7 +149,7 @@ def _unasked(saving: SavingContext) -> tuple[Write, ...]:
     return tuple(_pod_write(pod, taken_off, note) for pod in saving.pods if pod.asked)
 
 
-def _pod_write(pod: AskedPod, annotations: Mapping[str, str | None], note: str) -> Write:
+def _pod_write(pod: SavingPod, annotations: Mapping[str, str | None], note: str) -> Write:
     # Guarded by uid only: the kubelet changes the pod's status all the time.
     version = ObjectVersion(kind="Pod", namespace=pod.namespace, name=pod.name, uid=pod.uid)
     patch = {"metadata": {"annotations": dict(annotations)}}

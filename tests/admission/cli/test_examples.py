@@ -12,7 +12,7 @@ import yaml
 
 from admission.cli.__main__ import main
 from admission.cli.commands.apiserver import simulated_nodes
-from admission.cli.common.arguments import NodesWish
+from admission.cli.common.arguments import NodeCounts
 from admission.cli.trial.embedded_cluster import create, install_kinds
 from admission.cli.trial.in_process_controller import run_inner_controller
 from admission.cli.trial.replay_plan import make_plan
@@ -91,7 +91,7 @@ async def test_the_controller_admits_their_jobs(embedded_server: EmbeddedCluster
 
 def test_the_flavor_is_that_of_the_nodes_of_berth_apiserver() -> None:
     (flavor,) = [manifest for manifest in read("queues.yaml") if manifest["kind"] == "ResourceFlavor"]
-    (node,) = simulated_nodes(NodesWish(count=1, gpus_per_node=8))
+    (node,) = simulated_nodes(NodeCounts(count=1, gpus_per_node=8))
 
     assert flavor["spec"]["nodeLabels"].items() <= node.labels.items()
 
@@ -114,6 +114,8 @@ def test_the_workloads_are_decided_as_the_comment_says(capsys: pytest.CaptureFix
 
 
 def test_the_trace_fits_the_nodes_of_the_documentation() -> None:
-    plan = make_plan(read_trace(EXAMPLES / "trace.csv"), nodes=NodesWish(count=4, gpus_per_node=8), run_id="")
+    plan = make_plan(
+        read_trace(EXAMPLES / "trace.csv"), nodes=NodeCounts(count=4, gpus_per_node=8), run_id=""
+    )
 
     assert (len(plan.jobs), len(plan.names)) == (40, 3)

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admission.controller.http.extender_profiles import ExtenderRules, Ruled
+from admission.controller.http.extender_profiles import ExtenderRules, ProfileRules
 from admission.controller.runtime.logs import KeyValueFormatter
 from admission.extender.book import NodeBook
-from admission.extender.facts import PodAsk
+from admission.extender.facts import PodFacts
 from admission.extender.gpu_fit import NodeCandidates
 from api.node import NodeInfo
 from api.objects import NodeObject, PodObject
@@ -29,8 +29,8 @@ STEPS = st.one_of(
 )
 
 
-def asking(name: str, gpus: int) -> PodAsk:
-    return PodAsk(namespace="team", name=name, labels={}, annotations={}, requests={GPU: gpus})
+def asking(name: str, gpus: int) -> PodFacts:
+    return PodFacts(namespace="team", name=name, labels={}, annotations={}, requests={GPU: gpus})
 
 
 @given(st.lists(STEPS, max_size=30))
@@ -79,7 +79,7 @@ def node(gpus: str) -> NodeObject:
     )
 
 
-def refused(ruled: Ruled, gpus: int) -> str:
+def refused(ruled: ProfileRules, gpus: int) -> str:
     """Return why a pod of `gpus` GPUs may not run on the node, empty where it may."""
     asked = NodeCandidates(["a"], [None])
     answer = ruled.refusals("gpu-aware-scheduler", asking("new", gpus), asked, ())
@@ -93,7 +93,7 @@ def said(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def test_a_pod_that_cannot_be_read_is_named_and_the_others_count(caplog: pytest.LogCaptureFixture) -> None:
-    ruled = Ruled(ExtenderRules())
+    ruled = ProfileRules(ExtenderRules())
     ruled.take_node(node("8"))
     ruled.take_pod(bound("good", "2"))
     ruled.take_pod(bound("bad", "5"))
@@ -108,7 +108,7 @@ def test_a_pod_that_cannot_be_read_is_named_and_the_others_count(caplog: pytest.
 
 
 def test_a_node_that_cannot_be_read_is_named_and_has_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    ruled = Ruled(ExtenderRules())
+    ruled = ProfileRules(ExtenderRules())
 
     with caplog.at_level(logging.WARNING, "berth.extender"):
         ruled.take_node(node("many"))

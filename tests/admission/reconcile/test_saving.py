@@ -10,7 +10,7 @@ import pytest
 
 from admission.decisions.api_writes import Write
 from admission.reconcile.workload import LifecycleContext, LifecycleResult, reconcile_workload
-from admission.reconcile.workload.context import AskedPod, SavingContext
+from admission.reconcile.workload.context import SavingContext, SavingPod
 from api.eviction import EvictionRequest, render_request
 from api.keys import CHECKPOINT_DEADLINE, CHECKPOINT_REQUESTED_AT, EVICTION
 from api.queueing import StopPolicy
@@ -30,7 +30,7 @@ REQUEST = EvictionRequest(
     preemptor=WorkloadKey("team", "large"),
     preemptor_uid="u",
 )
-POD = AskedPod(namespace="team", name="w-0", uid="pod", asked={})
+POD = SavingPod(namespace="team", name="w-0", uid="pod", asked={})
 
 
 def make(request: EvictionRequest | str = REQUEST, *, has_quota: bool = True) -> Object:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from admission.decisions.api_writes import Write
-from admission.reconcile.pod import Keeper, UnitFacts, reconcile_empty_group
+from admission.reconcile.pod import GroupOwner, UnitFacts, reconcile_empty_group
 from api import keys
 from api.disruption_budget import DisruptionBudget
 from api.objects import OwnerReference, WireSelector
@@ -217,7 +217,7 @@ def running_big(*, is_known: bool = True) -> PodWorld:
     if is_known:
         metadata = {"name": "big", "namespace": "team", "uid": "uid-big"}
         world.objects["LeaderWorkerSet", "big"] = {"metadata": metadata}
-        world.facts = UnitFacts(keeper=Keeper(reference=BIG))
+        world.facts = UnitFacts(keeper=GroupOwner(reference=BIG))
     group_of_big(world)
     world.admit("g")
     world.settle()
@@ -258,7 +258,7 @@ def test_a_group_of_a_leader_worker_set_says_of_what_it_is_a_replica() -> None:
 def test_a_group_of_a_leader_worker_set_that_its_pods_owned_gets_the_set_as_owner() -> None:
     world = running_big(is_known=False)
     world.objects["LeaderWorkerSet", "big"] = {"metadata": {"name": "big", "uid": "uid-big"}}
-    world.facts = UnitFacts(keeper=Keeper(reference=BIG))
+    world.facts = UnitFacts(keeper=GroupOwner(reference=BIG))
 
     world.settle()
 
@@ -275,7 +275,7 @@ def test_a_group_of_a_leader_worker_set_that_its_pods_owned_gets_the_set_as_owne
 )
 def test_a_group_of_a_leader_worker_set_whose_pods_were_deleted(has_place: bool, want: list[str]) -> None:
     world = running_big()
-    world.facts = UnitFacts(keeper=Keeper(reference=BIG, has_place=has_place))
+    world.facts = UnitFacts(keeper=GroupOwner(reference=BIG, has_place=has_place))
 
     for name in ("big-0", "big-0-1"):
         world.delete("Pod", name)
@@ -290,7 +290,7 @@ def test_a_group_that_a_set_was_scaled_down_by_is_over_though_it_was_being_evict
     world = running_big()
     world.evict("g")
     world.settle()
-    world.facts = UnitFacts(keeper=Keeper(reference=BIG, has_place=False))
+    world.facts = UnitFacts(keeper=GroupOwner(reference=BIG, has_place=False))
 
     world.run_kubelet()
     world.settle()

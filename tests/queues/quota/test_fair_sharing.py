@@ -6,12 +6,12 @@ import pytest
 
 from api.queueing import ResourceGroup
 from queues.quota.fair_sharing import MAX_SHARE, dominant_resource_share
-from queues.quota.hierarchy import Hierarchy, build_hierarchy
+from queues.quota.hierarchy import CohortHierarchy, build_hierarchy
 from queues.quota.resources import FlavorResource
 from tests.builders import CPU, GPU, make_cluster_queue, make_cohort, make_group
 
 
-def make_tree(weight_milli: int = 1000) -> Hierarchy:
+def make_tree(weight_milli: int = 1000) -> CohortHierarchy:
     """Queues `borrower` (4 GPUs, 4 CPUs) and `lender` (12 GPUs, 36 CPUs) in one cohort."""
 
     def groups(gpus: int, cpus: int) -> tuple[ResourceGroup, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from api.queueing import ResourceQuota
-from queues.quota.hierarchy import Hierarchy, build_hierarchy
+from queues.quota.hierarchy import CohortHierarchy, build_hierarchy
 from queues.quota.quota_tree import QuotaNode
 from queues.quota.resources import FlavorResource
 from tests.builders import GPU, make_cluster_queue, make_cohort, make_quota
@@ -16,7 +16,7 @@ from tests.builders import GPU, make_cluster_queue, make_cohort, make_quota
 OTHER = FlavorResource("other", "gpu")
 
 
-def make_pair(lender: ResourceQuota, borrower: ResourceQuota) -> Hierarchy:
+def make_pair(lender: ResourceQuota, borrower: ResourceQuota) -> CohortHierarchy:
     """Two queues in one cohort that has no object of its own."""
     return build_hierarchy(
         [
@@ -33,7 +33,7 @@ def make_pair(lender: ResourceQuota, borrower: ResourceQuota) -> Hierarchy:
 # │   └── b  nominal 4
 # └── right             nominal 6
 #     └── c  nominal 3
-def make_deep() -> Hierarchy:
+def make_deep() -> CohortHierarchy:
     return build_hierarchy(
         [
             make_cluster_queue("a", cohort="left", quota=10),

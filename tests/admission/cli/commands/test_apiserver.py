@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from admission.cli.common.errors import ExitCode
-from admission.cli.common.job_manifests import JobWish, job
+from admission.cli.common.job_manifests import NewJob, job
 from admission.cli.trial.embedded_cluster import create
 from admission.simulation.shapes import GangShape
 from api.kube.client import KubeClient
@@ -33,7 +33,7 @@ async def test_it_is_ready_when_the_kubeconfig_is_there_and_runs_jobs(tmp_path: 
             assert json.loads(await client.request("GET", CLUSTER_QUEUES.path()))["items"] == []
 
             shape = GangShape(pods=3, gpus_per_pod=4, whole_nodes=True)
-            wish = JobWish(name="gang", namespace="default", queue="", shape=shape, run_seconds=0.1)
+            wish = NewJob(name="gang", namespace="default", queue="", shape=shape, run_seconds=0.1)
             await create(client, JOBS, {**job(wish), "spec": {**job(wish)["spec"], "suspend": False}})
             await _wait_succeeded(client, "gang", pods=3)
     finally:

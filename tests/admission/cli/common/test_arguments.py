@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from admission.cli.common.arguments import NodesWish, existing_file, node_counts, port, positive, speed
+from admission.cli.common.arguments import NodeCounts, existing_file, node_counts, port, positive, speed
 
 
 @pytest.mark.parametrize(
     ("read", "text", "want"),
     [
-        pytest.param(node_counts, "138x8", NodesWish(count=138, gpus_per_node=8), id="nodes by GPUs"),
-        pytest.param(node_counts, "2×4", NodesWish(count=2, gpus_per_node=4), id="the sign is read too"),
-        pytest.param(node_counts, "3x0", NodesWish(count=3, gpus_per_node=0), id="nodes without GPUs"),
+        pytest.param(node_counts, "138x8", NodeCounts(count=138, gpus_per_node=8), id="nodes by GPUs"),
+        pytest.param(node_counts, "2×4", NodeCounts(count=2, gpus_per_node=4), id="the sign is read too"),
+        pytest.param(node_counts, "3x0", NodeCounts(count=3, gpus_per_node=0), id="nodes without GPUs"),
         pytest.param(speed, "0.5", 0.5, id="slower than the clock"),
         pytest.param(speed, "600", 600.0, id="faster than the clock"),
         pytest.param(positive, "7", 7, id="a number"),

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from admission.cli.common.job_manifests import GPU, JobWish, cluster_queue, job, local_queue
+from admission.cli.common.job_manifests import GPU, NewJob, cluster_queue, job, local_queue
 from admission.cli.trial.embedded_cluster import create, in_background, install_kinds
 from admission.cli.trial.job_outcomes import RunJob, explain_lost, job_results
 from admission.cli.trial.recorder import JobTimes, Recorder
@@ -32,7 +32,7 @@ def make_run_job(name: str) -> RunJob:
 
 
 async def submit(client: KubeClient, name: str) -> dict[str, Any]:
-    wish = JobWish(
+    wish = NewJob(
         name=name, namespace=NAMESPACE, queue="q", shape=GangShape(pods=1, gpus_per_pod=1), run_seconds=1
     )
     return await create(client, JOBS, job(wish))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from admission.cli.common.arguments import NodesWish
+from admission.cli.common.arguments import NodeCounts
 from admission.cli.trial.replay_plan import RUN_LABEL, make_plan
 from admission.simulation.traces import TraceError, TraceJob
 from api.workload import WorkloadKey
 
-NODES = NodesWish(count=5, gpus_per_node=8)
+NODES = NodeCounts(count=5, gpus_per_node=8)
 
 
 def make_job(id: str, *, tenant: str = "vc_a", gpus: int = 1, at: float = 0.0) -> TraceJob:
@@ -94,10 +94,10 @@ def test_jobs_are_suspended_queue_and_run_their_recorded_time() -> None:
     ("gpus", "nodes"),
     [
         pytest.param(41, NODES, id="more GPUs than there are"),
-        pytest.param(14, NodesWish(count=1, gpus_per_node=16), id="more whole nodes than there are"),
-        pytest.param(1, NodesWish(count=4, gpus_per_node=0), id="a GPU where there is none"),
+        pytest.param(14, NodeCounts(count=1, gpus_per_node=16), id="more whole nodes than there are"),
+        pytest.param(1, NodeCounts(count=4, gpus_per_node=0), id="a GPU where there is none"),
     ],
 )
-def test_a_job_that_never_fits_is_refused_before_anything_starts(gpus: int, nodes: NodesWish) -> None:
+def test_a_job_that_never_fits_is_refused_before_anything_starts(gpus: int, nodes: NodeCounts) -> None:
     with pytest.raises(TraceError, match=f"Job big of vc_a wants {gpus} GPUs.*more --nodes"):
         make_plan([make_job("big", gpus=gpus)], nodes=nodes, run_id="")
