@@ -55,6 +55,21 @@ def test_a_law_that_holds_is_tried_on_many_times_its_examples(
     assert re.search(r"1 laws, 1 of them tried 3 times: 150 examples, seed \d+\n0 findings", printed)
 
 
+def test_an_interrupted_search_shows_what_was_tried_until_then(
+    write_law: Callable[..., str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    # It is asked once every law has been tried once.
+    monkeypatch.setattr("tests.laws.__main__.share", interrupt)
+
+    with pytest.raises(KeyboardInterrupt):
+        main([write_law("holds", holds="value <= 10_000"), "--times", "3", "--minutes", "2"])
+
+    assert "1 laws, 0 of them tried 3 times: 50 examples" in capsys.readouterr().out
+
+
 def test_a_law_that_does_not_hold_is_a_finding_with_a_command_to_repeat_it(
     write_law: Callable[..., str], capsys: pytest.CaptureFixture[str]
 ) -> None:

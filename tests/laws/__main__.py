@@ -5,7 +5,8 @@ is tried once, which shows how long its examples take. Then the time that is lef
 laws get all their examples, slow ones as many as there is time for. A finding is printed as it comes, with
 the command that repeats it; a table of what was tried ends the output.
 
-Exit codes: 0 no finding; 1 findings, or laws that could not be tried; 2 wrong usage; 130 interrupted.
+Exit codes: 0 no finding; 1 findings, or laws that could not be tried; 2 wrong usage; 130 interrupted, after
+the table of what was tried until then.
 """
 
 from __future__ import annotations
@@ -249,20 +250,28 @@ def main(argv: Sequence[str] | None = None) -> int:
         return report(laws, times=flags.times, seed=seed)
     seeds = iter(range(seed, seed + 10**6))
     print(f"{len(laws)} laws, {flags.times} times their examples, seed {seed}", flush=True)
-    carry_out_all(
-        [Run(law=law, times=1, seed=next(seeds)) for law in laws], workers=flags.workers, until=until
-    )
+    try:
+        search(laws, seeds, times=flags.times, workers=flags.workers, until=until)
+    except KeyboardInterrupt:
+        # What an hour has shown so far is worth as much as before.
+        report(laws, times=flags.times, seed=seed)
+        raise
+    return report(laws, times=flags.times, seed=seed)
+
+
+def search(laws: Sequence[Law], seeds: Iterator[int], *, times: int, workers: int, until: float) -> None:
+    """Try each law once, and then in rounds up to so many times, until the time is up (`until`, monotonic)."""
+    carry_out_all([Run(law=law, times=1, seed=next(seeds)) for law in laws], workers=workers, until=until)
     # In rounds, because the first measure of a law is a rough one.
     while time.monotonic() < until:
-        left = (until - time.monotonic()) * flags.workers
-        granted = share((law for law in laws if not law.findings), times=flags.times, seconds=left)
+        left = (until - time.monotonic()) * workers
+        granted = share((law for law in laws if not law.findings), times=times, seconds=left)
         runs = [run for law in laws for run in cut(law, granted.get(law.node, 0), seeds)]
         if not runs:
             break
         # The long ones first, so that none is left alone at the end.
         runs.sort(key=lambda run: -run.times * run.law.seconds_each)
-        carry_out_all(runs, workers=flags.workers, until=until)
-    return report(laws, times=flags.times, seed=seed)
+        carry_out_all(runs, workers=workers, until=until)
 
 
 if __name__ == "__main__":
