@@ -260,7 +260,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def search(laws: Sequence[Law], seeds: Iterator[int], *, times: int, workers: int, until: float) -> None:
-    """Try each law once, and then in rounds up to so many times, until the time is up (`until`, monotonic)."""
+    """Try each law once, then in rounds up to so many times, until the time is up (`until`, monotonic)."""
     carry_out_all([Run(law=law, times=1, seed=next(seeds)) for law in laws], workers=workers, until=until)
     # In rounds, because the first measure of a law is a rough one.
     while time.monotonic() < until:
