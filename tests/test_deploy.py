@@ -19,7 +19,7 @@ from admission.cli.trial.recommended import recommended_text
 from admission.controller.http.ca_injector import WEBHOOKS
 from admission.controller.http.ports import is_loopback
 from admission.controller.http.serving_certificates import SECRET, SERVICE
-from admission.controller.settings import knowledge_settings
+from admission.controller.settings import cluster_state_settings
 from api.config import ControllerConfig, load_config
 from api.wire.visibility import GROUP, VERSIONS
 from tests import rights
@@ -224,7 +224,7 @@ def test_the_controller_runs_under_its_own_account_with_no_role_but_its_own() ->
 
 
 def test_the_controller_has_the_rights_that_it_uses_and_changes_nothing_else() -> None:
-    settings = knowledge_settings(controller_config(), namespace=NAMESPACE)
+    settings = cluster_state_settings(controller_config(), namespace=NAMESPACE)
     used = rights.used_everywhere(settings)
     everywhere = rights.granted(only("ClusterRole", SERVICE)["rules"])
     at_home = rights.granted(only("Role", "berth-controller-leases")["rules"])

@@ -59,9 +59,11 @@ class RunningEstimates:
         Work without an estimate is assumed to run as long as its queue looks ahead. Work that has outrun its
         estimate before is assumed to need at least as long as it ran.
         """
-        return self._believed(workload, queue, self.estimator.estimate(workload, self.queues[queue].policy))
+        return self._assumed_seconds(
+            workload, queue, self.estimator.estimate(workload, self.queues[queue].policy)
+        )
 
-    def _believed(self, workload: Workload, queue: str, estimate: Estimate | None) -> float:
+    def _assumed_seconds(self, workload: Workload, queue: str, estimate: Estimate | None) -> float:
         seconds = estimate.seconds if estimate is not None else self._window_seconds(queue)
         # The uid is part of the key, since a new object of the same name is other work.
         return max(seconds, self.stopped_after.get((workload.key, workload.uid), 0.0))
@@ -76,7 +78,7 @@ class RunningEstimates:
         # No eviction and no limit ends such work, so nothing can be promised after it.
         if not may_be_evicted(workload) and (estimate is None or not estimate.is_enforced):
             return inf
-        return self._believed(workload, queue, estimate) + leaving_seconds(workload, policy)
+        return self._assumed_seconds(workload, queue, estimate) + leaving_seconds(workload, policy)
 
     def of_running(self, held: HeldWorkload, *, started_at: float, now: float, is_leased: bool) -> float:
         """Return how many seconds running work is expected to take in all, from its start.

@@ -55,7 +55,7 @@ from admission.controller.runtime.failpoints import Failpoint
 from admission.controller.runtime.gc_freeze import keep_collector_off_what_lives_long
 from admission.controller.runtime.logs import Log
 from admission.controller.runtime.runtime import Runtime
-from admission.controller.settings import Options, knowledge_settings
+from admission.controller.settings import Options, cluster_state_settings
 from admission.controller.writer.executor import ExecutorLimits, ObjectTarget
 from admission.controller.writer.leader_term import TermSettings
 from admission.controller.writer.observe_mode import ObserveMode
@@ -125,7 +125,7 @@ class Controller:
         series = QueueSeries(labels)
         engine = Engine(engine_settings(config))
         self._cluster_state = ClusterState(
-            engine, self._clock, knowledge_settings(config, namespace=self._namespace)
+            engine, self._clock, cluster_state_settings(config, namespace=self._namespace)
         )
         decision_recorder = measure(self._cluster_state, self._metrics, events, series)
         board = self._status_board(engine)

@@ -52,7 +52,7 @@ class Options:
     config: ControllerConfig = field(default_factory=ControllerConfig)
 
 
-def knowledge_settings(config: ControllerConfig, *, namespace: str) -> ClusterStateSettings:
+def cluster_state_settings(config: ControllerConfig, *, namespace: str) -> ClusterStateSettings:
     """Return the settings for Jobs, pods and Workloads. `namespace` is the controller's own."""
     kueue = config.kueue
     return ClusterStateSettings(

@@ -53,7 +53,7 @@ def progress(
     newest checkpoint counts, in whatever order the reports come. A repeated report changes nothing. The step
     may decrease: work that restarts from an older checkpoint repeats the steps after it.
     """
-    known = _believed(present, now)
+    known = _last_credible(present, now)
     saved = [one for one in reports if one.saved_at is not None and int(one.saved_at) > known]
     changed: dict[str, str] = {}
     if saved:
@@ -87,7 +87,7 @@ def newest(members: Iterable[Annotations], *, now: float) -> Annotations:
 
     {} for an empty group.
     """
-    return max(members, key=lambda one: _believed(one, now), default={})
+    return max(members, key=lambda one: _last_credible(one, now), default={})
 
 
 def refusal(owner: Annotations, workload: Annotations, *, now: float) -> str | None:
@@ -97,8 +97,8 @@ def refusal(owner: Annotations, workload: Annotations, *, now: float) -> str | N
         return None
     if (said := rejection_reason(owner, now=now)) is not None:
         return said
-    known = _believed(workload, now)
-    if _believed(owner, now) < known:
+    known = _last_credible(workload, now)
+    if _last_credible(owner, now) < known:
         return (
             f"{keys.CHECKPOINT_TIME} is {text}, which is before {to_rfc3339(known)}, the last one known;"
             " it is ignored"
@@ -119,7 +119,7 @@ def rejection_reason(annotations: Annotations, *, now: float) -> str | None:
     return None
 
 
-def _believed(annotations: Annotations, now: float) -> float:
+def _last_credible(annotations: Annotations, now: float) -> float:
     """Return the time of the known checkpoint; 0 if there is none, or if its time is in the future."""
     at = parse_instant(annotations.get(keys.CHECKPOINT_TIME, ""))
     return 0.0 if at is None or at > now + CLOCK_SKEW_SECONDS else at

@@ -37,14 +37,14 @@ class RecoveryVerdict(StrEnum):
     RELEASE = "release"
 
 
-def is_known(reservation: QuotaReservation, *, fence: int, has_decided_blindly: bool) -> bool:
+def is_known(reservation: QuotaReservation, *, fence: int, decided_without_store: bool) -> bool:
     """Return whether every decision since this reservation was made with knowledge of it.
 
     `fence` is ours. Between a reservation that is older than our direct predecessor's and now, a leader may
     have decided while the store was lost.
     """
     # Each leader raises the fence by one, so fence - 1 is our direct predecessor's.
-    return reservation.fence == fence or (reservation.fence == fence - 1 and not has_decided_blindly)
+    return reservation.fence == fence or (reservation.fence == fence - 1 and not decided_without_store)
 
 
 def verdict_of(

@@ -49,8 +49,8 @@ _QUEUED_OWNERS = frozenset({("batch/v1", "Job"), ("apps/v1", "DaemonSet"), ("v1"
 class Pod(Queued):
     """One pod. `node` is the node it is bound to, "" if none; `gates` are the names of its scheduling gates.
 
-    `is_forced`: it is deleted without waiting for its containers. `is_told_to_end`: it carries the condition
-    that marks its termination as requested by Berth.
+    `is_forced`: it is deleted without waiting for its containers. `has_termination_condition`: it has the
+    condition that marks its termination as requested by Berth.
     """
 
     created_at: float = 0.0
@@ -62,7 +62,7 @@ class Pod(Queued):
     has_finalizer: bool = False
     is_forced: bool = False
     is_ready: bool = False
-    is_told_to_end: bool = False
+    has_termination_condition: bool = False
 
     @property
     def is_managed(self) -> bool:
@@ -120,7 +120,7 @@ class Pod(Queued):
 
         Many programs exit successfully on SIGTERM, so a pod that was terminated by request does not count.
         """
-        return self.phase == "Succeeded" and not self.is_told_to_end
+        return self.phase == "Succeeded" and not self.has_termination_condition
 
     @property
     def is_finished(self) -> bool:
@@ -175,7 +175,7 @@ def to_pod(wire: PodObject) -> Pod:
         is_forced=meta.deletion_timestamp is not None and meta.deletion_grace_period_seconds == 0,
         is_ready="Ready" in true,
         # DisruptionTarget is the API server's condition for an eviction, by Berth or by another client.
-        is_told_to_end=not true.isdisjoint({"TerminationTarget", "DisruptionTarget"}),
+        has_termination_condition=not true.isdisjoint({"TerminationTarget", "DisruptionTarget"}),
         active_deadline_seconds=spec.active_deadline_seconds,
     )
 

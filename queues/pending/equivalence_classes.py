@@ -16,7 +16,7 @@ from queues.pending.lanes import ClassKey, Lane, ShapeClass
 from queues.pending.least_attained import FIRST
 
 # A reason for machines and a message for people.
-Told = tuple[PendingReason, str]
+Reason = tuple[PendingReason, str]
 _NO_QUEUE: LocalQueueKey = ("", "")
 
 
@@ -28,10 +28,10 @@ class EquivalenceClasses:
         self._by_local_queue = False
         self._lanes: dict[LocalQueueKey, Lane] = {}
         # Why the Workload that was tried for its whole class did not fit; None while no reason is recorded.
-        self._parked: dict[ClassKey, Told | None] = {}
+        self._parked: dict[ClassKey, Reason | None] = {}
         # The run time in seconds from which on Workloads of a class are not tried, and the
         # reason given to one.
-        self._limits: dict[ClassKey, tuple[float, Told | None]] = {}
+        self._limits: dict[ClassKey, tuple[float, Reason | None]] = {}
         self._tickets = 0
 
     # --- questions ---------------------------------------------------------------------------------------
@@ -45,7 +45,7 @@ class EquivalenceClasses:
         """Return whether a member is parked with its class or excluded by a limit."""
         return class_key(pending) in self._parked or self._is_too_long(pending)
 
-    def reason_of(self, pending: Pending) -> Told | None:
+    def reason_of(self, pending: Pending) -> Reason | None:
         """Return the reason recorded for the member's class or limit, None where there is none."""
         # Kept once per class, because thousands of Workloads may wait for one reason.
         key = class_key(pending)
@@ -112,7 +112,7 @@ class EquivalenceClasses:
                 for pending in class_.members():
                     self.add(pending)
 
-    def set_reason(self, pending: Pending, told: Told) -> None:
+    def set_reason(self, pending: Pending, told: Reason) -> None:
         """Record why a Workload did not fit. While its class is parked, the reason applies to all of it."""
         key = class_key(pending)
         if key in self._parked:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 
 from api.workload import WorkloadKey
 from queues.pending.entries import Pending
-from queues.pending.equivalence_classes import EquivalenceClasses, Told
+from queues.pending.equivalence_classes import EquivalenceClasses, Reason
 from queues.pending.parked_alone import ParkedAlone
 
 
@@ -43,7 +43,7 @@ class Members:
         pending = self._by_key.get(key)
         return pending is not None and not self.is_active(pending)
 
-    def reason_of(self, key: WorkloadKey) -> Told | None:
+    def reason_of(self, key: WorkloadKey) -> Reason | None:
         """Return the reason that was given for the Workload's whole class or limit, None without one."""
         pending = self._by_key.get(key)
         if pending is None or pending.ticket == 0:

@@ -32,7 +32,7 @@ from api.queueing import QueueingStrategy
 from api.reasons import ConditionType
 from api.workload import Workload, WorkloadKey
 from queues.pending.entries import FlavorScan, LocalQueueKey, Pending, retry_at
-from queues.pending.equivalence_classes import EquivalenceClasses, Told, class_key
+from queues.pending.equivalence_classes import EquivalenceClasses, Reason, class_key
 from queues.pending.lanes import ClassKey
 from queues.pending.members import Members
 from queues.pending.parked_alone import ParkedAlone
@@ -192,7 +192,7 @@ class PendingQueue:
         self.precedence.end_hold(key)
 
     def requeue(
-        self, pending: Pending, cause: RequeueCause, *, now: float, reported: Told | None = None
+        self, pending: Pending, cause: RequeueCause, *, now: float, reported: Reason | None = None
     ) -> bool:
         """Put a popped Workload back after a decision. Return whether it was parked.
 

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from admission.cli.views.summary import seconds_text
 from admission.cli.views.tables import make_console
-from admission.simulation.virtual_run import Progress as Told
+from admission.simulation.virtual_run import Progress as OnProgress
 
 _REDRAW_SECONDS = 0.25
 _LINE_SECONDS = 10.0
@@ -21,7 +21,7 @@ _LINE_SECONDS = 10.0
 class Shown(Protocol):
     """A display of the progress of each policy."""
 
-    def of(self, policy: str) -> Told:
+    def of(self, policy: str) -> OnProgress:
         """Return the progress callback for the run of a policy."""
         ...
 
@@ -52,16 +52,16 @@ class _Bars:
             name: progress.add_task(name.ljust(width), total=jobs, start=False, clock="") for name in policies
         }
 
-    def of(self, policy: str) -> Told:
+    def of(self, policy: str) -> OnProgress:
         task = self._tasks[policy]
         self._progress.start_task(task)
         due = _Due(_REDRAW_SECONDS)
 
-        def tell(ended: int, now: float) -> None:
+        def show(ended: int, now: float) -> None:
             if ended == self._jobs or due.is_due():
                 self._draw(task, ended, now)
 
-        return tell
+        return show
 
     def _draw(self, task: TaskID, ended: int, now: float) -> None:
         clock = f"{seconds_text(now)} of the trace"
@@ -72,10 +72,10 @@ class _Lines:
     def __init__(self, jobs: int) -> None:
         self._jobs = jobs
 
-    def of(self, policy: str) -> Told:
+    def of(self, policy: str) -> OnProgress:
         due = _Due(_LINE_SECONDS)
 
-        def tell(ended: int, now: float) -> None:
+        def show(ended: int, now: float) -> None:
             if due.is_due():
                 print(
                     f"{policy}: {ended} of {self._jobs} Jobs ended, {seconds_text(now)} of the trace",
@@ -83,7 +83,7 @@ class _Lines:
                     flush=True,
                 )
 
-        return tell
+        return show
 
 
 class _Due:

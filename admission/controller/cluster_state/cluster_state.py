@@ -264,7 +264,7 @@ class ClusterState:
         if kind == "Job":
             self.marks.job_and_workloads(key)
         elif kind == "Pod":
-            self.ground.look_again(*key)
+            self.ground.mark_pod(*key)
             self.pods.mark_pod(key)
         else:
             self.marks.workload_and_owner(key)

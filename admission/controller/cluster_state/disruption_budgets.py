@@ -50,9 +50,9 @@ class DisruptionBudgets:
                 units.pop(unit, None)
         if was:
             # What this group used is available to others.
-            self.look_again(unit.namespace)
+            self.mark_held_back(unit.namespace)
 
-    def look_again(self, namespace: str) -> None:
+    def mark_held_back(self, namespace: str) -> None:
         """Mark the held-back groups of a namespace: more may be allowed to go than before."""
         for unit in self._kept:
             if unit.namespace == namespace:
@@ -71,7 +71,7 @@ class DisruptionBudgets:
         if unit in self._deciding:
             del self._deciding[unit]
             if unit not in self._going:
-                self.look_again(unit.namespace)
+                self.mark_held_back(unit.namespace)
 
     def budgets_for(self, unit: UnitKey) -> tuple[DisruptionBudget, ...]:
         """Return the budgets of the unit's namespace, less what the other groups that are going use."""

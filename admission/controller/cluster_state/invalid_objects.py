@@ -82,7 +82,7 @@ class InvalidObjects:
         self.clear(kind, metadata)
         self._judged.pop((kind, metadata.namespace, metadata.name), None)
 
-    def restate(self, kind: str, metadata: Meta, sentence: str) -> None:
+    def set_fault(self, kind: str, metadata: Meta, sentence: str) -> None:
         """Record what is wrong with an object now, even if that changes often; "" means nothing."""
         if self.sentence(kind, metadata.namespace, metadata.name) == sentence:
             return

@@ -35,7 +35,7 @@ from api.workload import Workload, WorkloadKey
 # nothing. Source: Kubernetes, --unhealthy-zone-threshold.
 DISRUPTED_SHARE = 0.55
 # How many nodes get an Event about their labels; `berth doctor` reports those of a whole cluster.
-MOST_NODES_TOLD = 50
+MAX_NODES_REPORTED = 50
 
 
 @dataclass(slots=True)
@@ -147,8 +147,8 @@ class NodePodCache:
             self._mislabelled[metadata.name] = None
         else:
             self._mislabelled.pop(metadata.name, None)
-        if len(self._mislabelled) <= MOST_NODES_TOLD or not problems:
-            self._inspection.restate("Node", metadata, "; ".join(problems))
+        if len(self._mislabelled) <= MAX_NODES_REPORTED or not problems:
+            self._inspection.set_fault("Node", metadata, "; ".join(problems))
 
     def _price_problems(self, name: str) -> list[str]:
         node = self._engine.nodes.node(name)
@@ -231,7 +231,7 @@ class NodePodCache:
         for known in self._pods.values():
             known.promised = None
 
-    def look_again(self, namespace: str, name: str) -> None:
+    def mark_pod(self, namespace: str, name: str) -> None:
         """Mark the Workload of a pod whose patch was refused. Searches all pods, since this is rare."""
         for known in self._pods.values():
             if (known.pod.namespace, known.pod.name) == (namespace, name):

@@ -94,7 +94,7 @@ class SpecCache:
             return
         # An unreadable price does not make the flavor unusable; it is only reported.
         if kind is ResourceFlavor and (problem := flavor_price_problem(metadata.annotations or {})):
-            self._inspection.restate(kind.__name__, metadata, problem)
+            self._inspection.set_fault(kind.__name__, metadata, problem)
         try:
             value = read(change.object)
         # Every fault that makes a spec unusable is a ValueError whose message is meant for its owner.
@@ -188,7 +188,7 @@ class SpecCache:
             self._marks.workloads_in(self._engine.workloads.members((namespace, name)))
         # A budget is read when victims are searched. It affects only groups that it holds back.
         elif kind is DisruptionBudget:
-            self._disruptions.look_again(namespace)
+            self._disruptions.mark_held_back(namespace)
         else:
             self._marks.all_unfinished()
 

@@ -53,7 +53,7 @@ class RecoveredReservation:
 
 
 class ReservationRecovery:
-    """Carries out the verdicts. `has_decided_blindly`: see `reservation_recovery.is_known`."""
+    """Carries out the verdicts. `decided_without_store`: see `reservation_recovery.is_known`."""
 
     def __init__(
         self,
@@ -62,13 +62,13 @@ class ReservationRecovery:
         state: KnownState,
         *,
         fence: int,
-        has_decided_blindly: bool = False,
+        decided_without_store: bool = False,
     ) -> None:
         self._executor = executor
         self._store = store
         self._state = state
         self._fence = fence
-        self._has_decided_blindly = has_decided_blindly
+        self._decided_without_store = decided_without_store
         self._kept: list[RecoveredReservation] = []
 
     async def run(self) -> tuple[RecoveredReservation, ...]:
@@ -92,7 +92,7 @@ class ReservationRecovery:
     async def _judge(self, reservation: QuotaReservation) -> tuple[RecoveryVerdict, DecisionId | None]:
         """Return the verdict, and the decision as which the quota is counted (None: it is not counted)."""
         seen = self._state.look_up(reservation.key)
-        known = is_known(reservation, fence=self._fence, has_decided_blindly=self._has_decided_blindly)
+        known = is_known(reservation, fence=self._fence, decided_without_store=self._decided_without_store)
         verdict = verdict_of(reservation, seen[0] if seen is not None else None, is_known=known)
         adopted = await self._adopt(reservation) if verdict is RecoveryVerdict.REPLAY else None
         # There is no room for it any more: the leader that made it had given the quota to another Workload.

@@ -78,11 +78,11 @@ class TermRunner:
         self._settings = settings
         self._metrics = metrics
         # Whether this leadership has decided without knowing the reservations of earlier ones.
-        self._has_decided_blindly = False
+        self._decided_without_store = False
 
     def begin_leadership(self) -> None:
         """Begin another leadership, which has decided nothing yet."""
-        self._has_decided_blindly = False
+        self._decided_without_store = False
 
     def plan_writer(
         self, store: FailoverStore, *, note: Callable[[BadRow], None], count: Callable[[str], None]
@@ -97,7 +97,7 @@ class TermRunner:
 
     def note_unknown_leaders(self) -> None:
         """Note that the store knows leaders whose decisions are unknown to this one."""
-        self._has_decided_blindly = True
+        self._decided_without_store = True
 
     async def run(self, leadership: Leadership, store: FailoverStore, plan_writer: PlanWriter) -> None:
         """Lead one term; ends only by an error or by cancellation."""
@@ -159,7 +159,7 @@ class TermRunner:
                 forget_later=control_loop.forget_later,
                 call_later=control_loop.call_later,
                 tell_later=control_loop.report_later,
-                finished=control_loop.finished,
+                finished=control_loop.take_answer,
                 report_error=control_loop.report_error,
             ),
         )
@@ -179,15 +179,15 @@ class TermRunner:
             to_workload=cluster_state.to_workload,
             adopt=adopt,
             forget=control_loop.forget,
-            finished=control_loop.finished,
+            finished=control_loop.take_answer,
         )
-        blindly = self._has_decided_blindly
+        without_store = self._decided_without_store
         kept = await ReservationRecovery(
-            executor, store, state, fence=fence, has_decided_blindly=blindly
+            executor, store, state, fence=fence, decided_without_store=without_store
         ).run()
         # A store that is lost now may hold reservations that have not been judged; decisions from here on
         # are made without them.
-        self._has_decided_blindly |= store.status().needs_recovery
+        self._decided_without_store |= store.status().needs_recovery
         return kept
 
     async def _list_workloads(self) -> None:

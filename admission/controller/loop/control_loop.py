@@ -179,7 +179,7 @@ class ControlLoop:
         self._pending_messages.report_in(decision, self._reconciler.fail(target))
         self._wake.set()
 
-    def finished(self, write: Write, result: Result) -> None:
+    def take_answer(self, write: Write, result: Result) -> None:
         """Take in the result of a write. Called by the executor's tasks."""
         self.post(lambda: self._reconciler.take_result(write, result))
 
@@ -405,7 +405,7 @@ class ControlLoop:
 
     def _note_time(self, decisions: Iterable[Decision]) -> None:
         promises = self._engine.promises
-        self._observer.note_time(promises.take_kept(), promises.take_measured())
+        self._observer.note_promises(promises.take_kept(), promises.take_measured())
         for decision in decisions:
             if isinstance(decision, Admit) and promises.is_backfilled(decision.key):
                 # The engine knows, not the decision: the planner gives the lease after the decision.

@@ -9,7 +9,7 @@ from admission.controller.runtime.yield_budget import YieldBudget
 
 # How often expected starts are computed, and how many are written each time (five per second).
 FORECAST_SECONDS = 30.0
-TOLD_A_FORECAST = 150
+MAX_STARTS_WRITTEN = 150
 
 
 class Forecasting:
@@ -38,7 +38,7 @@ class Forecasting:
             if pace.is_over:
                 return True
         self._forecast = None
-        news = self._engine.forecasts.take(forecast, most=TOLD_A_FORECAST, now=self._clock.now())
+        news = self._engine.forecasts.take(forecast, most=MAX_STARTS_WRITTEN, now=self._clock.now())
         for key in news:
             self._marks.workload(key)
         return bool(news)

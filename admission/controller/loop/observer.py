@@ -18,7 +18,7 @@ class LoopObserver(Protocol):
     def note_cycle(self, decisions: tuple[Decision, ...], seconds: float) -> None:
         """Take one cycle's decisions. `seconds` is how long the cycle took."""
 
-    def note_time(self, kept: Iterable[PromiseOutcome], measured: Iterable[MeasuredRun]) -> None:
+    def note_promises(self, kept: Iterable[PromiseOutcome], measured: Iterable[MeasuredRun]) -> None:
         """Take the promises that Workloads have started on, and the run times that have ended."""
 
     def note_backfilled(self, cluster_queue: str) -> None:

@@ -108,7 +108,7 @@ class DecisionRecorder:
                 self._metrics.role, planned.cluster_queue, planned.cause or ""
             ).inc()
 
-    def note_time(self, kept: Iterable[PromiseOutcome], measured: Iterable[MeasuredRun]) -> None:
+    def note_promises(self, kept: Iterable[PromiseOutcome], measured: Iterable[MeasuredRun]) -> None:
         """Count kept promises, those broken by more than a second, and the accuracy of estimates."""
         for one in kept:
             queue, late = one.planned.cluster_queue, one.at - one.planned.first_start_at

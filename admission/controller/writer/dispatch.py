@@ -78,8 +78,8 @@ class Dispatch:
                 write=write,
                 on_result=lambda result: self._hooks.finished(write, result),
                 priority=priority,
-                before=reaching(self._failpoint, _BEFORE.get(write.purpose)),
-                after=reaching(self._failpoint, _AFTER.get(write.purpose)),
+                before=at_failpoint(self._failpoint, _BEFORE.get(write.purpose)),
+                after=at_failpoint(self._failpoint, _AFTER.get(write.purpose)),
             )
         )
 
@@ -166,7 +166,7 @@ class Dispatch:
                 on_result=answered,
                 rebuild=rebuild,
                 priority=0,
-                after=reaching(self._failpoint, _AFTER.get(write.purpose)),
+                after=at_failpoint(self._failpoint, _AFTER.get(write.purpose)),
             )
         )
 
@@ -212,7 +212,7 @@ _AFTER = {
     Purpose.START_JOB: Step.AFTER_START,
     Purpose.EVICT: Step.AFTER_EVICT,
     Purpose.REQUEST_EVICTION: Step.AFTER_REQUEST,
-    Purpose.ASK_POD: Step.AFTER_ASK,
+    Purpose.REQUEST_CHECKPOINT: Step.AFTER_ASK,
     Purpose.CANCEL_EVICTION: Step.AFTER_CANCEL,
     Purpose.STOP_JOB: Step.AFTER_STOP,
     Purpose.RELEASE: Step.AFTER_RELEASE,
@@ -229,6 +229,6 @@ def is_pending(workload: Workload, uid: str) -> bool:
     )
 
 
-def reaching(failpoint: Failpoint, step: Step | None) -> Callable[[], None] | None:
+def at_failpoint(failpoint: Failpoint, step: Step | None) -> Callable[[], None] | None:
     """Return what reaches the failpoint at the step; None without a step, as most orders have none."""
     return None if step is None else lambda: failpoint.reach(step)

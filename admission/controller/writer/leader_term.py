@@ -34,7 +34,7 @@ from functools import partial
 from admission.controller.runtime.failpoints import Step
 from admission.controller.runtime.logs import Log
 from admission.controller.runtime.runtime import Runtime
-from admission.controller.writer.dispatch import Dispatch, Hooks, is_pending, reaching
+from admission.controller.writer.dispatch import Dispatch, Hooks, at_failpoint, is_pending
 from admission.controller.writer.executor import (
     Executor,
     Moot,
@@ -230,8 +230,8 @@ class LeaderTerm:
                 rebuild=rebuild,
                 # Admissions are sent before everything else in the executor.
                 priority=0,
-                before=reaching(self._failpoint, Step.BEFORE_PATCH),
-                after=reaching(self._failpoint, Step.AFTER_PATCH),
+                before=at_failpoint(self._failpoint, Step.BEFORE_PATCH),
+                after=at_failpoint(self._failpoint, Step.AFTER_PATCH),
             )
         )
 

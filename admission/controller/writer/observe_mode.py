@@ -21,10 +21,10 @@ log = Log("berth.observer")
 
 # How long a decision is kept, given that nothing carries it out. The observed scheduler decides within
 # seconds; if it has not admitted the Workload after a minute, it has decided otherwise.
-BELIEVED_SECONDS = 60.0
+ASSUMED_SECONDS = 60.0
 
 
-class _Believed(NamedTuple):
+class _Assumed(NamedTuple):
     until: float
     decision: DecisionId
 
@@ -56,7 +56,7 @@ class ObserveMode:
         self.writer = WriteLog()
         self._clock = clock
         self._forget = forget
-        self._believed: deque[_Believed] = deque()
+        self._assumed: deque[_Assumed] = deque()
 
     @property
     def is_paused(self) -> bool:
@@ -66,7 +66,7 @@ class ObserveMode:
     @property
     def unconfirmed(self) -> int:
         """Return how many decisions are kept in the engine at the moment."""
-        return len(self._believed)
+        return len(self._assumed)
 
     @property
     def is_alone(self) -> bool:
@@ -74,16 +74,16 @@ class ObserveMode:
         return False
 
     async def carry_out(self, decisions: Sequence[Decision | Reassign]) -> None:
-        """Log each decision, and keep it in the engine for `BELIEVED_SECONDS`."""
+        """Log each decision, and keep it in the engine for `ASSUMED_SECONDS`."""
         # One duration for all kinds of decision, as the observed scheduler makes its own.
-        until = self._clock.monotonic() + BELIEVED_SECONDS
+        until = self._clock.monotonic() + ASSUMED_SECONDS
         for decision in decisions:
             if not isinstance(decision, Wait | Plan):
                 log.info("would-" + type(decision).__name__.lower(), workload=decision.key)
-                self._believed.append(_Believed(until, decision.id))
+                self._assumed.append(_Assumed(until, decision.id))
 
     async def flush(self) -> None:
-        """Take back the decisions that have been kept for `BELIEVED_SECONDS`."""
+        """Take back the decisions that have been kept for `ASSUMED_SECONDS`."""
         now = self._clock.monotonic()
-        while self._believed and self._believed[0].until <= now:
-            self._forget(self._believed.popleft().decision)
+        while self._assumed and self._assumed[0].until <= now:
+            self._forget(self._assumed.popleft().decision)

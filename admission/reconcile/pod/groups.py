@@ -84,7 +84,9 @@ def answer_abandoned(view: PodView) -> Answer:
     keeper = view.facts.keeper
     is_dropped = keeper is not None and not keeper.has_place
     # Pods that were told to end by an eviction are created again; pods that others deleted are not.
-    is_left = all(one.pod.is_deleted and (is_dropped or not one.pod.is_told_to_end) for one in view.members)
+    is_left = all(
+        one.pod.is_deleted and (is_dropped or not one.pod.has_termination_condition) for one in view.members
+    )
     if not view.group or not is_left or not view.is_stopped:
         return None
     released = tuple(write for member in view.members for write in release_finalizer(member))

@@ -69,7 +69,7 @@ def stop_active(view: PodView, note: str) -> tuple[Action, ...] | None:
     if is_broken:
         note += "; other pods of its group are gone, and the group does not serve without them"
     return tuple(
-        delete(pod, "Stopped", note) if pod.is_told_to_end else _tell(pod, note, now=view.now)
+        delete(pod, "Stopped", note) if pod.has_termination_condition else _tell(pod, note, now=view.now)
         for pod in staying
     )
 
@@ -110,7 +110,7 @@ def _tell(pod: Pod, note: str, *, now: float) -> Write:
         "lastTransitionTime": at,
     }
     # A status that the kubelet writes meanwhile does not matter.
-    return _version(pod).in_any_version.status_patch({"conditions": [condition]}, Purpose.TELL_POD)
+    return _version(pod).in_any_version.status_patch({"conditions": [condition]}, Purpose.SET_POD_CONDITION)
 
 
 def _event(pod: Pod, type_: EventType, reason: str, note: str, action: str) -> Event:

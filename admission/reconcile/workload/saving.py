@@ -155,7 +155,7 @@ def _pod_write(pod: SavingPod, annotations: Mapping[str, str | None], note: str)
     patch = {"metadata": {"annotations": dict(annotations)}}
     # A cancellation is reported once, on the Workload, and not on every pod.
     if not any(annotations.values()):
-        return version.patch(patch, Purpose.ASK_POD)
+        return version.patch(patch, Purpose.REQUEST_CHECKPOINT)
     event = Event(
         regarding=pod_ref(pod.namespace, pod.name, pod.uid),
         type=EventType.NORMAL,
@@ -163,7 +163,7 @@ def _pod_write(pod: SavingPod, annotations: Mapping[str, str | None], note: str)
         note=note,
         action="Evict",
     )
-    return version.patch(patch, Purpose.ASK_POD, event)
+    return version.patch(patch, Purpose.REQUEST_CHECKPOINT, event)
 
 
 def _passed_on(look: Look, request: EvictionRequest, heir: Evict) -> Write:

@@ -49,9 +49,9 @@ def test_a_group_that_does_not_save_is_stopped_at_its_deadline(scene: GroupVicti
 
 STEPS = [
     pytest.param(Purpose.REQUEST_EVICTION, id="the request is on the Workload"),
-    pytest.param(Purpose.ASK_POD, id="the first pod is asked"),
+    pytest.param(Purpose.REQUEST_CHECKPOINT, id="the first pod is asked"),
     pytest.param(Purpose.EVICT, id="it is evicted"),
-    pytest.param(Purpose.TELL_POD, id="the first pod gets the reason why it ends"),
+    pytest.param(Purpose.SET_POD_CONDITION, id="the first pod gets the reason why it ends"),
     pytest.param(Purpose.STOP_POD, id="the first pod is deleted"),
     pytest.param(Purpose.RELEASE, id="its quota is given back"),
     pytest.param(Purpose.CLEAR_EVICTION, id="the request is taken off"),

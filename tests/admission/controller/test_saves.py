@@ -118,7 +118,7 @@ def test_a_second_preemptor_joins_the_wait_and_inherits_it_when_the_first_goes(
     assert (passed_on.requested_at, passed_on.deadline) == (first.requested_at, first.deadline)
     # No pod sees anything new, nor for a moment a request to stop saving: the pods save for any preemptor.
     assert scene.asked("low") == asked
-    assert [write.purpose for write in scene.cluster.written].count(Purpose.ASK_POD) == 1
+    assert [write.purpose for write in scene.cluster.written].count(Purpose.REQUEST_CHECKPOINT) == 1
     assert "EvictionCancelled" not in scene.events()
     scene.run_for(45)
     assert scene.is_running("second")
@@ -330,7 +330,7 @@ def test_the_preemptor_is_recorded_on_the_victim_until_the_hold_is_over(scene: V
 
 STEPS = [
     pytest.param(Purpose.REQUEST_EVICTION, id="the request is on the Workload"),
-    pytest.param(Purpose.ASK_POD, id="the pod is asked"),
+    pytest.param(Purpose.REQUEST_CHECKPOINT, id="the pod is asked"),
     pytest.param(Purpose.EVICT, id="it is evicted"),
     pytest.param(Purpose.STOP_JOB, id="its Job is suspended"),
     pytest.param(Purpose.RELEASE, id="its quota is given back"),
@@ -352,7 +352,7 @@ def test_an_eviction_ends_once_though_the_controller_fails_when(
     "step",
     [
         pytest.param(Purpose.REQUEST_EVICTION, id="the request is on the Workload"),
-        pytest.param(Purpose.ASK_POD, id="the pod is asked"),
+        pytest.param(Purpose.REQUEST_CHECKPOINT, id="the pod is asked"),
         pytest.param(Purpose.CANCEL_EVICTION, id="the request is taken back"),
     ],
 )

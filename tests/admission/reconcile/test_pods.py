@@ -94,8 +94,8 @@ def test_an_evicted_pod_gets_a_reason_then_is_deleted_and_holds_its_quota_until_
 
     wrote = [str(one) for one in world.settle()]
 
-    assert wrote == ["tell-pod", "stop-pod"]
-    assert world.pod("p").is_told_to_end
+    assert wrote == ["set-pod-condition", "stop-pod"]
+    assert world.pod("p").has_termination_condition
     assert world.workload(name)[0].admission is not None
     world.run_kubelet()
     world.settle()
@@ -110,7 +110,7 @@ def test_a_replica_leaves_by_an_eviction_without_a_condition_before() -> None:
     assert [str(one) for one in world.settle()] == ["evict-pod"]
 
     assert world.pod("p").is_deleted
-    assert not world.pod("p").is_told_to_end
+    assert not world.pod("p").has_termination_condition
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_a_replica_that_no_policy_lets_a_budget_keep_any_more_is_stopped_and_not
 
     world.facts = UnitFacts()
 
-    assert [str(one) for one in world.settle()] == ["tell-pod", "stop-pod", "allow-eviction"]
+    assert [str(one) for one in world.settle()] == ["set-pod-condition", "stop-pod", "allow-eviction"]
     assert ConditionType.DISRUPTION_ALLOWED not in world.workload(name)[0].conditions
 
 

@@ -62,7 +62,7 @@ def test_a_reservation_found_at_the_start(
 
 
 @pytest.mark.parametrize(
-    ("made_under", "ours", "blindly", "want"),
+    ("made_under", "ours", "without_store", "want"),
     [
         pytest.param(5, 5, False, True, id="it is our own"),
         pytest.param(5, 5, True, True, id="it is our own, made while the store was away"),
@@ -72,6 +72,6 @@ def test_a_reservation_found_at_the_start(
     ],
 )
 def test_whether_every_decision_since_was_made_in_knowledge_of_it(
-    made_under: int, ours: int, blindly: bool, want: bool
+    made_under: int, ours: int, without_store: bool, want: bool
 ) -> None:
-    assert is_known(reservation(fence=made_under), fence=ours, has_decided_blindly=blindly) is want
+    assert is_known(reservation(fence=made_under), fence=ours, decided_without_store=without_store) is want

@@ -121,7 +121,7 @@ def test_a_pod_that_was_asked_is_not_asked_again() -> None:
         pytest.param(
             EvictionReason.CLUSTER_QUEUE_STOPPED,
             {"cluster_queue_stop": StopPolicy.HOLD_AND_DRAIN},
-            ["ask-pod"],
+            ["request-checkpoint"],
             id="its ClusterQueue is drained, it is to go",
         ),
         pytest.param(
@@ -139,7 +139,7 @@ def test_a_pod_that_was_asked_is_not_asked_again() -> None:
         pytest.param(
             EvictionReason.LOCAL_QUEUE_STOPPED,
             {"local_queue_stop": StopPolicy.HOLD_AND_DRAIN},
-            ["ask-pod"],
+            ["request-checkpoint"],
             id="its LocalQueue is drained, it is to go",
         ),
         pytest.param(

@@ -65,7 +65,7 @@ class FakeTerm:
     def answer(self, control_loop: ControlLoop, result: Result) -> None:
         """Answer the write."""
         self._busy.clear()
-        control_loop.finished(UNGATE, result)
+        control_loop.take_answer(UNGATE, result)
 
 
 class Stage:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from admission.controller.writer.executor import ObjectTarget
-from admission.controller.writer.observe_mode import BELIEVED_SECONDS, ObserveMode
+from admission.controller.writer.observe_mode import ASSUMED_SECONDS, ObserveMode
 from admission.decisions.decision import DecisionId, Evict, Wait
 from api.reasons import EvictionReason, PendingReason
 from api.workload import WorkloadKey
@@ -28,12 +28,12 @@ async def test_an_observed_decision_is_taken_back_after_its_time() -> None:
     clock, forgotten = FakeClock(), list[DecisionId]()
     observer = ObserveMode(clock, forgotten.append)
     await observer.carry_out([evict("early")])
-    clock.at += BELIEVED_SECONDS / 2
+    clock.at += ASSUMED_SECONDS / 2
     await observer.carry_out([evict("late")])
     await observer.flush()
     assert (forgotten, observer.unconfirmed) == ([], 2)
 
-    clock.at += BELIEVED_SECONDS / 2
+    clock.at += ASSUMED_SECONDS / 2
     await observer.flush()
 
     assert ([one.key.name for one in forgotten], observer.unconfirmed) == (["early"], 1)
