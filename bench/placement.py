@@ -109,8 +109,8 @@ def gangs() -> dict[str, PlacementRequest]:
     plain = PlacementRequest(pod_set="main", flavor="gpus", count=GANG, per_pod=_PER_POD)
     return {
         "Kueue's": structs.replace(plain, topology=TopologyRequest(preferred=RACK)),
-        "by rules": structs.replace(plain, wishes=PlacementOptions(rules=_RULES, gpus_per_pod=8)),
-        "by score": structs.replace(plain, wishes=PlacementOptions(gpus_per_pod=8)),
+        "by rules": structs.replace(plain, options=PlacementOptions(rules=_RULES, gpus_per_pod=8)),
+        "by score": structs.replace(plain, options=PlacementOptions(gpus_per_pod=8)),
     }
 
 
@@ -131,7 +131,7 @@ def measure(nodes: int, share: float, request: PlacementRequest, rounds: int) ->
     """Return the cost of gangs in a cluster of this size and load."""
     rng = random.Random(1)
     topology_cache = make_fleet(nodes)
-    by_rack = request.wishes is not None and request.wishes.has_size_rules
+    by_rack = request.options is not None and request.options.has_size_rules
     fill(topology_cache, nodes, share, by_rack=by_rack, rng=rng)
     # The controller does the same once it has read the cluster.
     keep_collector_off_what_lives_long()

@@ -138,8 +138,8 @@ def _workloads(count: int, queues: int) -> Iterator[Workload]:
         seconds = chance.choice((600, 1800, 3600, 7200, 20000)) * chance.uniform(0.8, 1.2)
         requests = WireResources(requests={_GPU: str(gpus)})
         spec = WirePodSpec(containers=(WireContainer(name="c", resources=requests),))
-        wish = TopologyRequest(required="rack") if pods > 1 else None
-        pod_set = PodSet(name="main", count=pods, template=WirePodTemplate(spec=spec), topology_request=wish)
+        asked = TopologyRequest(required="rack") if pods > 1 else None
+        pod_set = PodSet(name="main", count=pods, template=WirePodTemplate(spec=spec), topology_request=asked)
         yield Workload(
             key=WorkloadKey(_NAMESPACE, f"w{number:05}"),
             uid=f"w{number:05}",

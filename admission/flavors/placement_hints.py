@@ -1,4 +1,4 @@
-"""Placement wishes of a Workload, read from its annotations and from the policy of its ClusterQueue.
+"""Placement options of a Workload, read from its annotations and from the policy of its ClusterQueue.
 
 A Workload that has joined the reservation of a domain is placed in that domain, whatever else is free.
 """
@@ -40,7 +40,7 @@ def with_hints(
     def read(key: str) -> str:
         return read_key(key, sources, with_aliases=with_aliases)
 
-    wishes = PlacementOptions(
+    options = PlacementOptions(
         strategy=_strategy(rules.strategy, read(keys.PLACEMENT_STRATEGY), read(keys.WORKLOAD_TYPE)),
         rules=rules.domain_rules,
         weights=rules.weights,
@@ -51,9 +51,9 @@ def with_hints(
     )
     needed = parse_bandwidth(read(keys.NETWORK_BANDWIDTH))
     if needed is None:
-        return replace(request, wishes=wishes)
+        return replace(request, options=options)
     limited = replace(request.rules, bandwidth=Bandwidth(mbits=needed, label=rules.bandwidth_label))
-    return replace(request, wishes=wishes, rules=limited)
+    return replace(request, options=options, rules=limited)
 
 
 def inside_reservation(request: PlacementRequest, queue: QueueState, workload: Workload) -> PlacementRequest:

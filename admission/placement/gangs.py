@@ -45,7 +45,7 @@ class GangSearch:
     """The search for a gang of `pods` pods. `performance` is the score of earlier runs, by host."""
 
     ground: CandidateLeaves
-    wishes: PlacementOptions
+    options: PlacementOptions
     pods: int
     performance: Mapping[str, float] = field(default_factory=dict)
     _read_to: int = -1
@@ -73,7 +73,7 @@ class GangSearch:
         per_node = self._per_node
         if per_node == 0:
             return f"doesn't allow to fit any of {self.pods} pod(s)"
-        if self.wishes.strategy is Strategy.DISTRIBUTED:
+        if self.options.strategy is Strategy.DISTRIBUTED:
             return self._distributed()
         if self.ground.rules is NO_RULES:
             nearest = self._nearest()
@@ -131,7 +131,7 @@ class GangSearch:
     def _first_contest(self) -> TopCandidate | None:
         """Return the candidates that `find` looks at first, None where it needs none."""
         per_node = self._per_node
-        if per_node == 0 or self.wishes.strategy is Strategy.DISTRIBUTED:
+        if per_node == 0 or self.options.strategy is Strategy.DISTRIBUTED:
             return None
         return self._of_width(0) if self.ground.rules is NO_RULES else self._ruled(per_node)[1]
 
@@ -152,7 +152,7 @@ class GangSearch:
         chosen = self._chosen(group, need)
         if chosen is None:
             return None
-        first, avoids = chosen[0][0], self.wishes.avoids_fragmentation
+        first, avoids = chosen[0][0], self.options.avoids_fragmentation
         candidate = self._candidate(chosen)
         # A leaf that no other Workload uses and the gang does not fill is broken up by the gang.
         broken = sum([leaf.is_whole and pods < leaf.capacity for leaf, pods in chosen])
@@ -164,7 +164,7 @@ class GangSearch:
                 broken if avoids else 0,
                 first.groups if avoids else (),
             ),
-            (room if avoids else 0, *score_order(candidate, self.wishes)),
+            (room if avoids else 0, *score_order(candidate, self.options)),
         )
 
     def _nearest(self) -> tuple[int, ...] | None:
@@ -181,7 +181,7 @@ class GangSearch:
                 best = found if best is None else min(best, found)
                 is_preferred = found[0][0] != 0
                 # Continue upwards only while a preferred domain has not been found.
-                if is_preferred or not self.wishes.preferred_domain:
+                if is_preferred or not self.options.preferred_domain:
                     break
         return best[1] if best is not None else None
 
@@ -252,7 +252,7 @@ class GangSearch:
         ]
 
     def _distributed(self) -> NodeShares | str:
-        if self.wishes.is_latency_sensitive:
+        if self.options.is_latency_sensitive:
             # One leaf or none, because latency takes precedence over spreading.
             single = self._nearest_leaf()
             turns = [single] if single is not None else []
@@ -287,7 +287,7 @@ class GangSearch:
                 levels=levels,
                 performance=self._performance(leaf),
             )
-            score = round(scores.weighted(self.wishes.weights), SCORE_DIGITS)
+            score = round(scores.weighted(self.options.weights), SCORE_DIGITS)
             known = self._marks[leaf.index] = (-score, leaf.name)
         return known
 

@@ -207,12 +207,12 @@ class _Mending:
 
     def _place_rest(self) -> NoPlacement | None:
         topology, count = self.topology, self.missing
-        wishes = self.request.wishes
+        options = self.request.options
         # With size rules only the leaves that the gang was given may be used.
-        if self.request.topology is None and wishes is not None and wishes.has_size_rules and self.near:
-            return self._place_by_size(leaf_level(self.site.levels, wishes.rules))
+        if self.request.topology is None and options is not None and options.has_size_rules and self.near:
+            return self._place_by_size(leaf_level(self.site.levels, options.rules))
         level = topology.required or topology.preferred
-        if level is None and self.near and self._is_wished_near():
+        if level is None and self.near and self._wants_near():
             return self._place_near()
         if level is None or not self.near:
             # No pod remains to be near to, or nothing requires nearness.
@@ -245,11 +245,11 @@ class _Mending:
                 return NoPlacement(message="the leaves that its size rule gave it have no room")
         return None
 
-    def _is_wished_near(self) -> bool:
+    def _wants_near(self) -> bool:
         """Return whether a policy placed the pods near each other."""
-        wishes = self.request.wishes
+        options = self.request.options
         asks = self.request.topology is not None
-        return wishes is not None and not asks and wishes.strategy is not Strategy.DISTRIBUTED
+        return options is not None and not asks and options.strategy is not Strategy.DISTRIBUTED
 
     def _place_near(self) -> NoPlacement | None:
         # From their leaf upwards, then anywhere. The host level is left out: a host is a single node.

@@ -66,10 +66,10 @@ class PlacementSearch:
         plan = self._plan(request)
         if isinstance(plan, NoPlacement):
             return plan
-        wishes = request.wishes
+        options = request.options
         # Options apply to pod sets without a topology request of their own, and only to the whole pod set.
-        if wishes is not None and leader is None and within is None and request.topology is None:
-            found = self._find_by_wishes(request, plan, wishes, is_empty=is_empty)
+        if options is not None and leader is None and within is None and request.topology is None:
+            found = self._find_by_options(request, plan, options, is_empty=is_empty)
             if found is not None:
                 return found
         counts = self.counts(request, plan, leader=leader, is_empty=is_empty)
@@ -101,13 +101,13 @@ class PlacementSearch:
         if not self._is_counted(request, plan, is_empty=False):
             self.counts(request, plan)
             yield
-        wishes = request.wishes
-        if wishes is None or request.topology is not None or not self.site.is_by_host:
+        options = request.options
+        if options is None or request.topology is not None or not self.site.is_by_host:
             return
         if not self._is_counted(request, plan, is_empty=True):
             self.counts(request, plan, is_empty=True)
             yield
-        yield from self._gang_search(request, plan, wishes, is_empty=False).preparing()
+        yield from self._gang_search(request, plan, options, is_empty=False).preparing()
 
     def _is_counted(self, request: PlacementRequest, plan: PlacementPlan, *, is_empty: bool) -> bool:
         return make_shape(request.per_pod, None, request.rules, plan, is_empty=is_empty) in self._counts
@@ -118,18 +118,18 @@ class PlacementSearch:
         if isinstance(plan, NoPlacement):
             return False
         # The gang search keeps its candidates, so it can answer without computing places.
-        if request.topology is None and request.wishes is not None and self.site.is_by_host:
-            gang = self._gang_search(request, plan, request.wishes, is_empty=False)
+        if request.topology is None and request.options is not None and self.site.is_by_host:
+            gang = self._gang_search(request, plan, request.options, is_empty=False)
             return not isinstance(gang.find(), str)
         return DomainSelection(counts=self.counts(request, plan), plan=plan, pods=request.count).has_place()
 
-    def _find_by_wishes(
-        self, request: PlacementRequest, plan: PlacementPlan, wishes: PlacementOptions, *, is_empty: bool
+    def _find_by_options(
+        self, request: PlacementRequest, plan: PlacementPlan, options: PlacementOptions, *, is_empty: bool
     ) -> Placement | NoPlacement | None:
         """Return the place by a policy's options, None where a leaf of the site is not a node."""
         if not self.site.is_by_host:
             return None
-        search = self._gang_search(request, plan, wishes, is_empty=is_empty)
+        search = self._gang_search(request, plan, options, is_empty=is_empty)
         found = search.find()
         if isinstance(found, str):
             left_out = search.ground.counts.describe_exclusions()
@@ -137,21 +137,21 @@ class PlacementSearch:
         return Placement(assignment=self._assignment(found))
 
     def _gang_search(
-        self, request: PlacementRequest, plan: PlacementPlan, wishes: PlacementOptions, *, is_empty: bool
+        self, request: PlacementRequest, plan: PlacementPlan, options: PlacementOptions, *, is_empty: bool
     ) -> GangSearch:
         empty = self.counts(request, plan, is_empty=True)
-        ground = self._ground(empty if is_empty else self.counts(request, plan), empty, wishes)
+        ground = self._ground(empty if is_empty else self.counts(request, plan), empty, options)
         # The size is part of the key: a gang with two more pods may need another number of leaves.
-        key = ground, wishes, request.count
+        key = ground, options, request.count
         search = self._gangs.pop(key, None) or GangSearch(
-            ground=ground, wishes=wishes, pods=request.count, performance=self.performance
+            ground=ground, options=options, pods=request.count, performance=self.performance
         )
         _keep(self._gangs, key, search, most=_MOST_GANGS)
         return search
 
-    def _ground(self, counts: PodCounts, empty: PodCounts, wishes: PlacementOptions) -> CandidateLeaves:
+    def _ground(self, counts: PodCounts, empty: PodCounts, options: PlacementOptions) -> CandidateLeaves:
         terms = Terms(
-            rules=wishes.rules, gpus_per_pod=wishes.gpus_per_pod, preferred_domain=wishes.preferred_domain
+            rules=options.rules, gpus_per_pod=options.gpus_per_pod, preferred_domain=options.preferred_domain
         )
         key = counts, empty, terms
         ground = self._grounds.pop(key, None)

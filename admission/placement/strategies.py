@@ -44,13 +44,13 @@ class DomainCandidate:
 
 
 def score_order(
-    candidate: DomainCandidate, wishes: PlacementOptions
+    candidate: DomainCandidate, options: PlacementOptions
 ) -> tuple[int, float, tuple[tuple[str, ...], ...]]:
     """Return the candidate's sort key in the order of the strategy; the lowest goes first."""
-    is_near_first = wishes.strategy is Strategy.CONSOLIDATED or wishes.is_latency_sensitive
+    is_near_first = options.strategy is Strategy.CONSOLIDATED or options.is_latency_sensitive
     return (
         -candidate.depth if is_near_first else 0,
-        -round(candidate.scores.weighted(wishes.weights), SCORE_DIGITS),
+        -round(candidate.scores.weighted(options.weights), SCORE_DIGITS),
         candidate.name,
     )
 

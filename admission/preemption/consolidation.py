@@ -169,11 +169,11 @@ class _Search:
     def _level(self, request: PlacementRequest) -> int | None:
         """Return the level of the domain that must hold all pods; None where they may be spread."""
         levels = self.snapshot.topology_cache.topology(request.flavor).levels
-        topology, wishes = request.topology, request.wishes
+        topology, options = request.topology, request.options
         if topology is not None and topology.required is not None:
             return levels.index(topology.required)
-        if topology is None and wishes is not None and wishes.has_size_rules:
-            level = leaf_level(levels, wishes.rules)
+        if topology is None and options is not None and options.has_size_rules:
+            level = leaf_level(levels, options.rules)
             # In a topology without switches the leaf level is the node itself; then the gang may be spread.
             return level if level < len(levels) - 1 else None
         return None

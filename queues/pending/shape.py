@@ -41,13 +41,13 @@ def shape_of(workload: Workload, requests: tuple[PodSetRequests, ...]) -> bytes:
                 spec.node_selector,
                 spec.affinity,
                 spec.tolerations,
-                _wishes(workload, pod_set),
+                _placement_annotations(workload, pod_set),
             )
         )
     return _ENCODER.encode(parts)
 
 
-def _wishes(workload: Workload, pod_set: PodSet) -> list[tuple[str, str]]:
+def _placement_annotations(workload: Workload, pod_set: PodSet) -> list[tuple[str, str]]:
     """Return the Workload's and its template's annotations and labels by which a policy places pods."""
     metadata = pod_set.template.metadata
     sources = (workload.annotations, *((metadata.annotations, metadata.labels) if metadata else ()))

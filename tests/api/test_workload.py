@@ -157,7 +157,7 @@ def assigned(**fields: Any) -> Spec:
             {"podSets": [{**POD_SET, "topologyRequest": {"required": "a", "preferred": "b"}}]},
             {},
             "sets required and preferred; set one of them",
-            id="two topology wishes at once",
+            id="two topology options at once",
         ),
         pytest.param(
             {},

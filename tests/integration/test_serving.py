@@ -227,8 +227,8 @@ def test_a_deployment_lends_replicas_to_a_higher_job_never_below_its_budget(scen
 @pytest.mark.covers("002_31")
 def test_what_a_deployment_asks_for_reaches_the_workloads_of_its_pods(scene: Scene) -> None:
     scene.create_queue(cpus=1)
-    wish = "topology.scheduler/latency-sensitive"
-    create(scene, make_serving("Deployment", "chat", 1, annotations={wish: "true"}))
+    annotation = "topology.scheduler/latency-sensitive"
+    create(scene, make_serving("Deployment", "chat", 1, annotations={annotation: "true"}))
 
     wait_ready(scene, "chat", 1)
 
@@ -236,7 +236,7 @@ def test_what_a_deployment_asks_for_reaches_the_workloads_of_its_pods(scene: Sce
     workload = scene.workload_of(pod["metadata"]["name"])
     assert workload is not None
     annotations = workload["metadata"]["annotations"]
-    assert annotations[wish] == "true"
+    assert annotations[annotation] == "true"
     assert annotations["berth.dev/replica-of"] == "Deployment/chat"
 
 

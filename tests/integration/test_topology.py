@@ -55,11 +55,11 @@ def create_racks(scene: Scene, name: str = "racks", queue: str = "main", *, with
 
 
 def create_gang(
-    scene: Scene, name: str, *, pods: int, cpus: int, wish: str = REQUIRED, **fields: Any
+    scene: Scene, name: str, *, pods: int, cpus: int, annotation: str = REQUIRED, **fields: Any
 ) -> None:
     """Create a Job that needs one rack, or with PREFERRED would like one."""
     job = make_job(name, pods=pods, cpus=cpus, **fields)
-    job["spec"]["template"]["metadata"]["annotations"][wish] = rack_label(scene)
+    job["spec"]["template"]["metadata"]["annotations"][annotation] = rack_label(scene)
     scene.rest.create(scene.jobs, job)
 
 
@@ -102,7 +102,7 @@ def test_a_gang_larger_than_every_rack_gets_a_reason(scene: Scene) -> None:
 def test_the_chosen_racks_are_recorded_on_the_job(scene: Scene) -> None:
     create_racks(scene, "no-hosts", "racks", with_hosts=False)
     create_gang(scene, "one", pods=2, cpus=12, queue="racks")
-    create_gang(scene, "two", pods=4, cpus=20, wish=PREFERRED, queue="racks")
+    create_gang(scene, "two", pods=4, cpus=20, annotation=PREFERRED, queue="racks")
 
     scene.wait_admitted("one", "two")
 

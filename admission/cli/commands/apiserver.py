@@ -55,10 +55,10 @@ def add_parser(subparsers: Subparsers) -> None:
     )
 
 
-def simulated_nodes(wish: NodeCounts) -> tuple[NodeSpec, ...]:
+def simulated_nodes(counts: NodeCounts) -> tuple[NodeSpec, ...]:
     """Return the nodes. Those with GPUs have the label of an A100."""
-    product = _GPU_PRODUCT if wish.gpus_per_node else ""
-    return pool_nodes(_POOL, wish.count, wish.gpus_per_node, product=product, is_tainted=False)
+    product = _GPU_PRODUCT if counts.gpus_per_node else ""
+    return pool_nodes(_POOL, counts.count, counts.gpus_per_node, product=product, is_tainted=False)
 
 
 def _run(arguments: argparse.Namespace) -> int:

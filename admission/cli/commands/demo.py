@@ -252,12 +252,12 @@ _TENANCIES = [
 
 def _submissions(pace: float) -> list[Submission]:
     return [
-        Submission(at_seconds=job.at_seconds / pace, manifest=job_manifests.job(_wish(job, pace)))
+        Submission(at_seconds=job.at_seconds / pace, manifest=job_manifests.job(_new_job(job, pace)))
         for job in demo_scenario.jobs()
     ]
 
 
-def _wish(job: demo_scenario.DemoJob, pace: float) -> NewJob:
+def _new_job(job: demo_scenario.DemoJob, pace: float) -> NewJob:
     return NewJob(
         name=job.name,
         namespace=job.team,

@@ -96,18 +96,18 @@ def local_queue(name: str, namespace: str, cluster_queue: str) -> Manifest:
     return _kueue("LocalQueue", _metadata(name, namespace), {"clusterQueue": cluster_queue})
 
 
-def job(wish: NewJob) -> Manifest:
-    """Return a suspended Job of `wish.shape`, which finishes when all its pods have succeeded."""
-    requests = _requests(wish)
+def job(new_job: NewJob) -> Manifest:
+    """Return a suspended Job of `new_job.shape`, which finishes when all its pods have succeeded."""
+    requests = _requests(new_job)
     container = {
         "name": "main",
         "image": IMAGE,
         # Devices cannot be overcommitted: the API server requires the limit to equal the request.
         "resources": {"requests": requests, "limits": {k: v for k, v in requests.items() if k == GPU}},
     }
-    annotations = {RUNTIME_ANNOTATION: f"{wish.run_seconds:g}"}
-    if wish.declared_seconds is not None:
-        annotations[EXPECTED_RUNTIME_SECONDS] = str(wish.declared_seconds)
+    annotations = {RUNTIME_ANNOTATION: f"{new_job.run_seconds:g}"}
+    if new_job.declared_seconds is not None:
+        annotations[EXPECTED_RUNTIME_SECONDS] = str(new_job.declared_seconds)
     template = {
         "metadata": {"annotations": annotations},
         "spec": {
@@ -117,16 +117,16 @@ def job(wish: NewJob) -> Manifest:
             "containers": [container],
         },
     }
-    labels = {QUEUE_NAME: wish.queue, **wish.labels}
+    labels = {QUEUE_NAME: new_job.queue, **new_job.labels}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": _metadata(wish.name, wish.namespace, labels=labels),
+        "metadata": _metadata(new_job.name, new_job.namespace, labels=labels),
         "spec": {
             "suspend": True,
-            "parallelism": wish.shape.pods,
-            "completions": wish.shape.pods,
-            "completionMode": "Indexed" if wish.shape.pods > 1 else "NonIndexed",
+            "parallelism": new_job.shape.pods,
+            "completions": new_job.shape.pods,
+            "completionMode": "Indexed" if new_job.shape.pods > 1 else "NonIndexed",
             "backoffLimit": 0,
             "template": template,
         },
@@ -158,13 +158,13 @@ def dns_names(texts: Iterable[str], *, prefix: str = "") -> dict[str, str]:
     return names
 
 
-def _requests(wish: NewJob) -> dict[str, int]:
-    requests = {GPU: wish.shape.gpus_per_pod} if wish.shape.gpus_per_pod else {}
-    if wish.shape.whole_nodes and wish.node_cpus:
-        return {CPU: wish.node_cpus, **requests}
-    if wish.cpus_per_gpu:
+def _requests(new_job: NewJob) -> dict[str, int]:
+    requests = {GPU: new_job.shape.gpus_per_pod} if new_job.shape.gpus_per_pod else {}
+    if new_job.shape.whole_nodes and new_job.node_cpus:
+        return {CPU: new_job.node_cpus, **requests}
+    if new_job.cpus_per_gpu:
         # A pod without a GPU requests a CPU. Otherwise it would request nothing and get no flavor.
-        return {CPU: max(1, wish.shape.gpus_per_pod * wish.cpus_per_gpu), **requests}
+        return {CPU: max(1, new_job.shape.gpus_per_pod * new_job.cpus_per_gpu), **requests}
     return requests
 
 

@@ -114,7 +114,7 @@ class ReplayPlan:
     def submissions(self, pace: float) -> list[Submission]:
         """Return the Jobs with their times in real seconds; `pace` trace seconds pass in one real second."""
         return [
-            Submission(at_seconds=job.submitted_at / pace, manifest=job_manifests.job(self._wish(job)))
+            Submission(at_seconds=job.submitted_at / pace, manifest=job_manifests.job(self._new_job(job)))
             for job in self.jobs
         ]
 
@@ -135,7 +135,7 @@ class ReplayPlan:
         cpus = cpus_per_node(self.nodes.gpus_per_node)
         return {CPU: self.nodes.count * cpus, GPU: self.nodes.gpus}
 
-    def _wish(self, job: TraceJob) -> NewJob:
+    def _new_job(self, job: TraceJob) -> NewJob:
         key = self.keys[job.id]
         return NewJob(
             name=key.name,

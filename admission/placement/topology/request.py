@@ -61,13 +61,13 @@ class PlacementRequest(msgspec.Struct, frozen=True, kw_only=True):
     rules: NodeRules = NodeRules()
     keeps_domains_whole: bool = False
     """Pods that may go anywhere are placed in the fullest block, within it in the fullest rack, and so on."""
-    wishes: PlacementOptions | None = None
+    options: PlacementOptions | None = None
     """A policy's options for pod sets without a topology request of their own."""
 
     @property
     def strategy(self) -> str:
         """The strategy that places the pods; `kueue` with a topology request of their own, or no policy."""
-        return self.wishes.strategy if self.wishes is not None and self.topology is None else KUEUE_STRATEGY
+        return self.options.strategy if self.options is not None and self.topology is None else KUEUE_STRATEGY
 
     @property
     def group(self) -> str | None:

@@ -46,7 +46,7 @@ _TEMPLATES = {
 _PASSED_ON = (keys.QUEUE_NAME, keys.PRIORITY_CLASS)
 # A count for the object as a whole is not copied to each pod.
 _OF_THE_WHOLE = frozenset({keys.GPU_COUNT, keys.ALIASES[keys.GPU_COUNT]})
-_WISHES = (keys.BERTH_TEMPLATE_KEYS | frozenset(keys.ALIASES.values())) - _OF_THE_WHOLE
+_TEMPLATE_KEYS = (keys.BERTH_TEMPLATE_KEYS | frozenset(keys.ALIASES.values())) - _OF_THE_WHOLE
 
 
 def template_changes(kind: str, body: Mapping[str, Any]) -> Changes:
@@ -75,7 +75,7 @@ def _changes(
     # The owner's placement keys, annotations and labels alike. The template's
     # own annotations take precedence.
     annotations = {
-        **{key: value for key, value in of_owner.items() if key in _WISHES},
+        **{key: value for key, value in of_owner.items() if key in _TEMPLATE_KEYS},
         **(template.get("annotations") or {}),
         keys.POD_SUSPENDING_PARENT: _NAMES[kind],
     }

@@ -444,7 +444,7 @@ def topology_pods(request: TopologyRequest | None) -> PodSet:
             ResourceFlavor(name="default"),
             TopologyRequest(required="rack"),
             ("NoMatchingFlavor", "Flavor 'default' does not support TopologyAwareScheduling"),
-            id="a topology wish for a flavor without one",
+            id="a topology request for a flavor without one",
         ),
     ],
 )

@@ -139,7 +139,7 @@ def test_a_workload_that_asks_for_bandwidth_waits_for_nodes_that_have_it() -> No
 
 
 def test_workloads_with_different_hints_are_tried_apart() -> None:
-    """The first cannot be placed; that says nothing about one of equal requests that wishes for less."""
+    """The first cannot be placed; that says nothing about one of equal requests that asks for less."""
     world = make_world()
     impossible = gang("a", annotations={"berth.dev/network-bandwidth": "1.6Tb"})
 

@@ -35,8 +35,8 @@ def gang(
     nodes: int, *, strategy: Strategy = Strategy.BALANCED, gpus: int = 8, **fields: object
 ) -> PlacementRequest:
     """Return a gang of one pod a node."""
-    wishes = PlacementOptions(**{"strategy": strategy, "rules": RULES, "gpus_per_pod": gpus, **fields})  # type: ignore[arg-type]
-    return structs.replace(make_request(nodes, gpus=gpus), wishes=wishes)
+    options = PlacementOptions(**{"strategy": strategy, "rules": RULES, "gpus_per_pod": gpus, **fields})  # type: ignore[arg-type]
+    return structs.replace(make_request(nodes, gpus=gpus), options=options)
 
 
 def leaf_of(node: str) -> int:

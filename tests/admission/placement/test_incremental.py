@@ -44,10 +44,10 @@ _KUEUE = (
     make_request(6, slices=((RACK, 3),)),
     make_request(3, gpus=8),
 )
-_WISHED = tuple(
+_WITH_OPTIONS = tuple(
     structs.replace(
         make_request(count, gpus=gpus),
-        wishes=PlacementOptions(
+        options=PlacementOptions(
             strategy=strategy, rules=rules, gpus_per_pod=gpus, avoids_fragmentation=avoids
         ),
     )
@@ -56,7 +56,9 @@ _WISHED = tuple(
     for rules in (None, DomainRules(max_nodes_per_leaf=2, max_gpus_per_leaf=16))
     for avoids in (False, True)
 ) + tuple(
-    structs.replace(make_request(3, gpus=4), wishes=PlacementOptions(preferred_domain=domain, gpus_per_pod=4))
+    structs.replace(
+        make_request(3, gpus=4), options=PlacementOptions(preferred_domain=domain, gpus_per_pod=4)
+    )
     for domain in ("b1", "r2", "nowhere")
 )
 
@@ -141,7 +143,7 @@ _EVENTS: st.SearchStrategy[_Event] = st.one_of(
     ),
     st.builds(lambda name: lambda world: world.drop(name), _NAMES),
     st.builds(lambda name, gpus: lambda world: world.run_pod(name, gpus), _NAMES, st.integers(0, 4)),
-    st.builds(lambda request: lambda world: world.take(request), st.sampled_from(_KUEUE + _WISHED)),
+    st.builds(lambda request: lambda world: world.take(request), st.sampled_from(_KUEUE + _WITH_OPTIONS)),
     st.builds(lambda index: lambda world: world.free(index), st.integers(0, 5)),
     st.builds(
         lambda name, outcome: lambda world: world.see_run(name, outcome), _NAMES, st.sampled_from((0.0, 1.0))
@@ -180,7 +182,7 @@ def test_whatever_happened_answers_and_reasons_equal_those_of_a_fresh_start(hist
     for event, is_asked in history:
         event(world)
         fresh = world.rebuilt() if is_asked else world.topology_cache
-        for request in _KUEUE[:4] + _WISHED if is_asked else ():
+        for request in _KUEUE[:4] + _WITH_OPTIONS if is_asked else ():
             assert counts(world.topology_cache, request) == counts(fresh, request)
             empty = world.topology_cache.place([request], is_empty=True)
             assert empty == fresh.place([request], is_empty=True)
@@ -188,7 +190,7 @@ def test_whatever_happened_answers_and_reasons_equal_those_of_a_fresh_start(hist
 
 def test_a_search_that_is_kept_learns_how_later_runs_went() -> None:
     topology_cache = make_fleet({"b0": {"r0": [8], "r1": [8]}})
-    request = structs.replace(make_request(1, gpus=8), wishes=PlacementOptions(gpus_per_pod=8))
+    request = structs.replace(make_request(1, gpus=8), options=PlacementOptions(gpus_per_pod=8))
     assert counts(topology_cache, request) == {"main": {"n0": 1}}
 
     topology_cache.observe(["n0"], uid="a", at=1.0, outcome=0.0)

@@ -93,7 +93,7 @@ def replaced(
             {"n0": 1, "n7": 1},
             "n7",
             {"n0": 2},
-            id="without a wish the fullest node with room",
+            id="without a preference the fullest node with room",
         ),
         pytest.param(
             make_request(8, gpus=2, preferred=BLOCK, slices=((BLOCK, 4),)),
@@ -156,7 +156,7 @@ RULES = PlacementOptions(rules=DomainRules())
 
 
 @pytest.mark.parametrize(
-    ("wishes", "pods", "lost", "want"),
+    ("options", "pods", "lost", "want"),
     [
         pytest.param(
             PlacementOptions(),
@@ -172,10 +172,10 @@ RULES = PlacementOptions(rules=DomainRules())
     ],
 )
 def test_a_gang_that_a_policy_put_together_stays_together(
-    wishes: PlacementOptions, pods: dict[str, int], lost: str, want: dict[str, int] | str
+    options: PlacementOptions, pods: dict[str, int], lost: str, want: dict[str, int] | str
 ) -> None:
     topology_cache = make_fleet(RACKS)
-    request = structs.replace(make_request(len(pods) + 1, gpus=8), wishes=wishes)
+    request = structs.replace(make_request(len(pods) + 1, gpus=8), options=options)
 
     got = replaced(topology_cache, put(topology_cache, request, **pods, **{lost: 1}), lost=lost)
 

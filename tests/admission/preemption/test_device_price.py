@@ -80,7 +80,10 @@ def test_two_pod_sets_share_in_the_loss_by_their_devices() -> None:
 
 
 def test_the_devices_of_a_pod_set_are_shared_evenly_among_its_pods() -> None:
-    single, spread = make_admission(("dear", 1), gpus=6), make_admission(("cheap", 2), ("dear", 2), gpus=4)
+    single, spread = (
+        make_admission(("expensive", 1), gpus=6),
+        make_admission(("cheap", 2), ("expensive", 2), gpus=4),
+    )
     both = Admission(cluster_queue="cq", pod_sets=(*single.pod_sets, *spread.pod_sets))
 
     assert lost_money(both, 3600.0, make_engine().nodes.device_price) == pytest.approx(

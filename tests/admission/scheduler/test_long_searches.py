@@ -82,7 +82,7 @@ def test_a_search_that_is_given_up_leaves_no_trial_behind(stopped_after: int) ->
     assert [one for one in decisions if isinstance(one, Evict)] == wanted
 
 
-WISHES = [
+OPTIONS = [
     pytest.param(None, id="in Kueue's way"),
     pytest.param(PlacementOptions(gpus_per_pod=8), id="by score"),
     pytest.param(PlacementOptions(rules=DomainRules(), gpus_per_pod=8), id="by size rules"),
@@ -91,13 +91,13 @@ WISHES = [
 RACKS = {f"b{block}": {f"r{block}-{rack:03}": [8, 8] for rack in range(130)} for block in range(2)}
 
 
-@pytest.mark.parametrize("wishes", WISHES)
+@pytest.mark.parametrize("options", OPTIONS)
 def test_the_first_look_at_a_shape_pauses_and_gives_what_one_look_gives(
-    wishes: PlacementOptions | None,
+    options: PlacementOptions | None,
 ) -> None:
     request = make_request(2, gpus=8)
-    topology = None if wishes is not None else TopologyRequest(preferred=RACK)
-    request = structs.replace(request, topology=topology, wishes=wishes)
+    topology = None if options is not None else TopologyRequest(preferred=RACK)
+    request = structs.replace(request, topology=topology, options=options)
     at_once, slowly = make_fleet(RACKS), make_fleet(RACKS)
     steps = 0
     for _ in slowly.preparing([request]):
@@ -110,7 +110,7 @@ def test_the_first_look_at_a_shape_pauses_and_gives_what_one_look_gives(
 
     assert not isinstance(found, Unplaced)
     assert found == at_once.place([request])
-    assert steps >= (1 if wishes is None else 3)
+    assert steps >= (1 if options is None else 3)
     # What is known is not worked out again.
     finish(slowly.preparing([request]))
     assert sum(1 for _ in slowly.preparing([request])) == 0

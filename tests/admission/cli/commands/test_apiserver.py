@@ -33,8 +33,8 @@ async def test_it_is_ready_when_the_kubeconfig_is_there_and_runs_jobs(tmp_path: 
             assert json.loads(await client.request("GET", CLUSTER_QUEUES.path()))["items"] == []
 
             shape = GangShape(pods=3, gpus_per_pod=4, whole_nodes=True)
-            wish = NewJob(name="gang", namespace="default", queue="", shape=shape, run_seconds=0.1)
-            await create(client, JOBS, {**job(wish), "spec": {**job(wish)["spec"], "suspend": False}})
+            new_job = NewJob(name="gang", namespace="default", queue="", shape=shape, run_seconds=0.1)
+            await create(client, JOBS, {**job(new_job), "spec": {**job(new_job)["spec"], "suspend": False}})
             await _wait_succeeded(client, "gang", pods=3)
     finally:
         server.send_signal(signal.SIGINT)

@@ -32,10 +32,10 @@ def make_run_job(name: str) -> RunJob:
 
 
 async def submit(client: KubeClient, name: str) -> dict[str, Any]:
-    wish = NewJob(
+    new_job = NewJob(
         name=name, namespace=NAMESPACE, queue="q", shape=GangShape(pods=1, gpus_per_pod=1), run_seconds=1
     )
-    return await create(client, JOBS, job(wish))
+    return await create(client, JOBS, job(new_job))
 
 
 async def queue_up(client: KubeClient, name: str) -> None:

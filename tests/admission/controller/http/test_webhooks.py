@@ -474,10 +474,10 @@ async def serving_url() -> AsyncIterator[str]:
 async def test_a_deployment_passes_its_queue_and_its_annotations_on_to_its_pods(
     serving_url: str, old: Object | None
 ) -> None:
-    wish = "topology.scheduler/latency-sensitive"
+    annotation = "topology.scheduler/latency-sensitive"
     new = serving_object(
         labels={keys.QUEUE_NAME: "lq", keys.PRIORITY_CLASS: "high", "team": "a"},
-        annotations={wish: "true", "other": "stays"},
+        annotations={annotation: "true", "other": "stays"},
         template={"labels": {"app": "chat"}},
     )
 
@@ -485,7 +485,7 @@ async def test_a_deployment_passes_its_queue_and_its_annotations_on_to_its_pods(
 
     metadata = got["spec"]["template"]["metadata"]
     assert metadata["labels"] == {"app": "chat", keys.QUEUE_NAME: "lq", keys.PRIORITY_CLASS: "high"}
-    assert metadata["annotations"] == {wish: "true", keys.POD_SUSPENDING_PARENT: "deployment"}
+    assert metadata["annotations"] == {annotation: "true", keys.POD_SUSPENDING_PARENT: "deployment"}
 
 
 async def test_a_stateful_set_makes_one_group_of_its_pods(serving_url: str) -> None:

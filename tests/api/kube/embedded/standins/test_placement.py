@@ -127,7 +127,7 @@ def test_what_a_pod_takes_of_its_node(spec: PodSpec, want: int) -> None:
 @pytest.mark.parametrize(
     ("wanted", "fits"),
     [
-        pytest.param(pod(), True, id="no wish"),
+        pytest.param(pod(), True, id="no preference"),
         pytest.param(pod(selector={"rack": "r1"}), True, id="a selector that holds"),
         pytest.param(pod(selector={"rack": "r2"}), False, id="a selector that does not"),
         pytest.param(pod(terms=(term("rack", "In", "r2", "r1"),)), True, id="In one of the values"),
