@@ -180,10 +180,10 @@ class WorkloadStatusEdit(StatusEdit):
 
     def sync_checks(self, required: Iterable[str]) -> None:
         """Have exactly the required admission checks, new ones Pending."""
-        standing = {entry.get("name"): entry for entry in self.status.get("admissionChecks") or ()}
+        present = {entry.get("name"): entry for entry in self.status.get("admissionChecks") or ()}
         # The entry of a check that is still required is kept: its state belongs to the check's controller,
         # and a Ready that was reset would delay a Workload that is about to start.
-        wanted = [standing.get(name) or self._pending_check(name) for name in required]
+        wanted = [present.get(name) or self._pending_check(name) for name in required]
         self.put("admissionChecks", wanted or None)
 
     def put_unhealthy(self, nodes: Iterable[str]) -> None:

@@ -82,13 +82,13 @@ class PromiseReviser:
             # records its own cause.
             return
         # Without a cause no promise can have been broken, so none is checked.
-        if causes and not self._stands(promise, queue, pending):
+        if causes and not self._still_holds(promise, queue, pending):
             yield from self._move(promise, queue, pending, causes)
         # A promise that was moved is as early as can be; only one that holds can be improved.
         elif self._gains.slack.until >= self.visible.now:
             yield from self._improve(promise, queue, pending)
 
-    def _stands(self, promise: Promise, queue: QueueState, pending: Pending) -> bool:
+    def _still_holds(self, promise: Promise, queue: QueueState, pending: Pending) -> bool:
         visible, planned = self.visible, promise.planned
         footing = StartClaim(usage=promise.claim.usage, spots=promise.claim.spots)
         above = visible.above(planned.rank, planned.key)

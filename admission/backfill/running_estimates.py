@@ -90,8 +90,8 @@ class RunningEstimates:
         if not is_leased and completion_at(held.workload) is not None:
             policy = self.queues[held.admission.cluster_queue].policy
             latest = self.estimator.running_estimate(held.workload, policy, started_at=started_at)
-            is_told = latest is not None and latest.source is Source.COMPLETION_TIME
-            if latest is not None and is_told and started_at + latest.seconds > now:
+            is_declared = latest is not None and latest.source is Source.COMPLETION_TIME
+            if latest is not None and is_declared and started_at + latest.seconds > now:
                 return latest.seconds
         raised_to = self._raised.get(held.key)
         if raised_to is not None:
@@ -141,8 +141,8 @@ class RunningEstimates:
         self._measured.clear()
         return measured
 
-    def observe(self, workload: Workload, key: RunKey, *, is_told: bool) -> None:
-        """Learn how long a Workload ran that has just ended. `is_told`: also measure its estimate's error.
+    def observe(self, workload: Workload, key: RunKey, *, is_measured: bool) -> None:
+        """Learn how long a Workload ran that has just ended. `is_measured`: also how wrong its estimate was.
 
         This includes runs that ended before this process began: what the cluster remembers
         of them counts too.
@@ -155,7 +155,7 @@ class RunningEstimates:
             # The estimate is read before the run is observed, since it is to be compared as
             # it was at admission.
             estimate = self.estimator.estimate(workload, queue.policy)
-            if estimate is not None and is_told:
+            if estimate is not None and is_measured:
                 self._measured.append(MeasuredRun(estimate=estimate, seconds=seconds))
         self.estimator.observe(workload, seconds, key)
 

@@ -115,7 +115,7 @@ class Cache:
                 cohorts=tuple(self.specs.cohorts.values()),
                 local_queues=self.specs.local_queues,
                 policies=policies,
-                ground=self._ground(),
+                nodes=self._topology_nodes(),
             ),
             self.specs.policies.values(),
             now=now,
@@ -155,7 +155,7 @@ class Cache:
                 changed.add(queue.tree)
         return changed
 
-    def _ground(self) -> TopologyNodes:
+    def _topology_nodes(self) -> TopologyNodes:
         """Return the nodes and flavors that reservations of domains refer to."""
         return TopologyNodes(topology_cache=self.topology_cache, flavors=self.specs.flavors)
 
@@ -173,7 +173,7 @@ class Cache:
                 owner = self.specs.local_queues.get(one.local_queue) if one.domain else None
                 spec = self.specs.cluster_queues.get(owner.cluster_queue) if owner is not None else None
                 if spec is not None:
-                    found.append(find_domain(one.domain, spec, self._ground()))
+                    found.append(find_domain(one.domain, spec, self._topology_nodes()))
         return found
 
     def _build_hierarchy(self) -> CohortHierarchy:

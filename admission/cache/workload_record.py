@@ -93,11 +93,11 @@ class WorkloadRecord(msgspec.Struct, eq=False, kw_only=True):
 
     def _is_overwritten(self, before: Workload) -> bool:
         """Return whether another writer has replaced the reported reason; it is then reported again."""
-        told = self.workload.conditions.get(ConditionType.QUOTA_RESERVED)
-        if told is None or told == before.conditions.get(ConditionType.QUOTA_RESERVED):
+        reported = self.workload.conditions.get(ConditionType.QUOTA_RESERVED)
+        if reported is None or reported == before.conditions.get(ConditionType.QUOTA_RESERVED):
             return False
         # The other writer's condition hides the reason reported last.
-        return told.status or (told.reason, told.message) != self.last_wait
+        return reported.status or (reported.reason, reported.message) != self.last_wait
 
     def compute(self, cache: Cache, settings: ResourceSettings) -> None:
         """Compute requests and shape from the object and the limits of its namespace."""

@@ -139,7 +139,7 @@ class Cluster:
     cohorts: tuple[Cohort, ...]
     local_queues: Mapping[tuple[str, str], LocalQueue]
     policies: Mapping[str, AdmissionPolicy]
-    ground: TopologyNodes = field(default_factory=TopologyNodes)
+    nodes: TopologyNodes = field(default_factory=TopologyNodes)
 
 
 def read_reservations(cluster: Cluster, listed: Iterable[AdmissionPolicy], *, now: float) -> Reservations:
@@ -208,7 +208,7 @@ def _of_domain(
 ) -> ReservedCapacity | str:
     """Return the reservation of a domain, with as much of its nodes' resources as the quota covers."""
     what = f'{path}.domain is "{"/".join(one.domain)}"'
-    domain = find_domain(one.domain, cluster.queues[empty.queue], cluster.ground)
+    domain = find_domain(one.domain, cluster.queues[empty.queue], cluster.nodes)
     if isinstance(domain, str):
         return f"{what}: {domain}; nothing is reserved"
     # Also across ClusterQueues: every queue with a flavor of these nodes shares them.

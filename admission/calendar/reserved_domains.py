@@ -59,13 +59,11 @@ class TopologyNodes:
     flavors: Mapping[str, ResourceFlavor] = field(default_factory=dict)
 
 
-def find_domain(values: Values, spec: ClusterQueue, ground: TopologyNodes) -> ReservedDomain | str:
+def find_domain(values: Values, spec: ClusterQueue, nodes: TopologyNodes) -> ReservedDomain | str:
     """Return the domain of these level values as it is now, or why it cannot be kept for the ClusterQueue."""
     names = dict.fromkeys(flavor.name for group in spec.resource_groups for flavor in group.flavors)
     sites = {
-        name: ground.topology_cache.topology(name)
-        for name in names
-        if ground.topology_cache.has_topology(name)
+        name: nodes.topology_cache.topology(name) for name in names if nodes.topology_cache.has_topology(name)
     }
     if not sites:
         return (
@@ -74,7 +72,7 @@ def find_domain(values: Values, spec: ClusterQueue, ground: TopologyNodes) -> Re
         )
     found = {name: site for name, site in sites.items() if site.tree.find(values) is not None}
     if not found:
-        return "; ".join(dict.fromkeys(_absence(values, name, sites[name], ground) for name in sorted(sites)))
+        return "; ".join(dict.fromkeys(_absence(values, name, sites[name], nodes) for name in sorted(sites)))
     spots: dict[Spot, Mapping[str, int]] = {}
     amounts: dict[FlavorResource, int] = {}
     for name, site in sorted(found.items()):
@@ -106,9 +104,9 @@ def _leaves(site: FlavorTopology, values: Values) -> Iterator[int]:
         yield from site.tree.leaves_below(domain)
 
 
-def _absence(values: Values, flavor: str, site: FlavorTopology, ground: TopologyNodes) -> str:
+def _absence(values: Values, flavor: str, site: FlavorTopology, nodes: TopologyNodes) -> str:
     """Return why the flavor's topology has no such domain, and which values its first missing level has."""
-    topology = f"Topology {ground.flavors[flavor].topology_name}"
+    topology = f"Topology {nodes.flavors[flavor].topology_name}"
     if len(values) > len(site.levels):
         levels = "/".join(site.levels)
         return f"{topology} has the levels {levels}, widest first; give at most one value of each"

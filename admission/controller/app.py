@@ -132,7 +132,7 @@ class Controller:
         self._control_loop = ControlLoop(self._cluster_state, board, decision_recorder, events, self._clock)
         kinds = watched_kinds(self._cluster_state, board, labels)
         self._informers = [self._informer(kind) for kind in kinds]
-        self._ground = NodePodWatch(client, self._note_watch_error)
+        self._node_pod_watch = NodePodWatch(client, self._note_watch_error)
         self._queue_gauges = self._queue_collector(series)
         self._domain_gauges = DomainCollector(self._metrics, engine.nodes.domain_usages, self._clock)
         self._store: RedisReservationStore | None = None
@@ -166,7 +166,7 @@ class Controller:
         if self._options.extender_port < 0:
             return None
         rules = extender_rules(self._options.config.berth.extender)
-        return Extender(self._ground, self._clock, rules=rules)
+        return Extender(self._node_pod_watch, self._clock, rules=rules)
 
     def _status_board(self, engine: Engine) -> StatusWriter:
         return StatusWriter(
@@ -287,7 +287,7 @@ class Controller:
         own = [informer.resource.plural for informer in self._informers if not informer.synced.is_set()]
         # For placement by topology nodes and pods are awaited before the first
         # decision; `is_synced` covers that.
-        return [*own, *(self._ground.unsynced() if self._side_ports.needs_nodes else ())]
+        return [*own, *(self._node_pod_watch.unsynced() if self._side_ports.needs_nodes else ())]
 
     # --- the run ----------------------------------------------------------------------------------
 
@@ -306,7 +306,7 @@ class Controller:
                     group.create_task(self._control_loop.run(), name="control-loop"),
                     group.create_task(self._watch_lag(), name="loop-lag"),
                     group.create_task(self._settle(), name="first-sync"),
-                    group.create_task(self._watch_ground(), name="watch-ground"),
+                    group.create_task(self._watch_nodes_and_pods(), name="watch-nodes-and-pods"),
                 ]
                 if not self._options.observe:
                     background.append(group.create_task(self._reports.run(), name="checkpoint-reports"))
@@ -344,8 +344,8 @@ class Controller:
         await self._take_in()
         # Pods and nodes are watched only if a flavor has a topology. Nothing may be placed
         # before they are known.
-        if self._cluster_state.ground.is_needed:
-            await self._ground.is_told.wait()
+        if self._cluster_state.node_pods.is_needed:
+            await self._node_pod_watch.is_connected.wait()
             await self._take_in()
         keep_collector_off_what_lives_long()
         # The control loop begins to decide once this flag is set.
@@ -359,20 +359,20 @@ class Controller:
         self._control_loop.post(taken.set)
         await taken.wait()
 
-    async def _watch_ground(self) -> None:
+    async def _watch_nodes_and_pods(self) -> None:
         """Watch pods and nodes: at once for the extender, else once a flavor names a topology."""
-        ground = self._cluster_state.ground
+        node_pods = self._cluster_state.node_pods
         async with asyncio.TaskGroup() as group:
             if not self._side_ports.needs_nodes:
-                await ground.needed.wait()
-            group.create_task(self._ground.run(), name="watch-nodes-and-pods")
-            await ground.needed.wait()
+                await node_pods.needed.wait()
+            group.create_task(self._node_pod_watch.run(), name="watch-nodes-and-pods")
+            await node_pods.needed.wait()
             pods, nodes = (
                 make_listener(kind, self._control_loop, self._cluster_state)
                 for kind in topology_kinds(self._cluster_state)
             )
-            await self._ground.connect(pods=pods, nodes=nodes)
-            self._control_loop.post(ground.note_synced)
+            await self._node_pod_watch.connect(pods=pods, nodes=nodes)
+            self._control_loop.post(node_pods.note_synced)
 
     async def _wait_synced(self) -> None:
         for informer in self._informers:

@@ -206,7 +206,7 @@ def topology_kinds(cluster_state: ClusterState) -> tuple[WatchedKind, WatchedKin
         resource=resources.NODES,
         wire=objects.NodeObject,
         value=NodeInfo,
-        take=cluster_state.ground.take_node,
+        take=cluster_state.node_pods.take_node,
         is_optional=False,
     )
     return pods, nodes

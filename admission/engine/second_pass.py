@@ -106,8 +106,8 @@ class SecondPass:
         # New places or an eviction are being written; the answer to that comes first.
         if held.is_evicted or held.former is not None or held.is_assumed:
             return None
-        stands = placed_pod_sets(snapshot, held, self._index.records[held.key].requests)
-        assigned = {host for one in stands for host in hosts_of(one.assignment)}
+        placed = placed_pod_sets(snapshot, held, self._index.records[held.key].requests)
+        assigned = {host for one in placed for host in hosts_of(one.assignment)}
         # A node that no longer exists has to be replaced too, or the pods would be placed around a gap.
         lost = assigned & set(workload.unhealthy_nodes) | {
             h for h in assigned if not self._cache.topology_cache.nodes.at_host(h)
@@ -119,7 +119,7 @@ class SecondPass:
             lost, uid=f"{workload.uid}/lost", at=self._cache.now, outcome=FAILED
         )
         with self._cache.topology_cache.usage.occupied(self._reserved_for_others(held)):
-            found = replace_hosts(self._cache.topology_cache, stands, lost)
+            found = replace_hosts(self._cache.topology_cache, placed, lost)
         if isinstance(found, Unplaced):
             return self._fail(held, _failure(lost, found))
         self._admitted.reassign(held, reassigned(held.admission, found))

@@ -64,7 +64,7 @@ class WorkloadQueries:
         The eviction goes on for it. Of several preemptors the one with the highest priority, then
         the first by key.
         """
-        heirs = [
+        successors = [
             (
                 -self._workload_store.index.records[eviction.preemptor].workload.priority,
                 eviction.preemptor,
@@ -76,7 +76,7 @@ class WorkloadQueries:
             and eviction.preemptor is not None
             and self.is_waiting(eviction.preemptor, eviction.preemptor_uid)
         ]
-        return min(heirs, key=lambda one: one[:2])[2] if heirs else None
+        return min(successors, key=lambda one: one[:2])[2] if successors else None
 
     def queue_problem(self, workload: Workload) -> Problem | None:
         """Return why the Workload cannot be tried at all, and what to do; None if it only has to wait."""

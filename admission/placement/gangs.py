@@ -44,7 +44,7 @@ _ANYTHING = Demand(leaves=UNLIMITED, whole_up_to_nodes=0, is_adjacent=True, grou
 class GangSearch:
     """The search for a gang of `pods` pods. `performance` is the score of earlier runs, by host."""
 
-    ground: CandidateLeaves
+    offers: CandidateLeaves
     options: PlacementOptions
     pods: int
     performance: Mapping[str, float] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class GangSearch:
 
     def preparing(self) -> Steps[None]:
         """Do in steps what `find` would do at once: evaluate the leaves, and judge the candidates."""
-        yield from self.ground.refreshing()
+        yield from self.offers.refreshing()
         self._refresh()
         contest = self._first_contest()
         if contest is not None:
@@ -68,41 +68,41 @@ class GangSearch:
     def find(self) -> NodeShares | str:
         """Return nodes with the pods that each gets, or the reason for no place as a part of a sentence."""
         # Bring the leaves and the cached candidates up to date first.
-        self.ground.refresh()
+        self.offers.refresh()
         self._refresh()
         per_node = self._per_node
         if per_node == 0:
             return f"doesn't allow to fit any of {self.pods} pod(s)"
         if self.options.strategy is Strategy.DISTRIBUTED:
             return self._distributed()
-        if self.ground.rules is NO_RULES:
+        if self.offers.rules is NO_RULES:
             nearest = self._nearest()
             return self._hand_out(nearest, _ANYTHING) if nearest is not None else self._shortage()
         need, contest = self._ruled(per_node)
         best = contest.best()
         return self._hand_out(best[1], need) if best else self._rule_shortage(need, self._size(per_node))
 
-    # --- the ground ---------------------------------------------------------------------------------------
+    # --- the leaves' offers --------------------------------------------------------------------------------
 
     @property
     def _counts(self) -> PodCounts:
-        return self.ground.counts
+        return self.offers.counts
 
     @property
     def _per_node(self) -> int:
         """How many pods the largest node takes when it is empty."""
-        return self.ground.empty.most_on_a_leaf()
+        return self.offers.empty.most_on_a_leaf()
 
     def _leaves(self) -> Iterable[Leaf]:
-        return self.ground.leaves.values()
+        return self.offers.leaves.values()
 
     def _refresh(self) -> None:
-        ground = self.ground
-        changed = ground.changes.since(self._read_to)
-        self._read_to = ground.changes.end
-        if changed is None or self._capacity_read != ground.capacity_changes:
+        offers = self.offers
+        changed = offers.changes.since(self._read_to)
+        self._read_to = offers.changes.end
+        if changed is None or self._capacity_read != offers.capacity_changes:
             # Leaves appeared, disappeared, or have another capacity, so other groups may hold the gang.
-            self._capacity_read = ground.capacity_changes
+            self._capacity_read = offers.capacity_changes
             self._demand = self._by_rules = None
             self._by_width.clear()
             self._marks.clear()
@@ -123,7 +123,7 @@ class GangSearch:
         # Kept for the next gang of this size, because both follow from the empty cluster alone.
         if self._demand is None or self._by_rules is None:
             leaves = sorted(self._leaves(), key=lambda leaf: leaf.name)
-            self._demand = need = demand(self.ground.rules, self._size(per_node), leaves)
+            self._demand = need = demand(self.offers.rules, self._size(per_node), leaves)
             groups = (tuple([leaf.index for leaf in group]) for group in need.groups)
             self._by_rules = self._contest(groups, need)
         return self._demand, self._by_rules
@@ -133,7 +133,7 @@ class GangSearch:
         per_node = self._per_node
         if per_node == 0 or self.options.strategy is Strategy.DISTRIBUTED:
             return None
-        return self._of_width(0) if self.ground.rules is NO_RULES else self._ruled(per_node)[1]
+        return self._of_width(0) if self.offers.rules is NO_RULES else self._ruled(per_node)[1]
 
     # --- candidates ---------------------------------------------------------------------------------------
 
@@ -145,7 +145,7 @@ class GangSearch:
         )
 
     def _chosen(self, group: tuple[int, ...], need: Demand) -> tuple[tuple[Leaf, int], ...] | None:
-        leaves = self.ground.leaves
+        leaves = self.offers.leaves
         return choose_leaves([leaves[one] for one in group], need, self.pods)
 
     def _judge(self, group: tuple[int, ...], need: Demand) -> RankedCandidate | None:
@@ -173,7 +173,7 @@ class GangSearch:
         A wider domain than one that holds the gang only adds distance, unless it is the domain
         that the Workload prefers.
         """
-        level = self.ground.level
+        level = self.offers.level
         best = None
         for width in range(level + 2):
             found = self._of_width(width).best()
@@ -190,15 +190,15 @@ class GangSearch:
         # Kept by width, because equal gangs ask repeatedly.
         contest = self._by_width.get(width)
         if contest is None:
-            groups = _grouped(self._leaves(), _group_of(width, self.ground.level))
+            groups = _grouped(self._leaves(), _group_of(width, self.offers.level))
             contest = self._by_width[width] = self._contest(groups, _ANYTHING)
         return contest
 
     def _candidate(self, chosen: tuple[tuple[Leaf, int], ...]) -> DomainCandidate:
-        ground = self.ground
+        offers = self.offers
         leaves = [leaf for leaf, _ in chosen]
         depth = self._depth(chosen)
-        pods, empty = self._counts.pods, ground.empty.pods
+        pods, empty = self._counts.pods, offers.empty.pods
         return DomainCandidate(
             name=tuple([leaf.name for leaf in leaves]),
             scores=sub_scores(
@@ -206,7 +206,7 @@ class GangSearch:
                 capacity=sum([empty[leaf.index] for leaf in leaves]),
                 pods=self.pods,
                 depth=depth,
-                levels=len(ground.site.levels),
+                levels=len(offers.site.levels),
                 performance=sum(map(self._performance, leaves)) / len(leaves),
             ),
             depth=depth,
@@ -216,8 +216,8 @@ class GangSearch:
         """Return the performance score of the leaf: the mean of its nodes."""
         if not self.performance:
             return NEUTRAL_PERFORMANCE
-        values = self.ground.site.tree.values
-        hosts = [values[node][-1] for node in self.ground.nodes(leaf.index)]
+        values = self.offers.site.tree.values
+        hosts = [values[node][-1] for node in self.offers.nodes(leaf.index)]
         return sum(self.performance.get(host, NEUTRAL_PERFORMANCE) for host in hosts) / len(hosts)
 
     def _depth(self, chosen: tuple[tuple[Leaf, int], ...]) -> int:
@@ -225,11 +225,11 @@ class GangSearch:
         first, pods = chosen[0]
         if len(chosen) == 1:
             room = self._counts.pods
-            fits_one = max([room[node] for node in self.ground.nodes(first.index)], default=0) >= pods
+            fits_one = max([room[node] for node in self.offers.nodes(first.index)], default=0) >= pods
             # On one leaf the gang may even fit on one node, which fixes all levels.
-            return len(self.ground.site.levels) if fits_one else self.ground.level + 1
+            return len(self.offers.site.levels) if fits_one else self.offers.level + 1
         shared = 0
-        for level in range(self.ground.level):
+        for level in range(self.offers.level):
             if len({leaf.groups[level] for leaf, _ in chosen}) > 1:
                 break
             shared = level + 1
@@ -244,10 +244,10 @@ class GangSearch:
         return [share for leaf, pods in chosen for share in fewest_nodes(self._rooms(leaf.index), pods)]
 
     def _rooms(self, domain: int) -> list[DomainRoom]:
-        values, pods = self.ground.site.tree.values, self._counts.pods
+        values, pods = self.offers.site.tree.values, self._counts.pods
         return [
             DomainRoom(node=node, pods=pods[node], name=values[node])
-            for node in self.ground.nodes(domain)
+            for node in self.offers.nodes(domain)
             if pods[node]
         ]
 
@@ -272,16 +272,16 @@ class GangSearch:
     def _nearest_leaf(self) -> list[Leaf] | None:
         """Return the one leaf that suits the gang best, None where no leaf holds it."""
         best = self._of_width(0).best()
-        return None if best is None else [self.ground.leaves[best[1][0]]]
+        return None if best is None else [self.offers.leaves[best[1][0]]]
 
     def _mark(self, leaf: Leaf) -> tuple[float, tuple[str, ...]]:
         """Return the leaf's sort key for a single pod, which is what the leaf gets in a turn."""
         known = self._marks.get(leaf.index)
         if known is None:
-            levels = len(self.ground.site.levels)
+            levels = len(self.offers.site.levels)
             scores = sub_scores(
                 free=self._counts.pods[leaf.index],
-                capacity=self.ground.empty.pods[leaf.index],
+                capacity=self.offers.empty.pods[leaf.index],
                 pods=1,
                 depth=levels,
                 levels=levels,
@@ -294,7 +294,7 @@ class GangSearch:
     def _widest(self, leaf: int) -> list[DomainRoom]:
         """Return the roomiest nodes of the leaf, as many as one gang may use."""
         rooms = sorted(self._rooms(leaf), key=lambda one: (-one.pods, one.name))
-        return rooms[: self.ground.rules.max_nodes_per_leaf]
+        return rooms[: self.offers.rules.max_nodes_per_leaf]
 
     # --- what to say --------------------------------------------------------------------------------------
 

@@ -55,7 +55,7 @@ class RemainingPlace:
 
 
 def replace_hosts(
-    topology_cache: TopologyCache, standing: Sequence[RemainingPlace], lost: Collection[str]
+    topology_cache: TopologyCache, remaining: Sequence[RemainingPlace], lost: Collection[str]
 ) -> dict[str, TopologyAssignment] | Unplaced:
     """Return the new assignments of the pod sets that had pods on `lost` hosts, by pod set.
 
@@ -65,11 +65,11 @@ def replace_hosts(
     found: dict[str, TopologyAssignment] = {}
     taken: list[Place] = []
     try:
-        for one in standing:
+        for one in remaining:
             # This pod set lost no pod.
             if not any(host in lost for host in hosts_of(one.assignment)):
                 continue
-            mending = _mending(topology_cache, one, standing, lost)
+            mending = _mending(topology_cache, one, remaining, lost)
             # Excluded for the search only; the result is on other hosts.
             with _without(mending.site, lost):
                 assignment = mending.run()
@@ -101,7 +101,7 @@ def _without(site: FlavorTopology, hosts: Collection[str]) -> Iterator[None]:
 def _mending(
     topology_cache: TopologyCache,
     one: RemainingPlace,
-    standing: Sequence[RemainingPlace],
+    remaining: Sequence[RemainingPlace],
     lost: Collection[str],
 ) -> _Mending:
     search = topology_cache.search(one.request.flavor)
@@ -111,7 +111,7 @@ def _mending(
     # A leader and its workers share their domain, so the remaining pods of the whole group count.
     near = {
         host
-        for other in standing
+        for other in remaining
         if other is one or (group is not None and other.request.group == group)
         for host in _counts(other.assignment)
         if host not in lost

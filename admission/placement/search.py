@@ -44,7 +44,7 @@ class PlacementSearch:
         self._gates = gates or PlacementGates()
         self.topology = topology
         self._counts: dict[Shape, PodCounts] = {}
-        self._grounds: dict[tuple[PodCounts, PodCounts, Terms], CandidateLeaves] = {}
+        self._offers: dict[tuple[PodCounts, PodCounts, Terms], CandidateLeaves] = {}
         self._gangs: dict[tuple[CandidateLeaves, PlacementOptions, int], GangSearch] = {}
         # Requests in terms of this site's levels. They never become stale, because levels never change.
         self._plans: dict[tuple[TopologyRequest | None, int, bool], PlacementPlan | NoPlacement] = {}
@@ -132,7 +132,7 @@ class PlacementSearch:
         search = self._gang_search(request, plan, options, is_empty=is_empty)
         found = search.find()
         if isinstance(found, str):
-            left_out = search.ground.counts.describe_exclusions()
+            left_out = search.offers.counts.describe_exclusions()
             return NoPlacement(message=f'topology "{self.topology}" {found}. {left_out}')
         return Placement(assignment=self._assignment(found))
 
@@ -140,25 +140,25 @@ class PlacementSearch:
         self, request: PlacementRequest, plan: PlacementPlan, options: PlacementOptions, *, is_empty: bool
     ) -> GangSearch:
         empty = self.counts(request, plan, is_empty=True)
-        ground = self._ground(empty if is_empty else self.counts(request, plan), empty, options)
+        offers = self._offers_of(empty if is_empty else self.counts(request, plan), empty, options)
         # The size is part of the key: a gang with two more pods may need another number of leaves.
-        key = ground, options, request.count
+        key = offers, options, request.count
         search = self._gangs.pop(key, None) or GangSearch(
-            ground=ground, options=options, pods=request.count, performance=self.performance
+            offers=offers, options=options, pods=request.count, performance=self.performance
         )
         _keep(self._gangs, key, search, most=_MOST_GANGS)
         return search
 
-    def _ground(self, counts: PodCounts, empty: PodCounts, options: PlacementOptions) -> CandidateLeaves:
+    def _offers_of(self, counts: PodCounts, empty: PodCounts, options: PlacementOptions) -> CandidateLeaves:
         terms = Terms(
             rules=options.rules, gpus_per_pod=options.gpus_per_pod, preferred_domain=options.preferred_domain
         )
         key = counts, empty, terms
-        ground = self._grounds.pop(key, None)
-        if ground is None:
-            ground = CandidateLeaves(site=self.site, counts=counts, empty=empty, terms=terms)
-        _keep(self._grounds, key, ground, most=_MOST_GANGS)
-        return ground
+        offers = self._offers.pop(key, None)
+        if offers is None:
+            offers = CandidateLeaves(site=self.site, counts=counts, empty=empty, terms=terms)
+        _keep(self._offers, key, offers, most=_MOST_GANGS)
+        return offers
 
     def counts(
         self,

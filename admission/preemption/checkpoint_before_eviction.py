@@ -129,10 +129,10 @@ def outcome_of(before: Workload, after: Workload, *, saved_at: float | None) -> 
     Kept and missed are distinguished by the last checkpoint, as in `stage_of`. A Workload that finishes
     during the wait, or is evicted for another reason, counts as cancelled: this eviction did not come about.
     """
-    request, standing = current_request(before), current_request(after)
+    request, present = current_request(before), current_request(after)
     if request is None:
-        return SaveOutcome.REQUESTED if standing is not None else None
-    if standing is not None:
+        return SaveOutcome.REQUESTED if present is not None else None
+    if present is not None:
         return None
     evicted = after.eviction
     # Evicted for another reason, or finished: the eviction that was waited for did not come about.

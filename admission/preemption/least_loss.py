@@ -82,16 +82,16 @@ def least_loss_targets(
 
 
 def cost_of(need: PreemptionRequest, targets: tuple[Target, ...]) -> _Cost:
-    """Return the cost of the answer by standing and priority, the gravest first. Lower is better.
+    """Return the cost of the answer in device-seconds by severity, the highest first. Lower is better.
 
-    In device-seconds. A standing is whether the victims are of the preemptor's own queue. Victims that are
-    leaving already cost nothing.
+    The severity is whether the victims are of the preemptor's own queue, and then their priority. Victims
+    that are leaving already cost nothing.
     """
     costs: dict[tuple[bool, int], float] = {}
     for target in targets:
         if not target.held.is_evicted:
-            standing = (target.queue is need.queue, target.held.workload.priority)
+            severity = (target.queue is need.queue, target.held.workload.priority)
             # By the preemptor's policy: all victims of one decision are measured alike.
-            costs[standing] = costs.get(standing, 0.0) + need.losses.of(target.held, need.queue)
+            costs[severity] = costs.get(severity, 0.0) + need.losses.of(target.held, need.queue)
     # Gravest first, so that comparing two lists compares what matters most first.
-    return [(*standing, costs[standing]) for standing in sorted(costs, reverse=True)]
+    return [(*severity, costs[severity]) for severity in sorted(costs, reverse=True)]

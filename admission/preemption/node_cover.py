@@ -58,17 +58,17 @@ _MOST_OF_SEVERAL = 16
 # A leaf of a flavor's topology.
 _Node = tuple[str, int]
 # How grave an eviction is, compared before its loss: whether it is of the own queue, and its priority.
-_Standing = tuple[bool, float]
+_Severity = tuple[bool, float]
 # A resource, the amount that a pod takes of it, and the free amount by leaf.
 _Want = tuple[str, int, Sequence[int]]
-_NO_VICTIM: _Standing = (False, -inf)
+_NO_VICTIM: _Severity = (False, -inf)
 _NOTHING_LOST = _NO_VICTIM, 0.0
 
 
 class _Resident(NamedTuple):
     """What a candidate holds of one node, and the guards over it. Ordered by how grave its eviction is."""
 
-    standing: _Standing
+    severity: _Severity
     loss: float
     uid: str
     key: WorkloadKey
@@ -79,7 +79,7 @@ class _Resident(NamedTuple):
 class _Offer(NamedTuple):
     """The cost of room for one more pod on a node, and the victims that make it."""
 
-    standing: _Standing
+    severity: _Severity
     loss: float
     victims: tuple[_Resident, ...]
 
@@ -107,7 +107,7 @@ def cheapest_covers(
     residents = yield from _residents(snapshot, need, pools)
     if not residents.of_node:
         return []
-    found: list[tuple[_Standing, float, int, frozenset[WorkloadKey]]] = []
+    found: list[tuple[_Severity, float, int, frozenset[WorkloadKey]]] = []
     has_several = any(request.flavor != need.placing[0].flavor for request in need.placing)
     for region in _regions(snapshot, need.placing[0])[: _MOST_OF_SEVERAL if has_several else None]:
         yield
@@ -193,7 +193,7 @@ class _Cover:
         # Each node's present offer. An entry of the heap that differs from it dates from before an earlier
         # pod took the node, or evicted a Workload there.
         offers: dict[_Node, _Offer] = {}
-        heap: list[tuple[_Standing, float, _Node]] = []
+        heap: list[tuple[_Severity, float, _Node]] = []
 
         def offer_again(node: _Node) -> None:
             offer = self._offer(node, wanted) if left.get(node, 0) else None
@@ -201,7 +201,7 @@ class _Cover:
                 offers.pop(node, None)
             else:
                 offers[node] = offer
-                heapq.heappush(heap, (offer.standing, offer.loss, node))
+                heapq.heappush(heap, (offer.severity, offer.loss, node))
 
         for number, node in enumerate(left):
             if number % _AT_ONCE == _AT_ONCE - 1:
@@ -211,9 +211,9 @@ class _Cover:
             # The cheapest valid offer. An outdated entry is dropped, because the node's present offer has an
             # entry of its own, unless the node has no offer left.
             while heap:
-                standing, loss, node = heapq.heappop(heap)
+                severity, loss, node = heapq.heappop(heap)
                 offer = offers.get(node)
-                if offer is None or (offer.standing, offer.loss) != (standing, loss):
+                if offer is None or (offer.severity, offer.loss) != (severity, loss):
                     continue
                 if self._may_go(offer.victims):
                     break
@@ -280,7 +280,7 @@ class _Cover:
         if len(staying) == 1:  # The usual case on nodes that gangs run on.
             (one,) = staying
             is_enough = all(one.amounts.get(resource, 0) >= lack for resource, lack in lacking.items())
-            return _Offer(one.standing, one.loss, (one,)) if is_enough else None
+            return _Offer(one.severity, one.loss, (one,)) if is_enough else None
         # Neither order is better in all cases: the first finds several cheap victims, the second one large
         # victim that replaces them.
         orders = staying, sorted(staying, key=_loss_for(lacking))
@@ -331,21 +331,21 @@ def _enough(
     return tuple(taken)
 
 
-def _cost(gone: Iterable[_Resident]) -> tuple[_Standing, float]:
-    """Return the gravest standing of these evictions, and the sum of their losses in device-seconds."""
-    standing, loss = _NOTHING_LOST
+def _cost(gone: Iterable[_Resident]) -> tuple[_Severity, float]:
+    """Return the highest severity of these evictions, and the sum of their losses in device-seconds."""
+    severity, loss = _NOTHING_LOST
     for one in gone:
-        standing = max(standing, one.standing)
+        severity = max(severity, one.severity)
         loss += one.loss
-    return standing, loss
+    return severity, loss
 
 
-def _loss_for(lacking: Mapping[str, int]) -> Callable[[_Resident], tuple[_Standing, float, str]]:
+def _loss_for(lacking: Mapping[str, int]) -> Callable[[_Resident], tuple[_Severity, float, str]]:
     """Return a sort key: the loss per amount of what is lacking."""
 
-    def key(one: _Resident) -> tuple[_Standing, float, str]:
+    def key(one: _Resident) -> tuple[_Severity, float, str]:
         given = sum(min(lack, one.amounts.get(resource, 0)) for resource, lack in lacking.items())
-        return one.standing, one.loss / max(1, given), one.uid
+        return one.severity, one.loss / max(1, given), one.uid
 
     return key
 
@@ -373,16 +373,16 @@ def _residents(snapshot: Snapshot, need: PreemptionRequest, pools: Pools) -> Ste
                 yield
             guards = floors.guards(held, queue)
             spares.update((guard, floors.spare(guard)) for guard in guards)
-            standing, loss = _NOTHING_LOST
+            severity, loss = _NOTHING_LOST
             # A Workload that is leaving already costs nothing more.
             if not held.is_evicted:
-                standing = queue is need.queue, float(held.workload.priority)
+                severity = queue is need.queue, float(held.workload.priority)
                 loss = need.losses.of(held, need.queue)
             for node, amounts in _holdings(snapshot, held, flavors).items():
-                one = _Resident(standing, loss, held.workload.uid, held.key, amounts, guards)
+                one = _Resident(severity, loss, held.workload.uid, held.key, amounts, guards)
                 of_node.setdefault(node, []).append(one)
                 nodes_of.setdefault(held.key, []).append(node)
-    # By standing, loss and uid, so that equal inputs give equal answers.
+    # By severity, loss and uid, so that equal inputs give equal answers.
     for residents in of_node.values():
         residents.sort(key=lambda one: one[:3])
     return _Residents(of_node, nodes_of, spares)

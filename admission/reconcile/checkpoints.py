@@ -64,8 +64,8 @@ def progress(
     measured = _measure(before, saved, reports, started_at)
     if measured != before:
         changed[keys.CHECKPOINT_MEASURED] = msgspec.json.encode(measured).decode()
-    told = [int(one.saved_at) for one in reports if one.saved_at is not None]
-    return Progress(annotations=changed, is_outdated=bool(told) and not changed and max(told) < known)
+    reported = [int(one.saved_at) for one in reports if one.saved_at is not None]
+    return Progress(annotations=changed, is_outdated=bool(reported) and not changed and max(reported) < known)
 
 
 def taken_over(owner: Annotations, workload: Annotations, *, now: float) -> dict[str, str]:
@@ -111,10 +111,10 @@ def rejection_reason(annotations: Annotations, *, now: float) -> str | None:
     text = annotations.get(keys.CHECKPOINT_TIME)
     if text is None:
         return None
-    told = parse_instant(text)
-    if told is None:
+    reported = parse_instant(text)
+    if reported is None:
         return f"{keys.CHECKPOINT_TIME} is {text!r}, which is no RFC 3339 time; it is ignored"
-    if told > now + CLOCK_SKEW_SECONDS:
+    if reported > now + CLOCK_SKEW_SECONDS:
         return f"{keys.CHECKPOINT_TIME} is {text}, which is in the future; it is ignored"
     return None
 

@@ -215,21 +215,21 @@ class _Run:
         course, habit = living.course, self._habits.of(living.course.job)
         if course.token != token or not habit.publishes:
             return
-        self._tell(living, saved_at)
+        self._report(living, saved_at)
         self.engine.objects.upsert(living.workload, now=self.now)
         next_at = (course.work_from if saved_at is None else saved_at) + habit.interval_seconds
         if next_at < end:
             self.timeline.plan(next_at, partial(self._publish, living, token, next_at, end))
 
-    def _tell(self, living: _Living, saved_at: float | None) -> None:
+    def _report(self, living: _Living, saved_at: float | None) -> None:
         """Set the Workload's checkpoint annotations. The caller passes the Workload to the engine."""
-        told = self._habits.annotations(
+        reported = self._habits.annotations(
             living.course.job,
             saved_at=saved_at,
             restart_seconds=self.setting.restart_seconds,
             save_seconds=self.setting.save_seconds,
         )
-        living.workload = replace(living.workload, annotations={**living.workload.annotations, **told})
+        living.workload = replace(living.workload, annotations={**living.workload.annotations, **reported})
 
     def _ask(self, living: _Living, decision: Evict, deadline: float) -> None:
         """Plan the Job's stop after a save: its own next checkpoint, or a requested one."""
@@ -314,7 +314,7 @@ class _Run:
             + int(self.now - admitted_at),
         )
         if living.has_saved:
-            self._tell(living, self.now)
+            self._report(living, self.now)
         self._show(living, *(self._condition(type_, False) for type_ in _RESERVED), admission=None)
 
     def _show(self, living: _Living, *conditions: Condition, admission: Admission | str | None = "") -> None:

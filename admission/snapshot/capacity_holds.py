@@ -87,7 +87,7 @@ class CapacityHolds:
         self._unsure: dict[WorkloadKey, None] = {}
         # The queues in which all other Workloads were last seen pending.
         self._queues: Mapping[str, QueueState] = {}
-        self._standing = HoldTotals()
+        self._totals = HoldTotals()
         # The earliest end, and the version of `kept` that it was computed from.
         self._first_end: tuple[int, float | None] = (-1, None)
 
@@ -202,7 +202,7 @@ class CapacityHolds:
         self._see(queues)
         trying = {pending.key for _, pending in heads}
         priorities = {queue.name: pending.workload.priority for queue, pending in heads}
-        standing: dict[WorkloadKey, HeldRoom] = {}
+        shown: dict[WorkloadKey, HeldRoom] = {}
         passed = []
         for key, room in self.kept.items():
             # A head takes its own held capacity, so its hold is left out of this cycle.
@@ -212,12 +212,12 @@ class CapacityHolds:
             if priorities.get(hold.cluster_queue, hold.priority) > hold.priority:
                 passed.append(room)
             else:
-                standing[key] = room
-        self._standing.bring_up(standing, queues=queues, held=held, topology_cache=topology_cache)
+                shown[key] = room
+        self._totals.bring_up(shown, queues=queues, held=held, topology_cache=topology_cache)
         passed.sort(key=lambda room: room.hold.key)
         return HoldClaims(
-            overlay=self._standing.overlay(),
-            leaving=self._standing.leaving(),
+            overlay=self._totals.overlay(),
+            leaving=self._totals.leaving(),
             # Sorted, because where claims overlap the first one counts.
             passed=tuple(self._claim(room, held) for room in passed),
         )

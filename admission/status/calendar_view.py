@@ -127,8 +127,8 @@ def _reservation_entry(
     kept = next((each for each in known.kept if each.id == wanted), None)
     if kept is None:
         path = f"spec.reservations[{index}]"
-        told = (text for text in known.problems.get(policy.name, ()) if text.startswith(path))
-        return ReservationEntry(reservation=one, state=EntryState.REFUSED, message=next(told, ""))
+        problems = (text for text in known.problems.get(policy.name, ()) if text.startswith(path))
+        return ReservationEntry(reservation=one, state=EntryState.REFUSED, message=next(problems, ""))
     return ReservationEntry(
         reservation=one,
         state=EntryState.ACTIVE if kept.start_at <= now else EntryState.UPCOMING,

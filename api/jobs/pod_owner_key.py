@@ -23,14 +23,14 @@ def has_known_pods(workload: Workload) -> bool:
     return workload.owner_kind in _KINDS or keys.IS_GROUP_WORKLOAD in workload.annotations
 
 
-def pod_set_key(workload: Workload) -> str:
+def pod_owner_key(workload: Workload) -> str:
     """Return the key of the Workload's pods; empty if they are not known."""
     if keys.IS_GROUP_WORKLOAD in workload.annotations:
         return str(workload.key)
     return (workload.owner_uid or "") if has_known_pods(workload) else ""
 
 
-def pod_set_key_of_pod(obj: PodObject) -> str:
+def owner_key_of_pod(obj: PodObject) -> str:
     """Return the key of the set of pods that this pod belongs to; empty if there is none or the pod is gated.
 
     Raises ValueError if the pod is itself queued and cannot be parsed.

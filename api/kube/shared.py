@@ -28,20 +28,20 @@ class SharedInformer(Informer[T]):
         self, client: KubeClient, what: ListWatch[T], *, on_error: Callable[[KubeError], None]
     ) -> None:
         all_listeners = Listener(
-            on_change=self._tell,
-            on_unreadable=self._tell_unreadable,
-            on_unreadable_gone=self._tell_unreadable_gone,
+            on_change=self._on_change,
+            on_unreadable=self._on_unreadable,
+            on_unreadable_gone=self._on_unreadable_gone,
         )
         super().__init__(client, what, all_listeners, on_error=on_error)
         # For each listener the objects that existed before it was added and that it has not received yet.
-        self._untold: dict[Listener[T], dict[Key, None]] = {}
+        self._unreported: dict[Listener[T], dict[Key, None]] = {}
 
     def listen(self, listener: Listener[T]) -> None:
         """Report each change to the listener from now on, and each known object when it changes.
 
         For a listener that is added before the first list, and so has missed nothing.
         """
-        self._untold[listener] = dict.fromkeys(self.store)
+        self._unreported[listener] = dict.fromkeys(self.store)
 
     async def join(self, listener: Listener[T]) -> None:
         """Wait for the first list, report all known objects to the listener, and each change from then on.
@@ -53,34 +53,34 @@ class SharedInformer(Informer[T]):
         if listener.on_unreadable is not None:
             for unreadable in list(self.unreadable.values()):
                 listener.on_unreadable(unreadable)
-        untold = self._untold[listener]
+        unreported = self._unreported[listener]
         # Iterates over a copy, because changes between the slices remove objects from the dict.
-        for count, key in enumerate(list(untold), start=1):
-            if key in untold:
-                del untold[key]
+        for count, key in enumerate(list(unreported), start=1):
+            if key in unreported:
+                del unreported[key]
                 listener.on_change(Change(ChangeType.ADDED, self.store[key], None, self.raw.get(key)))
             if count % SLICE == 0:
                 await asyncio.sleep(0)
 
-    def _tell(self, change: Change[T]) -> None:
+    def _on_change(self, change: Change[T]) -> None:
         key = change.object.metadata.namespace, change.object.metadata.name
-        for listener, untold in self._untold.items():
-            if key not in untold:
+        for listener, unreported in self._unreported.items():
+            if key not in unreported:
                 listener.on_change(change)
                 continue
-            del untold[key]
+            del unreported[key]
             # If the listener has never received the object, it need not receive the deletion either.
             if change.type is not ChangeType.DELETED:
                 listener.on_change(Change(ChangeType.ADDED, change.object, None, change.raw))
 
-    def _tell_unreadable(self, unreadable: Unreadable) -> None:
-        heard = [one.on_unreadable for one in self._untold if one.on_unreadable is not None]
-        for tell in heard:
-            tell(unreadable)
-        if not heard:
+    def _on_unreadable(self, unreadable: Unreadable) -> None:
+        reports = [one.on_unreadable for one in self._unreported if one.on_unreadable is not None]
+        for report in reports:
+            report(unreadable)
+        if not reports:
             log_unreadable(self.resource, unreadable)
 
-    def _tell_unreadable_gone(self, key: Key) -> None:
-        for listener in self._untold:
+    def _on_unreadable_gone(self, key: Key) -> None:
+        for listener in self._unreported:
             if listener.on_unreadable_gone is not None:
                 listener.on_unreadable_gone(key)

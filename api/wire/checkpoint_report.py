@@ -120,4 +120,4 @@ def _check_whole(report: Report) -> None:
     if report.saved_at is None and report.resumed_at is None:
         raise BadReportError(422, "a report needs step and time of a checkpoint, or resumedAt")
     if report.saved_at is None and report.save_seconds is not None:
-        raise BadReportError(422, "saveSeconds belongs to a checkpoint: tell its step and time as well")
+        raise BadReportError(422, "saveSeconds belongs to a checkpoint: report its step and time as well")

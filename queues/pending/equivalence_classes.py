@@ -112,13 +112,13 @@ class EquivalenceClasses:
                 for pending in class_.members():
                     self.add(pending)
 
-    def set_reason(self, pending: Pending, told: Reason) -> None:
+    def set_reason(self, pending: Pending, reported: Reason) -> None:
         """Record why a Workload did not fit. While its class is parked, the reason applies to all of it."""
         key = class_key(pending)
         if key in self._parked:
-            self._parked[key] = told
+            self._parked[key] = reported
         elif key in self._limits:
-            self._limits[key] = self._limits[key][0], told
+            self._limits[key] = self._limits[key][0], reported
 
     def park(self, pending: Pending) -> None:
         """Park the Workload's class."""
@@ -132,10 +132,10 @@ class EquivalenceClasses:
     def limit(self, pending: Pending) -> None:
         """Try only Workloads of the class that run for less time than this one."""
         key = class_key(pending)
-        known, told = self._limits.get(key, (inf, None))
+        known, reported = self._limits.get(key, (inf, None))
         # The shortest refused run time counts; a longer one adds nothing.
         if pending.seconds < known:
-            self._limits[key] = pending.seconds, told
+            self._limits[key] = pending.seconds, reported
             for lane, class_ in self._of((key,)):
                 class_.set_limit(pending.seconds)
                 class_.announced = 0
@@ -174,7 +174,7 @@ class EquivalenceClasses:
             (staying if is_staying else waking).add(class_.key)
         # A class is parked in all lanes at once. Where the first of one lane may fit, the class becomes
         # active in all of them. A class that every lane finds hopeless stays parked and keeps its reason.
-        self._parked = {key: told for key, told in self._parked.items() if key in staying - waking}
+        self._parked = {key: reported for key, reported in self._parked.items() if key in staying - waking}
         for lane, class_ in self._of(waking):
             lane.announce(class_)
         return bool(waking)

@@ -41,7 +41,7 @@ def result(edit: StatusEdit) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("standing", "written", "want_at", "want_changed"),
+    ("present", "written", "want_at", "want_changed"),
     [
         pytest.param(
             None, (True, "Preempted", "for another"), NOW_TEXT, True, id="a new condition is dated now"
@@ -73,9 +73,9 @@ def result(edit: StatusEdit) -> dict[str, Any]:
     ],
 )
 def test_a_condition_is_dated_by_its_last_transition(
-    standing: dict[str, Any] | None, written: tuple[bool, str, str], want_at: str, want_changed: bool
+    present: dict[str, Any] | None, written: tuple[bool, str, str], want_at: str, want_changed: bool
 ) -> None:
-    edit = edit_of({"conditions": [standing] if standing else []})
+    edit = edit_of({"conditions": [present] if present else []})
     status, reason, message = written
 
     edit.set_condition("Evicted", status, reason=reason, message=message)

@@ -79,7 +79,7 @@ def test_execution_time_of_earlier_runs_adds_up() -> None:
     ],
 )
 def test_a_release_frees_the_quota_and_says_whether_it_queues_again(evicted: str, want_requeued: str) -> None:
-    standing = {
+    present = {
         "admission": {"clusterQueue": "cq"},
         "conditions": [
             condition("QuotaReserved"),
@@ -89,7 +89,7 @@ def test_a_release_frees_the_quota_and_says_whether_it_queues_again(evicted: str
         ],
     }
 
-    edit = edit_of(standing)
+    edit = edit_of(present)
     edit.release()
     status = result(edit)
 
@@ -142,12 +142,12 @@ def test_a_step_writes_one_condition(
 
 
 def test_a_reactivated_workload_begins_its_execution_time_again() -> None:
-    standing = {
+    present = {
         "accumulatedPastExecutionTimeSeconds": 9,
         "requeueState": {"count": 2, "requeueAt": EARLIER_TEXT},
     }
 
-    edit = edit_of(standing)
+    edit = edit_of(present)
     edit.requeue(RequeueReason.REACTIVATED, "again")
     status = result(edit)
 

@@ -168,10 +168,10 @@ def _to_object(
     }
     return {
         "settings": {"jobs": str(arguments.jobs), "job_count": len(jobs), **settings},
-        "policies": {name: _told(of_policy) for name, of_policy in figures.items()},
+        "policies": {name: _policy_figures(of_policy) for name, of_policy in figures.items()},
     }
 
 
-def _told(figures: Figures) -> dict[str, Any]:
+def _policy_figures(figures: Figures) -> dict[str, Any]:
     """Return the figures without those that do not apply to this policy."""
     return {name: value for name, value in asdict(figures).items() if value is not None}

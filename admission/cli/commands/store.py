@@ -91,7 +91,7 @@ async def _work(arguments: argparse.Namespace, kinds: frozenset[str]) -> int:
         # An unreachable store means exit code 3 for every action.
         await store.ping()
         if arguments.action == "rebuild":
-            return _tell_rebuilt(await rebuild(store, arguments), arguments.output)
+            return _show_rebuilt(await rebuild(store, arguments), arguments.output)
         # Read everything before printing, so that a reader that stops early leaves no cursor open.
         values = [one async for one in store.values()]
     finally:
@@ -197,7 +197,7 @@ def _check(values: Sequence[StoredValue], output: str) -> int:
 # --- rebuild ----------------------------------------------------------------------------------------------
 
 
-def _tell_rebuilt(rebuilt: Rebuilt, output: str) -> int:
+def _show_rebuilt(rebuilt: Rebuilt, output: str) -> int:
     rows = msgspec.to_builtins(rebuilt)
     if output == "json":
         print(json.dumps(to_api_keys(rows), indent=2))

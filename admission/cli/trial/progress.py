@@ -50,8 +50,8 @@ async def _draw_bar(look: Callable[[], JobCounts]) -> None:
     ) as progress:
         task = progress.add_task("", total=look().jobs)
         while True:
-            standing = look()
-            progress.update(task, completed=standing.ended, description=str(standing), refresh=True)
+            counts = look()
+            progress.update(task, completed=counts.ended, description=str(counts), refresh=True)
             await asyncio.sleep(_REDRAW_SECONDS)
 
 

@@ -55,7 +55,7 @@ class ReplayRun:
         await self._create_queues()
         self._started_at = time.monotonic()
         async with in_background(
-            progress=show_progress(self._standing), submitter=self._submitter.run(self._started_at)
+            progress=show_progress(self._counts), submitter=self._submitter.run(self._started_at)
         ):
             await wait_all_ended(
                 self.recorder, [job.key for job in self._jobs], has_stalled=self._has_stalled
@@ -73,7 +73,7 @@ class ReplayRun:
         for queue in self.plan.local_queues():
             await create(self.client, LOCAL_QUEUES, queue)
 
-    def _standing(self) -> JobCounts:
+    def _counts(self) -> JobCounts:
         times = self.recorder.jobs.values()
         ended = sum(each.finished_at is not None for each in times)
         admitted = sum(each.admitted_at is not None and each.finished_at is None for each in times)

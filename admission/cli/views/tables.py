@@ -128,13 +128,13 @@ def starts_text(row: WorkloadRow, *, now: float) -> str:
 
     For a Workload behind all those with a known start, return a lower bound.
     """
-    told = row.expected_start or row.expected_after
-    if not told:
+    reported = row.expected_start or row.expected_after
+    if not reported:
         return ""
     try:
-        left = to_seconds(told) - now
+        left = to_seconds(reported) - now
     except ValueError:
-        return told
+        return reported
     if not row.expected_start:
         return f"after {duration_text(left)}" if left > 0 else ""
     text = f"in {duration_text(left)}" if left > 0 else "now"

@@ -92,12 +92,12 @@ def start_bounds(starts: Sequence[str]) -> list[str]:
     `starts` are the known starts (RFC 3339, "" for none), in the queue's order. There is a bound only behind
     the last known start: before it, a missing start may only not be written yet.
     """
-    told = [place for place, start in enumerate(starts) if start]
-    if not told:
+    known = [place for place, start in enumerate(starts) if start]
+    if not known:
         return [""] * len(starts)
     # The texts sort like the times, because all are in UTC with whole seconds.
     latest = max(starts)
-    return [latest if place > told[-1] else "" for place in range(len(starts))]
+    return [latest if place > known[-1] else "" for place in range(len(starts))]
 
 
 def queue_positions(

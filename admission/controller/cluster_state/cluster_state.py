@@ -63,7 +63,7 @@ class ClusterState:
         self.leader_worker_sets = LeaderWorkerSets()
         self.marks = DirtySet(jobs=self.jobs, workloads=self.workloads, pods=self.pods)
         mark = self.marks.workload
-        self.ground = NodePodCache(
+        self.node_pods = NodePodCache(
             engine, clock, observers=self.observers, inspection=self.inspection, mark=mark
         )
         self.workload_pods = WorkloadPods(mark, mark_saved=self.marks.job_of)
@@ -86,7 +86,7 @@ class ClusterState:
             inspection=self.inspection,
             observers=self.observers,
         )
-        self.observers.spec_changed.append(self.ground.observe_spec)
+        self.observers.spec_changed.append(self.node_pods.observe_spec)
         self._clock = clock
         self.contexts = ReconcileContexts(
             engine=engine,
@@ -95,7 +95,7 @@ class ClusterState:
             jobs=self.jobs,
             workloads=self.workloads,
             pods=self.pods,
-            ground=self.ground,
+            node_pods=self.node_pods,
             workload_pods=self.workload_pods,
             pending_evictions=self.pending_evictions,
         )
@@ -105,7 +105,7 @@ class ClusterState:
 
     def take_pod(self, change: Change[PodObject]) -> None:
         """Take a change of a pod."""
-        self.ground.take_pod(change)
+        self.node_pods.take_pod(change)
         self.workload_pods.take_pod(change)
 
     def _note_empty_group(self, unit: UnitKey) -> None:
@@ -158,7 +158,7 @@ class ClusterState:
             if kind == "Workload":
                 return self._see_workload(_WORKLOAD.decode(raw), raw)
             if kind == "Pod":
-                self.ground.see_raw(raw)
+                self.node_pods.see_raw(raw)
                 self.pods.see_raw(raw)
                 self.workload_pods.see_raw(raw)
             # Queues, flavors and other kinds that carry our finalizer.
@@ -264,7 +264,7 @@ class ClusterState:
         if kind == "Job":
             self.marks.job_and_workloads(key)
         elif kind == "Pod":
-            self.ground.mark_pod(*key)
+            self.node_pods.mark_pod(*key)
             self.pods.mark_pod(key)
         else:
             self.marks.workload_and_owner(key)

@@ -35,7 +35,7 @@ class NodePodWatch:
             on_error=partial(on_error, resources.PODS),
         )
         # Set once the control loop has received every existing node and pod.
-        self.is_told = asyncio.Event()
+        self.is_connected = asyncio.Event()
 
     def unsynced(self) -> list[str]:
         """Return the kinds that have not been listed yet, by their plural names."""
@@ -54,4 +54,4 @@ class NodePodWatch:
         """
         await self.pods.join(pods)
         await self.nodes.join(nodes)
-        self.is_told.set()
+        self.is_connected.set()

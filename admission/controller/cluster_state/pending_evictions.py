@@ -19,7 +19,7 @@ from api import keys
 from api.eviction import EvictionRequest, eviction_request, has_request
 from api.jobs.checkpoint_annotations import checkpoint_facts, parse_instant
 from api.jobs.job import Job
-from api.jobs.pod_owner_key import pod_set_key
+from api.jobs.pod_owner_key import pod_owner_key
 from api.policy import AdmissionPolicy, PreemptionRules
 from api.workload import Workload, WorkloadKey
 
@@ -69,16 +69,16 @@ class PendingEvictions:
             and request.preemptor is not None
             and self._engine.workloads.is_waiting(request.preemptor, request.preemptor_uid)
         )
-        heir = self._engine.workloads.joined_eviction_of(workload.key) if not is_wanted else None
-        is_undecided = not is_wanted and heir is None and self._is_undecided(workload, request)
+        successor = self._engine.workloads.joined_eviction_of(workload.key) if not is_wanted else None
+        is_undecided = not is_wanted and successor is None and self._is_undecided(workload, request)
         if is_undecided:
             self._doubtful.add(workload.key)
         return SavingContext(
             is_wanted=is_wanted,
-            heir=heir,
+            successor=successor,
             is_undecided=is_undecided,
             saved_at=self.saved_at(workload),
-            pods=self._workload_pods.pods_of(pod_set_key(workload)),
+            pods=self._workload_pods.pods_of(pod_owner_key(workload)),
             hold_seconds=float(rules.hold_seconds),
         )
 
@@ -99,8 +99,11 @@ class PendingEvictions:
     def saved_at(self, workload: Workload) -> float | None:
         """Return when the last checkpoint was complete, by Workload and pods; None if no report is known."""
         # The later of both: a pod's report arrives directly, the Workload's by way of its Job.
-        told = (checkpoint_facts(workload).saved_at, self._workload_pods.saved_at(pod_set_key(workload)))
-        return max((at for at in told if at is not None), default=None)
+        reported = (
+            checkpoint_facts(workload).saved_at,
+            self._workload_pods.saved_at(pod_owner_key(workload)),
+        )
+        return max((at for at in reported if at is not None), default=None)
 
     def saved_before_end(self, workload: Workload, now: float) -> float | None:
         """Return the same at `now` (Unix seconds) by its Job's report too, for pods that may have ended."""
@@ -115,14 +118,14 @@ class PendingEvictions:
 
     def _enter(self, workload: Workload) -> None:
         request = eviction_request(workload)
-        if crew := pod_set_key(workload):
-            self._workload_pods.watch(crew, workload.key)
+        if owner_key := pod_owner_key(workload):
+            self._workload_pods.watch(owner_key, workload.key)
         if request is not None and request.preemptor_uid:
             self._for.setdefault(request.preemptor_uid, {})[workload.key] = None
 
     def _leave_out(self, workload: Workload) -> None:
         request = eviction_request(workload)
-        self._workload_pods.unwatch(pod_set_key(workload))
+        self._workload_pods.unwatch(pod_owner_key(workload))
         if request is None or request.preemptor_uid not in self._for:
             return
         members = self._for[request.preemptor_uid]

@@ -56,7 +56,7 @@ class ReconcileContexts:
     jobs: ObjectCache[Job]
     workloads: ObjectCache[Workload]
     pods: PodGroups
-    ground: NodePodCache
+    node_pods: NodePodCache
     workload_pods: WorkloadPods
     pending_evictions: PendingEvictions
 
@@ -93,9 +93,9 @@ class ReconcileContexts:
             local_queue_stop=local_queue.stop_policy if local_queue is not None else None,
             cluster_queue_stop=cluster_queue.stop_policy if cluster_queue is not None else None,
             settings=self.settings.lifecycle,
-            pods=self.ground.pods_of(workload.key),
-            faults=self.ground.faults(workload),
-            misplaced=self.ground.misplaced(workload.key),
+            pods=self.node_pods.pods_of(workload.key),
+            faults=self.node_pods.faults(workload),
+            misplaced=self.node_pods.misplaced(workload.key),
             recovery=self._recovery(workload),
             planned=self.engine.promises.planned(workload.key),
             expected_at=self.engine.promises.expected_start(workload.key),
@@ -115,7 +115,7 @@ class ReconcileContexts:
     def _recovery(self, workload: Workload) -> Recovery | None:
         # If many nodes fail at once, the cause is something larger (a network, for example), and
         # no gang is moved.
-        if workload.admission is None or self.ground.is_disrupted:
+        if workload.admission is None or self.node_pods.is_disrupted:
             return None
         placement = self.engine.queues.policy_of(workload.admission.cluster_queue).placement
         return placement.recovery if placement is not None else None

@@ -111,7 +111,7 @@ class CheckpointReports:
         try:
             report = read_report(request.body, now=self._clock.now())
         except BadReportError as error:
-            self._tell(subject, str(error))
+            self._report(subject, str(error))
             raise HttpError(error.status, str(error)) from error
         return _stored(subject, await self._store(subject, report))
 
@@ -142,7 +142,7 @@ class CheckpointReports:
         try:
             return await self._writer.store(subject, report)
         except OutdatedError as error:
-            self._tell(subject, str(error))
+            self._report(subject, str(error))
             raise HttpError(409, str(error)) from error
         except BusyError as error:
             raise _later(503, str(error), 1.0) from error
@@ -151,7 +151,7 @@ class CheckpointReports:
         except KubeError as error:
             raise _unavailable(error) from error
 
-    def _tell(self, subject: Subject, said: str) -> None:
+    def _report(self, subject: Subject, said: str) -> None:
         self._events.send(
             Event(
                 regarding=subject.ref,

@@ -55,7 +55,7 @@ async def run_extender(
         port = _port(options, watch, extender, certificates)
         on_listening({port.name: await listen(stack, port)})
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(watch.run(), name="watch-ground")]
+            tasks = [group.create_task(watch.run(), name="watch-nodes-and-pods")]
             if certificates is not None:
                 tasks.append(group.create_task(certificates.run(), name="certificates"))
             await stop.wait()

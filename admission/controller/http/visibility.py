@@ -109,9 +109,9 @@ class Visibility:
     def routes(self) -> list[Route]:
         """Return the API's routes, including those of discovery and health."""
         routes = [
-            Route("GET", "/healthz", self._guarded(_tell_ok)),
-            Route("GET", "/apis", self._guarded(partial(_tell, wire.group_list()))),
-            Route("GET", _ROOT, self._guarded(partial(_tell, wire.group()))),
+            Route("GET", "/healthz", self._guarded(_answer_ok)),
+            Route("GET", "/apis", self._guarded(partial(_answer, wire.group_list()))),
+            Route("GET", _ROOT, self._guarded(partial(_answer, wire.group()))),
         ]
         for version in wire.VERSIONS:
             root = f"{_ROOT}/{version}"
@@ -119,7 +119,7 @@ class Visibility:
             cluster = f"{root}/clusterqueues/{{name}}/pendingworkloads"
             local = f"{root}/namespaces/{{namespace}}/localqueues/{{name}}/pendingworkloads"
             routes += [
-                Route("GET", root, self._guarded(partial(_tell, wire.resource_list(version)))),
+                Route("GET", root, self._guarded(partial(_answer, wire.resource_list(version)))),
                 Route("GET", cluster, self._guarded(of_cluster)),
                 Route("GET", local, self._guarded(of_local)),
             ]
@@ -203,11 +203,11 @@ def _number(request: Request, name: str, default: int) -> int:
     return int(text)
 
 
-async def _tell(document: dict[str, object], request: Request) -> Response:
+async def _answer(document: dict[str, object], request: Request) -> Response:
     del request
     return json_response(document)
 
 
-async def _tell_ok(request: Request) -> Response:
+async def _answer_ok(request: Request) -> Response:
     del request
     return text_response("ok")

@@ -45,7 +45,7 @@ class Webhooks:
     def routes(self) -> list[Route]:
         """Return the routes of the webhook port."""
         return [
-            Route("GET", "/healthz", _tell_ok),
+            Route("GET", "/healthz", _answer_ok),
             Route("POST", "/mutate", self._mutate),
             Route("POST", "/validate", self._validate),
         ]
@@ -179,6 +179,6 @@ def _warnings(review: AdmissionRequest, new: Mapping[str, Any]) -> tuple[str, ..
     return unknown_keys(to_job(_decoded(review, JobObject)), job_template(new))
 
 
-async def _tell_ok(request: Request) -> Response:
+async def _answer_ok(request: Request) -> Response:
     del request
     return text_response("ok")

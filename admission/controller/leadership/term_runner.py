@@ -158,7 +158,7 @@ class TermRunner:
                 forget=control_loop.forget,
                 forget_later=control_loop.forget_later,
                 call_later=control_loop.call_later,
-                tell_later=control_loop.report_later,
+                report_later=control_loop.report_later,
                 finished=control_loop.take_answer,
                 report_error=control_loop.report_error,
             ),

@@ -6,7 +6,7 @@ Modules, in reading order:
     observer            what the loop reports of its work to the metrics
     reconcile_queue     what the loop does for one object, and with the answer to its write
     status_writer       when the status of a queue is written
-    pending_messages    when a Workload is told why it waits
+    pending_messages    when to report why a Workload waits
     forecasting         when expected starts are computed
 
 Decisions:

@@ -100,7 +100,7 @@ class ControlLoop:
         self._calls.clear()
         # Earlier leaders have judged all admissions that the cluster shows when a term begins.
         self._engine.overadmission.accept_all(now=self._clock.now())
-        self.cluster_state.ground.forget_promises()
+        self.cluster_state.node_pods.forget_promises()
         self.cluster_state.mark_all()
         self._board.mark_all()
         self._wake.set()
@@ -246,8 +246,8 @@ class ControlLoop:
         await self._repair(term)
         await self._second_pass(term)
         await self._decide(term)
-        await self._tell_waits(term)
-        self._tell_faults(term)
+        await self._report_waits(term)
+        self._report_faults(term)
         if self._term is term:
             self._reconciler.keep_what_is_in_use(term)
         await self._write_statuses(term)
@@ -420,7 +420,7 @@ class ControlLoop:
     def _is_held_up(self, term: Acting) -> bool:
         return term.is_paused or self._clock.monotonic() < self._store_pause_until
 
-    async def _tell_waits(self, term: Acting) -> None:
+    async def _report_waits(self, term: Acting) -> None:
         """Report the wait reasons that are due, except of Workloads that were admitted meanwhile."""
         pace = YieldBudget(self._clock)
         for decision in self._pending_messages.take_due():
@@ -434,7 +434,7 @@ class ControlLoop:
                 self._pending_messages.report_in(decision, REWORD_AFTER_SECONDS)
             await pace.yield_if_due()
 
-    def _tell_faults(self, term: Acting) -> None:
+    def _report_faults(self, term: Acting) -> None:
         """Report objects that break a rule, on the objects themselves."""
         # One object at a time, because each report may end the term.
         while self._term is term and (

@@ -191,7 +191,7 @@ class Reconciler:
         term.writer.submit(write)
         if write.purpose is Purpose.UNGATE_POD:
             # Its domain counts as used from now on, otherwise the next pod would be sent there too.
-            self._cluster_state.ground.promise(write)
+            self._cluster_state.node_pods.promise(write)
         elif write.purpose is Purpose.ALLOW_EVICTION:
             # So do the evictions that its pods take from their budgets.
             self._cluster_state.disruptions.note_sent(UnitKey(write.namespace, write.name, ""))
@@ -213,7 +213,7 @@ class Reconciler:
         finally:
             # Only after the answer was taken in, which shows the domain as used.
             if write.purpose is Purpose.UNGATE_POD:
-                self._cluster_state.ground.answered(write.uid)
+                self._cluster_state.node_pods.answered(write.uid)
             elif write.purpose is Purpose.ALLOW_EVICTION:
                 self._cluster_state.disruptions.note_answered(UnitKey(write.namespace, write.name, ""))
 

@@ -47,7 +47,7 @@ class Hooks:
     forget: Callable[[DecisionId], None]
     forget_later: Callable[[DecisionId], None]
     call_later: Callable[[DecisionId, Callable[[], None]], None]
-    tell_later: Callable[[Wait], None]
+    report_later: Callable[[Wait], None]
     finished: Callable[[Write, Result], None]
     report_error: Callable[[], None]
 
@@ -92,7 +92,7 @@ class Dispatch:
         seen = self._hooks.look_up(decision.key)
         if seen is None or seen[0].uid != decision.uid:
             return True
-        if not self._is_worth_telling(decision, seen[0]):
+        if not self._is_worth_reporting(decision, seen[0]):
             return False
         write = wait_write(decision, seen[1], now=self._clock.now())
         if write is not None:
@@ -111,12 +111,12 @@ class Dispatch:
 
         def answered(result: Result) -> None:
             if isinstance(result, Refused):
-                self._hooks.tell_later(decision)
+                self._hooks.report_later(decision)
             self._hooks.finished(write, result)
 
         self._executor.submit(WriteOrder(write=write, on_result=answered, rebuild=rebuild, priority=2))
 
-    def _is_worth_telling(self, decision: Wait, workload: Workload) -> bool:
+    def _is_worth_reporting(self, decision: Wait, workload: Workload) -> bool:
         """Return whether to write: a new reason at once, a new message of the same reason after a pause."""
         shown = workload.conditions.get("QuotaReserved")
         if shown is None or shown.status or shown.reason != decision.reason:

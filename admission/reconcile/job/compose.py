@@ -133,8 +133,8 @@ def _progress(view: JobView) -> Mapping[str, str]:
 
 def _changed_metadata(view: JobView, workload: Workload) -> dict[str, Any]:
     labels = copied_labels(view.job, view.context.settings.label_keys_to_copy)
-    told = taken_over(_progress(view), workload.annotations, now=view.now)
-    annotations: dict[str, str | None] = {**copied_annotations(view.job), **told}
+    reported = taken_over(_progress(view), workload.annotations, now=view.now)
+    annotations: dict[str, str | None] = {**copied_annotations(view.job), **reported}
     if keys.ADMISSION_GATED_BY in workload.annotations:
         # A gate is opened by removing it from the Job.
         annotations.setdefault(keys.ADMISSION_GATED_BY, None)

@@ -136,8 +136,8 @@ def _source(view: PodView) -> Pod:
 def _changed_metadata(view: PodView) -> dict[str, Any]:
     pod, workload = _source(view), view.workload
     labels = copied_labels(pod, view.context.settings.label_keys_to_copy)
-    told = taken_over(_progress(view), workload.annotations, now=view.now)
-    annotations: dict[str, str | None] = {**copied_annotations(pod), **told}
+    reported = taken_over(_progress(view), workload.annotations, now=view.now)
+    annotations: dict[str, str | None] = {**copied_annotations(pod), **reported}
     if keys.ADMISSION_GATED_BY in workload.annotations:
         # A gate is opened by removing it from the pod.
         annotations.setdefault(keys.ADMISSION_GATED_BY, None)

@@ -83,7 +83,7 @@ def answer_abandoned(view: PodView) -> Answer:
     """
     keeper = view.facts.keeper
     is_dropped = keeper is not None and not keeper.has_place
-    # Pods that were told to end by an eviction are created again; pods that others deleted are not.
+    # Pods that were ended by an eviction are created again; pods that others deleted are not.
     is_left = all(
         one.pod.is_deleted and (is_dropped or not one.pod.has_termination_condition) for one in view.members
     )

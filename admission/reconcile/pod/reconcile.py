@@ -6,10 +6,10 @@ differences follow from one fact: a pod that was ungated cannot be gated again.
 
     pods gated ─▶ Workload created ─▶ (queue) ─▶ admitted ─▶ gates removed ─▶ ended ─▶ Workload finished
                          ▲                            │
-                         │                         evicted ─▶ pods told, deleted ─▶ ended
+                         │                         evicted ─▶ pods marked, deleted ─▶ ended
               their owner creates others ◀──────────────────────────────────────────┘
 
-So quota is released when the pods have ended, and not when they were told to. The Workload of a single pod
+So quota is released when the pods have ended, and not when they are marked. The Workload of a single pod
 ends with it, however the pod ended; the next pod gets another Workload. That of a group stays and waits for
 the pods that replace the deleted ones. Pods that were never gated are not touched.
 Source: Kueue, pkg/controller/jobs/pod and pkg/controller/jobframework/reconciler.go.
@@ -105,11 +105,11 @@ def _disbelieved(view: PodView) -> Iterator[Event]:
     if view.held is None:
         return
     for member in view.alive:
-        told, known = member.pod.annotations, view.workload.annotations
+        own, known = member.pod.annotations, view.workload.annotations
         said = (
-            checkpoints.rejection_reason(told, now=view.now)
+            checkpoints.rejection_reason(own, now=view.now)
             if view.group
-            else checkpoints.refusal(told, known, now=view.now)
+            else checkpoints.refusal(own, known, now=view.now)
         )
         if said is not None:
             yield warning(member.pod, "CheckpointRefused", f"Pod {member.pod}: {said}")
@@ -211,8 +211,8 @@ def _answer_eviction(view: PodView) -> Answer:
         return None
     if whole.held_back(view) is not None:
         # While it is held back it serves as before: new pods are ungated, and changes are copied.
-        told = whole.eviction_report(view)
-        return None if told is None else (told,)
+        report = whole.eviction_report(view)
+        return None if report is None else (report,)
     stopped = stop_active(view, evicted.message)
     if stopped is not None:
         return stopped

@@ -78,7 +78,7 @@ def eviction_report(view: PodView) -> Write | None:
         return _take_back(view)
     if not _is_bound(view) or is_broken(view):
         return None
-    why, standing = held_back(view), view.workload.conditions.get(_TYPE)
+    why, present = held_back(view), view.workload.conditions.get(_TYPE)
     if why is None and (not view.group or _is_under_way(view)):
         return None
     edit = StatusEdit(view.raw, now=view.now)
@@ -94,7 +94,7 @@ def eviction_report(view: PodView) -> Write | None:
     if not edit.is_changed:
         return None
     # The numbers change while it waits, but the Event is sent only once.
-    is_news = why is not None and (standing is None or standing.status)
+    is_news = why is not None and (present is None or present.status)
     events = (_warning(view, why),) if is_news and why is not None else ()
     return workload_status(edit, Purpose.ALLOW_EVICTION, *events)
 
@@ -104,8 +104,8 @@ def _take_back(view: PodView) -> Write | None:
 
     Its time would run on while they terminate, and the eviction would be taken back meanwhile.
     """
-    standing = view.workload.conditions.get(_TYPE) if view.held is not None else None
-    if view.is_stopped or standing is None or standing.status:
+    present = view.workload.conditions.get(_TYPE) if view.held is not None else None
+    if view.is_stopped or present is None or present.status:
         return None
     edit = StatusEdit(view.raw, now=view.now)
     edit.remove_condition(_TYPE)

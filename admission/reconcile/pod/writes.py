@@ -58,8 +58,8 @@ def stop_active(view: PodView, note: str) -> tuple[Action, ...] | None:
     if view.is_stopped:
         return None
     staying = whole.staying(view)
-    if (told := whole.eviction_report(view)) is not None:
-        return (told,)
+    if (report := whole.eviction_report(view)) is not None:
+        return (report,)
     if whole.held_back(view) is not None:
         return ()
     is_broken = whole.is_broken(view)
@@ -69,7 +69,9 @@ def stop_active(view: PodView, note: str) -> tuple[Action, ...] | None:
     if is_broken:
         note += "; other pods of its group are gone, and the group does not serve without them"
     return tuple(
-        delete(pod, "Stopped", note) if pod.has_termination_condition else _tell(pod, note, now=view.now)
+        delete(pod, "Stopped", note)
+        if pod.has_termination_condition
+        else _set_condition(pod, note, now=view.now)
         for pod in staying
     )
 
@@ -99,7 +101,7 @@ def _version(pod: Pod) -> ObjectVersion:
     )
 
 
-def _tell(pod: Pod, note: str, *, now: float) -> Write:
+def _set_condition(pod: Pod, note: str, *, now: float) -> Write:
     at = to_rfc3339(now)
     condition = {
         "type": "TerminationTarget",

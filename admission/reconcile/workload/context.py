@@ -95,13 +95,13 @@ class SavingContext:
     """What must be known of an eviction that waits for a checkpoint.
 
     `is_wanted`: the preemptor still waits for the quota. `saved_at`: when the last checkpoint was complete,
-    as far as reported. `hold_seconds`: how long freed quota is held for the preemptor. `heir`: the eviction
-    for another Workload that waits for the same quota; None if there is none. `is_undecided`: the preemptor
-    is gone, and it is not known yet whether another Workload needs the quota.
+    as far as reported. `hold_seconds`: how long freed quota is held for the preemptor. `successor`: the
+    eviction for another Workload that waits for the same quota; None if there is none. `is_undecided`: the
+    preemptor is gone, and it is not known yet whether another Workload needs the quota.
     """
 
     is_wanted: bool
-    heir: Evict | None = None
+    successor: Evict | None = None
     is_undecided: bool = False
     saved_at: float | None = None
     pods: tuple[SavingPod, ...] = ()

@@ -20,9 +20,9 @@ _MOST_NAMED = 10
 def answer_misplaced_pods(look: Look) -> Answer:
     """Set the condition Misplaced while pods run elsewhere. It becomes False when none does any more."""
     workload, pods = look.workload, look.context.misplaced
-    standing = workload.conditions.get(ConditionType.MISPLACED)
+    present = workload.conditions.get(ConditionType.MISPLACED)
     # Nothing to report, or nothing any more: the pods of an evicted Workload do not matter.
-    if not workload.has_quota_reservation or workload.is_evicted or not (pods or standing):
+    if not workload.has_quota_reservation or workload.is_evicted or not (pods or present):
         return None
     edit = look.edit
     if not pods:
@@ -30,14 +30,14 @@ def answer_misplaced_pods(look: Look) -> Answer:
         # Written once: at the next look the condition is False already.
         edit.set_condition(ConditionType.MISPLACED, False, reason="InPlace", message=message)
         return (workload_status(edit, Purpose.REPORT_PODS),) if edit.is_changed else None
-    told = [f"pod {pod.name} runs on node {pod.node}" for pod in sorted(pods, key=lambda pod: pod.name)]
-    rest = f", and {len(told) - _MOST_NAMED} more" if len(told) > _MOST_NAMED else ""
-    message = f"{', '.join(told[:_MOST_NAMED])}{rest}: outside of the domains assigned to the workload"
+    notes = [f"pod {pod.name} runs on node {pod.node}" for pod in sorted(pods, key=lambda pod: pod.name)]
+    rest = f", and {len(notes) - _MOST_NAMED} more" if len(notes) > _MOST_NAMED else ""
+    message = f"{', '.join(notes[:_MOST_NAMED])}{rest}: outside of the domains assigned to the workload"
     edit.set_condition(ConditionType.MISPLACED, True, reason="PodsElsewhere", message=message)
     if not edit.is_changed:
         return None
-    before = standing.message if standing is not None and standing.status else ""
+    before = present.message if present is not None and present.status else ""
     # Pods named in the former message have been reported. A pod that was cut from it is reported again, which
     # is better than not at all.
-    events = [look.event(EventType.WARNING, "PodMisplaced", one) for one in told if one not in before]
+    events = [look.event(EventType.WARNING, "PodMisplaced", one) for one in notes if one not in before]
     return (workload_status(edit, Purpose.REPORT_PODS, *events),)

@@ -3,7 +3,7 @@
 A fault makes a node lost to a Workload
 
     gone, silent      at once
-    not ready         once no pod of the Workload runs on it: all have ended or were told to end. Without
+    not ready         once no pod of the Workload runs on it: all have ended or are ending. Without
                       that feature gate after 30 s, whether or not pods run on it
     tainted           once no pod of the Workload runs on it
 
@@ -136,8 +136,8 @@ def _unhealthy_write(look: Look, lost: tuple[NodeFault, ...]) -> Iterator[Write]
 
 
 def _events(look: Look, new: Iterable[NodeFault]) -> list[Event]:
-    told = "; ".join(f"node {fault}" for fault in new)
-    return [look.event(EventType.WARNING, "UnhealthyNodes", told)] if told else []
+    note = "; ".join(f"node {fault}" for fault in new)
+    return [look.event(EventType.WARNING, "UnhealthyNodes", note)] if note else []
 
 
 # --- pods on lost nodes ---------------------------------------------------------------------------

@@ -213,8 +213,8 @@ def _answer_queue_problem(look: Look) -> Answer:
     if problem is None:
         return _gates_cleared(look)
     reason, message = problem
-    standing = workload.conditions.get(ConditionType.QUOTA_RESERVED)
-    if standing is not None and (standing.status, standing.reason, standing.message) == (
+    present = workload.conditions.get(ConditionType.QUOTA_RESERVED)
+    if present is not None and (present.status, present.reason, present.message) == (
         False,
         reason.value,
         message,
@@ -225,9 +225,9 @@ def _answer_queue_problem(look: Look) -> Answer:
 
 
 def _gates_cleared(look: Look) -> Answer:
-    standing = look.workload.conditions.get(ConditionType.QUOTA_RESERVED)
+    present = look.workload.conditions.get(ConditionType.QUOTA_RESERVED)
     # Only a gate's message is replaced here. Any other is replaced by the next cycle.
-    if standing is None or standing.reason != PendingReason.ADMISSION_GATED:
+    if present is None or present.reason != PendingReason.ADMISSION_GATED:
         return None
     edit, message = look.edit, "All admission gates are cleared"
     edit.wait(PendingReason.PENDING_EVALUATION, message)

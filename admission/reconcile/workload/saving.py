@@ -58,8 +58,8 @@ def answer_eviction_request(look: Look) -> Answer:
         # The eviction was carried out, or the request belongs to an earlier reservation.
         return None if _is_kept(look, request, saving) else (_cleared(look),)
     is_wanted = _is_wanted(look, request, saving)
-    if not is_wanted and saving.heir is not None:
-        return (_passed_on(look, request, saving.heir),)
+    if not is_wanted and saving.successor is not None:
+        return (_passed_on(look, request, saving.successor),)
     # At most until the deadline: a tree that never settles would leave the request open forever.
     if not is_wanted and saving.is_undecided and look.now < request.deadline:
         return ()
@@ -118,7 +118,7 @@ def _is_wanted(look: Look, request: EvictionRequest, saving: SavingContext) -> b
 def _eviction(look: Look, request: EvictionRequest, stage: SaveStage) -> Write:
     edit = look.edit
     events = evict(edit, decision_of(look.workload, request))
-    told = (
+    evicted = (
         look.event(EventType.NORMAL, "CheckpointSaved", "Saved a checkpoint and is evicted now")
         if stage is SaveStage.SAVED
         else look.event(
@@ -129,7 +129,7 @@ def _eviction(look: Look, request: EvictionRequest, stage: SaveStage) -> Write:
             "a downward-API file of their annotations, and answer it with a report",
         )
     )
-    return workload_status(edit, Purpose.EVICT, told, *events)
+    return workload_status(edit, Purpose.EVICT, evicted, *events)
 
 
 def _asked(saving: SavingContext, request: EvictionRequest) -> tuple[Write, ...]:
@@ -166,18 +166,18 @@ def _pod_write(pod: SavingPod, annotations: Mapping[str, str | None], note: str)
     return version.patch(patch, Purpose.REQUEST_CHECKPOINT, event)
 
 
-def _passed_on(look: Look, request: EvictionRequest, heir: Evict) -> Write:
+def _passed_on(look: Look, request: EvictionRequest, successor: Evict) -> Write:
     """Return the patch that passes the eviction request on to another preemptor that joined the wait."""
     # The times stay: the time to save counts from when the pods were asked, and a checkpoint that has
     # been saved since counts.
     renamed = replace(
         request,
-        reason=heir.reason,
-        message=heir.message,
-        preemption_reason=heir.preemption_reason,
-        preemptor=heir.preemptor,
-        preemptor_uid=heir.preemptor_uid,
-        preempting_cluster_queue=heir.preempting_cluster_queue,
+        reason=successor.reason,
+        message=successor.message,
+        preemption_reason=successor.preemption_reason,
+        preemptor=successor.preemptor,
+        preemptor_uid=successor.preemptor_uid,
+        preempting_cluster_queue=successor.preempting_cluster_queue,
     )
     patch = {"metadata": {"annotations": {keys.EVICTION: render_request(renamed)}}}
     event = look.event(EventType.NORMAL, "EvictionPassedOn", request_text(renamed))

@@ -123,9 +123,9 @@ def _greedily(
                 free[there] -= 1
     open_ = [index for index in range(len(free)) if selectors[index].get(HOSTNAME) not in avoid]
     places = [index for index in open_ for _ in range(free[index])]
-    untold = [pod for pod in pods if pod.needs_ungating]
+    gated = [pod for pod in pods if pod.needs_ungating]
     # As many pods as there are places. The others stay gated until a place becomes free.
-    return list(zip(untold, places, strict=False))
+    return list(zip(gated, places, strict=False))
 
 
 def _is_in(pod: PlacedPod, selector: Mapping[str, str]) -> bool:

@@ -68,11 +68,11 @@ class EvictionApi:
         self._count(namespace)
         _check(pod, self._verbs)
         if not options.dry_run:
-            self._tell(kind, pod)
+            self._refresh(kind, pod)
         # The version was checked above, and adding the condition has changed it.
         self._verbs.delete(kind, namespace, name, replace(options, resource_version=None))
 
-    def _tell(self, kind: Kind, pod: JsonObject) -> None:
+    def _refresh(self, kind: Kind, pod: JsonObject) -> None:
         """Add the condition to the pod that shows why it is terminated."""
         condition = {
             "type": "DisruptionTarget",
@@ -160,7 +160,7 @@ def _with_status(status: JsonObject, budget: JsonObject) -> JsonObject:
 
 
 def _condition(status: JsonObject, word: str, reason: str, message: str, now: str) -> JsonObject:
-    found = _standing(status)
+    found = _present_condition(status)
     return {
         "type": _CONDITION,
         "status": word,
@@ -171,7 +171,7 @@ def _condition(status: JsonObject, word: str, reason: str, message: str, now: st
     }
 
 
-def _standing(status: JsonObject) -> JsonObject:
+def _present_condition(status: JsonObject) -> JsonObject:
     return next((one for one in status.get("conditions") or () if one["type"] == _CONDITION), {})
 
 
@@ -266,10 +266,10 @@ def _is_guarded(spec: JsonObject, status: JsonObject) -> bool:
 
 def _refuse(name: str, status: JsonObject) -> NoReturn:
     healthy, desired = status.get("currentHealthy", 0), status.get("desiredHealthy", 0)
-    standing = _standing(status)
+    present = _present_condition(status)
     message = f"The disruption budget {name} does not allow evicting pods currently"
-    if standing.get("reason") == "SyncFailed":
-        message += f" because it failed sync: {standing['message']}"
+    if present.get("reason") == "SyncFailed":
+        message += f" because it failed sync: {present['message']}"
     elif healthy <= desired:
         message = f"The disruption budget {name} needs {desired} healthy pods and has {healthy} currently"
     raise ApiError(

@@ -279,10 +279,10 @@ def test_a_workload_that_waited_behind_it_is_tried_when_it_needs_the_room_no_mor
     want = goes(world)
     assert world.engine.queues.is_undecided("queue")
     assert admits(world.settle()) == want
-    heir = world.engine.workloads.joined_eviction_of(world.get("v1").key)
+    successor = world.engine.workloads.joined_eviction_of(world.get("v1").key)
 
-    assert heir is not None
-    assert heir.preemptor == world.get("second").key
+    assert successor is not None
+    assert successor.preemptor == world.get("second").key
     assert [hold.key.name for hold in holds_of(world)] == ["second"]
 
 

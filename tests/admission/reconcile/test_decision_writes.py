@@ -72,7 +72,7 @@ def make_evict(**fields: Any) -> Evict:
 
 
 def test_an_admission_reserves_admits_and_forgets_why_it_waited() -> None:
-    standing = {
+    present = {
         "conditions": [
             condition("QuotaReserved", "False", "WaitingForQuota"),
             condition("Evicted", "True", "Preempted", "for another"),
@@ -81,7 +81,7 @@ def test_an_admission_reserves_admits_and_forgets_why_it_waited() -> None:
         "resourceRequests": [{"name": "main"}],
     }
 
-    status = status_of(admit_write(make_admit(), raw_of(standing), now=NOW))
+    status = status_of(admit_write(make_admit(), raw_of(present), now=NOW))
 
     assert said(status) == {
         "QuotaReserved": ("True", "QuotaReserved"),
@@ -96,10 +96,10 @@ def test_an_admission_reserves_admits_and_forgets_why_it_waited() -> None:
 
 def test_a_reservation_with_outstanding_checks_is_not_yet_an_admission() -> None:
     ready = {"name": "b", "state": "Ready", "message": "", "lastTransitionTime": EARLIER_TEXT}
-    standing = {"admissionChecks": [ready, {**ready, "name": "gone"}]}
+    present = {"admissionChecks": [ready, {**ready, "name": "gone"}]}
     decision = make_admit(is_admitted=False, checks=("a", "b"))
 
-    status = status_of(admit_write(decision, raw_of(standing), now=NOW))
+    status = status_of(admit_write(decision, raw_of(present), now=NOW))
 
     assert "Admitted" not in said(status)
     assert status["admissionChecks"] == [
@@ -143,7 +143,7 @@ def test_a_wait_is_written_once() -> None:
 
 
 def test_an_eviction_keeps_the_quota_until_the_job_has_stopped() -> None:
-    standing = {
+    present = {
         "admission": {"clusterQueue": "cq"},
         "conditions": [condition("QuotaReserved"), condition("Admitted")],
         "admissionChecks": [
@@ -156,7 +156,7 @@ def test_an_eviction_keeps_the_quota_until_the_job_has_stopped() -> None:
         "preemptionGates": [{"name": "g", "position": "Open", "lastTransitionTime": EARLIER_TEXT}],
     }
 
-    status = status_of(evict_write(make_evict(), raw_of(standing), now=NOW))
+    status = status_of(evict_write(make_evict(), raw_of(present), now=NOW))
 
     assert status["admission"] == {"clusterQueue": "cq"}
     assert said(status)["Evicted"] == ("True", "NodeFailures")

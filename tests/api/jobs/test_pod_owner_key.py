@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from api import keys
-from api.jobs.pod_owner_key import has_known_pods, pod_set_key, pod_set_key_of_pod
+from api.jobs.pod_owner_key import has_known_pods, owner_key_of_pod, pod_owner_key
 from api.objects import PodObject
 from tests.builders import make_workload
 
@@ -44,7 +44,7 @@ JOB = ("batch/v1", "Job", "u-job")
     ],
 )
 def test_a_pod_belongs_to(obj: PodObject, want: str) -> None:
-    assert pod_set_key_of_pod(obj) == want
+    assert owner_key_of_pod(obj) == want
 
 
 @pytest.mark.parametrize(
@@ -63,11 +63,11 @@ def test_a_pod_belongs_to(obj: PodObject, want: str) -> None:
         pytest.param(make_workload("w"), "", id="without an owner"),
     ],
 )
-def test_the_crew_of_a_workload(workload: Any, want: str) -> None:
-    assert pod_set_key(workload) == want
+def test_the_owner_key_of_a_workload(workload: Any, want: str) -> None:
+    assert pod_owner_key(workload) == want
     assert has_known_pods(workload) == bool(want)
 
 
 def test_a_queued_pod_that_cannot_be_read_is_said_to_be_so() -> None:
     with pytest.raises(ValueError, match="RFC 3339"):
-        pod_set_key_of_pod(pod(**{**HELD, "creationTimestamp": "soon"}))
+        owner_key_of_pod(pod(**{**HELD, "creationTimestamp": "soon"}))

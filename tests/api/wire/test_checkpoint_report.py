@@ -36,7 +36,9 @@ def test_a_clock_that_is_a_little_ahead_counts_as_now() -> None:
         pytest.param({}, "or resumedAt", id="nothing"),
         pytest.param({"step": 1}, "both: step, and the time", id="a step without a time"),
         pytest.param({"time": AT}, "both: step, and the time", id="a time without a step"),
-        pytest.param({"resumedAt": AT, "saveSeconds": 1}, "tell its step", id="a cost without a checkpoint"),
+        pytest.param(
+            {"resumedAt": AT, "saveSeconds": 1}, "report its step", id="a cost without a checkpoint"
+        ),
         pytest.param({"step": True, "time": AT}, "step is true", id="a step that is no number"),
         pytest.param({"step": 1.5, "time": AT}, "step is 1.5", id="half a step"),
         pytest.param({"step": 2**60, "time": AT}, "step is 1152921504606846976", id="an absurd step"),

@@ -42,21 +42,21 @@ def pod(name: str, *, version: int = 1, gated: bool = True, phase: str = "Pendin
 
 def see(known: Known, obj: PodObject, type_: ChangeType = ChangeType.MODIFIED) -> None:
     """Let the pod be seen."""
-    known.cluster_state.ground.take_pod(Change(type_, obj, None, None))
+    known.cluster_state.node_pods.take_pod(Change(type_, obj, None, None))
 
 
 def names(known: Known) -> list[tuple[str, bool]]:
     """Return the Workload's pods and whether each is gated."""
-    return [(one.name, one.is_gated) for one in known.cluster_state.ground.pods_of(W)]
+    return [(one.name, one.is_gated) for one in known.cluster_state.node_pods.pods_of(W)]
 
 
 def test_nodes_and_pods_are_needed_once_a_flavor_names_a_topology() -> None:
     known = Known(flavor(None))
-    assert not known.cluster_state.ground.is_needed
+    assert not known.cluster_state.node_pods.is_needed
 
     known.tell(flavor("racks"))
 
-    assert known.cluster_state.ground.is_needed
+    assert known.cluster_state.node_pods.is_needed
 
 
 def test_pods_keep_the_order_in_which_they_were_first_seen() -> None:
@@ -115,19 +115,19 @@ def ungate(name: str, node: str) -> Write:
 
 
 def promises(known: Known) -> dict[str, object]:
-    return {one.name: one.promised for one in known.cluster_state.ground.pods_of(W)}
+    return {one.name: one.promised for one in known.cluster_state.node_pods.pods_of(W)}
 
 
 def test_a_patch_on_its_way_is_remembered_until_it_is_answered() -> None:
     known = Known(flavor("racks"))
     see(known, pod("a"))
-    known.cluster_state.ground.promise(ungate("a", "n0"))
+    known.cluster_state.node_pods.promise(ungate("a", "n0"))
     see(known, pod("a", version=2))
     assert promises(known) == {"a": {"host": "n0"}}
     while known.cluster_state.marks.take_workload() is not None:
         pass
 
-    known.cluster_state.ground.answered("a")
+    known.cluster_state.node_pods.answered("a")
 
     assert promises(known) == {"a": None}
     assert known.cluster_state.marks.take_workload() == ("team", "w")
@@ -137,12 +137,12 @@ def test_an_ungated_pod_and_another_term_end_the_promise() -> None:
     known = Known(flavor("racks"))
     for name in ("a", "b"):
         see(known, pod(name))
-        known.cluster_state.ground.promise(ungate(name, "n0"))
+        known.cluster_state.node_pods.promise(ungate(name, "n0"))
 
     see(known, pod("a", version=2, gated=False))
     assert promises(known) == {"a": None, "b": {"host": "n0"}}
 
-    known.cluster_state.ground.forget_promises()
+    known.cluster_state.node_pods.forget_promises()
     assert promises(known) == {"a": None, "b": None}
 
 
@@ -199,7 +199,7 @@ WELL = {"block": "b0", "rack": "r0", HOST: "n0"}
 )
 def test_faults_of_a_nodes_labels_are_reported(labels: dict[str, str], want: str | None) -> None:
     known = fabric()
-    ground, inspection = known.cluster_state.ground, known.cluster_state.inspection
+    ground, inspection = known.cluster_state.node_pods, known.cluster_state.inspection
     ground.take_node(Change(ChangeType.ADDED, make_node("n0", labels), None, None))
     ground.take_node(
         Change(ChangeType.ADDED, make_node("n1", {"block": "b1", "rack": "r9", HOST: "n1"}), None, None)
@@ -219,7 +219,7 @@ def test_faults_of_a_nodes_labels_are_reported(labels: dict[str, str], want: str
 
 def test_a_price_that_cannot_be_read_is_named_on_its_node_and_counted_once() -> None:
     known = fabric()
-    ground, inspection = known.cluster_state.ground, known.cluster_state.inspection
+    ground, inspection = known.cluster_state.node_pods, known.cluster_state.inspection
     ground.note_synced()
 
     for version, text in enumerate(["cheap", "cheap", "32.77"], start=1):
@@ -236,7 +236,7 @@ def test_a_price_that_cannot_be_read_is_named_on_its_node_and_counted_once() -> 
 
 def test_another_topology_asks_other_labels_of_the_nodes() -> None:
     known = fabric()
-    ground, inspection = known.cluster_state.ground, known.cluster_state.inspection
+    ground, inspection = known.cluster_state.node_pods, known.cluster_state.inspection
     ground.take_node(Change(ChangeType.ADDED, make_node("n0", WELL), None, None))
     ground.note_synced()
     assert inspection.sentence("Node", "", "n0") is None
@@ -253,7 +253,7 @@ def test_another_topology_asks_other_labels_of_the_nodes() -> None:
 
 def test_before_all_nodes_are_there_nothing_is_concluded_from_what_is_missing() -> None:
     known = fabric()
-    ground = known.cluster_state.ground
+    ground = known.cluster_state.node_pods
     ground.take_node(Change(ChangeType.ADDED, make_node("n0", {"block": "b0"}), None, None))
 
     assert known.cluster_state.inspection.sentence("Node", "", "n0") is None
@@ -262,7 +262,7 @@ def test_before_all_nodes_are_there_nothing_is_concluded_from_what_is_missing() 
 
 def test_when_most_nodes_are_away_the_network_is_and_not_the_nodes() -> None:
     known = fabric()
-    ground = known.cluster_state.ground
+    ground = known.cluster_state.node_pods
 
     def see_nodes(*ready: bool) -> bool:
         for number, is_ready in enumerate(ready):

@@ -54,7 +54,7 @@ class Machine:
             *map(running, _VICTIMS),
         )
         self.cache = self.world.engine._cache
-        self.standing = HoldTotals()
+        self.totals = HoldTotals()
         # As they are at first, wherever they are moved.
         self.shapes = {key: replace(held) for key, held in self.cache.held.items()}
         self.rooms: dict[WorkloadKey, HeldRoom] = {}
@@ -123,7 +123,7 @@ def test_the_sum_of_holds_equals_putting_each_on_the_snapshot_by_itself(
     machine = Machine()
     for change in changes:
         machine.do(*change)
-        machine.standing.bring_up(
+        machine.totals.bring_up(
             machine.rooms,
             queues=machine.cache.queues,
             held=machine.cache.held,
@@ -134,7 +134,7 @@ def test_the_sum_of_holds_equals_putting_each_on_the_snapshot_by_itself(
         wanted, gone = machine.usage_and_room(), snapshot.evictions.gone
         snapshot.rollback()
 
-        snapshot.evictions.apply_holds(machine.standing.overlay(), machine.standing.leaving())
+        snapshot.evictions.apply_holds(machine.totals.overlay(), machine.totals.leaving())
         assert (machine.usage_and_room(), snapshot.evictions.gone) == (wanted, gone)
         everywhere = [place for shape in machine.shapes.values() for place in shape.places]
         with snapshot.evictions.taken_back((), everywhere):
@@ -151,12 +151,12 @@ def test_room_that_is_as_large_as_what_its_victim_leaves_changes_nothing() -> No
     machine.do("hold", {"w1": ("v1", ["v1"])})
     machine.do("evict", "v1")
 
-    machine.standing.bring_up(
+    machine.totals.bring_up(
         machine.rooms,
         queues=machine.cache.queues,
         held=machine.cache.held,
         topology_cache=machine.cache.topology_cache,
     )
 
-    assert machine.standing.overlay().is_empty
-    assert list(machine.standing.leaving()) == [key_of("v1")]
+    assert machine.totals.overlay().is_empty
+    assert list(machine.totals.leaving()) == [key_of("v1")]

@@ -1,4 +1,4 @@
-"""The heir of an eviction whose preemptor is gone, and whether it has been decided.
+"""The successor of an eviction whose preemptor is gone, and whether it has been decided.
 
 One ClusterQueue of eight GPUs. `victim` runs in it, is asked to save, and is needed by those that joined.
 """
@@ -130,7 +130,7 @@ def _needs_none(world: World) -> None:
         pytest.param(_started, "b", id="one that has started needs it no more"),
         pytest.param(_deactivated, "b", id="one that was deactivated waits for nothing"),
         pytest.param(_ended, "b", id="one that has ended waits for nothing"),
-        pytest.param(_needs_another, "b", id="one that needs another victim is no heir of this one"),
+        pytest.param(_needs_another, "b", id="one that needs another victim is no successor of this one"),
         pytest.param(_needs_none, None, id="one that was tried again and needs no victim now"),
     ],
 )
@@ -138,9 +138,11 @@ def test_the_heir_of_an_eviction(history: Callable[[World], None], want: str | N
     world = make_world()
     history(world)
 
-    heir = world.engine.workloads.joined_eviction_of(world.get("victim").key)
+    successor = world.engine.workloads.joined_eviction_of(world.get("victim").key)
 
-    assert (heir.preemptor.name if heir is not None and heir.preemptor is not None else None) == want
+    assert (
+        successor.preemptor.name if successor is not None and successor.preemptor is not None else None
+    ) == want
 
 
 def _settled(world: World) -> None:
