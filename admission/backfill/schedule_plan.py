@@ -46,6 +46,8 @@ from queues.tracked import Tracked
 
 # A promise counts as kept, and is not moved, within this many seconds: clocks, API writes and pods need some.
 SLACK_SECONDS = 1.0
+# How many seconds an overrun lease is assumed to last for a Workload that cannot have its holder evicted.
+PATIENCE_SECONDS = 60.0
 
 
 class SchedulePlan:
@@ -178,11 +180,17 @@ class SchedulePlan:
         """Record that the Workload no longer holds quota, perhaps earlier than the profile expected."""
         if not self.is_on:
             return
-        claim = self.profile.drop(key)
+        claim, lease = self.profile.drop(key), self.leases.get(key)
         self.ends.note_released(key)
+        if claim is None:
+            return
+        until = claim.ends_at
+        if lease is not None and until <= self.now:
+            # It has outrun its lease, and promises that rank behind it assumed that it lasts longer.
+            until = self.now + max(lease.eviction_seconds, PATIENCE_SECONDS)
         # Promises can be improved only if it ended earlier than expected by more than the slack.
-        if claim is not None and claim.ends_at > self.now + SLACK_SECONDS:
-            self.revision.freed.note(claim, from_at=max(self.now, claim.begins_at), until=claim.ends_at)
+        if until > self.now + SLACK_SECONDS:
+            self.revision.freed.note(claim, from_at=max(self.now, claim.begins_at), until=until)
 
     def note_nodes(self) -> None:
         """Record that nodes were added, removed or changed."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from admission.backfill.planned_starts import Promise
 from admission.backfill.profile_trial import SnapshotStage, StartClaim, StartTrial
-from admission.backfill.schedule_plan import SchedulePlan
+from admission.backfill.schedule_plan import PATIENCE_SECONDS, SchedulePlan
 from admission.nomination.nominate import CyclePolicy, Entry
 from admission.snapshot.queue_state import QueueState
 from admission.snapshot.snapshot import Snapshot
@@ -22,9 +22,6 @@ from queues.pending.pending_queue import Pending
 from queues.profile.capacity_profile import RELEASE, Claim, Edge, order
 from queues.profile.planned_start import Rank, own_rank, tie_behind
 from queues.profile.request_horizon import RequestHorizon
-
-# How many seconds an overrun lease is assumed to last for a Workload that cannot have its holder evicted.
-_PATIENCE_SECONDS = 60.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -183,7 +180,7 @@ class VisiblePromises:
             if lease is not None and lease.key not in gone:
                 wait = lease.eviction_seconds
                 # A Workload of lower rank cannot have it evicted, and should not look again every second.
-                at = self.now + (wait if lease.rank > rank else max(wait, _PATIENCE_SECONDS))
+                at = self.now + (wait if lease.rank > rank else max(wait, PATIENCE_SECONDS))
                 late.append((at, RELEASE, lease.key, claim))
         return late
 

@@ -131,6 +131,20 @@ def test_a_workload_that_outruns_its_lease_may_stay_where_the_policy_extends_it(
     assert set(world.causes("head")) == {MoveCause.OVERRUN}
 
 
+def test_a_promise_that_ranks_behind_an_overrun_lease_moves_earlier_when_its_holder_ends() -> None:
+    world = make_world()
+    world.submit("running", 6, runs=100, priority=1)
+    world.submit("head", 7, runs=50, at=T + 1, priority=1)
+    # It overtakes `head` and fits beside it.
+    world.submit("liar", 1, runs=170, says=50, at=T + 2, priority=1)
+    world.submit("low", 8, runs=50, at=T + 160)
+
+    world.run()
+
+    assert world.promised("low") == [T + 220]
+    assert world.started["low"] == T + 172
+
+
 def test_a_promise_moves_earlier_when_work_ends_early() -> None:
     world = make_world()
     world.submit("running", 6, runs=40, says=100)
