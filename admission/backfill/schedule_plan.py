@@ -41,7 +41,7 @@ from api.workload import WorkloadKey
 from queues.estimates.estimator import Estimator
 from queues.profile.capacity_profile import CapacityProfile, Claim
 from queues.profile.leases import Leases
-from queues.profile.planned_start import MoveCause
+from queues.profile.planned_start import BackfillLease, MoveCause
 from queues.tracked import Tracked
 
 # A promise counts as kept, and is not moved, within this many seconds: clocks, API writes and pods need some.
@@ -78,6 +78,8 @@ class SchedulePlan:
         self.ahead = UpcomingChanges()
         # When to look again although nothing happens; None: never.
         self.wake_at: float | None = None
+        # When `outrun` last looked (Unix seconds).
+        self._outrun_at = 0.0
         self._topology_cache = topology_cache
         self._queues: Mapping[str, QueueState] = {}
 
@@ -226,12 +228,18 @@ class SchedulePlan:
     def outrun(self, held: Mapping[WorkloadKey, HeldWorkload]) -> None:
         """Raise the estimates of running work that should have ended by now and has not.
 
-        Work on a lease gets no higher estimate: it can be evicted when its capacity is needed.
+        Work on a lease gets no higher estimate: it can be evicted when its capacity is needed. It is not
+        evicted for promises of lower rank, which have to move instead.
         """
+        before, self._outrun_at = self._outrun_at, self.now
         for claim in self.profile.outrun(self.now):
             one = held.get(claim.holder)
             lease = self.leases.get(claim.holder)
-            if one is None or (lease is not None and self.ends.is_enforced(lease) and not one.is_evicted):
+            if one is None:
+                continue
+            if lease is not None and self.ends.is_enforced(lease) and not one.is_evicted:
+                if self._is_waited_for(lease, claim, before):
+                    self.revision.causes.add(MoveCause.OVERRUN)
                 continue
             if one.is_evicted and claim.ends_at > self.now - SLACK_SECONDS:
                 # A Workload that is stopping may take a moment longer than its grace.
@@ -239,6 +247,17 @@ class SchedulePlan:
             ends_at = self.ends.raise_end(claim, one, now=self.now)
             self.profile.put(structs.replace(claim, ends_at=ends_at))
             self.revision.causes.add(MoveCause.OVERRUN)
+
+    def _is_waited_for(self, lease: BackfillLease, claim: Claim, before: float) -> bool:
+        """Return whether a promise of lower rank than the lease has counted, since `before`, on its end.
+
+        The end has passed or such a promise has come due since then. Otherwise these promises assume a later
+        end already, and would move on with every cycle if each recorded a cause.
+        """
+        return any(
+            lease.rank < planned.rank and (before < claim.ends_at or before < planned.start_at <= self.now)
+            for planned in (promise.planned for promise in self.promises.values())
+        )
 
     def note_eviction(self, held: HeldWorkload) -> None:
         """Record that the Workload is being stopped."""

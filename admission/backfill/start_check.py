@@ -12,8 +12,9 @@ made after it started.
 
 The invariant is that backfill moves no promise. It rests on leases and not on correct estimates: if a
 Workload underestimates its run time, that Workload is evicted, and the promised one starts on time. Work
-without a lease has overtaken no promise. It may overrun its estimate, and then promises do move; they also
-move when nodes are lost, quota is cut, or a Workload of higher rank arrives.
+without a lease has overtaken no promise. It may overrun its estimate, and then promises do move. A promise
+that ranks behind a lease also moves if the holder overruns its estimate, since the holder is not evicted for
+it. Promises move as well when nodes are lost, quota is cut, or a Workload of higher rank arrives.
 
 One check walks the claims of the capacity profile once per question asked: O(claims) steps, each of which
 tries the Workload on the snapshot at one instant. A search for another place is bounded to a start at `now`.

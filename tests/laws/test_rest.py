@@ -418,10 +418,41 @@ _LEFT_BY_A_LATER_PROMISE = (
     ],
 )
 
+# w9 outranks the promise of w10 and outruns its lease: what w8 is held back for cannot start meanwhile.
+_LEFT_BY_AN_OVERRUN_LEASE = (
+    Setup(
+        queues=(
+            replace(_queue("q0", 3), quotas=(0, 3)),
+            replace(_queue("q1", 3), quotas=(0, 3), own=_LOWER, others=_LOWER),
+            replace(_queue("q2", 0), quotas=(0, 0), borrows=0),
+        ),
+        rules=Rules(
+            mode=BackfillMode.OPPORTUNISTIC, depth=1, hold=None, runtime=0, moves_after=None, ordering=None
+        ),
+        is_fair=False,
+        has_nodes=False,
+    ),
+    [
+        _piece("q2", 1, 1, 20, 0.5, 0),
+        _piece("q1", 1, 1, 100, 0.5, 0),
+        _piece("q0", 1, 1, 100, 0.5, 0),
+        _piece("q0", 4, 1, 20, 0.5, 0, priority=2),
+        _piece("q1", 1, 1, 20, 0.5, 0, priority=1),
+        _piece("q0", 1, 1, 300, 0.5, 1),
+        _piece("q0", 1, 2, 20, 2.0, 0, priority=2, least=1),
+        _piece("q0", 1, 1, 300, 2.0, 1, priority=2),
+        _piece("q0", 2, 1, 100, 2.0, 1),
+        _piece("q1", 1, 1, 300, 0.5, 1, priority=2, least=1),
+        _piece("q0", 4, 1, 20, 2.0, 40, priority=2),
+        _piece("q2", 4, 1, 20, 1.0, 0, priority=1, least=1),
+    ],
+)
+
 
 @trying(60)
 @given(setups(), st.lists(pieces(), min_size=1, max_size=12), st.lists(changes(), max_size=6))
 @example(*_LEFT_BY_A_LATER_PROMISE, [])
+@example(*_LEFT_BY_AN_OVERRUN_LEASE, [])
 def test_a_pending_workload_would_also_wait_in_an_engine_built_from_scratch(
     setup: Setup, work: list[Piece], what: list[Change]
 ) -> None:

@@ -145,6 +145,24 @@ def test_a_promise_that_ranks_behind_an_overrun_lease_moves_earlier_when_its_hol
     assert world.started["low"] == T + 172
 
 
+def test_a_promise_that_ranks_behind_a_lease_moves_while_its_holder_outruns_it() -> None:
+    world = make_world(BackfillMode.CONSERVATIVE)
+    world.submit("running", 6, runs=100, priority=1)
+    world.submit("head", 7, runs=50, at=T + 1, priority=1)
+    # It overtakes `head` and fits beside it; it goes before `low`, which may not have it evicted.
+    world.submit("liar", 1, runs=400, says=50, at=T + 2, priority=1)
+    world.submit("low", 8, runs=50, at=T + 3)
+    world.submit("small", 1, runs=20, at=T + 160)
+
+    world.run()
+
+    assert world.promised("low")[0] == T + 150
+    assert set(world.causes("low")) == {MoveCause.OVERRUN}
+    assert world.started["small"] == T + 160
+    assert world.started["low"] == T + 402
+    assert world.evicted == {}
+
+
 def test_a_promise_moves_earlier_when_work_ends_early() -> None:
     world = make_world()
     world.submit("running", 6, runs=40, says=100)
