@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from api.objects import PodDisruptionBudgetObject, WireSelector
+from api.objects.cluster import PodDisruptionBudgetObject
+from api.objects.common import WireSelector
 from api.selectors import matches_selector
 
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 from api import keys
 from api.jobs.resource_requests import PODS, pod_requests
-from api.objects import NodeObject, PodObject, WireTaint
+from api.objects.cluster import NodeObject, PodObject
+from api.objects.common import WireTaint
 from api.parsing.problems import read_amount
 from api.parsing.quantities import QuantityError
 from api.workload import to_seconds

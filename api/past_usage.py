@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from api.objects import Wire
+from api.objects.common import Wire
 from api.parsing.quantities import nano_text, parse
 from api.workload import to_rfc3339, to_seconds
 

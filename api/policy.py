@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from api.keys import NETWORK_BANDWIDTH
-from api.objects import WireSelector
+from api.objects.common import WireSelector
 from api.queueing import ClusterQueue
 from api.selectors import matches_selector
 

@@ -23,7 +23,7 @@ from api.models.policy_time import Backfill as BackfillModel
 from api.models.policy_time import CapacityReservation as ReservationModel
 from api.models.policy_time import Ordering as OrderingModel
 from api.models.policy_time import QuotaWindow as WindowModel
-from api.objects import Meta, Wire, WireSelector
+from api.objects.common import Meta, Wire, WireSelector
 from api.parsing.problems import SpecError
 from api.parsing.quantities import amount
 from api.policy import (

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from api.objects import WireSelector, WireTaint, WireToleration
+from api.objects.common import WireSelector, WireTaint, WireToleration
 from api.past_usage import PastUsage
 
 

@@ -8,15 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from api.objects import (
-    WireAffinity,
-    WireNodeSelectorTerm,
-    WirePodSpec,
-    WireSelector,
-    WireSelectorRequirement,
-    WireTaint,
-    WireToleration,
-)
+from api.objects.common import WireSelector, WireSelectorRequirement, WireTaint, WireToleration
+from api.objects.templates import WireAffinity, WireNodeSelectorTerm, WirePodSpec
 
 _BINDING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 _NO_LABELS: Mapping[str, str] = {}

@@ -12,16 +12,14 @@ from math import ceil
 
 from api.jobs.resource_requests import LimitRange, RuntimeClass
 from api.keys import COST_PER_DEVICE_HOUR
-from api.objects import (
+from api.objects.cluster import LimitRangeObject, NamespaceObject, RuntimeClassObject
+from api.objects.common import Meta
+from api.objects.queues import (
     AdmissionCheckObject,
     ClusterQueueObject,
     CohortObject,
-    LimitRangeObject,
     LocalQueueObject,
-    Meta,
-    NamespaceObject,
     ResourceFlavorObject,
-    RuntimeClassObject,
     TopologyObject,
     WireChecksStrategy,
     WireFairSharing,

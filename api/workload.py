@@ -17,13 +17,13 @@ from typing import Any, NamedTuple
 import msgspec
 
 from api.keys import RESOURCE_IN_USE
-from api.objects import (
+from api.objects.common import WireCondition
+from api.objects.templates import WirePodTemplate
+from api.objects.workloads import (
     WireAdmission,
     WireCheckState,
-    WireCondition,
     WirePodSet,
     WirePodSetAssignment,
-    WirePodTemplate,
     WirePriorityClassRef,
     WireSchedulingStats,
     WireSlice,

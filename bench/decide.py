@@ -27,7 +27,8 @@ from heapq import heappop, heappush
 from admission.controller.runtime.gc_freeze import keep_collector_off_what_lives_long
 from admission.decisions.decision import Admit, Decision, Evict
 from admission.engine.engine import Engine
-from api.objects import WireContainer, WirePodSpec, WirePodTemplate, WireResources, WireSelector
+from api.objects.common import WireSelector
+from api.objects.templates import WireContainer, WirePodSpec, WirePodTemplate, WireResources
 from api.queueing import (
     ClusterQueue,
     Cohort,

@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 
 from api.kube import resources
 from api.kube.client import KubeClient
-from api.kube.embedded import EmbeddedServer
+from api.kube.embedded.server import EmbeddedServer
 from bench.processes import cost_of
 
 BERTH = str(Path(sys.executable).with_name("berth"))

@@ -31,7 +31,8 @@ from admission.placement.topology.placement_options import PlacementOptions
 from admission.placement.topology.request import PlacementRequest
 from admission.placement.topology_cache import TopologyCache, Unplaced
 from api.node import NodeInfo
-from api.objects import WireContainer, WirePodSpec, WirePodTemplate, WireResources, WireSelector
+from api.objects.common import WireSelector
+from api.objects.templates import WireContainer, WirePodSpec, WirePodTemplate, WireResources
 from api.policy import AdmissionPolicy, DomainRules, PreemptionRules
 from api.queueing import (
     ClusterQueue,

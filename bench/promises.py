@@ -25,7 +25,8 @@ from admission.decisions.decision import Admit
 from admission.engine.engine import Engine
 from api.keys import EXPECTED_RUNTIME_SECONDS
 from api.node import NodeInfo
-from api.objects import WireContainer, WirePodSpec, WirePodTemplate, WireResources, WireSelector
+from api.objects.common import WireSelector
+from api.objects.templates import WireContainer, WirePodSpec, WirePodTemplate, WireResources
 from api.policy import AdmissionPolicy, Backfill, BackfillMode, Estimates
 from api.queueing import (
     ClusterQueue,

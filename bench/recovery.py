@@ -26,7 +26,7 @@ from api.kube import resources
 from api.kube.client import KubeClient
 from api.kube.informer import Change, Informer, Listener, ListWatch
 from api.kube.resources import Resource
-from api.objects import WorkloadObject
+from api.objects.workloads import WorkloadObject
 from api.workload import to_rfc3339, to_workload
 from bench.throughput import SERVERS, start_controller
 

@@ -30,7 +30,7 @@ from api.kube import resources
 from api.kube.client import KubeClient
 from api.kube.errors import Conflict
 from api.kube.informer import Change, Informer, Listener, ListWatch
-from api.objects import WorkloadObject
+from api.objects.workloads import WorkloadObject
 from api.workload import to_rfc3339
 from bench.processes import Cost, cost_of
 from bench.shape import NAMESPACE, RUNTIME_ANNOTATION, queue_objects, workload_objects

@@ -11,14 +11,8 @@ from typing import Any
 
 from admission.decisions.decision import Admit, Decision, Evict, Wait
 from admission.engine.engine import Engine, EngineSettings
-from api.objects import (
-    WireContainer,
-    WirePodSpec,
-    WirePodTemplate,
-    WireResources,
-    WireSelector,
-    WireToleration,
-)
+from api.objects.common import WireSelector, WireToleration
+from api.objects.templates import WireContainer, WirePodSpec, WirePodTemplate, WireResources
 from api.parsing.quantities import amount
 from api.queueing import (
     ClusterQueue,

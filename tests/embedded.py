@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Self
 
-from api.kube.embedded import EmbeddedServer
+from api.kube.embedded.server import EmbeddedServer
 
 
 class EmbeddedCluster(EmbeddedServer):

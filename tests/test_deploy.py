@@ -20,7 +20,7 @@ from admission.controller.http.ca_injector import WEBHOOKS
 from admission.controller.http.ports import is_loopback
 from admission.controller.http.serving_certificates import SECRET, SERVICE
 from admission.controller.settings import cluster_state_settings
-from api.config import ControllerConfig, load_config
+from api.config.loading import ControllerConfig, load_config
 from api.wire.visibility import GROUP, VERSIONS
 from tests import rights
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from admission.cache.cache import Cache
 from admission.decisions.api_writes import ObjectVersion, Purpose, Write
 from api.keys import RESOURCE_IN_USE
-from api.objects import Meta
+from api.objects.common import Meta
 from api.queueing import ClusterQueue
 
 # The kinds that carry this finalizer. That of Workloads follows other rules (`admission.reconcile`).

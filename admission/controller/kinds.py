@@ -15,7 +15,7 @@ from admission.controller.loop.control_loop import ControlLoop
 from admission.controller.loop.status_writer import KINDS as STATUS_KINDS
 from admission.controller.loop.status_writer import StatusWriter
 from admission.controller.metrics.labels import LABELLED_KINDS, MetricLabels
-from api import keys, objects, queueing, specs
+from api import keys, queueing, specs
 from api.disruption_budget import DisruptionBudget, to_disruption_budget
 from api.jobs.job import Job
 from api.jobs.pod import Pod
@@ -26,6 +26,27 @@ from api.kube.informer import Change, ChangeType, Informer, Listener, ListWatch
 from api.kube.listing import Unreadable
 from api.kube.resources import Resource
 from api.node import NodeInfo, PodUsage
+from api.objects.cluster import (
+    JobObject,
+    LimitRangeObject,
+    NamespaceObject,
+    NodeObject,
+    PodDisruptionBudgetObject,
+    PodObject,
+    RuntimeClassObject,
+    ScaledObject,
+)
+from api.objects.common import NamedObject
+from api.objects.queues import (
+    AdmissionCheckObject,
+    ClusterQueueObject,
+    CohortObject,
+    LocalQueueObject,
+    PriorityClassObject,
+    ResourceFlavorObject,
+    TopologyObject,
+)
+from api.objects.workloads import WorkloadObject
 from api.policy import AdmissionPolicy
 from api.policy_objects import AdmissionPolicyObject, to_admission_policy
 from api.workload import Workload
@@ -64,7 +85,7 @@ def watched_kinds(
     if cluster_state.pods.is_kept:
         budgets = WatchedKind(
             resource=resources.POD_DISRUPTION_BUDGETS,
-            wire=objects.PodDisruptionBudgetObject,
+            wire=PodDisruptionBudgetObject,
             value=DisruptionBudget,
             take=partial(cluster_state.specs.take, DisruptionBudget, to_disruption_budget),
         )
@@ -72,8 +93,8 @@ def watched_kinds(
     if "StatefulSet" in cluster_state.serving_kinds:
         scaled = WatchedKind(
             resource=resources.STATEFUL_SETS,
-            wire=objects.ScaledObject,
-            value=objects.ScaledObject,
+            wire=ScaledObject,
+            value=ScaledObject,
             take=partial(cluster_state.pods.take_scale, "StatefulSet"),
             # Only objects with a queue name: a cluster may have thousands of others.
             params={"labelSelector": keys.QUEUE_NAME},
@@ -82,8 +103,8 @@ def watched_kinds(
     if "LeaderWorkerSet" in cluster_state.serving_kinds:
         sets = WatchedKind(
             resource=resources.LEADER_WORKER_SETS,
-            wire=objects.ScaledObject,
-            value=objects.ScaledObject,
+            wire=ScaledObject,
+            value=ScaledObject,
             take=cluster_state.take_leader_set,
             params={"labelSelector": keys.QUEUE_NAME},
         )
@@ -95,7 +116,7 @@ def _queued_pods(cluster_state: ClusterState) -> WatchedKind:
     """Return the kind of pods that are queued themselves, which the server selects by their label."""
     return WatchedKind(
         resource=resources.PODS,
-        wire=objects.PodObject,
+        wire=PodObject,
         value=Pod,
         take=cluster_state.pods.take,
         keeps_raw=True,
@@ -106,25 +127,25 @@ def _queued_pods(cluster_state: ClusterState) -> WatchedKind:
 
 # Kinds that are parsed into a value and stored as such: resource, wire struct, value, parser.
 _SPECS: tuple[tuple[Resource, type[Any], type, Callable[[Any], Any]], ...] = (
-    (resources.LIMIT_RANGES, objects.LimitRangeObject, LimitRange, specs.to_limit_range),
-    (resources.RUNTIME_CLASSES, objects.RuntimeClassObject, RuntimeClass, specs.to_runtime_class),
+    (resources.LIMIT_RANGES, LimitRangeObject, LimitRange, specs.to_limit_range),
+    (resources.RUNTIME_CLASSES, RuntimeClassObject, RuntimeClass, specs.to_runtime_class),
     (
         resources.RESOURCE_FLAVORS,
-        objects.ResourceFlavorObject,
+        ResourceFlavorObject,
         queueing.ResourceFlavor,
         specs.to_resource_flavor,
     ),
-    (resources.TOPOLOGIES, objects.TopologyObject, queueing.Topology, specs.to_topology),
+    (resources.TOPOLOGIES, TopologyObject, queueing.Topology, specs.to_topology),
     (
         resources.ADMISSION_CHECKS,
-        objects.AdmissionCheckObject,
+        AdmissionCheckObject,
         queueing.AdmissionCheck,
         specs.to_admission_check,
     ),
     (resources.ADMISSION_POLICIES, AdmissionPolicyObject, AdmissionPolicy, to_admission_policy),
-    (resources.COHORTS, objects.CohortObject, queueing.Cohort, specs.to_cohort),
-    (resources.CLUSTER_QUEUES, objects.ClusterQueueObject, queueing.ClusterQueue, specs.to_cluster_queue),
-    (resources.LOCAL_QUEUES, objects.LocalQueueObject, queueing.LocalQueue, specs.to_local_queue),
+    (resources.COHORTS, CohortObject, queueing.Cohort, specs.to_cohort),
+    (resources.CLUSTER_QUEUES, ClusterQueueObject, queueing.ClusterQueue, specs.to_cluster_queue),
+    (resources.LOCAL_QUEUES, LocalQueueObject, queueing.LocalQueue, specs.to_local_queue),
 )
 
 
@@ -132,7 +153,7 @@ def _plain_kinds(cluster_state: ClusterState, board: StatusWriter) -> tuple[Watc
     return (
         WatchedKind(
             resource=resources.NAMESPACES,
-            wire=objects.NamespaceObject,
+            wire=NamespaceObject,
             value=queueing.Namespace,
             take=cluster_state.specs.take_namespace,
             is_optional=False,
@@ -141,14 +162,14 @@ def _plain_kinds(cluster_state: ClusterState, board: StatusWriter) -> tuple[Watc
         *(_spec_kind(cluster_state, board, *row) for row in _SPECS),
         WatchedKind(
             resource=resources.WORKLOADS,
-            wire=objects.WorkloadObject,
+            wire=WorkloadObject,
             value=Workload,
             take=cluster_state.take_workload,
             keeps_raw=True,
         ),
         WatchedKind(
             resource=resources.JOBS,
-            wire=objects.JobObject,
+            wire=JobObject,
             value=Job,
             take=cluster_state.take_job,
             keeps_raw=True,
@@ -181,8 +202,8 @@ def _priority_classes(cluster_state: ClusterState) -> tuple[WatchedKind, Watched
     """Return both kinds of priority class, which have the same form: for pods and for Workloads."""
     of_pods = WatchedKind(
         resource=resources.PRIORITY_CLASSES,
-        wire=objects.PriorityClassObject,
-        value=objects.PriorityClassObject,
+        wire=PriorityClassObject,
+        value=PriorityClassObject,
         take=cluster_state.specs.take_priority_class,
     )
     of_workloads = replace(
@@ -197,14 +218,14 @@ def topology_kinds(cluster_state: ClusterState) -> tuple[WatchedKind, WatchedKin
     """Return the kinds that placement by topology needs, pods and nodes. `NodePodWatch` watches them."""
     pods = WatchedKind(
         resource=resources.PODS,
-        wire=objects.PodObject,
+        wire=PodObject,
         value=PodUsage,
         take=cluster_state.take_pod,
         is_optional=False,
     )
     nodes = WatchedKind(
         resource=resources.NODES,
-        wire=objects.NodeObject,
+        wire=NodeObject,
         value=NodeInfo,
         take=cluster_state.node_pods.take_node,
         is_optional=False,
@@ -296,7 +317,7 @@ def _take_inspected(take: Taker, cluster_state: ClusterState, kind: str, change:
 def _take_broken(board: StatusWriter, cluster_state: ClusterState, kind: str, found: Unreadable) -> None:
     """Take an object that cannot be decoded: its status can still report that."""
     try:
-        metadata = msgspec.json.decode(found.raw, type=objects.NamedObject).metadata
+        metadata = msgspec.json.decode(found.raw, type=NamedObject).metadata
     # Not even its name can be decoded.
     except msgspec.DecodeError:
         return

@@ -9,11 +9,11 @@ import msgspec
 from admission.controller.cluster_state.cluster_state import ClusterStateSettings
 from admission.engine.settings import node_failure_settings
 from admission.reconcile.deadlines import PodsReadySettings, RetentionSettings
-from admission.reconcile.job import JobSettings
-from admission.reconcile.workload import LifecycleSettings
-from api.config import ControllerConfig
+from admission.reconcile.job.context import JobSettings
+from admission.reconcile.workload.context import LifecycleSettings
 from api.config.fields import Selector
-from api.objects import WireSelector, WireSelectorRequirement
+from api.config.loading import ControllerConfig
+from api.objects.common import WireSelector, WireSelectorRequirement
 
 # Kinds that are queued through their pods, by their framework names in the configuration.
 _SERVING = {

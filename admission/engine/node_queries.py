@@ -15,7 +15,7 @@ from admission.placement.topology.node_health import NodeFault, host_fault, host
 from admission.preemption.device_price import node_device_price
 from api.disruption_budget import DisruptionBudget
 from api.node import NodeInfo
-from api.objects import WireToleration
+from api.objects.common import WireToleration
 from api.workload import PodSetAssignment, Workload, WorkloadKey
 
 

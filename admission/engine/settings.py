@@ -8,7 +8,7 @@ from admission.engine.engine import EngineSettings
 from admission.placement.topology.node_health import NodeFailureSettings
 from admission.placement.topology.request import PlacementGates
 from admission.preemption.fair_sharing import FairPreemption, FairRule
-from api.config import ControllerConfig
+from api.config.loading import ControllerConfig
 from api.policy import KUEUE
 from queues.pending.admission_fair_sharing import AdmissionFairSharing
 from queues.pending.ordering import RequeuingTimestamp

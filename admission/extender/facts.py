@@ -15,7 +15,7 @@ from api.jobs.checkpoint_annotations import WORKLOAD_TYPES
 from api.jobs.placement_annotations import read_key
 from api.jobs.resource_requests import gpus_of, pod_requests
 from api.node import NodeInfo
-from api.objects import PodObject
+from api.objects.cluster import PodObject
 from api.parsing.decimals import whole_number
 
 _CHECKPOINT_KEYS = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from admission.flavors.placement_hints import reserved_domain
 from admission.snapshot.queue_state import QueueState
 from admission.snapshot.snapshot import Snapshot
-from api.objects import WirePodSpec
+from api.objects.templates import WirePodSpec
 from api.queueing import ResourceFlavor
 from api.selectors import find_untolerated, matches_flavor, taint_text
 from api.workload import PodSet, TopologyRequest, Workload

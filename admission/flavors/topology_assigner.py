@@ -30,7 +30,9 @@ from admission.snapshot.held_workload import HeldWorkload
 from admission.snapshot.queue_state import QueueState
 from admission.snapshot.snapshot import Snapshot
 from api.jobs.resource_requests import PodSetRequests
-from api.objects import WirePodSetUpdate, WirePodSpec, WireToleration
+from api.objects.common import WireToleration
+from api.objects.templates import WirePodSpec
+from api.objects.workloads import WirePodSetUpdate
 from api.policy import PlacementRules
 from api.queueing import ResourceFlavor
 from api.reasons import PendingReason

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from admission.simulation.ledger import NodeKey, QuotaLedger, Use
 from admission.simulation.records import ObjectRecord, in_order
-from api.objects import WorkloadObject
+from api.objects.workloads import WorkloadObject
 from api.parsing.quantities import to_text
 from queues.quota.resources import FlavorResource
 

@@ -21,14 +21,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from admission.simulation.records import ObjectRecord
-from api.objects import (
-    ClusterQueueObject,
-    CohortObject,
-    WireFlavorQuotas,
-    WirePodSetAssignment,
-    WireResourceGroup,
-    WorkloadObject,
-)
+from api.objects.queues import ClusterQueueObject, CohortObject, WireFlavorQuotas, WireResourceGroup
+from api.objects.workloads import WirePodSetAssignment, WorkloadObject
 from api.parsing.quantities import QuantityError, amount
 from api.reasons import ConditionType
 from api.workload import WorkloadKey

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from admission.simulation.ledger import holding_of
 from admission.simulation.records import ObjectRecord, in_order
 from api.keys import PLANNED_START
-from api.objects import WorkloadObject
+from api.objects.workloads import WorkloadObject
 from api.workload import WorkloadKey, to_seconds
 
 # Promises are in whole seconds, so a smaller difference means nothing.

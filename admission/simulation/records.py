@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from api.objects import ClusterQueueObject, CohortObject, WorkloadObject
+from api.objects.queues import ClusterQueueObject, CohortObject
+from api.objects.workloads import WorkloadObject
 
 RecordedObject = WorkloadObject | ClusterQueueObject | CohortObject
 

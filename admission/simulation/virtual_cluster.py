@@ -19,7 +19,8 @@ from admission.simulation.traces import TraceJob
 from api.jobs.resource_requests import PODS
 from api.keys import EXPECTED_RUNTIME_SECONDS, GPU_RESOURCE, HOSTNAME, OPPORTUNISTIC, RESERVATION
 from api.node import NodeInfo
-from api.objects import WireContainer, WirePodSpec, WirePodTemplate, WireResources, WireSelector
+from api.objects.common import WireSelector
+from api.objects.templates import WireContainer, WirePodSpec, WirePodTemplate, WireResources
 from api.queueing import (
     ClusterQueue,
     Cohort,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from admission.simulation.ledger import Holding, QuotaLedger, holding_of
 from admission.simulation.records import ObjectRecord, in_order
-from api.objects import WorkloadObject
+from api.objects.workloads import WorkloadObject
 from api.reasons import ConditionType
 from api.workload import WorkloadKey
 from queues.quota.resources import FlavorResource

@@ -12,7 +12,7 @@ from admission.decisions.api_writes import Event
 from admission.status.calendar_view import ReservationEntry, WindowEntry
 from admission.status.views import PolicyView
 from api.object_events import EventType, ObjectRef
-from api.objects import WireCondition
+from api.objects.common import WireCondition
 from api.parsing.quantities import to_text
 from api.status_edit import StatusEdit
 from api.workload import to_rfc3339

@@ -11,7 +11,3 @@
 Each document is optional. `load_config` parses the text of such a file; without a file,
 `ControllerConfig()` contains the defaults.
 """
-
-from api.config.loading import ConfigError, ControllerConfig, LeaseTimes, load_config
-
-__all__ = ["ConfigError", "ControllerConfig", "LeaseTimes", "load_config"]

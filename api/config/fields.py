@@ -8,7 +8,7 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
 from api.models.common import LabelSelector
-from api.objects import WireSelector
+from api.objects.common import WireSelector
 from api.parsing.durations import DurationError, parse_duration
 
 

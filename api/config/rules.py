@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from api.config.berth import Settings
 from api.config.fields import Selector
 from api.config.kueue import Configuration, CustomLabel, LeaderElection, MultiKueue
-from api.objects import WireSelector
+from api.objects.common import WireSelector
 from api.parsing.faults import ABSENT, FieldError
 from api.selectors import matches_selector, selector_problem
 from api.validation.names import duplicates

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from api import keys
 from api.jobs.queued_object import Queued
-from api.objects import JobObject
+from api.objects.cluster import JobObject
 from api.workload import NOTHING
 
 JOB_KIND = "Job"

@@ -22,7 +22,7 @@ from api import keys
 from api.jobs.job import Job
 from api.jobs.job_workload import is_label_value
 from api.jobs.pod_template import Injection, Template, injection_patch, merged_injection, restore_patch
-from api.objects import WireToleration
+from api.objects.common import WireToleration
 from api.workload import PodSetAssignment, TopologyAssignment, Workload
 
 

@@ -19,7 +19,8 @@ import msgspec
 
 from api import keys
 from api.jobs.queued_object import Queued
-from api.objects import OwnerReference, PodObject
+from api.objects.cluster import PodObject
+from api.objects.common import OwnerReference
 from api.workload import NOTHING, to_seconds
 
 POD_KIND = "Pod"

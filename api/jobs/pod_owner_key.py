@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from api import keys
 from api.jobs.pod import POD_KIND, is_queued_through, to_pod
-from api.objects import PodObject
+from api.objects.cluster import PodObject
 from api.workload import Workload
 
 _KINDS = frozenset({"Job", POD_KIND})

@@ -29,7 +29,7 @@ from api.jobs.job_workload import (
 from api.jobs.pod import POD_GROUP, POD_KIND, Pod, role_of
 from api.jobs.pod_template import resource_faults, sanitised
 from api.jobs.topology_request import topology_request_body
-from api.objects import OwnerReference
+from api.objects.common import OwnerReference
 from api.parsing.decimals import whole_number
 from api.validation.jobs import job_errors
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from api.objects import OwnerReference
+from api.objects.common import OwnerReference
 from api.workload import NOTHING
 
 

@@ -19,7 +19,8 @@ from math import ceil
 
 import msgspec
 
-from api.objects import LimitRangeItem, WireContainer, WirePodSpec, WireResources
+from api.objects.cluster import LimitRangeItem
+from api.objects.templates import WireContainer, WirePodSpec, WireResources
 from api.parsing.quantities import CPU, QuantityError, add_amounts, amount, to_text
 from api.workload import PodSet
 

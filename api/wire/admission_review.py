@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from api.objects import Wire
+from api.objects.common import Wire
 
 _VERSION = "admission.k8s.io/v1"
 _NULL = msgspec.Raw(b"null")

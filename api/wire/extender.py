@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from api import keys
-from api.objects import Meta, Wire
+from api.objects.common import Meta, Wire
 from api.parsing.quantities import QuantityError, amount
 from api.wire.extender_nodes import NodeTexts
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from api.objects import Meta, OwnerReference, Wire
+from api.objects.common import Meta, OwnerReference, Wire
 
 GROUP = "visibility.kueue.x-k8s.io"
 # The preferred version first. Both have the same fields.

@@ -11,7 +11,7 @@ import msgspec
 
 from api.jobs.resource_requests import PodSetRequests
 from api.keys import PLACEMENT_KEYS, RESERVATION
-from api.objects import WirePodSpec
+from api.objects.templates import WirePodSpec
 from api.workload import PodSet, Workload
 
 _NO_SPEC = WirePodSpec()

@@ -13,11 +13,13 @@ from typing import Any
 import msgspec
 
 from admission.decisions.api_writes import Action, Purpose, Verb, Write
-from admission.reconcile.pod import UnitFacts, reconcile_pods
-from admission.reconcile.workload import Owner, reconcile_workload
+from admission.reconcile.pod.reconcile import reconcile_pods
+from admission.reconcile.pod.view import UnitFacts
+from admission.reconcile.workload.context import Owner
+from admission.reconcile.workload.reconcile import reconcile_workload
 from api import keys
 from api.jobs.pod import Pod, to_pod
-from api.objects import PodObject
+from api.objects.cluster import PodObject
 from api.workload import Workload, to_rfc3339
 from tests.admission.world import Object, World, context, encode
 

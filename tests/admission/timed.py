@@ -12,7 +12,7 @@ from typing import Any
 
 from admission.decisions.decision import Admit, Decision, Evict, Plan, Wait
 from api.keys import EXPECTED_RUNTIME_SECONDS
-from api.objects import WireContainer, WirePodSpec, WirePodTemplate, WireResources
+from api.objects.templates import WireContainer, WirePodSpec, WirePodTemplate, WireResources
 from api.policy import AdmissionPolicy, Backfill, BackfillMode, Estimates
 from api.reasons import ConditionType
 from api.workload import WorkloadKey

@@ -17,11 +17,14 @@ import msgspec
 from admission.decisions.api_writes import Action, Event, Purpose, Verb, Write
 from admission.decisions.decision import Admit, Evict
 from admission.reconcile.decision_writes import admit_write, evict_write
-from admission.reconcile.job import JobContext, reconcile_job
-from admission.reconcile.workload import LifecycleContext, Owner, reconcile_workload
+from admission.reconcile.job.context import JobContext
+from admission.reconcile.job.reconcile import reconcile_job
+from admission.reconcile.workload.context import LifecycleContext, Owner
+from admission.reconcile.workload.reconcile import reconcile_workload
 from api.jobs.job import Job, to_job
 from api.kube.embedded.apply.patches import merge_patch
-from api.objects import JobObject, WorkloadObject
+from api.objects.cluster import JobObject
+from api.objects.workloads import WorkloadObject
 from api.reasons import EvictionReason
 from api.workload import Admission, PodSetAssignment, Workload, to_rfc3339, to_workload
 from tests import rights

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from api.kube.embedded import EmbeddedServer
+from api.kube.embedded.server import EmbeddedServer
 from tests.controlplane import ControlPlane, Rest, clean
 from tests.controlplane.definitions import install_definitions
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from api.config import ConfigError, ControllerConfig, LeaseTimes, load_config
 from api.config.kueue import Configuration, WaitForPodsReady
+from api.config.loading import ConfigError, ControllerConfig, LeaseTimes, load_config
 from api.jobs.resource_requests import QuotaCheckStrategy, Transformation, TransformationStrategy
 from api.policy import Aliases, DomainRules, PlacementRules, ScoringWeights
 

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from api.node import NodeInfo, PodUsage, to_node, to_pod_usage
-from api.objects import NodeObject, PodObject, WireTaint
+from api.objects.cluster import NodeObject, PodObject
+from api.objects.common import WireTaint
 from api.parsing.problems import SpecError
 
 

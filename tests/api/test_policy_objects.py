@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from api.models.admission_policy import AdmissionPolicy as AdmissionPolicyModel
-from api.objects import Meta
+from api.objects.common import Meta
 from api.parsing.cron import CronError, parse_cron
 from api.parsing.problems import SpecError
 from api.policy import (

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from api.objects import (
+from api.objects.common import WireSelector, WireSelectorRequirement, WireTaint, WireToleration
+from api.objects.templates import (
     WireAffinity,
     WireNodeAffinity,
     WireNodeSelector,
     WireNodeSelectorTerm,
     WirePodSpec,
-    WireSelector,
-    WireSelectorRequirement,
-    WireTaint,
-    WireToleration,
 )
 from api.selectors import find_untolerated, matches_flavor, matches_selector, selector_problem, tolerates
 

@@ -8,15 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from api.objects import (
+from api.objects.cluster import LimitRangeObject, NamespaceObject, RuntimeClassObject
+from api.objects.queues import (
     AdmissionCheckObject,
     ClusterQueueObject,
     CohortObject,
-    LimitRangeObject,
     LocalQueueObject,
-    NamespaceObject,
     ResourceFlavorObject,
-    RuntimeClassObject,
     TopologyObject,
 )
 from api.parsing.problems import SpecError

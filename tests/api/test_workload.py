@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from api.objects import WorkloadObject
+from api.objects.workloads import WorkloadObject
 from api.parsing.problems import SpecError
 from api.workload import DomainCount, SliceConstraint, Workload, WorkloadKey, to_rfc3339, to_workload
 

@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from api.kube.client import KubeClient
-from api.kube.embedded.standins import NodeSpec, StandIns
+from api.kube.embedded.standins.kubelet import NodeSpec
+from api.kube.embedded.standins.standins import StandIns
 from tests.children import Child
 from tests.integration.manifests import POOL
 

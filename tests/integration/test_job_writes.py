@@ -17,8 +17,9 @@ from admission.controller.writer.requests import request_of
 from admission.decisions.api_writes import Purpose, Write
 from admission.decisions.decision import Admit, Evict
 from admission.reconcile.decision_writes import admit_write, evict_write
-from admission.reconcile.job import reconcile_job
-from admission.reconcile.workload import LifecycleContext, Owner, reconcile_workload
+from admission.reconcile.job.reconcile import reconcile_job
+from admission.reconcile.workload.context import LifecycleContext, Owner
+from admission.reconcile.workload.reconcile import reconcile_workload
 from api.reasons import EvictionReason
 from api.workload import Admission, PodSetAssignment, Workload, to_rfc3339
 from tests import parts

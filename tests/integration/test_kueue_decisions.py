@@ -17,7 +17,8 @@ import pytest
 
 from admission.simulation.ledger import QuotaLedger, Use, holding_of
 from admission.simulation.records import ObjectRecord
-from api.objects import ClusterQueueObject, CohortObject, WorkloadObject
+from api.objects.queues import ClusterQueueObject, CohortObject
+from api.objects.workloads import WorkloadObject
 from api.parsing.quantities import amount
 from tests import parts
 from tests.controlplane import ControlPlane, Rest

@@ -18,7 +18,8 @@ from admission.cli.trial.embedded_cluster import (
 )
 from admission.cli.trial.simulated_nodes import pool_nodes
 from api.kube.client import KubeClient
-from api.kube.embedded.standins import NodeSpec, StandIns
+from api.kube.embedded.standins.kubelet import NodeSpec
+from api.kube.embedded.standins.standins import StandIns
 
 _DEFAULT_NODES = NodeCounts(count=16, gpus_per_node=8)
 _POOL = "node"

@@ -56,7 +56,8 @@ from admission.simulation.promises import promises
 from admission.simulation.shapes import GangShape
 from api.keys import HOSTNAME
 from api.kube.client import KubeClient
-from api.kube.embedded.standins import NodeSpec, StandIns
+from api.kube.embedded.standins.kubelet import NodeSpec
+from api.kube.embedded.standins.standins import StandIns
 from api.kube.resources import (
     ADMISSION_POLICIES,
     CLUSTER_QUEUES,

@@ -26,7 +26,8 @@ from api.kube.client import KubeClient
 from api.kube.errors import NotFound
 from api.kube.resources import NODES, TOPOLOGIES
 from api.node import NodeInfo, to_node
-from api.objects import NodeObject, TopologyObject
+from api.objects.cluster import NodeObject
+from api.objects.queues import TopologyObject
 from api.specs import to_topology
 from api.topology_presets import PRESETS, find_preset, preset_levels
 

@@ -21,7 +21,8 @@ from api.kube.resources import (
     VALIDATING_WEBHOOKS,
     Resource,
 )
-from api.objects import Meta, ResourceFlavorObject, TopologyObject
+from api.objects.common import Meta
+from api.objects.queues import ResourceFlavorObject, TopologyObject
 
 
 class _Service(msgspec.Struct):

@@ -38,7 +38,8 @@ from admission.engine.engine import EngineSettings
 from api.kube.client import KubeClient
 from api.kube.errors import NotFound
 from api.kube.resources import ADMISSION_POLICIES, CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
-from api.objects import ClusterQueueObject, LocalQueueObject, WorkloadObject
+from api.objects.queues import ClusterQueueObject, LocalQueueObject
+from api.objects.workloads import WorkloadObject
 from api.policy_objects import AdmissionPolicyObject
 from api.workload import WorkloadKey
 

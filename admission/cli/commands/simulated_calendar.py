@@ -8,7 +8,7 @@ import msgspec
 import yaml
 
 from admission.cli.common.errors import WrongUsageError
-from api.objects import Meta
+from api.objects.common import Meta
 from api.parsing.problems import SpecError
 from api.policy import AdmissionPolicy
 from api.policy_objects import AdmissionPolicyObject, to_admission_policy

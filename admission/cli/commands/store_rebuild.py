@@ -30,7 +30,7 @@ from api.kube.client import KubeClient
 from api.kube.errors import NotFound
 from api.kube.lease_record import parse_lease
 from api.kube.resources import LEASES, WORKLOADS
-from api.objects import WorkloadObject
+from api.objects.workloads import WorkloadObject
 from api.workload import Workload, WorkloadKey, to_seconds, to_workload
 from queues.reservations.plan import (
     HISTORY_TABLES,

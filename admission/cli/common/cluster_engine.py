@@ -13,7 +13,7 @@ from api.kube.client import KubeClient
 from api.kube.errors import Forbidden, NotFound
 from api.kube.listing import ListResult
 from api.kube.resources import Resource
-from api.objects import Meta
+from api.objects.common import Meta
 from api.workload import WorkloadKey
 
 _RESOURCES = {

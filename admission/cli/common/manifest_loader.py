@@ -17,21 +17,17 @@ from admission.engine.engine import Engine
 from admission.engine.updates import ObjectKey, Upsertable
 from api.jobs.resource_requests import LimitRange, RuntimeClass
 from api.node import NodeInfo, PodUsage, to_node, to_pod_usage
-from api.objects import (
+from api.objects.cluster import LimitRangeObject, NamespaceObject, NodeObject, PodObject, RuntimeClassObject
+from api.objects.common import Meta
+from api.objects.queues import (
     AdmissionCheckObject,
     ClusterQueueObject,
     CohortObject,
-    LimitRangeObject,
     LocalQueueObject,
-    Meta,
-    NamespaceObject,
-    NodeObject,
-    PodObject,
     ResourceFlavorObject,
-    RuntimeClassObject,
     TopologyObject,
-    WorkloadObject,
 )
+from api.objects.workloads import WorkloadObject
 from api.policy import AdmissionPolicy
 from api.policy_objects import AdmissionPolicyObject, to_admission_policy
 from api.queueing import (

@@ -7,7 +7,7 @@ from pathlib import Path
 from admission.cli.common.errors import WrongUsageError
 from admission.engine.engine import EngineSettings
 from admission.engine.settings import engine_settings
-from api.config import ConfigError, ControllerConfig, load_config
+from api.config.loading import ConfigError, ControllerConfig, load_config
 
 
 def read_settings(config: Path | None) -> EngineSettings:

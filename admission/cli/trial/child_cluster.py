@@ -20,7 +20,8 @@ import msgspec
 from admission.cli.common.errors import ExitCode, NotHoldingError, describe
 from admission.cli.trial.embedded_cluster import embedded_server, in_background, install_kinds
 from api.kube.client import KubeClient
-from api.kube.embedded.standins import NodeSpec, StandIns
+from api.kube.embedded.standins.kubelet import NodeSpec
+from api.kube.embedded.standins.standins import StandIns
 
 _READY = b"ready\n"
 # A cluster with thousands of nodes must register each of them before it is ready.

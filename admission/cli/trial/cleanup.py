@@ -27,7 +27,7 @@ from api.kube.resources import (
     WORKLOADS,
     Resource,
 )
-from api.objects import NamedObject
+from api.objects.common import NamedObject
 
 _SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount", namespaced=True)
 # Kinds that a replay, or a controller working on it, creates in a namespace, in the order of deletion.

@@ -16,7 +16,7 @@ import yaml
 from admission.cli.common.errors import UnreachableError, WrongUsageError
 from api.definitions.crds import KINDS, crd
 from api.kube.client import KubeClient
-from api.kube.embedded import EmbeddedServer
+from api.kube.embedded.server import EmbeddedServer
 from api.kube.errors import AlreadyExists, NotFound
 from api.kube.resources import CRDS, Resource
 

@@ -19,15 +19,10 @@ from admission.simulation.records import ObjectRecord
 from api.kube.client import KubeClient
 from api.kube.informer import Change, ChangeType, Informer, Listener, ListWatch
 from api.kube.resources import CLUSTER_QUEUES, COHORTS, JOBS, LOCAL_QUEUES, PODS, WORKLOADS, Resource
-from api.objects import (
-    ClusterQueueObject,
-    CohortObject,
-    JobObject,
-    LocalQueueObject,
-    PodObject,
-    WireCondition,
-    WorkloadObject,
-)
+from api.objects.cluster import JobObject, PodObject
+from api.objects.common import WireCondition
+from api.objects.queues import ClusterQueueObject, CohortObject, LocalQueueObject
+from api.objects.workloads import WorkloadObject
 from api.workload import WorkloadKey
 
 _JOB_NAME_LABEL = "batch.kubernetes.io/job-name"

@@ -24,7 +24,7 @@ from admission.cli.trial.in_process_controller import run_inner_controller
 from admission.cli.trial.recorder import Recorder
 from admission.cli.trial.replay_plan import ReplayPlan
 from api.kube.client import KubeClient
-from api.kube.embedded.standins import StandIns
+from api.kube.embedded.standins.standins import StandIns
 from api.kube.errors import NotFound
 from api.kube.resources import (
     CLUSTER_QUEUES,

@@ -21,7 +21,7 @@ from admission.cli.trial.simulated_nodes import cpus_per_node, pool_nodes
 from admission.cli.views.summary import Tenancy
 from admission.simulation.shapes import MOST_GPUS_PER_POD, GangShape, gang_shape
 from admission.simulation.traces import TraceError, TraceJob, tenants
-from api.kube.embedded.standins import NodeSpec
+from api.kube.embedded.standins.kubelet import NodeSpec
 from api.workload import WorkloadKey
 
 RUN_LABEL = "berth.dev/replay"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from admission.cli.common.job_manifests import GPU, NODE_POOL_LABEL, SIMULATED_KEY
-from api.kube.embedded.standins import NodeSpec
+from api.kube.embedded.standins.kubelet import NodeSpec
 
 # A typical number for a machine with eight GPUs. It exceeds the pods' requests, so that
 # GPUs are the bottleneck.

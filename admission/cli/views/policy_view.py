@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from api.objects import Wire, WireCondition
+from api.objects.common import Wire, WireCondition
 from api.policy_objects import AdmissionPolicyObject
 
 _T = TypeVar("_T", bound=Wire)

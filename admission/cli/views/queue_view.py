@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from admission.cli.views.policy_view import WireQuotaInForce, decoded
-from api.objects import ClusterQueueObject, Wire, WireCondition, WireResourceGroup
+from api.objects.common import Wire, WireCondition
+from api.objects.queues import ClusterQueueObject, WireResourceGroup
 from api.parsing.quantities import QuantityError, amount
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from admission.cli.views.policy_view import decoded, policy_rows
-from api.objects import Wire
+from api.objects.common import Wire
 from api.policy_objects import AdmissionPolicyObject
 from api.workload import to_seconds
 

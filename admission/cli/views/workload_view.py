@@ -11,7 +11,9 @@ from dataclasses import dataclass, replace
 from admission.reconcile.decision_texts import request_text
 from api.eviction import EvictionRequest, read_request
 from api.keys import EVICTION, EXPECTED_START, PLANNED_START, PRIORITY_BOOST
-from api.objects import LocalQueueObject, WireCondition, WirePodSetAssignment, WorkloadObject
+from api.objects.common import WireCondition
+from api.objects.queues import LocalQueueObject
+from api.objects.workloads import WirePodSetAssignment, WorkloadObject
 from api.reasons import ConditionType, EvictionReason, PendingReason
 from api.workload import WorkloadKey, to_seconds
 

@@ -34,14 +34,10 @@ from admission.preemption.replicas import is_counted
 from api.jobs.job import Job, to_job
 from api.jobs.pod import Pod
 from api.kube.informer import Change, ChangeType
-from api.objects import (
-    JobObject,
-    NamedObject,
-    PodObject,
-    PriorityClassObject,
-    ScaledObject,
-    WorkloadObject,
-)
+from api.objects.cluster import JobObject, PodObject, ScaledObject
+from api.objects.common import NamedObject
+from api.objects.queues import PriorityClassObject
+from api.objects.workloads import WorkloadObject
 from api.workload import Workload, WorkloadKey, to_workload
 
 __all__ = ["ClusterState", "ClusterStateSettings", "ObjectKey"]

@@ -14,7 +14,7 @@ from admission.controller.cluster_state.object_cache import version
 from admission.controller.writer.executor import ObjectTarget
 from admission.decisions.api_writes import Write
 from admission.engine.engine import Engine
-from api.objects import Meta
+from api.objects.common import Meta
 
 # The kinds that refer to others by name and thereby keep them in use.
 _NAMING_KINDS = ("ClusterQueue", "ResourceFlavor")

@@ -16,7 +16,7 @@ from admission.decisions.api_writes import Action, Event, Purpose, Write
 from admission.reconcile.workload_writes import workload_status
 from api.keys import KUEUE_VERSION
 from api.object_events import EventType, ObjectRef
-from api.objects import Meta
+from api.objects.common import Meta
 from api.reasons import PendingReason
 from api.validation import validate
 from api.workload_status import WorkloadStatusEdit

@@ -12,12 +12,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from admission.controller.cluster_state.object_cache import ObjectKey
-from admission.reconcile.pod import GroupOwner
 from admission.reconcile.pod.parents import leader_worker_set_of
+from admission.reconcile.pod.view import GroupOwner
 from api.jobs.pod import Pod
 from api.kube import resources
 from api.kube.informer import Change, ChangeType
-from api.objects import OwnerReference, ScaledObject
+from api.objects.cluster import ScaledObject
+from api.objects.common import OwnerReference
 from api.workload import Workload
 
 

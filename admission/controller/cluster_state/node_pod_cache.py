@@ -19,12 +19,13 @@ from admission.controller.runtime.clock import Clock
 from admission.decisions.api_writes import Write
 from admission.engine.engine import Engine
 from admission.placement.topology.node_health import NodeFault, is_healthy, is_same_health
-from admission.reconcile.workload import PlacedPod
+from admission.reconcile.workload.context import PlacedPod
 from api import keys
 from api.keys import HOSTNAME
 from api.kube.informer import Change, ChangeType
 from api.node import NodeInfo, PodUsage, is_finished, is_placed_by_topology, to_node, to_pod_usage
-from api.objects import Meta, NodeObject, PodObject
+from api.objects.cluster import NodeObject, PodObject
+from api.objects.common import Meta
 from api.parsing.prices import node_price_problem
 from api.policy import AdmissionPolicy
 from api.queueing import ResourceFlavor, Topology

@@ -17,7 +17,7 @@ from api.kube.errors import KubeError
 from api.kube.informer import Listener, ListWatch
 from api.kube.resources import Resource
 from api.kube.shared import SharedInformer
-from api.objects import NodeObject, PodObject
+from api.objects.cluster import NodeObject, PodObject
 
 
 class NodePodWatch:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from api.objects import Meta
+from api.objects.common import Meta
 
 V = TypeVar("V")
 ObjectKey = tuple[str, str]

@@ -14,7 +14,7 @@ from admission.controller.cluster_state.observers import WorkloadTransition
 from admission.controller.cluster_state.workload_pods import WorkloadPods
 from admission.engine.engine import Engine
 from admission.reconcile.checkpoints import rejection_reason
-from admission.reconcile.workload import SavingContext
+from admission.reconcile.workload.context import SavingContext
 from api import keys
 from api.eviction import EvictionRequest, eviction_request, has_request
 from api.jobs.checkpoint_annotations import checkpoint_facts, parse_instant

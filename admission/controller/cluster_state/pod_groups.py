@@ -18,7 +18,7 @@ from admission.reconcile.pod.parents import group_name
 from api import keys
 from api.jobs.pod import Pod, to_pod
 from api.kube.informer import Change, ChangeType
-from api.objects import PodObject, ScaledObject
+from api.objects.cluster import PodObject, ScaledObject
 from api.workload import Workload
 
 

@@ -16,11 +16,11 @@ from admission.controller.cluster_state.pod_groups import PodGroups
 from admission.controller.cluster_state.spec_cache import SpecCache
 from admission.controller.cluster_state.workload_pods import WorkloadPods
 from admission.engine.engine import Engine
-from admission.reconcile.job import Ancestor, JobContext, JobSettings
-from admission.reconcile.workload import LifecycleContext, LifecycleSettings, Owner
+from admission.reconcile.job.context import Ancestor, JobContext, JobSettings
+from admission.reconcile.workload.context import LifecycleContext, LifecycleSettings, Owner
 from api.jobs.job import Job
 from api.keys import BATCH_VERSION
-from api.objects import WireSelector
+from api.objects.common import WireSelector
 from api.policy import KUEUE, Recovery
 from api.selectors import matches_selector
 from api.workload import Workload

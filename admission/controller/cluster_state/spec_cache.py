@@ -16,11 +16,13 @@ from admission.controller.cluster_state.object_cache import ObjectKey
 from admission.controller.cluster_state.observers import Observers
 from admission.controller.runtime.clock import Clock
 from admission.engine.engine import Engine
-from admission.reconcile.job import PriorityClass
+from admission.reconcile.job.context import PriorityClass
 from api import specs
 from api.disruption_budget import DisruptionBudget
 from api.kube.informer import Change, ChangeType
-from api.objects import Meta, NamespaceObject, PriorityClassObject
+from api.objects.cluster import NamespaceObject
+from api.objects.common import Meta
+from api.objects.queues import PriorityClassObject
 from api.parsing.prices import flavor_price_problem
 from api.queueing import ClusterQueue, LocalQueue, Namespace, ResourceFlavor
 

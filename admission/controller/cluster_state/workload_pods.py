@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 import msgspec
 
-from admission.reconcile.workload import SavingPod
+from admission.reconcile.workload.context import SavingPod
 from api import keys
 from api.jobs.checkpoint_annotations import parse_instant
 from api.jobs.pod_owner_key import owner_key_of_pod
 from api.kube.informer import Change, ChangeType
 from api.node import is_finished
-from api.objects import PodObject
+from api.objects.cluster import PodObject
 from api.workload import WorkloadKey
 
 _ASKED = (keys.CHECKPOINT_REQUESTED_AT, keys.CHECKPOINT_DEADLINE)

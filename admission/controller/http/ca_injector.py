@@ -24,7 +24,7 @@ from api.kube.client import JSON_PATCH, Body, KubeClient
 from api.kube.errors import KubeError
 from api.kube.informer import Informer, Listener, ListWatch
 from api.kube.resources import Resource
-from api.objects import Meta, Wire
+from api.objects.common import Meta, Wire
 from api.wire.visibility import GROUP, VERSIONS
 
 log = Log("berth.trust")

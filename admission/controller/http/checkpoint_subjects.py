@@ -20,7 +20,7 @@ from api.jobs.pod import Pod
 from api.kube import resources
 from api.kube.resources import Resource
 from api.object_events import ObjectRef
-from api.objects import Meta
+from api.objects.common import Meta
 from api.workload import Workload
 
 

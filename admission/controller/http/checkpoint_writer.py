@@ -23,7 +23,7 @@ from admission.decisions.api_writes import guarded_patch
 from admission.reconcile.checkpoints import progress
 from api.kube.client import MERGE_PATCH, Body, KubeClient
 from api.kube.errors import Conflict, KubeError, NotFound
-from api.objects import NamedObject
+from api.objects.common import NamedObject
 from api.wire.checkpoint_report import Report
 
 log = Log("berth.checkpoints")

@@ -39,7 +39,7 @@ from api.http.server import (
 )
 from api.kube.informer import Change, ChangeType, Listener
 from api.node import is_finished
-from api.objects import NodeObject, PodObject
+from api.objects.cluster import NodeObject, PodObject
 from api.wire.extender import (
     NO_LABELS,
     ExtenderArgs,

@@ -20,7 +20,7 @@ from admission.extender.rules import Arguments, Refusal
 from admission.extender.sampling import Rotation, look_until, nodes_to_find
 from api.config.berth import ExtenderSettings
 from api.node import NodeInfo, is_finished, to_node
-from api.objects import NodeObject, PodObject
+from api.objects.cluster import NodeObject, PodObject
 from api.parsing.problems import SpecError
 from api.parsing.quantities import QuantityError
 

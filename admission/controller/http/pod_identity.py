@@ -24,7 +24,7 @@ from api.kube import resources
 from api.kube.client import Body, KubeClient
 from api.kube.errors import Invalid, KubeError, NotFound
 from api.kube.resources import Resource
-from api.objects import NamedObject, OwnerReference
+from api.objects.common import NamedObject, OwnerReference
 from api.wire.pod_tokens import PodIdentity, TokenError, expires_at, read_review, review_body
 
 REVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False)

@@ -32,7 +32,7 @@ from api.http.certificates import (
 from api.kube import resources
 from api.kube.client import KubeClient
 from api.kube.errors import AlreadyExists, Conflict, Forbidden, KubeError, NotFound
-from api.objects import Meta
+from api.objects.common import Meta
 
 log = Log("berth.certificates")
 

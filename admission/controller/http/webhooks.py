@@ -23,7 +23,7 @@ from api.http.server import HttpError, Request, Response, Route, text_response
 from api.jobs.job import to_job
 from api.jobs.job_workload import job_template, unknown_keys
 from api.jobs.pod import to_pod
-from api.objects import JobObject, PodObject
+from api.objects.cluster import JobObject, PodObject
 from api.parsing.faults import ABSENT, FieldError
 from api.validation import validate, validate_update
 from api.wire import admission_review

@@ -7,7 +7,7 @@ import msgspec
 from api.kube import resources
 from api.kube.client import KubeClient
 from api.kube.errors import Forbidden, NotFound
-from api.objects import Meta
+from api.objects.common import Meta
 from api.workload import to_seconds
 
 KUEUE_LEASE = "c1f6bfd2.kueue.x-k8s.io"

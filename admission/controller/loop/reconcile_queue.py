@@ -27,9 +27,10 @@ from admission.controller.runtime.timers import Backoffs, Timers
 from admission.controller.writer.acting import Acting
 from admission.controller.writer.executor import Moot, ObjectTarget, Refused, Result, Vanished, Written
 from admission.decisions.api_writes import Action, Event, Purpose, Verb, Write
-from admission.reconcile.job import reconcile_job
-from admission.reconcile.pod import UnitFacts, reconcile_empty_group, reconcile_pods
-from admission.reconcile.workload import reconcile_workload
+from admission.reconcile.job.reconcile import reconcile_job
+from admission.reconcile.pod.reconcile import reconcile_empty_group, reconcile_pods
+from admission.reconcile.pod.view import UnitFacts
+from admission.reconcile.workload.reconcile import reconcile_workload
 from api.workload import WorkloadKey
 
 log = Log("berth.control-loop")

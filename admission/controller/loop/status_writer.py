@@ -16,7 +16,8 @@ from admission.decisions.api_writes import Event, Purpose, Verb, Write, policy_r
 from admission.engine.engine import Engine
 from admission.status.policy_status import policy_events, policy_status
 from admission.status.queue_status import cluster_queue_status, cohort_status, local_queue_status
-from api.objects import ClusterQueueObject, CohortObject, LocalQueueObject, Meta, NamedObject
+from api.objects.common import Meta, NamedObject
+from api.objects.queues import ClusterQueueObject, CohortObject, LocalQueueObject
 from api.policy_objects import AdmissionPolicyObject
 
 BoardKey = tuple[str, str, str]

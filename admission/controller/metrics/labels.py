@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from api.config import ControllerConfig
-from api.objects import Meta, WireSelector
+from api.config.loading import ControllerConfig
+from api.objects.common import Meta, WireSelector
 from api.selectors import matches_selector
 from api.workload import Workload
 

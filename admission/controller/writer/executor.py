@@ -55,7 +55,7 @@ from api.kube.errors import (
     TooManyRequests,
     Unreachable,
 )
-from api.objects import NamedObject
+from api.objects.common import NamedObject
 
 # An order that meets this many conflicts in a row is refused: another client writes faster than we can read.
 MAX_CONFLICTS = 5

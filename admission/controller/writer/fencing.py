@@ -19,7 +19,7 @@ import msgspec
 from admission.decisions.api_writes import Purpose, Verb, Write
 from admission.decisions.decision import DecisionId
 from api.keys import FENCE
-from api.objects import Meta, NamedObject
+from api.objects.common import Meta, NamedObject
 
 
 def fence_write(decision: DecisionId, *, fence: int, raw: bytes | None) -> Write:

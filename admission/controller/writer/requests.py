@@ -12,7 +12,7 @@ from api.kube.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, Body, KubeClient
 from api.kube.errors import KubeError, NotFound, TooManyRequests
 from api.kube.listing import Reader, pages
 from api.kube.resources import Resource
-from api.objects import NamedObject
+from api.objects.common import NamedObject
 
 _RESOURCES: dict[str, Resource] = {
     resource.kind: resource

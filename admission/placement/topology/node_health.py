@@ -19,7 +19,7 @@ from enum import StrEnum
 
 from api.keys import HOSTNAME
 from api.node import NodeInfo
-from api.objects import WireTaint, WireToleration
+from api.objects.common import WireTaint, WireToleration
 from api.selectors import find_untolerated, taint_text
 from api.workload import TopologyAssignment
 

@@ -17,7 +17,8 @@ import msgspec
 from admission.placement.topology.placement_options import PlacementOptions
 from api.jobs.placement_annotations import parse_bandwidth
 from api.keys import NETWORK_BANDWIDTH
-from api.objects import WireAffinity, WireToleration
+from api.objects.common import WireToleration
+from api.objects.templates import WireAffinity
 from api.workload import TopologyAssignment, TopologyRequest
 
 KUEUE_STRATEGY = "kueue"

@@ -13,8 +13,3 @@ Modules, in reading order:
 How a Job is started and stopped follows Kueue: `spec.suspend` says whether the Job runs, and the admission's
 node labels and tolerations are written into its pod template. The translation of the objects is `api.jobs`.
 """
-
-from admission.reconcile.job.context import Ancestor, FlavorInjection, JobContext, JobSettings, PriorityClass
-from admission.reconcile.job.reconcile import reconcile_job
-
-__all__ = ["Ancestor", "FlavorInjection", "JobContext", "JobSettings", "PriorityClass", "reconcile_job"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from api.jobs.job import Job
-from api.objects import WireToleration
+from api.objects.common import WireToleration
 from api.workload import PodSetAssignment, Workload
 
 FlavorInjection = Callable[[PodSetAssignment], tuple[Mapping[str, str], Sequence[WireToleration]]]

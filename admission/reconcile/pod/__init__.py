@@ -34,8 +34,3 @@ Decisions:
 
 Budgets that several groups share are counted in `admission.controller.cluster_state.disruption_budgets`.
 """
-
-from admission.reconcile.pod.reconcile import reconcile_empty_group, reconcile_pods
-from admission.reconcile.pod.view import GroupOwner, UnitFacts
-
-__all__ = ["GroupOwner", "UnitFacts", "reconcile_empty_group", "reconcile_pods"]

@@ -13,7 +13,7 @@ from api.disruption_budget import DisruptionBudget
 from api.jobs.job import MAIN_POD_SET
 from api.jobs.pod import Pod
 from api.jobs.pod_workload import GroupMember, is_fast
-from api.objects import OwnerReference
+from api.objects.common import OwnerReference
 from api.parsing.decimals import whole_number
 from api.workload import PodSetAssignment, Workload
 

@@ -23,25 +23,3 @@ Decisions:
 - Failed nodes are recorded in `status.unhealthyNodes` by Kueue's rules (`nodes`). Their replacement is
   a decision of `admission.engine.second_pass`.
 """
-
-from admission.reconcile.workload.context import (
-    LifecycleContext,
-    LifecycleResult,
-    LifecycleSettings,
-    Owner,
-    PlacedPod,
-    SavingContext,
-    SavingPod,
-)
-from admission.reconcile.workload.reconcile import reconcile_workload
-
-__all__ = [
-    "LifecycleContext",
-    "LifecycleResult",
-    "LifecycleSettings",
-    "Owner",
-    "PlacedPod",
-    "SavingContext",
-    "SavingPod",
-    "reconcile_workload",
-]

@@ -23,7 +23,3 @@ Known differences, all intentional:
 - In custom kinds, an applied field that becomes empty is removed; the real server rejects the null that it
   produces.
 """
-
-from api.kube.embedded.server import EmbeddedServer
-
-__all__ = ["EmbeddedServer"]

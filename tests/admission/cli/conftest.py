@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from api.kube.embedded import EmbeddedServer
+from api.kube.embedded.server import EmbeddedServer
 
 _KUBECONFIG = """apiVersion: v1
 kind: Config

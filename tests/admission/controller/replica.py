@@ -28,7 +28,7 @@ from admission.controller.runtime.runtime import Runtime
 from admission.controller.writer.executor import ExecutorLimits, ObjectTarget
 from admission.controller.writer.leader_term import TermSettings
 from admission.engine.engine import Engine
-from admission.reconcile.workload import LifecycleSettings
+from admission.reconcile.workload.context import LifecycleSettings
 from api.kube.errors import Conflict
 from api.kube.informer import Change, ChangeType
 from api.kube.lease import Leadership

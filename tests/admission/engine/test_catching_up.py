@@ -9,7 +9,7 @@ import pytest
 
 from admission.status.views import EngineStatistics
 from api.jobs.resource_requests import LimitRange
-from api.objects import LimitRangeItem
+from api.objects.cluster import LimitRangeItem
 from api.policy import AdmissionPolicy, Backfill, Ordering, OrderingMode
 from api.queueing import LocalQueue, StopPolicy
 from api.workload import Workload, WorkloadKey

@@ -9,16 +9,17 @@ import pytest
 
 from admission.decisions.api_writes import Purpose, Write
 from admission.placement.topology.node_health import Fault, NodeFailureSettings, NodeFault, host_fault
-from admission.reconcile.workload import (
+from admission.reconcile.workload.context import (
     LifecycleContext,
     LifecycleResult,
     LifecycleSettings,
     PlacedPod,
-    reconcile_workload,
 )
+from admission.reconcile.workload.reconcile import reconcile_workload
 from admission.reconcile.workload.ungate import ungate
 from api.node import NodeInfo
-from api.objects import WirePodTemplate, WireTaint, WireToleration
+from api.objects.common import WireTaint, WireToleration
+from api.objects.templates import WirePodTemplate
 from api.policy import Recovery
 from api.workload import (
     Admission,

@@ -16,7 +16,7 @@ from admission.extender.book import NodeBook
 from admission.extender.facts import PodFacts
 from admission.extender.gpu_fit import NodeCandidates
 from api.node import NodeInfo
-from api.objects import NodeObject, PodObject
+from api.objects.cluster import NodeObject, PodObject
 
 GPU = "nvidia.com/gpu"
 NODES, PODS = ("a", "b"), ("p", "q", "r")

@@ -14,7 +14,7 @@ from admission.engine.engine import EngineSettings
 from api.jobs.resource_requests import QuotaCheckStrategy, ResourceSettings
 from api.keys import HOSTNAME
 from api.node import NodeInfo
-from api.objects import WireTaint, WireToleration
+from api.objects.common import WireTaint, WireToleration
 from api.queueing import (
     ClusterQueue,
     FlavorFungibility,

@@ -11,7 +11,8 @@ from admission.decisions.decision import Admit, Decision, Evict, Wait
 from admission.engine.engine import Engine, EngineSettings
 from api.jobs.resource_requests import ResourceSettings
 from api.node import NodeInfo, PodUsage
-from api.objects import WireContainer, WirePodSpec, WirePodTemplate, WireResources, WireSelector
+from api.objects.common import WireSelector
+from api.objects.templates import WireContainer, WirePodSpec, WirePodTemplate, WireResources
 from api.queueing import (
     ClusterQueue,
     FlavorQuotas,

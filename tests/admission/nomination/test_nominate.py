@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from admission.decisions.decision import Wait
-from api.objects import WireSelector
+from api.objects.common import WireSelector
 from api.queueing import Namespace
 from api.workload import CheckState
 from tests.builders import NAMESPACE, World, admits, make_cluster_queue, make_workload

@@ -8,7 +8,7 @@ from admission.placement.topology.place import taken_per_pod
 from admission.placement.topology.request import NodeRules, PlacementRequest
 from admission.placement.topology_cache import TopologyCache, Unplaced
 from api.node import NodeInfo
-from api.objects import WireTaint
+from api.objects.common import WireTaint
 from api.queueing import ResourceFlavor, Topology
 from api.workload import SliceConstraint, TopologyRequest
 

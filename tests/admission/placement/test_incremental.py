@@ -14,7 +14,7 @@ from admission.placement.topology.placement_options import PlacementOptions, Str
 from admission.placement.topology.request import PlacementRequest
 from admission.placement.topology_cache import TopologyCache, Unplaced
 from api.node import NodeInfo, PodUsage
-from api.objects import WireTaint
+from api.objects.common import WireTaint
 from api.policy import DomainRules
 from tests.admission.placement.fleets import (
     BLOCK,

@@ -6,7 +6,7 @@ import pytest
 
 from admission.placement.topology.request import NodeRules, PlacementRequest
 from api.node import PodUsage
-from api.objects import WireTaint, WireToleration
+from api.objects.common import WireTaint, WireToleration
 from tests.admission.placement.fleets import (
     BLOCK,
     GPU,

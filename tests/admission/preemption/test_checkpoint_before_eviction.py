@@ -20,7 +20,7 @@ from admission.preemption.checkpoint_before_eviction import (
 )
 from api.eviction import EvictionRequest, current_request, read_request, render_request
 from api.keys import EVICTION
-from api.objects import WirePodSpec, WirePodTemplate
+from api.objects.templates import WirePodSpec, WirePodTemplate
 from api.policy import AdmissionPolicy, PreemptionRules
 from api.reasons import EvictionReason, PreemptionReason
 from api.workload import PodSetAssignment, Workload, WorkloadKey, to_rfc3339

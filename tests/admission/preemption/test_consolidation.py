@@ -17,7 +17,8 @@ from admission.engine.engine import Engine
 from admission.engine.updates import Upsertable
 from admission.placement.topology.place import Place, place_of, taken_per_pod
 from admission.placement.topology_cache import Unplaced
-from api.objects import WireContainer, WirePodSpec, WirePodTemplate, WireResources, WireSelector
+from api.objects.common import WireSelector
+from api.objects.templates import WireContainer, WirePodSpec, WirePodTemplate, WireResources
 from api.policy import AdmissionPolicy, Consolidation, PlacementRules, PreemptionRules
 from api.queueing import (
     ClusterQueue,

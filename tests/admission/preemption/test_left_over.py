@@ -11,7 +11,7 @@ from dataclasses import replace
 from admission.snapshot.hold_totals import HeldRoom
 from api.jobs.resource_requests import PODS
 from api.keys import HOSTNAME
-from api.objects import WireContainer, WirePodSpec, WirePodTemplate, WireResources
+from api.objects.templates import WireContainer, WirePodSpec, WirePodTemplate, WireResources
 from api.policy import AdmissionPolicy, PreemptionRules
 from api.queueing import QueueingStrategy, ResourceFlavor, Topology
 from api.workload import TopologyRequest, Workload, WorkloadKey

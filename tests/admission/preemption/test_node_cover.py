@@ -12,7 +12,8 @@ from hypothesis import given
 
 from api.disruption_budget import DisruptionBudget
 from api.keys import HOSTNAME, MIN_REPLICAS, REPLICA_OF, WORKLOAD_TYPE
-from api.objects import Meta, WirePodTemplate, WireSelector
+from api.objects.common import Meta, WireSelector
+from api.objects.templates import WirePodTemplate
 from api.policy import AdmissionPolicy, PreemptionRules, VictimRules
 from api.queueing import FlavorQuotas, ResourceFlavor, ResourceGroup, Topology
 from api.workload import TopologyRequest, Workload

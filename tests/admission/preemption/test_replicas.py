@@ -13,14 +13,9 @@ from admission.engine.engine import EngineSettings
 from admission.preemption.fair_sharing import FairPreemption
 from api import keys
 from api.disruption_budget import DisruptionBudget, to_disruption_budget
-from api.objects import (
-    Meta,
-    PodDisruptionBudgetObject,
-    PodDisruptionBudgetSpec,
-    PodDisruptionBudgetStatus,
-    WirePodTemplate,
-    WireSelector,
-)
+from api.objects.cluster import PodDisruptionBudgetObject, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
+from api.objects.common import Meta, WireSelector
+from api.objects.templates import WirePodTemplate
 from api.policy import AdmissionPolicy, PreemptionRules, VictimRules
 from api.queueing import Preemption, PreemptionPolicy
 from api.reasons import EvictionReason

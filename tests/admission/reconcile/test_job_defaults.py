@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from admission.reconcile.job import Ancestor, JobSettings
+from admission.reconcile.job.context import Ancestor, JobSettings
 from admission.reconcile.job.defaults import NO_DEFAULTS, JobDefaults, job_defaults
 from api import keys
 from tests.admission.world import context, job_object, read_job

@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from admission.decisions.api_writes import Action, Event, Write
-from admission.reconcile.job import Ancestor, JobContext, JobSettings, PriorityClass, reconcile_job
+from admission.reconcile.job.context import Ancestor, JobContext, JobSettings, PriorityClass
+from admission.reconcile.job.reconcile import reconcile_job
 from tests.admission.world import (
     START,
     UID,

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from admission.decisions.api_writes import Purpose, Write
-from admission.reconcile.workload import LifecycleContext, PlacedPod, reconcile_workload
+from admission.reconcile.workload.context import LifecycleContext, PlacedPod
+from admission.reconcile.workload.reconcile import reconcile_workload
 from api.workload import Condition, Workload
 from tests.admission.engine.test_lost_nodes import make_gang, make_pod
 from tests.admission.engine.test_second_pass import admitted

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from admission.reconcile.job import JobSettings, PriorityClass
-from admission.reconcile.pod import UnitFacts
+from admission.reconcile.job.context import JobSettings, PriorityClass
+from admission.reconcile.pod.view import UnitFacts
 from api import keys
 from api.disruption_budget import DisruptionBudget
-from api.objects import WireSelector, WireToleration
+from api.objects.common import WireSelector, WireToleration
 from api.reasons import ConditionType
 from tests.admission.podworld import (
     admitted,

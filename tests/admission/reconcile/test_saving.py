@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from admission.decisions.api_writes import Write
-from admission.reconcile.workload import LifecycleContext, LifecycleResult, reconcile_workload
-from admission.reconcile.workload.context import SavingContext, SavingPod
+from admission.reconcile.workload.context import LifecycleContext, LifecycleResult, SavingContext, SavingPod
+from admission.reconcile.workload.reconcile import reconcile_workload
 from api.eviction import EvictionRequest, render_request
 from api.keys import CHECKPOINT_DEADLINE, CHECKPOINT_REQUESTED_AT, EVICTION
 from api.queueing import StopPolicy

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from admission.decisions.api_writes import Write
-from admission.reconcile.pod import GroupOwner, UnitFacts, reconcile_empty_group
+from admission.reconcile.pod.reconcile import reconcile_empty_group
+from admission.reconcile.pod.view import GroupOwner, UnitFacts
 from api import keys
 from api.disruption_budget import DisruptionBudget
-from api.objects import OwnerReference, WireSelector
+from api.objects.common import OwnerReference, WireSelector
 from api.reasons import ConditionType
 from tests.admission.podworld import (
     PodWorld,

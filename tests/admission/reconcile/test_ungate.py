@@ -6,9 +6,10 @@ import msgspec
 import pytest
 
 from admission.decisions.api_writes import Purpose, Write
-from admission.reconcile.workload import LifecycleContext, PlacedPod, reconcile_workload
+from admission.reconcile.workload.context import LifecycleContext, PlacedPod
+from admission.reconcile.workload.reconcile import reconcile_workload
 from admission.reconcile.workload.ungate import ungate
-from api.objects import WirePodTemplate
+from api.objects.templates import WirePodTemplate
 from api.workload import (
     Admission,
     Condition,

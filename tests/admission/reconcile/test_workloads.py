@@ -10,13 +10,8 @@ import pytest
 
 from admission.decisions.api_writes import Action, Event, Write
 from admission.reconcile.deadlines import PodsReadySettings, RetentionSettings
-from admission.reconcile.workload import (
-    LifecycleContext,
-    LifecycleResult,
-    LifecycleSettings,
-    Owner,
-    reconcile_workload,
-)
+from admission.reconcile.workload.context import LifecycleContext, LifecycleResult, LifecycleSettings, Owner
+from admission.reconcile.workload.reconcile import reconcile_workload
 from api.queueing import StopPolicy
 from api.reasons import PendingReason
 from api.workload import to_rfc3339

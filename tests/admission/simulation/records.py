@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 
 from admission.simulation.records import ObjectRecord
-from api.objects import ClusterQueueObject, CohortObject, WorkloadObject
+from api.objects.queues import ClusterQueueObject, CohortObject
+from api.objects.workloads import WorkloadObject
 
 
 def queue(

@@ -8,7 +8,8 @@ from msgspec import structs
 from admission.decisions.decision import Admit
 from admission.status.views import Usage
 from api.jobs.resource_requests import LimitRange, RuntimeClass
-from api.objects import LimitRangeItem, WireSelector, WireToleration
+from api.objects.cluster import LimitRangeItem
+from api.objects.common import WireSelector, WireToleration
 from api.queueing import (
     AdmissionCheck,
     CheckRule,

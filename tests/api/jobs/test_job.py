@@ -18,7 +18,7 @@ from api.jobs.job_workload import (
     workload_body,
     workload_name,
 )
-from api.objects import JobObject
+from api.objects.cluster import JobObject
 
 UID = "5ff915da-2bc6-43a1-a13b-1a78cc822c89"
 

@@ -9,7 +9,7 @@ import pytest
 
 from api import keys
 from api.jobs.pod_owner_key import has_known_pods, owner_key_of_pod, pod_owner_key
-from api.objects import PodObject
+from api.objects.cluster import PodObject
 from tests.builders import make_workload
 
 GATE = {"schedulingGates": [{"name": keys.ADMISSION_GATE}]}

@@ -17,7 +17,7 @@ from api.jobs.pod_template import (
     restore_patch,
     sanitised,
 )
-from api.objects import WireToleration
+from api.objects.common import WireToleration
 from api.workload import (
     Admission,
     CheckState,

@@ -17,7 +17,8 @@ from api.jobs.resource_requests import (
     pod_set_requests,
     request_problem,
 )
-from api.objects import LimitRangeItem, WireContainer, WirePodSpec, WirePodTemplate, WireResources
+from api.objects.cluster import LimitRangeItem
+from api.objects.templates import WireContainer, WirePodSpec, WirePodTemplate, WireResources
 from api.workload import PodSet
 
 

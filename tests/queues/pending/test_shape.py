@@ -9,13 +9,8 @@ from msgspec.structs import replace
 
 from api.jobs.resource_requests import PodSetRequests, pod_set_requests
 from api.keys import PLACEMENT_KEYS, RESERVATION
-from api.objects import (
-    Meta,
-    WireAffinity,
-    WireNodeAffinity,
-    WireNodeSelector,
-    WireToleration,
-)
+from api.objects.common import Meta, WireToleration
+from api.objects.templates import WireAffinity, WireNodeAffinity, WireNodeSelector
 from api.workload import PodSet, TopologyRequest, Workload
 from queues.pending.shape import shape_of
 from tests.builders import make_condition, make_pod_set, make_template, make_workload, with_conditions

@@ -11,7 +11,7 @@ import msgspec
 
 from api.kube.embedded.apply.errors import bad_request
 from api.kube.embedded.apply.schema import Json, JsonObject
-from api.objects import WireSelector
+from api.objects.common import WireSelector
 from api.selectors import matches_selector
 
 Predicate = Callable[[JsonObject], bool]

@@ -3,8 +3,3 @@
 They are clients of the API, like the real ones, so the kubelet can also simulate the nodes of a real control
 plane. No process runs in a pod: the annotations of a pod determine how long it runs.
 """
-
-from api.kube.embedded.standins.kubelet import NodeSpec
-from api.kube.embedded.standins.standins import StandIns
-
-__all__ = ["NodeSpec", "StandIns"]

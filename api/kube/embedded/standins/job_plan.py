@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from api.kube.embedded.standins.objects import Job, Pod
-from api.objects import WireCondition
+from api.objects.common import WireCondition
 
 # Back-off before a failed pod is replaced: ten seconds, doubled with each consecutive failure,
 # up to ten minutes.

@@ -29,7 +29,7 @@ from api.kube.errors import AlreadyExists, NotFound
 from api.kube.informer import Change, ChangeType
 from api.kube.listing import Key
 from api.kube.resources import NODES, PODS
-from api.objects import NodeObject
+from api.objects.cluster import NodeObject
 from api.workload import to_rfc3339
 
 _PREFIX: Final = "berth.dev/simulated-"

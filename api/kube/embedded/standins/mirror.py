@@ -10,7 +10,7 @@ from api.kube.embedded.standins.objects import Job, Pod
 from api.kube.informer import Change, ChangeType, Informer, Listener, ListWatch
 from api.kube.listing import Key
 from api.kube.resources import JOBS, NODES, PODS
-from api.objects import NodeObject
+from api.objects.cluster import NodeObject
 
 JobListener = Callable[[Change[Job]], None]
 PodListener = Callable[[Change[Pod]], None]

@@ -7,7 +7,8 @@ from typing import Final
 import msgspec
 
 from api.keys import COMPLETION_INDEX
-from api.objects import Meta, Wire, WireCondition, WirePodSpec
+from api.objects.common import Meta, Wire, WireCondition
+from api.objects.templates import WirePodSpec
 
 FINISHED_PHASES: Final = ("Succeeded", "Failed")
 

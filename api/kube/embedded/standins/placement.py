@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from api.jobs.resource_requests import PODS, pod_requests
 from api.kube.embedded.standins.objects import Pod, PodSpec
-from api.objects import NodeObject
+from api.objects.cluster import NodeObject
 from api.parsing.quantities import add_amounts, amount
 from api.selectors import find_untolerated, matches_node
 

@@ -18,7 +18,7 @@ from api.kube.errors import KubeError
 from api.kube.informer import Change, ChangeType
 from api.kube.listing import Key
 from api.kube.resources import PODS
-from api.objects import NodeObject
+from api.objects.cluster import NodeObject
 from api.workload import to_rfc3339
 
 _NAME: Final = "default-scheduler"

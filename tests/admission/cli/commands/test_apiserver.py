@@ -14,7 +14,7 @@ from admission.cli.trial.embedded_cluster import create
 from admission.simulation.shapes import GangShape
 from api.kube.client import KubeClient
 from api.kube.resources import CLUSTER_QUEUES, JOBS, NODES
-from api.objects import NamedObject
+from api.objects.common import NamedObject
 
 
 async def test_it_is_ready_when_the_kubeconfig_is_there_and_runs_jobs(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from admission.cli.trial import demo_scenario
 from api.kube.client import KubeClient
 from api.kube.errors import Unreachable
 from api.kube.resources import JOBS, NODES
-from api.objects import NamedObject
+from api.objects.common import NamedObject
 
 GOOD = re.compile(r"jobs (\d+) finished \1 failed 0 lost 0 quota-exceeded 0")
 

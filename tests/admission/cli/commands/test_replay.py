@@ -23,7 +23,7 @@ from api.kube.resources import (
     RESOURCE_FLAVORS,
     WORKLOADS,
 )
-from api.objects import NamedObject
+from api.objects.common import NamedObject
 from tests.controlplane import ControlPlane
 
 HEADING = "job_id,user,num_gpu,submit_time,duration\n"

@@ -11,7 +11,8 @@ import pytest
 from admission.cli.views.queue_view import QuotaRow, queue_rows
 from admission.cli.views.reservation_view import reservation_rows
 from admission.cli.views.workload_view import workload_rows
-from api.objects import ClusterQueueObject, LocalQueueObject, WorkloadObject
+from api.objects.queues import ClusterQueueObject, LocalQueueObject
+from api.objects.workloads import WorkloadObject
 from api.policy_objects import AdmissionPolicyObject
 
 GPU = "nvidia.com/gpu"

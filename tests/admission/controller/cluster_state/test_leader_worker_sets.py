@@ -11,7 +11,7 @@ from admission.controller.cluster_state.leader_worker_sets import LeaderWorkerSe
 from api import keys
 from api.jobs.pod import Pod
 from api.kube.informer import Change, ChangeType
-from api.objects import ScaledObject
+from api.objects.cluster import ScaledObject
 from api.workload import to_template
 from tests.builders import make_pod_set, make_workload
 

@@ -9,7 +9,7 @@ import pytest
 
 from admission.decisions.api_writes import Event, Purpose, Verb, Write
 from api.kube.informer import Change, ChangeType
-from api.objects import NodeObject, NodeStatus, PodObject
+from api.objects.cluster import NodeObject, NodeStatus, PodObject
 from api.workload import Workload, WorkloadKey
 from tests.admission.controller.known import Known, made
 

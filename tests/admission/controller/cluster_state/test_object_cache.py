@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from admission.controller.cluster_state.object_cache import ObjectCache
-from api.objects import Meta, OwnerReference
+from api.objects.common import Meta, OwnerReference
 
 
 def meta(uid: str = "first", version: str = "5", *, owner: str = "") -> Meta:

@@ -10,7 +10,7 @@ import pytest
 from admission.controller.cluster_state.workload_pods import WorkloadPods
 from api import keys
 from api.kube.informer import Change, ChangeType
-from api.objects import PodObject
+from api.objects.cluster import PodObject
 from api.workload import WorkloadKey, to_rfc3339
 
 NOW = 1_769_860_800.0

@@ -16,7 +16,7 @@ from admission.controller.gauges.reader import (
 )
 from admission.controller.metrics.labels import MetricLabels
 from api.kube.informer import ChangeType
-from api.objects import WireSelector
+from api.objects.common import WireSelector
 from tests.admission.controller.known import (
     Known,
     Object,

@@ -18,7 +18,7 @@ from admission.reconcile.pod.parents import group_name
 from api import keys
 from api.http.server import HttpServer
 from api.jobs.pod import role_hash
-from api.objects import WireSelector
+from api.objects.common import WireSelector
 from tests.admission.controller.known import (
     Known,
     cluster_queue_object,

@@ -19,7 +19,7 @@ from admission.controller.writer.executor import Moot, ObjectTarget, Refused, Re
 from admission.decisions.api_writes import Purpose, Verb, Write
 from admission.decisions.decision import Decision, Reassign, Wait
 from admission.engine.engine import Engine
-from admission.reconcile.workload import LifecycleResult
+from admission.reconcile.workload.context import LifecycleResult
 from api.kube.errors import Conflict, Forbidden, Invalid, KubeError
 from tests.admission.controller.fakes import FakeRecorder
 from tests.admission.controller.tenancy import make_workload

@@ -10,7 +10,7 @@ import pytest
 
 from admission.controller.loop.status_writer import BURST, WRITES_PER_SECOND, BoardKey, StatusWriter
 from admission.decisions.api_writes import Purpose, Write
-from api.objects import Meta
+from api.objects.common import Meta
 from tests.admission.controller.known import Known, cluster_queue_object, made
 
 NOW = 1_800_000_000.0

@@ -12,7 +12,9 @@ from admission.controller.metrics.labels import CLUSTER_QUEUE, COHORT, LOCAL_QUE
 from admission.controller.metrics.queue_series import QueueSeries
 from admission.controller.metrics.registry import Metrics
 from admission.controller.metrics.workload_metrics import WorkloadMetrics
-from api.objects import Meta, WirePodTemplate, WirePriorityClassRef
+from api.objects.common import Meta
+from api.objects.templates import WirePodTemplate
+from api.objects.workloads import WirePriorityClassRef
 from api.reasons import ConditionType
 from api.workload import Admission, Condition, PodSet, Workload, WorkloadKey
 

@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from api.kube.embedded import EmbeddedServer
+from api.kube.embedded.server import EmbeddedServer
 from tests.controlplane import ControlPlane
 
 from .raw import RawApi, definition, tls_of

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from api.kube.client import KubeClient
-from api.kube.embedded.standins import NodeSpec, StandIns
+from api.kube.embedded.standins.kubelet import NodeSpec
+from api.kube.embedded.standins.standins import StandIns
 from tests.embedded import EmbeddedCluster
 
 PATIENCE_SECONDS = 60.0

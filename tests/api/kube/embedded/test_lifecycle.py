@@ -14,10 +14,11 @@ import aiohttp
 import pytest
 
 from api.kube.client import KubeClient
-from api.kube.embedded import EmbeddedServer, store
+from api.kube.embedded import store
+from api.kube.embedded.server import EmbeddedServer
 from api.kube.informer import Informer, Listener, ListWatch
 from api.kube.resources import CONFIG_MAPS
-from api.objects import NamedObject
+from api.objects.common import NamedObject
 
 from .conftest import CRDS, define
 from .raw import JsonObject, RawApi, config_map, definition, job, pod

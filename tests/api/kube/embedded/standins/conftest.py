@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from api.kube.client import KubeClient
-from api.kube.embedded import EmbeddedServer
-from api.kube.embedded.standins import NodeSpec, StandIns
+from api.kube.embedded.server import EmbeddedServer
+from api.kube.embedded.standins.kubelet import NodeSpec
+from api.kube.embedded.standins.standins import StandIns
 from api.kube.errors import NotFound
 from api.kube.resources import JOBS, NODES, PODS, Resource
 

@@ -18,7 +18,7 @@ from api.kube.embedded.standins.objects import (
     PodMeta,
     PodStatus,
 )
-from api.objects import Meta, WireCondition
+from api.objects.common import Meta, WireCondition
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 BEGAN = "2026-01-01T11:00:00Z"

@@ -8,20 +8,15 @@ import pytest
 
 from api.kube.embedded.standins.objects import Pod, PodMeta, PodSpec
 from api.kube.embedded.standins.placement import NodeRoom, choose_node, explain, requests_of
-from api.objects import (
-    Meta,
-    NodeObject,
-    NodeSpec,
-    NodeStatus,
+from api.objects.cluster import NodeObject, NodeSpec, NodeStatus
+from api.objects.common import Meta, WireSelectorRequirement, WireTaint, WireToleration
+from api.objects.templates import (
     WireAffinity,
     WireContainer,
     WireNodeAffinity,
     WireNodeSelector,
     WireNodeSelectorTerm,
     WireResources,
-    WireSelectorRequirement,
-    WireTaint,
-    WireToleration,
 )
 
 GPU = "nvidia.com/gpu"
