@@ -36,7 +36,6 @@ class Options:
     kubeconfig: str | None = None
     namespace: str | None = None
     redis_url: str | None = None
-    embedded_store: bool = False
     store_directory: str | None = None
     bind: str = "127.0.0.1"
     http_port: int = 8090

@@ -98,7 +98,6 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
     reason: PendingReason
     message: str
     requests: Mapping[str, Mapping[str, int]] = msgspec.field(default_factory=dict)
-    is_parked: bool = False
     strategy: str = ""
 
 

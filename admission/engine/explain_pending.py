@@ -50,7 +50,6 @@ def _explanation(
         resource_version=workload.resource_version,
         reason=known[0],
         message=known[1],
-        is_parked=queue.pending.members.is_parked(key),
     )
 
 

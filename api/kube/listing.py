@@ -76,7 +76,6 @@ class Page:
 
     items: list[msgspec.Raw]
     resource_version: str
-    is_last: bool
     restarted: bool
 
 
@@ -139,7 +138,7 @@ async def pages(
             continue
         page = _decode_page(body)
         token = page.metadata.continue_
-        yield Page(page.items or [], page.metadata.resource_version, not token, restarted)
+        yield Page(page.items or [], page.metadata.resource_version, restarted)
         if not token:
             return
         query, restarted = {**query, "continue": token}, False

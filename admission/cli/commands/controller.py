@@ -131,7 +131,6 @@ def to_options(arguments: argparse.Namespace) -> Options:
         kubeconfig=arguments.kubeconfig,
         namespace=arguments.namespace,
         redis_url=arguments.redis,
-        embedded_store=arguments.redis is None,
         store_directory=arguments.store_directory,
         bind=arguments.bind,
         http_port=arguments.http_port,

@@ -18,8 +18,8 @@ async def run_inner_controller(
     options = Options(
         kubeconfig=kubeconfig,
         namespace=namespace,
-        # Use an embedded store: the user's Redis is not touched, and nothing must be installed.
-        embedded_store=True,
+        # Without a URL the store is embedded: the user's Redis is not touched, and nothing must be installed.
+        redis_url=None,
         http_port=0,
         # Only one process of a machine can use the default ports, and this command needs none of them.
         metrics_port=-1,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 
 from admission.cli.commands.controller import add_parser, to_options
 from admission.controller.settings import Options
@@ -15,5 +14,4 @@ def test_without_flags_the_controller_is_started_by_the_defaults_of_its_options(
 
     found = to_options(parser.parse_args(["controller"]))
 
-    # Without a Redis there is one of its own.
-    assert found == replace(Options(), embedded_store=True)
+    assert found == Options()
