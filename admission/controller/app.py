@@ -62,6 +62,7 @@ from admission.controller.writer.observe_mode import ObserveMode
 from admission.controller.writer.requests import KubeSender
 from admission.engine.engine import Engine
 from admission.engine.settings import engine_settings
+from api.config.loading import DEFAULT_NAMESPACE
 from api.kube import resources
 from api.kube.client import KubeClient
 from api.kube.errors import AlreadyExists, Forbidden, KubeError
@@ -75,7 +76,6 @@ from queues.store.redis_store import RedisReservationStore
 
 log = Log("berth.controller")
 
-DEFAULT_NAMESPACE = "berth-system"
 NAMESPACE_FILE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 # How often the event loop's lag is sampled: often enough to see a stall of 50 ms, too rarely to cause one.
 LAG_SAMPLE_SECONDS = 0.25

@@ -27,7 +27,7 @@ from api.parsing.faults import validation_errors
 from api.parsing.quantities import parse
 from api.policy import AdmissionPolicy
 
-_DEFAULT_NAMESPACE = "berth-system"
+DEFAULT_NAMESPACE = "berth-system"
 
 _KUEUE_VERSIONS = ("config.kueue.x-k8s.io/v1beta1", "config.kueue.x-k8s.io/v1beta2")
 _EXPECTED = (
@@ -191,10 +191,11 @@ class ControllerConfig:
             yield f"{self.source}: metrics.customLabels has no effect unless featureGates.{gate} is true"
 
 
-def load_config(text: str, *, source: str) -> ControllerConfig:
+def load_config(text: str, *, source: str, namespace: str = DEFAULT_NAMESPACE) -> ControllerConfig:
     """Return the configuration in the YAML `text`.
 
-    `source` is the file name used in messages. Unknown fields only give warnings, because a newer Kueue may
+    `source` is the file name used in messages. `namespace` is the controller's own, which must stay unmanaged
+    unless the file names another. Unknown fields only give warnings, because a newer Kueue may
     define them. Raises ConfigError with all faults at once.
     """
     documents = _documents(text, source)
@@ -215,7 +216,7 @@ def load_config(text: str, *, source: str) -> ControllerConfig:
     # Rules between fields need fields that are valid by themselves.
     if not faults:
         found = [
-            *configuration_errors(kueue, namespace=kueue.namespace or _DEFAULT_NAMESPACE),
+            *configuration_errors(kueue, namespace=kueue.namespace or namespace),
             *settings_errors(berth),
         ]
         faults = [f"{source}: {fault}" for fault in found]

@@ -12,7 +12,7 @@ from admission.cli.common.arguments import Subparsers, add_command
 from admission.cli.common.errors import ExitCode, WrongUsageError
 from admission.cli.common.serving import add_certificate, announce, check_certificate, stop_on_signals
 from admission.cli.common.settings_file import read_config
-from admission.controller.app import run_controller
+from admission.controller.app import own_namespace, run_controller
 from admission.controller.runtime.failpoints import Failpoint
 from admission.controller.runtime.logs import configure
 from admission.controller.settings import Options
@@ -143,7 +143,7 @@ def to_options(arguments: argparse.Namespace) -> Options:
         observe=arguments.observe,
         require_store=arguments.require_store,
         failpoint=failpoint,
-        config=read_config(arguments.config),
+        config=read_config(arguments.config, namespace=own_namespace(arguments.namespace)),
     )
 
 
