@@ -11,6 +11,7 @@ Modules, in reading order:
     workload                Workloads of any owner: checks, evictions, failed nodes, pods at the gate
     deadlines               when time alone changes something: back-off, time-outs, retention
     checkpoints             what a report of a checkpoint changes, on the Job and on the Workload
+    copied_metadata         labels and annotations that a Workload copies from its Job or pod
     workload_writes         writes on a Workload: its status as edited, patches, its end
     decision_texts          decisions in sentences
     decision_writes         decisions as writes, with their Events

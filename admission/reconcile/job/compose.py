@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from admission.decisions.api_writes import Action, Event, Purpose
-from admission.reconcile.checkpoints import taken_over
+from admission.reconcile.copied_metadata import changed_metadata
 from admission.reconcile.job import priorities
 from admission.reconcile.job.view import HeldJob, JobView
 from admission.reconcile.job.writes import normal, refusal, warning
@@ -18,14 +18,12 @@ from api.jobs.job_workload import (
     Priority,
     annotation_problems,
     check_job,
-    copied_annotations,
-    copied_labels,
     maximum_execution_time_seconds,
     pod_sets_body,
     unknown_keys,
     workload_body,
 )
-from api.workload import Workload, to_rfc3339
+from api.workload import to_rfc3339
 from queues.estimates.estimator import length_problems
 
 
@@ -97,7 +95,13 @@ def changed_fields(view: JobView, held: HeldJob) -> dict[str, Any]:
         if limit != workload.maximum_execution_time_seconds:
             spec["maximumExecutionTimeSeconds"] = limit
     spec.update(priorities.changed_priority(job.labels, workload, view.context))
-    metadata = _changed_metadata(view, workload)
+    metadata = changed_metadata(
+        job,
+        workload,
+        progress=_progress(view),
+        label_keys=view.context.settings.label_keys_to_copy,
+        now=view.now,
+    )
     if (spec or metadata) and not workload.is_admitted:
         # Checked only if something changed: an unedited Job is not checked again at every look.
         check_job(job, view.body)
@@ -110,10 +114,7 @@ def resolved_priority(view: JobView) -> Priority | Event:
     found = priorities.resolved_priority(view.job.labels, spec, view.context, where="spec.template.spec")
     if isinstance(found, Priority):
         return found
-    note = (
-        f"Job {view.job}: {found.field} names {found.what}, which does not exist; create it or name another"
-    )
-    return warning(view, found.reason, note)
+    return warning(view, found.reason, found.note(f"Job {view.job}"))
 
 
 def _progress(view: JobView) -> Mapping[str, str]:
@@ -129,22 +130,3 @@ def _progress(view: JobView) -> Mapping[str, str]:
     # The Job's step belongs to the older checkpoint, and would be wrong with the newer time.
     others = {key: value for key, value in annotations.items() if key != keys.CHECKPOINT_STEP}
     return {**others, keys.CHECKPOINT_TIME: to_rfc3339(saved_at)}
-
-
-def _changed_metadata(view: JobView, workload: Workload) -> dict[str, Any]:
-    labels = copied_labels(view.job, view.context.settings.label_keys_to_copy)
-    reported = taken_over(_progress(view), workload.annotations, now=view.now)
-    annotations: dict[str, str | None] = {**copied_annotations(view.job), **reported}
-    if keys.ADMISSION_GATED_BY in workload.annotations:
-        # A gate is opened by removing it from the Job.
-        annotations.setdefault(keys.ADMISSION_GATED_BY, None)
-    changed = {
-        "labels": {key: value for key, value in labels.items() if workload.labels.get(key) != value},
-        "annotations": {
-            # Only differences: a Workload that is up to date costs no write.
-            key: value
-            for key, value in annotations.items()
-            if workload.annotations.get(key) != value
-        },
-    }
-    return {name: values for name, values in changed.items() if values}

@@ -27,6 +27,10 @@ class MissingClass:
     field: str
     what: str
 
+    def note(self, owner: str) -> str:
+        """Return the Event's sentence about `owner`, a Job or pod with its name."""
+        return f"{owner}: {self.field} names {self.what}, which does not exist; create it or name another"
+
 
 def resolved_priority(
     labels: Mapping[str, str], pod_spec: Mapping[str, Any], context: JobContext, *, where: str

@@ -6,18 +6,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from admission.decisions.api_writes import Action, Event, Purpose
-from admission.reconcile.checkpoints import newest, taken_over
+from admission.reconcile.checkpoints import newest
+from admission.reconcile.copied_metadata import changed_metadata
 from admission.reconcile.job import priorities
 from admission.reconcile.pod.view import PodView
 from admission.reconcile.pod.writes import reference, warning
 from admission.reconcile.workload_writes import workload_creation, workload_patch
-from api import keys
 from api.jobs.checkpoint_annotations import checkpoint_faults
 from api.jobs.job import ComposeError
 from api.jobs.job_workload import (
     Priority,
-    copied_annotations,
-    copied_labels,
     maximum_execution_time_seconds,
     unknown_keys,
 )
@@ -107,7 +105,13 @@ def update(view: PodView) -> tuple[Action, ...] | None:
     spec = _changed_spec(view)
     if (pod_sets := outdated_pod_sets(view)) is not None:
         spec["podSets"] = pod_sets
-    metadata = _changed_metadata(view)
+    metadata = changed_metadata(
+        _source(view),
+        view.workload,
+        progress=_progress(view),
+        label_keys=view.context.settings.label_keys_to_copy,
+        now=view.now,
+    )
     patch = {**({"metadata": metadata} if metadata else {}), **({"spec": spec} if spec else {})}
     return (workload_patch(view.workload, patch, Purpose.UPDATE_WORKLOAD),) if patch else None
 
@@ -131,23 +135,6 @@ def _changed_spec(view: PodView) -> dict[str, Any]:
 def _source(view: PodView) -> Pod:
     """Return the pod that the Workload's fields are taken from: the oldest living one, else the oldest."""
     return view.alive[0].pod if view.alive else view.first
-
-
-def _changed_metadata(view: PodView) -> dict[str, Any]:
-    pod, workload = _source(view), view.workload
-    labels = copied_labels(pod, view.context.settings.label_keys_to_copy)
-    reported = taken_over(_progress(view), workload.annotations, now=view.now)
-    annotations: dict[str, str | None] = {**copied_annotations(pod), **reported}
-    if keys.ADMISSION_GATED_BY in workload.annotations:
-        # A gate is opened by removing it from the pod.
-        annotations.setdefault(keys.ADMISSION_GATED_BY, None)
-    changed = {
-        "labels": {key: value for key, value in labels.items() if workload.labels.get(key) != value},
-        "annotations": {
-            key: value for key, value in annotations.items() if workload.annotations.get(key) != value
-        },
-    }
-    return {name: values for name, values in changed.items() if values}
 
 
 def _progress(view: PodView) -> Mapping[str, str]:
@@ -180,5 +167,4 @@ def _resolved_priority(view: PodView) -> Priority | Event:
     found = priorities.resolved_priority(pod.labels, spec, view.context, where="spec")
     if isinstance(found, Priority):
         return found
-    note = f"Pod {pod}: {found.field} names {found.what}, which does not exist; create it or name another"
-    return warning(pod, found.reason, note)
+    return warning(pod, found.reason, found.note(f"Pod {pod}"))
