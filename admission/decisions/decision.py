@@ -94,7 +94,6 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
 
     key: WorkloadKey
     uid: str
-    resource_version: str
     reason: PendingReason
     message: str
     requests: Mapping[str, Mapping[str, int]] = msgspec.field(default_factory=dict)
@@ -140,7 +139,6 @@ class Plan:
 
     key: WorkloadKey
     uid: str
-    resource_version: str
     planned: PlannedStart | None
     former: PlannedStart | None = None
 

@@ -47,7 +47,6 @@ def _explanation(
     yield Wait(
         key=key,
         uid=workload.uid,
-        resource_version=workload.resource_version,
         reason=known[0],
         message=known[1],
     )

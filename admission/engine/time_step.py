@@ -83,7 +83,6 @@ def take_plans(cache: Cache, index: WorkloadIndex) -> tuple[Plan, ...]:
                 Plan(
                     key=report.key,
                     uid=workload.uid,
-                    resource_version=workload.resource_version,
                     planned=planned,
                     former=report.former,
                 )

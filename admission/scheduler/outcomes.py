@@ -309,7 +309,6 @@ def lost(
     decision = Wait(
         key=workload.key,
         uid=workload.uid,
-        resource_version=workload.resource_version,
         reason=reason,
         message=message,
         requests=_requests(pending),

@@ -279,7 +279,6 @@ def _wait(workload: Workload, reason: PendingReason, message: str) -> Wait:
     return Wait(
         key=workload.key,
         uid=workload.uid,
-        resource_version=workload.resource_version,
         reason=reason,
         message=message,
     )

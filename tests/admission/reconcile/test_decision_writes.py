@@ -127,7 +127,6 @@ def test_a_wait_is_written_once() -> None:
     decision = Wait(
         key=KEY,
         uid="u",
-        resource_version="7",
         reason=PendingReason.WAITING_FOR_QUOTA,
         message="1 more GPU needed",
         requests={"main": {"cpu": 1000}},

@@ -21,7 +21,7 @@ def evict(name: str) -> Evict:
 def wait(name: str) -> Wait:
     """Return why a Workload waits."""
     key, reason = WorkloadKey("team", name), PendingReason.WAITING_FOR_QUOTA
-    return Wait(key=key, uid=name, resource_version="1", reason=reason, message="no room")
+    return Wait(key=key, uid=name, reason=reason, message="no room")
 
 
 async def test_an_observed_decision_is_taken_back_after_its_time() -> None:

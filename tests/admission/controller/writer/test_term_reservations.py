@@ -94,10 +94,8 @@ async def test_a_wait_is_logged_once_it_was_reported_and_other_decisions_at_once
     await store.seed_fence(FENCE)
     reservations = make_reservations(store)
     key = WorkloadKey("team", "w")
-    wait = Wait(
-        key=key, uid="u", resource_version="7", reason=PendingReason.WAITING_FOR_QUOTA, message="full"
-    )
-    plan = Plan(key=key, uid="u", resource_version="7", planned=None)
+    wait = Wait(key=key, uid="u", reason=PendingReason.WAITING_FOR_QUOTA, message="full")
+    plan = Plan(key=key, uid="u", planned=None)
 
     await reservations.reserve((), (wait, plan))
     assert [entry.what for entry in await store.decisions(limit=9)] == ["Plan"]
