@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from api.definitions.structural_schema import structural_schema
-from api.models import AdmissionPolicy
+from api.models.admission_policy import AdmissionPolicy
 
 PAGE = Path(__file__).parents[1] / "docs" / "policy.md"
 MARK = "<!-- Below: written by python -m tests.policy_reference -->\n"

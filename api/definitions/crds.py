@@ -13,10 +13,16 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
-from api import models
 from api.definitions.structural_schema import structural_schema
 from api.keys import KUEUE_GROUP
+from api.models.admission_policy import AdmissionPolicy
+from api.models.classes import AdmissionCheck, WorkloadPriorityClass
+from api.models.cluster_queue import ClusterQueue
+from api.models.cohort import Cohort
+from api.models.local_queue import LocalQueue
 from api.models.markers import RULES
+from api.models.resource_flavor import ResourceFlavor, Topology
+from api.models.workload import Workload
 
 BERTH_GROUP = "berth.dev"
 
@@ -88,7 +94,7 @@ def _condition(type_: str, description: str) -> Column:
 
 KINDS: tuple[Kind, ...] = (
     Kind(
-        model=models.ClusterQueue,
+        model=ClusterQueue,
         plural="clusterqueues",
         short_names=("cq",),
         columns=(
@@ -104,7 +110,7 @@ KINDS: tuple[Kind, ...] = (
         ),
     ),
     Kind(
-        model=models.LocalQueue,
+        model=LocalQueue,
         plural="localqueues",
         namespaced=True,
         short_names=("queue", "queues", "lq"),
@@ -115,7 +121,7 @@ KINDS: tuple[Kind, ...] = (
         ),
     ),
     Kind(
-        model=models.Workload,
+        model=Workload,
         plural="workloads",
         namespaced=True,
         short_names=("kwl", "kueueworkload", "kueueworkloads"),
@@ -132,16 +138,16 @@ KINDS: tuple[Kind, ...] = (
         # For `kubectl get workloads --field-selector`, and for informers that watch one ClusterQueue only.
         selectable_fields=(".status.admission.clusterQueue",),
     ),
-    Kind(model=models.Cohort, plural="cohorts", short_names=("co",)),
+    Kind(model=Cohort, plural="cohorts", short_names=("co",)),
     Kind(
-        model=models.ResourceFlavor,
+        model=ResourceFlavor,
         plural="resourceflavors",
         short_names=("flavor", "flavors", "rf"),
     ),
-    Kind(model=models.Topology, plural="topologies", short_names=("topo",)),
-    Kind(model=models.AdmissionCheck, plural="admissionchecks", short_names=("ac",)),
+    Kind(model=Topology, plural="topologies", short_names=("topo",)),
+    Kind(model=AdmissionCheck, plural="admissionchecks", short_names=("ac",)),
     Kind(
-        model=models.WorkloadPriorityClass,
+        model=WorkloadPriorityClass,
         plural="workloadpriorityclasses",
         short_names=("wpc",),
         columns=(
@@ -149,7 +155,7 @@ KINDS: tuple[Kind, ...] = (
         ),
     ),
     Kind(
-        model=models.AdmissionPolicy,
+        model=AdmissionPolicy,
         plural="admissionpolicies",
         group=BERTH_GROUP,
         version="v1alpha1",

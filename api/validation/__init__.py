@@ -10,7 +10,13 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from api import models
+from api.models.admission_policy import AdmissionPolicy
+from api.models.classes import AdmissionCheck, WorkloadPriorityClass
+from api.models.cluster_queue import ClusterQueue
+from api.models.cohort import Cohort
+from api.models.local_queue import LocalQueue
+from api.models.resource_flavor import ResourceFlavor, Topology
+from api.models.workload import Workload
 from api.parsing.faults import FieldError, validation_errors
 from api.validation.flavors import resource_flavor_errors, topology_errors
 from api.validation.jobs import job_errors
@@ -52,9 +58,9 @@ def _no_rules(_: BaseModel) -> Iterator[FieldError]:
     return iter(())
 
 
-def read_admission_policy(obj: Mapping[str, Any]) -> models.AdmissionPolicy | tuple[FieldError, ...]:
+def read_admission_policy(obj: Mapping[str, Any]) -> AdmissionPolicy | tuple[FieldError, ...]:
     """Return an AdmissionPolicy object as its model, or everything that is wrong with it."""
-    return _read(models.AdmissionPolicy, admission_policy_errors, obj)
+    return _read(AdmissionPolicy, admission_policy_errors, obj)
 
 
 def _read(
@@ -78,13 +84,13 @@ def _checked(model: type[_M], rules: Callable[[_M], Iterator[FieldError]]) -> _C
 _KUEUE = "kueue.x-k8s.io/v1beta2"
 _CHECKS: Mapping[tuple[str, str], _Check] = {
     ("batch/v1", "Job"): lambda obj: tuple(job_errors(obj)),
-    (_KUEUE, "AdmissionCheck"): _checked(models.AdmissionCheck, _no_rules),
-    (_KUEUE, "ClusterQueue"): _checked(models.ClusterQueue, cluster_queue_errors),
-    (_KUEUE, "Cohort"): _checked(models.Cohort, cohort_errors),
-    (_KUEUE, "LocalQueue"): _checked(models.LocalQueue, _no_rules),
-    (_KUEUE, "ResourceFlavor"): _checked(models.ResourceFlavor, resource_flavor_errors),
-    (_KUEUE, "Topology"): _checked(models.Topology, topology_errors),
-    (_KUEUE, "Workload"): _checked(models.Workload, workload_errors),
-    (_KUEUE, "WorkloadPriorityClass"): _checked(models.WorkloadPriorityClass, _no_rules),
-    ("berth.dev/v1alpha1", "AdmissionPolicy"): _checked(models.AdmissionPolicy, admission_policy_errors),
+    (_KUEUE, "AdmissionCheck"): _checked(AdmissionCheck, _no_rules),
+    (_KUEUE, "ClusterQueue"): _checked(ClusterQueue, cluster_queue_errors),
+    (_KUEUE, "Cohort"): _checked(Cohort, cohort_errors),
+    (_KUEUE, "LocalQueue"): _checked(LocalQueue, _no_rules),
+    (_KUEUE, "ResourceFlavor"): _checked(ResourceFlavor, resource_flavor_errors),
+    (_KUEUE, "Topology"): _checked(Topology, topology_errors),
+    (_KUEUE, "Workload"): _checked(Workload, workload_errors),
+    (_KUEUE, "WorkloadPriorityClass"): _checked(WorkloadPriorityClass, _no_rules),
+    ("berth.dev/v1alpha1", "AdmissionPolicy"): _checked(AdmissionPolicy, admission_policy_errors),
 }

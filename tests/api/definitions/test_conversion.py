@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api import models
 from api.definitions.conversion import NEW_VERSION, OLD_VERSION, convert
+from api.models.cluster_queue import ClusterQueue
 from tests.api.samples import Object, full
 
 
@@ -312,4 +312,4 @@ def test_a_converted_manifest_is_a_valid_one() -> None:
     queue["spec"]["cohort"] = queue["spec"].pop("cohortName")
     queue["spec"]["flavorFungibility"]["whenCanBorrow"] = "Borrow"
 
-    assert models.ClusterQueue.model_validate(convert(queue)).spec.cohort_name == "research"
+    assert ClusterQueue.model_validate(convert(queue)).spec.cohort_name == "research"
