@@ -149,7 +149,8 @@ class TreesToTry:
         self._renewed.clear()
         # In all trees, woken or not: a back-off ends by the clock alone.
         for queue in self._cache.queues.values():
-            if queue.pending.release_due(now=now):
+            # Asked first, since this is done for every queue before every cycle, and few have any.
+            if queue.pending.parked_alone.has_ends and queue.pending.release_due(now=now):
                 self._unsettled[queue.tree] = None
                 self._touched.cluster_queues.add(queue.name)
 

@@ -30,6 +30,11 @@ class ParkedAlone:
         """Return the Workloads, in the order in which they were parked."""
         return self._parked.values()
 
+    @property
+    def has_ends(self) -> bool:
+        """Whether a back-off may be running; False only if none is."""
+        return bool(self._ends)
+
     def next_retry_at(self) -> float | None:
         """Return the earliest end of a back-off, None where none is running."""
         while self._ends and not self._is_backing_off(self._ends[0][2], until=self._ends[0][0]):
