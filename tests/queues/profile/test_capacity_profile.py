@@ -349,3 +349,69 @@ def test_claims_that_never_end_leave_nothing_behind() -> None:
     profile.drop(key("endless"))
 
     profile.validate()
+
+
+def test_a_claim_may_end_when_it_begins_and_not_before() -> None:
+    profile = CapacityProfile()
+
+    profile.put(make_claim("brief", "a", 1, begins_at=5, ends_at=5))
+    with pytest.raises(ValueError, match="the claim of ns/early ends at 4, before it begins"):
+        profile.put(make_claim("early", "a", 1, begins_at=5, ends_at=4))
+
+    assert [claim.holder for claim in profile.claims()] == [key("brief")]
+
+
+def test_a_profile_that_is_cleared_has_no_claim_no_spot_and_another_version() -> None:
+    _, profile = stage_and_profile([make_claim("x", "a", 2, hosts=[0], ends_at=5)])
+    version = profile.version
+
+    profile.clear()
+
+    assert (len(profile), profile.edges(), list(profile.spots())) == (0, [], [])
+    assert profile.version == version + 1
+    assert profile.drop(key("x")) is None
+    assert profile.version == version + 1
+    profile.validate()
+
+
+def test_every_change_of_a_profile_raises_its_version() -> None:
+    profile = CapacityProfile()
+    versions = [profile.version]
+
+    profile.put(make_claim("x", "a", 1))
+    versions.append(profile.version)
+    profile.put(make_claim("x", "a", 2))
+    versions.append(profile.version)
+    profile.drop(key("x"))
+    versions.append(profile.version)
+
+    assert versions == sorted(set(versions))
+
+
+@pytest.mark.parametrize(
+    ("after", "want"),
+    [
+        pytest.param(0, 5, id="the first end of all"),
+        pytest.param(4.9, 5, id="an end just ahead"),
+        pytest.param(5, 20, id="not the end at that very instant nor that of a promise"),
+        pytest.param(20, None, id="none after the last end of running work"),
+    ],
+)
+def test_the_next_end_of_running_work(after: float, want: float | None) -> None:
+    claims = [
+        make_claim("x", "a", 1, ends_at=5),
+        make_claim("p", "a", 1, begins_at=6, ends_at=10),
+        make_claim("y", "a", 1, ends_at=20),
+        make_claim("q", "a", 1, begins_at=25, ends_at=30),
+    ]
+
+    assert stage_and_profile(claims)[1].next_end_at(after=after) == want
+
+
+def test_only_the_edges_of_the_claims_that_are_wanted_are_returned() -> None:
+    claims = [make_claim("x", "a", 1, ends_at=5), make_claim("p", "b", 1, begins_at=6, ends_at=10)]
+    profile = stage_and_profile(claims)[1]
+
+    edges = profile.edges(wants=lambda claim: claim.queue == "b")
+
+    assert [(at, sign) for at, sign, _, _ in edges] == [(6, 1), (10, -1)]

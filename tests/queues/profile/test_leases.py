@@ -47,3 +47,24 @@ def test_the_times_come_from_the_leases_that_run(steps: list[tuple[str, int, flo
         leases.validate()
 
         assert set(leases.eviction_times()) == {one.eviction_seconds for one in leases.values()}
+
+
+def test_the_longest_eviction_is_that_of_the_leases_in_force() -> None:
+    leases = Leases()
+    assert leases.longest_eviction() is None
+
+    for number, seconds in enumerate([5.0, 125.0, 35.0]):
+        leases.put(make_lease(number, seconds))
+    assert leases.longest_eviction() == 125.0
+
+    leases.pop(make_lease(1, 0.0).key)
+    assert leases.longest_eviction() == 35.0
+
+
+def test_a_lease_that_is_not_there_is_removed_as_the_default() -> None:
+    leases, other = Leases(), make_lease(1, 5.0)
+    leases.put(make_lease(0, 5.0))
+
+    assert leases.pop(other.key) is None
+    assert leases.pop(other.key, other) is other
+    assert leases.pop(make_lease(0, 5.0).key) == make_lease(0, 5.0)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import given
 
 from api.workload import WorkloadKey
@@ -38,6 +39,17 @@ class PodsOfTwo:
 
     def note(self, spot: Spot, stamp: object, course: Course) -> None:
         self.noted[spot] = stamp, course
+
+
+@dataclass
+class AskedRoom(PodsOfTwo):
+    """Writes down each spot that it is asked about."""
+
+    asked: list[Spot] = field(default_factory=list)
+
+    def at(self, spot: Spot, change: Mapping[str, int]) -> int:
+        self.asked.append(spot)
+        return super().at(spot, change)
 
 
 def make_claim(index: int, host: int, amount: int, begins_at: float, ends_at: float) -> Claim:
@@ -135,3 +147,51 @@ def test_a_spot_has_room_within_a_time_if_it_has_it_from_some_instant_of_it(
 
     quarters = [2.0 + index / 4 for index in range(17)]
     assert got >= any(least_room(found, HOSTS[host], t, seconds) > 0 for t in quarters)
+
+
+@pytest.mark.parametrize("full", [0, 1, 2])
+def test_a_host_whose_room_never_changes_does_not_hide_the_others(full: int) -> None:
+    # One device comes free on the full host, which is too little for a pod of two; all on the others.
+    found = [
+        make_claim(0, full, 3, -inf, inf),
+        make_claim(1, full, 1, -inf, 5.0),
+        *(make_claim(2 + host, host, 4, -inf, 5.0) for host in range(3) if host != full),
+    ]
+    profile, room = make_profile(found), PodsOfTwo(4, taken_at(found, 0.0))
+    horizon = RequestHorizon(edges=profile.edges(), profile=profile)
+
+    assert open_instants(horizon, [[room]], [0.0, 4.0, 5.0, 6.0], seconds=1.0) == [5.0, 6.0]
+
+
+def test_the_room_of_a_host_over_time_is_worked_out_once_until_its_edges_change() -> None:
+    profile = make_profile([make_claim(0, 0, 4, -inf, 5.0), make_claim(1, 1, 4, -inf, 5.0)])
+    room = AskedRoom(2, {HOSTS[0]: 4, HOSTS[1]: 4})
+
+    def asked() -> dict[Spot, int]:
+        room.asked.clear()
+        horizon = RequestHorizon(edges=profile.edges(), profile=profile)
+        open_instants(horizon, [[room]], [0.0, 9.0], seconds=1.0)
+        return {spot: room.asked.count(spot) - 1 for spot in HOSTS}
+
+    # Each host is looked at once for the total; two looks are for the room now and from 5 on.
+    assert asked() == {HOSTS[0]: 2, HOSTS[1]: 2, HOSTS[2]: 0}
+    assert asked() == {HOSTS[0]: 0, HOSTS[1]: 0, HOSTS[2]: 0}
+    profile.put(make_claim(0, 0, 4, -inf, 6.0))
+    assert asked() == {HOSTS[0]: 2, HOSTS[1]: 0, HOSTS[2]: 0}
+
+
+def test_alternatives_add_up_to_the_instants_of_any_and_all_groups_must_find_room() -> None:
+    found = [make_claim(0, 0, 4, -inf, 5.0), make_claim(1, 1, 4, -inf, 7.0)]
+    profile, taken = make_profile(found), taken_at(found, 0.0)
+    horizon = RequestHorizon(edges=profile.edges(), profile=profile)
+    instants = [0.0, 5.0, 7.0]
+
+    def opened(*rooms: list[int]) -> list[float]:
+        groups = [[PodsOfTwo(needed, taken) for needed in needs] for needs in rooms]
+        return open_instants(horizon, groups, instants, seconds=1.0)
+
+    assert opened() == instants
+    assert opened([4]) == [5.0, 7.0]
+    assert opened([6, 4]) == [5.0, 7.0]
+    assert opened([4], [6]) == [7.0]
+    assert opened([9], [2]) == []

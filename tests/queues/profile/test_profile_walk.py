@@ -428,3 +428,27 @@ def test_a_search_counts_the_most_that_each_spot_takes_over_the_duration() -> No
     assert found is not None
     assert set(found.spots) == {HOSTS[2]}
     assert stage.usage() == before
+
+
+def test_a_search_sees_the_spots_as_taken_by_the_promises_within_the_duration() -> None:
+    seen: list[dict[object, int]] = []
+
+    @dataclass
+    class Looking(Trial):
+        def find(self) -> Claim | None:
+            seen.append(dict(self.stage.taken))
+            return super().find()
+
+    promise = make_claim("p", "b", 1, hosts=[0, 3], begins_at=5, ends_at=7)
+    stage, profile = stage_and_profile([make_claim("x", "b", 1, hosts=[1], ends_at=99), promise])
+
+    assert fits_from(horizon_of(profile), stage, Looking(stage, "a", 2, hosts=1), now=0, seconds=10)
+    assert [[taken[spot] for spot in HOSTS] for taken in seen] == [[2, 2, 0, 2]]
+
+
+def test_the_time_that_a_value_is_held_is_counted_from_now() -> None:
+    stage, profile = stage_and_profile([make_claim("whole", "b", 8, begins_at=130, ends_at=140)])
+    trial, value = Trial(stage, "a", 1), make_claim("new", "a", 1)
+
+    assert first_broken(horizon_of(profile), stage, trial, value, now=100, until=130) is None
+    assert first_broken(horizon_of(profile), stage, trial, value, now=100, until=131) is not None

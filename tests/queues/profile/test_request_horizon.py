@@ -161,3 +161,7 @@ def test_a_spot_has_no_stamp_from_the_instant_at_which_an_end_there_is_ignored()
 
     assert stamp_at(horizon_of(profile).since(10), HOSTS[0]) is None
     assert stamp_at(horizon_of(profile).since(10), HOSTS[1]) is profile.stamp(HOSTS[1])
+
+
+def test_a_spot_that_no_edge_names_has_no_edges() -> None:
+    assert list(RequestHorizon(edges=[release_of(SOON)]).at_spot(HOSTS[3])) == []
