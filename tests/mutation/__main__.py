@@ -34,12 +34,17 @@ _PACKAGES = ("admission", "queues", "api")
 # What tests read beside the code.
 _READ_BY_TESTS = ("deploy", "docs", "examples")
 # Tests of a folder besides those of the same folder under tests/: quick ones that reach its code.
-# The laws are left out, because each mutant would cost the examples of a law.
+# Nearly all laws are left out, because each mutant would cost the examples of a law.
 _MORE_TESTS: Mapping[str, Sequence[str]] = {
     "admission/flavors": ("tests/admission/scheduler", "tests/admission/calendar"),
     "admission/nomination": ("tests/admission/scheduler",),
     "admission/preemption": ("tests/admission/scheduler",),
-    "admission/snapshot": ("tests/admission/scheduler", "tests/admission/preemption"),
+    "admission/snapshot": (
+        "tests/admission/scheduler",
+        "tests/admission/preemption",
+        # Takes a second.
+        "tests/laws/test_standing.py",
+    ),
 }
 _STATUS = re.compile(r"^\s+(\S+__mutmut_\d+): (.+)$", re.MULTILINE)
 # In the order in which they are reported; mutmut knows rarer ones, such as segfault, which are added.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from admission.snapshot.usage_overlay import UsageOverlay
+from queues.profile.capacity_profile import Spots
 from tests.admission.snapshot.small_cluster import GPU, PRESENT, SmallCluster, key_of, make_cluster
 
 
@@ -18,7 +19,7 @@ def evicting(*names: str) -> SmallCluster:
 def with_holds(*, used: int = -4, on_n1: int = -2, on_n3: int = -2) -> SmallCluster:
     """Return the cluster as if v1 had left for a Workload that takes the rest of its usage."""
     cluster = make_cluster()
-    spots = {("", ("n1",)): {"gpu": on_n1}, ("", ("n3",)): {"gpu": on_n3}}
+    spots: Spots = {("", ("n1",)): {"gpu": on_n1}, ("", ("n3",)): {"gpu": on_n3}}
     overlay = UsageOverlay(usage=((cluster.queues["a"].node, {GPU: used}),), spots=spots)
     cluster.snapshot.evictions.apply_holds(overlay, {key_of("v1"): cluster.taken("v1")})
     return cluster

@@ -163,6 +163,19 @@ def test_a_host_whose_room_never_changes_does_not_hide_the_others(full: int) -> 
     assert open_instants(horizon, [[room]], [0.0, 4.0, 5.0, 6.0], seconds=1.0) == [5.0, 6.0]
 
 
+def test_a_host_whose_claims_are_left_out_does_not_hide_the_others() -> None:
+    ignored = make_claim(0, 0, 4, 3.0, 9.0)
+    profile = make_profile([ignored, make_claim(1, 1, 4, -inf, 5.0)])
+    horizon = RequestHorizon(
+        edges=[edge for edge in profile.edges() if edge[3] is not ignored],
+        profile=profile,
+        left_out=[ignored],
+    )
+    room = PodsOfTwo(6, {HOSTS[1]: 4})
+
+    assert open_instants(horizon, [[room]], [0.0, 4.0, 5.0, 6.0], seconds=1.0) == [5.0, 6.0]
+
+
 def test_the_room_of_a_host_over_time_is_worked_out_once_until_its_edges_change() -> None:
     profile = make_profile([make_claim(0, 0, 4, -inf, 5.0), make_claim(1, 1, 4, -inf, 5.0)])
     room = AskedRoom(2, {HOSTS[0]: 4, HOSTS[1]: 4})
