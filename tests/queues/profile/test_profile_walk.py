@@ -316,6 +316,11 @@ def two_flavors(claims: Iterable[Claim]) -> tuple[Stage, CapacityProfile]:
             id="nothing where both shrink, one after the other",
         ),
         pytest.param(
+            [window(GPU, 2, begins_at=10), window(OTHER_GPU, 1, begins_at=12)],
+            OTHER_GPU,
+            id="the flavor that still suffices where both shrink",
+        ),
+        pytest.param(
             [window(GPU, 2, begins_at=10, lead_seconds=9)],
             GPU,
             id="a flavor that shrinks more than its lead from now",
