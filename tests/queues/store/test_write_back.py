@@ -31,6 +31,8 @@ class RecordingStore:
     request_ids: list[str] = field(default_factory=list)
     fails: str = ""
     meanwhile: Any = None
+    at_a_time: int = 0
+    most_at_a_time: int = 0
 
     async def restore(self, held: Iterable[Any], gone: Iterable[Any], *, fence: int) -> None:
         self.restored.append((list(held), list(gone), fence))
@@ -43,7 +45,12 @@ class RecordingStore:
         await self._go("commit")
 
     async def _go(self, call: str) -> None:
-        await asyncio.sleep(0)
+        self.at_a_time += 1
+        self.most_at_a_time = max(self.most_at_a_time, self.at_a_time)
+        # Long enough for another call to begin.
+        for _ in range(5):
+            await asyncio.sleep(0)
+        self.at_a_time -= 1
         happens, self.meanwhile = self.meanwhile, None
         if happens is not None:
             happens()
@@ -143,13 +150,17 @@ def test_of_more_entries_than_are_kept_the_oldest_are_dropped() -> None:
     assert (len(kept), kept[0], kept[-1]) == (LOG_BACKLOG, entry(LOG_BACKLOG + 1), entry(2))
 
 
-def test_two_writes_at_a_time_do_not_write_the_same_twice() -> None:
-    write_back, store, _ = make_write_back(A)
+def test_a_second_write_waits_for_the_first() -> None:
+    write_back, store, _ = make_write_back(A, B)
     write_back.note([A])
 
     async def both() -> None:
-        await asyncio.gather(write_back.write(7), write_back.write(7))
+        first = asyncio.create_task(write_back.write(7))
+        await asyncio.sleep(0)
+        write_back.note([B])
+        await asyncio.gather(write_back.write(7), first)
 
     asyncio.run(both())
 
-    assert len(store.restored) == 1
+    assert [len(held) for held, _, _ in store.restored] == [1, 1]
+    assert store.most_at_a_time == 1
