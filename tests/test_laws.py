@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import examples
-from tests.laws.__main__ import Law, Outcome, Run, cut, main, note, share
+from tests.laws.__main__ import Law, Outcome, Run, cut, grown, main, note, share
 
 LAW = """
 import hypothesis.strategies as st
@@ -53,6 +53,20 @@ def test_a_law_that_holds_is_tried_on_many_times_its_examples(
 
     printed = capsys.readouterr().out
     assert re.search(r"1 laws, 1 of them tried 3 times: 150 examples, seed \d+\n0 findings", printed)
+
+
+@pytest.mark.parametrize(
+    ("tried", "granted", "want"),
+    [
+        pytest.param(1, 99, 4, id="a law that was tried once is tried four more times first"),
+        pytest.param(5, 95, 20, id="then twenty"),
+        pytest.param(25, 75, 75, id="then all that are left"),
+        pytest.param(25, 3, 3, id="never more than there is time for"),
+        pytest.param(0, 10, 4, id="one whose first run was stopped begins as one that was tried once"),
+    ],
+)
+def test_all_laws_grow_together(tried: int, granted: int, want: int) -> None:
+    assert grown(Law("law", times=tried), granted) == want
 
 
 def test_an_interrupted_search_shows_what_was_tried_until_then(

@@ -165,6 +165,14 @@ def share(laws: Iterable[Law], *, times: int, seconds: float) -> dict[str, int]:
     return granted
 
 
+def grown(law: Law, granted: int) -> int:
+    """Return how many of the granted times are tried in the next round: at most four times those so far.
+
+    So no law has all its examples before the others have a good part of theirs, should the time not suffice.
+    """
+    return min(granted, 4 * max(1, law.times))
+
+
 def cut(law: Law, times: int, seeds: Iterator[int]) -> list[Run]:
     """Return runs of a few minutes each that make up `times` times the law's examples."""
     most = max(1, int(_LONGEST_SECONDS / law.seconds_each))
@@ -262,11 +270,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 def search(laws: Sequence[Law], seeds: Iterator[int], *, times: int, workers: int, until: float) -> None:
     """Try each law once, then in rounds up to so many times, until the time is up (`until`, monotonic)."""
     carry_out_all([Run(law=law, times=1, seed=next(seeds)) for law in laws], workers=workers, until=until)
-    # In rounds, because the first measure of a law is a rough one.
+    # In rounds, because the first measure of a law is a rough one, and the machine may get slower.
     while time.monotonic() < until:
         left = (until - time.monotonic()) * workers
         granted = share((law for law in laws if not law.findings), times=times, seconds=left)
-        runs = [run for law in laws for run in cut(law, granted.get(law.node, 0), seeds)]
+        runs = [run for law in laws for run in cut(law, grown(law, granted.get(law.node, 0)), seeds)]
         if not runs:
             break
         # The long ones first, so that none is left alone at the end.
