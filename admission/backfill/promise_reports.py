@@ -1,8 +1,10 @@
 """The reports of promises: what became of each since it was last reported, and what was reported then.
 
-made or moved    reported with its planned start
-withdrawn        reported without one
-kept             not reported, since the admission shows it; counted for metrics
+    made or moved    reported with its planned start
+    withdrawn        reported without one
+    kept             not reported, since the admission shows it; counted for metrics
+
+A promise that has changed several times since is reported once, as it is now.
 """
 
 from __future__ import annotations
