@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?=
 
-.PHONY: demo test coverage laws mutation lint check bench policies lock clean controlplane leaderworkerset help
+.PHONY: demo test coverage laws mutation lint check bench versus policies lock clean controlplane leaderworkerset help
 
 help: ## Print what each target does
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -63,6 +63,9 @@ leaderworkerset: $(VENV)/.dev ## Build the real LeaderWorkerSet controller once 
 bench: $(VENV)/.dev ## Print the figures of bench/
 	@$(BIN)/python -m bench
 
+versus: $(VENV)/.dev ## Kueue and Berth in turns through Kueue's own performance runner, about an hour; SHAPE=, TURNS= and SCALE= change it
+	@$(BIN)/python -m bench.versus $(if $(SHAPE),--shape $(SHAPE)) $(if $(TURNS),--turns $(TURNS)) $(if $(SCALE),--scale $(SCALE))
+
 policies: $(VENV)/.dev ## Simulate every policy on a trace at several loads: make policies JOBS=jobs.csv
 	@$(BIN)/python -m bench.policies --jobs $(JOBS) --out policies.json
 
@@ -71,6 +74,7 @@ lock: ## Pin the dependencies anew
 	@$(BIN)/pip-compile --quiet --strip-extras --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --allow-unsafe --output-file requirements.lock build-requirements.in pyproject.toml
 	@$(BIN)/pip-compile --quiet --strip-extras --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --allow-unsafe --extra dev --constraint requirements.lock --output-file requirements-dev.lock pyproject.toml
 	@$(BIN)/pip-compile --quiet --strip-extras --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --allow-unsafe --extra mutation --constraint requirements-dev.lock --output-file requirements-mutation.lock pyproject.toml
+	@cat requirements-mutation-3.13.lock >> requirements-mutation.lock
 
 clean: ## Remove what the other targets made (the control plane's cache stays)
 	@rm -rf $(VENV) .mutation coverage-report .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info

@@ -449,10 +449,28 @@ def _topology(field_name: str, wire: WireTopologyAssignment | None) -> TopologyA
     if wire is None:
         return None
     try:
+        # Before anything is expanded: a few bytes can claim billions of domains.
+        for one in wire.slices:
+            _check_count(one)
         domains = [domain for one in wire.slices for domain in _domains(one)]
     except (KeyError, ValueError, TypeError, IndexError) as error:
         raise SpecError(f"{field_name}.topologyAssignment cannot be read: {error}") from error
     return TopologyAssignment(levels=wire.levels, domains=tuple(domains))
+
+
+def _check_count(wire: WireSlice) -> None:
+    """Raise ValueError if the lists of a slice do not have as many entries as it claims domains.
+
+    Two domains differ in a level, so a slice of several has at least one list.
+    """
+    levels = [values["individual"]["roots"] for values in wire.values_per_level if values.get("individual")]
+    counts = wire.pod_counts.get("individual")
+    lengths = {len(one) for one in (*levels, *([counts] if counts is not None else []))} or {1}
+    if lengths != {wire.domain_count}:
+        said = ", ".join(map(str, sorted(lengths)))
+        raise ValueError(
+            f"domainCount is {wire.domain_count}, and the lists of the slice have {said} entries"
+        )
 
 
 def _domains(wire: WireSlice) -> Iterator[DomainCount]:

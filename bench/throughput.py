@@ -19,7 +19,7 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,7 +45,10 @@ FINISHES_IN_FLIGHT = 8
 _LISTENING = re.compile(r"^{.*listening.*}$", re.MULTILINE)
 KUEUE = "Kueue on two such cores: 24-27 Workloads/s, 7-8 ms CPU a Workload, 416-565 MB"
 
-_BY_KIND = {
+# Nothing is asked there, and another controller on this machine may listen on the usual numbers.
+_NO_PORTS = ("http", "extender", "visibility", "webhook")
+
+BY_KIND = {
     resource.kind: resource
     for resource in (
         resources.NAMESPACES,
@@ -192,20 +195,22 @@ def _finished(raw: bytes) -> bytes:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Server:
+class Server:
+    """A running API server, and its processes."""
+
     kubeconfig: str
     pids: tuple[int, ...]
 
 
 @asynccontextmanager
-async def _real_server(folder: Path) -> AsyncIterator[_Server]:
+async def _real_server(folder: Path) -> AsyncIterator[Server]:
     with ControlPlane(find_assets(), folder) as plane:
         install_definitions(plane.rest)
-        yield _Server(kubeconfig=plane.kubeconfig, pids=(plane.apiserver.pid, plane.etcd.pid))
+        yield Server(kubeconfig=plane.kubeconfig, pids=(plane.apiserver.pid, plane.etcd.pid))
 
 
 @asynccontextmanager
-async def _embedded_server(folder: Path) -> AsyncIterator[_Server]:
+async def _embedded_server(folder: Path) -> AsyncIterator[Server]:
     kubeconfig = folder / "kubeconfig"
     program = str(Path(sys.executable).with_name("berth"))
     child = Child(
@@ -216,7 +221,7 @@ async def _embedded_server(folder: Path) -> AsyncIterator[_Server]:
     child.start()
     try:
         await _wait_for(kubeconfig.exists)
-        yield _Server(kubeconfig=str(kubeconfig), pids=(child.pid,))
+        yield Server(kubeconfig=str(kubeconfig), pids=(child.pid,))
     finally:
         child.stop()
 
@@ -231,13 +236,13 @@ async def measure(server_name: str, total: int, *, with_events: bool) -> Measure
         serve = SERVERS[server_name]
         async with serve(folder) as server, await KubeClient.connect(server.kubeconfig) as client:
             for obj in queue_objects():
-                resource = _BY_KIND[obj["kind"]]
+                resource = BY_KIND[obj["kind"]]
                 await client.create(resource, msgspec.json.encode(obj), obj["metadata"].get("namespace"))
             return await _measure_on(server_name, server, client, folder, total, with_events)
 
 
 async def _measure_on(
-    name: str, server: _Server, client: KubeClient, folder: Path, total: int, with_events: bool
+    name: str, server: Server, client: KubeClient, folder: Path, total: int, with_events: bool
 ) -> Measured:
     config = folder / "config.yaml"
     rate = 20 if with_events else 0
@@ -264,7 +269,7 @@ async def _measure_on(
         controller_ms=1000 * (end.cpu_seconds - own.cpu_seconds) / total,
         controller_mb=end.peak_mb,
         apiserver_ms=1000 * (_sum(after) - _sum(before)) / total,
-        writes=_writes(text),
+        writes=writes_by_purpose(text),
         conflicts=generator.conflicts,
         lags=_lags(text),
     )
@@ -274,16 +279,19 @@ def _sum(costs: list[Cost]) -> float:
     return sum(cost.cpu_seconds for cost in costs)
 
 
-async def start_controller(server: _Server, folder: Path, config: Path) -> tuple[Child, str]:
-    """Start the controller and return it with the URL of its metrics, once it decides."""
+async def start_controller(
+    server: Server, folder: Path, config: Path, *, flags: Sequence[str] = ()
+) -> tuple[Child, str]:
+    """Start the controller and return it with the URL of its metrics, once it listens."""
     log = folder / "controller.log"
     child = Child(
         name="controller",
         arguments=(
             str(Path(sys.executable).with_name("berth")),
             *("controller", "--kubeconfig", server.kubeconfig, "--config", str(config)),
-            *("--http-port", "-1", "--metrics-port", "0"),
-            *("--log-level", "warning"),
+            *("--metrics-port", "0"),
+            *(word for port in _NO_PORTS for word in (f"--{port}-port", "-1")),
+            *("--log-level", "warning", *flags),
         ),
         log=log,
     )
@@ -316,7 +324,7 @@ def _lags(text: str) -> dict[float, int]:
     return lags
 
 
-def _writes(text: str) -> dict[str, int]:
+def writes_by_purpose(text: str) -> dict[str, int]:
     """Return the number of the controller's writes by purpose, from the metrics."""
     found = re.findall(r'^berth_writes_total{purpose="([^"]+)"[^}]*} (\S+)$', text, re.MULTILINE)
     totals: dict[str, int] = {}

@@ -19,6 +19,7 @@ from api.kube.client import KubeClient
 from api.kube.credentials import FixedCredentials
 from api.kube.events import EventRecorder
 from api.kube.kubeconfig import Endpoint
+from api.kube.report_budget import WriteLoad
 
 
 @cache
@@ -26,7 +27,7 @@ def served_names() -> frozenset[str]:
     """Return the names of all metrics, as their HELP lines give them."""
     metrics, clock = Metrics(version="1"), SystemClock()
     nowhere = Endpoint(server="http://nowhere", origin="a test", credentials=FixedCredentials())
-    events = EventReporter(EventRecorder(KubeClient(nowhere), instance="a test"))
+    events = EventReporter(EventRecorder(KubeClient(nowhere), WriteLoad(), instance="a test"))
     engine, series = Engine(), QueueSeries()
     cluster_state = ClusterState(engine, clock, ClusterStateSettings())
     measure(cluster_state, metrics, events, series)

@@ -19,6 +19,7 @@ from admission.controller.writer.requests import request_of
 from admission.decisions.api_writes import Purpose, Verb, Write
 from admission.engine.engine import Engine
 from api.kube import resources
+from api.kube.report_budget import WriteLoad
 from api.kube.resources import Resource
 from tests.admission.controller.known import Known
 
@@ -106,7 +107,7 @@ def granted(rules: Iterable[Mapping[str, Any]]) -> frozenset[Right]:
 
 def _watched(settings: ClusterStateSettings) -> Iterator[Right]:
     state = Known(settings=settings).cluster_state
-    board = StatusWriter(Engine(), with_share=False, is_busy=lambda _: False)
+    board = StatusWriter(Engine(), WriteLoad(), with_share=False, is_busy=lambda _: False)
     for kind in (*watched_kinds(state, board, MetricLabels()), *topology_kinds(state)):
         yield from _on(kind.resource, "list", "watch")
 

@@ -235,6 +235,18 @@ def test_the_controller_has_the_rights_that_it_uses_and_changes_nothing_else() -
     assert at_home == rights.USED_AT_HOME
 
 
+def test_the_flow_schema_is_for_what_the_election_asks_and_for_no_other_request() -> None:
+    spec = only("FlowSchema", "berth-leader-election")["spec"]
+    (rule,) = spec["rules"]
+    (subject,), (asked,) = rule["subjects"], rule["resourceRules"]
+    leases = only("Role", "berth-controller-leases")["rules"][0]
+
+    assert subject["serviceAccount"] == {"name": SERVICE, "namespace": NAMESPACE}
+    assert {key: asked[key] for key in leases} == leases
+    assert asked["namespaces"] == [NAMESPACE]
+    assert spec["priorityLevelConfiguration"]["name"] == "leader-election"
+
+
 def test_rights_that_are_bound_to_names_are_for_what_leads_to_the_controller() -> None:
     bound = {
         (group, resource): {*rule["resourceNames"]}

@@ -19,6 +19,7 @@ Modules, in reading order:
     leases                    which Workloads on a lease are evicted now
     reservation_preemption    which Workloads are evicted when an advance reservation begins
     expected_starts           when each pending Workload is expected to start
+    reported_starts           which of these starts were reported
 
 Decisions:
 

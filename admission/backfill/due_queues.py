@@ -17,7 +17,12 @@ from queues.profile.planned_start import PlannedStart
 
 @dataclass(slots=True)
 class DueQueues:
-    """What has become of promises since the queues to try were last taken."""
+    """What has become of promises since the queues to try were last taken.
+
+    `freed` holds the names of ClusterQueues whose promises ended or moved. `_tried` holds the start for which
+    a promised Workload was last tried, and `_beside` when one was let start early (both Unix seconds), so
+    that each is tried once and not in every cycle.
+    """
 
     # ClusterQueues that lost a promise, so that the next Workload in line may be given one.
     freed: set[str] = field(default_factory=set)
@@ -41,7 +46,10 @@ class DueQueues:
         self._has_left_nodes = False
 
     def note_left(self, cluster_queue: str, *, is_on_nodes: bool) -> None:
-        """Record that a promise of the ClusterQueue has ended: it was kept or withdrawn."""
+        """Record that a promise of the ClusterQueue has ended: it was kept or withdrawn.
+
+        `is_on_nodes`: the promise had nodes, which Workloads of other trees may have waited for.
+        """
         self.freed.add(cluster_queue)
         self._has_left_nodes |= is_on_nodes
 
@@ -50,7 +58,10 @@ class DueQueues:
         self._has_left_nodes |= is_on_nodes
 
     def try_now(self, planned: PlannedStart, *, now: float) -> None:
-        """Let a Workload be tried before its time because it fits beside all promises; its promise stays."""
+        """Let a Workload be tried before its time because it fits beside all promises; its promise stays.
+
+        Its queue is tried in the next cycle, in which the start check allows it to begin.
+        """
         self._beside[planned.key] = now
         self.freed.add(planned.cluster_queue)
 
@@ -70,6 +81,9 @@ class DueQueues:
         """Return the ClusterQueues to be tried, and forget the reasons.
 
         `changed` holds the promises made, moved or withdrawn (None), and `promised` all that are in force.
+
+        With `is_one_tree` all queues share quota, so waking one wakes all, and held-back Workloads need no
+        look of their own. Names may be those of queues that no longer exist.
         """
         names, self.freed = self.freed, set()
         for key, planned in changed.items():

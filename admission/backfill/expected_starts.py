@@ -12,7 +12,7 @@ can be backfilled starts earlier.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import inf
 
@@ -66,6 +66,7 @@ class Forecast:
         return next(self._steps, self) is not self
 
     def _run(self) -> Iterator[None]:
+        """Claim the earliest start of one Workload after the other, a step for each."""
         # It works on a profile of its own, since a promise must not wait behind a mere expectation.
         for claim in self.schedule_plan.profile.claims():
             is_overdue = claim.is_running and claim.ends_at <= self.now
@@ -80,6 +81,7 @@ class Forecast:
             yield
 
     def _in_turn(self) -> list[tuple[QueueState, Pending]]:
+        """Return the Workloads whose starts are computed, in the order in which they would be served."""
         waiting: list[tuple[QueueState, Pending]] = []
         for queue in self.snapshot.queues.values():
             rules = queue.policy.backfill_rules
@@ -95,6 +97,7 @@ class Forecast:
         return waiting
 
     def _expected(self, queue: QueueState, pending: Pending) -> float | None:
+        """Return the start of one Workload (Unix seconds) and claim it, None where none is found."""
         # It waits until someone acts on it, and no profile can say when that will be.
         if pending.retry_at == inf:
             return None
@@ -105,14 +108,16 @@ class Forecast:
             return bool(claim.spots) or (other is not None and other.tree is queue.tree)
 
         trial = StartTrial(snapshot=self.snapshot, queue=queue, pending=pending, policy=self.policy)
-        seconds = self.schedule_plan.lengths.length(pending.workload, queue.name)
+        seconds = self.schedule_plan.run_estimates.length(pending.workload, queue.name)
         edges = self._profile.edges(wants=wants)
         names = [other.name for other in queue.tree.queues]
-        ahead = self.schedule_plan.ahead.edges(names, self.schedule_plan.profile, joining=pending.workload)
-        if ahead:
-            edges = sorted([*edges, *ahead], key=order)
+        upcoming = self.schedule_plan.upcoming.edges(
+            names, self.schedule_plan.profile, joining=pending.workload
+        )
+        if upcoming:
+            edges = sorted([*edges, *upcoming], key=order)
         start = earliest(
-            RequestHorizon(edges=edges, profile=self._profile, put_in=ahead),
+            RequestHorizon(edges=edges, profile=self._profile, put_in=upcoming),
             SnapshotStage(self.snapshot),
             trial,
             now=max(self.now, pending.retry_at),
@@ -131,22 +136,3 @@ class Forecast:
             )
         )
         return start.at
-
-
-def changed_starts(
-    known: Mapping[WorkloadKey, tuple[float, float]],
-    starts: Mapping[WorkloadKey, float],
-    *,
-    now: float,
-    least_seconds: float,
-) -> dict[WorkloadKey, float]:
-    """Return the starts to report: those not reported before, or that differ from the last report.
-
-    A changed start is reported only once `least_seconds` have passed since the Workload's last report.
-    `known` holds, by Workload, the start that was reported and when.
-    """
-    return {
-        key: at
-        for key, at in starts.items()
-        if key not in known or (now - known[key][1] >= least_seconds and known[key][0] != at)
-    }

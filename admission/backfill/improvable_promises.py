@@ -48,7 +48,10 @@ class _Tight:
     spent_at: tuple[float, ...]
 
     def may_help(self, amount: int, *, from_at: float, until: float) -> bool:
-        """Return whether `amount` may have been short, also for a promise that holds it in that interval."""
+        """Return whether `amount` may have been short, also for a promise that holds it in that interval.
+
+        `from_at` and `until` are in Unix seconds, `amount` in the resource's unit.
+        """
         index = bisect_left(self.spent_at, from_at)
         is_own = index < len(self.spent_at) and self.spent_at[index] < until
         return is_own or any(least < amount <= most for least, most in self.amounts)
@@ -63,7 +66,11 @@ class ImprovablePromises:
     _tight: dict[tuple[int, FlavorResource], _Tight] = field(default_factory=dict)
 
     def may_help(self, promise: Promise, queue: QueueState, pending: Pending, *, latest: float) -> bool:
-        """Return False only where the slack cannot let the promise begin by `latest` (at least: now)."""
+        """Return False only where the slack cannot let the promise begin by `latest` (at least: now).
+
+        `latest` is in Unix seconds. A cheap, necessary test before a search: with hundreds of promises and a
+        piece of freed capacity every second, nearly all promises are ruled out by it.
+        """
         now, planned = self.visible.now, promise.planned
         if self.slack.whole_until >= now:
             return True
@@ -110,13 +117,16 @@ class ImprovablePromises:
     # --- quota -------------------------------------------------------------------------------------------
 
     def _was_short(self, piece: Piece, promise: Promise, queue: QueueState, pending: Pending) -> bool:
+        """Return whether the freed quota may have been what the promise waited for; True where that is not
+        clear.
+        """
         freed_of = self.visible.snapshot.queues.get(piece.queue)
         if freed_of is None or freed_of.tree is not queue.tree:
             return False
         needs = needs_of(self.visible.snapshot, queue, pending)
         has_calendar = (
-            self.visible.schedule_plan.ahead.affects_admissions
-            or self.visible.schedule_plan.ahead.calendar.windows
+            self.visible.schedule_plan.upcoming.affects_admissions
+            or self.visible.schedule_plan.upcoming.calendar.windows
         )
         if len(queue.tree.queues) > 1 or len(needs) > 1 or has_calendar:
             # Lending limits, several pod sets or coming quotas: then it is no difference of two sums.
@@ -130,6 +140,7 @@ class ImprovablePromises:
         )
 
     def _tight_of(self, piece: Piece, pair: FlavorResource) -> _Tight:
+        """Return the amounts of the pair that fit only with the freed quota, computed once for each piece."""
         known = self._tight.get((id(piece), pair))
         if known is None:
             # Two pieces may have been short only together, so all of them count as one.

@@ -3,6 +3,9 @@
 A promise is looked at once it is no further off than the longest eviction on a lease. It holds at its start
 either as it is, or without the fewest leases of lower rank that conflict with it. The search for them is the
 one Kueue uses for preemption: add leases until the promise fits, then take back each that is not needed.
+
+Cost. Nothing while no lease exists. Otherwise one test of fit for each promise that is near, and for a
+promise that no longer fits one test for each lease of lower rank, in both directions.
 """
 
 from __future__ import annotations
@@ -19,7 +22,12 @@ from queues.profile.profile_walk import holds_at
 
 
 def expired(visible: VisiblePromises) -> tuple[tuple[BackfillLease, PlannedStart], ...]:
-    """Return the leases to end now, each once, with the promise that each is ended for."""
+    """Return the leases to end now, each once, with the promise that each is ended for.
+
+    Records at each lease found in the way which promise it will be evicted for, also where its time has not
+    come yet. A lease is in the result once `start_at - eviction_seconds` has passed, so that the capacity is
+    free at the promised start.
+    """
     found: dict[WorkloadKey, tuple[BackfillLease, PlannedStart]] = {}
     # Promises further off than the longest eviction time need no search yet.
     longest = visible.schedule_plan.leases.longest_eviction()
@@ -52,7 +60,7 @@ def _in_the_way(
     if pending is None or not leases:
         return ()
     trial = visible.trial(queue, pending)
-    footing = StartClaim(usage=promise.claim.usage, spots=promise.claim.spots)
+    start_claim = StartClaim(usage=promise.claim.usage, spots=promise.claim.spots)
     above = visible.above(planned.rank, planned.key)
     at = max(planned.start_at, visible.now)
 
@@ -63,7 +71,7 @@ def _in_the_way(
             queue, planned.rank, above, leaving=staying, going=ending, of=pending.workload
         )
         # Checked at its start only: what follows concerns the promises that begin then.
-        return holds_at(horizon, visible.stage, trial, footing, at=at, seconds=0.0)
+        return holds_at(horizon, visible.stage, trial, start_claim, at=at, seconds=0.0)
 
     going: list[BackfillLease] = []
     # The first round ends no lease: the promise may hold as it is.

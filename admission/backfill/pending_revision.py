@@ -26,6 +26,9 @@ class PendingRevision:
         return bool(self.causes) or self.freed.until >= now
 
     def take(self) -> tuple[set[MoveCause], FreedCapacity]:
-        """Return the causes and the freed capacity recorded so far, and clear both records."""
+        """Return the causes and the freed capacity recorded so far, and clear both records.
+
+        The caller gives both back if it cannot finish the revision.
+        """
         causes, self.causes = self.causes, set()
         return causes, self.freed.take()

@@ -25,7 +25,10 @@ from queues.tracked import Tracked
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promise:
-    """A planned start, and the claim that represents it in the profile."""
+    """A planned start, and the claim that represents it in the profile.
+
+    The claim lasts for `planned.seconds`, which may include the time of an eviction at its end.
+    """
 
     planned: PlannedStart
     claim: Claim
@@ -37,16 +40,21 @@ class Promises(Tracked[WorkloadKey, Promise]):
     Each has a claim in `profile`. What a promise leaves behind is recorded in `freed`.
     """
 
-    __slots__ = ("_dues", "_freed", "_profile", "_ranked_in", "_ranks", "_reports")
+    __slots__ = ("_due_queues", "_freed", "_profile", "_ranked_in", "_ranks", "_reports")
 
     def __init__(
-        self, *, profile: CapacityProfile, freed: FreedCapacity, reports: PromiseReports, dues: DueQueues
+        self,
+        *,
+        profile: CapacityProfile,
+        freed: FreedCapacity,
+        reports: PromiseReports,
+        due_queues: DueQueues,
     ) -> None:
         super().__init__()
         self._profile = profile
         self._freed = freed
         self._reports = reports
-        self._dues = dues
+        self._due_queues = due_queues
         # Ranks by ClusterQueue, and the version of the promises that they were computed for.
         self._ranks: dict[str, list[Rank]] = {}
         self._ranked_in = -1
@@ -54,7 +62,11 @@ class Promises(Tracked[WorkloadKey, Promise]):
     # --- what becomes of them ----------------------------------------------------------------------------
 
     def keep(self, planned: PlannedStart, usage: Quantities, spots: Spots) -> None:
-        """Make a promise, or move one. Raise ValueError where it ends before it begins."""
+        """Make a promise, or move one. Raise ValueError where it ends before it begins.
+
+        `usage` is in each resource's unit, `spots` are the hosts or domains. What a move to a later start
+        frees is recorded by the caller, which knows the former claim.
+        """
         claim = Claim(
             holder=planned.key,
             queue=planned.cluster_queue,
@@ -70,10 +82,14 @@ class Promises(Tracked[WorkloadKey, Promise]):
         # A promise kept as it was is not reported again.
         if known is None or known.planned != planned:
             self._reports.note(planned.key, planned)
-            self._dues.note_moved(is_on_nodes=known is not None and bool(known.claim.spots))
+            self._due_queues.note_moved(is_on_nodes=known is not None and bool(known.claim.spots))
 
     def withdraw(self, key: WorkloadKey) -> None:
-        """Withdraw a promise: its Workload no longer waits, or cannot be promised a start any more."""
+        """Withdraw a promise: its Workload no longer waits, or cannot be promised a start any more.
+
+        No effect without a promise. Capacity that comes free with it may improve other promises, so it is
+        recorded.
+        """
         promise = self.pop(key, None)
         if promise is None:
             return
@@ -83,18 +99,20 @@ class Promises(Tracked[WorkloadKey, Promise]):
             self._profile.drop(key)
         self._reports.note(key, None)
         # Its queue may promise a start to the next in line.
-        self._dues.note_left(promise.planned.cluster_queue, is_on_nodes=bool(promise.claim.spots))
+        self._due_queues.note_left(promise.planned.cluster_queue, is_on_nodes=bool(promise.claim.spots))
         self._freed.note(promise.claim, from_at=promise.planned.start_at, until=promise.planned.ends_at)
 
     def note_started(self, key: WorkloadKey, *, at: float) -> None:
         """Record that a Workload holds quota since `at` (Unix seconds): a promise made to it is kept.
 
         The caller replaces its claim by that of running work.
+
+        Withdrawn and kept promises are told apart, because only kept ones are counted in the metrics.
         """
         promise = self.pop(key, None)
         if promise is not None:
             self._reports.note_kept(promise.planned, at=at)
-            self._dues.note_left(promise.planned.cluster_queue, is_on_nodes=bool(promise.claim.spots))
+            self._due_queues.note_left(promise.planned.cluster_queue, is_on_nodes=bool(promise.claim.spots))
 
     def adopt(self, planned: PlannedStart, usage: Quantities, spots: Spots) -> None:
         """Take over a promise that another leader has made and reported.
@@ -120,7 +138,10 @@ class Promises(Tracked[WorkloadKey, Promise]):
         return sorted(self.values(), key=lambda promise: promise.planned.rank)
 
     def before(self, pending: Pending, queue: str) -> int:
-        """Return how many Workloads of the queue have a promise and precede this one in queue order."""
+        """Return how many Workloads of the queue have a promise and precede this one in queue order.
+
+        Cheap, O(promises of the queue): it is asked for every head that cannot start.
+        """
         own, known = own_rank(pending), self.get(pending.key)
         # Without a promise of its own it ranks behind all promised Workloads queued in the same second.
         is_ranked = known is not None and known.planned.rank[1:4] == own[:3]
@@ -132,7 +153,11 @@ class Promises(Tracked[WorkloadKey, Promise]):
         )
 
     def may_promise(self, pending: Pending, queue: QueueState) -> bool:
-        """Return whether the Workload would be promised a start if it were tried, as far as depth goes."""
+        """Return whether the Workload would be promised a start if it were tried, as far as depth goes.
+
+        False without backfill in the queue's policy. `reservationDepth` counts promised Workloads, whatever
+        their size.
+        """
         rules = queue.policy.backfill_rules
         return rules is not None and self.before(pending, queue.name) < rules.reservation_depth
 
@@ -143,7 +168,7 @@ class Promises(Tracked[WorkloadKey, Promise]):
         may be evicted for it, where it may run inside another's hold, or with fewer pods than promised.
         """
         promise = self.get(workload.key)
-        if promise is None or self._dues.may_try(promise.planned, now=now):
+        if promise is None or self._due_queues.may_try(promise.planned, now=now):
             return False
         rules = queue.policy.backfill_rules
         is_opportunistic = rules is None or rules.mode is BackfillMode.OPPORTUNISTIC

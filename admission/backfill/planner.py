@@ -43,7 +43,11 @@ from queues.steps import Steps
 
 @dataclass(slots=True, kw_only=True)
 class Planner:
-    """Makes promises on one snapshot and records which heads start; `schedule_plan` holds the promises."""
+    """Makes promises on one snapshot and records which heads start; `schedule_plan` holds the promises.
+
+    One for each cycle. `_later` holds promises that are recorded at the end of the cycle, because the cycle
+    counts their capacity as taken already.
+    """
 
     visible: VisiblePromises
     # Promises made in this cycle to heads whose targets are being evicted. Their capacity counts as taken
@@ -89,8 +93,8 @@ class Planner:
             # It is tried again while its targets leave, or was promised an earlier start elsewhere. Only
             # `revise_promises` moves such a promise: if it were moved here as well, it would be moved to and
             # fro until the targets have left.
-            footing = StartClaim(usage=known.claim.usage, spots=known.claim.spots)
-            self._later.append((known.planned, footing))
+            start_claim = StartClaim(usage=known.claim.usage, spots=known.claim.spots)
+            self._later.append((known.planned, start_claim))
             self._claim_now(entry)
             return True
         planned = PlannedStart(
@@ -99,7 +103,7 @@ class Planner:
             cluster_queue=queue.name,
             rank=self.visible.rank_of(entry),
             start_at=at,
-            seconds=self.visible.schedule_plan.lengths.length(workload, queue.name),
+            seconds=self.visible.schedule_plan.run_estimates.length(workload, queue.name),
             admission=entry.assignment.to_admission(queue.name),
             made_at=known.planned.made_at if known is not None else self.visible.now,
             first_start_at=known.planned.first_start_at if known is not None else at,
@@ -123,6 +127,10 @@ class Planner:
         """Return the earliest start of a pending Workload and what it will run on; None if it never fits.
 
         `known` is its present promise, if it has one; the new one keeps the history of moves.
+
+        Its rank depends on how high it borrows, and how high it must borrow depends on which promises it may
+        ignore, so the search is repeated with a higher height until both agree. Heights only rise, so it ends
+        after as many searches as the tree has levels.
         """
         height = known.rank.height if known is not None else 0
         while True:
@@ -150,6 +158,8 @@ class Planner:
         """Return the earliest start beside running work and `others`, or None.
 
         The present is always tried; any other instant only up to `latest` (Unix seconds).
+
+        Steps are those of `queues.profile.earliest_start.searching`.
         """
         visible = self.visible
         trial = visible.trial(queue, pending)
@@ -167,8 +177,8 @@ class Planner:
         # No promise precedes it, so it holds its capacity for its estimate and no longer. Otherwise it must
         # be clear of those before it until it has been evicted.
         if self.visible.above(rank, pending.key):
-            return schedule_plan.lengths.span(pending.workload, queue.name)
-        return schedule_plan.lengths.length(pending.workload, queue.name)
+            return schedule_plan.run_estimates.span(pending.workload, queue.name)
+        return schedule_plan.run_estimates.length(pending.workload, queue.name)
 
     def planned(
         self,
@@ -178,7 +188,10 @@ class Planner:
         start: Start[StartClaim],
         known: PlannedStart | None,
     ) -> PlannedStart:
-        """Return the promise of a start that was found; it keeps the history of a `known` promise."""
+        """Return the promise of a start that was found; it keeps the history of a `known` promise.
+
+        Nothing is recorded yet: `Promises.keep` does that. `made_at` is the present for a new promise.
+        """
         assert start.value.assignment is not None, "what a search finds has flavors"
         fresh = PlannedStart(
             key=pending.key,
@@ -201,8 +214,9 @@ class Planner:
             cause=known.cause,
         )
 
-    def _keep(self, planned: PlannedStart, footing: StartClaim) -> None:
-        self.visible.schedule_plan.promises.keep(planned, footing.usage, footing.spots)
+    def _keep(self, planned: PlannedStart, start_claim: StartClaim) -> None:
+        """Record a promise with its claim, and which promises of lower rank may have to move for it."""
+        self.visible.schedule_plan.promises.keep(planned, start_claim.usage, start_claim.spots)
         self._note_precedence(planned.key, planned.rank, planned.cluster_queue)
 
     def _note_precedence(self, key: WorkloadKey, rank: Rank, queue: str) -> None:
@@ -228,7 +242,10 @@ class Planner:
     # --- what the cycle did ------------------------------------------------------------------------------
 
     def note_admitted(self, verdict: StartCheck) -> None:
-        """Record that the entry starts: its claim begins now and lasts until its expected end."""
+        """Record that the entry starts: its claim begins now and lasts until its expected end.
+
+        From then on the claim counts as running work, beside which promises have to fit.
+        """
         entry = verdict.entry
         if verdict.is_outranking:
             self._note_outranking(entry)
@@ -237,17 +254,17 @@ class Planner:
 
     def finish(self) -> None:
         """Record that the cycle has ended, and keep the promises whose capacity it counted as taken."""
-        for planned, footing in self._later:
-            self._keep(planned, footing)
+        for planned, start_claim in self._later:
+            self._keep(planned, start_claim)
         self._later.clear()
 
     def _claim_now(self, entry: Entry, lease: BackfillLease | None = None) -> None:
-        self.visible.schedule_plan.ahead.join(entry.pending.workload)
-        seconds = self.visible.schedule_plan.lengths.length(entry.pending.workload, entry.queue.name)
-        # At its end it may have to be evicted and may use its whole grace, so no promise begins earlier.
-        if lease is not None and self.visible.schedule_plan.ends.is_enforced(lease):
-            seconds += lease.eviction_seconds
-        schedule_plan, ends_at = self.visible.schedule_plan, self.visible.now + seconds
+        """Put the claim of a Workload that starts now into the profile, until its expected end."""
+        schedule_plan = self.visible.schedule_plan
+        schedule_plan.upcoming.join(entry.pending.workload)
+        ends_at = self.visible.now + schedule_plan.ends.claimed_seconds(
+            entry.pending.workload, entry.queue.name, lease
+        )
         promised, rules = schedule_plan.promises.get(entry.pending.key), rules_of(entry.queue)
         # Its promise included the time for its own eviction, which it may not need. A difference below the
         # resolution of promises is not worth another look at them.

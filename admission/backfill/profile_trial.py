@@ -6,7 +6,7 @@ snapshot, and `StartTrial` asks there whether the Workload would fit.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import KeysView, Sequence
 from dataclasses import dataclass, field
 
 from msgspec import structs
@@ -14,11 +14,12 @@ from msgspec import structs
 from admission.decisions.assignment import Assignment, Mode
 from admission.decisions.flavor_mode import Grade, Granular
 from admission.flavors.feasibility import may_have_quota, rooms_of
-from admission.flavors.flavor_assigner import FlavorSearch
-from admission.flavors.topology_assigner import place
+from admission.flavors.flavor_assigner import FlavorSearch, Pins
+from admission.flavors.topology_assigner import place, place_again
 from admission.nomination.nominate import CyclePolicy
 from admission.snapshot.queue_state import QueueState
 from admission.snapshot.snapshot import Snapshot
+from api.workload import Admission
 from queues.pending.pending_queue import Pending
 from queues.profile.capacity_profile import Rooms, Spots
 from queues.quota.resources import FlavorResource, Quantities
@@ -27,7 +28,11 @@ from queues.steps import finish
 
 @dataclass(frozen=True, slots=True)
 class SnapshotStage:
-    """Applies changes of claims to the quota trees and nodes of a snapshot."""
+    """Applies changes of claims to the quota trees and nodes of a snapshot.
+
+    The exact inverse of each method is the same call with negated amounts. Queues that no longer exist are
+    ignored, since their claims are about to be dropped.
+    """
 
     snapshot: Snapshot
 
@@ -51,7 +56,10 @@ class SnapshotStage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartClaim:
-    """What a Workload would run on: quota and spots. `assignment` is None for what was already promised."""
+    """What a Workload would run on: quota and spots. `assignment` is None for what was already promised.
+
+    `usage` is in each resource's unit, by flavor and resource, for all pods together.
+    """
 
     usage: Quantities
     spots: Spots
@@ -81,6 +89,9 @@ class StartTrial:
     """One pending Workload whose start is searched for, with all its pods unless `counts` says fewer.
 
     Flavors are searched from the first one, and without evictions: a promise does not rely on them.
+
+    Implements `queues.profile.capacity_profile.Trial`. With `counts` the pods of each pod set are as many as
+    nominated, which partial admission has lowered.
     """
 
     snapshot: Snapshot
@@ -91,13 +102,17 @@ class StartTrial:
     _search: FlavorSearch = field(init=False)
 
     def __post_init__(self) -> None:
-        self._search = FlavorSearch(
+        self._search = self._search_among(None)
+
+    def _search_among(self, pins: Pins | None) -> FlavorSearch:
+        return FlavorSearch(
             snapshot=self.snapshot,
             queue=self.queue,
             pending=structs.replace(self.pending, scan=None),
             oracle=_NO_EVICTIONS,
             is_fair_sharing=self.policy.fair_sharing is not None,
             quota_check=self.policy.quota_check,
+            pins=pins,
         )
 
     def may_have_quota(self) -> bool:
@@ -109,7 +124,11 @@ class StartTrial:
         return rooms_of(self.snapshot, self.queue, self.pending)
 
     def find(self) -> StartClaim | None:
-        """Return what it would run on if it started at the present instant of the stage; None if no fit."""
+        """Return what it would run on if it started at the present instant of the stage; None if no fit.
+
+        The whole search for flavors and places, at a cost of up to milliseconds for a gang on thousands of
+        nodes.
+        """
         assigned = self._search.assign(self.counts)
         assignment = finish(place(self.snapshot, self.queue, self.pending, assigned))
         if assignment.mode is not Mode.FIT:
@@ -117,6 +136,24 @@ class StartTrial:
         # Spots are computed only if there is a topology; quota alone occupies no nodes.
         spots = self.snapshot.topology_cache.usage.spots(assignment.places) if assignment.places else {}
         return StartClaim(usage=assignment.usage, spots=spots, assignment=assignment)
+
+    def again(self, admission: Admission) -> Assignment | None:
+        """Return the assignment of exactly this admission at the present instant of the stage.
+
+        None where its flavors or places are not free, or no longer usable, or its pods are not those asked
+        about.
+        """
+        counts = [one.count for one in admission.pod_sets]
+        if self.counts is not None and counts != list(self.counts):
+            return None
+        assigned = self._search_among([one.flavors for one in admission.pod_sets]).assign(counts)
+        if assigned.mode is not Mode.FIT:
+            return None
+        return place_again(self.snapshot, self.queue, self.pending, assigned, admission)
+
+    def pairs_of(self, value: StartClaim) -> KeysView[FlavorResource]:
+        """Return the flavors and resources of what `find` returned."""
+        return value.usage.keys()
 
     def spots_of(self, value: StartClaim) -> Spots:
         """Return the spots of what `find` returned."""

@@ -29,7 +29,10 @@ class PromiseOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromiseReport:
-    """The promise to a Workload, None where it was withdrawn, and the one that was reported before."""
+    """The promise to a Workload, None where it was withdrawn, and the one that was reported before.
+
+    Both promises are those of the same key, but the earlier one may be of an object that was deleted since.
+    """
 
     key: WorkloadKey
     planned: PlannedStart | None
@@ -56,7 +59,10 @@ class PromiseReports:
         self._reported.pop(planned.key, None)
 
     def note_reported(self, planned: PlannedStart) -> None:
-        """Record that another leader has reported this promise."""
+        """Record that another leader has reported this promise.
+
+        Without it a new leader would report every promise again, as an event that tells nothing.
+        """
         self.changed.pop(planned.key, None)
         self._reported[planned.key] = planned
 
@@ -66,7 +72,10 @@ class PromiseReports:
         self._reported.clear()
 
     def take(self) -> list[PromiseReport]:
-        """Return what is to be reported, each Workload once, and count it as reported."""
+        """Return what is to be reported, each Workload once, and count it as reported.
+
+        In the order of their first change.
+        """
         changed, self.changed = self.changed, {}
         reports = [
             # What was reported last is what users know.

@@ -18,7 +18,7 @@ Everything needed to decide is in the objects (estimate, annotation, start), so 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, KeysView
 from dataclasses import dataclass
 from typing import Never
 
@@ -36,7 +36,7 @@ from queues.profile.capacity_profile import Edge, Rooms, Spots
 from queues.profile.profile_walk import holds_at
 from queues.profile.request_horizon import RequestHorizon
 from queues.quota.quota_tree import QuotaNode
-from queues.quota.resources import Quantities
+from queues.quota.resources import FlavorResource, Quantities
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,10 @@ class _Amount:
         """Return no rooms, since no places are asked for."""
         return ()
 
+    def pairs_of(self, value: Quantities) -> KeysView[FlavorResource]:
+        """Return the flavors and resources of the amount."""
+        return value.keys()
+
     def spots_of(self, _value: Quantities) -> Spots:
         """Return no spots."""
         return {}
@@ -72,21 +76,29 @@ class _Amount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReservationPreemption:
-    """Finds the Workloads to evict for reservations on one snapshot, which is left as it was found."""
+    """Finds the Workloads to evict for reservations on one snapshot, which is left as it was found.
+
+    `now` is in Unix seconds. Evicted are Workloads that occupy the reserved domain and, where quota is short
+    at the begin, others that hold it.
+    """
 
     snapshot: Snapshot
     schedule_plan: SchedulePlan
     now: float
 
     def leaving(self) -> Iterator[tuple[HeldWorkload, ReservedCapacity]]:
-        """Yield each Workload to be evicted now, once, with the reservation that it is evicted for."""
-        ahead = self.schedule_plan.ahead
-        if not ahead.reservations.kept:
+        """Yield each Workload to be evicted now, once, with the reservation that it is evicted for.
+
+        Each is yielded once the time that its eviction takes has to begin, and not earlier: until then it may
+        end by itself.
+        """
+        upcoming = self.schedule_plan.upcoming
+        if not upcoming.reservations.kept:
             return
         # No Workload has to leave yet for a reservation further off than the longest eviction.
         earliest = self.now + max(self.schedule_plan.ends.eviction_times(), default=0.0)
         gone: set[WorkloadKey] = set()
-        for kept in ahead.reservations.kept:
+        for kept in upcoming.reservations.kept:
             if kept.start_at > earliest or kept.queue not in self.snapshot.queues:
                 continue
             for one in self._in_the_way(kept, gone):
@@ -96,6 +108,7 @@ class ReservationPreemption:
                     yield one, kept
 
     def _in_the_way(self, kept: ReservedCapacity, gone: Collection[WorkloadKey]) -> list[HeldWorkload]:
+        """Return the Workloads that are in the reservation's way: in its domain, then for its quota."""
         inside = self._inside(kept, gone)
         return inside + self._for_quota(kept, {*gone, *(one.key for one in inside)})
 
@@ -118,7 +131,7 @@ class ReservationPreemption:
     def _for_quota(self, kept: ReservedCapacity, gone: Collection[WorkloadKey]) -> list[HeldWorkload]:
         """Return the fewest Workloads to evict for the quota of the reservation; may be empty."""
         queue = self.snapshot.queues[kept.queue]
-        left = self.schedule_plan.ahead.left_of(kept, self.schedule_plan.profile)
+        left = self.schedule_plan.upcoming.left_of(kept, self.schedule_plan.profile)
         if not left or self._has_room(kept, left, gone):
             return []
         going: list[HeldWorkload] = []
@@ -138,6 +151,7 @@ class ReservationPreemption:
     def _candidates(
         self, kept: ReservedCapacity, queue: QueueState, gone: Collection[WorkloadKey]
     ) -> list[HeldWorkload]:
+        """Return the Workloads of the tree that may be evicted for the reservation, the first to go first."""
         found = [
             held
             for other in queue.tree.queues
@@ -159,7 +173,7 @@ class ReservationPreemption:
         # It agreed to be evicted, whatever its length.
         if is_opportunistic(held.workload):
             return True
-        estimate = self.schedule_plan.lengths.estimator.estimate(held.workload, queue.policy)
+        estimate = self.schedule_plan.run_estimates.estimator.estimate(held.workload, queue.policy)
         # It may be evicted only if its estimate ends before the reservation. A Workload without an estimate
         # was admitted although it might not end in time.
         return estimate is not None and started_at_of(held) + estimate.seconds <= kept.start_at
@@ -183,5 +197,7 @@ class ReservationPreemption:
             claim = profile.get(key)
             if claim is not None:
                 edges.append((self.now, -1, key, claim))
-        edges += [edge for edge in self.schedule_plan.ahead.edges(names, profile) if edge[2] != kept.holder]
+        edges += [
+            edge for edge in self.schedule_plan.upcoming.edges(names, profile) if edge[2] != kept.holder
+        ]
         return sorted(edges, key=lambda edge: edge[:3])

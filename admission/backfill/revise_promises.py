@@ -16,7 +16,7 @@ A move to an earlier start frees capacity for the promises after it, and the sam
 to a later start may help promises before it too, and the next pass considers those. Searches are what a pass
 costs, at most one for each promise. Three tests avoid most of them: without a cause no promise is checked,
 `improvable_promises` rules out promises that the freed capacity cannot help, and after a failed search longer
-promises of the same shape are not tried. A pass ends because it works on a list taken at its start.
+promises of the same queue and shape are not tried. A pass ends because it works on a list taken at its start.
 """
 
 from __future__ import annotations
@@ -47,8 +47,9 @@ class PromiseReviser:
 
     visible: VisiblePromises
     planner: Planner
-    # By shape of requests: the shortest run time in seconds that no earlier start was found for in this pass.
-    _failed_seconds: dict[bytes, float] = field(default_factory=dict)
+    # By ClusterQueue and shape of requests: the shortest run time in seconds that no earlier start was found
+    # for in this pass.
+    _failed_seconds: dict[tuple[str, bytes], float] = field(default_factory=dict)
     _gains: ImprovablePromises = field(init=False)
     # Whether a Workload is to be tried first (see `_improve`), so that others get only what it leaves.
     _is_trying: bool = False
@@ -75,6 +76,7 @@ class PromiseReviser:
                 revision.freed.give_back(self._gains.slack)
 
     def _look_at(self, promise: Promise, causes: set[MoveCause]) -> Steps[None]:
+        """Move the promise if it no longer holds, or improve it if capacity came free."""
         queue = self.visible.snapshot.queues[promise.planned.cluster_queue]
         pending = queue.pending.members.get(promise.planned.key)
         if pending is None:
@@ -89,29 +91,31 @@ class PromiseReviser:
             yield from self._improve(promise, queue, pending)
 
     def _still_holds(self, promise: Promise, queue: QueueState, pending: Pending) -> bool:
+        """Return whether the promise holds at its start beside running work and higher promises."""
         visible, planned = self.visible, promise.planned
-        footing = StartClaim(usage=promise.claim.usage, spots=promise.claim.spots)
+        start_claim = StartClaim(usage=promise.claim.usage, spots=promise.claim.spots)
         above = visible.above(planned.rank, planned.key)
         horizon = visible.horizon(queue, planned.rank, above, of=pending.workload)
         at = max(planned.start_at, visible.now)
         trial = visible.trial(queue, pending)
-        return holds_at(horizon, visible.stage, trial, footing, at=at, seconds=planned.seconds)
+        return holds_at(horizon, visible.stage, trial, start_claim, at=at, seconds=planned.seconds)
 
     def _move(
         self, promise: Promise, queue: QueueState, pending: Pending, causes: set[MoveCause]
     ) -> Steps[None]:
+        """Search for another start and promise that, or withdraw the promise where there is none."""
         known, schedule_plan = promise.planned, self.visible.schedule_plan
         found = yield from self.planner.search(queue, pending, known)
         if found is None:
             schedule_plan.promises.withdraw(known.key)
             return
-        planned, footing = found
+        planned, start_claim = found
         # A move within the slack is not reported: estimates are no more exact than that.
         if planned.start_at > known.start_at + SLACK_SECONDS:
             planned = replace(planned, moves=known.moves + 1, cause=self._cause(promise, causes))
             # Recorded for promises of higher rank too, which were looked at before this one moved.
             schedule_plan.revision.freed.note(promise.claim, from_at=known.start_at, until=known.ends_at)
-        schedule_plan.promises.keep(planned, footing.usage, footing.spots)
+        schedule_plan.promises.keep(planned, start_claim.usage, start_claim.spots)
 
     def _cause(self, promise: Promise, causes: set[MoveCause]) -> MoveCause:
         """Return why a promise no longer holds: lost nodes of its own, else the first recorded cause.
@@ -127,13 +131,15 @@ class PromiseReviser:
 
         Capacity that came free would have come free at some later instant anyway, so only starts before that
         instant are new. A promise that moves earlier frees its former end for those after it. A start right
-        now is always worth reporting. After a failed search, longer Workloads of the same shape are skipped:
-        one of them might succeed by giving up its own hold, but that is rare and a search is expensive.
+        now is always worth reporting. After a failed search, longer Workloads of the same queue and shape are
+        skipped: one of them might succeed by giving up its own hold, but that is rare, and trying them takes
+        nearly twice the time where a hundred starts are promised.
         """
         visible, known, rules = self.visible, promise.planned, rules_of(queue)
         least = max(rules.resolution_seconds if rules is not None else 0, SLACK_SECONDS)
         latest = min(self._gains.slack.until, known.start_at - least)
-        if known.start_at <= visible.now or known.seconds >= self._failed_seconds.get(pending.shape, inf):
+        like = known.cluster_queue, pending.shape
+        if known.start_at <= visible.now or known.seconds >= self._failed_seconds.get(like, inf):
             return
         if not self._gains.may_help(promise, queue, pending, latest=latest):
             return
@@ -143,15 +149,17 @@ class PromiseReviser:
         start = yield from self.planner.earliest(queue, pending, known.rank, others, latest=latest)
         # `earliest` always tries the present, so a start after both instants is not one that was asked for.
         if start is None or start.at > max(latest, visible.now):
-            self._failed_seconds[pending.shape] = known.seconds
+            self._failed_seconds[like] = known.seconds
             return
         if start.value.assignment is None:
             return
         # Borrowing higher would lower its rank, and it might lose this very start to others.
         if start.value.assignment.borrowing > known.rank.height:
-            if start.at <= visible.now and not visible.schedule_plan.dues.may_try(known, now=visible.now):
+            if start.at <= visible.now and not visible.schedule_plan.due_queues.may_try(
+                known, now=visible.now
+            ):
                 # It fits beside all promises, whatever their rank, so a cycle tries it; its promise stays.
-                visible.schedule_plan.dues.try_now(known, now=visible.now)
+                visible.schedule_plan.due_queues.try_now(known, now=visible.now)
                 self._is_trying = True
             return
         # This start may need the capacity that the Workload to be tried first will take, and would then be

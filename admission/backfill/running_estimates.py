@@ -64,6 +64,7 @@ class RunningEstimates:
         )
 
     def _assumed_seconds(self, workload: Workload, queue: str, estimate: Estimate | None) -> float:
+        """Return the length to count with: estimate or window, but at least what it has run already."""
         seconds = estimate.seconds if estimate is not None else self._window_seconds(queue)
         # The uid is part of the key, since a new object of the same name is other work.
         return max(seconds, self.stopped_after.get((workload.key, workload.uid), 0.0))
@@ -72,6 +73,9 @@ class RunningEstimates:
         """Return for how many seconds it must not conflict with others: its length and its eviction time.
 
         Infinity for work that may not be evicted and has no enforced limit.
+
+        A start is checked over this span, so a promise that begins right after it can be kept even if the
+        Workload has to be evicted.
         """
         policy = self.queues[queue].policy
         estimate = self.estimator.estimate(workload, policy)
@@ -99,6 +103,7 @@ class RunningEstimates:
         return self.length(held.workload, held.admission.cluster_queue)
 
     def _window_seconds(self, queue: str) -> float:
+        """Return the backfill window that counts for a queue without estimates, in seconds."""
         rules = self.queues[queue].policy.backfill_rules
         every = (one.policy.backfill_rules for one in self.queues.values())
         # A queue without rules may share nodes with one that has them, whose window then serves as well.
@@ -112,7 +117,11 @@ class RunningEstimates:
         return key in self._raised
 
     def raise_beyond(self, key: WorkloadKey, queue: str, *, believed: float, elapsed: float) -> float:
-        """Raise the estimate beyond the `elapsed` seconds, and return the new length in seconds."""
+        """Raise the estimate beyond the `elapsed` seconds, and return the new length in seconds.
+
+        By a percentage of the policy (`raisePercent`), so that work which runs far too long is not examined
+        at every instant. The result is larger than `elapsed`.
+        """
         rules = self.queues[queue].policy.estimates
         percent = rules.raise_percent if rules is not None else _RAISE_PERCENT
         seconds = raised(max(0.0, believed), elapsed, percent)
@@ -161,7 +170,10 @@ class RunningEstimates:
 
 
 def started_at_of(held: HeldWorkload) -> float:
-    """Return since when the Workload may run (Unix seconds): its admission, else its quota reservation."""
+    """Return since when the Workload may run (Unix seconds): its admission, else its quota reservation.
+
+    An assumed admission has no condition yet, so its quota reservation counts.
+    """
     admitted = held.workload.conditions.get(ConditionType.ADMITTED)
     if held.is_assumed or admitted is None or not admitted.status:
         return held.reserved_at

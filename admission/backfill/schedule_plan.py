@@ -5,12 +5,13 @@ leaves when it gives the quota back (`release`). Each part of the plan is an obj
 
     profile      the claims of running work (now ──▶ expected end) and of promises (start ──▶ end)
     promises     the promised starts; they are made, moved and withdrawn there
-    ends         when running work ends, by its estimates (`lengths`) and leases
+    ends         when running work ends, by its estimates (`run_estimates`) and leases
     leases       which running work can be ended early, and how long that takes
+    expected     the expected starts that were reported for Workloads without a promise
     revision     what has happened that may move promises
     reports      what is to be reported about promises
-    dues         which ClusterQueues are to be tried because promises have changed
-    ahead        what the calendar holds
+    due_queues   which ClusterQueues are to be tried because promises have changed
+    upcoming     what the calendar holds
 
 Every Workload has at most one claim in the profile: a running one if it holds quota, a promised one if it has
 a promise. `validate` checks that. Taking in one Workload costs O(log claims) comparisons, and a search reads
@@ -31,7 +32,8 @@ from admission.backfill.due_queues import DueQueues
 from admission.backfill.pending_revision import PendingRevision
 from admission.backfill.planned_starts import Promises
 from admission.backfill.promise_reports import PromiseReports
-from admission.backfill.running_ends import RunningEnds
+from admission.backfill.reported_starts import ReportedStarts
+from admission.backfill.running_ends import RunningEnds, assumed_end
 from admission.backfill.running_estimates import RunningEstimates
 from admission.calendar.upcoming_changes import UpcomingChanges
 from admission.placement.topology_cache import TopologyCache
@@ -42,12 +44,9 @@ from queues.estimates.estimator import Estimator
 from queues.profile.capacity_profile import CapacityProfile, Claim
 from queues.profile.leases import Leases
 from queues.profile.planned_start import BackfillLease, MoveCause
-from queues.tracked import Tracked
 
 # A promise counts as kept, and is not moved, within this many seconds: clocks, API writes and pods need some.
 SLACK_SECONDS = 1.0
-# How many seconds an overrun lease is assumed to last for a Workload that cannot have its holder evicted.
-PATIENCE_SECONDS = 60.0
 
 
 class SchedulePlan:
@@ -63,19 +62,16 @@ class SchedulePlan:
         self.generation = 0
         # Changes of these since they were last read go to the store, so that the next leader goes on.
         self.leases = Leases()
-        self.lengths = RunningEstimates(estimator)
-        self.ends = RunningEnds(self.lengths, self.leases)
+        self.run_estimates = RunningEstimates(estimator)
+        self.ends = RunningEnds(self.run_estimates, self.leases)
         self.revision = PendingRevision()
         self.reports = PromiseReports()
-        self.dues = DueQueues()
+        self.due_queues = DueQueues()
         self.promises = Promises(
-            profile=self.profile, freed=self.revision.freed, reports=self.reports, dues=self.dues
+            profile=self.profile, freed=self.revision.freed, reports=self.reports, due_queues=self.due_queues
         )
-        # When a Workload without a promise is expected to start, and when that was computed (Unix seconds).
-        self.expected: Tracked[WorkloadKey, tuple[float, float]] = Tracked()
-        # By ClusterQueue: no Workload behind those in `expected` is expected to start before this.
-        self.expected_after: dict[str, float] = {}
-        self.ahead = UpcomingChanges()
+        self.expected = ReportedStarts()
+        self.upcoming = UpcomingChanges()
         # When to look again although nothing happens; None: never.
         self.wake_at: float | None = None
         # When `outrun` last looked (Unix seconds).
@@ -91,11 +87,11 @@ class SchedulePlan:
         Promises of queues that have no backfill rules any more, or are inactive, are withdrawn.
         """
         # Where no policy asks for backfill any more, everything is forgotten at the first such refresh.
-        self._queues = self.lengths.queues = queues
+        self._queues = self.run_estimates.queues = queues
         self.ends.forget_eviction_times()
         was_on = self.is_on
         self.is_one_tree = len({id(queue.tree) for queue in queues.values()}) <= 1
-        self.is_on = self.ahead.affects_admissions or any(
+        self.is_on = self.upcoming.affects_admissions or any(
             queue.policy.backfill_rules is not None for queue in queues.values()
         )
         if not self.is_on:
@@ -131,7 +127,6 @@ class SchedulePlan:
             self.promises.withdraw(key)
         self.profile.clear()
         self.expected.clear()
-        self.expected_after.clear()
         self.ends.clear()
         self.revision.causes.clear()
 
@@ -143,12 +138,12 @@ class SchedulePlan:
         # It has started, so its expected start is of no more use.
         self.expected.pop(held.key, None)
         self.promises.note_started(held.key, at=held.reserved_at)
-        self.ahead.join(held.workload)
+        self.upcoming.join(held.workload)
         known = self.profile.get(held.key)
         if known is not None and known.is_running and dict(known.usage) != dict(held.usage):
             # Some of its pods are done.
             self.revision.freed.note(known, from_at=self.now, until=known.ends_at)
-        self.ends.note_held(held, has_reservations=bool(self.ahead.reservations.kept))
+        self.ends.note_held(held, has_reservations=bool(self.upcoming.reservations.kept))
         self.profile.put(
             Claim(
                 holder=held.key,
@@ -174,9 +169,9 @@ class SchedulePlan:
     def forget(self, key: WorkloadKey) -> None:
         """Forget a Workload that is gone."""
         self.promises.withdraw(key)
-        self.dues.forget(key)
+        self.due_queues.forget(key)
         self.expected.pop(key, None)
-        self.lengths.forget(key)
+        self.run_estimates.forget(key)
 
     def release(self, key: WorkloadKey) -> None:
         """Record that the Workload no longer holds quota, perhaps earlier than the profile expected."""
@@ -189,7 +184,7 @@ class SchedulePlan:
         until = claim.ends_at
         if lease is not None and until <= self.now:
             # It has outrun its lease, and promises that rank behind it assumed that it lasts longer.
-            until = self.now + max(lease.eviction_seconds, PATIENCE_SECONDS)
+            until = assumed_end(claim, lease, now=self.now)
         # Promises can be improved only if it ended earlier than expected by more than the slack.
         if until > self.now + SLACK_SECONDS:
             self.revision.freed.note(claim, from_at=max(self.now, claim.begins_at), until=until)
@@ -204,11 +199,11 @@ class SchedulePlan:
 
     def forget_plan(self) -> None:
         """Forget promises and leases without reporting them as withdrawn, and all pending reports."""
-        for table in (self.promises, self.leases, self.expected, self.lengths.stopped_after):
+        for table in (self.promises, self.leases, self.expected, self.run_estimates.stopped_after):
             table.clear()
         self.reports.clear()
-        self.lengths.forget_raised()
-        self.dues.clear()
+        self.run_estimates.forget_raised()
+        self.due_queues.clear()
 
     def note_adopted(self) -> None:
         """Have every promise checked once, since none was revised between the two leaders.
@@ -219,7 +214,7 @@ class SchedulePlan:
         self.revision.freed.take()
         # Promises kept and runs measured under the other leader were counted by it.
         self.reports.take_kept()
-        self.lengths.take_measured()
+        self.run_estimates.take_measured()
         if self.promises:
             self.revision.causes.add(MoveCause.OVERRUN)
 
@@ -269,7 +264,7 @@ class SchedulePlan:
         if not self.is_on:
             return bool(self.reports.changed)
         # Promises were decided or came free since the last look, so the time does not matter.
-        if self.reports.changed or self.dues.freed:
+        if self.reports.changed or self.due_queues.freed:
             return True
         # A promised Workload may begin earlier because of what has changed.
         if self.promises and self.revision.is_due(now=self.now):
@@ -279,17 +274,17 @@ class SchedulePlan:
     def take_queues_to_try(self) -> set[str]:
         """Return the ClusterQueues to be tried: one of their promises has changed, come free, or come due."""
         promised = (promise.planned for promise in self.promises.values())
-        return self.dues.take(
+        return self.due_queues.take(
             self.reports.changed, promised, self._queues, now=self.now, is_one_tree=self.is_one_tree
         )
 
     def next_at(self) -> float | None:
         """Return when to look again: work should have ended, a lease ends or a promise is due; else None."""
-        if not self.promises and not self.ahead.reservations.kept:
+        if not self.promises and not self.upcoming.reservations.kept:
             return None
         # Ends matter to promises only: a Workload without one is woken by the end itself.
         ends = [self.profile.next_end_at(after=self.now)] if self.promises else []
-        instants = [*ends, *self._due_times(), *self.ahead.clearing_times(self.ends.eviction_times())]
+        instants = [*ends, *self._due_times(), *self.upcoming.clearing_times(self.ends.eviction_times())]
         return min((at for at in instants if at is not None and at > self.now), default=None)
 
     def _due_times(self) -> Iterator[float]:

@@ -8,7 +8,7 @@
 A Workload overtakes a promise if it starts while a Workload of higher rank holds that promise and both
 share a quota tree or may need the same nodes. Every Workload that overtakes a promise runs on a lease
 until it ends: it is evicted for any promise of higher rank that does not fit beside it, including promises
-made after it started.
+made after it started. A start that is due overtakes no promise that was made beside its own (`_overtaken`).
 
 The invariant is that backfill moves no promise. It rests on leases and not on correct estimates: if a
 Workload underestimates its run time, that Workload is evicted, and the promised one starts on time. Work
@@ -28,6 +28,7 @@ hold and is evicted when the larger Workload is ready).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import inf
 
 import msgspec
@@ -75,7 +76,7 @@ def check_start(visible: VisiblePromises, entry: Entry) -> StartCheck:
     those of higher rank.
     """
     # The calendar comes before any promise: its appointments cannot be moved, whatever the entry's rank.
-    if visible.schedule_plan.ahead.affects_admissions:
+    if visible.schedule_plan.upcoming.affects_admissions:
         entry, words = _clear_of_calendar(visible, entry)
         if words is not None:
             return StartCheck(entry=entry, kept_from=words)
@@ -89,9 +90,7 @@ def check_start(visible: VisiblePromises, entry: Entry) -> StartCheck:
     # Promises that the entry cannot meet, neither in quota nor on nodes, are not overtaken.
     above = visible.met(entry.queue, visible.above(rank, entry.pending.key))
     if own is not None and own.planned.start_at <= visible.now <= own.planned.start_at + SLACK_SECONDS:
-        # Its start is due, and promises that begin only after it has ended are not overtaken. On a lease it
-        # would block them for its eviction time, and each of the two would wait for the other.
-        above = [one for one in above if one.planned.start_at < own.planned.ends_at]
+        above = _overtaken(visible, entry, rank, own.planned, above)
     verdict, kept = _clear_of_lower(visible, entry, rank, above)
     if verdict.behind is not None or verdict.kept_from is not None or not above:
         return verdict
@@ -100,6 +99,27 @@ def check_start(visible: VisiblePromises, entry: Entry) -> StartCheck:
         return structs.replace(
             _judge(visible, verdict.entry, rank, above, kept), is_outranking=verdict.is_outranking
         )
+
+
+def _overtaken(
+    visible: VisiblePromises, entry: Entry, rank: Rank, own: PlannedStart, above: Sequence[Promise]
+) -> list[Promise]:
+    """Return which promises `above` its own the entry overtakes by its start, which is due.
+
+    It does not overtake promises that begin only after it has ended. On a lease it would block them for its
+    eviction time, and each of the two would wait for the other. Neither does it overtake promises made after
+    its own to Workloads that are merely older, if its promise does not include the time for its own eviction:
+    they were made beside its promise, and so were others, for which it has to end in time.
+    """
+    above = [one for one in above if one.planned.start_at < own.ends_at]
+    if _claimed_seconds(visible, entry, rank, above) <= own.seconds:
+        return above
+    return [
+        one
+        for one in above
+        if one.planned.made_at <= own.made_at
+        or own.is_outranked_by(one.planned.rank, one.planned.cluster_queue)
+    ]
 
 
 def _clear_of_calendar(visible: VisiblePromises, entry: Entry) -> tuple[Entry, str | None]:
@@ -118,10 +138,10 @@ def _clear_of_calendar(visible: VisiblePromises, entry: Entry) -> tuple[Entry, s
     with visible.snapshot.trial.without((target.queue, target.held) for target in entry.targets):
         # Only running work and the calendar count here. Promises are checked separately, by `check_start`.
         rank = visible.rank_of(entry)
-        found_ahead = visible.horizon(queue, rank, (), leaving=leaving, of=workload)
-        horizon = RequestHorizon(edges=schedule_plan.ends.latest_edges(found_ahead.edges))
-        trial, footing = visible.trial_of(entry), visible.usage_of(entry)
-        key = first_broken_promise(horizon, visible.stage, trial, footing, now=now, until=now + span)
+        running = visible.horizon(queue, rank, (), leaving=leaving, of=workload)
+        horizon = RequestHorizon(edges=schedule_plan.ends.latest_edges(running.edges))
+        trial, start_claim = visible.trial_of(entry), visible.usage_of(entry)
+        key = first_broken_promise(horizon, visible.stage, trial, start_claim, now=now, until=now + span)
         if key is None:
             return entry, None
         # Targets were chosen for this very assignment and would not match another flavor.
@@ -131,14 +151,14 @@ def _clear_of_calendar(visible: VisiblePromises, entry: Entry) -> tuple[Entry, s
                 return structs.replace(entry, assignment=found.assignment), None
     if _may_stay_until(visible, entry, key):
         return entry, None
-    return entry, schedule_plan.ahead.words[key]
+    return entry, schedule_plan.upcoming.words[key]
 
 
 def _calendar_span(visible: VisiblePromises, entry: Entry) -> float:
     """Return for how many seconds the entry must be clear of the calendar; infinite if its end is unknown."""
     schedule_plan, queue, workload = visible.schedule_plan, entry.queue, entry.pending.workload
-    is_known = schedule_plan.lengths.estimator.estimate(workload, queue.policy) is not None
-    return schedule_plan.lengths.span(workload, queue.name) if is_known else inf
+    is_known = schedule_plan.run_estimates.estimator.estimate(workload, queue.policy) is not None
+    return schedule_plan.run_estimates.span(workload, queue.name) if is_known else inf
 
 
 def _elsewhere(
@@ -156,7 +176,7 @@ def _elsewhere(
         if found is None or found.assignment is None:
             return None
         moved = structs.replace(entry, assignment=found.assignment)
-        if not visible.schedule_plan.ahead.affects_admissions:
+        if not visible.schedule_plan.upcoming.affects_admissions:
             return moved
         cleared, words = _clear_of_calendar(visible, moved)
         if words is None and cleared is moved:
@@ -171,14 +191,14 @@ def _meets_appointments(visible: VisiblePromises, entry: Entry, span: float) -> 
     """
     names = [other.name for other in entry.queue.tree.queues]
     schedule_plan, now = visible.schedule_plan, visible.now
-    ahead = schedule_plan.ahead.edges(names, schedule_plan.profile, joining=entry.pending.workload)
-    begins = ((at, claim) for at, sign, _, claim in ahead if sign > 0)
+    upcoming = schedule_plan.upcoming.edges(names, schedule_plan.profile, joining=entry.pending.workload)
+    begins = ((at, claim) for at, sign, _, claim in upcoming if sign > 0)
     return any(at < now + span and at - now <= claim.lead_seconds for at, claim in begins)
 
 
 def _may_stay_until(visible: VisiblePromises, entry: Entry, appointment: WorkloadKey) -> bool:
     """Return whether the entry may run on capacity of a coming reservation and be evicted at its start."""
-    reservations = visible.schedule_plan.ahead.reservations
+    reservations = visible.schedule_plan.upcoming.reservations
     kept = next((one for one in reservations.kept if one.holder == appointment), None)
     workload = entry.pending.workload
     if kept is None or not is_opportunistic(workload):
@@ -193,9 +213,9 @@ def _clear_of_lower(
 ) -> tuple[StartCheck, Sequence[Promise]]:
     """Return the entry on quota and places that no promise needs, of lower rank included, if it fits there.
 
-    If it does not, it starts all the same where it outranks the promises that it would break by more
-    than age, or where its own promise is due. Otherwise it waits: a promise is not broken for a Workload
-    that is merely older.
+    If it does not, it starts all the same on what it was promised, where that is due, or where it outranks
+    the promises that it would break by more than age. Otherwise it waits: a promise is not broken for a
+    Workload that is merely older.
 
     Returned with it are the promises that it must leave alone if it has to start elsewhere after all.
     """
@@ -204,53 +224,89 @@ def _clear_of_lower(
     others = visible.met(queue, others)
     if entry.targets or len(others) == len(above):
         return StartCheck(entry=entry, is_outranking=bool(entry.targets)), above
-    lower = [one for one in others if one.planned.rank > rank]
-    if _conflict(visible, entry, rank, others) is None:
-        return StartCheck(entry=entry), [*above, *lower]
-    seconds = schedule_plan.lengths.length(workload, queue.name)
+    seconds = _claimed_seconds(visible, entry, rank, above)
+    if _conflict(visible, entry, rank, others, seconds) is None:
+        return StartCheck(entry=entry), others
     moved = _elsewhere(visible, entry, visible.horizon(queue, rank, others, of=workload), seconds)
     if moved is not None:
-        return StartCheck(entry=moved), [*above, *lower]
-    # Its own start is due: it takes what it was promised, even from a promise of lower rank.
-    own = schedule_plan.promises.get(entry.pending.key)
-    if own is not None and own.planned.start_at <= visible.now:
-        return StartCheck(entry=entry, is_outranking=True), above
+        return StartCheck(entry=moved), others
     # What remains is to break a promise of lower rank, which age alone does not permit. The rank used here is
     # that of what it would borrow now: its own promise may borrow less, but begins later.
-    present = visible.rank_of(entry)
-    firm = [one for one in lower if not one.planned.is_outranked_by(present, queue.name)]
-    verdict = _beside_firm(visible, entry, rank, above, firm)
-    return structs.replace(verdict, is_outranking=len(firm) < len(lower)), [*above, *firm]
+    present, overtaken = visible.rank_of(entry), {one.planned.key for one in above}
+    rest = [one for one in others if one.planned.key not in overtaken]
+    firm = [one for one in rest if not one.planned.is_outranked_by(present, queue.name)]
+    promised = _as_promised(visible, entry)
+    if promised is not None:
+        is_outranking = _conflict(visible, promised, rank, others, seconds) is not None
+        return StartCheck(entry=promised, is_outranking=is_outranking), [*above, *firm]
+    verdict = _beside_firm(visible, entry, rank, above, firm, seconds)
+    return structs.replace(verdict, is_outranking=len(firm) < len(rest)), [*above, *firm]
+
+
+def _as_promised(visible: VisiblePromises, entry: Entry) -> Entry | None:
+    """Return the entry on what it was promised, None where that is not due, or not free for all its pods.
+
+    The search for flavors takes the first with enough quota, and that one may be promised to another
+    Workload a moment later, although what the entry itself was promised is free.
+    """
+    own = visible.schedule_plan.promises.get(entry.pending.key)
+    if own is None or own.planned.start_at > visible.now:
+        return None
+    assignment = visible.trial_of(entry).again(own.planned.admission)
+    return None if assignment is None else structs.replace(entry, assignment=assignment)
 
 
 def _beside_firm(
-    visible: VisiblePromises, entry: Entry, rank: Rank, above: Sequence[Promise], firm: Sequence[Promise]
+    visible: VisiblePromises,
+    entry: Entry,
+    rank: Rank,
+    above: Sequence[Promise],
+    firm: Sequence[Promise],
+    seconds: float,
 ) -> StartCheck:
-    """Return whether the entry fits beside the promises of lower rank that it may not break.
+    """Return whether the entry fits for `seconds` beside the promises of lower rank that it may not break.
 
     Promises of higher rank are judged later, because it may be evicted for them in time. But it can fit
     beside those of higher rank, and beside those of lower rank, and yet not beside both.
     """
-    behind = _conflict(visible, entry, rank, firm)
-    if behind is None and firm and above and _conflict(visible, entry, rank, above) is None:
-        behind = _conflict(visible, entry, rank, [*above, *firm])
+    behind = _conflict(visible, entry, rank, firm, seconds)
+    if behind is None and firm and above and _conflict(visible, entry, rank, above, seconds) is None:
+        behind = _conflict(visible, entry, rank, [*above, *firm], seconds)
     if behind is None:
         return StartCheck(entry=entry)
-    words = visible.schedule_plan.ahead.words.get(behind)
+    words = visible.schedule_plan.upcoming.words.get(behind)
     if words is not None:
         return StartCheck(entry=entry, kept_from=words)
     return _held_back(visible, entry, visible.schedule_plan.promises[behind].planned)
 
 
 def _conflict(
-    visible: VisiblePromises, entry: Entry, rank: Rank, promises: Sequence[Promise]
+    visible: VisiblePromises, entry: Entry, rank: Rank, promises: Sequence[Promise], seconds: float
 ) -> WorkloadKey | None:
-    """Return whose promise, or which appointment, leaves the entry no room while it runs; None for none."""
+    """Return whose promise, or which appointment, leaves the entry no room for `seconds`; None for none."""
     queue, workload, now = entry.queue, entry.pending.workload, visible.now
     horizon = visible.horizon(queue, rank, promises, of=workload)
-    until = now + visible.schedule_plan.lengths.length(workload, queue.name)
-    trial, footing = visible.trial_of(entry), visible.usage_of(entry)
-    return first_broken_promise(horizon, visible.stage, trial, footing, now=now, until=until)
+    trial, start_claim = visible.trial_of(entry), visible.usage_of(entry)
+    return first_broken_promise(horizon, visible.stage, trial, start_claim, now=now, until=now + seconds)
+
+
+def _claimed_seconds(visible: VisiblePromises, entry: Entry, rank: Rank, above: Sequence[Promise]) -> float:
+    """Return for how many seconds the entry will hold its quota: with the lease that `above` make it need."""
+    lease = _lease(visible, entry, rank) if above else None
+    return visible.schedule_plan.ends.claimed_seconds(entry.pending.workload, entry.queue.name, lease)
+
+
+def _lease(visible: VisiblePromises, entry: Entry, rank: Rank) -> BackfillLease:
+    workload, queue = entry.pending.workload, entry.queue
+    return BackfillLease(
+        key=workload.key,
+        uid=workload.uid,
+        cluster_queue=queue.name,
+        rank=rank,
+        started_at=visible.now,
+        eviction_seconds=leaving_seconds(workload, queue.policy),
+        is_evictable=may_be_evicted(workload),
+    )
 
 
 def _judge(
@@ -261,17 +317,17 @@ def _judge(
     Where it has to start on other quota or places, it leaves the promises in `kept` alone.
     """
     workload, queue, now = entry.pending.workload, entry.queue, visible.now
-    span = visible.schedule_plan.lengths.span(workload, queue.name)
+    span = visible.schedule_plan.run_estimates.span(workload, queue.name)
     trial = visible.trial_of(entry)
     leaving = frozenset(target.held.key for target in entry.targets)
     horizon = visible.horizon(queue, rank, above, leaving=leaving, of=workload)
-    footing = visible.usage_of(entry)
+    start_claim = visible.usage_of(entry)
     # The walk goes on beyond its span: the first promise that it will have to leave for may begin much later.
-    broken = first_broken(horizon, visible.stage, trial, footing, now=now)
+    broken = first_broken(horizon, visible.stage, trial, start_claim, now=now)
     if broken is not None and broken.at < now + span:
         beside = horizon if kept is above else visible.horizon(queue, rank, kept, of=workload)
         moved = None if entry.targets else _elsewhere(visible, entry, beside, span)
-        words, promise = visible.schedule_plan.ahead.words, visible.schedule_plan.promises.get(broken.key)
+        words, promise = visible.schedule_plan.upcoming.words, visible.schedule_plan.promises.get(broken.key)
         if moved is not None:
             entry = moved
             broken = first_broken(horizon, visible.stage, trial, visible.usage_of(entry), now=now)
@@ -280,16 +336,9 @@ def _judge(
             return StartCheck(entry=entry, kept_from=words[broken.key])
         elif not _is_opportunity(visible, workload, promise.planned, queue):
             return _held_back(visible, entry, promise.planned)
-    lease = BackfillLease(
-        key=workload.key,
-        uid=workload.uid,
-        cluster_queue=queue.name,
-        rank=rank,
-        started_at=now,
-        eviction_seconds=leaving_seconds(workload, queue.policy),
-        is_evictable=may_be_evicted(workload),
-        promised=broken.key if broken is not None and broken.key in visible.schedule_plan.promises else None,
-    )
+    lease = _lease(visible, entry, rank)
+    if broken is not None and broken.key in visible.schedule_plan.promises:
+        lease = replace(lease, promised=broken.key)
     return StartCheck(entry=entry, lease=lease)
 
 
@@ -305,7 +354,7 @@ def _held_back(visible: VisiblePromises, entry: Entry, behind: PlannedStart) -> 
     has_more = entry.targets or entry.queue.reservations or visible.snapshot.trial.decided
     if has_more or is_in_hold or _is_equal_due(visible, entry):
         return StartCheck(entry=entry, behind=behind)
-    span = visible.schedule_plan.lengths.span(entry.pending.workload, entry.queue.name)
+    span = visible.schedule_plan.run_estimates.span(entry.pending.workload, entry.queue.name)
     # An infinite span is that of a Workload that may not be evicted; it says nothing about those that may.
     return StartCheck(entry=entry, behind=behind, too_long=span if span < inf else None)
 
@@ -315,7 +364,7 @@ def _is_equal_due(visible: VisiblePromises, entry: Entry) -> bool:
     queue, schedule_plan = entry.queue, visible.schedule_plan
     for promise in schedule_plan.promises.values():
         planned = promise.planned
-        if planned.cluster_queue == queue.name and schedule_plan.dues.may_try(planned, now=visible.now):
+        if planned.cluster_queue == queue.name and schedule_plan.due_queues.may_try(planned, now=visible.now):
             other = queue.pending.members.get(planned.key)
             if other is not None and class_key(other) == class_key(entry.pending):
                 return True

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 from admission.backfill.planned_starts import Promise
 from admission.backfill.profile_trial import SnapshotStage, StartClaim, StartTrial
-from admission.backfill.schedule_plan import PATIENCE_SECONDS, SchedulePlan
+from admission.backfill.running_ends import assumed_end
+from admission.backfill.schedule_plan import SchedulePlan
 from admission.nomination.nominate import CyclePolicy, Entry
 from admission.snapshot.queue_state import QueueState
 from admission.snapshot.snapshot import Snapshot
@@ -26,7 +27,10 @@ from queues.profile.request_horizon import RequestHorizon
 
 @dataclass(slots=True, kw_only=True)
 class VisiblePromises:
-    """One snapshot, and the schedule plan at `now` (Unix seconds)."""
+    """One snapshot, and the schedule plan at `now` (Unix seconds).
+
+    `stage` is the snapshot in the terms of the profile. Created for each cycle and each revision.
+    """
 
     snapshot: Snapshot
     schedule_plan: SchedulePlan
@@ -72,12 +76,18 @@ class VisiblePromises:
         return Rank(height, *second, tie_behind(last, own[3]) if own_uid is None else own_uid)
 
     def above(self, rank: Rank, key: WorkloadKey) -> list[Promise]:
-        """Return the promises of higher rank, in no order."""
+        """Return the promises of higher rank, in no order.
+
+        The promise of `key` itself is left out, because a Workload does not wait behind its own promise.
+        """
         promises = self.schedule_plan.promises.values()
         return [one for one in promises if one.planned.rank < rank and one.planned.key != key]
 
     def met(self, queue: QueueState, promises: Iterable[Promise]) -> list[Promise]:
-        """Return the promises that a start in the queue can interfere with, in quota or on nodes."""
+        """Return the promises that a start in the queue can interfere with, in quota or on nodes.
+
+        Those of the same quota tree, and all that have nodes: trees share nodes.
+        """
         if self.schedule_plan.is_one_tree:
             return list(promises)
         is_met = self._is_met_by(queue)
@@ -125,7 +135,7 @@ class VisiblePromises:
         ]
         left_out = self._left_out(promises, gone, put_in)
         names = [other.name for other in queue.tree.queues]
-        put_in += self.schedule_plan.ahead.edges(names, profile, joining=of)
+        put_in += self.schedule_plan.upcoming.edges(names, profile, joining=of)
         edges = self._without(left_out, self._of_tree(queue))
         if put_in:
             edges += put_in
@@ -167,27 +177,35 @@ class VisiblePromises:
 
     @staticmethod
     def _without(left_out: Mapping[int, Claim], edges: list[Edge]) -> list[Edge]:
+        """Return the edges of claims that are not left out; the claims are given by identity."""
         return [edge for edge in edges if id(edge[3]) not in left_out] if left_out else edges
 
     def overstaying(self, rank: Rank, gone: frozenset[WorkloadKey]) -> list[Edge]:
         """Return the edges at which work that has outrun its lease could be gone.
 
         They replace ends that have passed. Workloads in `gone` are left out.
+
+        In no order. Without such edges the capacity would count as taken for ever, and nothing could be
+        promised on it.
         """
         late: list[Edge] = []
         for claim in self.schedule_plan.profile.outrun(self.now):
             lease = self.schedule_plan.leases.get(claim.holder)
             if lease is not None and lease.key not in gone:
-                wait = lease.eviction_seconds
-                # A Workload of lower rank cannot have it evicted, and should not look again every second.
-                at = self.now + (wait if lease.rank > rank else max(wait, PATIENCE_SECONDS))
+                # Only a Workload of higher rank can have it evicted.
+                at = self.now + lease.eviction_seconds
+                if lease.rank <= rank:
+                    at = assumed_end(claim, lease, now=self.now)
                 late.append((at, RELEASE, lease.key, claim))
         return late
 
     # --- what is asked about ------------------------------------------------------------------------------
 
     def usage_of(self, entry: Entry) -> StartClaim:
-        """Return the quota and spots that the entry would run on."""
+        """Return the quota and spots that the entry would run on.
+
+        The places are those of the assignment of this cycle, so no search is made.
+        """
         spots = self.snapshot.topology_cache.usage.spots(entry.assignment.places)
         return StartClaim(usage=entry.assignment.usage, spots=spots, assignment=entry.assignment)
 

@@ -63,6 +63,9 @@ class AdmittedWorkloads:
         """Let a popped Workload hold what it was admitted with, before its object shows it.
 
         `usage` is what the admission charges, pairs of zero amount included.
+
+        From the return on the usage counts in every cycle. `Engine.forget` takes it back, and an event of the
+        object confirms it or differs from it, in which case the object counts.
         """
         record = self._index.records[pending.key]
         self._pending.leave(record)
@@ -113,7 +116,11 @@ class AdmittedWorkloads:
         return DecisionId(present.key, present.uid, present.resource_version)
 
     def forget(self, key: WorkloadKey, uid: str, decided_on: str | None = None) -> None:
-        """Take back a decision that could not be written: an assumed admission, an eviction or a move."""
+        """Take back a decision that could not be written: an assumed admission, an eviction or a move.
+
+        No effect for an unknown Workload, another uid, or a decision that was made on another version than
+        `decided_on`.
+        """
         record, held = self._index.records.get(key), self._cache.held.get(key)
         # The decision does not concern a newer object of the same name.
         if record is None or held is None or held.workload.uid != uid:
@@ -135,11 +142,15 @@ class AdmittedWorkloads:
             self._pending.route(record)
 
     def reassign(self, held: HeldWorkload, admission: Admission) -> None:
-        """Let a Workload hold the places of another assignment, before its object shows it."""
+        """Let a Workload hold the places of another assignment, before its object shows it.
+
+        Both the new and the former places are known until the object shows one of them.
+        """
         held.former = held.admission
         self._move(held, admission)
 
     def _move(self, held: HeldWorkload, admission: Admission) -> None:
+        """Change admission and places, and have Workloads tried that may use what comes free."""
         held.admission = admission
         self._cache.move(held, places_of(admission, self._index.records[held.key].requests))
         self.note_freed({place.flavor for place in held.places})
@@ -160,7 +171,10 @@ class AdmittedWorkloads:
         self._trees.wake_all()
 
     def release(self, key: WorkloadKey) -> None:
-        """Free what the Workload holds, and let others be tried for it."""
+        """Free what the Workload holds, and let others be tried for it.
+
+        Raises KeyError where it holds nothing. Also ends its second pass and its charge to the LocalQueue.
+        """
         held = self._cache.held[key]
         self.unweighed.pop(key, None)
         # The quota goes first, so that everything below sees the tree without it.
@@ -173,12 +187,15 @@ class AdmittedWorkloads:
         self._touched.local_queues.add((key.namespace, held.workload.queue_name))
         if queue is not None:
             self._touched.cluster_queues.add(queue.name)
-            self._trees.wake(queue.name)
+            self._trees.wake(queue.name, is_freed=True)
         if held.places:
             self.note_freed({place.flavor for place in held.places})
 
     def note_freed(self, flavors: Collection[str]) -> None:
-        """Have all Workloads tried again that may use nodes of these flavors, where room has come free."""
+        """Have all Workloads tried again that may use nodes of these flavors, where room has come free.
+
+        Flavors of different trees may share nodes, so Workloads of any tree may fit now.
+        """
         if flavors:
             self._trees.wake_flavors(flavors)
             self.second_pass.retry()
@@ -186,7 +203,11 @@ class AdmittedWorkloads:
     # --- what objects say --------------------------------------------------------------------------------
 
     def note_fact(self, record: WorkloadRecord) -> None:
-        """Take in an object that shows that the Workload holds quota."""
+        """Take in an object that shows that the Workload holds quota.
+
+        An object that differs from what was assumed takes precedence. What another writer admitted is noted
+        in `unweighed`, to be checked against the quota.
+        """
         workload = record.workload
         assert workload.admission is not None
         self._pending.unqueue(record)
@@ -219,6 +240,7 @@ class AdmittedWorkloads:
         self._hold(fresh)
 
     def _confirm(self, held: HeldWorkload, workload: Workload) -> None:
+        """Take in an object that shows what is held already, with whatever else has changed in it."""
         if workload.priority != held.workload.priority or self._affects_eviction(held, workload):
             # It may be a preemption candidate now that it was not before.
             self._trees.wake(held.admission.cluster_queue)
@@ -229,7 +251,7 @@ class AdmittedWorkloads:
                 self.second_pass.add(workload.key)
         if workload.awaits_place and not held.workload.awaits_place:
             self.second_pass.add(workload.key)
-        before, said = (held.is_evicted, held.leaves_by), _stated_end(held.workload)
+        before, stated_end = (held.is_evicted, held.leaves_by), _stated_end(held.workload)
         was_evicted = held.workload.is_evicted
         has_new_priority = workload.priority != held.workload.priority
         held.workload = workload
@@ -242,7 +264,7 @@ class AdmittedWorkloads:
         self._note_request(held, was_evicted=was_evicted)
         self._date(held, reserved_at_of(workload))
         held.queued_at = queued_at(workload, self._timestamp)
-        if said != _stated_end(workload):
+        if stated_end != _stated_end(workload):
             self._cache.schedule_plan.hold_again(held)
         elif before != (held.is_evicted, held.leaves_by):
             self._cache.schedule_plan.hold(held)
@@ -325,6 +347,7 @@ class AdmittedWorkloads:
     # --- within ------------------------------------------------------------------------------------------
 
     def _hold(self, held: HeldWorkload) -> None:
+        """Let a Workload hold quota, and touch the statuses that show it."""
         queue = self._cache.hold(held)
         self._watch(held)
         if queue is not None:

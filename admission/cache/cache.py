@@ -85,7 +85,10 @@ class Cache:
     # --- specs -------------------------------------------------------------------------------------------
 
     def next_generation(self) -> int:
-        """Return a number higher than any before, which records that capacity has changed."""
+        """Return a number higher than any before, which records that capacity has changed.
+
+        A result of a search remembers the generation of its tree, and is void once that is higher.
+        """
         self._generation += 1
         return self._generation
 
@@ -93,6 +96,10 @@ class Cache:
         """Compute what follows from changed specs; return None if none has changed.
 
         Otherwise all trees are new, and those are returned in which something may fit now.
+
+        Builds windows, topologies, reservations, trees and the schedule plan again, in this order, because
+        each depends on those before it. O(everything that is specified or held), so it runs once for a burst
+        of changes.
         """
         if not self.specs.is_stale:
             return None
@@ -124,7 +131,7 @@ class Cache:
         self.next_boundary_at = min(self.calendar.next_at, self.reservations.next_at)
         self.hierarchy = self._build_hierarchy()
         self._rebuild_queues(policies)
-        self.schedule_plan.ahead = UpcomingChanges(calendar=self.calendar, reservations=self.reservations)
+        self.schedule_plan.upcoming = UpcomingChanges(calendar=self.calendar, reservations=self.reservations)
         # Last, since claims are built from the new queues and from what the calendar holds for them.
         self.schedule_plan.set_queues(self.queues, self.held.values())
         # Nodes belong to no tree: Workloads that wait for those of a reserved domain may be in any tree.
@@ -160,7 +167,10 @@ class Cache:
         return TopologyNodes(topology_cache=self.topology_cache, flavors=self.specs.flavors)
 
     def note_nodes(self) -> None:
-        """Record that nodes have changed, which may change the domains that are reserved."""
+        """Record that nodes have changed, which may change the domains that are reserved.
+
+        Without reservations of domains this costs next to nothing.
+        """
         # If a refresh is due anyway, it finds the domains.
         if not self.specs.is_stale and self._find_domains() != self._domains:
             self.specs.invalidate()
@@ -177,6 +187,7 @@ class Cache:
         return found
 
     def _build_hierarchy(self) -> CohortHierarchy:
+        """Return new quota trees, with the quotas that windows have put in force."""
         specs = (self.calendar.spec_in_force(spec) for spec in self.specs.cluster_queues.values())
         return build_hierarchy(specs, self.specs.cohorts.values())
 
@@ -229,9 +240,11 @@ class Cache:
                 yield from rule.on_flavors or flavors
 
     def _is_dispatching(self, spec: ClusterQueue) -> bool:
+        """Return whether a check of the ClusterQueue sends its Workloads to other clusters."""
         return any(self._controller_of(rule) == keys.MULTIKUEUE_CONTROLLER for rule in spec.checks)
 
     def _controller_of(self, rule: CheckRule) -> str:
+        """Return the controller of a check, "" where the check does not exist."""
         check = self.specs.checks.get(rule.name)
         return check.controller_name if check is not None else ""
 
@@ -262,7 +275,10 @@ class Cache:
     # --- held quota ---------------------------------------------------------------------------------------
 
     def hold(self, held: HeldWorkload) -> QueueState | None:
-        """Count the Workload's usage. Return its ClusterQueue, None if that does not exist (yet)."""
+        """Count the Workload's usage. Return its ClusterQueue, None if that does not exist (yet).
+
+        The places are counted as taken as well, and the schedule plan gets a claim until the expected end.
+        """
         # It counts as held even if its ClusterQueue does not exist yet.
         self.held[held.key] = held
         self.tenants.occupy(held)
@@ -278,7 +294,10 @@ class Cache:
         self.schedule_plan.hold(held)
 
     def release(self, key: WorkloadKey) -> QueueState | None:
-        """Stop counting the Workload's usage. Return the ClusterQueue whose quota came free, if any."""
+        """Stop counting the Workload's usage. Return the ClusterQueue whose quota came free, if any.
+
+        Raises KeyError for a Workload that holds nothing. None also where the ClusterQueue no longer exists.
+        """
         held = self.held.pop(key)
         self.tenants.vacate(held)
         self.schedule_plan.release(key)
@@ -290,6 +309,7 @@ class Cache:
         return queue
 
     def _charge(self, held: HeldWorkload) -> QueueState | None:
+        """Count the usage in the Workload's ClusterQueue, if that exists."""
         queue = self.queues.get(held.admission.cluster_queue)
         if queue is not None:
             queue.charge(held)
@@ -300,7 +320,10 @@ class Cache:
         return self.holds.against(heads, self.queues, self.held, self.topology_cache)
 
     def snapshot(self, *, now: float = 0.0) -> Snapshot:
-        """Return the snapshot to decide on at `now`; it works on this state until its `rollback`."""
+        """Return the snapshot to decide on at `now`; it works on this state until its `rollback`.
+
+        Nothing is copied: roll it back before anything else changes the state.
+        """
         return Snapshot(
             queues=self.queues,
             objects=ReferencedObjects(
@@ -314,7 +337,10 @@ class Cache:
         )
 
     def validate(self) -> None:
-        """Raise AssertionError where the usage in a tree is not the sum over the Workloads held."""
+        """Raise AssertionError where the usage in a tree is not the sum over the Workloads held.
+
+        Computes everything again from the specs and from what is held, O(both); for tests.
+        """
         # Built from the specs alone, so that no error in the running counts enters the expectation.
         fresh = self._build_hierarchy()
         for held in self.held.values():

@@ -27,11 +27,16 @@ class FinishedRuns:
             self.learn(change.finished)
 
     def learn(self, workload: Workload) -> None:
-        """Learn from a Workload that has ended, even before this process began."""
+        """Learn from a Workload that has ended, even before this process began.
+
+        Each run counts once, by uid, whichever process has seen it first.
+        """
         # Its performance is compared with earlier runs, so its own time must be added only afterwards.
         key = key_of(workload)
         self._note_performance(workload, key)
-        self._cache.schedule_plan.lengths.observe(workload, key, is_measured=self._cache.schedule_plan.is_on)
+        self._cache.schedule_plan.run_estimates.observe(
+            workload, key, is_measured=self._cache.schedule_plan.is_on
+        )
 
     def _note_performance(self, workload: Workload, key: RunKey) -> None:
         """Record how the run went on the hosts that its topology assignments name."""

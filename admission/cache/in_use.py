@@ -38,6 +38,9 @@ def finalizer_patch(kind: str, metadata: Meta, *, is_used: bool) -> Write | None
     """Return the write that adds the finalizer or removes one no longer needed; None if nothing is to do.
 
     Finalizers of others are kept. An object that is being deleted is given none: the API server refuses that.
+
+    The write is guarded by the resourceVersion of `metadata`, so finalizers that others add meanwhile are not
+    lost.
     """
     present = metadata.finalizers or ()
     is_kept, is_deleted = RESOURCE_IN_USE in present, metadata.deletion_timestamp is not None
@@ -45,16 +48,10 @@ def finalizer_patch(kind: str, metadata: Meta, *, is_used: bool) -> Write | None
         return None
     others = [name for name in present if name != RESOURCE_IN_USE]
     finalizers = others if is_kept else [*others, RESOURCE_IN_USE]
-    version = ObjectVersion(
-        kind=kind,
-        namespace="",
-        name=metadata.name,
-        uid=metadata.uid,
-        resource_version=metadata.resource_version,
-    )
     purpose = Purpose.REMOVE_FINALIZER if is_kept else Purpose.ADD_FINALIZER
-    return version.patch({"metadata": {"finalizers": finalizers or None}}, purpose)
+    return ObjectVersion.of(kind, metadata).patch({"metadata": {"finalizers": finalizers or None}}, purpose)
 
 
 def _flavors(queue: ClusterQueue) -> set[str]:
+    """Return the names of all flavors that the ClusterQueue offers."""
     return {flavor.name for group in queue.resource_groups for flavor in group.flavors}

@@ -19,6 +19,8 @@ def problems(spec: ClusterQueue, specs: Specs, hierarchy: CohortHierarchy) -> It
     """Yield why the ClusterQueue is inactive, in Kueue's order of reasons; nothing if it is active.
 
     `hierarchy` must be built from the same specs.
+
+    All reasons are yielded, of which the condition shows the first as its reason and each in its message.
     """
     if spec.is_terminating:
         yield Inactive(reason=InactiveReason.TERMINATING, message="it is being deleted")
@@ -65,6 +67,7 @@ def _unreadable_parts(spec: ClusterQueue, specs: Specs, hierarchy: CohortHierarc
 
 
 def _missing_flavors(spec: ClusterQueue, specs: Specs) -> Iterator[Inactive]:
+    """Yield that flavors, or the topologies of flavors, do not exist."""
     names = [flavor.name for group in spec.resource_groups for flavor in group.flavors]
     missing = specs.missing(ResourceFlavor, names)
     if missing:
@@ -82,6 +85,7 @@ def _missing_flavors(spec: ClusterQueue, specs: Specs) -> Iterator[Inactive]:
 
 
 def _missing_checks(spec: ClusterQueue, specs: Specs) -> Iterator[Inactive]:
+    """Yield that admission checks do not exist or are not active."""
     missing = specs.missing(AdmissionCheck, (rule.name for rule in spec.checks))
     if missing:
         yield Inactive(

@@ -16,7 +16,11 @@ class NodeTenants:
         self._topology_cache = topology_cache
 
     def occupy(self, held: HeldWorkload) -> None:
-        """Count the places of the Workload as taken."""
+        """Count the places of the Workload as taken.
+
+        Call it once for each Workload and place. Assignments that do not name hosts are counted, but not
+        listed by host.
+        """
         self._topology_cache.usage.use(held.places, sign=1)
         for place in held.places:
             for host in hosts_of(place.assignment):

@@ -36,6 +36,9 @@ def due_at(cache: Cache, unweighed: Mapping[WorkloadKey, float]) -> float | None
     """Return when the next unweighed admission is to be checked, None for never.
 
     `unweighed` holds, by Workload, when each was seen (Unix seconds).
+
+    Admissions are checked a second after they were seen, because the event that frees the quota for them may
+    come later than they do. Evicted ones need no check.
     """
     seen = [at for key, at in unweighed.items() if not cache.held[key].is_evicted]
     return min(seen) + SETTLING_SECONDS if seen else None
@@ -47,6 +50,9 @@ def judge(
     """Return which unweighed admissions are due and fit, and the evictions of those that are due and do not.
 
     `cache` is left as it was.
+
+    In the order of their reservations, so of two admissions that exceed the quota together the later one is
+    evicted. O(unweighed · pairs · depth).
     """
     # The time of the reservation is in the object, so every leader checks them in the same order.
     held = sorted((cache.held[key] for key in unweighed), key=lambda one: (one.reserved_at, one.key))
@@ -78,6 +84,7 @@ def judge(
 
 
 def _has_queue(cache: Cache, held: HeldWorkload) -> bool:
+    """Return whether the ClusterQueue of the admission exists."""
     return held.admission.cluster_queue in cache.queues
 
 
@@ -105,6 +112,7 @@ def _misfit(queue: QueueState, held: HeldWorkload) -> str | None:
 
 
 def _evict(held: HeldWorkload, message: str) -> Evict:
+    """Return the eviction of a Workload that was admitted beyond the quota."""
     workload = held.workload
     return Evict(
         key=workload.key,

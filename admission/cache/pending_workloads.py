@@ -62,7 +62,11 @@ class PendingWorkloads:
     # --- into a queue and out of it ----------------------------------------------------------------------
 
     def route(self, record: WorkloadRecord) -> None:
-        """Put a Workload without quota into the queue it belongs to, or into none."""
+        """Put a Workload without quota into the queue it belongs to, or into none.
+
+        Into none where its LocalQueue or ClusterQueue does not exist, or where the object itself does not
+        allow it. Wakes the tree only if what would be tried has changed.
+        """
         queue = self._queue_for(record)
         # It leaves the old queue first: a Workload is in one queue at most.
         if record.queued_in is not None and (queue is None or queue.name != record.queued_in):
@@ -81,7 +85,7 @@ class PendingWorkloads:
         schedule_plan = self._cache.schedule_plan
         if schedule_plan.is_on:
             # Its run time decides whether it may start before a promise; only backfill needs it.
-            pending.seconds = schedule_plan.lengths.span(record.workload, queue.name)
+            pending.seconds = schedule_plan.run_estimates.span(record.workload, queue.name)
         # Only if what is tried has changed: a status write of a parked Workload must not wake a tree.
         if queue.pending.push_or_update(pending, now=self._cache.now):
             self._trees.settle_again(queue.tree)
@@ -130,7 +134,10 @@ class PendingWorkloads:
         return pending_level(record.workload, record.requests, ordering, now=self._cache.now)
 
     def leave(self, record: WorkloadRecord) -> None:
-        """Record that the Workload is in no queue any more."""
+        """Record that the Workload is in no queue any more.
+
+        The caller has taken it out of the queue itself.
+        """
         record.queued_in = None
         self._cache.holds.note_left(record.workload.key)
         if self._alike:
@@ -145,7 +152,10 @@ class PendingWorkloads:
         return self._alike.get(kind_of(ended), {})
 
     def unqueue(self, record: WorkloadRecord) -> None:
-        """Take a Workload out of the queue where it waits, if any."""
+        """Take a Workload out of the queue where it waits, if any.
+
+        Its promise is withdrawn, and its hold is dropped before the next cycle unless it waits again by then.
+        """
         if record.queued_in is None:
             return
         queue = self._cache.queues.get(record.queued_in)
@@ -162,7 +172,10 @@ class PendingWorkloads:
                 self._trees.wake(queue.name)
 
     def join(self, key: WorkloadKey, evictions: tuple[Evict, ...]) -> None:
-        """Record the evictions that the last cycle let this Workload join; an empty tuple for none."""
+        """Record the evictions that the last cycle let this Workload join; an empty tuple for none.
+
+        It need not ask for these evictions itself: it waits for what they free.
+        """
         if evictions:
             self.joined[key] = evictions
         else:
@@ -217,7 +230,10 @@ class PendingWorkloads:
                 self._trees.wake(name)
 
     def update_orderings(self) -> dict[WorkloadKey, WorkloadRecord]:
-        """Let policies that may have changed order the queues. Return the Workloads to be routed again."""
+        """Let policies that may have changed order the queues. Return the Workloads to be routed again.
+
+        Called after policies or ClusterQueues have changed. O(held Workloads of the changed queues).
+        """
         queues = self._cache.queues
         orderings = {name: _order_of(queue) for name, queue in queues.items()}
         changed = {name for name in queues if orderings.get(name) != self._orderings.get(name)}

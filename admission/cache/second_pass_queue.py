@@ -25,7 +25,10 @@ class SecondPassQueue:
         self._due[key] = None
 
     def take_due(self) -> tuple[WorkloadKey, ...]:
-        """Return the Workloads to try now, those added first coming first; each is returned once."""
+        """Return the Workloads to try now, those added first coming first; each is returned once.
+
+        A Workload for which no place is found has to be parked by the caller, or it is not tried again.
+        """
         due = tuple(self._due)
         self._due.clear()
         return due

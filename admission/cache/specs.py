@@ -47,12 +47,19 @@ class Specs:
         self.is_stale = True
 
     def take_changes(self) -> bool:
-        """Begin to let the changes take effect. Return whether one of them may matter to any queue."""
+        """Begin to let the changes take effect. Return whether one of them may matter to any queue.
+
+        Where only ClusterQueues and Cohorts have changed, only the trees that are built differently can admit
+        more than before.
+        """
         concerns_all, self.is_stale, self._concerns_all = self._concerns_all, False, False
         return concerns_all
 
     def put_spec(self, spec: Spec) -> bool:
-        """Take in a spec. Return whether it is new; an equal one changes nothing."""
+        """Take in a spec. Return whether it is new; an equal one changes nothing.
+
+        A changed spec marks the specs as stale, and the trees are built again when they are next needed.
+        """
         table = self._table(type(spec))
         known = table.get(spec.name)
         # A spec that was unreadable takes effect again even if it is the same as before.
@@ -112,14 +119,20 @@ class Specs:
             self.is_stale = True
 
     def remove_spec(self, kind: type, name: str) -> bool:
-        """Forget a spec. Return whether it was known."""
+        """Forget a spec. Return whether it was known.
+
+        Workloads that hold quota of a removed ClusterQueue keep it on record, but it counts in no tree.
+        """
         self.is_stale = True
         # Without its policy a queue may admit what the policy did not allow.
         self._concerns_all |= kind is AdmissionPolicy
         return self._table(kind).pop(name, None) is not None
 
     def missing(self, kind: type, names: Iterable[str | None]) -> list[str]:
-        """Return the names of objects that do not exist; one that cannot be read is not missing."""
+        """Return the names of objects that do not exist; one that cannot be read is not missing.
+
+        In the given order; None entries are passed over, since the field that names the object is optional.
+        """
         known = self._table(kind)
         # An unreadable object is reported as such, and "create it" would be the wrong advice.
         return [
@@ -144,7 +157,10 @@ class Specs:
             raise TypeError(f"the cache knows no {kind.__name__}") from None
 
     def set_limit_range(self, namespace: str, name: str, limits: LimitRange | None) -> bool:
-        """Take in a LimitRange, or forget it if `limits` is None. Return whether anything has changed."""
+        """Take in a LimitRange, or forget it if `limits` is None. Return whether anything has changed.
+
+        The caller computes the requests of the namespace's Workloads again then.
+        """
         known = self.limits.get(namespace, ())
         others = tuple(one for one in known if one.name != name)
         listed = others if limits is None else (*others, limits)

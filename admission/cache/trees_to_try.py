@@ -28,6 +28,8 @@ class TreesToTry:
         self._unsettled: dict[QueueTree, None] = {}
         # Trees where something may fit that did not before, to be woken before the next cycle.
         self._woken: set[QueueTree] = set()
+        # Those of them in which a Workload has given its quota back.
+        self._freed: set[QueueTree] = set()
         # Trees that were built again: every parked Workload is tried, to learn what it fails at now.
         self._renewed: set[QueueTree] = set()
         # Trees where a head was refused only for places that heads of other trees reserved in that
@@ -49,18 +51,27 @@ class TreesToTry:
         """Record that a head of the tree lost its places to what heads of other trees reserve for a cycle."""
         self._displaced[tree] = None
 
-    def wake(self, cluster_queue: str) -> None:
-        """Wake the tree of a ClusterQueue; nothing happens where that does not exist."""
+    def wake(self, cluster_queue: str, *, is_freed: bool = False) -> None:
+        """Wake the tree of a ClusterQueue; nothing happens where that does not exist.
+
+        Marks only: the Workloads are looked at by the next `wake_due`. `is_freed`: a Workload of the tree has
+        given its quota back.
+        """
         queue = self._cache.queues.get(cluster_queue)
         if queue is not None:
             self._woken.add(queue.tree)
+            if is_freed:
+                self._freed.add(queue.tree)
 
     def wake_all(self) -> None:
         """Wake every tree."""
         self._woken |= {queue.tree for queue in self._cache.queues.values()}
 
     def wake_flavors(self, flavors: Collection[str]) -> None:
-        """Wake every tree with a queue of one of these flavors: room has come free on nodes they share."""
+        """Wake every tree with a queue of one of these flavors: room has come free on nodes they share.
+
+        O(ClusterQueues · flavors).
+        """
         # All queues are checked, since trees share nodes. As a rule only work with places comes here.
         for queue in self._cache.queues.values() if flavors else ():
             if any(name in flavors for group in queue.groups.values() for name in group.flavors):
@@ -78,11 +89,15 @@ class TreesToTry:
             self.wake(after.admission.cluster_queue)
 
     def replace(self, changed: set[QueueTree]) -> None:
-        """Take over the marks to trees that were built again; something may fit in the `changed` ones."""
+        """Take over the marks to trees that were built again; something may fit in the `changed` ones.
+
+        Call it right after the trees were built again, with the result of `Cache.refresh`.
+        """
         queues = self._cache.queues
         # By name, since the trees that were to be woken have been replaced.
         names = {queue.name for tree in self._woken for queue in tree.queues}
         self._renewed = set(changed)
+        self._freed.clear()
         self._woken = changed | {queues[name].tree for name in names if name in queues}
         # It is not known which trees a change left alone, so each is tried once.
         self._unsettled = {queue.tree: None for queue in queues.values()}
@@ -98,13 +113,24 @@ class TreesToTry:
 
     def has_heads(self, tree: QueueTree | None = None) -> bool:
         """Return whether a head is to be tried, in `tree` if that is given."""
-        trees = self._unsettled if tree is None else [tree] if tree in self._unsettled else ()
-        return any(map(_has_head, trees))
+        if tree is not None:
+            return tree in self._unsettled and _has_head(tree)
+        while self._unsettled:
+            first = next(iter(self._unsettled))
+            if _has_head(first):
+                return True
+            # Looked at once, though this is asked several times between two cycles: whatever gives the tree
+            # a head marks it again.
+            del self._unsettled[first]
+        return False
 
     def pop_heads(self, most: int) -> list[tuple[QueueState, Pending]]:
         """Pop the heads of the trees that were marked first: whole trees, until there are `most` heads.
 
         At most one head of each ClusterQueue, in the order of their names.
+
+        Each popped Workload has to be admitted or put back by the caller. More than `most` heads where the
+        last tree has several.
         """
         heads: list[tuple[QueueState, Pending]] = []
         while self._unsettled and len(heads) < most:
@@ -119,7 +145,7 @@ class TreesToTry:
                 if pending is not None:
                     heads.append((queue, pending))
         # Ties must not depend on the order in which the trees were built.
-        heads.sort(key=_by_name)
+        heads.sort(key=lambda head: head[0].spec.name)
         return heads
 
     def wake_displaced(self) -> None:
@@ -130,22 +156,29 @@ class TreesToTry:
             self._woken.add(first)
 
     def wake_due(self) -> None:
-        """Wake what may fit now or has finished its back-off. Changed specs have taken effect before."""
+        """Wake what may fit now or has finished its back-off. Changed specs have taken effect before.
+
+        Parked Workloads that certainly do not fit stay parked (`may_enter`, `is_hopeless`), so freed capacity
+        that is too small for them costs no search.
+        """
         now = self._cache.now
         # A list, since entries are deleted on the way.
         for name in [name for name, at in self._wake_times.items() if at <= now]:
             del self._wake_times[name]
             self.wake(name)
         # Sorted, since the order of a set differs from run to run and that of the trees tried must not.
-        for tree in sorted(self._woken, key=_by_root):
+        for tree in sorted(self._woken, key=lambda tree: (tree.root.is_queue, tree.root.name)):
             self._unsettled[tree] = None
             for queue in tree.queues:
                 # In a tree built again every Workload is tried: what it failed at may not exist any more.
                 is_hopeless = None if tree in self._renewed else self._hopeless_in(queue)
                 entrance = _Entrance(self._cache, queue)
+                # Whatever else wakes a tree may come in any order, which must not change a decision.
+                queue.pending.may_start_more = tree in self._freed
                 if queue.pending.wake(now=now, may_enter=entrance, is_hopeless=is_hopeless):
                     self._touched.cluster_queues.add(queue.name)
         self._woken.clear()
+        self._freed.clear()
         self._renewed.clear()
         # In all trees, woken or not: a back-off ends by the clock alone.
         for queue in self._cache.queues.values():
@@ -205,12 +238,5 @@ class _Entrance:
 
 
 def _has_head(tree: QueueTree) -> bool:
+    """Return whether an active queue of the tree has a Workload to try."""
     return any(not queue.inactive and queue.pending.has_head() for queue in tree.queues)
-
-
-def _by_root(tree: QueueTree) -> tuple[bool, str]:
-    return tree.root.is_queue, tree.root.name
-
-
-def _by_name(head: tuple[QueueState, Pending]) -> str:
-    return head[0].spec.name

@@ -25,7 +25,10 @@ class WorkloadIndex:
         return self._by_local_queue.get(local_queue, {})
 
     def enter(self, record: WorkloadRecord) -> None:
-        """Enter an unfinished Workload under its LocalQueue, which it may have changed."""
+        """Enter an unfinished Workload under its LocalQueue, which it may have changed.
+
+        Entering an unchanged Workload again has no effect but to touch the status of its LocalQueue.
+        """
         key, present = record.workload.key, (record.workload.key.namespace, record.workload.queue_name)
         # A user has moved it to another LocalQueue.
         if record.local_queue != present:

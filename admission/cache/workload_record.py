@@ -10,7 +10,7 @@ import msgspec
 
 from admission.cache.cache import Cache
 from admission.calendar.advance_reservations import joining_problem, reservation_of
-from admission.nomination.rejection import namespace_mismatch
+from admission.nomination.nominate_heads import namespace_mismatch
 from api.jobs.resource_requests import (
     PodSetRequests,
     RequestError,

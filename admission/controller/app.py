@@ -56,10 +56,11 @@ from admission.controller.runtime.gc_freeze import keep_collector_off_what_lives
 from admission.controller.runtime.logs import Log
 from admission.controller.runtime.runtime import Runtime
 from admission.controller.settings import Options, cluster_state_settings
-from admission.controller.writer.executor import ExecutorLimits, ObjectTarget
+from admission.controller.writer.executor import ExecutorLimits
 from admission.controller.writer.leader_term import TermSettings
 from admission.controller.writer.observe_mode import ObserveMode
 from admission.controller.writer.requests import KubeSender
+from admission.controller.writer.write_order import ObjectTarget
 from admission.engine.engine import Engine
 from admission.engine.settings import engine_settings
 from api.config.loading import DEFAULT_NAMESPACE
@@ -69,6 +70,7 @@ from api.kube.errors import AlreadyExists, Forbidden, KubeError
 from api.kube.events import EventLimits, EventRecorder
 from api.kube.informer import Informer
 from api.kube.lease import Elector, LeaseLock, LeaseTiming
+from api.kube.report_budget import WriteLoad
 from api.kube.resources import Resource
 from queues.reservations.reservations import LoggedDecision, ReservationError
 from queues.store.embedded import EmbeddedRedis
@@ -119,6 +121,7 @@ class Controller:
         self._identity = f"{platform.node()}_{uuid4()}"
         self._failpoint = Failpoint(options.failpoint)
         self._metrics = Metrics(version=own_version())
+        self._load = WriteLoad()
         self._recorder = self._event_recorder()
         events = EventReporter(self._recorder, observe=self._metrics.count_warning)
         labels = metric_labels(config)
@@ -129,7 +132,9 @@ class Controller:
         )
         decision_recorder = measure(self._cluster_state, self._metrics, events, series)
         board = self._status_board(engine)
-        self._control_loop = ControlLoop(self._cluster_state, board, decision_recorder, events, self._clock)
+        self._control_loop = ControlLoop(
+            self._cluster_state, board, decision_recorder, events, self._clock, self._load
+        )
         kinds = watched_kinds(self._cluster_state, board, labels)
         self._informers = [self._informer(kind) for kind in kinds]
         self._node_pod_watch = NodePodWatch(client, self._note_watch_error)
@@ -158,6 +163,7 @@ class Controller:
         events = self._options.config.berth.events
         return EventRecorder(
             self._client,
+            self._load,
             instance=self._identity,
             limits=EventLimits(events_per_second=events.per_second, burst=events.burst),
         )
@@ -171,6 +177,7 @@ class Controller:
     def _status_board(self, engine: Engine) -> StatusWriter:
         return StatusWriter(
             engine,
+            self._load,
             with_share=self._options.config.kueue.fair_sharing is not None,
             is_busy=self._is_busy,
             fault_of=self._cluster_state.inspection.sentence,
@@ -244,14 +251,11 @@ class Controller:
             return
         store = RedisReservationStore.from_url(self._options.redis_url, shard=shard)
         try:
-            await self._greet(store)
+            # The start fails if the store is unreachable: at this time its URL is probably wrong.
+            await store.ping()
             yield store
         finally:
             await store.close()
-
-    async def _greet(self, store: RedisReservationStore) -> None:
-        """Fail the start if the store is unreachable: at this time its URL is probably wrong."""
-        await store.ping()
 
     async def listen(self, stack: AsyncExitStack) -> Mapping[str, str]:
         """Serve HTTP. Return the URLs by port name."""
@@ -344,7 +348,7 @@ class Controller:
         await self._take_in()
         # Pods and nodes are watched only if a flavor has a topology. Nothing may be placed
         # before they are known.
-        if self._cluster_state.node_pods.is_needed:
+        if self._cluster_state.nodes.needed.is_set():
             await self._node_pod_watch.is_connected.wait()
             await self._take_in()
         keep_collector_off_what_lives_long()
@@ -361,18 +365,18 @@ class Controller:
 
     async def _watch_nodes_and_pods(self) -> None:
         """Watch pods and nodes: at once for the extender, else once a flavor names a topology."""
-        node_pods = self._cluster_state.node_pods
+        known_nodes = self._cluster_state.nodes
         async with asyncio.TaskGroup() as group:
             if not self._side_ports.needs_nodes:
-                await node_pods.needed.wait()
+                await known_nodes.needed.wait()
             group.create_task(self._node_pod_watch.run(), name="watch-nodes-and-pods")
-            await node_pods.needed.wait()
+            await known_nodes.needed.wait()
             pods, nodes = (
                 make_listener(kind, self._control_loop, self._cluster_state)
                 for kind in topology_kinds(self._cluster_state)
             )
             await self._node_pod_watch.connect(pods=pods, nodes=nodes)
-            self._control_loop.post(node_pods.note_synced)
+            self._control_loop.post(known_nodes.note_synced)
 
     async def _wait_synced(self) -> None:
         for informer in self._informers:
@@ -410,15 +414,10 @@ class Controller:
 
     def _term_runner(self) -> TermRunner:
         config = self._options.config
-        lease, execution = config.lease, config.berth.execution
+        execution = config.berth.execution
         settings = TermRunnerSettings(
             identity=self._identity,
-            executor=ExecutorLimits(
-                max_in_flight=execution.max_in_flight,
-                # The time from the deadline of the lease to its end: a write that takes longer
-                # could outlast the lease.
-                timeout_seconds=lease.duration_seconds - lease.deadline_seconds,
-            ),
+            executor=ExecutorLimits(max_in_flight=execution.max_in_flight),
             term=TermSettings(
                 max_unconfirmed=execution.max_unconfirmed,
                 max_unconfirmed_seconds=execution.max_unconfirmed_seconds,
@@ -432,7 +431,13 @@ class Controller:
             Runtime(clock=self._clock, failpoint=self._failpoint),
             self._metrics,
             settings=settings,
+            is_watching=self._is_watching,
         )
+
+    def _is_watching(self) -> bool:
+        """Return whether the watch of Workloads is connected."""
+        own = (informer for informer in self._informers if informer.resource is resources.WORKLOADS)
+        return all(informer.last_error is None for informer in own)
 
     async def _highest_fence(self) -> int:
         assert self._store is not None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -112,6 +112,19 @@ class Write:
 Action = Write | Event
 
 
+class Versioned(Protocol):
+    """What identifies one version of an object: its metadata, or a value with the same fields."""
+
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def uid(self) -> str: ...
+    @property
+    def resource_version(self) -> str: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectVersion:
     """One version of an object, as last seen: what writes on the object name and are guarded by.
@@ -124,6 +137,17 @@ class ObjectVersion:
     name: str
     uid: str
     resource_version: str = ""
+
+    @classmethod
+    def of(cls, kind: str, seen: Versioned) -> ObjectVersion:
+        """Return the version of the object that was seen. `namespace` is "" for kinds without one."""
+        return cls(
+            kind=kind,
+            namespace=seen.namespace,
+            name=seen.name,
+            uid=seen.uid,
+            resource_version=seen.resource_version,
+        )
 
     @property
     def in_any_version(self) -> ObjectVersion:

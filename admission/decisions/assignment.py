@@ -134,8 +134,13 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
             if chosen.mode is Mode.PREEMPT
         )
 
-    def no_fit_reason(self) -> PendingReason:
-        """Return why it cannot fit: the gravest reason over pod sets and groups, the mildest over flavors."""
+    def pending_reason(self) -> PendingReason:
+        """Return why it waits: for quota where evictions may help, else what prevents it from fitting.
+
+        That is the gravest reason over pod sets and groups, and the mildest over flavors.
+        """
+        if self.mode is not Mode.NO_FIT:
+            return PendingReason.WAITING_FOR_QUOTA
         worst: PendingReason | None = None
         for choice in self.pod_sets:
             if choice.mode is Mode.NO_FIT:

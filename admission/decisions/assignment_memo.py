@@ -8,8 +8,8 @@ costs a few additions:
     found room    `RememberedAssignment`   every amount still fits, and borrows from the same height
     found none    `Impasse`                what was missing still is, and no Workload can be evicted
 
-`admission.flavors.assignment_cache` decides when each of them may be used. The minimum that a shape needs
-(`Needs`) is checked before any search, see `admission.flavors.feasibility`.
+`admission.flavors.assignment_cache` asks them again, and decides when each result may be used. The minimum
+that a shape needs (`Needs`) is checked before any search, see `admission.flavors.feasibility`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,7 @@ from typing import NamedTuple
 from admission.decisions.assignment import Assignment
 from admission.decisions.flavor_mode import Grade, Granular
 from admission.placement.topology.request import PlacementRequest
-from api.parsing.quantities import to_text
 from api.reasons import PendingReason
-from api.workload import Admission
 from queues.quota.quota_tree import BorrowHeight, QuotaCell
 from queues.quota.resources import FlavorResource
 
@@ -37,20 +35,10 @@ class RememberedStep(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class RememberedAssignment:
-    """What a search for a shape found, and the questions whose answers it depends on."""
+    """What a search for a shape found, admission included, and the questions whose answers it depends on."""
 
     steps: tuple[RememberedStep, ...]
     found: Assignment
-    admission: Admission
-
-    def holds(self) -> bool:
-        """Return whether every question still has the answer that the search got."""
-        for cell, amount, height in self.steps:
-            if amount > 0 and amount > cell.available:
-                return False
-            if cell.borrow_height(amount).height != height:
-                return False
-        return True
 
 
 class QuotaAnswer(NamedTuple):
@@ -85,23 +73,6 @@ class Impasse:
     found: Assignment
     pairs: frozenset[FlavorResource]
 
-    def renamed(self) -> dict[str, str] | None:
-        """Return the messages that have changed, old to new, or None where another answer has changed.
-
-        The missing amount is part of the message and moves with every admission; only whether it is missing
-        decides.
-        """
-        changed: dict[str, str] = {}
-        for pair, cell, total, reach, grade, message, _ in self.weighed:
-            if reach is None:
-                continue
-            lack = total - max(0, cell.available)
-            if (lack <= 0) is not (grade.mode is Granular.FIT) or cell.borrow_height(total) != reach:
-                return None
-            if lack > 0 and (now := lack_message(pair, lack)) != message:
-                changed[message] = now
-        return changed
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
@@ -115,11 +86,3 @@ class Option:
 # For each pod set and each resource group that it requests, one of these options is needed.
 # `admission.flavors.feasibility` computes and checks them.
 Needs = tuple[tuple[Option, ...], ...]
-
-
-def lack_message(pair: FlavorResource, lack: int) -> str:
-    """Return the message for `lack` units (of the resource) of quota that other Workloads use now."""
-    return (
-        f"insufficient unused quota for {pair.resource} in flavor {pair.flavor}, "
-        f"{to_text(pair.resource, lack)} more needed"
-    )

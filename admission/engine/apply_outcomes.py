@@ -12,8 +12,8 @@ from math import inf
 from admission.cache.cache import Cache
 from admission.cache.workload_store import WorkloadStore
 from admission.decisions.decision import Admit, Decision
+from admission.nomination.head_outcome import HeadOutcome
 from admission.scheduler.cycle_statistics import CycleStatistics
-from admission.scheduler.outcomes import HeadOutcome
 from admission.snapshot.capacity_holds import holds_room
 from admission.snapshot.hold_totals import HeldRoom
 from api.reasons import PreemptionReason
@@ -34,6 +34,9 @@ class OutcomeApplier:
         """Apply an outcome to the state, and append the decisions to carry out.
 
         Return whether another cycle of the tree may decide differently.
+
+        Also records evictions, what the Workload joined, kept capacity, and the reason to report. A Wait is
+        appended only if it differs from what was last reported. `now` is in Unix seconds.
         """
         queue, pending, decision = outcome.queue, outcome.pending, outcome.decision
         if isinstance(decision, Admit):

@@ -38,14 +38,15 @@ from admission.engine.under_way import UnderWay
 from admission.engine.updates import Updates
 from admission.engine.usage_sampling import UsageSampling
 from admission.engine.workload_queries import WorkloadQueries
+from admission.nomination.head_outcome import HeadOutcome
 from admission.nomination.nominate import CyclePolicy
 from admission.placement.topology.node_health import NodeFailureSettings
 from admission.placement.topology.request import PlacementGates
 from admission.placement.topology_cache import TopologyCache
 from admission.preemption.fair_sharing import FairPreemption
 from admission.scheduler.cycle_statistics import CycleStatistics
-from admission.scheduler.outcomes import HeadOutcome
-from admission.scheduler.resumable_cycle import Cycle, CycleTime
+from admission.scheduler.resumable_cycle import Cycle, CycleEffects
+from admission.scheduler.scheduler import CycleRules
 from admission.snapshot.queue_state import QueueState
 from admission.snapshot.snapshot import Snapshot
 from admission.status.views import (
@@ -68,6 +69,9 @@ class EngineSettings:
     """What the configuration says about scheduling. None for `fair_sharing`, `admission_fair_sharing`: off.
 
     `default_policy` governs ClusterQueues that no AdmissionPolicy is bound to.
+
+    Changing any of them takes a new engine: the settings are read when it is created. Read from a
+    configuration file by `admission.engine.settings`.
     """
 
     resources: ResourceSettings = field(default_factory=ResourceSettings)
@@ -158,7 +162,11 @@ class Engine:
         return self._workload_store.admitted.adopt(workload, always=always)
 
     def forget_all(self, *, now: float) -> None:
-        """Take back every unconfirmed decision, since the leader that was to carry them out has stopped."""
+        """Take back every unconfirmed decision, since the leader that was to carry them out has stopped.
+
+        Called when a term ends. Workloads that were admitted queue again, and Workloads that were evicted may
+        be chosen again.
+        """
         self._under_way.begin_change(now)
         self._workload_store.refresh()
         self._workload_store.admitted.forget_all()
@@ -196,6 +204,9 @@ class Engine:
         """Begin a cycle; the caller steps it to the end, and pauses it before anything else uses the engine.
 
         A cycle that is still under way is interrupted, as it is by every change of what is known.
+
+        At most `_MOST_HEADS` heads are taken. Evictions that time alone brings about are the first decisions
+        of the cycle. Stepping it to the end gives the same decisions as `cycle`.
         """
         settled = self._under_way.settled
         self._under_way.begin_change(now)
@@ -223,22 +234,20 @@ class Engine:
                 self._workload_store.trees.note_displaced(outcome.queue.tree)
 
         snapshot = self._cache.snapshot(now=now)
-        self._under_way.cycle = Cycle(
-            snapshot,
-            heads,
+        rules = CycleRules(
             policy=self._policy,
-            apply=apply,
             now=now,
-            time=CycleTime(
-                evictions=evictions,
-                backfill=self._backfill(snapshot, now),
-                estimator=self._cache.estimator,
-                claims=self._cache.claims(heads),
-                is_spent=self._cache.holds.is_spent,
-                undo=self._cache.rebuild_time,
-                finish=lambda: take_plans(self._cache, self._workload_store.index),
-            ),
+            backfill=self._backfill(snapshot, now),
+            estimator=self._cache.estimator,
+            claims=self._cache.claims(heads),
+            is_spent=self._cache.holds.is_spent,
         )
+        effects = CycleEffects(
+            apply=apply,
+            finish=lambda: take_plans(self._cache, self._workload_store.index),
+            undo=self._cache.rebuild_time,
+        )
+        self._under_way.cycle = Cycle(snapshot, heads, rules, evictions=evictions, effects=effects)
         return self._under_way.cycle
 
     def second_pass(self, *, now: float) -> tuple[SecondPassDecision, ...]:
@@ -257,7 +266,10 @@ class Engine:
         return decisions
 
     def wake_heads(self, *, now: float) -> bool:
-        """Make active what may fit now or is due. Return whether a cycle would decide on anything."""
+        """Make active what may fit now or is due. Return whether a cycle would decide on anything.
+
+        True also where only promises are due, which a cycle examines even without heads.
+        """
         self._under_way.begin_change(now)
         # Holds end here and not in the cycle. Otherwise none would run when the end of a hold is the only
         # thing due.
@@ -297,7 +309,11 @@ class Engine:
     # --- state of the engine itself -----------------------------------------------------------------------
 
     def drain_touched(self) -> Touched:
-        """Return the objects whose status may have changed since the last call."""
+        """Return the objects whose status may have changed since the last call.
+
+        Names only: the caller asks for the views that it needs. Cohorts above a touched queue are included,
+        because their status sums up those below.
+        """
         self._workload_store.see()
         # A queue may have been deleted since it was touched; its status went with it.
         touched, queues = self._workload_store.touched, self._cache.queues
@@ -317,7 +333,7 @@ class Engine:
         """Return the policies whose status may change because it lists members of reservations."""
         if not self._cache.reservations.kept:
             return set()
-        names, members = {queue.name for queue in touched}, self._cache.schedule_plan.ahead.members
+        names, members = {queue.name for queue in touched}, self._cache.schedule_plan.upcoming.members
         # Without members, starts and ends in the queue do not change that status.
         return {
             kept.id.policy
@@ -326,7 +342,10 @@ class Engine:
         }
 
     def statistics(self) -> EngineStatistics:
-        """Return the sizes of the state and the counts of decisions."""
+        """Return the sizes of the state and the counts of decisions.
+
+        Counts since the engine was created; sizes as of now. O(ClusterQueues + held Workloads).
+        """
         self._workload_store.see()
         pending = [queue.pending.statistics() for queue in self._cache.queues.values()]
         return EngineStatistics(
@@ -343,7 +362,10 @@ class Engine:
         )
 
     def validate(self) -> None:
-        """Raise AssertionError naming the first broken invariant."""
+        """Raise AssertionError naming the first broken invariant.
+
+        O(everything known), so tests call it after each event and no controller does.
+        """
         self._workload_store.refresh()
         self._cache.validate()
         records = self._workload_store.index.records
@@ -362,6 +384,7 @@ class Engine:
     # --- the cycle ---------------------------------------------------------------------------------------
 
     def _backfill(self, snapshot: Snapshot, now: float) -> Backfill | None:
+        """Return the backfill of a cycle, None where neither a policy nor the calendar needs one."""
         schedule_plan = self._cache.schedule_plan
         if not schedule_plan.is_on:
             return None

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from admission.cache.cache import Cache
 from admission.cache.pending_workloads import PendingWorkloads
 from admission.cache.workload_index import WorkloadIndex
-from admission.cache.workload_record import Problem
+from admission.cache.workload_record import Problem, WorkloadRecord
 from admission.decisions.decision import Wait
 from admission.snapshot.queue_state import QueueState
 from api.queueing import QueueingStrategy
@@ -20,7 +20,11 @@ from api.workload import WorkloadKey
 
 
 def explain(cache: Cache, index: WorkloadIndex, pending: PendingWorkloads, *, limit: int) -> tuple[Wait, ...]:
-    """Return the reasons for waiting of at most `limit` Workloads that have none reported, each once."""
+    """Return the reasons for waiting of at most `limit` Workloads that have none reported, each once.
+
+    Workloads without a known reason yet are put aside, and asked about again when one of their queue is
+    parked. Cheap enough to be called between cycles with a small `limit`.
+    """
     waits: list[Wait] = []
     while pending.unreported and len(waits) < limit:
         key = next(iter(pending.unreported))
@@ -37,7 +41,7 @@ def _explanation(
     queue = cache.queues.get(record.queued_in or "")
     if queue is None or queue.inactive or record.last_wait is not None:
         return
-    known = queue.pending.members.reason_of(key) or _behind_head(queue, key)
+    known = reason_of(queue, record)
     if known is None:
         # Its head may wait for a preemption. A reason is known once a Workload of its class is parked.
         pending.unexplained.setdefault(queue.name, {})[key] = None
@@ -50,6 +54,15 @@ def _explanation(
         reason=known[0],
         message=known[1],
     )
+
+
+def reason_of(queue: QueueState, record: WorkloadRecord) -> Problem | None:
+    """Return why a Workload of this queue waits, as reason and message; None while that is not known.
+
+    It is the reason decided last, which may not be written yet, or what holds for all Workloads like it.
+    """
+    key = record.workload.key
+    return record.last_wait or queue.pending.members.reason_of(key) or _behind_head(queue, key)
 
 
 def _behind_head(queue: QueueState, key: WorkloadKey) -> Problem | None:

@@ -31,7 +31,10 @@ class NodeQueries:
         return self._cache.topology_cache.nodes.get(name)
 
     def label_problems(self, node: str) -> list[str]:
-        """Return what is wrong with a node's labels for the topologies that it belongs to, as messages."""
+        """Return what is wrong with a node's labels for the topologies that it belongs to, as messages.
+
+        A node without some of a topology's level labels is not used for it.
+        """
         self._workload_store.see()
         return self._cache.topology_cache.label_problems(node)
 
@@ -60,7 +63,11 @@ class NodeQueries:
         return self._cache.tenants.on(host)
 
     def node_faults(self, workload: Workload) -> tuple[NodeFault, ...]:
-        """Return the faults of the nodes that the Workload's pods were placed on, by name, each node once."""
+        """Return the faults of the nodes that the Workload's pods were placed on, by name, each node once.
+
+        Empty without an admission or without places. Tolerations of the pods, their flavors and checks count:
+        a tolerated taint is no fault.
+        """
         faults: dict[str, NodeFault] = {}
         topology_cache, admission = self._cache.topology_cache, workload.admission
         for one in admission.pod_sets if admission is not None else ():
@@ -88,7 +95,10 @@ class NodeQueries:
     def flavor_injection(
         self, assignment: PodSetAssignment
     ) -> tuple[dict[str, str], tuple[WireToleration, ...]]:
-        """Return the node labels and tolerations of the pod set's flavors, for its pod template."""
+        """Return the node labels and tolerations of the pod set's flavors, for its pod template.
+
+        Of two flavors with the same label the last by name counts. A flavor that was deleted adds nothing.
+        """
         labels: dict[str, str] = {}
         tolerations: list[WireToleration] = []
         for name in sorted(set(assignment.flavors.values())):
@@ -104,7 +114,11 @@ class NodeQueries:
         return self._cache.topology_cache.has_domain(value)
 
     def domain_usages(self) -> Iterator[DomainUsage]:
-        """Yield the usage of the lowest domains of all topologies, flavor by flavor."""
+        """Yield the usage of the lowest domains of all topologies, flavor by flavor.
+
+        Domains and amounts are those of the nodes as they are now; a lazy iterator, so use it before the next
+        change.
+        """
         topology_cache = self._cache.topology_cache
         for flavor in sorted(self._cache.specs.flavors):
             if topology_cache.has_topology(flavor):

@@ -14,7 +14,11 @@ from admission.scheduler.cycle_statistics import CycleStatistics
 
 
 class OveradmissionCheck:
-    """Checks admissions that no decision of this engine made against the quota."""
+    """Checks admissions that no decision of this engine made against the quota.
+
+    Two leaders, or a user who writes a status by hand, can admit more than the quota holds. Such an admission
+    is kept if it fits beside all others, and evicted otherwise.
+    """
 
     def __init__(
         self, cache: Cache, workload_store: WorkloadStore, under_way: UnderWay, tally: CycleStatistics
@@ -28,6 +32,9 @@ class OveradmissionCheck:
         """Take every admission that is known now as checked against the quota by an earlier leader.
 
         To be called when a term begins, after all that the cluster shows has been put in.
+
+        Otherwise a new leader would weigh every admission of its predecessor as if another program had made
+        it.
         """
         self._under_way.begin_change(now)
         self._workload_store.refresh()
@@ -37,6 +44,8 @@ class OveradmissionCheck:
         """Return the evictions of what other writers have admitted beyond the quota since `accept_all`.
 
         Each is returned once; use `Engine.forget` if it could not be written.
+
+        The reason is OverAdmitted. Empty before `next_at`.
         """
         unweighed = self._workload_store.admitted.unweighed
         # Checked before anything is refreshed, since nearly every call has nothing to do.

@@ -26,7 +26,10 @@ class PromiseQueries:
         return promise.planned if promise is not None else None
 
     def plan(self) -> tuple[tuple[PlannedStart, ...], tuple[BackfillLease, ...]]:
-        """Return all promises, the highest rank first, and all leases, by Workload key."""
+        """Return all promises, the highest rank first, and all leases, by Workload key.
+
+        What /v1/plan serves. Leases include those that no promise needs so far.
+        """
         schedule_plan = self._cache.schedule_plan
         promises = tuple(promise.planned for promise in schedule_plan.promises.in_order())
         return promises, tuple(schedule_plan.leases[key] for key in sorted(schedule_plan.leases))
@@ -42,7 +45,7 @@ class PromiseQueries:
 
     def take_measured(self) -> tuple[MeasuredRun, ...]:
         """Return the runs that have ended since the last call, with their estimates, each once."""
-        return self._cache.schedule_plan.lengths.take_measured()
+        return self._cache.schedule_plan.run_estimates.take_measured()
 
     def waits_for(self, key: WorkloadKey, limit: int) -> tuple[tuple[WorkloadKey, float], ...]:
         """Return the Workloads that a promised one waits for, with their expected ends, the earliest first.
@@ -72,7 +75,10 @@ class PromiseQueries:
         return key in self._cache.schedule_plan.leases
 
     def expected_start(self, key: WorkloadKey) -> float | None:
-        """Return when the Workload is expected to start (Unix seconds), None if that is not known."""
+        """Return when the Workload is expected to start (Unix seconds), None if that is not known.
+
+        In this order: its promise, the last forecast, the begin of the reservation that it has joined.
+        """
         planned = self.planned(key)
         if planned is not None:
             return planned.start_at
@@ -95,4 +101,4 @@ class PromiseQueries:
         record = self._workload_store.index.records.get(key)
         if record is None or record.queued_in is None or self.expected_start(key) is not None:
             return None
-        return self._cache.schedule_plan.expected_after.get(record.queued_in)
+        return self._cache.schedule_plan.expected.after(record.queued_in)

@@ -5,12 +5,9 @@ A query decides nothing. It sees changed specs at once, and assumed admissions a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from admission.cache.cache import Cache
 from admission.cache.in_use import is_in_use
 from admission.cache.workload_store import WorkloadStore
-from admission.calendar.quota_windows import QuotaInForce
 from admission.status.backlog import Backlog, backlog
 from admission.status.views import (
     ClusterQueueView,
@@ -25,7 +22,6 @@ from admission.status.views import (
 )
 from api.policy import KUEUE, AdmissionPolicy
 from api.workload import Workload
-from queues.quota.resources import FlavorResource
 
 
 class QueueQueries:
@@ -40,19 +36,20 @@ class QueueQueries:
         return tuple(sorted(self._cache.specs.cluster_queues))
 
     def policy_of(self, cluster_queue: str) -> AdmissionPolicy:
-        """Return the policy that governs the ClusterQueue; `KUEUE`, with every section off, if none does."""
+        """Return the policy that governs the ClusterQueue; `KUEUE`, with every section off, if none does.
+
+        Of several policies that select the ClusterQueue the one with the highest precedence governs, then the
+        first by name.
+        """
         self._workload_store.see()
         queue = self._cache.queues.get(cluster_queue)
         return queue.policy if queue is not None else KUEUE
 
-    def quotas_in_force(self, cluster_queue: str) -> Mapping[FlavorResource, QuotaInForce]:
-        """Return the quotas that quota windows have put in place of the ClusterQueue's own."""
-        self._workload_store.see()
-        queue = self._cache.queues.get(cluster_queue)
-        return queue.quotas_in_force if queue is not None else {}
-
     def is_undecided(self, cluster_queue: str) -> bool:
-        """Return whether a cycle still has to try Workloads of the ClusterQueue's tree."""
+        """Return whether a cycle still has to try Workloads of the ClusterQueue's tree.
+
+        Until then it is open whether an eviction that was asked for is still needed.
+        """
         self._workload_store.settle()
         queue = self._cache.queues.get(cluster_queue)
         return queue is not None and self._workload_store.trees.has_heads(queue.tree)
@@ -66,7 +63,10 @@ class QueueQueries:
         return is_in_use(self._cache, kind, name)
 
     def pending(self, cluster_queue: str) -> tuple[PendingWorkloadView, ...]:
-        """Return the Workloads pending in the ClusterQueue, parked ones included, in queue order."""
+        """Return the Workloads pending in the ClusterQueue, parked ones included, in queue order.
+
+        Empty for an unknown ClusterQueue.
+        """
         self._workload_store.see()
         queue = self._cache.queues.get(cluster_queue)
         if queue is None:
@@ -100,7 +100,10 @@ class QueueQueries:
         return tuple(sorted(self._cache.hierarchy.cohorts))
 
     def cohorts_above(self, cluster_queue: str) -> tuple[str, ...]:
-        """Return the Cohorts above the ClusterQueue, from its own to the root; empty if it has none."""
+        """Return the Cohorts above the ClusterQueue, from its own to the root; empty if it has none.
+
+        For a ClusterQueue whose Cohorts form a cycle the result is empty: it belongs to no tree.
+        """
         self._workload_store.see()
         queue = self._cache.queues.get(cluster_queue)
         return tuple(node.name for node in queue.node.ancestors()) if queue is not None else ()

@@ -38,12 +38,15 @@ from queues.tracked import Tracked
 
 
 def tables(cache: Cache) -> Mapping[PlanTable, Tracked[Any, Any]]:
-    """Return the tables of the plan, by their name in the store."""
+    """Return the tables of the plan, by their name in the store.
+
+    Each is the live object and records what changes in it, so a writer takes only the changed rows.
+    """
     schedule_plan = cache.schedule_plan
     return {
         PlanTable.PROMISES: schedule_plan.promises,
         PlanTable.LEASES: schedule_plan.leases,
-        PlanTable.OUTRUN: schedule_plan.lengths.stopped_after,
+        PlanTable.OUTRUN: schedule_plan.run_estimates.stopped_after,
         PlanTable.EXPECTED: schedule_plan.expected,
         PlanTable.HOLDS: cache.holds.kept,
         PlanTable.MOVES: cache.moves.of,
@@ -53,7 +56,10 @@ def tables(cache: Cache) -> Mapping[PlanTable, Tracked[Any, Any]]:
 
 
 def adopt_history(cache: Cache, plan: PlanValues) -> None:
-    """Take in what was learned from earlier runs."""
+    """Take in what was learned from earlier runs.
+
+    Run times by kind of Job, and how runs on each host ended. Added to what is known here.
+    """
     for key, runs in plan.runs.items():
         cache.estimator.learned.observe(key, *runs)
     for host, outcomes in plan.nodes.items():
@@ -76,6 +82,10 @@ class StoredPlan:
         """Take in what another leader has promised and learned; `is_whole`: it replaces what is known here.
 
         Return how many promises, leases and holds no longer applied.
+
+        `now` is in Unix seconds. A promise no longer applies if its Workload is not pending with the same uid
+        in the same queue, and a lease if its Workload does not hold quota there. To be called after the
+        objects of the cluster were put in.
         """
         self._under_way.begin_change(now)
         self._workload_store.refresh()
@@ -130,7 +140,7 @@ class StoredPlan:
         for (key, uid), seconds in plan.outrun.items():
             record = records.get(key)
             if record is not None and record.workload.uid == uid:
-                schedule_plan.lengths.stopped_after[key, uid] = seconds
+                schedule_plan.run_estimates.stopped_after[key, uid] = seconds
         # The claims of running work depend on its leases.
         schedule_plan.rebuild(self._cache.held.values())
         for planned in plan.promises.values():
@@ -145,13 +155,13 @@ class StoredPlan:
             record = records.get(key)
             is_waiting = record is not None and record.queued_in is not None
             # A promise says more than an expected start, so both are not kept.
-            is_known = key in schedule_plan.promises or key in schedule_plan.expected
-            if is_waiting and not is_known:
-                schedule_plan.expected[key] = expected
+            if is_waiting and key not in schedule_plan.promises:
+                schedule_plan.expected.adopt(key, expected)
         schedule_plan.note_adopted()
         return outdated
 
     def _is_running(self, lease: BackfillLease) -> bool:
+        """Return whether the holder of the lease still runs in the same ClusterQueue."""
         held = self._cache.held.get(lease.key)
         return (
             held is not None
@@ -161,6 +171,7 @@ class StoredPlan:
         )
 
     def _is_waiting(self, planned: PlannedStart) -> bool:
+        """Return whether the promised Workload still waits in the same ClusterQueue."""
         record = self._workload_store.index.records.get(planned.key)
         queue = self._cache.queues.get(planned.cluster_queue)
         if record is None or queue is None or queue.inactive or queue.policy.backfill_rules is None:

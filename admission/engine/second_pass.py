@@ -58,7 +58,11 @@ class SecondPass:
         self._settings = settings
 
     def decide(self) -> tuple[SecondPassDecision, ...]:
-        """Decide for every Workload noted for the pass; what is decided is assumed on return."""
+        """Decide for every Workload noted for the pass; what is decided is assumed on return.
+
+        In the order of priority and age, since the first takes the last free nodes. Workloads that have ended
+        since they were noted are passed over.
+        """
         # Some may have ended since they were noted.
         keys = self._admitted.second_pass.take_due()
         due = [held for key in keys if (held := self._cache.held.get(key)) is not None]
@@ -141,7 +145,7 @@ class SecondPass:
         schedule_plan = self._cache.schedule_plan
         claim = schedule_plan.profile.get(held.key)
         until = schedule_plan.ends.latest_end(claim, now=schedule_plan.now) if claim is not None else inf
-        return schedule_plan.ahead.domains_of_others(held.workload, begun_by=until)
+        return schedule_plan.upcoming.domains_of_others(held.workload, begun_by=until)
 
     def _fail(self, held: HeldWorkload, message: str) -> SecondPassDecision:
         """Evict a Workload that got no replacement; without fail-fast it keeps what it has and waits."""
@@ -162,17 +166,22 @@ class SecondPass:
 
 
 def _urgency(held: HeldWorkload) -> tuple[int, float, WorkloadKey]:
+    """Return the order in which Workloads are served: priority, then age, then name."""
     return -held.workload.priority, held.queued_at, held.key
 
 
 def _failure(lost: Iterable[str], found: Unplaced) -> str:
+    """Return why no replacement was found, with the failed nodes."""
     names = sorted(lost)
     which = f"a failed node: {names[0]}" if len(names) == 1 else f"failed nodes: {', '.join(names)}"
     return f"no replacement for {which} (pod set {found.pod_set}: {found.message})"
 
 
 def reassigned(admission: Admission, found: Mapping[str, TopologyAssignment]) -> Admission:
-    """Return the admission with the topology assignments of these pod sets replaced."""
+    """Return the admission with the topology assignments of these pod sets replaced.
+
+    `found` is by name of the pod set. A delayed placement counts as ready then.
+    """
     return replace(
         admission,
         pod_sets=tuple(
@@ -186,8 +195,10 @@ def reassigned(admission: Admission, found: Mapping[str, TopologyAssignment]) ->
 
 
 def _state(assignment: PodSetAssignment) -> str | None:
+    """Return the state of delayedTopologyRequest after a placement, None where it was not delayed."""
     return None if assignment.delayed_topology_request is None else DELAYED_READY
 
 
 def _hosts(assignments: Iterable[TopologyAssignment]) -> set[str]:
+    """Return the names of the hosts in these assignments."""
     return {host for one in assignments for host in hosts_of(one)}

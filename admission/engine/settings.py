@@ -15,7 +15,11 @@ from queues.pending.ordering import RequeuingTimestamp
 
 
 def engine_settings(config: ControllerConfig) -> EngineSettings:
-    """Return the engine's settings; fair sharing is off where the configuration does not mention it."""
+    """Return the engine's settings; fair sharing is off where the configuration does not mention it.
+
+    The configuration has been validated when it was loaded, so nothing is raised here. What it does not
+    mention has the defaults of Kueue.
+    """
     pods_ready = config.kueue.wait_for_pods_ready
     timestamp = pods_ready.requeuing_strategy.timestamp if pods_ready is not None else "Eviction"
     sharing, by_usage = config.kueue.fair_sharing, config.kueue.admission_fair_sharing
@@ -40,6 +44,8 @@ def node_failure_settings(config: ControllerConfig) -> NodeFailureSettings:
     """Return when failed nodes are replaced, by Kueue's feature gates.
 
     The gate for replacement after a fixed time is Kueue's older rule and takes precedence if it is on.
+
+    Gates that are not mentioned keep the default of `NodeFailureSettings`.
     """
     gates, ours = config.kueue.feature_gates, NodeFailureSettings()
     by_time = gates.get("TASReplaceNodeDueToNotReadyOverFixedTime", False)
@@ -53,6 +59,7 @@ def node_failure_settings(config: ControllerConfig) -> NodeFailureSettings:
 
 
 def _placement_gates(config: ControllerConfig) -> PlacementGates:
+    """Return which of Kueue's optional placement algorithms are on."""
     gates, ours = config.kueue.feature_gates, PlacementGates()
     return PlacementGates(
         is_mixed=gates.get("TASProfileMixed", ours.is_mixed),

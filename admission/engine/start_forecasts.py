@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from admission.backfill.expected_starts import Forecast, changed_starts
+from admission.backfill.expected_starts import Forecast
 from admission.cache.cache import Cache
 from admission.cache.workload_store import WorkloadStore
 from admission.engine.under_way import UnderWay
 from admission.nomination.nominate import CyclePolicy
 from api.workload import WorkloadKey
 
-# How many seconds pass at least before a changed expected start is reported again.
-_EXPECTED_AGAIN_SECONDS = 300.0
-
 
 class StartForecasts:
-    """Begins forecasts of starts, and takes in their results."""
+    """Begins forecasts of starts, and takes in their results.
+
+    Results are kept in the schedule plan, and shown as an annotation of the Workload and by the queries.
+    """
 
     def __init__(
         self, cache: Cache, workload_store: WorkloadStore, under_way: UnderWay, policy: CyclePolicy
@@ -28,6 +28,9 @@ class StartForecasts:
         """Begin to compute when pending Workloads are expected to start; None where no policy has backfill.
 
         The caller steps the forecast to its end between cycles, and passes it to `take`.
+
+        Ends a cycle that is under way. A forecast may take seconds for thousands of pending Workloads, which
+        is why it is stepped.
         """
         self._under_way.begin_change(now)
         self._workload_store.refresh()
@@ -40,13 +43,9 @@ class StartForecasts:
         )
 
     def take(self, forecast: Forecast, *, most: int, now: float) -> tuple[WorkloadKey, ...]:
-        """Take in a finished forecast. Return at most `most` Workloads whose expected start is news."""
-        schedule_plan = self._cache.schedule_plan
-        news = changed_starts(
-            schedule_plan.expected, forecast.starts, now=now, least_seconds=_EXPECTED_AGAIN_SECONDS
-        )
-        # The rest is not marked as reported, so it is returned next time.
-        taken = tuple(news)[:most]
-        schedule_plan.expected_after = forecast.after
-        schedule_plan.expected.update({key: (news[key], now) for key in taken})
-        return taken
+        """Take in a finished forecast. Return at most `most` Workloads whose expected start is news.
+
+        A start is news if none was reported, or if it differs from the last report and 300 s have passed
+        since. What is returned counts as reported.
+        """
+        return self._cache.schedule_plan.expected.take(forecast.starts, forecast.after, most=most, now=now)

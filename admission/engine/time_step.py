@@ -23,7 +23,10 @@ from queues.steps import Steps, finish
 
 
 def settling(cache: Cache, policy: CyclePolicy, *, now: float) -> Steps[None]:
-    """Bring promises up to `now` in steps: each is checked again if something may have moved it."""
+    """Bring promises up to `now` in steps: each is checked again if something may have moved it.
+
+    One step for each promise that is looked at. Without backfill or calendar it ends at once.
+    """
     schedule_plan = cache.schedule_plan
     schedule_plan.now = now
     if not schedule_plan.is_on:
@@ -42,6 +45,9 @@ def pass_time(
     """Bring promises and leases up to `now`, and wake what may start. Return the evictions that are due.
 
     `is_settled`: the promises have just been checked in steps.
+
+    `now` is in Unix seconds. The evicted Workloads are marked as leaving, so no later search chooses them as
+    victims. The reasons are BackfillLeaseExpired and ReservationDue.
     """
     schedule_plan = cache.schedule_plan
     schedule_plan.now = now
@@ -70,7 +76,11 @@ def pass_time(
 
 
 def take_plans(cache: Cache, index: WorkloadIndex) -> tuple[Plan, ...]:
-    """Return the promises made, moved or withdrawn since the last call, to be reported."""
+    """Return the promises made, moved or withdrawn since the last call, to be reported.
+
+    Also computes when time alone next changes something (`SchedulePlan.wake_at`), because the promises are
+    final now.
+    """
     schedule_plan = cache.schedule_plan
     schedule_plan.wake_at = schedule_plan.next_at()
     plans = []
@@ -91,6 +101,7 @@ def take_plans(cache: Cache, index: WorkloadIndex) -> tuple[Plan, ...]:
 
 
 def _clear(cache: Cache, held: HeldWorkload, kept: ReservedCapacity, *, now: float) -> Evict:
+    """Return the eviction of a Workload for a reservation that begins."""
     workload = held.workload
     decision = Evict(
         key=workload.key,
@@ -108,6 +119,7 @@ def _clear(cache: Cache, held: HeldWorkload, kept: ReservedCapacity, *, now: flo
 
 
 def _evict(cache: Cache, lease: BackfillLease, planned: PlannedStart, *, now: float) -> Evict:
+    """Return the eviction of a Workload whose lease ends for a promise."""
     workload = cache.held[lease.key].workload
     decision = Evict(
         key=lease.key,

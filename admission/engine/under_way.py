@@ -25,7 +25,10 @@ class UnderWay:
         self.settled: int | None = None
 
     def begin_change(self, now: float) -> None:
-        """Prepare for a change of what is known: a cycle under way ends first."""
+        """Prepare for a change of what is known: a cycle under way ends first.
+
+        Every method that changes the state calls it first. `now` is in Unix seconds.
+        """
         self._cache.schedule_plan.now = now
         if now >= self._cache.next_boundary_at:
             # A quota window begins or ends, which has the effect of an edited ClusterQueue; or a reservation

@@ -28,7 +28,11 @@ ObjectKey = str | tuple[str, str] | WorkloadKey
 
 
 class Updates:
-    """Takes in changes of objects."""
+    """Takes in changes of objects.
+
+    Objects are values that `api` has translated. `now` is in Unix seconds; it matters only because a cycle
+    that is under way ends at every change.
+    """
 
     def __init__(self, cache: Cache, workload_store: WorkloadStore, under_way: UnderWay) -> None:
         self._cache = cache
@@ -36,7 +40,11 @@ class Updates:
         self._under_way = under_way
 
     def upsert(self, value: Upsertable, *, now: float) -> None:
-        """Take in an object, new or changed. An equal one changes nothing and costs next to nothing."""
+        """Take in an object, new or changed. An equal one changes nothing and costs next to nothing.
+
+        An object that contradicts others, such as a ClusterQueue with an unknown flavor, is kept and reported
+        as inactive. The order of objects does not matter.
+        """
         self._under_way.begin_change(now)
         match value:
             case Workload():
@@ -64,7 +72,11 @@ class Updates:
                     self._reroute_queue(value.name)
 
     def remove(self, kind: type, key: ObjectKey, *, now: float) -> None:
-        """Forget an object that was deleted; an unknown one is no error."""
+        """Forget an object that was deleted; an unknown one is no error.
+
+        `kind` is the class of the value that was put in. `key` is a name, or a pair of namespace and name for
+        kinds in a namespace.
+        """
         self._under_way.begin_change(now)
         # The name may be created again and be readable then, so the old message must go.
         self._cache.specs.note_readable(kind, key)
@@ -115,7 +127,11 @@ class Updates:
             self._workload_store.reroute(_pair(key))
 
     def adopt_usage(self, local_queue: LocalQueueKey, past: PastUsage) -> None:
-        """Take in the past usage from a LocalQueue's status if it is newer than what is known."""
+        """Take in the past usage from a LocalQueue's status if it is newer than what is known.
+
+        A new leader continues with its predecessor's usage this way. No effect without admission fair
+        sharing.
+        """
         # Only newer values, so that the controller's own writes are ignored.
         if self._cache.ledger is not None:
             self._cache.ledger.adopt(local_queue, past)
@@ -156,6 +172,7 @@ class Updates:
     # --- specs -------------------------------------------------------------------------------------------
 
     def _upsert_local_queue(self, value: LocalQueue) -> None:
+        """Take in a LocalQueue and the past usage in its status."""
         key = (value.namespace, value.name)
         if value.past_usage is not None:
             # Past usage is this controller's own status. It is taken in before the comparison, which
@@ -165,6 +182,7 @@ class Updates:
             self._workload_store.reroute(key)
 
     def _upsert_namespace(self, value: Namespace) -> None:
+        """Take in the labels of a namespace, by which ClusterQueues select it."""
         if self._cache.specs.namespaces.get(value.name) == value.labels:
             return
         self._cache.specs.namespaces[value.name] = dict(value.labels)

@@ -17,6 +17,9 @@ class UsageSampling:
         """Bring past usage up to now, once every sampling interval.
 
         That may change which Workload is the head of its queue.
+
+        `now` is in Unix seconds. Usage decays by the half-life of the configuration between samples.
+        Source: Kueue, KEP 4136, admission fair sharing.
         """
         ledger, at = self._cache.ledger, self.next_at()
         if ledger is None or at is None or at > now:

@@ -13,6 +13,7 @@ from admission.cache.workload_record import LocalQueueKey, Problem, queue_proble
 from admission.cache.workload_store import WorkloadStore
 from admission.calendar.advance_reservations import next_turn_at, reservation_of
 from admission.decisions.decision import Evict
+from admission.engine.explain_pending import reason_of
 from admission.engine.queue_queries import QueueQueries
 from admission.scheduler.outcomes import required_checks
 from admission.status.explain import PodSetLines, explain
@@ -52,7 +53,10 @@ class WorkloadQueries:
         return key in self._cache.held
 
     def is_waiting(self, key: WorkloadKey, uid: str) -> bool:
-        """Return whether the Workload of this uid is pending in a queue and holds no quota."""
+        """Return whether the Workload of this uid is pending in a queue and holds no quota.
+
+        Parked Workloads wait too. False for a newer object of the same name.
+        """
         self._workload_store.see()
         record = self._workload_store.index.records.get(key)
         is_it = record is not None and record.workload.uid == uid and record.queued_in is not None
@@ -79,13 +83,32 @@ class WorkloadQueries:
         return min(successors, key=lambda one: one[:2])[2] if successors else None
 
     def queue_problem(self, workload: Workload) -> Problem | None:
-        """Return why the Workload cannot be tried at all, and what to do; None if it only has to wait."""
+        """Return why the Workload cannot be tried at all, and what to do; None if it only has to wait.
+
+        The reason is for the condition, the sentence for people. Examples: its LocalQueue does not exist, or
+        its requests cannot be computed.
+        """
         self._workload_store.see()
         record = self._workload_store.index.records.get(workload.key)
         return queue_problem(self._cache, workload, record.request_error if record is not None else None)
 
+    def waiting_reason(self, key: WorkloadKey) -> Problem | None:
+        """Return why a pending Workload waits, as known now, whether or not its condition says so already.
+
+        None for one that holds quota or is in no queue, and while no reason is known, as on a follower.
+        """
+        self._workload_store.see()
+        record = self._workload_store.index.records.get(key)
+        if record is None or key in self._cache.held:
+            return None
+        queue = self._cache.queues.get(record.queued_in or "")
+        return None if queue is None else reason_of(queue, record)
+
     def turns_at(self, workload: Workload) -> float | None:
-        """Return when the reservation that a pending Workload names next begins or ends; None for never."""
+        """Return when the reservation that a pending Workload names next begins or ends; None for never.
+
+        In Unix seconds. None as well for a Workload that holds quota, or that names no reservation.
+        """
         if reservation_of(workload) is None or workload.has_quota_reservation:
             return None
         policy = self._queues.policy_of(self._queues.cluster_queue_of(workload))
@@ -111,7 +134,11 @@ class WorkloadQueries:
         return tuple(sorted(general))
 
     def explanation(self, workload: Workload) -> tuple[PodSetLines, ...]:
-        """Return what a cycle would consider for each pod set; empty if the Workload cannot be tried."""
+        """Return what a cycle would consider for each pod set; empty if the Workload cannot be tried.
+
+        Lines for each pod set, flavor by flavor. A search on the snapshot, as expensive as one of a cycle;
+        for `berth explain`, not for the loop.
+        """
         self._workload_store.see()
         record = self._workload_store.index.records.get(workload.key)
         queue = self._cache.queues.get(self._queues.cluster_queue_of(workload))
@@ -120,7 +147,11 @@ class WorkloadQueries:
         return explain(self._cache.snapshot(), queue, workload, record.requests)
 
     def estimate(self, workload: Workload) -> Estimate | None:
-        """Return how long the Workload is expected to run, None if there is no estimate."""
+        """Return how long the Workload is expected to run, None if there is no estimate.
+
+        Of a running Workload from its start, by its annotations as they are now. The policy is that of its
+        LocalQueue's ClusterQueue.
+        """
         policy = self._queues.policy_of(self._queues.cluster_queue_of(workload))
         held, estimator = self._cache.held.get(workload.key), self._cache.estimator
         if held is None:

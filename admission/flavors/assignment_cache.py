@@ -28,18 +28,21 @@ victim where the search would find none, but never the reverse. Where it reports
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from admission.decisions.assignment import Assignment, Mode, PodSetChoice
 from admission.decisions.assignment_memo import Impasse, QuotaAnswer, RememberedAssignment, RememberedStep
 from admission.decisions.flavor_mode import Granular
+from admission.flavors.flavor_assigner import FlavorSearch, lack_message
 from admission.snapshot.queue_state import QueueGroup, QueueState
 from api.reasons import PendingReason
 from queues.pending.pending_queue import FlavorScan, Pending
 from queues.quota.resources import FlavorResource
+
+# Whether there is certainly no victim for any of these pairs. False proves nothing.
+FindsNoVictim = Callable[[QueueState, Pending, frozenset[FlavorResource]], bool]
 
 # Caps the plans of one ClusterQueue, for users whose requests are all different.
 _MOST_PLANS = 1024
@@ -47,73 +50,88 @@ _MOST_PLANS = 1024
 _FOR_GOOD = frozenset({PendingReason.NO_MATCHING_FLAVOR, PendingReason.EXCEEDS_MAX_QUOTA})
 
 
-class Recalled(NamedTuple):
-    """A known result of a search. It applies only if no Workload can be evicted for any of `pairs`."""
+def recall(queue: QueueState, pending: Pending, finds_no_victim: FindsNoVictim) -> Assignment | None:
+    """Return what a search from the first flavor would find for all pods, None where it has to be made.
 
-    assignment: Assignment
-    pairs: frozenset[FlavorResource] = frozenset()
-
-
-def recall(queue: QueueState, pending: Pending) -> Recalled | None:
-    """Return what a search from the first flavor would find for all pods, None where a search is needed."""
+    An answer is exactly what the search would return now: every question that it asked of the quota tree is
+    asked again, which costs a comparison for each, and one different answer discards the result. Only for all
+    pods; partial admission always searches. `finds_no_victim` says whether still no Workload can be evicted
+    for the pairs that evictions were considered for.
+    """
     plan = queue.plans.get(pending.shape)
     # Asked again on every use: an admission since then may have changed room and heights.
-    if plan is not None and plan.holds():
-        found = plan.found
-        return Recalled(
-            Assignment(
-                pod_sets=found.pod_sets,
-                usage=found.usage,
-                borrowing=found.borrowing,
-                mode=Mode.FIT,
-                scan=_scan_of(found, queue, pending),
-                admission=plan.admission,
-            )
-        )
+    if plan is not None and _still_fits(plan.steps):
+        return replace(plan.found, scan=_scan_of(plan.found, queue, pending))
     impasse = queue.impasses.get(pending.shape)
     # None where a question now has another answer; the messages take the present numbers.
-    renamed = impasse.renamed() if impasse is not None else None
-    if impasse is None or renamed is None:
+    renamed = _renamed(impasse.weighed) if impasse is not None else None
+    # A possible victim may have appeared since.
+    if impasse is None or renamed is None or not finds_no_victim(queue, pending, impasse.pairs):
         return None
     found, scan = impasse.found, _scan_of(impasse.found, queue, pending)
-    if renamed:
-        choices = tuple(_with_reasons(choice, renamed) for choice in found.pod_sets)
-        return Recalled(replace(found, pod_sets=choices, scan=scan), impasse.pairs)
-    return Recalled(replace(found, scan=scan), impasse.pairs)
+    if not renamed:
+        return replace(found, scan=scan)
+    return replace(found, pod_sets=tuple(_with_reasons(one, renamed) for one in found.pod_sets), scan=scan)
 
 
-def learn(queue: QueueState, pending: Pending, found: Assignment, weighed: Sequence[QuotaAnswer]) -> None:
-    """Keep what a search from the first flavor found for all pods, where equal Workloads may share it.
+def _still_fits(steps: Sequence[RememberedStep]) -> bool:
+    """Return whether every amount still fits its cell, and borrows from the same height."""
+    for cell, amount, height in steps:
+        if amount > 0 and amount > cell.available:
+            return False
+        if cell.borrow_height(amount).height != height:
+            return False
+    return True
 
-    `found` has no victims, and `weighed` are the questions of the search. Nothing is kept of a result that
-    has places, or that depends on flavors that are only full now.
+
+def _renamed(weighed: Sequence[QuotaAnswer]) -> dict[str, str] | None:
+    """Return the messages that have changed, old to new, or None where another answer has changed.
+
+    The missing amount is part of the message and moves with every admission; only whether it is missing
+    decides.
     """
-    # Places depend on nodes, and no question of a plan is about nodes.
-    if found.places:
-        return
-    if found.mode is Mode.FIT:
-        _learn_plan(queue, pending, found)
+    changed: dict[str, str] = {}
+    for pair, cell, total, reach, grade, message, _ in weighed:
+        if reach is None:
+            continue
+        lack = total - max(0, cell.available)
+        if (lack <= 0) is not (grade.mode is Granular.FIT) or cell.borrow_height(total) != reach:
+            return None
+        if lack > 0 and (now := lack_message(pair, lack)) != message:
+            changed[message] = now
+    return changed
+
+
+def learn(search: FlavorSearch, found: Assignment) -> None:
+    """Keep what the search found from the first flavor for all pods, where equal Workloads may share it.
+
+    `found` has no victims and no places. Nothing is kept of a result that depends on flavors that are only
+    full now.
+    """
+    if found.mode is not Mode.FIT:
+        _learn_impasse(search.queue, search.pending, found, search.weighed)
     else:
-        _learn_impasse(queue, pending, found, weighed)
+        _learn_plan(search.queue, search.pending, found)
 
 
 def _learn_plan(queue: QueueState, pending: Pending, found: Assignment) -> None:
+    """Remember an assignment that fits, unless the search passed over a flavor on the way to it."""
     steps = _steps(queue, found)
     if steps is None:
         return
     # Clears all plans at once: the shapes in use return at their next search, and no order has to be kept.
     if len(queue.plans) >= _MOST_PLANS:
         queue.plans.clear()
-    queue.plans[pending.shape] = RememberedAssignment(
-        steps=steps, found=found, admission=found.to_admission(queue.name)
-    )
+    found = replace(found, admission=found.to_admission(queue.name))
+    queue.plans[pending.shape] = RememberedAssignment(steps=steps, found=found)
 
 
 def _learn_impasse(
     queue: QueueState, pending: Pending, found: Assignment, weighed: Sequence[QuotaAnswer]
 ) -> None:
+    """Remember that a shape does not fit, with all answers that led to this result."""
     # With flavors left to try, the next search continues there and has another result.
-    if found.mode not in (Mode.PREEMPT, Mode.NO_FIT) or found.scan.has_flavors_left:
+    if found.scan.has_flavors_left:
         return
     # A refusal that may pass by itself, by time or by a policy, must not be kept.
     if not all(one.is_lasting for one in weighed):
@@ -129,6 +147,7 @@ def _learn_impasse(
 
 
 def _scan_of(found: Assignment, queue: QueueState, pending: Pending) -> FlavorScan:
+    """Return the scan of a remembered result, as if a search of the present cycle had made it."""
     return FlavorScan(
         # A scan of the present generation: it must not appear older than the tree it is used in.
         tried=found.scan.tried,
@@ -139,10 +158,12 @@ def _scan_of(found: Assignment, queue: QueueState, pending: Pending) -> FlavorSc
 
 
 def _with_reasons(choice: PodSetChoice, renamed: Mapping[str, str]) -> PodSetChoice:
+    """Return the choice with its messages in the present numbers."""
     return replace(choice, reasons=tuple(renamed.get(reason, reason) for reason in choice.reasons))
 
 
 def _steps(queue: QueueState, found: Assignment) -> tuple[RememberedStep, ...] | None:
+    """Return the questions a search asks for this assignment, None where it skipped a flavor."""
     steps = []
     total: dict[FlavorResource, int] = {}
     for choice in found.pod_sets:

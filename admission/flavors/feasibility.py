@@ -31,7 +31,11 @@ _MOST_SHAPES = 1024
 
 
 def may_have_room(snapshot: Snapshot, queue: QueueState, pending: Pending) -> bool:
-    """Return False only where the Workload could not start now even with its minimum pod counts."""
+    """Return False only where the Workload could not start now even with its minimum pod counts.
+
+    Checks quota and nodes of the present snapshot, trials included. O(options of the shape), a few dictionary
+    look-ups and one count of free pods each; the counts are kept by `TopologyCache` until nodes change.
+    """
     if queue.reservations:
         # Capacity reserved for some of its Workloads is free for those alone, so nothing is certain here.
         return True
@@ -40,7 +44,11 @@ def may_have_room(snapshot: Snapshot, queue: QueueState, pending: Pending) -> bo
 
 
 def may_have_quota(snapshot: Snapshot, queue: QueueState, pending: Pending) -> bool:
-    """Return False only where the Workload lacks the quota to start now even with its minimum counts."""
+    """Return False only where the Workload lacks the quota to start now even with its minimum counts.
+
+    Nodes are not looked at. Used where the stage shows another instant, whose nodes are checked separately
+    (`queues.profile.node_windows`).
+    """
     if queue.reservations:
         return True
     needs = needs_of(snapshot, queue, pending)
@@ -51,6 +59,8 @@ def rooms_of(snapshot: Snapshot, queue: QueueState, pending: Pending) -> Rooms:
     """Return the possible rooms for each pod set that is placed on nodes, one for each flavor it could use.
 
     Pod sets with a flavor whose nodes are not checked are left out.
+
+    The pod set finds room if one of its rooms has it. An empty result means that nodes are no condition.
     """
     rooms = []
     for options in needs_of(snapshot, queue, pending):
@@ -61,7 +71,12 @@ def rooms_of(snapshot: Snapshot, queue: QueueState, pending: Pending) -> Rooms:
 
 
 def needs_of(snapshot: Snapshot, queue: QueueState, pending: Pending) -> tuple[tuple[Option, ...], ...]:
-    """Return what the Workload needs: from each of the tuples, one option."""
+    """Return what the Workload needs: from each of the tuples, one option.
+
+    One tuple for each pod set and resource group, with an option for each flavor of the group. Workloads of
+    one shape share the result, which holds for the minimum counts where partial admission is allowed. At most
+    `_MOST_SHAPES` shapes are kept.
+    """
     needs = queue.needs.get(pending.shape)
     if needs is None:
         if len(queue.needs) >= _MOST_SHAPES:
@@ -94,6 +109,7 @@ def never_preempts(queue: QueueState) -> bool:
 
 
 def _is_open(snapshot: Snapshot, option: Option) -> bool:
+    """Return whether quota and nodes of this option suffice for the pods, each pod by itself."""
     if not _has_quota(option):
         return False
     room = _room(snapshot, option)
@@ -101,6 +117,7 @@ def _is_open(snapshot: Snapshot, option: Option) -> bool:
 
 
 def _has_quota(option: Option) -> bool:
+    """Return whether every amount of the option is available now, borrowing included."""
     return all(amount <= cell.available for cell, amount in option.amounts if amount > 0)
 
 
@@ -112,6 +129,7 @@ def _room(snapshot: Snapshot, option: Option) -> PodRoom | None:
 
 
 def _needs(snapshot: Snapshot, queue: QueueState, pending: Pending) -> Iterator[tuple[Option, ...]]:
+    """Yield for each pod set and resource group the flavors that could serve it."""
     for pod_set, asked in zip(pending.workload.pod_sets, pending.requests, strict=True):
         count = asked.count if pod_set.min_count is None else min(asked.count, pod_set.min_count)
         if count == 0:

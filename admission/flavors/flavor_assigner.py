@@ -21,18 +21,19 @@ Source: Kueue, pkg/scheduler/flavorassigner/flavorassigner.go.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from admission.decisions.assignment import Assignment, Attempt, FlavorChoice, Mode, PodSetChoice, more_severe
-from admission.decisions.assignment_memo import QuotaAnswer, lack_message
+from admission.decisions.assignment_memo import QuotaAnswer
 from admission.decisions.flavor_mode import BEST, MODES, WORST, Grade, Granular, is_preferred, should_try_next
 from admission.flavors.flavor_refusal import flavor_refusal
 from admission.snapshot.queue_state import QueueGroup, QueueState
 from admission.snapshot.snapshot import Snapshot
 from api.jobs.resource_requests import PODS, QuotaCheckStrategy
-from api.parsing.quantities import CPU, add_amounts, to_text
+from api.parsing.quantities import CPU, to_text
 from api.queueing import PreemptionPolicy
 from api.reasons import PendingReason
 from api.workload import PodSet, to_rfc3339
@@ -357,9 +358,9 @@ def _search_order(resource: str) -> tuple[bool, str]:
 
 
 def _sum(members: list[_Member]) -> dict[str, int]:
-    total: dict[str, int] = {}
+    total: Counter[str] = Counter()
     for member in members:
-        add_amounts(total, member.requests)
+        total.update(member.requests)
     return total
 
 
@@ -389,6 +390,14 @@ def _charge(usage: dict[FlavorResource, int], choice: PodSetChoice) -> None:
     for resource, chosen in choice.choices.items():
         pair = FlavorResource(chosen.flavor, resource)
         usage[pair] = usage.get(pair, 0) + choice.requests.get(resource, 0)
+
+
+def lack_message(pair: FlavorResource, lack: int) -> str:
+    """Return the message for `lack` units (of the resource) of quota that other Workloads use now."""
+    return (
+        f"insufficient unused quota for {pair.resource} in flavor {pair.flavor}, "
+        f"{to_text(pair.resource, lack)} more needed"
+    )
 
 
 def _until_then(pair: FlavorResource, step: QuotaStep) -> str:

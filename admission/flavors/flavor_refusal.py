@@ -1,4 +1,11 @@
-"""Flavor refusals: why pods cannot use a flavor whatever its quota, for the search and `berth explain`."""
+"""Flavor refusals: why pods cannot use a flavor whatever its quota, for the search and `berth explain`.
+
+The reasons are those of Kueue: a flavor that does not exist, whose topology does not suit the request, whose
+taints are not tolerated, or whose node labels contradict the pod's selector or affinity. One is Berth's own
+and is checked first: the capacity reserved for the Workload is of another flavor. The first that applies is
+reported.
+Source: Kueue, pkg/scheduler/flavorassigner, checkFlavorForPodSets.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +23,11 @@ _NO_SPEC = WirePodSpec()
 def flavor_refusal(
     snapshot: Snapshot, queue: QueueState, name: str, workload: Workload, pod_set: PodSet
 ) -> str | None:
-    """Return why these pods of the Workload cannot use the flavor whatever its quota, None where they can."""
+    """Return why these pods of the Workload cannot use the flavor whatever its quota, None where they can.
+
+    Depends on specs, annotations and the calendar, never on usage. The sentence is part of the condition's
+    message and is Kueue's where Kueue has the reason.
+    """
     message = _reservation_refusal(queue, workload, name)
     if message is not None:
         return message

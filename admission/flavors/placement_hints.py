@@ -30,7 +30,12 @@ _BY_TYPE = {"training": Strategy.CONSOLIDATED, "inference": Strategy.DISTRIBUTED
 def with_hints(
     request: PlacementRequest, queue: QueueState, workload: Workload, pod_set: PodSet
 ) -> PlacementRequest:
-    """Return the request with what the policy and the Workload's annotations ask of its placement."""
+    """Return the request with what the policy and the Workload's annotations ask of its placement.
+
+    Without a `placement` section in the policy only the reserved domain applies, and annotations are ignored.
+    An annotation with an unknown value counts as absent: a strategy falls back to that of the policy, and a
+    bandwidth that cannot be parsed is no condition.
+    """
     request, policy = inside_reservation(request, queue, workload), queue.policy
     rules = policy.placement
     if rules is None:
@@ -57,7 +62,10 @@ def with_hints(
 
 
 def inside_reservation(request: PlacementRequest, queue: QueueState, workload: Workload) -> PlacementRequest:
-    """Return the request limited to the Workload's reserved domain; the same request where it has none."""
+    """Return the request limited to the Workload's reserved domain; the same request where it has none.
+
+    Only nodes in that domain are offered then. The domain is given by the values of its levels, widest first.
+    """
     domain = reserved_domain(queue, workload)
     if domain is None:
         return request
@@ -70,6 +78,9 @@ def reserved_domain(queue: QueueState, workload: Workload) -> ReservedDomain | N
 
 
 def _strategy(choice: StrategyChoice, asked: str, workload_type: str) -> Strategy:
+    """Return the strategy that the annotation asks for, else the policy's, which may depend on the Workload's
+    type.
+    """
     if asked.lower() in STRATEGIES:
         return Strategy(asked.lower())
     if choice is not StrategyChoice.BY_WORKLOAD_TYPE:

@@ -72,6 +72,7 @@ def _placement_requests(
 def _request(
     snapshot: Snapshot, queue: QueueState, pod_set: PodSet, asked: PodSetRequests, choice: PodSetChoice
 ) -> PlacementRequest | None:
+    """Return the placement request of one pod set, None where it needs no place now."""
     flavors = {chosen.flavor for chosen in choice.choices.values()}
     # Flavors of one pod set with different topologies contradict each other. The first by name counts,
     # here and everywhere else.
@@ -90,7 +91,11 @@ def placement_request(
     count: int,
     rules: PlacementRules | None = None,
 ) -> PlacementRequest:
-    """Return what `count` pods of the pod set ask of the flavor's topology; `rules` come from the policy."""
+    """Return what `count` pods of the pod set ask of the flavor's topology; `rules` come from the policy.
+
+    Amounts are those of one pod on its node, in canonical units, with one unit of the resource `pods`.
+    Without `rules` domains may be broken up freely.
+    """
     return PlacementRequest(
         pod_set=pod_set.name,
         flavor=flavor.name,
@@ -120,12 +125,17 @@ def _rules(pod_set: PodSet, flavor: ResourceFlavor, checks: Collection[CheckStat
 
 
 def check_tolerations(workload: Workload, assignment: PodSetAssignment) -> tuple[WireToleration, ...]:
-    """Return the tolerations that admission checks add to the pods of a pod set."""
+    """Return the tolerations that admission checks add to the pods of a pod set.
+
+    Only the updates for the pod set of that name count. An update that cannot be read adds nothing; the start
+    of the Job reports it.
+    """
     updates = _updates(workload.checks, assignment.name)
     return tuple(one for added in updates for one in added.tolerations or ())
 
 
 def _updates(checks: Collection[CheckState], pod_set: str) -> list[WirePodSetUpdate]:
+    """Return what the checks change in the pods of one pod set, in the order of the checks."""
     found = [_read_update(update) for check in checks for update in check.pod_set_updates]
     return [update for update in found if update.name == pod_set]
 
@@ -145,6 +155,9 @@ def placed_pod_sets(
     """Return the placed pod sets of a Workload that holds quota, with their present assignments.
 
     Pod sets whose flavor no longer has a topology are left out, since they cannot be placed elsewhere.
+
+    `requests` are the Workload's requests by pod set as they are now, which may differ from what was
+    admitted. The order is that of the pod sets.
     """
     return tuple(
         RemainingPlace(request=request, assignment=one.topology)
@@ -156,7 +169,10 @@ def placed_pod_sets(
 def delayed_requests(
     snapshot: Snapshot, held: HeldWorkload, requests: Collection[PodSetRequests]
 ) -> tuple[PlacementRequest, ...]:
-    """Return the placement requests of the pod sets that hold quota and have no place yet."""
+    """Return the placement requests of the pod sets that hold quota and have no place yet.
+
+    Such pod sets wait for admission checks before nodes are chosen; the second pass places them then.
+    """
     return tuple(
         request
         for one, request in _requests_of(snapshot, held, _taken_per_pod(requests))
@@ -165,7 +181,10 @@ def delayed_requests(
 
 
 def requests_again(snapshot: Snapshot, held: HeldWorkload) -> tuple[PlacementRequest, ...]:
-    """Return what the placed pod sets of a Workload would request if they were placed again elsewhere."""
+    """Return what the placed pod sets of a Workload would request if they were placed again elsewhere.
+
+    With the amounts that they occupy now, so that a move never takes more than it frees.
+    """
     placed = [one.name for one in held.admission.pod_sets if one.topology is not None]
     # In the order of the pod sets, in which `places_of` made the places.
     per_pod = {name: place.per_pod for name, place in zip(placed, held.places, strict=False)}
@@ -175,6 +194,7 @@ def requests_again(snapshot: Snapshot, held: HeldWorkload) -> tuple[PlacementReq
 
 
 def _taken_per_pod(requests: Collection[PodSetRequests]) -> dict[str, Amounts]:
+    """Return what one pod takes of its node, by pod set."""
     return {one.name: taken_per_pod(one.on_node) for one in requests}
 
 
@@ -215,6 +235,10 @@ def place(
     """Return the assignment with a place for every pod set that needs one, or with a lower mode.
 
     Pod sets that are placed later are marked, and request no place now. A generator: it pauses between steps.
+
+    The mode is lowered to PREEMPT where the pods would fit if others left, and to NO_FIT where they do not
+    fit on the empty cluster either; the message of the search becomes a reason of the pod set. The snapshot
+    is not changed: the caller applies the places when it admits.
     """
     assignment = _with_delays(snapshot, queue, assignment)
     requests = _placement_requests(snapshot, queue, pending, assignment)
@@ -261,9 +285,38 @@ def with_later_places(snapshot: Snapshot, assignment: Assignment, *, is_empty: b
     """Return the assignment with the places that it will have, kept from others for the rest of the cycle.
 
     Those are the places that are free on the snapshot, or with `is_empty` those of the empty cluster.
+
+    The same assignment where there are no such places. Only for a Workload that waits for evictions: the
+    places are a reservation for this cycle and may differ from those of its admission.
     """
     found = snapshot.topology_cache.place(assignment.placing, is_empty=is_empty)
     return assignment if isinstance(found, Unplaced) else _with_places(assignment, found)
+
+
+def place_again(
+    snapshot: Snapshot, queue: QueueState, pending: Pending, assignment: Assignment, admission: Admission
+) -> Assignment | None:
+    """Return the assignment with the places of an admission of the same flavors.
+
+    None where pods have no place there, or nodes are not free, or the pods may no longer use them.
+    """
+    assignment = _with_delays(snapshot, queue, assignment)
+    requests = _placement_requests(snapshot, queue, pending, assignment)
+    placed = {one.name: one.topology for one in admission.pod_sets if one.topology is not None}
+    if placed.keys() != {request.pod_set for request in requests}:
+        return None
+    if not requests:
+        return assignment
+    assignment = replace(assignment, placing=requests, strategy=requests[0].strategy)
+    assignment = _with_places(assignment, placed)
+    topology_cache = snapshot.topology_cache
+    for request, taken in zip(requests, assignment.places, strict=True):
+        room, spots = topology_cache.search(request.flavor).room(request), topology_cache.usage.spots([taken])
+        # A node that the pods may no longer use has room for none. Pod sets may share nodes, so what all of
+        # them take is compared below.
+        if room is None or any(not room.at(spot, {}) for spot in spots):
+            return None
+    return assignment if topology_cache.usage.fits(assignment.places) else None
 
 
 def _with_places(assignment: Assignment, placed: Mapping[str, TopologyAssignment]) -> Assignment:
@@ -284,7 +337,10 @@ def _with_places(assignment: Assignment, placed: Mapping[str, TopologyAssignment
 
 
 def places_of(admission: Admission, requests: Collection[PodSetRequests]) -> tuple[Place, ...]:
-    """Return the places that an admission occupies; `requests` are those of its Workload's pod sets."""
+    """Return the places that an admission occupies; `requests` are those of its Workload's pod sets.
+
+    In the order of the pod sets. A pod set that is missing in `requests` occupies its place with no amounts.
+    """
     on_node = {one.name: one.on_node for one in requests}
     return tuple(
         Place(
@@ -309,6 +365,7 @@ def _lowered(assignment: Assignment, names: Collection[str], mode: Mode, message
 
 
 def _lowered_choice(choice: PodSetChoice, mode: Mode, message: str) -> PodSetChoice:
+    """Return the choice with at most this mode, and the message as one more reason of the pod set."""
     choices = {
         resource: replace(chosen, mode=min(chosen.mode, mode)) for resource, chosen in choice.choices.items()
     }

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from admission.nomination.nominate import Entry
 from admission.snapshot.queue_state import QueueTree
@@ -111,10 +112,17 @@ class _Tournament:
         )
 
     def _winner(self, node: QuotaNode) -> Entry | None:
-        if node.is_queue:
-            return self.waiting.get(node.name)
-        candidates = [winner for child in node.children if (winner := self._winner(child)) is not None]
-        return min(candidates, key=lambda entry: self._rank(entry, node), default=None)
+        """Return the best waiting entry below the node, None if there is none."""
+        best: dict[int, Entry | None] = {}
+        # Children first, and no recursion: a chain of Cohorts may be longer than Python's stack.
+        for one in reversed(list(node.nodes())):
+            if one.is_queue:
+                best[id(one)] = self.waiting.get(one.name)
+                continue
+            found = [winner for child in one.children if (winner := best[id(child)]) is not None]
+            rank = partial(self._rank, parent=one)
+            best[id(one)] = min(found, key=rank, default=None)
+        return best[id(node)]
 
     def _rank(self, entry: Entry, parent: QuotaNode) -> _Rank:
         share = self.shares[entry.queue.name][parent.name]

@@ -69,6 +69,12 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
         """Whether it fits, or will fit once its targets are gone."""
         return self.assignment.mode is Mode.FIT or bool(self.targets)
 
+    @property
+    def next_scan(self) -> FlavorScan | None:
+        """Where the next search goes on; None if at the first flavor, where it has begun twice."""
+        scan = self.assignment.scan
+        return None if scan.is_second else scan
+
 
 @dataclass(slots=True, kw_only=True)
 class Nominator:
@@ -118,26 +124,22 @@ class Nominator:
         For a head that fits as it was nominated and may not start. None also where it needs all its pods. The
         binary search assumes that fewer pods are accepted wherever more are.
         """
-        if not _spare_pods(entry.pending):
-            return None
-        search = self._search_of(entry.queue, entry.pending)
-        return (yield from self._fewer_pods(search, accepts))
+        return (yield from self._fewer_pods(self._search_of(entry.queue, entry.pending), accepts))
 
     def _search(self, queue: QueueState, pending: Pending) -> Steps[Entry]:
         """Search from the first flavor, unless the result is known from an equal Workload."""
         # With a topology, equal requests may have different answers: which nodes are free is
         # no question of quota.
         is_shared = not self.snapshot.topology_cache.has_flavors
-        known = recall(queue, pending) if is_shared else None
-        # A possible victim may have appeared since.
-        if known is not None and self.preemptor.finds_no_victim(queue, pending, known.pairs):
-            return Entry(queue=queue, pending=pending, assignment=known.assignment)
+        known = recall(queue, pending, self.preemptor.finds_no_victim) if is_shared else None
+        if known is not None:
+            return Entry(queue=queue, pending=pending, assignment=known)
         search = self._search_of(queue, pending)
+        needs_all = not _spare_pods(pending)
         whole = yield from self._attempt(search, None)
-        is_final = whole.will_fit or not _spare_pods(pending)
-        if is_shared and is_final and not whole.targets:
-            learn(queue, pending, whole.assignment, search.weighed)
-        return whole if is_final else (yield from self._or_fewer_pods(search, whole))
+        if is_shared and not whole.targets and (whole.will_fit or needs_all):
+            learn(search, whole.assignment)
+        return whole if whole.will_fit else (yield from self._or_fewer_pods(search, whole))
 
     def _find(self, search: FlavorSearch) -> Steps[Entry]:
         """Return the entry with all pods where that is promising, else with as many as can be."""

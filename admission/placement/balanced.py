@@ -43,7 +43,11 @@ class _Group(NamedTuple):
 
 
 def balanced_shares(counts: PodCounts, plan: PlacementPlan, need: int) -> tuple[int, Shares] | None:
-    """Return a level and how many of `need` slices each of its units gets; None without an even choice."""
+    """Return a level and how many of `need` slices each of its units gets; None without an even choice.
+
+    `need` is in slices. The result is a level and, for each unit of that level, the slices that it gets; all
+    units together get exactly `need`.
+    """
     values = counts.site.tree.values
     # Where slices are at a lower level than the wanted one, the children of its domains are filled evenly.
     has_lower_units = plan.level < plan.slice_level
@@ -67,6 +71,7 @@ def balanced_shares(counts: PodCounts, plan: PlacementPlan, need: int) -> tuple[
 
 
 def _side_by_side(counts: PodCounts, level: int) -> Iterator[list[int]]:
+    """Yield the domains of a level in groups with a common parent: balance is sought within one parent."""
     tree = counts.site.tree
     # The domains of the widest level have no parent and form one group.
     if level == 0:
@@ -76,6 +81,7 @@ def _side_by_side(counts: PodCounts, level: int) -> Iterator[list[int]]:
 
 
 def _group(counts: PodCounts, domains: list[int], need: int, *, has_lower_units: bool) -> _Group | None:
+    """Return the most even choice below these domains, None where they do not hold `need` slices evenly."""
     slices, children = counts.slices, counts.site.tree.children
     below = {domain: children[domain] if has_lower_units else [domain] for domain in domains}
     units = _roomiest(counts, [unit for of_domain in below.values() for unit in of_domain])
@@ -133,6 +139,7 @@ def _fewest(rooms: Sequence[int], need: int) -> int:
 
 
 def _handed_out(counts: PodCounts, group: _Group, need: int) -> Shares:
+    """Return how many slices each unit gets, `need` in all."""
     # Each unit gets the threshold. The rest is handed out in the order of room.
     left = need - group.threshold * len(group.units)
     shares: Shares = []

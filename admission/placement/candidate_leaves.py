@@ -24,7 +24,11 @@ NO_RULES = DomainRules(max_nodes_per_leaf=UNLIMITED, max_gpus_per_leaf=UNLIMITED
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
-    """What distinguishes gangs on the same leaf. `rules` is None without rules by size."""
+    """What distinguishes gangs on the same leaf. `rules` is None without rules by size.
+
+    Hashable, because leaves are kept for each combination of shape and terms. An empty `preferred_domain`
+    prefers none.
+    """
 
     rules: DomainRules | None
     gpus_per_pod: int
@@ -67,7 +71,11 @@ class CandidateLeaves:
         finish(self.refreshing())
 
     def refreshing(self) -> Steps[None]:
-        """Do what `refresh` does, in steps."""
+        """Do what `refresh` does, in steps.
+
+        One step for each `_LEAVES_AT_ONCE` leaves. A step that is never taken is caught up by the next
+        `refresh`.
+        """
         self._read_logs()
         hooked = self.site.tree.at_level[self.level]
         # Sorted, so that results that depend on their order are the same each time.
@@ -78,6 +86,7 @@ class CandidateLeaves:
             self._outdated.discard(index)
 
     def _read_logs(self) -> None:
+        """Note which leaves have to be evaluated again, by what the site has logged since the last time."""
         nodes, uses = self.site.nodes_log, self.site.uses_log
         # Both logs, because a leaf depends on its nodes and on their use.
         if self._nodes_read == nodes.end and self._uses_read == uses.end:
@@ -92,6 +101,7 @@ class CandidateLeaves:
             self._outdated.update([tree.ancestor(node, self.level) for node in changed | used])
 
     def _look_at(self, index: int, *, is_there: bool) -> None:
+        """Evaluate one leaf, and report it to those who have cached results of it."""
         known = self.leaves.get(index)
         leaf = self._leaf(index) if is_there else None
         if leaf is None:
@@ -106,6 +116,7 @@ class CandidateLeaves:
         self.changes.add(index)
 
     def _leaf(self, index: int) -> Leaf:
+        """Return what the leaf offers now, from its nodes."""
         tree = self.site.tree
         nodes = self.nodes(index)
         return Leaf(
@@ -138,6 +149,7 @@ class CandidateLeaves:
         return known
 
     def _is_unused(self, nodes: list[int]) -> bool:
+        """Return whether no Workload runs on these nodes."""
         used = self.site.used
         # On the empty cluster no node is used.
         if self.counts is self.empty or not used:
@@ -157,6 +169,7 @@ class CandidateLeaves:
         return min(pods, rules.max_gpus_per_leaf // gpus) if gpus else pods
 
     def _place(self, nodes: list[int], label: str | None) -> int | None:
+        """Return the number that the adjacency label gives the leaf, None where it gives none."""
         if label is None:
             return None
         texts = (node.labels.get(label, "") for one in nodes for node in self.site.nodes[one].values())

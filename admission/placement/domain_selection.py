@@ -50,7 +50,10 @@ class PodShare(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortage:
-    """How many slices fit at most, and how many are needed."""
+    """How many slices fit at most, and how many are needed.
+
+    Becomes the message of the Workload, such as "allows to fit only 3 out of 8 pod(s)".
+    """
 
     fitting: int
     needed: int
@@ -75,7 +78,13 @@ class DomainSelection:
     within: int | None = None
 
     def choose(self) -> tuple[PodShare, ...] | Shortage:
-        """Return the leaves and what each is given, or how much fits."""
+        """Return the leaves and what each is given, or how much fits.
+
+        The shares are leaves of the tree with at least one pod or leader, and add up to all of them. Cost:
+        the domains of the levels that are looked at, sorted, or a bisection where the ranking of the level is
+        kept (`PodCounts.ranking`).
+        Source: Kueue, pkg/cache/scheduler/tas_flavor_snapshot.go, findTopologyAssignment.
+        """
         # Balanced placement applies only to whole gangs without a leader, as in Kueue.
         if self.plan.is_balanced and not self.leaders and self.within is None:
             balanced = self._balanced()
@@ -109,6 +118,7 @@ class DomainSelection:
         return not isinstance(self._find_domains(), Shortage)
 
     def _find_domains(self) -> _Found | Shortage:
+        """Return the domains to fill: from the widest level down where domains are to be kept whole."""
         return self._find_from_above() if self.plan.keeps_domains_whole else self._find(self.plan.level)
 
     def _balanced(self) -> tuple[PodShare, ...] | None:
@@ -138,6 +148,7 @@ class DomainSelection:
     # --- the level ---------------------------------------------------------------------------------------
 
     def _find(self, level: int) -> _Found | Shortage:
+        """Return the domains to fill, at this level or at a wider one where that is allowed."""
         need = self.pods // self.plan.slice_size
         single = self._single(level, need)
         if single is not None:
@@ -169,6 +180,7 @@ class DomainSelection:
         return narrowed._find(self.plan.level)
 
     def _domains(self, level: int) -> list[int]:
+        """Return the domains of a level among which to choose."""
         tree = self.counts.site.tree
         if self.within is None:
             return list(tree.at_level[level])

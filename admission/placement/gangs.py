@@ -42,7 +42,10 @@ _ANYTHING = Demand(leaves=UNLIMITED, whole_up_to_nodes=0, is_adjacent=True, grou
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class GangSearch:
-    """The search for a gang of `pods` pods. `performance` is the score of earlier runs, by host."""
+    """The search for a gang of `pods` pods. `performance` is the score of earlier runs, by host.
+
+    Kept between searches with equal options and size, so that only leaves that have changed are judged again.
+    """
 
     offers: CandidateLeaves
     options: PlacementOptions
@@ -58,7 +61,10 @@ class GangSearch:
     _marks: dict[int, tuple[float, tuple[str, ...]]] = field(default_factory=dict)
 
     def preparing(self) -> Steps[None]:
-        """Do in steps what `find` would do at once: evaluate the leaves, and judge the candidates."""
+        """Do in steps what `find` would do at once: evaluate the leaves, and judge the candidates.
+
+        A `find` afterwards costs little, provided that the site has not changed much in between.
+        """
         yield from self.offers.refreshing()
         self._refresh()
         contest = self._first_contest()
@@ -66,7 +72,11 @@ class GangSearch:
             yield from contest.judging()
 
     def find(self) -> NodeShares | str:
-        """Return nodes with the pods that each gets, or the reason for no place as a part of a sentence."""
+        """Return nodes with the pods that each gets, or the reason for no place as a part of a sentence.
+
+        The nodes are indexes of leaves of the site's tree, and the pods add up to the whole gang. Takes no
+        place.
+        """
         # Bring the leaves and the cached candidates up to date first.
         self.offers.refresh()
         self._refresh()
@@ -97,6 +107,7 @@ class GangSearch:
         return self.offers.leaves.values()
 
     def _refresh(self) -> None:
+        """Drop what is cached about leaves that have changed."""
         offers = self.offers
         changed = offers.changes.since(self._read_to)
         self._read_to = offers.changes.end
@@ -115,6 +126,7 @@ class GangSearch:
             self._marks.pop(leaf, None)
 
     def _size(self, per_node: int) -> GangSize:
+        """Return the size that the rules look at: pods, and nodes where each takes `per_node` pods."""
         # The nodes that it needs when it fills each node of the largest size.
         return GangSize(pods=self.pods, nodes=-(-self.pods // per_node))
 
@@ -138,6 +150,7 @@ class GangSearch:
     # --- candidates ---------------------------------------------------------------------------------------
 
     def _contest(self, groups: Iterable[tuple[int, ...]], need: Demand) -> TopCandidate:
+        """Return the comparison of these groups of leaves for what the gang needs."""
         return TopCandidate(
             tuple(groups),
             lambda group: self._judge(group, need),
@@ -145,10 +158,14 @@ class GangSearch:
         )
 
     def _chosen(self, group: tuple[int, ...], need: Demand) -> tuple[tuple[Leaf, int], ...] | None:
+        """Return the leaves of the group that would be used and the pods on each, None where it does not hold
+        all.
+        """
         leaves = self.offers.leaves
         return choose_leaves([leaves[one] for one in group], need, self.pods)
 
     def _judge(self, group: tuple[int, ...], need: Demand) -> RankedCandidate | None:
+        """Return the place of a group in the order, None where it does not hold the gang."""
         chosen = self._chosen(group, need)
         if chosen is None:
             return None
@@ -195,6 +212,7 @@ class GangSearch:
         return contest
 
     def _candidate(self, chosen: tuple[tuple[Leaf, int], ...]) -> DomainCandidate:
+        """Return the leaves with the criteria by which the strategy compares them."""
         offers = self.offers
         leaves = [leaf for leaf, _ in chosen]
         depth = self._depth(chosen)
@@ -239,11 +257,13 @@ class GangSearch:
     # --- onto nodes ---------------------------------------------------------------------------------------
 
     def _hand_out(self, group: tuple[int, ...], need: Demand) -> NodeShares:
+        """Return the nodes of the group and the pods that each gets."""
         # Computed again and not cached: a group has few leaves, and their room has just changed.
         chosen = self._chosen(group, need) or ()
         return [share for leaf, pods in chosen for share in fewest_nodes(self._rooms(leaf.index), pods)]
 
     def _rooms(self, domain: int) -> list[DomainRoom]:
+        """Return the nodes of a domain that have room, and how many pods each holds."""
         values, pods = self.offers.site.tree.values, self._counts.pods
         return [
             DomainRoom(node=node, pods=pods[node], name=values[node])
@@ -252,6 +272,7 @@ class GangSearch:
         ]
 
     def _distributed(self) -> NodeShares | str:
+        """Return a placement over as many leaves and nodes as possible, or the reason for none."""
         if self.options.is_latency_sensitive:
             # One leaf or none, because latency takes precedence over spreading.
             single = self._nearest_leaf()
@@ -299,12 +320,14 @@ class GangSearch:
     # --- what to say --------------------------------------------------------------------------------------
 
     def _shortage(self) -> str:
+        """Return how many of the pods fit, in Kueue's words."""
         free = sum(leaf.free for leaf in self._leaves())
         if free:
             return f"allows to fit only {min(free, self.pods)} out of {self.pods} pod(s)"
         return f"doesn't allow to fit any of {self.pods} pod(s)"
 
     def _rule_shortage(self, need: Demand, size: GangSize) -> str:
+        """Return what the size rules ask for, and how many leaves would do."""
         where = _leaves_text(need)
         gang = f"a gang of {size.nodes} node{'s' if size.nodes != 1 else ''}"
         if not need.groups:
@@ -316,6 +339,7 @@ class GangSearch:
 
 
 def _leaves_text(need: Demand) -> str:
+    """Return the number and kind of leaves that are needed, in words."""
     words = [str(need.leaves), "leaves"] if need.leaves != 1 else ["one", "leaf"]
     if need.leaves > 1 and need.is_adjacent:
         words.insert(1, "adjacent")
@@ -332,6 +356,7 @@ def _group_of(width: int, level: int) -> Callable[[Leaf], object]:
 
 
 def _grouped(leaves: Iterable[Leaf], group_of: Callable[[Leaf], object]) -> Iterator[tuple[int, ...]]:
+    """Yield the leaves in groups of equal `group_of`."""
     groups: dict[object, list[int]] = {}
     for leaf in leaves:
         groups.setdefault(group_of(leaf), []).append(leaf.index)

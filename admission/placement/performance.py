@@ -32,7 +32,10 @@ _MOST_HOSTS = 25_000
 
 
 def run_outcome(seconds: float, usual_seconds: float | None) -> float:
-    """Return the outcome of a successful run; neutral where `usual_seconds` is unknown."""
+    """Return the outcome of a successful run; neutral where `usual_seconds` is unknown.
+
+    From 0 to 1, 0.5 for a run of the usual length. Failed runs are not passed here.
+    """
     if usual_seconds is None or usual_seconds <= 0:
         return NEUTRAL_PERFORMANCE
     # 0.5 for the usual time leaves room for faster runs. A run shorter than a second counts as one second.
@@ -53,12 +56,19 @@ class Performance:
         return self._scores
 
     def observe(self, hosts: Iterable[str], *, uid: str, at: float, outcome: float) -> None:
-        """Record a run that ended `at` (Unix seconds) on these hosts. A run counts once per host."""
+        """Record a run that ended `at` (Unix seconds) on these hosts. A run counts once per host.
+
+        Equal runs that are reported twice, by a relist or by two leaders, are told apart by their `uid`.
+        """
         for host in hosts:
             self.remember(host, (RunOutcome(at=at, uid=uid, outcome=outcome),))
 
     def remember(self, host: str, outcomes: Iterable[RunOutcome]) -> None:
-        """Add outcomes of a host. Known ones change nothing."""
+        """Add outcomes of a host. Known ones change nothing.
+
+        At most `_LATEST` outcomes are kept for a host, and at most `_MOST_HOSTS` hosts; those updated longest
+        ago are dropped.
+        """
         known = self.outcomes.get(host, ())
         latest = merged(known, outcomes, _LATEST)
         if latest is known:

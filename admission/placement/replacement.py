@@ -104,6 +104,7 @@ def _mending(
     remaining: Sequence[RemainingPlace],
     lost: Collection[str],
 ) -> _Mending:
+    """Return the search for the pods that one pod set has lost."""
     search = topology_cache.search(one.request.flavor)
     kept = {host: count for host, count in _counts(one.assignment).items() if host not in lost}
     total = sum(domain.count for domain in one.assignment.domains)
@@ -157,7 +158,11 @@ class _Mending:
         return self.request.topology or TopologyRequest()
 
     def run(self) -> TopologyAssignment | NoPlacement:
-        """Return the whole assignment, of the remaining and the replaced pods, or why there is none."""
+        """Return the whole assignment, of the remaining and the replaced pods, or why there is none.
+
+        On NoPlacement the places in `taken` are still applied to the topology: the caller gives them back in
+        either case.
+        """
         # Levels first, because the Topology may have been edited since the Workload was placed.
         named = (self.topology.required, self.topology.preferred, *(s.topology for s in self.topology.slices))
         unknown = [level for level in named if level is not None and level not in self.site.levels]
@@ -171,6 +176,7 @@ class _Mending:
     # --- 1: incomplete slices -----------------------------------------------------------------------------
 
     def _mend(self) -> NoPlacement | None:
+        """Complete the slices that have lost pods, each in its domain; return why that fails."""
         layers = self.topology.slices
         torn = self._torn(layers[0])
         if len(layers) == 1 and len(torn) == 1:
@@ -206,6 +212,7 @@ class _Mending:
     # --- 2: the rest --------------------------------------------------------------------------------------
 
     def _place_rest(self) -> NoPlacement | None:
+        """Place the other pods, as near to the remaining ones as the request asks."""
         topology, count = self.topology, self.missing
         options = self.request.options
         # With size rules only the leaves that the gang was given may be used.
@@ -252,6 +259,7 @@ class _Mending:
         return options is not None and not asks and options.strategy is not Strategy.DISTRIBUTED
 
     def _place_near(self) -> NoPlacement | None:
+        """Place the pods in the narrowest domain around the remaining ones that has room, else anywhere."""
         # From their leaf upwards, then anywhere. The host level is left out: a host is a single node.
         for wider in range(max(0, len(self.site.levels) - 2), -1, -1):
             for domain in self._domains_near(wider):
@@ -260,6 +268,7 @@ class _Mending:
         return self._find(self.missing, None, None)
 
     def _slices_within(self, depth: int) -> tuple[SliceConstraint, ...]:
+        """Return the layers of slices at or below this level, which still apply inside one domain of it."""
         levels = self.site.levels
         return tuple(layer for layer in self.topology.slices if levels.index(layer.topology) >= depth)
 
@@ -282,6 +291,7 @@ class _Mending:
         return self._find(count, TopologyRequest(required=level, slices=slices), domain)
 
     def _find(self, count: int, topology: TopologyRequest | None, within: int | None) -> NoPlacement | None:
+        """Place `count` pods below `within` and take the place; return why there is none."""
         request = structs.replace(self.request, count=count, topology=topology)
         found = self.search.find(request, within=within)
         if isinstance(found, NoPlacement):
@@ -298,6 +308,7 @@ class _Mending:
     # --- 3: merging ---------------------------------------------------------------------------------------
 
     def _merged(self) -> TopologyAssignment:
+        """Return the assignment of all pods, remaining and new, in the order of the tree."""
         # Sorted by place in the tree, then by name, as in an assignment found by one search.
         hosts = sorted(self.kept, key=lambda host: (*self._values(host), host))
         return TopologyAssignment(

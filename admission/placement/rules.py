@@ -52,7 +52,10 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangSize:
-    """The size of a gang: its pods, and the nodes that it needs if it fills each of them."""
+    """The size of a gang: its pods, and the nodes that it needs if it fills each of them.
+
+    Nodes are rounded up: nine pods on nodes of eight need two.
+    """
 
     pods: int
     nodes: int
@@ -77,7 +80,10 @@ class Demand:
 
 
 def leaf_level(levels: Sequence[str], rules: DomainRules | None) -> int:
-    """Return the level of the leaves: the policy's, otherwise the one above the nodes, if there is one."""
+    """Return the level of the leaves: the policy's, otherwise the one above the nodes, if there is one.
+
+    Levels are counted from 0, the widest. 0 for a topology with a single level.
+    """
     named = rules.leaf_level if rules is not None else None
     # A named level that this topology lacks is ignored, because one policy may apply to
     # queues with several topologies.
@@ -92,7 +98,11 @@ def own_rule(rules: DomainRules, nodes: int) -> SizeRule | None:
 
 
 def demand(rules: DomainRules, size: GangSize, leaves: Sequence[Leaf]) -> Demand:
-    """Return what the rules require for the gang, given these leaves."""
+    """Return what the rules require for the gang, given these leaves.
+
+    An empty `groups` means that no group of leaves can ever hold the gang. O(leaves), so it is kept as long
+    as no leaf changes its capacity.
+    """
     own = own_rule(rules, size.nodes)
     rule = own or SizeRule(max_nodes=size.nodes)
     groups = list(_groups(rules, rule, leaves, size.pods))
@@ -109,6 +119,7 @@ def demand(rules: DomainRules, size: GangSize, leaves: Sequence[Leaf]) -> Demand
 
 
 def _whole_up_to(rules: DomainRules, own: SizeRule | None, nodes: int) -> int:
+    """Return up to how many nodes a leaf has to be free of other work for the gang; 0: it need not be."""
     if own is not None:
         return UNLIMITED if own.is_complete else 0
     # A leaf with more nodes than one gang may use is never filled by one gang.
@@ -131,10 +142,12 @@ def choose_leaves(group: Iterable[Leaf], need: Demand, pods: int) -> tuple[tuple
 
 
 def _roomiest(leaf: Leaf) -> tuple[int, tuple[str, ...]]:
+    """Return the sort key by which the leaf with the most room comes first."""
     return -leaf.free, leaf.name
 
 
 def _fill(leaves: list[Leaf], need: Demand, pods: int) -> tuple[tuple[Leaf, int], ...] | None:
+    """Return the leaves that are used and the pods on each; None where they do not hold all."""
     chosen: list[tuple[Leaf, int]] = []
     rest = pods
     for position, leaf in enumerate(leaves):
@@ -217,4 +230,5 @@ def _fewest(group: Iterable[Leaf], pods: int) -> int:
 
 
 def _capacity(group: Iterable[Leaf]) -> int:
+    """Return how many pods the leaves of a group hold when they are empty."""
     return sum(leaf.capacity for leaf in group)

@@ -35,7 +35,10 @@ class SubScores:
     performance: float = NEUTRAL_PERFORMANCE
 
     def weighted(self, weights: ScoringWeights) -> float:
-        """Return the score, from 0 to 1 because the weights add up to 1."""
+        """Return the score, from 0 to 1 because the weights add up to 1.
+
+        The policy's weights are normalised when it is read.
+        """
         return (
             weights.resource_availability * self.availability
             + weights.topology_alignment * self.alignment
@@ -64,4 +67,5 @@ def sub_scores(
 
 
 def _ratio(part: int, whole: int) -> float:
+    """Return part / whole, limited to the range from 0 to 1."""
     return min(1.0, max(0.0, part / whole))

@@ -1,6 +1,9 @@
 """The search for the placement of one pod set, with the leader of its group if it has one, in one site.
 
 It neither takes places nor remembers them; `admission.placement.topology_cache` does.
+
+Cost. The counts of a shape are kept and follow the changes of the site, so a search costs the changes since
+the last one and the choice itself. A new shape costs one pass over all nodes.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from admission.placement.candidate_leaves import CandidateLeaves, Terms
-from admission.placement.domain_selection import DomainSelection, PodShare, Shortage
+from admission.placement.domain_selection import DomainSelection, Shortage
 from admission.placement.gangs import GangSearch
 from admission.placement.topology.flavor_topology import FlavorTopology
 from admission.placement.topology.node_exclusions import NodeExclusions
@@ -62,6 +65,10 @@ class PlacementSearch:
         """Return where the pods go, or why they have no place.
 
         `is_empty`: as if no Workload was placed. `within`: only below this domain.
+
+        `leader` is the request of the group's leader, one pod that shares the domain of the workers. `within`
+        is the index of a domain of the site's tree. The message of NoPlacement counts the nodes and the
+        reasons for which they were excluded, in Kueue's words.
         """
         plan = self._plan(request)
         if isinstance(plan, NoPlacement):
@@ -81,10 +88,11 @@ class PlacementSearch:
             return NoPlacement(message=self._shortage(chosen, plan, counts, within))
         return Placement(
             assignment=self._assignment([(share.domain, share.pods) for share in chosen]),
-            leader=self._leader_assignment(chosen) if leaders else None,
+            leader=self._assignment([(share.domain, share.leaders) for share in chosen]) if leaders else None,
         )
 
     def _plan(self, request: PlacementRequest) -> PlacementPlan | NoPlacement:
+        """Return the request in terms of levels, or why the topology does not suit it."""
         # Everything that `make_plan` reads.
         key = request.topology, request.count, request.keeps_domains_whole
         plan = self._plans.get(key)
@@ -94,7 +102,10 @@ class PlacementSearch:
         return plan
 
     def preparing(self, request: PlacementRequest) -> Steps[None]:
-        """Compute, in steps, what `find` needs of the site and what is not cached yet."""
+        """Compute, in steps, what `find` needs of the site and what is not cached yet.
+
+        At most one new count of all nodes a step, which takes some milliseconds on thousands of nodes.
+        """
         plan = self._plan(request)
         if isinstance(plan, NoPlacement):
             return
@@ -110,10 +121,14 @@ class PlacementSearch:
         yield from self._gang_search(request, plan, options, is_empty=False).preparing()
 
     def _is_counted(self, request: PlacementRequest, plan: PlacementPlan, *, is_empty: bool) -> bool:
+        """Return whether the counts of the request's shape are known already."""
         return make_shape(request.per_pod, None, request.rules, plan, is_empty=is_empty) in self._counts
 
     def has_place(self, request: PlacementRequest) -> bool:
-        """Return whether `find` finds a place, at a fraction of its cost, for searches that repeat it."""
+        """Return whether `find` finds a place, at a fraction of its cost, for searches that repeat it.
+
+        For a request without a leader, on the present state of the site.
+        """
         plan = self._plan(request)
         if isinstance(plan, NoPlacement):
             return False
@@ -139,6 +154,7 @@ class PlacementSearch:
     def _gang_search(
         self, request: PlacementRequest, plan: PlacementPlan, options: PlacementOptions, *, is_empty: bool
     ) -> GangSearch:
+        """Return the search for a gang of this size with these options, an earlier one if kept."""
         empty = self.counts(request, plan, is_empty=True)
         offers = self._offers_of(empty if is_empty else self.counts(request, plan), empty, options)
         # The size is part of the key: a gang with two more pods may need another number of leaves.
@@ -150,6 +166,7 @@ class PlacementSearch:
         return search
 
     def _offers_of(self, counts: PodCounts, empty: PodCounts, options: PlacementOptions) -> CandidateLeaves:
+        """Return the leaves as gangs with these options see them."""
         terms = Terms(
             rules=options.rules, gpus_per_pod=options.gpus_per_pod, preferred_domain=options.preferred_domain
         )
@@ -168,7 +185,11 @@ class PlacementSearch:
         leader: PlacementRequest | None = None,
         is_empty: bool = False,
     ) -> PodCounts:
-        """Return how many pods of the request fit into every domain, as of now."""
+        """Return how many pods of the request fit into every domain, as of now.
+
+        Indexed by domain of the site's tree. The object is shared and follows the site: do not keep numbers
+        from it across changes.
+        """
         per_leader = leader.per_pod if leader is not None else None
         return self._counted(make_shape(request.per_pod, per_leader, request.rules, plan, is_empty=is_empty))
 
@@ -183,6 +204,7 @@ class PlacementSearch:
         return PodRoom(counts=self.counts(request, plan), needed=request.count)
 
     def _counted(self, shape: Shape) -> PodCounts:
+        """Return the counts of a shape, up to date; at most `MOST_SHAPES` shapes are kept."""
         # Removed and inserted again, which makes it the most recently used.
         counts = self._counts.pop(shape, None)
         if counts is None:
@@ -192,12 +214,14 @@ class PlacementSearch:
         return counts
 
     def _refusing(self, rules: NodeRules) -> NodeExclusions:
+        """Return which nodes refuse pods with these rules, shared by all shapes with the same rules."""
         # Shapes with equal rules share one result per node, whatever amounts they request.
         return next((one.refusals for one in self._counts.values() if one.shape.rules == rules), None) or (
             NodeExclusions(self.site, rules)
         )
 
     def _assignment(self, pods: Iterable[tuple[int, int]]) -> TopologyAssignment:
+        """Return the assignment of pods to leaves as it is written to the Workload."""
         site = self.site
         values, entry = site.tree.values, site.domain_count
         # Sorted by level values, so that an assignment has the order of the tree.
@@ -207,10 +231,8 @@ class PlacementSearch:
             domains=tuple([entry(leaf, count) for _, leaf, count in given]),
         )
 
-    def _leader_assignment(self, shares: Iterable[PodShare]) -> TopologyAssignment:
-        return self._assignment((share.domain, share.leaders) for share in shares)
-
     def _shortage(self, short: Shortage, plan: PlacementPlan, counts: PodCounts, within: int | None) -> str:
+        """Return the message for a shortage, with what excluded the nodes."""
         unit = "slice(s)" if plan.slice_size > 1 else "pod(s)"
         if short.fitting:
             text = f"allows to fit only {short.fitting} out of {short.needed} {unit}"

@@ -46,7 +46,11 @@ class DomainCandidate:
 def score_order(
     candidate: DomainCandidate, options: PlacementOptions
 ) -> tuple[int, float, tuple[tuple[str, ...], ...]]:
-    """Return the candidate's sort key in the order of the strategy; the lowest goes first."""
+    """Return the candidate's sort key in the order of the strategy; the lowest goes first.
+
+    Scores are rounded to `SCORE_DIGITS`, so that sums in another order do not change the choice. The name
+    breaks ties.
+    """
     is_near_first = options.strategy is Strategy.CONSOLIDATED or options.is_latency_sensitive
     return (
         -candidate.depth if is_near_first else 0,
@@ -59,6 +63,8 @@ def fewest_nodes(nodes: Iterable[DomainRoom], pods: int) -> list[tuple[int, int]
     """Return nodes with the pods that each gets: the roomiest first, the last one the tightest fit.
 
     The nodes must have room for all pods together.
+
+    The nodes are indexes of leaves, each at most once. O(n log n) for n nodes.
     """
     rest = sorted([node for node in nodes if node.pods], key=lambda one: (-one.pods, one.name))
     shares: list[tuple[int, int]] = []
@@ -77,6 +83,8 @@ def spread(leaves: Sequence[Sequence[DomainRoom]], pods: int) -> list[tuple[int,
     """Return nodes with the pods that each gets: one to each leaf in turn, within a leaf one to each node.
 
     Leaves earlier in the sequence come first. Returns fewer than `pods` where there is no more room.
+
+    The nodes are indexes of leaves. O(n + pods · log n).
     """
     given: dict[int, int] = {}
     # For each leaf a heap of its nodes, the least used and roomiest first.

@@ -89,7 +89,10 @@ class TopCandidate:
         self._serials = [-1] * len(self.groups)
 
     def judging(self) -> Steps[None]:
-        """Judge the groups that have not been judged yet, in steps. `best` does so at once."""
+        """Judge the groups that have not been judged yet, in steps. `best` does so at once.
+
+        One step for each `_JUDGED_AT_ONCE` groups. Nothing is left to do where all groups are judged.
+        """
         judged = self._places
         while len(judged) < len(self.groups):
             begin = len(judged)
@@ -99,6 +102,7 @@ class TopCandidate:
             yield
 
     def _fill(self) -> None:
+        """Build the heaps again from the present places, without entries that are outdated."""
         self._heaps = {}
         for number, place in enumerate(self._places):
             if place is not None:
@@ -110,7 +114,10 @@ class TopCandidate:
         self._next, self._pushed = len(self.groups), 0
 
     def changed(self, leaves: Iterable[int]) -> None:
-        """Judge again the groups that contain these leaves."""
+        """Judge again the groups that contain these leaves.
+
+        O(g log n) for the g groups with one of these leaves.
+        """
         finish(self.judging())
         for number in {number for leaf in leaves for number in self._groups_of.get(leaf, ())}:
             place = self.judge(self.groups[number])
@@ -129,7 +136,10 @@ class TopCandidate:
             self._fill()
 
     def best(self) -> tuple[tuple[object, ...], tuple[int, ...]] | None:
-        """Return the order and the leaves of the best group; None where no group holds the gang."""
+        """Return the order and the leaves of the best group; None where no group holds the gang.
+
+        O(families) beside the outdated entries that are dropped on the way.
+        """
         finish(self.judging())
         best: tuple[object, ...] | None = None
         winner = -1

@@ -7,6 +7,10 @@ with every decision and is then determined again. The lists of the overusing que
 far as a search reads them, which is seldom further than the first few.
 
 By which right a candidate may be evicted is decided in `admission.preemption.candidates`.
+
+Cost. The first request with given pairs and order reads each Workload of each overusing queue once and sorts
+them by queue: O(w log w) for w Workloads. A later request of the same cycle merges k lists lazily: O(log k)
+for each candidate that it reads.
 """
 
 from __future__ import annotations
@@ -33,7 +37,11 @@ from queues.quota.resources import FlavorResource
 
 
 class PoolMember(NamedTuple):
-    """A candidate in a pool: a Workload, its ClusterQueue, and its rank in the order of eviction."""
+    """A candidate in a pool: a Workload, its ClusterQueue, and its rank in the order of eviction.
+
+    A tuple, so that members are compared by rank when lists are merged. The rank contains the uid, so no two
+    are equal.
+    """
 
     rank: Rank
     held: HeldWorkload
@@ -75,7 +83,11 @@ class OrderedCandidates(NamedTuple):
 
     @classmethod
     def of(cls, in_order: Sequence[HeldWorkload]) -> OrderedCandidates:
-        """Return the Workloads split into the two tuples, each in the given order."""
+        """Return the Workloads split into the two tuples, each in the given order.
+
+        A Workload that is evicted already frees its quota without another eviction, so searches take these
+        first.
+        """
         return cls(
             tuple(held for held in in_order if held.is_evicted),
             tuple(held for held in in_order if not held.is_evicted),
@@ -135,7 +147,11 @@ class Pools:
     _overusers: dict[tuple[int, FlavorResource], tuple[int, list[QuotaNode]]] = field(default_factory=dict)
 
     def of(self, cohort: QuotaNode, need: PreemptionRequest) -> Pool:
-        """Return the pool of the queues below `cohort` for this request."""
+        """Return the pool of the queues below `cohort` for this request.
+
+        Valid until the next decision of the cycle; trials in between do not change it. The pool includes
+        queues on the preemptor's own side of the cohort, which the caller leaves out.
+        """
         # By identity: cohorts are rebuilt with their tree and never change in place. The policy is part of
         # the key because losses depend on it.
         question = (id(cohort), need.pairs, need.order, _policy_that_counts(need))
@@ -163,7 +179,10 @@ class Pools:
         return known
 
     def of_own_in_order(self, need: PreemptionRequest) -> OrderedCandidates:
-        """Return the same Workloads in the order in which the request evicts them."""
+        """Return the same Workloads in the order in which the request evicts them.
+
+        Kept for the whole cycle: heads of one queue and equal priority share the list.
+        """
         members = self.of_own(need)
         if not members:
             return _NO_CANDIDATES
@@ -176,6 +195,7 @@ class Pools:
         return known
 
     def _question_of_own(self, need: PreemptionRequest) -> _OfOwn:
+        """Return the key of a list of own candidates: queue, pairs, and the highest priority in it."""
         policy = need.queue.spec.preemption.within_cluster_queue
         return need.queue.name, need.pairs, highest_evicted(policy, need.pending)
 
@@ -183,6 +203,8 @@ class Pools:
         """Return whether a child of `cohort` other than `but` uses more of `pair` than its subtree quota.
 
         Where none does, no queue below the cohort borrows anything that could be reclaimed.
+
+        A necessary condition for reclaiming, and one look-up for most requests.
         """
         question = (id(cohort), pair)
         known = self._overusers.get(question)
@@ -194,6 +216,7 @@ class Pools:
         return any(child is not but for child in known[1])
 
     def _gather(self, cohort: QuotaNode, need: PreemptionRequest) -> Pool:
+        """Build the pool of a cohort from the lists of the queues that overuse now."""
         sides: dict[str, QuotaNode] = {}
         found: list[_OfQueue] = []
         for side in cohort.children:
@@ -208,6 +231,7 @@ class Pools:
         )
 
     def _of_queue(self, queue: QueueState, need: PreemptionRequest) -> _OfQueue:
+        """Return the Workloads of a queue that hold something needed, in order of eviction."""
         question = (queue.name, need.pairs, need.order, _policy_that_counts(need))
         # For the whole cycle: decisions do not change which Workloads run in a queue, or their order.
         known = self._queues.get(question)
@@ -224,17 +248,20 @@ class Pools:
 
     def _overusing(self, node: QuotaNode, need: PreemptionRequest) -> Iterator[QueueState]:
         """Yield the active queues of this subtree that overuse, as do all cohorts on the way to them."""
-        # A subtree within its own quota lends and does not borrow, so nothing below it can be reclaimed.
-        if node.is_within_nominal(need.pairs):
-            return
-        if node.is_queue:
-            queue = self.snapshot.queues[node.name]
-            # The Workloads of a stopped queue are not evicted for others: it drains by its own rules
-            # or not at all.
-            if not queue.inactive:
-                yield queue
-        for child in node.children:
-            yield from self._overusing(child, need)
+        # A loop, because a chain of Cohorts may be longer than Python's stack.
+        waiting = [node]
+        while waiting:
+            node = waiting.pop()
+            # A subtree within its own quota lends and does not borrow, so nothing below it can be reclaimed.
+            if node.is_within_nominal(need.pairs):
+                continue
+            if node.is_queue:
+                queue = self.snapshot.queues[node.name]
+                # The Workloads of a stopped queue are not evicted for others: it drains by its own rules
+                # or not at all.
+                if not queue.inactive:
+                    yield queue
+            waiting.extend(reversed(node.children))
 
 
 def _policy_that_counts(need: PreemptionRequest) -> str:

@@ -53,7 +53,10 @@ class EvictionRight(Enum):
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """A Workload that may be evicted, its ClusterQueue, and the right to evict it."""
+    """A Workload that may be evicted, its ClusterQueue, and the right to evict it.
+
+    Frozen: whether the right still applies after other evictions is decided when the candidate is read.
+    """
 
     held: HeldWorkload
     queue: QueueState
@@ -89,7 +92,10 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
         return not any(level.pool.evicted or level.pool.live for level in self.levels)
 
     def all_candidates(self) -> Iterator[HeldWorkload] | None:
-        """Yield every Workload that `in_order` could yield; None where that is not known in advance."""
+        """Yield every Workload that `in_order` could yield; None where that is not known in advance.
+
+        The caller may then count what all of them together would free, before it tries one after the other.
+        """
         if self.levels or not self.giving_way.is_empty:
             return None
         return chain(self.same_queue.evicted, self.same_queue.live)
@@ -120,13 +126,18 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
                 yield Candidate(held=held, queue=self.need.queue, right=EvictionRight.WITHIN_QUEUE)
 
     def has_foreign(self, *, has_advantage: bool) -> bool:
-        """Return whether there are candidates of other queues with, or without, hierarchical advantage."""
+        """Return whether there are candidates of other queues with, or without, hierarchical advantage.
+
+        Hierarchical advantage: the preemptor's subtree covers the request from its own quota, and the
+        candidate's queue is outside of it. Reads one candidate at most of each list.
+        """
         return any(
             next(self._foreign(has_advantage, is_evicted, is_borrowing=False), None) is not None
             for is_evicted in (True, False)
         )
 
     def _foreign(self, has_advantage: bool, is_evicted: bool, *, is_borrowing: bool) -> Iterator[Candidate]:
+        """Yield the candidates of other queues, in order, as far as the right allows."""
         preemption = self.need.queue.spec.preemption
         is_forbidden = preemption.borrow_within_cohort is PreemptionPolicy.NEVER
         # Without borrowWithinCohort no Workload is evicted for a borrower, except where the
@@ -148,6 +159,7 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
                 yield Candidate(held=member.held, queue=member.queue, right=right)
 
     def _of_pool(self, level: _Level, members: MergedOrder) -> Iterator[tuple[PoolMember, QuotaNode]]:
+        """Yield the members of a level's pool, beyond its own side, that the policy allows to evict."""
         policy, sides = self.need.queue.spec.preemption.reclaim_within_cohort, level.pool.sides
         for member in members:
             # Our own side was covered on the level below, where the right is another.
@@ -172,7 +184,13 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def collect(pools: Pools, need: PreemptionRequest) -> Candidates:
-    """Return the candidates for eviction for `need`."""
+    """Return the candidates for eviction for `need`.
+
+    Cheap, since lists are read lazily: O(depth) look-ups of pools. The result belongs to the present state of
+    the snapshot: candidates are checked again when they are read, because an eviction on trial may end the
+    overuse of a queue.
+    Source: Kueue, pkg/scheduler/preemption/classical/hierarchical_preemption.go.
+    """
     preemption = need.queue.spec.preemption
     levels = []
     if preemption.reclaim_within_cohort is not PreemptionPolicy.NEVER:
@@ -195,6 +213,7 @@ def collect(pools: Pools, need: PreemptionRequest) -> Candidates:
 
 
 def _of_own_queue(pools: Pools, need: PreemptionRequest) -> OrderedCandidates:
+    """Return the candidates of the preemptor's own queue that its policy allows to evict, in order."""
     evictions, policy = pools.snapshot.evictions, need.queue.spec.preemption.within_cluster_queue
     if need.within is None:
         named = pools.of_own_in_order(need)
@@ -222,6 +241,7 @@ def _rank_of_pair(pair: tuple[PoolMember, QuotaNode]) -> Rank:
 
 
 def _right(need: PreemptionRequest, held: HeldWorkload, *, has_advantage: bool) -> EvictionRight:
+    """Return by which right `borrowWithinCohort` and the priorities allow the eviction."""
     if has_advantage:
         return EvictionRight.HIERARCHICAL
     preemption = need.queue.spec.preemption

@@ -99,7 +99,11 @@ class SaveOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavePlan:
-    """Until when an eviction waits for its victim, and when the pods are asked (both Unix seconds)."""
+    """Until when an eviction waits for its victim, and when the pods are asked (both Unix seconds).
+
+    `ask_at` is later than now where the next checkpoint of the Workload's own interval is due before the
+    deadline: it is asked only if that one does not come.
+    """
 
     deadline: float
     ask_at: float
@@ -144,7 +148,10 @@ def outcome_of(before: Workload, after: Workload, *, saved_at: float | None) -> 
 
 
 def next_stage_at(request: EvictionRequest, *, now: float) -> float | None:
-    """Return when time alone next changes the stage (Unix seconds); None where it no longer does."""
+    """Return when time alone next changes the stage (Unix seconds); None where it no longer does.
+
+    The two instants are that at which the pods are asked to save, and the deadline.
+    """
     instants = (at for at in (request.ask_at, request.deadline) if at > now)
     return min(instants, default=None)
 
@@ -232,6 +239,9 @@ def asked_first(
     """Return the eviction, changed to wait for a checkpoint where the policy of the victim's queue says so.
 
     Where SIGTERM is enough for the victim to save, `grace_seconds` is set instead and nothing is waited for.
+
+    `slack_seconds` is how long the slowest victim that is evicted together with it takes anyway. The reason
+    and message of the decision stay as they are.
     """
     if workload.is_admitted and saves_at_sigterm(workload, checkpoint_facts(workload)):
         return replace(decision, grace_seconds=shortest_grace_seconds(workload))
@@ -245,6 +255,9 @@ def leaving_seconds(workload: Workload, policy: AdmissionPolicy) -> float:
     """Return how many seconds an eviction takes at most, from the decision until the quota is free.
 
     The sum of the wait for a checkpoint, where the Workload takes part in that, and of the end of its pods.
+
+    Used to plan ahead, so it is an upper bound: where the save is known to be quick the Workload leaves
+    sooner.
     """
     rules = policy.preemption
     waits = 0.0
@@ -266,6 +279,10 @@ def credible_checkpoint(facts: CheckpointFacts, *, now: float, started_at: float
     """Return when the last checkpoint was saved (Unix seconds); None where there is none, or they stopped.
 
     `started_at` is since when the Workload could save again: while it was pending it saved nothing.
+
+    `now` and the result are in Unix seconds. The instant comes from an annotation that the Workload itself
+    writes, so it is believed only within the clock skew and while checkpoints keep coming. Never later than
+    `now`.
     """
     saved_at, interval = facts.saved_at, facts.interval_seconds
     # An instant slightly ahead is clock skew; one far ahead is a mistake or a false claim,

@@ -77,6 +77,7 @@ def consolidating_targets(snapshot: Snapshot, need: PreemptionRequest) -> Steps[
 
 
 def _rules(queue: QueueState) -> Consolidation | None:
+    """Return the consolidation section of the queue's policy, None where it has none."""
     placement = queue.policy.placement
     return placement.consolidation if placement is not None else None
 
@@ -106,11 +107,15 @@ class _Search:
     budget: int
 
     def cost(self, plan: Iterable[Target]) -> tuple[float, int]:
-        """Return what a plan loses, in device-seconds, and how many Workloads it moves."""
+        """Return what a plan loses, in device-seconds, and how many Workloads it moves.
+
+        Workloads that are leaving already cost nothing. Plans are compared by this pair.
+        """
         fresh = [one for one in plan if not one.held.is_evicted]
         return sum(self._loss(one) for one in fresh), len(fresh)
 
     def _loss(self, target: Target) -> float:
+        """Return what the Workload loses by a move, in device-seconds: it restarts from a checkpoint."""
         return self.need.losses.of(target.held, target.queue)
 
     @property
@@ -122,7 +127,11 @@ class _Search:
     # --- 1: where -----------------------------------------------------------------------------------------
 
     def domains(self) -> Iterator[list[Target]]:
-        """Yield the Workloads that could be moved from a domain, the domains that lack least first."""
+        """Yield the Workloads that could be moved from a domain, the domains that lack least first.
+
+        At most `_MOST_DOMAINS` of them, because each costs a search. Empty where too little capacity is free
+        in total, so that no plan can exist.
+        """
         request = self.need.placing[0]
         search = self.snapshot.topology_cache.search(request.flavor)
         # A gang with a leader is judged by its workers, which are the many.
@@ -179,6 +188,7 @@ class _Search:
         return None
 
     def _is_movable(self, held: HeldWorkload, queue: QueueState) -> bool:
+        """Return whether the Workload may be moved: it runs, at lower priority, and its policy allows it."""
         if not held.places or self.snapshot.evictions.is_gone(held):
             return False
         if held.is_evicted:
@@ -195,17 +205,18 @@ class _Search:
             and held.former is None
             and not self.snapshot.moves.has_moved(held.key, now=now)
             and self.need.losses.spared_until(held, queue, priority) is None
-            and not self._serves(held, queue)
+            # Inference is never stopped just to be moved.
+            and not held.facts(with_aliases=queue.policy.reads_aliases).is_inference
         )
-
-    def _serves(self, held: HeldWorkload, queue: QueueState) -> bool:
-        """Return whether it is inference, which is never stopped just to be moved."""
-        return held.facts(with_aliases=queue.policy.reads_aliases).is_inference
 
     # --- 2 to 4: the plan ---------------------------------------------------------------------------------
 
     def plan(self, movers: list[Target]) -> Steps[tuple[Target, ...]]:
-        """Return which of `movers` to move; () where the gang, or one of them, would have no place."""
+        """Return which of `movers` to move; () where the gang, or one of them, would have no place.
+
+        The answer is minimal in one sense: a Workload whose stay does not take the gang's place is left where
+        it is. The snapshot is left as it was. One step for each Workload that is tried.
+        """
         mark = self.snapshot.trial.mark()
         taken = yield from self._take(movers)
         taken = yield from self._without_idle(taken)
@@ -215,6 +226,7 @@ class _Search:
         return tuple(taken) if is_plan else ()
 
     def _take(self, movers: list[Target]) -> Steps[list[Target]]:
+        """Remove Workloads on trial until the gang has a place; return them, [] where it has none."""
         taken: list[Target] = []
         for one in sorted(movers, key=self._order):
             self.snapshot.trial.remove(one.queue, one.held.usage, one.held.places)
@@ -239,13 +251,18 @@ class _Search:
         return kept
 
     def _order(self, target: Target) -> tuple[bool, int, float, str]:
+        """Return the order in which Workloads are moved: leaving ones first, then low priority, then little
+        loss.
+        """
         held = target.held
         return not held.is_evicted, held.workload.priority, self._loss(target), held.workload.uid
 
     def _has_place(self) -> bool:
+        """Return whether the gang has a place on the snapshot as it is now, trials included."""
         return self.snapshot.topology_cache.has_place(self.need.placing)
 
     def _is_within_bounds(self, taken: list[Target]) -> bool:
+        """Return whether the policy's limits on the number of moves and on the lost work allow this plan."""
         lost, number = self.cost(taken)
         # The limit is for each device of the gang: placing a large gang may cost more, as it gains more.
         return number <= self.budget and lost <= self.rules.max_lost_seconds * devices_of(self.need.usage)

@@ -26,7 +26,10 @@ _SECONDS_PER_HOUR = 3600
 
 
 def node_device_price(node: NodeInfo) -> float | None:
-    """Return what one of the node's devices costs in an hour, None where it has no price or no devices."""
+    """Return what one of the node's devices costs in an hour, None where it has no price or no devices.
+
+    In the currency of the label, without a unit. Devices are the GPUs that the node reports as allocatable.
+    """
     devices, per_hour = gpus_of(node.allocatable), price(node.labels.get(NODE_COST_PER_HOUR))
     return None if per_hour is None or not devices else per_hour / devices
 
@@ -35,6 +38,9 @@ def lost_money(admission: Admission, device_seconds: float, price_of: PriceOf) -
     """Return what the lost device-seconds have cost, shared evenly among the Workload's devices.
 
     0 for a Workload without devices, since nothing that it loses has a price. `price_of` is per hour.
+
+    `price_of` is asked once for each flavor and host. Devices that no topology placed have the price of their
+    flavor.
     """
     shares = [share for one in admission.pod_sets for share in _shares(one)]
     total = sum(devices for _, _, devices in shares)

@@ -20,19 +20,28 @@ from queues.quota.resources import Quantities, by_resource
 def eviction_cost(
     held: HeldWorkload, work_seconds: float, facts: CheckpointFacts, rules: PreemptionRules
 ) -> float:
-    """Return the cost of stopping the Workload now and starting it again, in device-seconds."""
+    """Return the cost of stopping the Workload now and starting it again, in device-seconds.
+
+    `work_seconds` is the work that has to be done again. A Workload without devices counts as one device.
+    """
     return devices_of(held.usage) * (work_seconds + restart_seconds_of(facts, rules))
 
 
 def cost_if_asked(held: HeldWorkload, policy: AdmissionPolicy) -> float:
-    """Return the cost where the Workload saves a checkpoint on request, in device-seconds."""
+    """Return the cost where the Workload saves a checkpoint on request, in device-seconds.
+
+    Without a `preemption` section in the policy its defaults apply. Does not depend on the time.
+    """
     rules = policy.preemption or PreemptionRules()
     facts = held.facts(with_aliases=policy.reads_aliases)
     return eviction_cost(held, save_seconds_of(facts, rules), facts, rules)
 
 
 def save_seconds_of(facts: CheckpointFacts, rules: PreemptionRules) -> float:
-    """Return the seconds of a save: declared or measured, within the limit, else the policy's default."""
+    """Return the seconds of a save: declared or measured, within the limit, else the policy's default.
+
+    The limit is the policy's `maxDeclaredSeconds`, so that a Job cannot protect itself by declaring hours.
+    """
     declared = facts.save_seconds
     return min(rules.default_save_seconds if declared is None else declared, rules.max_declared_seconds)
 

@@ -60,6 +60,10 @@ def fair_targets(
     """Return the Workloads to evict so that `need` fits, () where no allowed set would do.
 
     The snapshot is left as it was.
+
+    Priorities decide within a queue only; between queues the shares decide. One step for each candidate that
+    is tried.
+    Source: Kueue, pkg/scheduler/preemption/preemption.go, fairPreemptions; KEP 1714.
     """
     # One list for each queue, in the queue's own order; the search orders the queues by their shares.
     candidates = _collect(snapshot, need)
@@ -110,7 +114,11 @@ class _FairSearch:
     targets: list[Target] = field(default_factory=list)
 
     def run(self, candidates: _Candidates, rules: tuple[FairRule, ...]) -> Steps[bool]:
-        """Take candidates until `need` fits; return whether it does. The usage is removed again then."""
+        """Take candidates until `need` fits; return whether it does. The usage is removed again then.
+
+        The first rule is tried on all candidates. Those that it refuses are tried again with the second rule,
+        where the configuration has one.
+        """
         own, usage = self.need.queue, self.need.usage
         # Shares are compared as they would be with the preemptor admitted.
         self.snapshot.trial.add(own, usage)
@@ -240,20 +248,22 @@ class _Ordering:
 
     def _next(self, node: QuotaNode) -> QuotaNode | None:
         """Return the queue to take from, None where this step has only pruned a node."""
-        if node.is_queue:
-            if not self._candidates.get(node.name):
+        # Down in a loop, because a chain of Cohorts may be longer than Python's stack.
+        while not node.is_queue:
+            best_queue = self._best_queue(node)
+            best_cohort = self._best_cohort(node)
+            # A cohort wins a tie: within it the child of the largest share can still be chosen.
+            if best_cohort is not None and (best_queue is None or best_cohort[0] >= best_queue[0]):
+                node = best_cohort[1]
+            elif best_queue is not None:
+                node = best_queue[1]
+            else:
                 self._pruned.add(id(node))
                 return None
-            return node
-        best_queue = self._best_queue(node)
-        best_cohort = self._best_cohort(node)
-        if best_queue is None and best_cohort is None:
+        if not self._candidates.get(node.name):
             self._pruned.add(id(node))
             return None
-        # A cohort wins a tie: within it the child of the largest share can still be chosen.
-        if best_cohort is not None and (best_queue is None or best_cohort[0] >= best_queue[0]):
-            return self._next(best_cohort[1])
-        return best_queue[1] if best_queue is not None else None
+        return node
 
     def _best_queue(self, parent: QuotaNode) -> tuple[tuple[float, float], QuotaNode] | None:
         """Return the child queue of the largest share; on a tie the one with the foremost candidate."""
@@ -290,6 +300,7 @@ class _Ordering:
         return best
 
     def _is_before(self, held: HeldWorkload, other: QuotaNode) -> bool:
+        """Return whether the Workload comes before the first candidate that is left of the other queue."""
         return self._order(held) < self._order(self._candidates[other.name][0])
 
 

@@ -41,7 +41,10 @@ def least_attained(queue: QueueState) -> Ordering | None:
 
 
 def waiting_since(workload: Workload) -> float:
-    """Return since when a Workload without quota is pending: its last eviction, else its creation."""
+    """Return since when a Workload without quota is pending: its last eviction, else its creation.
+
+    In Unix seconds. The time of QuotaReserved=False is that of the last eviction.
+    """
     reserved = workload.conditions.get(ConditionType.QUOTA_RESERVED)
     has_run = workload.accumulated_execution_seconds > 0
     # Since its last run: for the time before that it has been served.
@@ -54,7 +57,11 @@ def ages(workload: Workload, ordering: Ordering, *, now: float) -> int:
 
 
 def ages_at(workload: Workload, ordering: Ordering, *, now: float) -> float:
-    """Return when time alone next changes a pending Workload's level, later than now; infinity: never."""
+    """Return when time alone next changes a pending Workload's level, later than now; infinity: never.
+
+    In Unix seconds. An age is a complete period of `ageSeconds` since the Workload last ran, or since its
+    creation.
+    """
     if ordering.age_seconds is None:
         return inf
     at = waiting_since(workload) + (ages(workload, ordering, now=now) + 1) * ordering.age_seconds
@@ -83,6 +90,8 @@ def predicted_level(workload: Workload, estimate: Estimate | None, ordering: Ord
     """Return the level of a pending Workload where the shortest goes first: its estimate in whole seconds.
 
     A Workload without an estimate goes last, and every Workload goes first once it has waited for an age.
+
+    Whole seconds, so that equal estimates form one level, within which the older Workload goes first.
     """
     # Otherwise a stream of short Workloads would keep a long one pending for ever.
     if ages(workload, ordering, now=now):
@@ -97,13 +106,20 @@ def rules_of(queue: QueueState) -> PreemptionRules:
 
 @dataclass(slots=True)
 class LeastAttained:
-    """The indexes of all ClusterQueues under least attained service, and when pending Workloads age."""
+    """The indexes of all ClusterQueues under least attained service, and when pending Workloads age.
+
+    `books` holds an index for each ClusterQueue with such a policy. `_ageing` is a heap of instants (Unix
+    seconds); entries of Workloads that were admitted or deleted stay until they are due.
+    """
 
     books: dict[str, AttainedService[HeldWorkload]] = field(default_factory=dict)
     _ageing: list[tuple[float, WorkloadKey]] = field(default_factory=list)
 
     def watch_waiting(self, workload: Workload, ordering: Ordering, *, now: float) -> None:
-        """Note when time alone next changes the level of a pending Workload."""
+        """Note when time alone next changes the level of a pending Workload.
+
+        Call it again at each age. Without `ageSeconds` in the policy nothing is noted.
+        """
         at = ages_at(workload, ordering, now=now)
         if at < inf:
             heappush(self._ageing, (at, workload.key))
@@ -114,7 +130,12 @@ class LeastAttained:
             yield heappop(self._ageing)[1]
 
     def watch_running(self, held: HeldWorkload, queue: QueueState, *, now: float) -> None:
-        """Enter a Workload that holds quota into its queue's index, where its policy is LeastAttained."""
+        """Enter a Workload that holds quota into its queue's index, where its policy is LeastAttained.
+
+        During its minimum run time the Workload is not in the index, only its due time is. Call it again
+        whenever it is due: the level that it has reached by then is computed from its received service, in
+        device-seconds.
+        """
         ordering = least_attained(queue)
         if ordering is None:
             return
@@ -123,7 +144,7 @@ class LeastAttained:
         at = held.reserved_at + rules.minimum_runtime_seconds
         if at <= now:
             count = devices(by_resource(held.usage))
-            ran = held.workload.accumulated_execution_seconds + max(0.0, now - held.reserved_at)
+            ran = held.workload.accumulated_execution_seconds + (now - held.reserved_at)
             # Such a Workload is assumed to save on request, so its loss does not grow while it runs.
             rank = cost_if_asked(held, queue.policy), -held.queued_at, held.workload.uid
             level = level_of(count * ran, ordering.level_ends)
@@ -143,7 +164,10 @@ class LeastAttained:
             book.remove(held.key)
 
     def look(self, queue: QueueState, *, now: float) -> bool:
-        """Examine the Workloads that are due. Returns whether more of them may be preempted now."""
+        """Examine the Workloads that are due. Returns whether more of them may be preempted now.
+
+        The caller wakes the heads of the queue then. O(d log n) for d due Workloads.
+        """
         book = self.books.get(queue.name)
         is_news = False
         for key, since in book.due(now=now) if book is not None else ():

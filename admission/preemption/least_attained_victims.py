@@ -72,7 +72,11 @@ class LeastAttainedVictims:
         return turns is None or next(turns.above(self._pending.level), None) is None
 
     def in_order(self, *, is_evicted: bool) -> Iterator[HeldWorkload]:
-        """Yield the victims that are leaving already, or those that would have to be evicted."""
+        """Yield the victims that are leaving already, or those that would have to be evicted.
+
+        With a single placement request those come first that empty the cheapest nodes, since evictions spread
+        over nodes free none of them. Otherwise the order is that of the queue's index.
+        """
         if self.is_empty:
             return
         if len(self._placing) == 1:
@@ -123,6 +127,7 @@ class LeastAttainedVictims:
         return list(chosen.values())
 
     def _on_leaves(self, site: FlavorTopology) -> dict[int, list[_Taken]]:
+        """Return the victims on each leaf of the topology, with what each pod takes and their number."""
         on_leaf: dict[int, list[_Taken]] = {}
         for held in self._eligible():
             for place in held.places:
@@ -171,4 +176,5 @@ def _by_level(node: _Node) -> tuple[float, float, float, list[str]]:
 
 
 def _pods(free: Mapping[str, int], wanted: Mapping[str, int]) -> int:
+    """Return how many pods of `wanted` fit into `free`, 0 for a pod that wants nothing."""
     return min((max(0, free[resource]) // amount for resource, amount in wanted.items()), default=0)

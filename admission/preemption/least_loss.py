@@ -53,6 +53,9 @@ def least_loss_targets(
     """Return the Workloads to evict so that `need` fits with the least loss; () where evictions do not help.
 
     The snapshot is left as it was.
+
+    `need.order` is ignored, since all orders are tried. Every answer respects the preemption policies,
+    because each search is Kueue's.
     """
     # Kueue's order first: it shows whether there is room at all, and how many victims that takes at most.
     plain = yield from classical_targets(snapshot, replace(need, order=CandidateOrder.KUEUE), pools)

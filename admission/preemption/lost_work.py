@@ -57,7 +57,11 @@ _MOST_DOUBLINGS = 3
 
 @dataclass(slots=True, kw_only=True)
 class EvictionLosses:
-    """The losses of one cycle, each computed once. `now` is in Unix seconds."""
+    """The losses of one cycle, each computed once. `now` is in Unix seconds.
+
+    Created for each cycle, because losses grow with time. `spared` maps a ClusterQueue to the first instant
+    (Unix seconds) at which a policy stops sparing one of its candidates.
+    """
 
     now: float
     # What earlier runs have taught; the default knows of none.
@@ -75,7 +79,11 @@ class EvictionLosses:
     _rules: dict[int, tuple[PreemptionRules, bool]] = field(default_factory=dict)
 
     def of(self, held: HeldWorkload, queue: QueueState) -> float:
-        """Return the loss of evicting the Workload now, by the policy of `queue`, in device-seconds."""
+        """Return the loss of evicting the Workload now, by the policy of `queue`, in device-seconds.
+
+        0 for a Workload that has not started; of preferred inference only the restart counts. The policy that
+        counts is that of `queue`, which is the victim's own or the preemptor's, as the caller decides.
+        """
         # The key has the policy's name, because the bounds of two policies may differ.
         question = (held.workload.uid, queue.policy.name)
         if question not in self._known:
@@ -86,6 +94,9 @@ class EvictionLosses:
         """Return until when the Workload may not be evicted for one of `priority` (Unix seconds).
 
         By the policy of its own `queue`. None: it may be evicted now; infinity: time alone never allows it.
+
+        The rules are asked in this order: the guards for training, near completion, and the minimum run time,
+        which protects from equal priority only. What spares it is kept for `protection_message`.
         """
         section = queue.policy.preemption
         if section is None:
@@ -116,11 +127,15 @@ class EvictionLosses:
         return ends_at if ends_at > self.now else None
 
     def protects_none_below(self, queue: QueueState) -> bool:
-        """Return whether the policy of `queue` spares none of its Workloads from a higher priority."""
+        """Return whether the policy of `queue` spares none of its Workloads from a higher priority.
+
+        A cheap test that saves the question to each candidate.
+        """
         section = queue.policy.preemption
         return section is None or not self._has_rules(section)
 
     def _has_rules(self, section: PreemptionRules) -> bool:
+        """Return whether the section has any rule other than the defaults."""
         # Compared once for each section and cycle, by identity, since it is needed for every candidate.
         if id(section) not in self._rules:
             self._rules[id(section)] = section, section.rules != _DEFAULT_RULES
@@ -144,7 +159,10 @@ class EvictionLosses:
         self.spared[queue] = min(until, self.spared.get(queue, inf))
 
     def note_spared_from(self, preemptor: WorkloadKey, held: HeldWorkload, until: float) -> None:
-        """Note that a policy spares a candidate of this preemptor until then."""
+        """Note that a policy spares a candidate of this preemptor until then.
+
+        Call it right after `spared_until` has returned `until` for this Workload.
+        """
         rule = self._spared_by[held.key]
         self._kept.setdefault(preemptor, KeptReplicas()).note_spared(held, rule, until)
 
@@ -153,7 +171,10 @@ class EvictionLosses:
         self._kept.setdefault(preemptor, KeptReplicas()).note(held, guard)
 
     def protection_message(self, preemptor: WorkloadKey) -> str:
-        """Return a message about the candidates that are kept from this preemptor; empty where none is."""
+        """Return a message about the candidates that are kept from this preemptor; empty where none is.
+
+        Stable while nothing changes, so that the condition is not written again and again.
+        """
         kept = self._kept.get(preemptor)
         return "" if kept is None else kept.description()
 
@@ -201,6 +222,7 @@ class EvictionLosses:
         return ends_at if ends_at > self.now else None
 
     def _work_out(self, held: HeldWorkload, tree: QueueTree, policy: AdmissionPolicy) -> float:
+        """Compute the loss, in device-seconds: work since the last checkpoint, within the policy's limits."""
         rules = policy.preemption or PreemptionRules()
         # The victim's own declarations, under the annotation names that the policy reads.
         facts = held.facts(with_aliases=policy.reads_aliases)
@@ -222,6 +244,7 @@ class EvictionLosses:
         return eviction_cost(held, lost, facts, rules)
 
     def _kept_until(self, facts: CheckpointFacts, started: float, tree: QueueTree) -> float:
+        """Return up to when the work counts as saved, by the Workload's own reports or by those of others."""
         saved_at = credible_checkpoint(facts, now=self.now, started_at=started)
         if saved_at is not None:
             return saved_at
@@ -267,11 +290,15 @@ def lost_work(workload: Workload, *, saved_at: float | None, now: float) -> floa
 
 
 def started_at(workload: Workload) -> float | None:
-    """Return when the present attempt could start (Unix seconds), None while it may not run."""
+    """Return when the present attempt could start (Unix seconds), None while it may not run.
+
+    The transition time of Admitted=True, since pods may run from then on.
+    """
     admitted = workload.conditions.get(ConditionType.ADMITTED)
     return admitted.at if admitted is not None and admitted.status else None
 
 
 def _most_counted(facts: CheckpointFacts, rules: PreemptionRules) -> float:
+    """Return the most seconds of lost work that count: the policy's limit, or twice its own save interval."""
     most = float(rules.max_counted_loss_seconds)
     return most if facts.interval_seconds is None else min(most, 2 * facts.interval_seconds)

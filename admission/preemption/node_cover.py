@@ -101,6 +101,9 @@ def cheapest_covers(
     """Return sets of Workloads whose eviction makes room for the pods, the cheapest first, at most `most`.
 
     Empty where no set of candidates is enough, or where the pods have room without evictions.
+
+    Quota, budgets of other requests and the rules of Kueue's search are not checked here: the caller runs
+    that search again, restricted to each set. One step for each region.
     """
     if not need.placing:
         return []
@@ -127,6 +130,8 @@ def may_make_room(snapshot: Snapshot, need: PreemptionRequest, leaving: Iterable
     """Return False only where the pods would have no room even with all of these gone.
 
     Counted node by node, each request by itself: domains and quota are ignored.
+
+    A necessary condition, much cheaper than a search for places: O(nodes of `leaving` + nodes of the flavor).
     """
     flavors = {request.flavor for request in need.placing}
     given: dict[_Node, dict[str, int]] = {}
@@ -173,6 +178,9 @@ class _Cover:
         """Make room for all pods in the region; return whether there is enough.
 
         `region` is a domain of the first request's flavor; None: anywhere.
+
+        Requests are served in order, and each sees what the ones before it have taken. On False the cover is
+        of no use, and what it has gathered is discarded with it.
         """
         for request in requests:
             within = region if request.flavor == requests[0].flavor else None

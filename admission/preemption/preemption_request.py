@@ -53,6 +53,9 @@ class PreemptionRequest(msgspec.Struct, frozen=True, kw_only=True):
         """Return the rank among candidates of equal right, lowest first.
 
         By priority, then by `order`, then the latest start, then the uid.
+
+        Losses are in device-seconds, and for LOSS_PER_AMOUNT divided by the amount of the needed pairs that
+        the Workload holds. `reserved_at` is in Unix seconds.
         """
         loss = 0.0
         # Computed only where it decides: Kueue's order needs no checkpoints to be read.
@@ -67,6 +70,9 @@ class PreemptionRequest(msgspec.Struct, frozen=True, kw_only=True):
         """Return whether the policy of the Workload's own `queue` spares it from this request.
 
         Notes until when it is spared, so that the preemptor can try again then.
+
+        Also True for Workloads outside of `within`, where the search is restricted to some. The note costs
+        nothing where the Workload is not spared.
         """
         if self.within is not None and held.key not in self.within:
             return True
@@ -110,7 +116,12 @@ def candidate_order(need: PreemptionRequest) -> Callable[[HeldWorkload], tuple[b
 
 
 def satisfies(policy: PreemptionPolicy, need: PreemptionRequest, held: HeldWorkload) -> bool:
-    """Return whether the preemption policy allows the eviction of `held` for the preemptor."""
+    """Return whether the preemption policy allows the eviction of `held` for the preemptor.
+
+    LowerPriority: of lower priority only. LowerOrNewerEqualPriority: also of equal priority, if it was queued
+    later than the preemptor. Any: always. Never: not at all.
+    Source: Kueue, pkg/scheduler/preemption/common, SatisfiesPreemptionPolicy.
+    """
     # Called for every candidate of every search: compared by identity, since `match` would compare strings.
     if policy is PreemptionPolicy.ANY or policy is PreemptionPolicy.NEVER:
         return policy is PreemptionPolicy.ANY
@@ -122,7 +133,10 @@ def satisfies(policy: PreemptionPolicy, need: PreemptionRequest, held: HeldWorkl
 
 
 def highest_evicted(policy: PreemptionPolicy, pending: Pending) -> float:
-    """Return the highest priority that the policy may let the Workload evict; an equal one must be newer."""
+    """Return the highest priority that the policy may let the Workload evict; an equal one must be newer.
+
+    Infinity for Any. Not meant for Never, which the caller has ruled out.
+    """
     match policy:
         case PreemptionPolicy.ANY:
             return inf
@@ -133,7 +147,10 @@ def highest_evicted(policy: PreemptionPolicy, pending: Pending) -> float:
 
 
 def may_evict_of_its_own(queue: QueueState, pending: Pending) -> bool:
-    """Return False only where the queue certainly has no Workload of its own to evict for this one."""
+    """Return False only where the queue certainly has no Workload of its own to evict for this one.
+
+    One comparison with the lowest priority in the queue, so it is asked before any list is built.
+    """
     policy = queue.spec.preemption.within_cluster_queue
     return policy is not PreemptionPolicy.NEVER and queue.eviction_order.lowest <= highest_evicted(
         policy, pending
@@ -144,12 +161,17 @@ def may_evict_from(need: PreemptionRequest, queue: QueueState) -> bool:
     """Return whether Workloads of the queue may be evicted: its own, and those of queues that borrow.
 
     Workloads of a queue that lends are not evicted, however small the preemptor's share is.
+
+    An inactive queue is left alone: its Workloads are stopped for another reason, if at all.
     """
     return queue is need.queue or not (queue.inactive or queue.node.is_within_nominal(need.pairs))
 
 
 def satisfies_any(need: PreemptionRequest, held: HeldWorkload, queue: QueueState) -> bool:
-    """Return whether the preemptor's ClusterQueue has any right to evict this Workload of `queue`."""
+    """Return whether the preemptor's ClusterQueue has any right to evict this Workload of `queue`.
+
+    Whether the quota rules allow it as well, such as that the queue borrows, is not asked here.
+    """
     preemption = need.queue.spec.preemption
     is_own = queue is need.queue
     policy = preemption.within_cluster_queue if is_own else preemption.reclaim_within_cohort

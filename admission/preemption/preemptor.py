@@ -45,7 +45,11 @@ _Question = tuple[
 
 @dataclass(slots=True, kw_only=True)
 class Preemptor:
-    """Finds victims on a snapshot, which it leaves as it was. `fair_sharing` None: by priority alone."""
+    """Finds victims on a snapshot, which it leaves as it was. `fair_sharing` None: by priority alone.
+
+    One for each cycle. Answers are kept by request and number of decisions, because several heads ask for the
+    same and the search is the most expensive part of a cycle.
+    """
 
     snapshot: Snapshot
     losses: EvictionLosses
@@ -64,6 +68,11 @@ class Preemptor:
         """Return the Workloads to evict so that the whole assignment fits, () where evictions do not help.
 
         Where a policy allows it, Workloads are moved to another place rather than evicted without one.
+
+        Only pairs of the assignment with mode PREEMPT count as short. The result is in the order in which the
+        evictions are sent. One step for each candidate that is tried; the snapshot must not change between
+        the steps.
+        Source: Kueue, pkg/scheduler/preemption/preemption.go, GetTargets.
         """
         need = PreemptionRequest(
             queue=queue,
@@ -85,6 +94,10 @@ class Preemptor:
         """Return what evictions could do for `amount` of `pair` alone, and the borrow height after them.
 
         RECLAIM, taking back what other queues borrow, is better than PREEMPT, evicting the queue's own work.
+
+        NO_CANDIDATES where evictions do not help. `amount` is in the resource's unit. Nodes are ignored here,
+        and so is everything else that the Workload requests.
+        Source: Kueue, pkg/scheduler/preemption/preemption_oracle.go, SimulatePreemption.
         """
         need = PreemptionRequest(
             queue=queue,
@@ -135,6 +148,7 @@ class Preemptor:
         return True
 
     def _targets(self, need: PreemptionRequest) -> Steps[tuple[Target, ...]]:
+        """Return the answer to a request, searched once for each state of decisions."""
         # The state of a trial does not come again, so its answer is not cached.
         if self.snapshot.trial.is_open:
             return (yield from self._search(need))
@@ -151,6 +165,7 @@ class Preemptor:
         return self._known[question]
 
     def _search(self, need: PreemptionRequest) -> Steps[tuple[Target, ...]]:
+        """Choose the search: by shares, by losses, or Kueue's classical one."""
         if self.fair_sharing is not None:
             return fair_targets(self.snapshot, need, self.fair_sharing)
         if need.order is not CandidateOrder.KUEUE:
@@ -159,6 +174,7 @@ class Preemptor:
 
 
 def _order_of(queue: QueueState) -> CandidateOrder:
+    """Return the order of victims that the policy of the preemptor's queue asks for."""
     # Under least attained service victims are ordered by received service and node by node, see
     # `admission.preemption.least_attained_victims`. Losses matter there only within a level.
     is_by_loss = queue.policy.preemption is not None and queue.turns is None
@@ -166,7 +182,10 @@ def _order_of(queue: QueueState) -> CandidateOrder:
 
 
 def eviction_message(target: Target, queue: QueueState, pending: Pending, job_uid: str) -> str:
-    """Return Kueue's message for the victim: the preemptor, the reason, and both paths in the quota tree."""
+    """Return Kueue's message for the victim: the preemptor, the reason, and both paths in the quota tree.
+
+    `job_uid` is empty where the preemptor has no owner. Tools that parse Kueue's message read this one too.
+    """
     return (
         f"Preempted to accommodate a workload (UID: {pending.workload.uid}, JobUID: {job_uid or 'UNKNOWN'}) "
         f"due to {_RIGHTS[target.reason]}; preemptor path: {queue.node.path()}; "

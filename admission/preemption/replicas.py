@@ -70,7 +70,11 @@ class Guard(NamedTuple):
 
 @dataclass(slots=True)
 class Floors:
-    """The counters of one attempt of a search on a snapshot."""
+    """The counters of one attempt of a search on a snapshot.
+
+    It is created for each attempt, so nothing has to be taken back: an attempt that is given up takes its
+    counters with it.
+    """
 
     snapshot: Snapshot
     _taken: dict[Guard, int] = field(default_factory=dict)
@@ -105,6 +109,8 @@ class Floors:
         """Return how much may still be taken under this guard.
 
         Below 0, not even a replica that takes nothing may be evicted.
+
+        In replicas for the floor of an application, in pods for a budget.
         """
         # Once for each search: this reads every Workload that holds quota.
         if self._spares is None:
@@ -112,7 +118,11 @@ class Floors:
         return self._spares.get(guard, 0) - self._taken.get(guard, 0)
 
     def take(self, held: HeldWorkload, queue: QueueState) -> Guard | None:
-        """Count the Workload as taken and return None, or return the guard that does not allow it."""
+        """Count the Workload as taken and return None, or return the guard that does not allow it.
+
+        Where a guard refuses, nothing is counted. Workloads that are no replicas have no guard and are always
+        taken.
+        """
         guards = self.guards(held, queue)
         # Every guard must have enough to spare before anything is counted.
         for guard, amount in guards.items():
@@ -128,6 +138,8 @@ def is_counted(workload: Workload, policy: AdmissionPolicy) -> bool:
     """Return whether the Workload is a replica of inference, under a policy that prefers inference.
 
     Such replicas are counted before they are taken, and their pods are evicted by the eviction subresource.
+
+    Read from the annotations of the Workload, so a follower and the next leader come to the same answer.
     """
     section = policy.preemption
     return (
@@ -172,7 +184,10 @@ class KeptReplicas:
         self._spared.setdefault(rule, {})[held.key] = until
 
     def note(self, held: HeldWorkload, guard: Guard) -> None:
-        """Note that `guard` keeps a candidate; only the first guard of a candidate is kept."""
+        """Note that `guard` keeps a candidate; only the first guard of a candidate is kept.
+
+        Each candidate is thus counted once in the message.
+        """
         self._guards.setdefault(held.key, guard)
         if guard.kind is GuardKind.FLOOR:
             self._floors[guard] = min_replicas(held.workload)
@@ -209,16 +224,19 @@ class KeptReplicas:
         return ". ".join(sentences)
 
     def _by(self, kind: GuardKind) -> list[WorkloadKey]:
+        """Return the candidates that guards of this kind keep, sorted by key."""
         return sorted(key for key, guard in self._guards.items() if guard.kind is kind)
 
 
 def _remedy(guard: Guard, floor: int) -> str:
+    """Return what the user may change so that the guard lets a replica go."""
     if guard.name.startswith("StatefulSet/"):
         return f'{guard.name} is evicted as a whole or not at all; set the annotation to "0" to allow that'
     return f"at least {floor} of {guard.name} must stay; add replicas or lower the annotation"
 
 
 def _candidates(some: Sequence[WorkloadKey]) -> str:
+    """Return the number of candidates as the beginning of a sentence."""
     return "1 candidate for preemption is" if len(some) == 1 else f"{len(some)} candidates for preemption are"
 
 
@@ -230,7 +248,10 @@ def is_serving(held: HeldWorkload) -> bool:
 
 
 def refused_at(workload: Workload) -> float | None:
-    """Return when the API server refused to evict the Workload's pods, None where it has not or no longer."""
+    """Return when the API server refused to evict the Workload's pods, None where it has not or no longer.
+
+    In Unix seconds, the transition time of the condition DisruptionAllowed=False.
+    """
     allowed = workload.conditions.get(ConditionType.DISRUPTION_ALLOWED)
     is_refused = allowed is not None and not allowed.status
     if allowed is None or not is_refused or allowed.reason != DisruptionReason.EVICTION_REFUSED:
@@ -239,7 +260,10 @@ def refused_at(workload: Workload) -> float | None:
 
 
 def may_free_others(before: Workload, after: Workload) -> bool:
-    """Return whether more replicas may be taken than before: this one serves again, or is refused no more."""
+    """Return whether more replicas may be taken than before: this one serves again, or is refused no more.
+
+    The heads that were refused a replica of this group are woken then.
+    """
     if keys.REPLICA_OF not in after.annotations:
         return False
     type_ = ConditionType.PODS_READY
@@ -273,12 +297,14 @@ def _budgets_at_odds(workload: Workload, snapshot: Snapshot) -> Guard | None:
 
 
 def _budgets_of(pod_set: PodSet, workload: Workload, snapshot: Snapshot) -> list[DisruptionBudget]:
+    """Return the disruption budgets that cover the pods of a pod set, by namespace and labels."""
     metadata, namespace = pod_set.template.metadata, workload.key.namespace
     labels = (metadata.labels if metadata is not None else None) or {}
     return [one for one in snapshot.objects.budgets.values() if one.covers(namespace, labels)]
 
 
 def _guard_of(budget: DisruptionBudget) -> Guard:
+    """Return the guard of a PodDisruptionBudget."""
     return Guard(GuardKind.BUDGET, budget.namespace, budget.name)
 
 

@@ -3,7 +3,10 @@
 Modules, in reading order:
 
     scheduler           one cycle: nominate, order, process
-    outcomes            what may become of a head, each with its message
+    entry_processing    the last of these: what becomes of each entry when its turn comes
+    cycle_capacity      what the entries still find, and what they take or wait for
+    hold_exceptions     heads that ignore a capacity hold, for which the snapshot is switched
+    outcomes            the outcomes of processed entries, each with its message
     resumable_cycle     the same cycle in small steps, with pauses
     cycle_statistics    counts of a cycle for metrics
 
@@ -15,12 +18,11 @@ Decisions:
   for ever. A change that has to be applied at once interrupts the cycle.
 - Long searches within a cycle are generators for the same reason (`queues.steps`): victims, moves, a start to
   be promised, the first look at a shape on all nodes. So is the look at all promises before the cycle.
-- Under backfill a head that is inadmissible leaves no trace in the cycle (`PassOn`). The next one of its
-  queue is nominated in the same cycle, and nothing is reserved for the first. Otherwise it would matter to
-  other heads whether it was tried at all, and the cheap conditions of `admission.flavors.feasibility`
-  could not skip it.
+- Where a more important head ignores a hold, the snapshot is changed from head to head (`hold_exceptions`).
+  All other heads see what they would see if no head ignored it.
 - Kueue takes one head of each queue and waits a second between batches. Here cycles follow each other until
   nothing more can be decided.
 
-Outcomes are applied to the state by `admission.engine.apply_outcomes`.
+What heads are nominated for, and in which order they come, is `admission.nomination`. Outcomes are applied
+to the state by `admission.engine.apply_outcomes`.
 """

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from admission.decisions.decision import Admit
-from admission.scheduler.outcomes import HeadOutcome
+from admission.nomination.head_outcome import HeadOutcome
 from api.keys import WORKLOAD_TYPE
 from api.workload import Workload
 

@@ -1,82 +1,39 @@
-"""Outcomes of heads: admitted, requeued, or waiting for preempted Workloads; each with its message.
+"""Outcomes of heads whose turn has come: admitted, requeued, or waiting for preempted Workloads.
 
-`admission.scheduler.scheduler` decides. This module builds the outcome from the entry as it was nominated and
-adds what is needed to carry it out: why it waits, which Workloads leave for it, and what it will be charged.
+`admission.scheduler.entry_processing` decides. This module builds the outcome from the entry as it was
+nominated and adds what is needed to carry it out: why it waits, which Workloads leave for it, and what it
+will be charged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from enum import StrEnum
+from collections.abc import Iterable, Sequence
 
-import msgspec
 from msgspec.structs import replace
 
 from admission.decisions.assignment import Mode
-from admission.decisions.decision import Admit, Evict, Wait
+from admission.decisions.decision import Admit, Evict
+from admission.nomination.head_outcome import HeadOutcome, Recomputation, lost
 from admission.nomination.nominate import Entry
-from admission.nomination.rejection import Rejection
-from admission.placement.topology.place import Place
 from admission.preemption.checkpoint_before_eviction import asked_first, leaving_seconds
-from admission.preemption.lost_work import EvictionLosses
 from admission.preemption.preemptor import eviction_message
 from admission.preemption.targets import Target
 from admission.snapshot.held_workload import HeldWorkload
-from admission.snapshot.queue_state import QueueState
 from api.keys import JOB_UID
 from api.queueing import CheckRule
 from api.reasons import EvictionReason, PendingReason
-from api.workload import Admission, WorkloadKey, to_rfc3339
+from api.workload import Admission, to_rfc3339
 from queues.estimates.estimator import eviction_seconds
-from queues.pending.pending_queue import FlavorScan, Pending, RequeueCause
-from queues.profile.planned_start import BackfillLease, PlannedStart
-from queues.quota.resources import Quantities
+from queues.pending.pending_queue import RequeueCause
+from queues.profile.planned_start import PlannedStart
 
 _STILL_TAKEN = "Workload fits only where preempted workloads are still running"
+_KEPT_FOR_OTHERS = "Workload fits only where room is kept for another workload that preempts others"
+_LEFT_TO_OWNERS = (
+    "Workload fits by borrowing quota that has just come free, and workloads of that quota's own ClusterQueue"
+    " are tried first"
+)
 _FITS_AFTER_OTHERS = "Workload fits once the workloads that another preempts have stopped"
-
-
-class Recomputation(StrEnum):
-    """What a second search for targets gave, after another head took one. The values are metric labels."""
-
-    NEW_TARGETS = "new_targets"
-    DEFERRED_FIT = "deferred_fit"
-    SKIPPED = "skipped"
-
-
-class HeadOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What was decided for one head: admitted (`requeue` is None), or back to its queue for a cause.
-
-    `evictions` make room for it in a later cycle. `scan` is where its next search of flavors begins.
-    `is_preemption_skipped`: it had targets, but another head of this cycle prevented their preemption.
-    """
-
-    queue: QueueState
-    pending: Pending
-    decision: Admit | Wait
-    requeue: RequeueCause | None = None
-    scan: FlavorScan | None = None
-    evictions: tuple[Evict, ...] = ()
-    # The Workloads it waits for: those in `evictions`, and those already being evicted, for it or others.
-    awaits: tuple[WorkloadKey, ...] = ()
-    # Evictions of Workloads that already save a checkpoint for another preemptor. They go on for this one if
-    # that other preemptor no longer needs them.
-    joins: tuple[Evict, ...] = ()
-    is_preemption_skipped: bool = False
-    # Its places were taken only by heads of other trees, which reserve them for this cycle but do not start.
-    is_displaced: bool = False
-    # When a Workload that a policy spares for now may be evicted for it; infinity: time alone does not help.
-    spared_until: float | None = None
-    recomputation: Recomputation | None = None
-    # What an admission charges, with pairs of zero amount. For a preemption: what it will charge, where, and
-    # how its admission will be recorded in its status.
-    usage: Quantities = msgspec.field(default_factory=dict)
-    places: tuple[Place, ...] = ()
-    admission: Admission | None = None
-    lease: BackfillLease | None = None
-    # How many seconds it would conflict with promises. Work of equal requests as long as this
-    # need not be tried.
-    seconds: float | None = None
 
 
 def required_checks(rules: Sequence[CheckRule], admission: Admission) -> tuple[str, ...]:
@@ -122,13 +79,7 @@ def preempting(entry: Entry, others: Iterable[HeldWorkload], *, now: float) -> H
     """
     count = len(entry.targets)
     message = f"{entry.assignment.message()}. Pending the preemption of {count} workload(s)"
-    outcome = lost(
-        entry.queue,
-        entry.pending,
-        PendingReason.WAITING_FOR_PREEMPTED_WORKLOADS,
-        message,
-        RequeueCause.PENDING_PREEMPTION,
-    )
+    reason, requeue = PendingReason.WAITING_FOR_PREEMPTED_WORKLOADS, RequeueCause.PENDING_PREEMPTION
     # Some may be on their way out already, evicted for another preemptor. They are not evicted twice.
     fresh = [target for target in entry.targets if not target.held.is_evicted]
     # The preemptor starts when the slowest target is gone, so the others may take as long.
@@ -143,15 +94,11 @@ def preempting(entry: Entry, others: Iterable[HeldWorkload], *, now: float) -> H
         )
         for target in fresh
     )
-    assignment = entry.assignment
+    awaited = (*(target.held for target in entry.targets), *others)
     return replace(
-        outcome,
+        after_others(entry, lost(entry, reason, message, requeue), awaited),
         evictions=evictions,
-        awaits=tuple(held.key for held in (*(target.held for target in entry.targets), *others)),
         joins=tuple(_evict(entry, target) for target in entry.targets if target.held.is_saving),
-        usage=assignment.usage,
-        places=assignment.places,
-        admission=assignment.to_admission(entry.queue.name),
     )
 
 
@@ -171,15 +118,6 @@ def _evict(entry: Entry, target: Target) -> Evict:
     )
 
 
-def waiting(entry: Entry, reason: PendingReason, requeue: RequeueCause) -> HeadOutcome:
-    """Return the outcome of an entry that does not fit; its next search goes on where this one ended."""
-    message = entry.assignment.message()
-    outcome = lost(entry.queue, entry.pending, reason, message, requeue, scan=_next_scan(entry))
-    if reason is PendingReason.TOPOLOGY_PLACEMENT_FAILED and isinstance(outcome.decision, Wait):
-        return replace(outcome, decision=replace(outcome.decision, strategy=entry.assignment.strategy))
-    return outcome
-
-
 def deferred(entry: Entry, others: Iterable[HeldWorkload]) -> HeadOutcome:
     """Return the outcome of an entry that fits once `others` have stopped, which another head preempts.
 
@@ -187,41 +125,9 @@ def deferred(entry: Entry, others: Iterable[HeldWorkload]) -> HeadOutcome:
     that is being freed, and take a less preferred one or try its flavors without end.
     Source: Kueue, scheduler.go, processEntry.
     """
-    outcome = lost(
-        entry.queue,
-        entry.pending,
-        PendingReason.WAITING_FOR_PREEMPTED_WORKLOADS,
-        # The assignment is a Fit, which has no message.
-        _FITS_AFTER_OTHERS,
-        RequeueCause.PENDING_PREEMPTION,
-    )
-    return after_others(entry, outcome, others)
-
-
-def inadmissible(entry: Entry) -> HeadOutcome:
-    """Return the outcome of an entry that fits neither now nor after evictions it may ask for.
-
-    No start is promised to it.
-    """
-    if entry.assignment.mode is Mode.NO_FIT:
-        return waiting(entry, entry.assignment.no_fit_reason(), RequeueCause.NO_FIT)
-    return waiting(entry, PendingReason.WAITING_FOR_QUOTA, RequeueCause.PREEMPTION_NO_CANDIDATES)
-
-
-def with_kept(outcome: HeadOutcome, entry: Entry, losses: EvictionLosses) -> HeadOutcome:
-    """Return the outcome, with the Workloads that policies and budgets protect added to its message.
-
-    The outcome is unchanged unless the entry waits and no Workload is evicted for it.
-    """
-    decision = outcome.decision
-    if entry.will_fit or not isinstance(decision, Wait):
-        return outcome
-    words = losses.protection_message(entry.pending.key)
-    return (
-        replace(outcome, decision=replace(decision, message=f"{decision.message}. {words}"))
-        if words
-        else outcome
-    )
+    reason, requeue = PendingReason.WAITING_FOR_PREEMPTED_WORKLOADS, RequeueCause.PENDING_PREEMPTION
+    # The assignment is a Fit, which has no message.
+    return after_others(entry, lost(entry, reason, _FITS_AFTER_OTHERS, requeue), others)
 
 
 def skipped(entry: Entry, message: str) -> HeadOutcome:
@@ -230,22 +136,10 @@ def skipped(entry: Entry, message: str) -> HeadOutcome:
     It is tried again in the next cycle. If it has been searched from the first flavor twice already, it
     waits until something changes.
     """
-    scan = _next_scan(entry)
-    outcome = lost(
-        entry.queue,
-        entry.pending,
-        PendingReason.WAITING_FOR_QUOTA,
-        message,
-        RequeueCause.GENERIC if scan is None else RequeueCause.FAILED_AFTER_NOMINATION,
-        scan=scan,
-    )
-    return replace(outcome, is_preemption_skipped=bool(entry.targets))
-
-
-def _next_scan(entry: Entry) -> FlavorScan | None:
-    """Return where the next search goes on; None if at the first flavor, where it has begun twice."""
-    scan = entry.assignment.scan
-    return None if scan.is_second else scan
+    scan = entry.next_scan
+    requeue = RequeueCause.GENERIC if scan is None else RequeueCause.FAILED_AFTER_NOMINATION
+    outcome = lost(entry, PendingReason.WAITING_FOR_QUOTA, message, requeue)
+    return replace(outcome, scan=scan, is_preemption_skipped=bool(entry.targets))
 
 
 def still_taken(entry: Entry, others: Iterable[HeldWorkload]) -> HeadOutcome:
@@ -280,42 +174,21 @@ def blocked_by_promise(entry: Entry, behind: PlannedStart, too_long: float | Non
         f"fits now, but would delay {behind.key}, which is promised to start at {to_rfc3339(behind.start_at)}"
     )
     requeue = RequeueCause.HELD_BACK if too_long is None else RequeueCause.TOO_LONG
-    outcome = lost(entry.queue, entry.pending, PendingReason.WAITING_FOR_QUOTA, message, requeue)
-    return replace(outcome, seconds=too_long)
+    return replace(lost(entry, PendingReason.WAITING_FOR_QUOTA, message, requeue), seconds=too_long)
 
 
 def blocked_by_calendar(entry: Entry, words: str) -> HeadOutcome:
     """Return the outcome of an entry that fits now, but not for as long as it will run, by the calendar."""
     message = f"fits now, but may still run when {words}"
-    return lost(entry.queue, entry.pending, PendingReason.WAITING_FOR_QUOTA, message, RequeueCause.HELD_BACK)
+    return lost(entry, PendingReason.WAITING_FOR_QUOTA, message, RequeueCause.HELD_BACK)
 
 
-def rejected(queue: QueueState, pending: Pending, rejection: Rejection) -> HeadOutcome:
-    """Return the outcome of a head that may not be admitted whatever the quota."""
-    return lost(queue, pending, rejection.reason, rejection.message, rejection.requeue)
+def kept_for_others(entry: Entry) -> HeadOutcome:
+    """Return the outcome of an entry that fits only on capacity held for others."""
+    return lost(entry, PendingReason.WAITING_FOR_QUOTA, _KEPT_FOR_OTHERS, RequeueCause.NO_FIT)
 
 
-def lost(
-    queue: QueueState,
-    pending: Pending,
-    reason: PendingReason,
-    message: str,
-    requeue: RequeueCause,
-    *,
-    scan: FlavorScan | None = None,
-) -> HeadOutcome:
-    """Return the outcome of an entry that goes back to its queue with this reason and message."""
-    workload = pending.workload
-    decision = Wait(
-        key=workload.key,
-        uid=workload.uid,
-        reason=reason,
-        message=message,
-        requests=_requests(pending),
-    )
-    return HeadOutcome(queue=queue, pending=pending, decision=decision, requeue=requeue, scan=scan)
-
-
-def _requests(pending: Pending) -> Mapping[str, Mapping[str, int]]:
-    """Return the requests by pod set, in total, as Wait reports them."""
-    return {requests.name: requests.total() for requests in pending.requests}
+def left_to_owners(entry: Entry) -> HeadOutcome:
+    """Return the outcome of an entry that is tried again once the owners of what it would borrow were."""
+    requeue = RequeueCause.FAILED_AFTER_NOMINATION
+    return lost(entry, PendingReason.WAITING_FOR_QUOTA, _LEFT_TO_OWNERS, requeue)

@@ -24,38 +24,27 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 
-from admission.backfill.backfill_cycle import Backfill
 from admission.decisions.decision import Decision, Evict
-from admission.nomination.nominate import CyclePolicy
-from admission.scheduler.outcomes import HeadOutcome
-from admission.scheduler.scheduler import CycleRules, IsSpent, schedule
-from admission.snapshot.capacity_holds import HoldClaims
+from admission.nomination.head_outcome import HeadOutcome
+from admission.scheduler.scheduler import CycleRules, schedule
 from admission.snapshot.queue_state import QueueState
 from admission.snapshot.snapshot import Snapshot
-from queues.estimates.estimator import Estimator
 from queues.pending.pending_queue import Pending, RequeueCause
 
 Head = tuple[QueueState, Pending]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CycleTime:
-    """What a cycle needs to know about time and backfill.
+class CycleEffects:
+    """How a cycle changes the state.
 
-    `evictions` are those that time demands: expired leases, begun reservations. `backfill` checks which
-    heads may start; None without backfill. `estimator` knows the run times of earlier runs. `claims` are
-    capacity kept from the heads; what others leave for a head is kept from the rest, unless it `is_spent`.
-    `undo` takes back what backfill recorded in a cycle that came to nothing. `finish` returns the
-    decisions that report promises.
+    `apply` applies one outcome and appends the decisions that follow from it. `finish` returns the decisions
+    that report promises. `undo` takes back what backfill recorded in a cycle that came to nothing.
     """
 
-    evictions: Sequence[Evict]
-    backfill: Backfill | None
-    estimator: Estimator
-    is_spent: IsSpent
-    claims: HoldClaims
-    undo: Callable[[], None]
+    apply: Callable[[HeadOutcome, list[Decision]], None]
     finish: Callable[[], Sequence[Decision]]
+    undo: Callable[[], None]
 
 
 class Cycle:
@@ -65,28 +54,26 @@ class Cycle:
         self,
         snapshot: Snapshot,
         heads: Sequence[Head],
+        rules: CycleRules,
         *,
-        policy: CyclePolicy,
-        apply: Callable[[HeadOutcome, list[Decision]], None],
-        now: float,
-        time: CycleTime,
+        evictions: Sequence[Evict],
+        effects: CycleEffects,
     ) -> None:
-        """`apply` applies one outcome to the state and appends the decisions that follow from it.
+        """`evictions` are those that time demands: expired leases, begun reservations.
 
         `heads` holds at most one Workload of each ClusterQueue, already taken out of it.
         """
         # Evictions that time demands come first: they do not depend on the heads.
-        self.decisions: list[Decision] = [*time.evictions]
-        self._time = time
+        self.decisions: list[Decision] = [*evictions]
+        self._effects = effects
         self._snapshot = snapshot
         # The heads whose outcomes have not been applied, by ClusterQueue.
         self._in_flight = {queue.name: (queue, pending) for queue, pending in heads}
-        self._apply = apply
-        self._now = now
+        self._now = rules.now
         self._is_applying = False
-        self._steps = self._run(policy) if heads else None
+        self._steps = self._run(rules) if heads else None
         if not heads:
-            self.decisions += time.finish()
+            self.decisions += effects.finish()
 
     @property
     def is_over(self) -> bool:
@@ -110,7 +97,7 @@ class Cycle:
         except Exception:
             self._steps = None
             self._snapshot.rollback()
-            self._time.undo()
+            self._effects.undo()
             for queue, pending in self._in_flight.values():
                 # A generic failure is retried, so that one exception does not park a head for good.
                 queue.pending.requeue(pending, RequeueCause.GENERIC, now=self._now)
@@ -139,33 +126,21 @@ class Cycle:
         self._steps.close()
         self._steps = None
         self._snapshot.rollback()
-        self._time.undo()
+        self._effects.undo()
         for queue, pending in self._in_flight.values():
             queue.pending.put_back(pending)
         return [queue for queue, _ in self._in_flight.values()]
 
-    def _run(self, policy: CyclePolicy) -> Generator[None]:
+    def _run(self, rules: CycleRules) -> Generator[None]:
         heads = tuple(self._in_flight.values())
-        outcomes = yield from schedule(
-            self._snapshot,
-            heads,
-            CycleRules(
-                policy=policy,
-                now=self._now,
-                backfill=self._time.backfill,
-                estimator=self._time.estimator,
-                claims=self._time.claims,
-                is_spent=self._time.is_spent,
-            ),
-            pass_on=self._pass_on,
-        )
+        outcomes = yield from schedule(self._snapshot, heads, rules, pass_on=self._pass_on)
         self._is_applying = True
         for outcome in outcomes:
             # Its outcome is part of the state from here on, so `interrupt` must not requeue it.
             del self._in_flight[outcome.queue.name]
-            self._apply(outcome, self.decisions)
+            self._effects.apply(outcome, self.decisions)
             yield
-        self.decisions += self._time.finish()
+        self.decisions += self._effects.finish()
 
     def _pass_on(self, outcome: HeadOutcome) -> Pending | None:
         """Apply the outcome of a head that waits, and return the next of its queue, None if it is empty.
@@ -174,7 +149,7 @@ class Cycle:
         """
         queue = outcome.queue
         del self._in_flight[queue.name]
-        self._apply(outcome, self.decisions)
+        self._effects.apply(outcome, self.decisions)
         pending = queue.pending.pop()
         if pending is not None:
             self._in_flight[queue.name] = queue, pending

@@ -47,7 +47,6 @@ class UsageInterval:
     above the nominal quota.
     """
 
-    used_seconds: float = 0.0
     borrowed_seconds: float = 0.0
     peak_used: int = 0
     peak_borrowed: int = 0
@@ -115,9 +114,8 @@ class _Audit:
         if since is None or self._at == since:
             return
         seconds = self._at - since
-        for place, used, borrowed in self._queue_uses():
+        for place, _, borrowed in self._queue_uses():
             usage = self.usage.setdefault(place, UsageInterval())
-            usage.used_seconds += used * seconds
             usage.borrowed_seconds += borrowed * seconds
 
     def _note_peaks(self) -> None:

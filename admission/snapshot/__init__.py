@@ -31,5 +31,5 @@ Decisions:
 - A hold waits for every Workload that occupies what its own Workload lacks, quota or nodes, and not only for
   those that were evicted for it.
 
-Which heads ignore a hold is decided in `admission.nomination.hold_exceptions`.
+Which heads ignore a hold is decided in `admission.scheduler.hold_exceptions`.
 """

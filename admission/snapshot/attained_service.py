@@ -25,7 +25,11 @@ Member = TypeVar("Member")
 
 @dataclass(slots=True, eq=False)
 class AttainedService(Generic[Member]):
-    """Members by level, and when each has to be examined next."""
+    """Members by level, and when each has to be examined next.
+
+    `failed_until` holds for each kind of request until when (Unix seconds) no search is repeated. The heap of
+    due times may hold entries that no longer count; they are dropped when they are due.
+    """
 
     # Searches that found no victim, with the time before which they are not repeated, by what was searched.
     failed_until: dict[object, float] = field(default_factory=dict)
@@ -35,7 +39,11 @@ class AttainedService(Generic[Member]):
     _appointments: list[tuple[float, WorkloadKey, float]] = field(default_factory=list)
 
     def enter(self, key: WorkloadKey, member: Member, *, level: int, rank: Rank) -> None:
-        """Enter the member at `level`: from now on a Workload of any lower level may preempt it."""
+        """Enter the member at `level`: from now on a Workload of any lower level may preempt it.
+
+        `rank` orders the members of a level: the loss in device-seconds first. A member that was entered
+        before moves.
+        """
         self.remove(key)
         self._level[key] = level
         self._by_level.setdefault(level, {})[key] = (rank, member)
@@ -57,11 +65,16 @@ class AttainedService(Generic[Member]):
         return level, self._by_level[level][key][0][0]
 
     def above(self, level: int) -> Iterator[Member]:
-        """Yield the members that `level` may preempt: the highest level first, within it the least loss."""
+        """Yield the members that `level` may preempt: the highest level first, within it the least loss.
+
+        Sorted lists are kept for each level until a member comes or goes, so reading the first few costs
+        little.
+        """
         for one in sorted((one for one in self._by_level if one > level), reverse=True):
             yield from self._in_order(one)
 
     def _in_order(self, level: int) -> list[Member]:
+        """Return the members of a level by rank."""
         known = self._sorted.get(level)
         if known is None:
             pairs = sorted(self._by_level[level].values(), key=_rank)
@@ -81,6 +94,8 @@ class AttainedService(Generic[Member]):
         """Yield the members that are due, each with the `since` that was given; each is yielded once.
 
         The caller compares `since` with the Workload: a due time of an earlier attempt no longer counts.
+
+        `now` is in Unix seconds. Entries are removed as they are yielded.
         """
         while self._appointments and self._appointments[0][0] <= now:
             _, key, since = heappop(self._appointments)

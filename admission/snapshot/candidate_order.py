@@ -27,7 +27,10 @@ class CandidateOrderIndex:
     _entry_of: dict[WorkloadKey, _Entry] = field(default_factory=dict)
 
     def put(self, key: WorkloadKey, *, priority: int, reserved_at: float, uid: str) -> None:
-        """Insert a Workload at its position, or move it there if it is already in the order."""
+        """Insert a Workload at its position, or move it there if it is already in the order.
+
+        `reserved_at` is in Unix seconds. O(log n) to find the position, and the move of a list below it.
+        """
         self.drop(key)
         entry = self._entry_of[key] = (priority, -reserved_at, uid, key)
         insort(self._entries, entry)
@@ -44,7 +47,10 @@ class CandidateOrderIndex:
         return self._entries[0][0] if self._entries else inf
 
     def up_to(self, priority: float) -> Iterable[WorkloadKey]:
-        """Return the Workloads of at most this priority, in order."""
+        """Return the Workloads of at most this priority, in order.
+
+        O(log n), and the copy of the part that is returned.
+        """
         end = bisect_right(self._entries, priority, key=_priority)
         return [entry[3] for entry in self._entries[:end]]
 

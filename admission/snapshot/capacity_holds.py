@@ -42,7 +42,10 @@ Head = tuple[QueueState, Pending]
 
 
 class HoldClaim(msgspec.Struct, frozen=True, kw_only=True):
-    """A hold that a head of its queue ignores: its usage and places, and its victims that still run."""
+    """A hold that a head of its queue ignores: its usage and places, and its victims that still run.
+
+    The places are those on the nodes as they are now. Victims that have ended already are left out.
+    """
 
     queue: QueueState
     usage: Quantities
@@ -123,6 +126,9 @@ class CapacityHolds:
         """Return whether the Workload's hold for these victims has expired, so that it gets no further one.
 
         True where every one of `victims` was a victim of the expired hold: that is the same need again.
+
+        Otherwise a Workload that cannot start could keep capacity from others for ever, one hold after the
+        other.
         """
         spent = self._spent.get(key)
         return spent is not None and spent.uid == uid and set(victims) <= set(spent.victims)
@@ -141,6 +147,8 @@ class CapacityHolds:
         """Return and drop the holds that have expired or whose Workload is no longer pending.
 
         Must be called between cycles: during a cycle the head that is being tried is in no queue.
+
+        `now` is in Unix seconds. Usually nothing has ended, which costs one comparison.
         """
         self._see(queues)
         unsure, self._unsure = self._unsure, {}
@@ -177,7 +185,10 @@ class CapacityHolds:
         return pending is not None and pending.workload.uid == hold.uid
 
     def is_awaiting(self, key: WorkloadKey, held: Mapping[WorkloadKey, HeldWorkload]) -> bool:
-        """Return whether a victim of the Workload's hold that has been evicted still runs."""
+        """Return whether a victim of the Workload's hold that has been evicted still runs.
+
+        False without a hold.
+        """
         room = self.kept.get(key)
         if room is None:
             return False
@@ -198,7 +209,11 @@ class CapacityHolds:
         held: Mapping[WorkloadKey, HeldWorkload],
         topology_cache: TopologyCache,
     ) -> HoldClaims:
-        """Return the claims that a cycle with these heads has to respect."""
+        """Return the claims that a cycle with these heads has to respect.
+
+        Holds of the heads themselves are left out, and so are those that a head of higher priority of the
+        same queue ignores; these are `passed`.
+        """
         self._see(queues)
         trying = {pending.key for _, pending in heads}
         priorities = {queue.name: pending.workload.priority for queue, pending in heads}
@@ -223,6 +238,7 @@ class CapacityHolds:
         )
 
     def _claim(self, room: HeldRoom, held: Mapping[WorkloadKey, HeldWorkload]) -> HoldClaim:
+        """Return a hold with its queue and those of its victims that still run."""
         leaving = [held[victim] for victim in room.hold.victims if victim in held]
         victims = [
             (self._queues[one.admission.cluster_queue], one)

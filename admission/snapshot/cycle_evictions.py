@@ -39,14 +39,21 @@ class CycleEvictions:
     def apply_holds(
         self, overlay: UsageOverlay, leaving: Mapping[WorkloadKey, tuple[QueueState, HeldWorkload]]
     ) -> None:
-        """Apply the capacity holds for the whole cycle, as if their victims were evicted before all else."""
+        """Apply the capacity holds for the whole cycle, as if their victims were evicted before all else.
+
+        To be called once, before any head is tried. Counts as a decision of the cycle, so it stays until the
+        rollback.
+        """
         self._overlay, self._in_overlay = overlay, leaving.keys()
         self._evicted.update(leaving)
         self._trial.lay(overlay)
         self._trial.decide()
 
     def evict(self, queue: QueueState, held: HeldWorkload) -> None:
-        """Remove a Workload and its usage for the rest of the cycle; it is no longer a candidate."""
+        """Remove a Workload and its usage for the rest of the cycle; it is no longer a candidate.
+
+        The eviction itself is decided by the caller; here only the snapshot changes.
+        """
         # By key, so that it is no candidate for any other preemptor of this cycle either.
         self._evicted[held.key] = (queue, held)
         self._trial.release(queue, held.usage, held.places)
@@ -62,7 +69,11 @@ class CycleEvictions:
 
     @contextmanager
     def counted_again(self) -> Iterator[None]:
-        """Count the evicted Workloads' usage again while in the block: they still run."""
+        """Count the evicted Workloads' usage again while in the block: they still run.
+
+        For questions about the present, such as whether a Workload would fit beside those that are still
+        stopping.
+        """
         # With a mark of its own, so that blocks may be nested.
         mark = self._trial.mark()
         for queue, held in self._evicted.values():

@@ -53,7 +53,10 @@ class HeldWorkload(msgspec.Struct, eq=False, kw_only=True):
         return self.is_evicting or self.is_saving or (not self.is_assumed and self.workload.is_evicted)
 
     def facts(self, *, with_aliases: bool = False) -> CheckpointFacts:
-        """Return what its annotations report about its checkpoints."""
+        """Return what its annotations report about its checkpoints.
+
+        With `with_aliases` the annotations of other tools count as well, which a policy may allow.
+        """
         # Cached: every search asks this of every candidate, and one version always has the same answer.
         if self._facts is None or self._facts[0] is not self.workload:
             self._facts = self.workload, {}

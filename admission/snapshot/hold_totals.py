@@ -31,7 +31,11 @@ from queues.quota.resources import Quantities
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldRoom:
-    """A hold with its usage, and its places on the nodes as they are now."""
+    """A hold with its usage, and its places on the nodes as they are now.
+
+    `usage` is in each resource's unit. Immutable: a changed hold is a new value, which the sum notices by
+    identity.
+    """
 
     hold: Hold
     usage: Quantities
@@ -74,7 +78,11 @@ class HoldTotals:
         held: Mapping[WorkloadKey, HeldWorkload],
         topology_cache: TopologyCache,
     ) -> None:
-        """Make the sum that of these holds, whose queues must exist, and of their victims as they are."""
+        """Make the sum that of these holds, whose queues must exist, and of their victims as they are.
+
+        O(holds), and the amounts of those that have changed. The result does not depend on the order of
+        earlier calls.
+        """
         # Quota trees and flavors were rebuilt, so everything counted on the old ones is void.
         if queues is not self._queues:
             self._queues, self._sum = queues, UsageTotal()
@@ -88,12 +96,14 @@ class HoldTotals:
         self._see_victims(held, topology_cache)
 
     def _put_on(self, room: HeldRoom, topology_cache: TopologyCache) -> _Counted:
+        """Add a hold to the sum, and count its victims."""
         one = _Counted(room, self._queues[room.hold.cluster_queue], topology_cache.usage.spots(room.places))
         self._sum.add(one.queue.node, room.usage, one.spots, sign=1)
         self._named.update(room.hold.victims)
         return one
 
     def _take_off(self, one: _Counted) -> None:
+        """Subtract a hold from the sum, by the amounts that were added for it."""
         self._sum.add(one.queue.node, one.room.usage, one.spots, sign=-1)
         for key in one.room.hold.victims:
             self._named[key] -= 1

@@ -24,7 +24,10 @@ from queues.quota.window_timeline import QuotaStep
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inactive:
-    """Why a ClusterQueue admits nothing: a machine-readable reason, and a message."""
+    """Why a ClusterQueue admits nothing: a machine-readable reason, and a message.
+
+    The message says what to do, and is part of the ClusterQueue's condition Active.
+    """
 
     reason: InactiveReason
     message: str
@@ -44,12 +47,19 @@ class QueueTree:
 
     def describe(self) -> object:
         """Return what the tree was built from: equal for trees of equal names, quotas and weights."""
-        return _describe(self.root)
+        # Each node with its number of children, in the order of the tree, which together tell its form. Not
+        # nested: a long chain of Cohorts would exceed Python's stack.
+        nodes = self.root.nodes()
+        return [(node.name, node.quotas, node.weight_milli, len(node.children)) for node in nodes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueGroup:
-    """A resource group of a ClusterQueue: its flavors in order, and for each the cells of its resources."""
+    """A resource group of a ClusterQueue: its flavors in order, and for each the cells of its resources.
+
+    `cells` has an entry for each flavor, in the same order, which maps resources to the pair and its cell in
+    the quota tree.
+    """
 
     index: int
     resources: tuple[str, ...]
@@ -58,6 +68,7 @@ class QueueGroup:
 
 
 def _nothing_ahead(_: FlavorResource) -> tuple[QuotaStep, ...]:
+    """Return no steps: the quota of a queue without windows never changes."""
     return ()
 
 
@@ -111,6 +122,7 @@ class QueueState:
                 self.groups.setdefault(resource, group)
 
     def _group(self, index: int, spec: ResourceGroup) -> QueueGroup:
+        """Return a resource group with the cells of its flavors."""
         names = tuple(flavor.name for flavor in spec.flavors)
         pairs = ([FlavorResource(name, resource) for resource in spec.covered_resources] for name in names)
         return QueueGroup(
@@ -121,13 +133,19 @@ class QueueState:
         )
 
     def charge(self, held: HeldWorkload) -> None:
-        """Count the Workload's usage in this ClusterQueue."""
+        """Count the Workload's usage in this ClusterQueue.
+
+        It must not be counted here already. O(pairs · depth of the tree).
+        """
         self.held[held.key] = held
         self.rank(held)
         self.node.add(held.usage)
 
     def rank(self, held: HeldWorkload) -> None:
-        """Put a Workload that is new or has changed at its position in the order of eviction."""
+        """Put a Workload that is new or has changed at its position in the order of eviction.
+
+        To be called again when its priority or the time of its reservation has changed.
+        """
         self.eviction_order.put(
             held.key,
             priority=held.workload.priority,
@@ -136,7 +154,10 @@ class QueueState:
         )
 
     def release(self, key: WorkloadKey) -> bool:
-        """Stop counting the Workload's usage. Returns whether it was counted here."""
+        """Stop counting the Workload's usage. Returns whether it was counted here.
+
+        The places on nodes are given back elsewhere (`admission.cache.node_tenants`).
+        """
         held = self.held.pop(key, None)
         if held is None:
             return False
@@ -154,7 +175,3 @@ class QueueState:
         assert len(found) == len(self.held), f"{self.name} ranks {len(found)} of {len(self.held)} holders"
         ranks = [(one.workload.priority, -one.reserved_at, one.workload.uid) for one in found]
         assert ranks == sorted(ranks), f"{self.name} has its holders in another order than {sorted(ranks)}"
-
-
-def _describe(node: QuotaNode) -> object:
-    return node.name, node.quotas, node.weight_milli, [_describe(child) for child in node.children]

@@ -23,13 +23,19 @@ class RecentMoves:
         self.of: Tracked[WorkloadKey, Move] = Tracked()
 
     def note(self, key: WorkloadKey, *, policy: str, at: float) -> None:
-        """Count the move of a Workload against the limits of the policy that asked for it."""
+        """Count the move of a Workload against the limits of the policy that asked for it.
+
+        Moves older than an hour are dropped on the occasion.
+        """
         for old in [key for key, move in self.of.items() if move.at <= at - _HOUR]:
             del self.of[old]
         self.of[key] = Move(at=at, policy=policy)
 
     def adopt(self, moves: Mapping[WorkloadKey, Move], *, now: float, is_whole: bool) -> None:
-        """Add the moves that another leader has made; `is_whole`: they replace those known here."""
+        """Add the moves that another leader has made; `is_whole`: they replace those known here.
+
+        Of two moves of one Workload the later one counts.
+        """
         if is_whole:
             self.of.clear()
         for key, move in moves.items():
@@ -47,9 +53,13 @@ class RecentMoves:
         return sum(1 for _ in self._times(policy, now))
 
     def next_at(self, policy: str, *, now: float) -> float | None:
-        """Return when the first of this policy's moves is an hour old (Unix seconds), else None."""
+        """Return when the first of this policy's moves is an hour old (Unix seconds), else None.
+
+        From then on the policy's limit allows another move.
+        """
         first = min(self._times(policy, now), default=None)
         return None if first is None else first + _HOUR
 
     def _times(self, policy: str, now: float) -> Iterator[float]:
+        """Yield when this policy's moves of the last hour were made."""
         return (move.at for move in self.of.values() if move.policy == policy and move.at > now - _HOUR)

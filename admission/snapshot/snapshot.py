@@ -32,7 +32,11 @@ class ReferencedObjects:
 
 
 class Snapshot:
-    """Borrowed state, the `trial` of changes on it, and the `evictions` of this cycle."""
+    """Borrowed state, the `trial` of changes on it, and the `evictions` of this cycle.
+
+    `queues` is by name of the ClusterQueue. `now` is the time of the cycle in Unix seconds, 0 where no time
+    is needed. Only one snapshot may be in use at a time, because all of them work on the same state.
+    """
 
     __slots__ = ("evictions", "moves", "now", "objects", "queues", "topology_cache", "trial")
 
@@ -59,6 +63,9 @@ class Snapshot:
         self.evictions = CycleEvictions(self.trial)
 
     def rollback(self) -> None:
-        """End the cycle: undo all that was decided or tried on the state."""
+        """End the cycle: undo all that was decided or tried on the state.
+
+        What the cycle decided is applied to the state afterwards, by `admission.engine.apply_outcomes`.
+        """
         self.trial.rollback()
         self.evictions.clear()

@@ -66,7 +66,10 @@ class Trial:
             self._firm = self.decided = 0
 
     def suspend(self) -> None:
-        """Show the state without this cycle's changes; `resume` brings them back."""
+        """Show the state without this cycle's changes; `resume` brings them back.
+
+        Questions and changes of the state in between see it as if the cycle did not exist. O(changes).
+        """
         # A second call does nothing: callers need not know of each other.
         if not self._is_suspended:
             self._is_suspended = True
@@ -81,6 +84,7 @@ class Trial:
                 self._play(change, is_undone=False)
 
     def _play(self, change: _Change | UsageOverlay, *, is_undone: bool) -> None:
+        """Do a change again, or undo it."""
         if isinstance(change, UsageOverlay):
             (change.negated() if is_undone else change).put_on(self._topology_cache)
             return
@@ -95,7 +99,10 @@ class Trial:
             self._topology_cache.usage.use(places, sign=1 if is_adding else -1)
 
     def add(self, queue: QueueState, usage: Quantities, places: tuple[Place, ...] = ()) -> None:
-        """Count `usage` in `queue`, and the places as taken, until rolled back."""
+        """Count `usage` in `queue`, and the places as taken, until rolled back.
+
+        The usage need not fit. O(pairs · depth), and the nodes of the places.
+        """
         queue.node.add(usage)
         if places:
             self._topology_cache.usage.use(places, sign=1)
@@ -103,7 +110,10 @@ class Trial:
         self._undo_log.append((queue.node, usage, places, True))
 
     def remove(self, queue: QueueState, usage: Quantities, places: tuple[Place, ...] = ()) -> None:
-        """Subtract `usage` from `queue`, and count the places as free, until rolled back."""
+        """Subtract `usage` from `queue`, and count the places as free, until rolled back.
+
+        The exact inverse of `add` with the same arguments.
+        """
         queue.node.remove(usage)
         if places:
             self._topology_cache.usage.use(places, sign=-1)
@@ -115,7 +125,10 @@ class Trial:
         self._undo_log.append(overlay)
 
     def decide(self) -> None:
-        """Make everything in the log so far a decision of this cycle; later entries are a trial."""
+        """Make everything in the log so far a decision of this cycle; later entries are a trial.
+
+        `decided` counts decisions: what was computed from usage is valid as long as the number is the same.
+        """
         self.decided += 1
         self._firm = len(self._undo_log)
 
@@ -131,7 +144,10 @@ class Trial:
 
     @contextmanager
     def without_usage(self, taken: Iterable[Taken]) -> Iterator[None]:
-        """Count the reserved usage as free while in the block."""
+        """Count the reserved usage as free while in the block.
+
+        Also after an exception everything is as before. Blocks may be nested.
+        """
         mark = self.mark()
         for queue, usage, places in taken:
             self.remove(queue, usage, places)

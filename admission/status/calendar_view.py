@@ -141,4 +141,4 @@ def _reservation_entry(
 
 def _users(cache: Cache, kept: ReservedCapacity) -> Iterator[WorkloadKey]:
     """Yield the members that hold quota: members stay in the plan's table after they have ended."""
-    return (key for key in sorted(cache.schedule_plan.ahead.members.get(kept.id, ())) if key in cache.held)
+    return (key for key in sorted(cache.schedule_plan.upcoming.members.get(kept.id, ())) if key in cache.held)

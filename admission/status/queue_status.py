@@ -46,7 +46,7 @@ def _begun(
     """Return the status edit with the fields that both kinds of queues have."""
     edit = StatusEdit(raw, now=now)
     _put_fault(edit, fault)
-    _put_condition(edit, view.is_active, view.reason or "Ready", view.message)
+    edit.set_condition("Active", view.is_active, reason=str(view.reason or "Ready"), message=view.message)
     edit.put("pendingWorkloads", view.pending)
     edit.put("reservingWorkloads", view.reserving)
     edit.put("admittedWorkloads", view.admitted)
@@ -68,10 +68,6 @@ def _put_fault(edit: StatusEdit, fault: str | None) -> None:
         edit.remove_condition("Valid")
     else:
         edit.set_condition("Valid", False, reason="InvalidSpec", message=fault)
-
-
-def _put_condition(edit: StatusEdit, is_active: bool, reason: str, message: str) -> None:
-    edit.set_condition("Active", is_active, reason=str(reason), message=message)
 
 
 def _flavors(usages: FlavorUsages, *, with_borrowed: bool) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ from admission.status.calendar_view import ReservationEntry, WindowEntry, reserv
 from api.parsing.quantities import add_amounts
 from api.past_usage import PastUsage
 from api.policy import AdmissionPolicy
-from api.queueing import Cohort, LocalQueue
+from api.queueing import LocalQueue
 from api.reasons import InactiveReason
 from api.workload import WorkloadKey
 from queues.quota.fair_sharing import dominant_resource_share
@@ -92,7 +92,7 @@ class LocalQueueView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CohortView:
-    """A Cohort as status and metrics show it; `problem` is set if it is in a cycle or cannot be read.
+    """A Cohort as status and metrics show it.
 
     `above` are the cohorts above it, its parent first. `admitted` counts the Workloads of its subtree.
     """
@@ -101,7 +101,6 @@ class CohortView:
     above: tuple[str, ...]
     admitted: int
     weighted_share: int
-    problem: str | None
     subtree: Mapping[FlavorResource, int] = field(default_factory=dict)
     usage: Mapping[FlavorResource, int] = field(default_factory=dict)
 
@@ -219,18 +218,12 @@ def cohort_view(cache: Cache, name: str) -> CohortView | None:
     node = cache.hierarchy.cohorts.get(name)
     if node is None:
         return None
-    cycle = cache.hierarchy.cohort_cycles.get(name)
-    problem = cache.specs.unreadable.get((Cohort, name))
-    if cycle is not None:
-        # The cycle comes before an unreadable object: others may have to fix it too.
-        problem = f"cohorts form a cycle ({cycle}); change spec.parentName of one of them"
     held = (one for queue in node.queues() for one in cache.queues[queue.name].held.values())
     return CohortView(
         name=name,
         above=tuple(parent.name for parent in node.ancestors()),
         admitted=sum(1 for one in held if one.is_admitted),
         weighted_share=dominant_resource_share(node).rounded(),
-        problem=problem,
         subtree={pair: cell.subtree for pair, cell in node.cells.items()},
         usage={pair: cell.usage for pair, cell in node.cells.items()},
     )

@@ -32,12 +32,12 @@ class LeaderElection(Section):
 
     leader_elect: bool = True
     """Whether replicas elect a leader."""
-    lease_seconds: Duration | None = Field(default=None, alias="leaseDuration")
-    """Time without a renewal after which another replica may take over. Kueue's default is 15 s."""
-    deadline_seconds: Duration | None = Field(default=None, alias="renewDeadline")
-    """Time without a successful renewal after which a leader stops by itself. Kueue's default is 10 s."""
-    renew_seconds: Duration | None = Field(default=None, alias="retryPeriod")
-    """Time between renewals. Kueue's default is 2 s."""
+    lease_seconds: Duration = Field(default=15.0, alias="leaseDuration")
+    """Time without a renewal after which another replica may take over."""
+    deadline_seconds: Duration = Field(default=10.0, alias="renewDeadline")
+    """Time without a successful renewal after which a leader begins no write."""
+    renew_seconds: Duration = Field(default=2.0, alias="retryPeriod")
+    """Time between renewals."""
     resource_name: str = LEASE_NAME
     """Name of the Lease. Berth names its Leases by shard, so that they differ from Kueue's."""
     resource_namespace: str = ""

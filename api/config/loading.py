@@ -131,11 +131,9 @@ class ControllerConfig:
         )
         if is_kueues:
             return LeaseTimes(
-                # Kueue's own default, because the other values are Kueue's too: Berth's 4 s would be less
-                # than a deadline of 10 s.
-                duration_seconds=15.0 if theirs.lease_seconds is None else theirs.lease_seconds,
-                renew_seconds=2.0 if theirs.renew_seconds is None else theirs.renew_seconds,
-                deadline_seconds=10.0 if theirs.deadline_seconds is None else theirs.deadline_seconds,
+                duration_seconds=theirs.lease_seconds,
+                renew_seconds=theirs.renew_seconds,
+                deadline_seconds=theirs.deadline_seconds,
             )
         return LeaseTimes(
             duration_seconds=ours.duration_seconds,

@@ -58,11 +58,7 @@ def settings_errors(settings: Settings) -> Iterator[FieldError]:
 
 
 def _leader_election(election: LeaderElection) -> Iterator[FieldError]:
-    given = (election.renew_seconds, election.deadline_seconds, election.lease_seconds)
-    # Kueue's defaults are used for values that are not set.
-    renew, deadline, duration = (
-        ours if ours is not None else usual for ours, usual in zip(given, (2.0, 10.0, 15.0), strict=True)
-    )
+    renew, deadline, duration = election.renew_seconds, election.deadline_seconds, election.lease_seconds
     if duration <= deadline:
         yield FieldError(
             path="leaderElection.leaseDuration",
@@ -75,6 +71,8 @@ def _leader_election(election: LeaderElection) -> Iterator[FieldError]:
             value=f"{deadline:g}s",
             rule=f"must be more than retryPeriod ({renew:g}s)",
         )
+    if renew <= 0:
+        yield FieldError(path="leaderElection.retryPeriod", value=f"{renew:g}s", rule="must be more than 0s")
 
 
 def _custom_labels(labels: list[CustomLabel]) -> Iterator[FieldError]:

@@ -1,4 +1,8 @@
 """HTTP server and certificates: routes, requests and responses as values.
 
+    server          routes, requests, responses; the bounds of bodies
+    connections     which connections are open, and how long a client may take
+    certificates    authorities and certificates, and TLS that exchanges them while it serves
+
 Independent of queues and admission.
 """

@@ -4,6 +4,20 @@ aiohttp's server is only used in this module. A handler receives a `Request` wit
 a `Response` or, for a continuous answer, a `Stream`; it raises `HttpError` for a client error. Error
 responses are JSON by default. A handler is cancelled when its client disconnects, so that no search
 continues without a recipient.
+
+What a client can make a server hold is bounded, whatever it sends:
+
+    body            none with GET, HEAD and DELETE, otherwise `MAX_BODY_BYTES` or the route's own limit, and
+                    `BODY_SECONDS`. The buffer grows as bytes arrive: an announced length takes no memory.
+    all bodies      `MOST_BODY_BYTES` for a server, until their handlers have answered; beyond it 503.
+    encodings       gzip and deflate, UTF-8. aiohttp decompresses in small pieces, so both bounds above hold
+                    for what comes out, and for chunked bodies.
+    idle            `IDLE_SECONDS` between two requests of a connection (aiohttp's keepalive_timeout).
+    rejected body   `LINGERING_SECONDS` of it are read and dropped (aiohttp's lingering_time), so that the
+                    client finishes sending and sees the answer.
+    connections     how many, their headers and unread responses: `connections.py`.
+
+aiohttp's own limit of a body, client_max_size, is the same for all routes and counts each body alone.
 """
 
 from __future__ import annotations
@@ -12,19 +26,33 @@ import asyncio
 import logging
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+
+from api.http.connections import Connections, Refusals
 
 log = logging.getLogger("berth.http")
 
-# A scheduler extender receives all nodes at once: 5,000 of them are 21 MiB. aiohttp's default is 1 MiB.
-MAX_BODY_BYTES = 64 << 20
-# Timeout for a whole body: enough for 64 MiB, and a limit for clients that announce a body and send nothing.
+# What a route takes that does not say otherwise.
+MAX_BODY_BYTES = 1 << 20
+# Two of the largest bodies at once, those of the scheduler extender (64 MiB).
+MOST_BODY_BYTES = 128 << 20
+# Enough for 64 MiB, and a limit for clients that announce a body and send nothing.
 BODY_SECONDS = 30.0
+# Longer than the 90 s of Go's clients, so that they close first and no request meets a closing connection.
+IDLE_SECONDS = 120.0
+# aiohttp's 10 s would let a client send bytes for nothing as long.
+LINGERING_SECONDS = 2.0
 # Message for a body whose encoding does not match its header.
 UNREADABLE_BODY = "Failed to read request body"
+_WITHOUT_BODY = frozenset({"GET", "HEAD", "DELETE"})
+_ENCODINGS = frozenset({"", "identity", "gzip", "deflate"})
+_CHARSETS = frozenset({"utf-8", "utf8", "us-ascii"})
 
 
 class HttpError(Exception):
@@ -86,7 +114,8 @@ Handler = Callable[[Request], Awaitable[Response | Stream]]
 class Route:
     """One method and path, such as ("GET", "/v1/queues/{name}"); GET also serves HEAD.
 
-    A body larger than `max_body_bytes` (None: MAX_BODY_BYTES) is rejected with 413 before it is read.
+    A body larger than `max_body_bytes` is rejected with 413. None: MAX_BODY_BYTES, and no body with
+    GET and DELETE.
     """
 
     method: str
@@ -134,14 +163,25 @@ class HttpServer:
         self.port = port
         self._tls = tls
         self._render_error = render_error
+        self._bodies = _Bodies()
+        self._refusals = Refusals()
         # The middleware covers all routes, so that every error has the form that the caller chose.
         app = web.Application(middlewares=[self._answer_errors])
         for route in routes:
             if route.method == "GET":
-                app.router.add_get(route.path, _adapted(route))
+                app.router.add_get(route.path, self._adapted(route))
             else:
-                app.router.add_route(route.method, route.path, _adapted(route))
-        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
+                app.router.add_route(route.method, route.path, self._adapted(route))
+        self._runner = web.AppRunner(
+            app,
+            access_log=None,
+            logger=_ConnectionLog(log, self._refusals),
+            handler_cancellation=True,
+            keepalive_timeout=IDLE_SECONDS,
+            lingering_time=LINGERING_SECONDS,
+            shutdown_timeout=1.0,
+        )
+        self._connections: Connections | None = None
 
     @property
     def url(self) -> str:
@@ -154,19 +194,26 @@ class HttpServer:
     async def start(self) -> None:
         """Start to listen. Raises ListenError if the address is in use or not local."""
         await self._runner.setup()
+        assert self._runner.server is not None, "setup() has made it"
+        self._connections = Connections(self._runner.server, self._refusals)
         try:
-            await web.TCPSite(self._runner, self.host, self.port, ssl_context=self._tls).start()
+            # With port 0 the system chooses one.
+            self.port = await self._connections.listen(self.host, self.port, self._tls)
         except (OSError, OverflowError) as error:
-            await self._runner.cleanup()
+            await self.stop()
             raise ListenError(
                 f"cannot listen on {self.host} port {self.port}: {error}; give a free port, or 0 for any"
             ) from error
-        # Read from the socket, because with port 0 the system chooses one.
-        self.port = self._runner.addresses[0][1]
+        self._refusals.port = self.port
 
     async def stop(self) -> None:
         """Stop listening, give pending requests a second to complete, and close all connections."""
+        if self._connections is not None:
+            await self._connections.close()
         await self._runner.cleanup()
+        if self._connections is not None:
+            self._connections.abort()
+        self._refusals.close()
 
     async def __aenter__(self) -> HttpServer:
         await self.start()
@@ -179,12 +226,15 @@ class HttpServer:
     async def _answer_errors(
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
+        assert self._connections is not None, "a request arrives after start()"
+        self._connections.begin(request.protocol, request.content)
         try:
+            _check_text(request)
             return await handler(request)
         except HttpError as error:
             answer = _whole(self._render_error(error.status, error.message))
             answer.headers.update(error.headers)
-            # The handler sets this if it has not read the whole body: the remaining bytes are not a request.
+            # Set if the whole body was not read: the remaining bytes are not a request.
             if answer.headers.get("Connection") == "close":
                 answer.force_close()
             return answer
@@ -199,58 +249,122 @@ class HttpServer:
             log.exception("request_failed method=%s path=%s", request.method, request.path)
             return _whole(self._render_error(500, "an internal error; the log says which"))
 
+    def _adapted(self, route: Route) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        default = 0 if route.method in _WITHOUT_BODY else MAX_BODY_BYTES
+        most = default if route.max_body_bytes is None else route.max_body_bytes
 
-def _adapted(route: Route) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-    async def handle(request: web.Request) -> web.StreamResponse:
-        answer = await route.handler(
-            Request(
-                method=request.method,
-                path=request.path,
-                parameters=dict(request.match_info),
-                query=_first_of_each(request.query.items()),
-                headers=_first_of_each((name.lower(), value) for name, value in request.headers.items()),
-                body=await _body(request, route.max_body_bytes or MAX_BODY_BYTES),
-                client_name=_client_name(request),
-                client_address=request.remote or "",
+        async def handle(request: web.Request) -> web.StreamResponse:
+            assert self._connections is not None, "a request arrives after start()"
+            async with self._bodies.reading(request, most) as body:
+                with self._connections.handling(request.protocol):
+                    answer = await route.handler(_request(request, body))
+            return await _streamed(request, answer) if isinstance(answer, Stream) else _whole(answer)
+
+        return handle
+
+
+class _ConnectionLog(logging.LoggerAdapter[logging.Logger]):
+    """What aiohttp logs about connections; malformed requests are counted instead."""
+
+    def __init__(self, logger: logging.Logger, refusals: Refusals) -> None:
+        super().__init__(logger)
+        self._refusals = refusals
+
+    def exception(self, msg: object, *args: object, exc_info: Any = True, **kwargs: Any) -> None:
+        if isinstance(exc_info, HttpProcessingError):
+            self._refusals.count("malformed")
+        else:
+            super().exception(msg, *args, exc_info=exc_info, **kwargs)
+
+
+class _Bodies:
+    """Reads the bodies of requests into buffers that share one budget."""
+
+    def __init__(self) -> None:
+        self._held_bytes = 0
+
+    @asynccontextmanager
+    async def reading(self, request: web.Request, most: int) -> AsyncIterator[bytearray]:
+        """Give the body, whose bytes are taken from the budget until the end. Raises HttpError."""
+        body = bytearray()
+        try:
+            try:
+                await self._fill(body, request, most)
+            except HttpError as error:
+                # What follows on this connection is the rest of the body, not a request.
+                raise HttpError(
+                    error.status, error.message, headers={**error.headers, "Connection": "close"}
+                ) from error.__cause__
+            yield body
+        finally:
+            self._held_bytes -= len(body)
+
+    async def _fill(self, body: bytearray, request: web.Request, most: int) -> None:
+        _check_encoding(request)
+        # Checked before reading if the length is announced; checked again below, in case it is missing.
+        _refuse_larger(request.content_length or 0, most)
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                async for chunk in request.content.iter_any():
+                    _refuse_larger(len(body) + len(chunk), most)
+                    self._take(len(chunk))
+                    body += chunk
+        except TimeoutError as error:
+            raise HttpError(408, f"the body did not arrive within {BODY_SECONDS:g} s") from error
+        # The body is compressed in another way than its header says. Without feed_eof(), aiohttp would
+        # continue to read for the next request, and log the same error again.
+        except web.RequestPayloadError as error:
+            request.content.feed_eof()
+            raise HttpError(400, UNREADABLE_BODY) from error
+
+    def _take(self, size: int) -> None:
+        if self._held_bytes + size > MOST_BODY_BYTES:
+            raise HttpError(
+                503, "too many large requests at once; try again later", headers={"Retry-After": "1"}
             )
-        )
-        return await _streamed(request, answer) if isinstance(answer, Stream) else _whole(answer)
-
-    return handle
+        self._held_bytes += size
 
 
-async def _body(request: web.Request, most: int) -> bytearray:
-    """Return the body, read into one buffer of the announced length.
+def _check_text(request: web.Request) -> None:
+    """Raise HttpError for bytes that are not UTF-8: what contains them cannot be sent back or hashed."""
+    for text in (request.raw_path, *request.headers.values()):
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise HttpError(400, "the request line and the headers must be UTF-8") from error
 
-    aiohttp's own read() grows a buffer and copies it, which takes three times the CPU at 16 MiB, all of it in
-    the kernel for new pages.
-    """
-    length = request.content_length or 0
-    # Checked before reading if the length is announced; checked again below, in case it is missing or wrong.
-    _refuse_larger(length, most)
-    body, size = bytearray(length), 0
-    try:
-        async with asyncio.timeout(BODY_SECONDS):
-            async for chunk in request.content.iter_any():
-                _refuse_larger(size + len(chunk), most)
-                body[size : size + len(chunk)] = chunk
-                size += len(chunk)
-    # A client that announces a body and does not send it would otherwise occupy the buffer indefinitely.
-    except TimeoutError as error:
-        raise HttpError(408, f"the body did not arrive within {BODY_SECONDS:g} s") from error
-    # The body is compressed in another way than its header says. Without feed_eof(), aiohttp would continue
-    # to read for the next request, and log the same error again.
-    except web.RequestPayloadError as error:
-        request.content.feed_eof()
-        raise HttpError(400, UNREADABLE_BODY, headers={"Connection": "close"}) from error
-    del body[size:]
-    return body
+
+def _check_encoding(request: web.Request) -> None:
+    """Raise HttpError for a body that is encoded in a way that no handler can read."""
+    if not request.body_exists:
+        return
+    encoding = request.headers.get("Content-Encoding", "").lower()
+    if encoding not in _ENCODINGS:
+        raise HttpError(415, f"a body with Content-Encoding {encoding!r} cannot be read; send gzip or none")
+    charset = (request.charset or "utf-8").lower()
+    if charset not in _CHARSETS:
+        raise HttpError(415, f"a body in {charset!r} cannot be read; send UTF-8")
 
 
 def _refuse_larger(size: int, most: int) -> None:
     if size > most:
+        if not most:
+            raise HttpError(413, "a request of this method must not have a body")
         shown = f"{most >> 20} MiB" if most >= 1 << 20 else f"{most} bytes"
         raise HttpError(413, f"the request is larger than {shown}")
+
+
+def _request(request: web.Request, body: bytearray) -> Request:
+    return Request(
+        method=request.method,
+        path=request.path,
+        parameters=dict(request.match_info),
+        query=_first_of_each(request.query.items()),
+        headers=_first_of_each((name.lower(), value) for name, value in request.headers.items()),
+        body=body,
+        client_name=_client_name(request),
+        client_address=request.remote or "",
+    )
 
 
 def _client_name(request: web.Request) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from api import keys
 from api.jobs.queued_object import Queued
 from api.objects.cluster import JobObject
+from api.objects.common import WireSelector
 from api.workload import NOTHING
 
 JOB_KIND = "Job"
@@ -37,7 +38,8 @@ class JobOutcome:
 class Job(Queued):
     """One Job. The counts of pods are those of the Job controller; `completions` None means a work queue.
 
-    `is_dispatched`: another cluster runs it (MultiKueue).
+    `is_dispatched`: another cluster runs it (MultiKueue). `selector` selects its pods; None if the API server
+    has not set it.
     """
 
     is_suspended: bool = False
@@ -46,6 +48,7 @@ class Job(Queued):
     is_indexed: bool = False
     has_foreign_controller: bool = False
     is_dispatched: bool = False
+    selector: WireSelector | None = None
     active: int = 0
     terminating: int = 0
     ready: int = 0
@@ -131,6 +134,7 @@ def to_job(obj: JobObject) -> Job:
         # The built-in controller may be named explicitly, which means the same as an absent field.
         has_foreign_controller=spec.managed_by not in (None, _BUILT_IN_CONTROLLER),
         is_dispatched=spec.managed_by == keys.MULTIKUEUE_CONTROLLER,
+        selector=spec.selector,
         active=status.active or 0,
         terminating=status.terminating or 0,
         ready=status.ready or 0,

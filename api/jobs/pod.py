@@ -40,10 +40,6 @@ _ROLE_HASH_LENGTH = 8
 # The API server adds these tolerations to every pod, so they are not part of its role.
 _SERVER_TOLERATIONS = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
 _FINISHED = frozenset({"Succeeded", "Failed"})
-# Controllers whose pods are queued through the controller, or must run on their node regardless of
-# any queue: a static pod belongs to its Node and cannot be held, and the pods of a DaemonSet must run
-# on every matching node.
-_QUEUED_OWNERS = frozenset({("batch/v1", "Job"), ("apps/v1", "DaemonSet"), ("v1", "Node")})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,10 +64,9 @@ class Pod(Queued):
     @property
     def is_managed(self) -> bool:
         """Whether it is or was held for a queue. A pod that was never held runs outside of all queues."""
-        # The label alone is not sufficient: templates copy labels, while only the webhook adds the
-        # gate and the finalizer.
-        is_marked = self.labels.get(keys.MANAGED) == "true" and (self.is_gated or self.has_finalizer)
-        return is_marked and not is_queued_through(self.owner)
+        # The label alone is not sufficient: templates copy labels, while only the webhook adds the gate and
+        # the finalizer. The owner is not asked: a tenant may change it while the pod holds quota.
+        return self.labels.get(keys.MANAGED) == "true" and (self.is_gated or self.has_finalizer)
 
     @property
     def is_gated(self) -> bool:
@@ -147,9 +142,14 @@ class Pod(Queued):
         return self.is_active or is_waiting or (self.is_succeeded and not self.is_serving)
 
 
-def is_queued_through(owner: OwnerReference | None) -> bool:
-    """Return whether a pod of this controller is queued through it, or must not be queued at all."""
-    return owner is not None and (owner.api_version, owner.kind) in _QUEUED_OWNERS
+def claims_job(owner: OwnerReference | None) -> bool:
+    """Return whether this controller is said to be a Job, which waits for its own pods."""
+    return owner is not None and (owner.api_version, owner.kind) == (keys.BATCH_VERSION, "Job")
+
+
+def claims_daemon_set(owner: OwnerReference | None) -> bool:
+    """Return whether this controller is said to be a DaemonSet, whose pods run on every matching node."""
+    return owner is not None and (owner.api_version, owner.kind) == ("apps/v1", "DaemonSet")
 
 
 def to_pod(wire: PodObject) -> Pod:

@@ -11,7 +11,7 @@ are managed by another controller, and for a pod that runs for no Workload or do
 from __future__ import annotations
 
 from api import keys
-from api.jobs.pod import POD_KIND, is_queued_through, to_pod
+from api.jobs.pod import POD_KIND, to_pod
 from api.objects.cluster import PodObject
 from api.workload import Workload
 
@@ -40,7 +40,7 @@ def owner_key_of_pod(obj: PodObject) -> str:
     is_marked = (metadata.labels or {}).get(keys.MANAGED) == "true"
     # This runs for all pods of the cluster, so only pods that are marked for a
     # queue are translated completely.
-    if is_marked and not is_queued_through(owner):
+    if is_marked:
         pod = to_pod(obj)
         # A gated pod runs nothing that could save a checkpoint, and receives no request.
         if pod.is_managed:

@@ -52,7 +52,10 @@ MAX_EVENT_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """What a request sends. A PATCH says by its content type how it is to be merged."""
+    """What a request sends. A PATCH says by its content type how it is to be merged.
+
+    `content_type` is that of the whole object by default, which POST and PUT need.
+    """
 
     data: bytes
     content_type: str = "application/json"
@@ -77,6 +80,10 @@ class KubeClient:
     """Client for one API server.
 
     Use it as `async with await KubeClient.connect(...) as client`, or close() it.
+
+    Safe to use from several tasks of one event loop. No method retries. Every method raises a KubeError:
+    Unreachable or Timeout where it is unknown whether a write happened, and the class of the status otherwise
+    (`api.kube.errors`). Times out after DEFAULT_TIMEOUT_SECONDS where a call does not say otherwise.
     """
 
     def __init__(self, endpoint: Endpoint, *, user_agent: str = "berth") -> None:
@@ -101,18 +108,19 @@ class KubeClient:
         }
 
     @classmethod
-    async def connect(
-        cls, kubeconfig: str | None = None, *, context: str | None = None, user_agent: str = "berth"
-    ) -> KubeClient:
+    async def connect(cls, kubeconfig: str | None = None, *, user_agent: str = "berth") -> KubeClient:
         """Return a client for a kubeconfig, else $KUBECONFIG, else in-cluster, else ~/.kube/config.
 
         Reads files but sends nothing; `server_version()` checks whether the server answers. Raises
         InvalidKubeconfig with a sentence that names the file and the fix.
         """
-        return cls(find_endpoint(kubeconfig, context), user_agent=user_agent)
+        return cls(find_endpoint(kubeconfig), user_agent=user_agent)
 
     async def close(self) -> None:
-        """Close every connection; pending and later requests fail with Unreachable."""
+        """Close every connection; pending and later requests fail with Unreachable.
+
+        May be called more than once. Requests of other tasks fail, so call it last.
+        """
         self._closed = True
         sessions, self._sessions = list(self._sessions.values()), {}
         for session in sessions:
@@ -134,6 +142,8 @@ class KubeClient:
         """Return the server's version ("v1.36.3").
 
         The cheapest check that it answers and accepts the credentials.
+
+        Raises ServerError if the answer is not that of an API server.
         """
         body = await self.request("GET", "/version")
         try:
@@ -181,7 +191,11 @@ class KubeClient:
         return await self.request("GET", resource.path(namespace, name))
 
     async def create(self, resource: Resource, body: bytes, namespace: str | None = None) -> bytes:
-        """Create the object and return it as stored. Raises AlreadyExists."""
+        """Create the object and return it as stored. Raises AlreadyExists.
+
+        Raises Invalid if the server rejects the object, with its sentence. ValueError for a missing namespace
+        is an error of the caller, not of the cluster.
+        """
         if resource.namespaced and not namespace:
             raise ValueError(f"a {resource.kind} is created in a namespace")
         return await self.request("POST", resource.path(namespace), body=Body(body))
@@ -199,6 +213,8 @@ class KubeClient:
         """Replace the whole object (PUT) and return it as stored.
 
         Raises Conflict if the resourceVersion in `body` is not the current one.
+
+        Raises NotFound if the object is gone. With `subresource` "status" only the status is stored.
         """
         path = resource.path(namespace, name, subresource)
         return await self.request("PUT", path, body=Body(body), timeout_seconds=timeout_seconds)
@@ -215,6 +231,8 @@ class KubeClient:
         """Merge `body` into the object (RFC 7386) and return it as stored.
 
         If `body` contains a `metadata.resourceVersion` that is not the current one, raises Conflict.
+
+        Fields that are null in `body` are removed, and lists are replaced as a whole.
         """
         path = resource.path(namespace, name, subresource)
         return await self.request("PATCH", path, body=Body(body, MERGE_PATCH))
@@ -249,6 +267,9 @@ class KubeClient:
         """Return all objects of the kind at one resourceVersion, read from a quorum of etcd, page by page.
 
         An object that cannot be decoded as `type_` is listed in `unreadable`; the others are returned.
+
+        `params` are query parameters such as labelSelector. A list whose continue token expires on the way is
+        started again, so the result is of one version in any case.
         """
         reader = Reader(type_, resource)
         return await collect(self.fetch_page, resource.path(namespace), params or {}, reader)
@@ -283,6 +304,7 @@ class KubeClient:
     async def _begin_watch(
         self, path: str, params: Mapping[str, str], idle_seconds: float
     ) -> aiohttp.ClientResponse:
+        """Send the request of a watch. Return the response once its headers have arrived."""
         headers = await self._authorized({})
         try:
             async with asyncio.timeout(min(idle_seconds, LIST_TIMEOUT_SECONDS)) as patience:
@@ -302,16 +324,19 @@ class KubeClient:
             raise
 
     def _url(self, path: str) -> URL:
+        """Return the URL of a path that is quoted already."""
         # `Resource.path` returns quoted paths; aiohttp's own quoting would decode "%2F" in names.
         return URL(self.server + path, encoded=True)
 
     async def _authorized(self, headers: dict[str, str]) -> dict[str, str]:
+        """Add the Authorization header, if the credentials have one."""
         authorization = await self._endpoint.credentials.authorization()
         if authorization:
             headers["Authorization"] = authorization
         return headers
 
     def _session(self, lane: Connection) -> aiohttp.ClientSession:
+        """Return the connections of a lane. Raises Unreachable when the client is closed."""
         if self._closed:
             raise Unreachable(f"the client of {self.server} is closed")
         # Created on first use: a session needs a running event loop, and most commands use a single lane.
@@ -335,6 +360,7 @@ class KubeClient:
         return session
 
     def _refused(self, response: aiohttp.ClientResponse, body: bytes) -> KubeError:
+        """Return the error for a response that is not a success, with what the user can do about it."""
         error = error_of_answer(response.status, body, retry_after=response.headers.get("Retry-After"))
         if isinstance(error, Unauthorized):
             # A rotated token is read again at the next request, instead of up to a minute later.
@@ -350,6 +376,7 @@ class KubeClient:
         return error
 
     def _unreachable(self, error: Exception) -> Unreachable:
+        """Return the error for a request that got no response."""
         return Unreachable(f"cannot reach the API server {self.server} of {self.origin}: {_why(error)}")
 
 
@@ -358,6 +385,7 @@ class _Version(msgspec.Struct, rename="camel"):
 
 
 def _delete_options(propagation: str, grace_period_seconds: int | None) -> dict[str, object]:
+    """Return the body of a DELETE. None for the grace period leaves it to the object."""
     options: dict[str, object] = {
         "apiVersion": "v1",
         "kind": "DeleteOptions",
@@ -415,13 +443,15 @@ def _why(error: Exception) -> str:
 
 # TCP keep-alive distinguishes a dead peer (host gone, NAT entry dropped) from a silent one: probes
 # start after 30 s without traffic, and the connection is lost after three more, 10 s apart. Linux'
-# default is two hours.
-_KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
+# default is two hours. A request that the peer's kernel has not acknowledged for 5,000 ms has met a dead
+# peer: the timeout of a write is much longer, because a slow server has acknowledged it and needs the time.
+_KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 5_000}
 
 
 def _socket_that_notices_death(
     address: tuple[int, int, int, str, tuple[Any, ...]],
 ) -> socket.socket:
+    """Return a socket with TCP keepalive, which finds a dead connection within about a minute."""
     family, kind, protocol, _, _ = address
     made = socket.socket(family=family, type=kind, proto=protocol)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -26,7 +26,11 @@ PLUGIN_TIMEOUT_SECONDS = 60.0
 
 
 class Credentials(Protocol):
-    """A source of the Authorization header."""
+    """A source of the Authorization header.
+
+    `authorization` returns the value of the header, None for none, and `invalidate` is called after a 401. It
+    may read a file or run a program, so it is awaited before each request.
+    """
 
     async def authorization(self) -> str | None:
         """Return the value of the header, None for none. Raises KubeError if it cannot be obtained."""
@@ -60,7 +64,10 @@ class TokenFile:
         self._read_at = 0.0
 
     async def authorization(self) -> str | None:
-        """Return the token of the file, read at most REFRESH_SECONDS ago."""
+        """Return the token of the file, read at most REFRESH_SECONDS ago.
+
+        With the scheme, "Bearer ...". Raises InvalidKubeconfig if the file cannot be read or is empty.
+        """
         if not self._value or self._clock() - self._read_at >= REFRESH_SECONDS:
             self._value = f"Bearer {self._read()}"
             self._read_at = self._clock()
@@ -71,6 +78,7 @@ class TokenFile:
         self._value = ""
 
     def _read(self) -> str:
+        """Return the token in the file, without white space around it."""
         try:
             token = self._path.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
@@ -101,6 +109,9 @@ class LibraryCredentials:
         """Return the plugin's token, requested again every REFRESH_SECONDS.
 
         The loader caches it until it expires.
+
+        Concurrent requests wait for one call of the plugin. Raises Timeout if it does not answer within
+        PLUGIN_TIMEOUT_SECONDS, and InvalidKubeconfig if it fails.
         """
         async with self._asking:
             if self._asked_at is None or time.monotonic() - self._asked_at >= REFRESH_SECONDS:
@@ -116,6 +127,7 @@ class LibraryCredentials:
             del self._loader.exec_plugin_expiry
 
     async def _ask(self) -> None:
+        """Call the plugin, and take the certificate that it may return."""
         try:
             async with asyncio.timeout(PLUGIN_TIMEOUT_SECONDS):
                 await self._loader._load_authentication()
@@ -130,6 +142,7 @@ class LibraryCredentials:
         self._take_certificate()
 
     def _take_certificate(self) -> None:
+        """Load the client certificate of the plugin into the TLS context."""
         certificate = getattr(self._loader, "cert_file", None)
         if certificate and self._context:
             self._context.load_cert_chain(certificate, getattr(self._loader, "key_file", None))
@@ -138,7 +151,10 @@ class LibraryCredentials:
 def library_credentials(
     config: dict[str, Any], context_name: str, origin: str, context: ssl.SSLContext | None
 ) -> LibraryCredentials:
-    """Return credentials of kubernetes_asyncio's loader for one context of a complete kubeconfig."""
+    """Return credentials of kubernetes_asyncio's loader for one context of a complete kubeconfig.
+
+    Raises InvalidKubeconfig if the library rejects the kubeconfig. Does not call the plugin yet.
+    """
     # Imported here because it takes 0.6 s, which plain tokens and certificates do not need.
     from kubernetes_asyncio.config.kube_config import KubeConfigLoader
 

@@ -21,6 +21,10 @@ from __future__ import annotations
 
 import msgspec
 
+# A longer wait that a server asks for counts as this: what a proxy says by mistake must not stop anything for
+# hours.
+MAX_RETRY_AFTER_SECONDS = 30.0
+
 # Maximum length of a foreign response (such as a proxy's HTML page) that a message quotes.
 MAX_QUOTED_CHARACTERS = 300
 
@@ -30,7 +34,7 @@ class KubeError(Exception):
 
     `status` is the HTTP status, None if there was no response. `reason` is the server's machine-readable
     reason ("AlreadyExists"), "" if it gave none. `message` is one sentence for people. `retry_after_seconds`
-    is the time that the server asks to wait, None if it does not say.
+    is the time that the server asks to wait, at most MAX_RETRY_AFTER_SECONDS; None if it does not say.
     """
 
     def __init__(
@@ -49,11 +53,18 @@ class KubeError(Exception):
 
 
 class InvalidKubeconfig(KubeError):
-    """The kubeconfig is missing or malformed, or refers to something that does not exist."""
+    """The kubeconfig is missing or malformed, or refers to something that does not exist.
+
+    Its sentence names the file and the fix. No request was sent.
+    """
 
 
 class Unreachable(KubeError):
-    """The server did not respond. Whether a write happened is unknown."""
+    """The server did not respond. Whether a write happened is unknown.
+
+    Also raised by a client that has been closed. A caller that has sent a write has to read before it writes
+    again.
+    """
 
 
 class Timeout(Unreachable):
@@ -77,19 +88,32 @@ class AlreadyExists(KubeError):
 
 
 class Conflict(KubeError):
-    """The object has changed since the resourceVersion that was sent (409)."""
+    """The object has changed since the resourceVersion that was sent (409).
+
+    Read the object again and decide anew whether the write still applies; sending the same write again
+    repeats the conflict.
+    """
 
 
 class Gone(KubeError):
-    """The resourceVersion or continue token has expired on the server (410)."""
+    """The resourceVersion or continue token has expired on the server (410).
+
+    A list or a watch has to start again from the beginning.
+    """
 
 
 class Invalid(KubeError):
-    """The request itself is rejected (400, 405, 413, 415, 422 and other 4xx)."""
+    """The request itself is rejected (400, 405, 413, 415, 422 and other 4xx).
+
+    Sending the same request again gives the same answer. The message is the server's and names the field.
+    """
 
 
 class TooManyRequests(KubeError):
-    """The server or the budget of an eviction requests a delay (429); see `retry_after_seconds`."""
+    """The server or the budget of an eviction requests a delay (429); see `retry_after_seconds`.
+
+    Nothing was stored. Raised as well for the eviction of a pod that a PodDisruptionBudget protects.
+    """
 
 
 class ServerError(KubeError):
@@ -128,18 +152,21 @@ def error_of_answer(status: int, body: bytes, *, retry_after: str | None = None)
     since no API server sends one.
     """
     read = _read_status(body)
-    details_seconds = read.details.retry_after_seconds if read.details else 0.0
+    details_seconds = read.details.retry_after_seconds if read.details else None
     return _class_of(status, read.reason)(
         read.message or _quoted(status, body),
         status=status,
         reason=read.reason,
         # The header takes precedence: a proxy sends it with a body that is not a Status.
-        retry_after_seconds=_seconds(retry_after) or details_seconds or None,
+        retry_after_seconds=_seconds(retry_after) or _seconds(details_seconds) or None,
     )
 
 
 def error_of_event(raw: bytes | msgspec.Raw) -> KubeError:
-    """Return the error in an ERROR event of a watch, whose object is a `Status`."""
+    """Return the error in an ERROR event of a watch, whose object is a `Status`.
+
+    410 is the usual one: the version from which the watch was to continue has expired.
+    """
     body = bytes(raw)
     # A Status without a code must not be mistaken for success.
     return error_of_answer(_read_status(body).code or 500, body)
@@ -151,6 +178,7 @@ def malformed(what: str, error: Exception) -> ServerError:
 
 
 def _class_of(status: int, reason: str) -> type[KubeError]:
+    """Return the class of an error by HTTP status and reason."""
     # 409 has two meanings: a create of an existing object, and a write with an outdated version.
     if status == 409 and reason == "AlreadyExists":
         return AlreadyExists
@@ -160,6 +188,7 @@ def _class_of(status: int, reason: str) -> type[KubeError]:
 
 
 def _read_status(body: bytes) -> _Status:
+    """Return the Status in a body, an empty one where the body is something else."""
     try:
         return _status_decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -167,13 +196,15 @@ def _read_status(body: bytes) -> _Status:
 
 
 def _quoted(status: int, body: bytes) -> str:
+    """Return the beginning of a body that is no Status, such as the page of a proxy."""
     # Truncated before it is decoded, because an HTML page may have megabytes.
     text = " ".join(body[: 4 * MAX_QUOTED_CHARACTERS].decode("utf-8", "replace").split())
     return f"HTTP {status}: {text[:MAX_QUOTED_CHARACTERS]}" if text else f"HTTP {status}"
 
 
-def _seconds(retry_after: str | None) -> float:
+def _seconds(retry_after: str | float | None) -> float:
     try:
-        return max(0.0, float(retry_after or 0))
+        # In this order, because every comparison with NaN is false.
+        return min(MAX_RETRY_AFTER_SECONDS, max(0.0, float(retry_after or 0)))
     except ValueError:
         return 0.0

@@ -1,9 +1,10 @@
 """Kubernetes Events, sent in the background and dropped first under load.
 
 A decision never waits for its event. `record` puts the event into a bounded queue, in which repetitions of
-the same message about the same object are combined. A separate task sends the events over separate
-connections, at a limited rate. If the server is overloaded (429, 5xx, no response), sending pauses and the
-queue fills up; events that find the queue full are counted in `dropped`.
+the same message about the same object are combined, and many different messages of one reason as well. A
+separate task sends the events over separate connections, within a budget that decisions use up first
+(`api.kube.report_budget`). If the server is overloaded (429, 5xx, no response), sending pauses and the queue
+fills up; events that find the queue full are counted in `dropped`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -23,6 +24,7 @@ import msgspec
 
 from api.kube.client import MERGE_PATCH, Body, Connection, KubeClient
 from api.kube.errors import KubeError, NotFound, ServerError, TooManyRequests, Unreachable
+from api.kube.report_budget import ReportBudget, WriteLoad
 from api.kube.resources import EVENTS
 from api.object_events import EventType, ObjectRef
 
@@ -37,6 +39,13 @@ MAX_NAME_CHARACTERS = 253
 # uses the same value.
 SERIES_SECONDS = 360.0
 
+# An object that gets more than MAX_SIMILAR different notes for one reason, without a pause of
+# SIMILAR_SECONDS, gets one event for all further notes, whose count is incremented. client-go uses the same
+# values and words.
+MAX_SIMILAR = 10
+SIMILAR_SECONDS = 600.0
+COMBINED = "(combined from similar events): "
+
 # Maximum number of sent events that are remembered, at 300 bytes each. If one is forgotten, a repetition
 # creates a second event instead of incrementing a count.
 MAX_REMEMBERED = 4096
@@ -47,7 +56,7 @@ LONGEST_PAUSE_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventLimits:
-    """`events_per_second` and `burst` limit the load on the server, `max_queued` the queue.
+    """`events_per_second` and `burst` limit the load on the server in quiet times, `max_queued` the queue.
 
     The defaults send all events of a busy cycle immediately, and take a small share of the server's writes
     in the long run. A full queue of 2000 takes about 2 MB.
@@ -62,11 +71,15 @@ class EventRecorder:
     """Sends events in the background, as long as run() is running.
 
     `controller` and `instance` identify the reporter. `sent` and `dropped` are counters that only increase.
+
+    `record` may be called from the event loop only. Events that were not sent when the process ends are lost;
+    `drain` waits for them.
     """
 
     def __init__(
         self,
         client: KubeClient,
+        load: WriteLoad,
         *,
         instance: str,
         controller: str = "berth.dev/controller",
@@ -81,11 +94,13 @@ class EventRecorder:
             "reportingInstance": instance[:MAX_WORD_CHARACTERS],
         }
         limits = limits or EventLimits()
-        self._bucket = TokenBucket(rate=limits.events_per_second, burst=limits.burst, now=clock())
+        self._budget = ReportBudget(load, per_second=limits.events_per_second, burst=limits.burst)
         self._max_queued = limits.max_queued
         self._clock = clock
         self._queue: OrderedDict[_Key, _Pending] = OrderedDict()
         self._remembered: OrderedDict[_Key, _Sent] = OrderedDict()
+        # By key without note: which notes were recorded lately.
+        self._similar: OrderedDict[_Key, _Similar] = OrderedDict()
         # Starts with the wall clock, so that a restarted process does not reuse names of its predecessor.
         self._numbers = itertools.count(time.time_ns())
         self._filled = asyncio.Event()
@@ -103,7 +118,9 @@ class EventRecorder:
         programs. `note` is the sentence for people, truncated to 1024 bytes.
         """
         reason = reason[:MAX_WORD_CHARACTERS]
-        key = _Key(regarding, type_, reason, cut_note(note), (action or reason)[:MAX_WORD_CHARACTERS])
+        key = self._combined(
+            _Key(regarding, type_, reason, cut_note(note), (action or reason)[:MAX_WORD_CHARACTERS])
+        )
         if pending := self._queue.get(key):
             self._queue[key] = pending.again(_now())
         # The newest event is dropped, because repetitions of older ones may still be combined with them.
@@ -115,13 +132,18 @@ class EventRecorder:
             self._emptied.clear()
 
     async def run(self) -> None:
-        """Send the queued events, one after another, until cancelled."""
+        """Send the queued events, one after another, until cancelled.
+
+        An event that fails for a lasting reason is dropped and counted, and one that fails for a passing
+        reason is put back to the front. Raises nothing but cancellation.
+        """
         while True:
             await self._filled.wait()
-            # A token is taken only if there is an event. The wait is outside of `_send`, so it is no failure.
-            if wait_seconds := self._bucket.take(self._clock()):
+            # Asked only if there is an event. The wait is outside of `_send`, so it is no failure.
+            if wait_seconds := self._budget.seconds_to_next(self._clock()):
                 await asyncio.sleep(wait_seconds)
                 continue
+            self._budget.take(self._clock())
             # Removed before it is sent: if it is recorded again meanwhile, the repetition becomes a new entry
             # of the queue, and increments the count of this event later.
             key, pending = self._queue.popitem(last=False)
@@ -135,19 +157,43 @@ class EventRecorder:
             self._note_emptiness()
 
     async def drain(self, timeout_seconds: float) -> None:
-        """Return when the queue is empty, or after `timeout_seconds` at the latest."""
+        """Return when the queue is empty, or after `timeout_seconds` at the latest.
+
+        For the end of the process. Does not stop `run`.
+        """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_seconds):
                 await self._emptied.wait()
 
     def _note_emptiness(self) -> None:
+        """Let `drain` return and `run` wait where the queue is empty."""
         if not self._queue:
             self._filled.clear()
             self._emptied.set()
 
+    def _combined(self, key: _Key) -> _Key:
+        """Return the key, with the same note for all further ones if there were many different notes."""
+        group, now = key._replace(note=""), self._clock()
+        similar = self._similar.pop(group, None)
+        if similar is None or now - similar.at >= SIMILAR_SECONDS:
+            similar = _Similar()
+        # Put at the end, so that a group that is recorded repeatedly is not forgotten first.
+        self._similar[group] = similar
+        if len(self._similar) > MAX_REMEMBERED:
+            self._similar.popitem(last=False)
+        similar.at = now
+        # Hashes, because the notes of thousands of objects would take megabytes.
+        if len(similar.notes) < MAX_SIMILAR:
+            similar.notes.add(hash(key.note))
+        if hash(key.note) in similar.notes:
+            return key
+        similar.combined = similar.combined or cut_note(COMBINED + key.note)
+        return key._replace(note=similar.combined)
+
     # Sending
 
     async def _send(self, key: _Key, pending: _Pending) -> None:
+        """Send one event: raise the count of one that was sent lately, else create it."""
         earlier = self._remembered.get(key)
         if earlier and self._clock() - earlier.sent_at < SERIES_SECONDS:
             # If the event has expired on the server, it is created again.
@@ -157,6 +203,7 @@ class EventRecorder:
         await self._create(key, pending)
 
     async def _create(self, key: _Key, pending: _Pending) -> None:
+        """Create the Event object, in the namespace of what it is about."""
         suffix = f".{next(self._numbers):x}"
         name = key.regarding.name[: MAX_NAME_CHARACTERS - len(suffix)] + suffix
         # Events about cluster-scoped objects are stored in "default", where kubectl looks for them.
@@ -166,6 +213,7 @@ class EventRecorder:
         self._remember(key, _Sent(name=name, count=pending.count, sent_at=self._clock()))
 
     async def _raise_count(self, key: _Key, earlier: _Sent, pending: _Pending) -> None:
+        """Add the repetitions to an Event that the server has already."""
         count = earlier.count + pending.count
         patch = {"series": {"count": count, "lastObservedTime": pending.last_at}}
         await self._client.request(
@@ -177,6 +225,7 @@ class EventRecorder:
         self._remember(key, _Sent(name=earlier.name, count=count, sent_at=self._clock()))
 
     def _body(self, key: _Key, pending: _Pending, name: str, namespace: str) -> dict[str, object]:
+        """Return the Event as events.k8s.io/v1 describes it."""
         body: dict[str, object] = {
             "apiVersion": EVENTS.api_version,
             "kind": EVENTS.kind,
@@ -194,6 +243,7 @@ class EventRecorder:
         return body
 
     def _remember(self, key: _Key, sent: _Sent) -> None:
+        """Remember an event that was sent, so that repetitions raise its count."""
         self.sent += 1
         self._remembered[key] = sent
         self._remembered.move_to_end(key)
@@ -203,6 +253,7 @@ class EventRecorder:
     # Failures
 
     async def _failed(self, key: _Key, pending: _Pending, error: KubeError) -> None:
+        """Drop the event or put it back, and wait as long as the failure suggests."""
         known, self._error = self._error, error
         if known is None or (type(known), known.message) != (type(error), error.message):
             log.warning("events_failed status=%s error=%r", error.status, error.message)
@@ -234,27 +285,9 @@ class EventRecorder:
         self._queue.move_to_end(key, last=False)
 
     def _succeeded(self) -> None:
+        """End the pauses between attempts."""
         self._failures = 0
         self._error = None
-
-
-class TokenBucket:
-    """A rate limiter that allows `burst` events at once and `rate` per second in the long run."""
-
-    def __init__(self, *, rate: float, burst: int, now: float) -> None:
-        self._rate = rate
-        self._burst = burst
-        self._tokens = float(burst)
-        self._filled_at = now
-
-    def take(self, now: float) -> float:
-        """Take a token and return 0, or take none and return the seconds until one is available."""
-        self._tokens = min(float(self._burst), self._tokens + (now - self._filled_at) * self._rate)
-        self._filled_at = now
-        if self._tokens >= 1.0:
-            self._tokens -= 1.0
-            return 0.0
-        return (1.0 - self._tokens) / self._rate
 
 
 class _Key(NamedTuple):
@@ -288,6 +321,15 @@ class _Sent:
     sent_at: float
 
 
+@dataclass(slots=True)
+class _Similar:
+    """Notes of one reason about one object: when the last came (monotonic seconds), and which they were."""
+
+    at: float = 0.0
+    notes: set[int] = field(default_factory=set)
+    combined: str = ""
+
+
 def cut_note(note: str) -> str:
     """Return the note.
 
@@ -303,6 +345,7 @@ def cut_note(note: str) -> str:
 
 
 def _reference(regarding: ObjectRef) -> dict[str, str]:
+    """Return the reference to what an event is about, without empty fields."""
     fields = {
         "apiVersion": regarding.api_version,
         "kind": regarding.kind,
@@ -314,4 +357,5 @@ def _reference(regarding: ObjectRef) -> dict[str, str]:
 
 
 def _now() -> str:
+    """Return the present time as metav1.MicroTime."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -46,7 +46,10 @@ FAILURES_BEFORE_RELIST = 4
 
 
 class ChangeType(StrEnum):
-    """What happened to an object, relative to this copy."""
+    """What happened to an object, relative to this copy.
+
+    A change that the watch reports as MODIFIED is ADDED here where this copy did not have the object.
+    """
 
     ADDED = "ADDED"
     MODIFIED = "MODIFIED"
@@ -149,7 +152,6 @@ class Informer(Generic[T]):
         self.unreadable: dict[Key, Unreadable] = {}
         self.synced = asyncio.Event()
         self.relists = 0
-        self.reconnects = 0
         self.last_error: KubeError | None = None
         self._client = client
         self._what = what
@@ -164,12 +166,15 @@ class Informer(Generic[T]):
         # Consecutive failures; a watch that lasts, or an event with a new version, resets the count.
         self._failures = 0
         self._missing = 0
-        self._watched = False
 
     async def run(self) -> None:
         """List and watch until cancelled.
 
         Exceptions of `on_change` are not caught, because they are errors of the caller.
+
+        Failures of the server are reported to `on_error`, once for each message, and followed by growing
+        pauses; the copy stays as it was meanwhile. A kind that is not served counts as a list without objects
+        if it is optional.
         """
         while True:
             try:
@@ -198,6 +203,7 @@ class Informer(Generic[T]):
     # Listing
 
     async def _list(self) -> None:
+        """Read all objects, report the differences to the copy, and remember the version to watch from."""
         self.relists += 1
         seen: set[Key] = set()
         # The version stays unknown until the list is complete: an interrupted list must start again, but the
@@ -219,6 +225,7 @@ class Informer(Generic[T]):
         self.synced.set()
 
     async def _take_page(self, page: Page, seen: set[Key]) -> None:
+        """Take the objects of one page, and note their keys in `seen`."""
         for index, raw in enumerate(page.items, start=1):
             seen.add(self._take(raw))
             if index % SLICE == 0:
@@ -227,6 +234,7 @@ class Informer(Generic[T]):
                 await asyncio.sleep(0)
 
     def _drop_all_but(self, seen: set[Key]) -> None:
+        """Report the deletion of every object that a complete list no longer has."""
         for key in [key for key in self.store if key not in seen]:
             self._delete(key, self.store[key], self.raw.get(key))
         for key in [key for key in self.unreadable if key not in seen]:
@@ -235,6 +243,7 @@ class Informer(Generic[T]):
     # Watching
 
     async def _watch(self) -> None:
+        """Follow the changes from the known version on, until the watch ends."""
         timing = self._timing
         params = {
             **self._what.params,
@@ -253,15 +262,10 @@ class Informer(Generic[T]):
                 else:
                     # The empty line signals that headers have arrived. Only then is the server known to be
                     # healthy, because a watch may be silent for minutes.
-                    self._connected()
-
-    def _connected(self) -> None:
-        if self._watched:
-            self.reconnects += 1
-        self._watched = True
-        self._recovered()
+                    self._recovered()
 
     def _take_event(self, line: bytes) -> None:
+        """Take one line of a watch. Raises KubeError for an ERROR event or a malformed line."""
         try:
             event = _event_decoder.decode(line)
             if event.type == "BOOKMARK":
@@ -300,6 +304,7 @@ class Informer(Generic[T]):
         return key
 
     def _put(self, key: Key, value: T, own: bytes) -> None:
+        """Take an object into the copy, and report it if its version is new."""
         previous = self.store.get(key)
         if previous is not None and previous.metadata.uid != value.metadata.uid:
             # Deleted and created again in between: these are two objects, and the end of the
@@ -316,6 +321,7 @@ class Informer(Generic[T]):
         self._on_change(Change(kind, value, previous, own if self._keep_raw else None))
 
     def _take_deletion(self, raw: msgspec.Raw) -> None:
+        """Remove the object of a DELETED event, and report it if it was known."""
         value, own = self._reader.read(raw)
         if isinstance(value, Unreadable):
             key, version = value.key, value.resource_version
@@ -344,6 +350,7 @@ class Informer(Generic[T]):
             self._failures = 0
 
     def _delete(self, key: Key, last: T, own: bytes | None) -> None:
+        """Remove an object from the copy, and report its deletion."""
         previous = self.store.pop(key)
         self.raw.pop(key, None)
         self._on_change(Change(ChangeType.DELETED, last, previous, own if self._keep_raw else None))
@@ -374,6 +381,7 @@ class Informer(Generic[T]):
         return max(self._backoff(), error.retry_after_seconds or 0.0)
 
     def _backoff(self) -> float:
+        """Return the pause after a failure, in seconds: doubled each time, with jitter."""
         # The exponent is limited too, so that it cannot overflow if a server is down for days.
         doubled = self._timing.first_pause_seconds * 2.0 ** min(self._failures - 1, 30)
         return _jitter(min(self._timing.longest_pause_seconds, doubled))
@@ -389,11 +397,13 @@ class Informer(Generic[T]):
         return _jitter(self._timing.missing_retry_seconds)
 
     def _failed(self, error: KubeError) -> None:
+        """Report a failure, unless it is the same as the one before."""
         known, self.last_error = self.last_error, error
         if known is None or (type(known), known.message) != (type(error), error.message):
             self._on_error(error)
 
     def _recovered(self) -> None:
+        """Note that the server answers again."""
         if self.last_error is not None:
             log.info("informer_recovered resource=%s", self.resource.plural)
         self.last_error = None

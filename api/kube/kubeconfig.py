@@ -46,7 +46,6 @@ class Endpoint:
 
 def find_endpoint(
     kubeconfig: str | None = None,
-    context: str | None = None,
     *,
     environment: Mapping[str, str] | None = None,
     service_account: Path = SERVICE_ACCOUNT,
@@ -58,24 +57,25 @@ def find_endpoint(
     """
     environment = os.environ if environment is None else environment
     if kubeconfig:
-        return endpoint_of_files([Path(kubeconfig).expanduser()], context, environment=environment)
+        return endpoint_of_files([Path(kubeconfig).expanduser()], environment=environment)
     if listed := environment.get("KUBECONFIG"):
         paths = [Path(part).expanduser() for part in listed.split(os.pathsep) if part]
         # Like kubectl, ignores files of the list that do not exist, unless none exists.
         existing = [path for path in paths if path.exists()]
-        return endpoint_of_files(existing or paths, context, environment=environment)
-    # A context can only be in a kubeconfig, so it takes precedence over the service account inside a pod.
-    if environment.get("KUBERNETES_SERVICE_HOST") and context is None:
+        return endpoint_of_files(existing or paths, environment=environment)
+    if environment.get("KUBERNETES_SERVICE_HOST"):
         return _endpoint_in_cluster(environment, service_account)
-    return endpoint_of_files([Path("~/.kube/config").expanduser()], context, environment=environment)
+    return endpoint_of_files([Path("~/.kube/config").expanduser()], environment=environment)
 
 
-def endpoint_of_files(
-    paths: Sequence[Path], context: str | None = None, *, environment: Mapping[str, str]
-) -> Endpoint:
-    """Return the endpoint that the `context` (default: the current one) of these merged files describes."""
+def endpoint_of_files(paths: Sequence[Path], *, environment: Mapping[str, str]) -> Endpoint:
+    """Return the endpoint that the current context of these merged files describes.
+
+    Raises InvalidKubeconfig. `environment` is asked for proxies only. Files are merged as kubectl does: the
+    first definition of a name counts.
+    """
     config = _Kubeconfig(paths)
-    chosen = config.context(context)
+    chosen = config.current_context()
     cluster = config.entry("cluster", chosen.text("cluster"), chosen)
     user_name = chosen.text("user")
     user = config.entry("user", user_name, chosen) if user_name else _Entry("user", "", chosen.file, {})
@@ -107,6 +107,7 @@ class _Entry:
         return f"{self.word} {self.name!r} in {self.file}"
 
     def text(self, key: str) -> str | None:
+        """Return a text field, None where it is absent or empty."""
         value = self.fields.get(key)
         # Some tools write an empty string for an unset value.
         if value is None or value == "":
@@ -116,6 +117,7 @@ class _Entry:
         return value
 
     def path(self, key: str) -> Path | None:
+        """Return a field that names a file, relative to the file that it stands in."""
         value = self.text(key)
         # Relative paths are resolved against the directory of their file, so that a kubeconfig works
         # from any working directory.
@@ -147,19 +149,20 @@ class _Kubeconfig:
         for path in paths:
             self._merge(path, _read(path))
 
-    def context(self, name: str | None) -> _Entry:
+    def current_context(self) -> _Entry:
+        """Return the context that the files choose."""
         files = ", ".join(map(str, self._paths))
         known = ", ".join(sorted(name for word, name in self._entries if word == "context"))
         if not known:
             raise InvalidKubeconfig(f"{files} has no contexts; give a kubeconfig of a cluster")
-        chosen = name or self._current
-        if not chosen:
+        if not self._current:
             raise InvalidKubeconfig(f"{files} sets no current-context; choose one of: {known}")
-        if ("context", chosen) not in self._entries:
-            raise InvalidKubeconfig(f"{files} has no context {chosen!r}; it has: {known}")
-        return self._entries["context", chosen]
+        if ("context", self._current) not in self._entries:
+            raise InvalidKubeconfig(f"{files} has no context {self._current!r}; it has: {known}")
+        return self._entries["context", self._current]
 
     def entry(self, word: str, name: str | None, context: _Entry) -> _Entry:
+        """Return the cluster or user that a context names."""
         if not name:
             raise InvalidKubeconfig(f"{context} names no {word}; add one")
         if (word, name) not in self._entries:
@@ -174,6 +177,7 @@ class _Kubeconfig:
         return {"current-context": context.name, **lists}
 
     def _merge(self, path: Path, config: Mapping[str, Any]) -> None:
+        """Add the entries of one file that no earlier file defines."""
         self._current = self._current or str(config.get("current-context") or "")
         for word in ("cluster", "user", "context"):
             for item in _items(config.get(f"{word}s"), f"{word}s", path):
@@ -185,6 +189,7 @@ class _Kubeconfig:
 
 
 def _items(value: object, key: str, path: Path) -> Sequence[Mapping[str, Any]]:
+    """Return a list of named entries, empty where the key is absent."""
     items = value or []
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
         raise InvalidKubeconfig(f"{key} in {path} is not a list of named entries; correct the file")
@@ -192,6 +197,7 @@ def _items(value: object, key: str, path: Path) -> Sequence[Mapping[str, Any]]:
 
 
 def _read(path: Path) -> Mapping[str, Any]:
+    """Return the content of one kubeconfig file."""
     try:
         config = yaml.safe_load(path.read_bytes())
     except FileNotFoundError as error:
@@ -212,6 +218,7 @@ def _read(path: Path) -> Mapping[str, Any]:
 
 
 def _server_of(cluster: _Entry) -> str:
+    """Return the URL of the cluster's server, without a slash at the end."""
     server = (cluster.text("server") or "").rstrip("/")
     parts = urlsplit(server)
     if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -222,6 +229,7 @@ def _server_of(cluster: _Entry) -> str:
 
 
 def _ssl_context(cluster: _Entry, user: _Entry) -> ssl.SSLContext:
+    """Return the TLS context: the CA of the cluster and the client certificate of the user."""
     authority = cluster.content("certificate-authority")
     try:
         context = ssl.create_default_context(cadata=authority.decode("ascii") if authority else None)
@@ -241,6 +249,7 @@ def _ssl_context(cluster: _Entry, user: _Entry) -> ssl.SSLContext:
 
 
 def _load_client_certificate(context: ssl.SSLContext, user: _Entry) -> None:
+    """Load the user's client certificate, if there is one."""
     certificate, key = user.content("client-certificate"), user.content("client-key")
     if certificate is None and key is None:
         return
@@ -260,6 +269,7 @@ def _load_client_certificate(context: ssl.SSLContext, user: _Entry) -> None:
 def _credentials(
     config: _Kubeconfig, chosen: _Entry, user: _Entry, origin: str, ssl_context: ssl.SSLContext | None
 ) -> Credentials:
+    """Return how requests of this user are authorised."""
     if user.fields.get("exec") or user.fields.get("auth-provider"):
         return library_credentials(config.as_single(chosen, user), chosen.name, origin, ssl_context)
     # Checked before the token: if an entry has both, client-go also reads the file, because the token is only
@@ -275,6 +285,7 @@ def _credentials(
 
 
 def _impersonation(user: _Entry) -> tuple[tuple[str, str], ...]:
+    """Return the headers by which the user acts as another one."""
     name = user.text("as")
     if not name:
         return ()
@@ -283,6 +294,7 @@ def _impersonation(user: _Entry) -> tuple[tuple[str, str], ...]:
 
 
 def _proxy(server: str, cluster: _Entry, environment: Mapping[str, str]) -> str | None:
+    """Return the proxy for the server, None for a direct connection."""
     proxy = cluster.text("proxy-url") or _environment_proxy(server, environment)
     if proxy and not proxy.startswith(("http://", "https://")):
         raise InvalidKubeconfig(f"the proxy {proxy!r} for {cluster} is not supported; give an http:// one")
@@ -306,6 +318,7 @@ def _environment_proxy(server: str, environment: Mapping[str, str]) -> str | Non
 
 
 def _endpoint_in_cluster(environment: Mapping[str, str], service_account: Path) -> Endpoint:
+    """Return the endpoint that Kubernetes gives every pod."""
     host, port = environment["KUBERNETES_SERVICE_HOST"], environment.get("KUBERNETES_SERVICE_PORT", "443")
     origin = f"the service account in {service_account}"
     authority = service_account / "ca.crt"

@@ -3,13 +3,15 @@
 The number, called the fence, is the Lease's `leaseTransitions`. Every acquisition increases it, even if the
 same process leads again, so that requests of an earlier term which are still in flight carry a lower number.
 
-              t = 0         renew_seconds         deadline_seconds       duration_seconds
-    leader    renewed ─────── renews ... fails ─────── lead() cancelled ─────── │
-    others    see it change ──────────────────────────────────────────────────── may take it
+              t = 0      renew_seconds    deadline_seconds       duration - stop_seconds     duration_seconds
+    leader    renewed ────── renews ... fails ── begins no write ─── lead() cancelled ─────── │
+    others    see it change ─────────────────────────────────────────────────────────────────── may take it
 
-Between the deadline and the end of the lease, lead() has time to stop. A process that is frozen (SIGSTOP, a
-paused machine) cannot stop in time. So a write is sent only if `Leadership.remaining_seconds()` covers it,
-and this time is counted from the *start* of the last successful renewal.
+A renewal that is answered late loses nothing: until lead() is cancelled, any attempt that succeeds extends
+the lease. A write is sent only before the deadline, and may take as long as the lease leaves it
+(`Leadership.write_seconds()`), so that it has ended when lead() is cancelled. A process that is frozen
+(SIGSTOP, a paused machine) cannot stop in time, so this is checked at each write, and all times count from
+the *start* of the last successful renewal.
 """
 
 from __future__ import annotations
@@ -34,8 +36,9 @@ log = logging.getLogger("berth.kube.lease")
 # leader. The wait precedes the acquisition, so it extends each failover by this time if the store is lost.
 STORE_SECONDS = 1.0
 
-# Maximum time to release the lease when the process stops.
-RELEASE_SECONDS = 2.0
+# Maximum time to release the lease when the process stops: enough for a renewal under way and the release at
+# a server that takes three seconds for each. A lease that is not released is waited for much longer.
+RELEASE_SECONDS = 8.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,16 +54,14 @@ class LeaseLock:
 class LeaseTiming:
     """The durations of an election. Raises ValueError unless renew < deadline < duration.
 
-    `duration_seconds`: how long other candidates wait for a renewal (default 4, for a failover within 5 s;
-    with the 15 s of client-go, a queue would be without decisions for longer than most jobs wait).
-    `renew_seconds`: interval at which the leader renews and the others check the lease (default 1).
-    `deadline_seconds`: time without a renewal after which a leader stops (default 2.5). Kueue's values are
-    15, 2 and 10.
+    `duration_seconds`: how long other candidates wait for a renewal. `renew_seconds`: interval at which the
+    leader renews and the others check the lease. `deadline_seconds`: time without a renewal after which a
+    leader begins no write. The defaults are those of client-go and Kueue.
     """
 
-    duration_seconds: float = 4.0
-    renew_seconds: float = 1.0
-    deadline_seconds: float = 2.5
+    duration_seconds: float = 15.0
+    renew_seconds: float = 2.0
+    deadline_seconds: float = 10.0
 
     def __post_init__(self) -> None:
         # client-go requires the same order: at least one renewal is attempted before the deadline, and lead()
@@ -69,14 +70,32 @@ class LeaseTiming:
             given = f"{self.renew_seconds}, {self.deadline_seconds}, {self.duration_seconds}"
             raise ValueError(f"a lease needs 0 < renew < deadline < lease, not {given}")
 
+    @property
+    def stop_seconds(self) -> float:
+        """Return how long before the end of the lease lead() is cancelled.
+
+        A fifth of the time from the deadline. Nothing is in flight by then, so this covers only the delays of
+        a busy event loop.
+        """
+        return (self.duration_seconds - self.deadline_seconds) / 5
+
+    @property
+    def attempt_seconds(self) -> float:
+        """Return the timeout of one renewal.
+
+        A second one, on a new connection, fits before lead() is cancelled.
+        """
+        return (self.duration_seconds - self.stop_seconds - self.renew_seconds) / 2
+
 
 class Leadership:
     """One term of leadership: from the acquisition of the lease until lead() has ended."""
 
-    def __init__(self, elector: Elector, fence: int, renewed_at: float) -> None:
+    def __init__(self, elector: Elector, fence: int, renewed_at: float, *, continues: bool = False) -> None:
         self._elector = elector
         self._fence = fence
         self._renewed_at = renewed_at
+        self._continues = continues
         self._renewed = asyncio.Event()
         self._ended = False
 
@@ -84,6 +103,11 @@ class Leadership:
     def fence(self) -> int:
         """The number of this term, higher than that of any earlier term."""
         return self._fence
+
+    @property
+    def continues(self) -> bool:
+        """Whether no other process has led since the last term of this one; False in its first."""
+        return self._continues
 
     def remaining_seconds(self) -> float:
         """Return for how many seconds no other process can lead; 0 or less if another may.
@@ -94,6 +118,14 @@ class Leadership:
         if self._ended:
             return 0.0
         return self._elector.seconds_left(self._renewed_at)
+
+    def write_seconds(self) -> float:
+        """Return how long a write that is sent now may take; 0 if none may be sent."""
+        left, timing = self.remaining_seconds(), self._elector.timing
+        # After the deadline, too little is left for an answer.
+        if left <= timing.duration_seconds - timing.deadline_seconds:
+            return 0.0
+        return left - timing.stop_seconds
 
     def renewed_after(self, instant: float) -> bool:
         """Return whether a renewal that started after `instant` (monotonic seconds) has succeeded."""
@@ -152,8 +184,8 @@ class Elector:
         on_error: Callable[[KubeError | None], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self.timing = timing
         self._lock = lock
-        self._timing = timing
         self._clock = clock
         self._client = client
         self._collection = LEASES.path(lock.namespace)
@@ -165,6 +197,10 @@ class Elector:
         # The highest fence that this process has tried to write, with or without a response. If the Lease has
         # its identity but a higher fence, another process uses the same identity.
         self._highest_claimed = 0
+        # Whether every state of the Lease that was seen since the last term of this process was its own
+        # claim. Another process that leads leaves its own name or none, and only this process writes its
+        # name there, always onto a state that it has read.
+        self._is_unbroken = False
         # One writer at a time: otherwise a renewal and a raised fence would send the same resourceVersion,
         # and the second would fail with a Conflict with the first.
         self._writing = asyncio.Lock()
@@ -178,7 +214,7 @@ class Elector:
 
     def seconds_left(self, renewed_at: float) -> float:
         """Return for how long a lease that was renewed at this instant is valid; below 0 if it has ended."""
-        return renewed_at + self._timing.duration_seconds - self._clock()
+        return renewed_at + self.timing.duration_seconds - self._clock()
 
     async def run(self, lead: Callable[[Leadership], Awaitable[None]]) -> None:
         """Run lead() whenever this process leads, until lead() returns or this method is cancelled.
@@ -204,45 +240,58 @@ class Elector:
     async def _campaign(self) -> Leadership:
         """Return once this process holds the lease."""
         while True:
-            pause = self._timing.renew_seconds
+            pause = self.timing.renew_seconds
             try:
-                # The deadline also limits the acquisition. If a claim is stored after the timeout, it
-                # has this process as the holder, so the next look finds the Lease free and takes it
-                # with a higher fence.
-                async with asyncio.timeout(self._timing.deadline_seconds):
-                    pause = await self._look()
-                    if pause <= 0:
-                        return await self._acquire()
+                pause = await self._look()
+                # Each request has a timeout of its own: together they may take longer than the deadline on a
+                # slow server. If a claim is stored after its timeout, it has this process as the holder, so
+                # the next look finds the Lease free and takes it with a higher fence.
+                if pause <= 0:
+                    return await self._acquire()
                 self._succeeded()
             except (Conflict, AlreadyExists):
                 # Another candidate was faster, so the Lease is read again.
                 pause = 0.0
             except KubeError as error:
                 self._failed(error)
-            except TimeoutError:
-                log.warning(
-                    "campaign_slow lease=%s seconds=%s", self._lock.name, self._timing.deadline_seconds
-                )
+                pause = self.timing.renew_seconds / 2
             # The random part prevents two candidates from repeating a Conflict in lockstep.
             await asyncio.sleep(
-                min(pause, self._timing.renew_seconds) + random.uniform(0.0, self._timing.renew_seconds / 10)
+                min(pause, self.timing.renew_seconds) + random.uniform(0.0, self.timing.renew_seconds / 10)
             )
 
     async def _look(self) -> float:
         """Read the Lease and return the seconds until it may be taken."""
         # Read from the server and not from a watch, whose delay would count as a missing renewal.
-        self._observation.see(await self._read(), self._clock())
+        self._see(await self._read())
         return self._observation.seconds_until_free(self._clock())
+
+    def _see(self, record: LeaseRecord | None) -> None:
+        self._observation.see(record, self._clock())
+        self._is_unbroken &= self._is_own(record)
+
+    def _is_own(self, record: LeaseRecord | None) -> bool:
+        """Return whether this process wrote the claim in the Lease."""
+        # If the number is higher than this process ever wrote, another process uses the same identity.
+        return (
+            record is not None
+            and record.holder == self._lock.identity
+            and record.transitions <= self._highest_claimed
+        )
 
     async def _acquire(self) -> Leadership:
         record = self._observation.record
         # Above both numbers: if the Lease was deleted and created again, its transitions start at zero, while
         # Redis still rejects fences below the highest one that it has seen. And if Redis was flushed, only
         # the Lease has the number.
-        fence = max(self._observation.highest_transitions, await self._known_fence()) + 1
+        known = await self._known_fence()
+        fence = max(self._observation.highest_transitions, known) + 1
+        # A fence in Redis above the Lease's is that of a leader which the Lease does not know.
+        continues = self._is_unbroken and record is not None and known <= record.transitions
         async with self._writing:
             began = await self._write(record, fence)
-        return Leadership(self, fence, began)
+        self._is_unbroken = True
+        return Leadership(self, fence, began, continues=continues)
 
     async def _known_fence(self) -> int:
         if self._highest_known_fence is None:
@@ -281,47 +330,50 @@ class Elector:
         # Checked before the renewal is cancelled: if it ended by itself, the lease is lost or in doubt, and
         # releasing it could overwrite the claim of another process.
         is_ours = not renewal.done()
-        await _ended(renewal)
         leadership.end()
-        if is_ours:
-            await self._release(leadership)
+        try:
+            # A renewal under way is not cut off, but awaited (`_writing`): it could still be stored, and the
+            # release would meet a conflict with it. No other follows, because the term has ended.
+            if is_ours:
+                await self._release(leadership)
+        finally:
+            await _ended(renewal)
 
     async def _renew_until_lost(self, leadership: Leadership) -> None:
-        """Renew the lease periodically; return when it is lost or the deadline has passed."""
-        pause = self._timing.renew_seconds
+        """Renew the lease periodically; return when it is lost, or shortly before it ends."""
+        pause = self._seconds_to_renewal(leadership)
         while True:
             # Wakes up early if a task needs proof of leadership now (`wait_renewed_after`).
-            await self._wait_wanted(min(pause, self._seconds_to_deadline(leadership)))
-            left = self._seconds_to_deadline(leadership)
+            await self._wait_wanted(min(pause, self._seconds_to_stop(leadership)))
+            left = self._seconds_to_stop(leadership)
             if left <= 0:
                 return
-            began = self._clock()
             try:
-                await self._renew(leadership, timeout_seconds=min(left, self._attempt_seconds))
+                await self._renew(leadership, timeout_seconds=min(left, self.timing.attempt_seconds))
             # Another process holds the Lease, or it was deleted: continuing until the deadline
             # could mean two leaders.
             except (Conflict, NotFound) as error:
                 self._failed(error)
                 return
             # Other errors may be temporary: a restarted server, a broken connection. The renewal is repeated
-            # at short intervals until the deadline, after which other candidates still wait.
+            # at short intervals, or as late as an overloaded server asks, but often enough to succeed at a
+            # server that refuses half of all requests.
             except KubeError as error:
                 self._failed(error)
-                pause = self._timing.renew_seconds / 10
+                pause = max(
+                    self.timing.renew_seconds / 10,
+                    min(self.timing.renew_seconds / 2, error.retry_after_seconds or 0.0),
+                )
             else:
-                # Counted from the start of the attempt, so that a slow server does not
-                # extend the renewal interval.
-                pause = max(0.0, began + self._timing.renew_seconds - self._clock())
+                pause = self._seconds_to_renewal(leadership)
 
-    def _seconds_to_deadline(self, leadership: Leadership) -> float:
-        return leadership.remaining_seconds() - (
-            self._timing.duration_seconds - self._timing.deadline_seconds
-        )
+    def _seconds_to_renewal(self, leadership: Leadership) -> float:
+        # Counted from the start of the last one, so that a slow server does not extend the interval.
+        since = self.timing.duration_seconds - leadership.remaining_seconds()
+        return max(0.0, self.timing.renew_seconds - since)
 
-    @property
-    def _attempt_seconds(self) -> float:
-        """Timeout of one renewal, so that a second attempt, on a new connection, fits before the deadline."""
-        return (self._timing.deadline_seconds - self._timing.renew_seconds) * 2 / 3
+    def _seconds_to_stop(self, leadership: Leadership) -> float:
+        return leadership.remaining_seconds() - self.timing.stop_seconds
 
     def renew_soon(self) -> None:
         """Renew as soon as possible instead of at the next interval."""
@@ -339,7 +391,7 @@ class Elector:
         """Raise the fence above a number; see Leadership.raise_fence."""
         # Two callers may request the same number; for the second one it is already done.
         if leadership.fence <= above:
-            await self._renew(leadership, above + 1, timeout_seconds=self._attempt_seconds)
+            await self._renew(leadership, above + 1, timeout_seconds=self.timing.attempt_seconds)
         return leadership.fence
 
     async def _renew(self, leadership: Leadership, at_least: int = 0, *, timeout_seconds: float) -> None:
@@ -387,12 +439,7 @@ class Elector:
             # this process's own last write was stored although its response was lost.
             await self._look()
             record = self._observation.record
-            # If the number is higher than this process ever wrote, another process uses the same identity.
-            if (
-                record is None
-                or record.holder != self._lock.identity
-                or record.transitions > self._highest_claimed
-            ):
+            if record is None or not self._is_own(record):
                 raise Conflict(f"the lease {self._lock.name} is now held by {self.holder or 'no process'}")
             # A write with a lost response may have raised the fence, which must never decrease.
             fence = max(fence, record.transitions)
@@ -402,7 +449,7 @@ class Elector:
     async def _read(self) -> LeaseRecord | None:
         try:
             body = await self._client.request(
-                "GET", self._path, timeout_seconds=self._timing.deadline_seconds, lane=Connection.LEASES
+                "GET", self._path, timeout_seconds=self.timing.deadline_seconds, lane=Connection.LEASES
             )
         except NotFound:
             return None
@@ -419,7 +466,7 @@ class Elector:
         """Write the claim and return the start of the attempt. Raises Conflict, AlreadyExists, NotFound, …"""
         claim = LeaseClaim(
             holder=self._lock.identity if holder is None else holder,
-            duration_seconds=self._timing.duration_seconds if seconds is None else seconds,
+            duration_seconds=self.timing.duration_seconds if seconds is None else seconds,
             transitions=fence,
             written_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
         )
@@ -431,10 +478,10 @@ class Elector:
             "PUT" if record else "POST",
             self._path if record else self._collection,
             body=Body(claim.onto(record, self._lock.name)),
-            timeout_seconds=self._timing.deadline_seconds,
+            timeout_seconds=self.timing.deadline_seconds,
             lane=Connection.LEASES,
         )
-        self._observation.see(parse_lease(body), self._clock())
+        self._see(parse_lease(body))
         self._succeeded()
         return began
 

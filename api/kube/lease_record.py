@@ -35,7 +35,11 @@ class LeaseRecord:
 
 
 def parse_lease(body: bytes) -> LeaseRecord:
-    """Return the contents of the Lease in `body`. Raises ServerError if it is not a JSON object."""
+    """Return the contents of the Lease in `body`. Raises ServerError if it is not a JSON object.
+
+    Unknown and malformed fields of the spec count as absent, because any program may write a Lease; they
+    never make it free earlier.
+    """
     try:
         read = msgspec.json.decode(body, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -110,7 +114,10 @@ class Observation:
         self._held_seconds = 0.0
 
     def see(self, record: LeaseRecord | None, now: float) -> None:
-        """Record the state of the Lease at `now` (monotonic seconds); None if there is no Lease."""
+        """Record the state of the Lease at `now` (monotonic seconds); None if there is no Lease.
+
+        Call it with each answer of the server, also with those of other candidates' writes.
+        """
         mark = record.mark if record else None
         # Only a change of the mark restarts the wait; the age of `renewTime` is never evaluated.
         if mark != self._seen:
@@ -138,4 +145,5 @@ class Observation:
 
 
 def _number(value: object) -> int:
+    """Return a number that is not negative, 0 for anything else."""
     return max(0, value) if isinstance(value, int) and not isinstance(value, bool) else 0

@@ -5,6 +5,7 @@ Each object is decoded separately, so that a broken one does not hide the others
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -12,11 +13,15 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from api.kube.errors import Gone, malformed
+from api.kube.errors import Gone, TooManyRequests, malformed
 from api.kube.resources import Resource
 
 # Objects per page. Kubernetes' own clients use 500; larger pages block the event loop for longer.
 PAGE_SIZE = 500
+# A page is asked for this often while the server answers 429, each time after the pause that it asks for, or
+# this one. A list that began again instead would never end at a server that refuses half of all requests.
+ATTEMPTS_AT_PAGE = 10
+PAUSE_SECONDS = 1.0
 
 
 class ObjectMeta(Protocol):
@@ -104,7 +109,11 @@ class Reader(Generic[T]):
         return msgspec.json.encode(fields)
 
     def read(self, raw: msgspec.Raw) -> tuple[T | Unreadable, bytes]:
-        """Return the decoded object, or an Unreadable with the reason, and the copy of its bytes."""
+        """Return the decoded object, or an Unreadable with the reason, and the copy of its bytes.
+
+        Never raises: what cannot be decoded is an answer. The bytes are a copy without managedFields, so that
+        a page of a list is not kept in memory by one of its objects.
+        """
         try:
             own = self.own_bytes(raw)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -128,9 +137,16 @@ async def pages(
     """
     query = {**params, "limit": str(page_size)}
     restarted = False
+    attempt = 1
     while True:
         try:
             body = await fetch(path, query)
+        except TooManyRequests as error:
+            if attempt == ATTEMPTS_AT_PAGE:
+                raise
+            await asyncio.sleep(error.retry_after_seconds or PAUSE_SECONDS)
+            attempt += 1
+            continue
         except Gone:
             if "continue" not in query:
                 raise
@@ -141,7 +157,7 @@ async def pages(
         yield Page(page.items or [], page.metadata.resource_version, restarted)
         if not token:
             return
-        query, restarted = {**query, "continue": token}, False
+        query, restarted, attempt = {**query, "continue": token}, False, 1
 
 
 async def collect(
@@ -150,7 +166,11 @@ async def collect(
     params: Mapping[str, str],
     reader: Reader[T],
 ) -> ListResult[T]:
-    """Return the whole list. Raises KubeError."""
+    """Return the whole list. Raises KubeError.
+
+    `fetch` sends a GET for a path and query parameters. All pages are of one resourceVersion: where the list
+    had to start again, earlier pages are discarded.
+    """
     items: list[T] = []
     unreadable: list[Unreadable] = []
     version = ""
@@ -196,6 +216,7 @@ _named_decoder = msgspec.json.Decoder(_Named)
 
 
 def _decode_page(body: bytes) -> _List:
+    """Return one page of a list. Raises ServerError if it is malformed."""
     try:
         return _list_decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -203,12 +224,14 @@ def _decode_page(body: bytes) -> _List:
 
 
 def _without_managed_fields(metadata: msgspec.Raw) -> msgspec.Raw:
+    """Return the metadata without managedFields, which are up to half of an object."""
     fields = _object_decoder.decode(metadata)
     fields.pop("managedFields", None)
     return msgspec.Raw(msgspec.json.encode(fields))
 
 
 def _unreadable(own: bytes, error: str) -> Unreadable:
+    """Return the object with as much of its identity as can be decoded."""
     try:
         names = _named_decoder.decode(own).metadata
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

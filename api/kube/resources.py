@@ -53,6 +53,7 @@ class Resource:
 
 
 def _segment(name: str) -> str:
+    """Return the name quoted for a URL. Raises Invalid for names that would change the path."""
     if name in ("", ".", ".."):
         raise Invalid(f"no object can be named {name!r}; give the name of an object")
     # A colon is valid in names of RBAC objects and needs no quoting.
@@ -60,6 +61,7 @@ def _segment(name: str) -> str:
 
 
 def _kueue(plural: str, kind: str, *, namespaced: bool = False) -> Resource:
+    """Return the address of one of Kueue's kinds."""
     return Resource("kueue.x-k8s.io", "v1beta2", plural, kind, namespaced)
 
 

@@ -40,6 +40,8 @@ class SharedInformer(Informer[T]):
         """Report each change to the listener from now on, and each known object when it changes.
 
         For a listener that is added before the first list, and so has missed nothing.
+
+        The listener must not be added twice.
         """
         self._unreported[listener] = dict.fromkeys(self.store)
 
@@ -47,6 +49,9 @@ class SharedInformer(Informer[T]):
         """Wait for the first list, report all known objects to the listener, and each change from then on.
 
         Works in slices, like a list, so that other tasks can run in between.
+
+        Changes that arrive meanwhile are reported at once, and an object that is deleted before its turn is
+        never reported.
         """
         await self.synced.wait()
         self.listen(listener)
@@ -63,6 +68,7 @@ class SharedInformer(Informer[T]):
                 await asyncio.sleep(0)
 
     def _on_change(self, change: Change[T]) -> None:
+        """Report a change to every listener, as ADDED to those that have not received the object yet."""
         key = change.object.metadata.namespace, change.object.metadata.name
         for listener, unreported in self._unreported.items():
             if key not in unreported:
@@ -74,6 +80,7 @@ class SharedInformer(Informer[T]):
                 listener.on_change(Change(ChangeType.ADDED, change.object, None, change.raw))
 
     def _on_unreadable(self, unreadable: Unreadable) -> None:
+        """Report an object that cannot be decoded to every listener that wants to know, else log it."""
         reports = [one.on_unreadable for one in self._unreported if one.on_unreadable is not None]
         for report in reports:
             report(unreadable)
@@ -81,6 +88,7 @@ class SharedInformer(Informer[T]):
             log_unreadable(self.resource, unreadable)
 
     def _on_unreadable_gone(self, key: Key) -> None:
+        """Report that an unreadable object is readable again, or gone."""
         for listener in self._unreported:
             if listener.on_unreadable_gone is not None:
                 listener.on_unreadable_gone(key)

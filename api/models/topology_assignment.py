@@ -19,6 +19,9 @@ from pydantic import Field
 from api.models.common import Model, PositiveCount
 from api.models.markers import ATOMIC, object_rules, rule
 
+# The most domains of one slice: as many as one list of their values may have entries.
+_MOST_VALUES = 100_000
+
 ShortValue = Annotated[str, Field(max_length=63)]
 
 _ONE_FORM = rule(
@@ -31,7 +34,7 @@ class IndividualValues(Model):
 
     prefix: ShortValue | None = None
     """Common prefix of all values."""
-    roots: Annotated[list[ShortValue], Field(min_length=1, max_length=100_000), ATOMIC]
+    roots: Annotated[list[ShortValue], Field(min_length=1, max_length=_MOST_VALUES), ATOMIC]
     """Remaining part of each value, one entry per domain."""
     suffix: ShortValue | None = None
     """Common suffix of all values."""
@@ -53,7 +56,9 @@ class PodCounts(Model):
 
     model_config = object_rules(_ONE_FORM)
 
-    individual: Annotated[list[PositiveCount], Field(min_length=1, max_length=100_000), ATOMIC] | None = None
+    individual: (
+        Annotated[list[PositiveCount], Field(min_length=1, max_length=_MOST_VALUES), ATOMIC] | None
+    ) = None
     """Numbers, one per domain, if they differ."""
     universal: PositiveCount | None = None
     """Number, if it is the same in all domains of the slice."""
@@ -73,7 +78,7 @@ class AssignmentSlice(Model):
         ),
     )
 
-    domain_count: PositiveCount
+    domain_count: Annotated[PositiveCount, Field(le=_MOST_VALUES)]
     """Number of domains in this slice."""
     pod_counts: PodCounts
     """Number of pods in each domain."""

@@ -7,7 +7,12 @@ from api.objects.templates import WirePodSpec
 
 
 class JobSpec(Wire, frozen=True):
-    """The fields of Job.spec that are read."""
+    """The fields of Job.spec that are read.
+
+    None means absent: the API server fills in `parallelism` 1 and `completionMode` NonIndexed, and absent
+    `completions` with a parallelism mean that any success ends the Job. `managed_by` names the controller of
+    the Job if it is not the built-in one. The Job controller owns the pods that `selector` matches.
+    """
 
     # None instead of a default, so that an absent field differs from one that was set.
     suspend: bool | None = None
@@ -16,10 +21,15 @@ class JobSpec(Wire, frozen=True):
     completion_mode: str | None = None
     active_deadline_seconds: int | None = None
     managed_by: str | None = None
+    selector: WireSelector | None = None
 
 
 class JobStatus(Wire, frozen=True):
-    """Job.status."""
+    """Job.status.
+
+    Counts of pods; None counts as 0. The indexes are texts such as "1,3-5". Pods in `uncountedTerminatedPods`
+    have ended and are not yet part of `succeeded`.
+    """
 
     active: int | None = None
     ready: int | None = None
@@ -48,7 +58,10 @@ class NodeSpec(Wire, frozen=True):
 
 
 class NodeStatus(Wire, frozen=True):
-    """Node.status."""
+    """Node.status.
+
+    `allocatable` holds quantities as they are written, by resource.
+    """
 
     allocatable: dict[str, str | int | float] | None = None
     conditions: tuple[WireCondition, ...] | None = None
@@ -71,7 +84,10 @@ class PodStatus(Wire, frozen=True):
 
 
 class PodObject(Wire, frozen=True):
-    """core/v1 Pod."""
+    """core/v1 Pod.
+
+    Partial: of the containers only what requests and scheduling need (`api.objects.templates`).
+    """
 
     metadata: Meta
     spec: WirePodSpec = WirePodSpec()
@@ -79,7 +95,10 @@ class PodObject(Wire, frozen=True):
 
 
 class ScaledSpec(Wire, frozen=True):
-    """The number of replicas in the spec of a controller of pods."""
+    """The number of replicas in the spec of a controller of pods.
+
+    An absent number means 1, which is the API server's default.
+    """
 
     replicas: int | None = None
 
@@ -92,14 +111,21 @@ class ScaledObject(Wire, frozen=True):
 
 
 class PodDisruptionBudgetSpec(Wire, frozen=True):
-    """PodDisruptionBudget.spec; the number of allowed disruptions is read from the status."""
+    """PodDisruptionBudget.spec; the number of allowed disruptions is read from the status.
+
+    `unhealthy_pod_eviction_policy` is "" where absent, which means IfHealthyBudget.
+    """
 
     selector: WireSelector | None = None
     unhealthy_pod_eviction_policy: str = ""
 
 
 class PodDisruptionBudgetStatus(Wire, frozen=True):
-    """PodDisruptionBudget.status."""
+    """PodDisruptionBudget.status.
+
+    The counts belong to the spec of `observed_generation`; the disruption controller updates them after each
+    change of a pod.
+    """
 
     current_healthy: int = 0
     desired_healthy: int = 0
@@ -122,7 +148,11 @@ class NamespaceObject(Wire, frozen=True):
 
 
 class LimitRangeItem(Wire, frozen=True):
-    """LimitRange.spec.limits[]."""
+    """LimitRange.spec.limits[].
+
+    Quantities by resource. `type` is Container, Pod or PersistentVolumeClaim; only the first two concern
+    Workloads.
+    """
 
     type: str = "Container"
     default: dict[str, str | int | float] | None = None
@@ -145,7 +175,10 @@ class LimitRangeObject(Wire, frozen=True):
 
 
 class WireOverhead(Wire, frozen=True):
-    """RuntimeClass.overhead."""
+    """RuntimeClass.overhead.
+
+    What a pod of the class uses beside its containers, as quantities.
+    """
 
     pod_fixed: dict[str, str | int | float] | None = None
 

@@ -7,7 +7,10 @@ import msgspec
 
 # gc=False, because none of them can be part of a cycle, so the collector need not traverse tens of thousands.
 class Wire(msgspec.Struct, rename="camel", gc=False, frozen=True, omit_defaults=True):
-    """The base of all wire structs: camelCase names, frozen."""
+    """The base of all wire structs: camelCase names, frozen.
+
+    An unknown field is ignored and a wrong type raises msgspec.ValidationError, whose message names the path.
+    """
 
 
 class OwnerReference(Wire, frozen=True):
@@ -21,7 +24,11 @@ class OwnerReference(Wire, frozen=True):
 
 
 class Meta(Wire, frozen=True):
-    """The fields of metadata that are read."""
+    """The fields of metadata that are read.
+
+    Times are RFC 3339 texts. `resource_version` is opaque: it may be compared for equality only, except where
+    a server is known to count. `generation` is 0 where the server does not count changes of the spec.
+    """
 
     name: str = ""
     namespace: str = ""
@@ -46,7 +53,10 @@ class Meta(Wire, frozen=True):
 
 
 class WireCondition(Wire, frozen=True):
-    """status.conditions[] of any kind."""
+    """status.conditions[] of any kind.
+
+    `status` is the text True, False or Unknown. `last_transition_time` is an RFC 3339 text in whole seconds.
+    """
 
     type: str
     status: str = "Unknown"
@@ -71,14 +81,20 @@ class WireSelectorRequirement(Wire, frozen=True):
 
 
 class WireSelector(Wire, frozen=True):
-    """metav1.LabelSelector."""
+    """metav1.LabelSelector.
+
+    All requirements must hold. An empty selector selects everything, an absent one depends on its field.
+    """
 
     match_labels: dict[str, str] | None = None
     match_expressions: tuple[WireSelectorRequirement, ...] | None = None
 
 
 class WireToleration(Wire, frozen=True):
-    """core/v1 Toleration."""
+    """core/v1 Toleration.
+
+    An empty key with the operator Exists tolerates every taint; an empty effect matches every effect.
+    """
 
     key: str = ""
     # The API server's default, which may be missing in objects from files.
@@ -89,7 +105,10 @@ class WireToleration(Wire, frozen=True):
 
 
 class WireTaint(Wire, frozen=True):
-    """core/v1 Taint."""
+    """core/v1 Taint.
+
+    `effect` is NoSchedule, PreferNoSchedule or NoExecute.
+    """
 
     key: str
     effect: str

@@ -10,7 +10,10 @@ from api.objects.common import Meta, Wire, WireCondition, WireSelector, WireTain
 
 
 class WireResourceQuota(Wire, frozen=True):
-    """resourceGroups[].flavors[].resources[]."""
+    """resourceGroups[].flavors[].resources[].
+
+    Quantities as they are written; absent limits mean no limit.
+    """
 
     name: str
     # Quantities stay as they were written: "1k" and 1000 are the same amount,
@@ -28,7 +31,11 @@ class WireFlavorQuotas(Wire, frozen=True):
 
 
 class WireResourceGroup(Wire, frozen=True):
-    """resourceGroups[]."""
+    """resourceGroups[].
+
+    Each flavor has a quota for each of the covered resources, in the same order. A resource belongs to one
+    group at most.
+    """
 
     covered_resources: tuple[str, ...] = ()
     flavors: tuple[WireFlavorQuotas, ...] = ()
@@ -50,7 +57,10 @@ class WireBorrowWithinCohort(Wire, frozen=True):
 
 
 class WirePreemption(Wire, frozen=True):
-    """spec.preemption."""
+    """spec.preemption.
+
+    Absent policies mean Never.
+    """
 
     reclaim_within_cohort: str | None = None
     borrow_within_cohort: WireBorrowWithinCohort | None = None
@@ -58,7 +68,10 @@ class WirePreemption(Wire, frozen=True):
 
 
 class WireCheckRule(Wire, frozen=True):
-    """admissionChecksStrategy.admissionChecks[]."""
+    """admissionChecksStrategy.admissionChecks[].
+
+    Without `on_flavors` the check applies whatever flavors a Workload gets.
+    """
 
     name: str
     on_flavors: tuple[str, ...] | None = None
@@ -71,7 +84,10 @@ class WireChecksStrategy(Wire, frozen=True):
 
 
 class WireFairSharing(Wire, frozen=True):
-    """spec.fairSharing."""
+    """spec.fairSharing.
+
+    An absent weight means 1. A weight of 0 gives an infinite share to a queue that borrows.
+    """
 
     weight: str | int | float | None = None
 
@@ -83,7 +99,11 @@ class WireAdmissionScope(Wire, frozen=True):
 
 
 class ClusterQueueSpec(Wire, frozen=True):
-    """ClusterQueue.spec."""
+    """ClusterQueue.spec.
+
+    Absent fields have Kueue's defaults, which `api.specs` fills in. The namespace selector is an exception:
+    without one no namespace is selected.
+    """
 
     cohort_name: str | None = None
     resource_groups: tuple[WireResourceGroup, ...] | None = None
@@ -99,7 +119,10 @@ class ClusterQueueSpec(Wire, frozen=True):
 
 
 class ClusterQueueObject(Wire, frozen=True):
-    """kueue.x-k8s.io ClusterQueue."""
+    """kueue.x-k8s.io ClusterQueue.
+
+    The status is kept as bytes, because only its writer needs it.
+    """
 
     metadata: Meta
     spec: ClusterQueueSpec = ClusterQueueSpec()
@@ -107,7 +130,11 @@ class ClusterQueueObject(Wire, frozen=True):
 
 
 class CohortSpec(Wire, frozen=True):
-    """Cohort.spec."""
+    """Cohort.spec.
+
+    Without a parent the Cohort is the root of its tree. Its own quota is shared by all ClusterQueues below
+    it.
+    """
 
     parent_name: str | None = None
     resource_groups: tuple[WireResourceGroup, ...] | None = None
@@ -123,7 +150,10 @@ class CohortObject(Wire, frozen=True):
 
 
 class LocalQueueSpec(Wire, frozen=True):
-    """LocalQueue.spec."""
+    """LocalQueue.spec.
+
+    The ClusterQueue need not exist; Workloads wait until it does.
+    """
 
     cluster_queue: str = ""
     stop_policy: str | None = None
@@ -139,7 +169,10 @@ class LocalQueueObject(Wire, frozen=True):
 
 
 class ResourceFlavorSpec(Wire, frozen=True):
-    """ResourceFlavor.spec."""
+    """ResourceFlavor.spec.
+
+    `node_labels` select the nodes of the flavor, `tolerations` are added to the pods that use it.
+    """
 
     node_labels: dict[str, str] | None = None
     node_taints: tuple[WireTaint, ...] | None = None
@@ -161,7 +194,10 @@ class TopologyLevel(Wire, frozen=True):
 
 
 class TopologySpec(Wire, frozen=True):
-    """Topology.spec."""
+    """Topology.spec.
+
+    Levels from the widest to the narrowest, each a node label.
+    """
 
     levels: tuple[TopologyLevel, ...] = ()
 
@@ -194,7 +230,10 @@ class AdmissionCheckObject(Wire, frozen=True):
 
 
 class PriorityClassObject(Wire, frozen=True):
-    """WorkloadPriorityClass and scheduling.k8s.io PriorityClass."""
+    """WorkloadPriorityClass and scheduling.k8s.io PriorityClass.
+
+    A higher value goes first. Only a PriorityClass can be the global default.
+    """
 
     metadata: Meta
     value: int = 0

@@ -8,7 +8,10 @@ from api.objects.common import Meta, Wire, WireSelectorRequirement, WireTolerati
 
 
 class WireResources(Wire, frozen=True):
-    """resources of a container or of a pod. Quantities stay text or number until they are summed."""
+    """resources of a container or of a pod. Quantities stay text or number until they are summed.
+
+    Requests that are absent default to the limits, as the API server does for pods.
+    """
 
     requests: dict[str, str | int | float] | None = None
     limits: dict[str, str | int | float] | None = None
@@ -16,7 +19,11 @@ class WireResources(Wire, frozen=True):
 
 
 class WireContainer(Wire, frozen=True):
-    """The fields of a container that scheduling needs."""
+    """The fields of a container that scheduling needs.
+
+    An init container with the restart policy Always is a sidecar, whose requests add to those of the
+    containers.
+    """
 
     name: str = ""
     image: str = ""
@@ -50,7 +57,11 @@ class WireAffinity(Wire, frozen=True):
 
 
 class WirePodSpec(Wire, frozen=True):
-    """The fields of the spec of a pod or of a pod template that are read."""
+    """The fields of the spec of a pod or of a pod template that are read.
+
+    `resources` are those of the whole pod, which take precedence over those of its containers. `overhead` is
+    filled in by the API server from the runtime class. Absent grace periods mean 30 seconds.
+    """
 
     containers: tuple[WireContainer, ...] | None = None
     init_containers: tuple[WireContainer, ...] | None = None

@@ -25,7 +25,11 @@ class WireSliceConstraint(Wire, frozen=True):
 
 
 class WireTopologyRequest(Wire, frozen=True):
-    """podSets[].topologyRequest."""
+    """podSets[].topologyRequest.
+
+    `required` and `preferred` name a level by its node label. The two slice fields are the older form of a
+    list with one layer.
+    """
 
     required: str | None = None
     preferred: str | None = None
@@ -42,6 +46,8 @@ class WirePodSet(Wire, frozen=True):
     """Workload.spec.podSets[].
 
     The template is decoded only when the spec is new, not on every status change.
+
+    Without `min_count` the pod set is admitted with all of its pods or not at all.
     """
 
     template: msgspec.Raw
@@ -52,7 +58,10 @@ class WirePodSet(Wire, frozen=True):
 
 
 class WorkloadSpec(Wire, frozen=True):
-    """Workload.spec."""
+    """Workload.spec.
+
+    Absent `active` means true. `priority` is filled in from the priority class when the Workload is created.
+    """
 
     pod_sets: tuple[WirePodSet, ...] | None = None
     queue_name: str | None = None
@@ -63,7 +72,12 @@ class WorkloadSpec(Wire, frozen=True):
 
 
 class WireSlice(Wire, frozen=True):
-    """topologyAssignment.slices[]."""
+    """topologyAssignment.slices[].
+
+    A run of `domain_count` domains in compact form. `pod_counts` holds `universal`, one number for all, or
+    `individual`, one for each; `values_per_level` likewise for the values of each level, where individual
+    values share a prefix and a suffix.
+    """
 
     domain_count: int
     pod_counts: dict[str, Any]
@@ -78,7 +92,11 @@ class WireTopologyAssignment(Wire, frozen=True):
 
 
 class WirePodSetAssignment(Wire, frozen=True):
-    """status.admission.podSetAssignments[]."""
+    """status.admission.podSetAssignments[].
+
+    `resource_usage` is for all pods of the pod set together. `count` is lower than that of the spec after
+    partial admission.
+    """
 
     name: str = "main"
     flavors: dict[str, str] | None = None
@@ -104,7 +122,10 @@ class WirePodSetUpdate(Wire, frozen=True):
 
 
 class WireCheckState(Wire, frozen=True):
-    """status.admissionChecks[]."""
+    """status.admissionChecks[].
+
+    `state` is Pending, Ready, Retry or Rejected. It is written by the controller of the check.
+    """
 
     name: str
     state: str = "Pending"
@@ -115,14 +136,21 @@ class WireCheckState(Wire, frozen=True):
 
 
 class WireRequeueState(Wire, frozen=True):
-    """status.requeueState."""
+    """status.requeueState.
+
+    `count` is how often it has been requeued after its pods did not become ready, `requeue_at` an RFC 3339
+    text before which it is not tried.
+    """
 
     count: int | None = None
     requeue_at: str | None = None
 
 
 class WireEvictionCount(Wire, frozen=True):
-    """status.schedulingStats.evictions[]."""
+    """status.schedulingStats.evictions[].
+
+    Counted since the Workload was created.
+    """
 
     reason: str = ""
     underlying_cause: str = ""
@@ -156,7 +184,11 @@ class WirePreemptionGate(Wire, frozen=True):
 
 
 class WorkloadStatus(Wire, frozen=True):
-    """Workload.status."""
+    """Workload.status.
+
+    The Workload holds quota if it has an admission and the condition QuotaReserved is True; either alone is a
+    state in between. Fields that Berth does not read are kept in the object's bytes.
+    """
 
     admission: WireAdmission | None = None
     conditions: tuple[WireCondition, ...] | None = None

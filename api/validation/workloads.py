@@ -176,6 +176,9 @@ def _placement_errors(path: str, placement: TopologyAssignment) -> Iterator[Fiel
 
 def _slice_errors(path: str, part: AssignmentSlice) -> Iterator[FieldError]:
     counts, wanted = part.pod_counts, part.domain_count
+    if wanted > 1 and not counts.individual and not any(one.individual for one in part.values_per_level):
+        rule = "must be 1 without a list of individual values: two domains differ in a level"
+        yield FieldError(path=f"{path}.domainCount", value=wanted, rule=rule)
     yield from _form_errors(f"{path}.podCounts", counts.universal, counts.individual, wanted)
     for index, values in enumerate(part.values_per_level):
         roots = values.individual.roots if values.individual else None

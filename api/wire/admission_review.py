@@ -38,6 +38,12 @@ class GroupVersionKind(Wire, frozen=True):
     kind: str = ""
 
 
+class UserInfo(Wire, frozen=True):
+    """The user of the request, as the API server has authenticated it."""
+
+    username: str = ""
+
+
 class AdmissionRequest(Wire, frozen=True):
     """One request. `object` is null for DELETE, `old_object` for CREATE."""
 
@@ -47,6 +53,7 @@ class AdmissionRequest(Wire, frozen=True):
     namespace: str = ""
     name: str = ""
     sub_resource: str = ""
+    user_info: UserInfo = UserInfo()
     object: msgspec.Raw = _NULL
     old_object: msgspec.Raw = _NULL
 
@@ -65,12 +72,18 @@ def read_review(body: bytes | bytearray) -> AdmissionRequest:
 
 
 def read_object(raw: msgspec.Raw) -> dict[str, Any]:
-    """Return the object in these bytes; empty for null. Raises ValueError for any other JSON value."""
+    """Return the object in these bytes; empty for null.
+
+    Raises ValueError for any other JSON value, and if metadata or its labels are no objects.
+    """
     found = msgspec.json.decode(raw)
     if found is None:
         return {}
     if not isinstance(found, dict):
         raise ValueError(f"the object under review is no object but {found!r}")
+    metadata = found.get("metadata") or {}
+    if not isinstance(metadata, dict) or not isinstance(metadata.get("labels") or {}, dict):
+        raise ValueError("metadata and metadata.labels of the object under review must be objects")
     return found
 
 

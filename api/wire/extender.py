@@ -202,10 +202,11 @@ def read_args(
 
 
 def _args(args: _Args[Any], nodes: WholeNodes | None) -> ExtenderArgs:
+    spellings = (args.names, args.names_of_go, args.names_of_old)
     return ExtenderArgs(
         pod=_needs(args.pod or args.pod_of_go),
         nodes=nodes,
-        node_names=_first_given(args.names, args.names_of_go, args.names_of_old),
+        node_names=next((names for names in spellings if names is not None), None),
     )
 
 
@@ -214,10 +215,6 @@ def _with_bytes(nodes: _NodeList[msgspec.Raw] | None) -> WholeNodes | None:
         return None
     raw = nodes.items or ()
     return WholeNodes(read=tuple(map(_NODE.decode, raw)), raw=raw)
-
-
-def _first_given(*spellings: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    return next((names for names in spellings if names is not None), None)
 
 
 def _needs(pod: _Pod | None) -> PodNeeds | None:

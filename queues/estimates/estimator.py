@@ -47,8 +47,8 @@ _MOST_QUOTED = 64
 class Estimator:
     """Estimates run times. `learned` is what it learns from; `observe` adds to it."""
 
-    def __init__(self, learned: LearnedRuntimes | None = None) -> None:
-        self.learned = learned if learned is not None else LearnedRuntimes()
+    def __init__(self) -> None:
+        self.learned = LearnedRuntimes()
 
     def estimate(self, workload: Workload, policy: AdmissionPolicy) -> Estimate | None:
         """Return the expected run time from the Workload's start, None where no source gives one."""

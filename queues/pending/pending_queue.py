@@ -65,6 +65,9 @@ class PendingQueue:
         self._usage_of: UsageOf | None = None
         # How often a Workload was held back for a promised start since capacity last came free.
         self.held_back = 0
+        # Capacity came free in its cohort and no head was requeued since: its next heads may start, too, so
+        # what they leave is not known yet.
+        self.may_start_more = False
         # How many times a head was popped. Flavor scans are dated by it.
         self.pop_cycle = 0
         self._wake_cycle = -1
@@ -174,6 +177,7 @@ class PendingQueue:
             if head is not None:
                 self._take_out(head)
         self._in_flight = head
+        self.may_start_more = self.may_start_more and head is not None
         return head
 
     def put_back(self, pending: Pending) -> None:
@@ -202,6 +206,7 @@ class PendingQueue:
         Source: Kueue, cluster_queue.go, requeueIfNotPresent.
         """
         self._in_flight = None
+        self.may_start_more = False
         self.precedence.note_tried(pending, cause)
         # Counted in every case: the number shows how much trying promised starts have cost.
         self.held_back += cause in FOR_A_PROMISE

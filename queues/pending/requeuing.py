@@ -19,7 +19,6 @@ class RequeueCause(StrEnum):
     NAMESPACE_MISMATCH = "NamespaceMismatch"
     NO_FIT = "NoFit"
     PREEMPTION_NO_CANDIDATES = "PreemptionNoCandidates"
-    PREEMPTION_GATED = "PreemptionGated"
     FAILED_AFTER_NOMINATION = "FailedAfterNomination"
     PENDING_PREEMPTION = "PendingPreemption"
     PREEMPTION_FAILED = "PreemptionFailed"

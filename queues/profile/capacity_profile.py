@@ -29,7 +29,7 @@ Source: Slurm's backfill scheduler (node_space); Srinivasan et al. 2002 for the 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, KeysView, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Generic, Protocol, TypeVar
@@ -38,7 +38,7 @@ import msgspec
 from sortedcontainers import SortedKeyList
 
 from api.workload import WorkloadKey
-from queues.quota.resources import Quantities
+from queues.quota.resources import FlavorResource, Quantities
 
 # A host or another lowest domain: its flavor ("" for hosts, which flavors share), and its level values.
 Spot = tuple[str, tuple[str, ...]]
@@ -59,6 +59,10 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     The claim of a quota window has no usage: `quota` is by how much it lowers the ClusterQueue's own
     nominal quota while it lasts. A start more than `lead_seconds` before such a claim begins need not
     leave room for it.
+
+    `usage` is in each resource's unit, `spots` in the resources of a pod on that spot. Claims of the calendar
+    have a holder with an empty namespace. Frozen, because the profile finds the edges of a claim again by its
+    values.
     """
 
     holder: WorkloadKey
@@ -89,7 +93,11 @@ Value = TypeVar("Value")
 
 
 class Stage(Protocol):
-    """The quota tree and the nodes, to which changes are applied on trial."""
+    """The quota tree and the nodes, to which changes are applied on trial.
+
+    Each method is its own inverse with negated amounts, which a walk relies on: it applies differences and
+    takes them back. `admission.backfill.profile_trial` implements it on the snapshot of a cycle.
+    """
 
     def charge(self, queue: str, usage: Quantities) -> None:
         """Count this much more of the queue's quota as used from now on; negative amounts: as free."""
@@ -106,7 +114,12 @@ Course = tuple[list[float], list[int]]
 
 
 class Room(Protocol):
-    """How many of a number of equal pods fit on the spots, each spot by itself, as the stage shows them."""
+    """How many of a number of equal pods fit on the spots, each spot by itself, as the stage shows them.
+
+    A necessary condition only: it knows nothing of topology domains, of quota, or of other groups of pods.
+    What is noted for a spot belongs to the stamp of its edges and is dropped when the room of the present
+    changes.
+    """
 
     @property
     def needed(self) -> int:
@@ -130,7 +143,12 @@ Rooms = Sequence[Sequence[Room]]
 
 
 class Trial(Protocol[Value]):
-    """The request whose start is searched for. It is asked about the stage as it is at some instant."""
+    """The request whose start is searched for. It is asked about the stage as it is at some instant.
+
+    `Value` is whatever the search returns as an answer, an assignment of flavors and nodes, or only an amount
+    of quota. The tests are ordered by cost: `may_have_quota` and `rooms` are cheap, `has_quota` and
+    `has_spots` check one known answer, `find` searches.
+    """
 
     def may_have_quota(self) -> bool:
         """Return False only where quota certainly does not suffice: a cheap, necessary condition."""
@@ -147,6 +165,9 @@ class Trial(Protocol[Value]):
     def has_spots(self, value: Value) -> bool:
         """Return whether the spots of `value` are free on the stage now."""
 
+    def pairs_of(self, value: Value) -> KeysView[FlavorResource]:
+        """Return the flavors and resources of which `value` takes quota."""
+
     def spots_of(self, value: Value) -> Spots:
         """Return the spots of `value`."""
 
@@ -160,7 +181,12 @@ class Start(Generic[Value]):
 
 
 class CapacityProfile:
-    """All claims, by holder and in order of time. One task owns it."""
+    """All claims, by holder and in order of time. One task owns it.
+
+    Holders are Workloads, and windows or reservations of the calendar under keys of their own. Every change
+    replaces the stamps of the spots that it touches, so answers about other spots stay valid. Adding and
+    removing a claim costs O(log n) for each of its edges, and O(e) for each spot with e edges.
+    """
 
     def __init__(self) -> None:
         self._claims: dict[WorkloadKey, Claim] = {}
@@ -183,7 +209,10 @@ class CapacityProfile:
         return list(self._claims.values())
 
     def put(self, claim: Claim) -> None:
-        """Add a claim, replacing the holder's former one. Raises ValueError if it ends before it begins."""
+        """Add a claim, replacing the holder's former one. Raises ValueError if it ends before it begins.
+
+        The claim counts from the next question on.
+        """
         if claim.ends_at < claim.begins_at:
             raise ValueError(f"the claim of {claim.holder} ends at {claim.ends_at}, before it begins")
         # A holder has one claim, so a caller that changes an estimate need not know the former one.
@@ -211,6 +240,7 @@ class CapacityProfile:
         return claim
 
     def _take_out(self, spot: Spot, edge: Edge, stamp: object) -> None:
+        """Remove one edge from the index of a spot. A spot without edges has no entry and no stamp."""
         edges = self._at_spot[spot]
         del edges[bisect_left(edges, order(edge), key=order)]
         if edges:
@@ -227,20 +257,31 @@ class CapacityProfile:
         self._stamps.clear()
 
     def outrun(self, now: float) -> list[Claim]:
-        """Return the running claims that should have ended by `now` (Unix seconds) and have not."""
+        """Return the running claims that should have ended by `now` (Unix seconds) and have not.
+
+        Each of them needs a later expected end before the next search: an end in the past would count its
+        capacity as free. In the order of those ends.
+        """
         # An end at exactly `now` is included: work that has not ended by then has exceeded its estimate.
         due = self._edges.irange_key(max_key=_after(now))
         return [claim for _, sign, _, claim in due if sign == RELEASE and claim.is_running]
 
     def next_end_at(self, *, after: float) -> float | None:
-        """Return when the next running claim after `after` is expected to end, None where there is none."""
+        """Return when the next running claim after `after` is expected to end, None where there is none.
+
+        In Unix seconds. Ends of promises do not count, because they move with their starts.
+        """
         for at, sign, _, claim in self._edges.irange_key(min_key=_after(after)):
             if sign == RELEASE and claim.is_running:
                 return at
         return None
 
     def edges(self, *, wants: Callable[[Claim], bool] | None = None) -> list[Edge]:
-        """Return the edges of the claims for which `wants` is true (None: all), in order of time."""
+        """Return the edges of the claims for which `wants` is true (None: all), in order of time.
+
+        A new list, which stays as it is when the profile changes. With `wants` every claim is asked twice at
+        most, at its begin and at its release: O(n) for n edges.
+        """
         if wants is None:
             return list(self._edges)
         return [edge for edge in self._edges if wants(edge[3])]
@@ -269,6 +310,7 @@ class CapacityProfile:
 
 
 def _edges_of(claim: Claim) -> tuple[Edge, ...]:
+    """Return the begin and the release of a claim, without those that would never matter."""
     end = (claim.ends_at, RELEASE, claim.holder, claim)
     # A claim that never ends has no release, and running work has no begin. Such edges would never matter.
     ends = (end,) if claim.ends_at < inf else ()

@@ -64,6 +64,9 @@ def earliest(
     have ended counts as never ending, so the caller first raises its estimate. `latest` (Unix seconds) bounds
     the starts that are considered; a start now is considered in any case.
     Source: Slurm's backfill scheduler, which tries the ends of running jobs in order.
+
+    Runs the search in one piece. A caller that makes promises, which may need hundreds of searches in a row,
+    uses `searching` and pauses between the steps.
     """
     return finish(searching(horizon, stage, trial, now=now, seconds=seconds, latest=latest))
 
@@ -77,7 +80,12 @@ def searching(
     seconds: float,
     latest: float = inf,
 ) -> Steps[Start[Value] | None]:
-    """Search for the `earliest` start in steps. At every pause the stage shows the present."""
+    """Search for the `earliest` start in steps. At every pause the stage shows the present.
+
+    Arguments and result are those of `earliest`, and the result is the same however the steps are spread over
+    time, provided that neither stage nor profile changes in between. Because the stage shows the present at
+    every pause, a search may be abandoned there.
+    """
     walk = ProfileWalk(horizon.since(now), stage=stage, trial=trial, at=now, seconds=seconds)
     try:
         return (yield from _Search(walk, latest=latest).search())
@@ -95,6 +103,7 @@ class _Search(Generic[Value]):
     _attempts: int = 0
     # How many begins have been checked for quota, and the instants of those without quota right after.
     _looked: int = 0
+    _has_lead: bool = False
     _short_at: list[float] = field(default_factory=list)
 
     def search(self) -> Steps[Start[Value] | None]:
@@ -154,9 +163,10 @@ class _Search(Generic[Value]):
         """
         begins, until = self.walk.horizon.begins(), at + self.walk.seconds
         while self._looked < len(begins) and (edge := self.walk.edges[begins[self._looked]])[0] < until:
-            # A claim with a lead counts only for starts close enough to its begin, so it has no answer that
-            # holds for all starts. The walk checks such claims for each start.
-            if edge[0] >= at and edge[3].lead_seconds == inf:
+            # A claim with a lead counts only for starts close enough to its begin, so neither there nor after
+            # it is there an answer that holds for all starts. The walk checks these begins for each start.
+            self._has_lead |= edge[3].lead_seconds < inf
+            if edge[0] >= at and not self._has_lead:
                 self.walk.go_to(begins[self._looked] + 1)
                 if not self.walk.may_have_quota():
                     self._short_at.append(edge[0])
@@ -188,6 +198,7 @@ class _Search(Generic[Value]):
         return low
 
     def _may_fit_at(self, at: float, end: int) -> bool:
+        """Return whether quota may suffice at the instant, counting the edges before position `end` only."""
         self.walk.go_to(min(end, bisect_right(self.walk.edges, at, key=time_of)))
         return self.walk.may_have_quota()
 
@@ -214,5 +225,6 @@ class _Search(Generic[Value]):
         return Start(at=instants[high], value=found)
 
     def _find_at(self, at: float) -> Value | None:
+        """Return how the request could begin at the instant, ignoring what begins later."""
         self.walk.go_to_time(at)
         return self.walk.find()

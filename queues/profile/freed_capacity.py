@@ -26,7 +26,11 @@ _MOST_PIECES = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """Quota of a ClusterQueue and spots that came free from `from_at` to `until` (Unix seconds)."""
+    """Quota of a ClusterQueue and spots that came free from `from_at` to `until` (Unix seconds).
+
+    `usage` and `spots` are what the claim held, in the same units. The piece says nothing about whether other
+    claims have taken the capacity since.
+    """
 
     queue: str
     usage: Quantities
@@ -48,7 +52,12 @@ class FreedCapacity:
         return max([self.whole_until, *(piece.until for piece in self.pieces)])
 
     def note(self, claim: Claim, *, from_at: float, until: float) -> None:
-        """Record that what the claim took is free from `from_at` to `until` (Unix seconds)."""
+        """Record that what the claim took is free from `from_at` to `until` (Unix seconds).
+
+        An interval that ends before `whole_until` is not recorded, because anything may be free until then
+        anyway. Beyond 64 pieces all of them are merged into one statement, which costs more checks but never
+        misses a promise that could improve.
+        """
         if len(self.pieces) >= _MOST_PIECES:
             self.whole_until = max(self.whole_until, until, *(piece.until for piece in self.pieces))
             self.pieces.clear()
@@ -63,12 +72,18 @@ class FreedCapacity:
         self.whole_until = inf
 
     def give_back(self, taken: FreedCapacity) -> None:
-        """Record again what `take` returned, because the check of the promises did not finish."""
+        """Record again what `take` returned, because the check of the promises did not finish.
+
+        What was noted in the meantime is kept too, behind the given pieces.
+        """
         self.pieces[:0] = taken.pieces
         self.whole_until = max(self.whole_until, taken.whole_until)
 
     def take(self) -> FreedCapacity:
-        """Return everything recorded so far, and clear the record."""
+        """Return everything recorded so far, and clear the record.
+
+        The caller checks the promises against it, and calls `give_back` if it is interrupted.
+        """
         taken = FreedCapacity(self.pieces, self.whole_until)
         self.pieces, self.whole_until = [], -inf
         return taken

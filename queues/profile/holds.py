@@ -19,6 +19,9 @@ class Hold:
 
     `admission` is what the Workload will start with: quota, and nodes where it has a topology. `victims` are
     the Workloads that are evicted for it, sorted so that equal holds are equal rows.
+
+    A hold ends when its Workload is no longer pending, and at `until` in any case, so a Workload that cannot
+    start after all does not keep capacity for ever.
     """
 
     key: WorkloadKey

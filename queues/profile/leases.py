@@ -15,7 +15,11 @@ from queues.tracked import Tracked
 
 
 class Leases(Tracked[WorkloadKey, BackfillLease]):
-    """The leases in force, by Workload."""
+    """The leases in force, by Workload.
+
+    A mapping from the key of a Workload to its lease, which records the changed keys (`queues.tracked`), so
+    that only those rows of the stored plan are written again.
+    """
 
     __slots__ = ("_lengths",)
 
@@ -62,6 +66,7 @@ class Leases(Tracked[WorkloadKey, BackfillLease]):
         assert self._lengths == expected, f"leases are of {expected}, but {self._lengths} is known"
 
     def _discount(self, key: WorkloadKey) -> None:
+        """Count one lease less of the eviction time that the Workload's lease has, if it has one."""
         known = self.get(key)
         if known is not None:
             self._lengths[known.eviction_seconds] -= 1

@@ -47,6 +47,10 @@ def open_instants(
 
     The stage must show the present, which is the first instant. Each element of `rooms` must find room; its
     alternatives are tried one after the other. With no rooms every instant passes.
+
+    `instants` are Unix seconds. The result keeps their order. An instant that is missing is certainly no
+    start, and one that remains may still fail for other reasons. `rooms` has an element for each group of
+    pods; its alternatives are, for example, the flavors that the group may use.
     """
     for alternatives in rooms:
         if not instants:
@@ -63,6 +67,7 @@ def open_instants(
 def _with_room(
     horizon: RequestHorizon, room: Room, instants: Sequence[float], *, now: float, seconds: float
 ) -> list[float]:
+    """Return the instants at which all spots together have room for the pods of one alternative."""
     if not instants:
         return []
     total = room.total()
@@ -101,7 +106,11 @@ def has_room_within(
     within: tuple[float, float],
     seconds: float,
 ) -> bool:
-    """Return whether the spot has room for one pod for `seconds` from some instant in the range `within`."""
+    """Return whether the spot has room for one pod for `seconds` from some instant in the range `within`.
+
+    `within` is a pair of Unix seconds, both included. For one pod and one spot, so quota and domains are not
+    asked. Used to decide whether freed capacity on this spot can improve a promise.
+    """
     first, last = within
     course = _course(horizon, room, spot, horizon.at_spot(spot))
     steps = _steps(course, now=now, last=last, seconds=seconds)

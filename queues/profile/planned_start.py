@@ -22,7 +22,12 @@ from queues.pending.entries import Pending
 
 
 class MoveCause(StrEnum):
-    """Why a promised start moved to a later instant."""
+    """Why a promised start moved to a later instant.
+
+    The NodeLost: a node of the promise failed. QuotaCut: quota was lowered. HigherPriority: a Workload of
+    higher rank was promised or started. Reclaim: lent quota was reclaimed. Overrun: running work lasted
+    longer than estimated.
+    """
 
     NODE_LOST = "NodeLost"
     QUOTA_CUT = "QuotaCut"
@@ -38,6 +43,9 @@ class Rank(NamedTuple):
     one ClusterQueue it never falls from one Workload to the next, so it does not change the queue's order.
     `level` is what the queue's ordering puts before age, 0 where it puts nothing. `uid` breaks ties between
     Workloads queued in the same second; see `tie_behind`.
+
+    Compared as a tuple. Priorities are negated, so that a higher one sorts first, and `queued_at` is in Unix
+    seconds.
     """
 
     height: int
@@ -52,7 +60,10 @@ OwnRank = tuple[int, int, float, str]
 
 
 def own_rank(pending: Pending) -> OwnRank:
-    """Return the rank of a Workload within its ClusterQueue: all of it but the height."""
+    """Return the rank of a Workload within its ClusterQueue: all of it but the height.
+
+    The height is left out because it depends on what else runs, and so changes while a Workload waits.
+    """
     return -pending.workload.priority, pending.level, pending.queued_at, pending.workload.uid
 
 
@@ -78,6 +89,10 @@ class PlannedStart:
 
     `seconds` is the expected run time. `first_start_at` is the start that was promised first, at `made_at`.
     `moves` counts how often the start moved later, and `cause` is the reason for the last move.
+
+    `admission` is the flavors and, where the flavors have a topology, the domains that the search found. It
+    is a plan and no reservation: the Workload is assigned again when it starts. `made_at` is in Unix seconds.
+    Stored as one row, so that the next leader keeps the promise.
     """
 
     key: WorkloadKey
@@ -132,6 +147,9 @@ class BackfillLease:
     The eviction begins `eviction_seconds` before the start of the Workload `promised`, which needs the
     capacity; None where no promise needs it so far. A Workload that is not evictable ends by itself, at its
     enforced run time limit.
+
+    `started_at` is in Unix seconds. `eviction_seconds` is how long its eviction takes until the capacity is
+    free.
     """
 
     key: WorkloadKey

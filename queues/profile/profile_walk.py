@@ -67,6 +67,8 @@ def first_broken_promise(
     """Return the Workload whose promise `value`, held from `now` until `until`, would break first.
 
     None where every promise can be kept. The stage is unchanged on return.
+
+    `now` and `until` are in Unix seconds. See `first_broken`, which also tells when.
     """
     found = first_broken(horizon, stage, trial, value, now=now, until=until)
     return found.key if found is not None else None
@@ -85,6 +87,10 @@ def first_broken(
 
     None where every promise can be kept. A promise that should have begun by now is reported with `now` as
     its instant. The stage is unchanged on return.
+
+    `value` must fit at `now`: what fits is not checked again. `until` infinite means that the work may run
+    for ever, so every promise counts. Quota windows and reservations of the calendar are promises in this
+    sense, except where the start is earlier than their lead.
     """
     walk = ProfileWalk(horizon.since(now), stage=stage, trial=trial, at=now, seconds=until - now)
     try:
@@ -102,7 +108,11 @@ def first_broken(
 def fits_from(
     horizon: RequestHorizon, stage: Stage, trial: Trial[Value], *, now: float, seconds: float
 ) -> Value | None:
-    """Return how the request could begin now and run for `seconds`, None where it could not."""
+    """Return how the request could begin now and run for `seconds`, None where it could not.
+
+    The cheap tests come first: most requests fail at the room of single nodes. The stage is unchanged on
+    return.
+    """
     walk = ProfileWalk(horizon.since(now), stage=stage, trial=trial, at=now, seconds=seconds)
     try:
         if not walk.open_instants([now]):
@@ -119,6 +129,9 @@ def holds_at(
     """Return whether `value` could begin at `at`, now or later, and run for `seconds`.
 
     Use this to verify a promise that has been made.
+
+    `at` is in Unix seconds. With `seconds` 0 only the begin itself is checked, not what begins later. The
+    stage is unchanged on return.
     """
     # The horizon is not cut off at the present (`since`): the promise was made on ends up to `at`, including
     # ends that are overdue by now.
@@ -132,7 +145,12 @@ def holds_at(
 
 @dataclass(slots=True)
 class ProfileWalk(Generic[Value]):
-    """A position on the edges of a horizon. The edges before it count as having happened."""
+    """A position on the edges of a horizon. The edges before it count as having happened.
+
+    `at` is the start (Unix seconds) that questions are about, and `seconds` for how long the request runs
+    from it. The stage must show the present when a walk is created; `leave` must be called at the end, also
+    after an exception. Two walks must not use one stage at the same time.
+    """
 
     horizon: RequestHorizon
     _: KW_ONLY
@@ -200,10 +218,14 @@ class ProfileWalk(Generic[Value]):
         return self._has_quota(value) and self._has_spots(value)
 
     def _has_quota(self, value: Value) -> bool:
+        """Return whether the quota at this position suffices for `value`."""
         self._shift.show_quota()
         return self.trial.has_quota(value)
 
     def _has_spots(self, value: Value) -> bool:
+        """Return whether the spots of `value` are free at this position. Only those spots are shown on the
+        stage.
+        """
         self._show_spots(self.trial.spots_of(value))
         return self.trial.has_spots(value)
 
@@ -212,16 +234,21 @@ class ProfileWalk(Generic[Value]):
         none. The walk is at the same position afterwards.
         """
         start, spots, before = self.position, self.trial.spots_of(value), self._shift.usage_beyond_present()
+        pairs = self.trial.pairs_of(value)
         found: ClaimConflict | None = None
         fullest: Usage | None = None
         for index in self._begins_in_span():
             edge = self.edges[index]
             if edge[0] - self.at > edge[3].lead_seconds:
+                # A quota window so far away is no reason by itself. It counts at later begins of claims on
+                # the same quota, which were promised what it leaves.
                 continue
             # Between two begins capacity only grows: it is enough to look right after each.
             self.go_to(index + 1)
-            # Quota sufficed at the usage in `fullest`, so it suffices wherever no queue uses more.
-            if fullest is None or not self._shift.is_within(fullest):
+            # What takes none of the same quota leaves enough of it. Quota sufficed at the usage in `fullest`,
+            # so it suffices wherever no queue uses more.
+            takes_quota = not (pairs.isdisjoint(edge[3].usage) and pairs.isdisjoint(edge[3].quota))
+            if takes_quota and (fullest is None or not self._shift.is_within(fullest)):
                 if not self._has_quota(value):
                     found = ClaimConflict(edge[2], edge[0])
                     break
@@ -237,14 +264,21 @@ class ProfileWalk(Generic[Value]):
         return found
 
     def find(self) -> Value | None:
-        """Return how the request could begin at this position, ignoring what begins later."""
+        """Return how the request could begin at this position, ignoring what begins later.
+
+        The expensive search, on the whole stage. None where quota or nodes do not suffice.
+        """
         if not self.may_have_quota():
             return None
         self._show_spots()
         return self.trial.find()
 
     def attempt(self) -> Value | None:
-        """Return how the request could begin here and run for its duration, None where it could not."""
+        """Return how the request could begin here and run for its duration, None where it could not.
+
+        At most two searches: with the peak usage of the spots, and where the result breaks an appointment of
+        the calendar, once more with the appointments counted. A None is final for this instant only.
+        """
         if not self.may_have_quota():
             return None
         self._show_spots()
@@ -355,4 +389,5 @@ _NOTHING: dict[str, int] = {}
 
 
 def _negative(amounts: Mapping[str, int]) -> dict[str, int]:
+    """Return the amounts with the opposite sign, to take back what was occupied."""
     return {resource: -amount for resource, amount in amounts.items()}

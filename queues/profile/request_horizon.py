@@ -34,7 +34,11 @@ from queues.profile.capacity_profile import (
 
 @dataclass(slots=True, kw_only=True)
 class RequestHorizon:
-    """The `edges` that count, in order of time, and by spot. Invalid after the next change of the profile."""
+    """The `edges` that count, in order of time, and by spot. Invalid after the next change of the profile.
+
+    Shared by all walks of one request. Positions in `edges` are those of `begins` and of
+    `ProfileWalk.position`. The claims left out are compared by identity, not by value.
+    """
 
     edges: Sequence[Edge]
     # None where the horizon consists of `edges` alone.
@@ -56,7 +60,11 @@ class RequestHorizon:
                 self._without.setdefault(spot, set()).add(id(claim))
 
     def since(self, now: float) -> RequestHorizon:
-        """Return the horizon without ends up to `now`: work that is still there has not ended."""
+        """Return the horizon without ends up to `now`: work that is still there has not ended.
+
+        `now` is in Unix seconds. Without this, work that has exceeded its estimate would count as ended and
+        its capacity as free. Begins in the past stay: such a promise has its claim until it starts.
+        """
         past = self.edges[: bisect_right(self.edges, now, key=time_of)]
         begun = [edge for edge in past if edge[1] == BEGIN]
         if len(begun) == len(past):
@@ -88,7 +96,10 @@ class RequestHorizon:
         return found
 
     def spots(self) -> Collection[Spot]:
-        """Return the spots that may change."""
+        """Return the spots that may change.
+
+        Others may be asked about too: they have no edges, so their room is that of the present.
+        """
         own = self._of_own().keys()
         if self.profile is None:
             return own
@@ -121,6 +132,7 @@ class RequestHorizon:
         return self.profile.stamp(spot)
 
     def _of_own(self) -> dict[Spot, list[Edge]]:
+        """Return the edges by spot that the profile does not have; without a profile, all edges."""
         if self._own is None:
             self._own = by_spot(self.edges if self.profile is None else self.put_in)
         return self._own

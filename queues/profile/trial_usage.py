@@ -19,7 +19,12 @@ Usage = Mapping[str, Mapping[FlavorResource, int]]
 
 @dataclass(slots=True)
 class TrialUsage:
-    """Usage at the walk's position beyond the present usage, and how much of that the stage shows."""
+    """Usage at the walk's position beyond the present usage, and how much of that the stage shows.
+
+    `usage` is in each resource's unit, by ClusterQueue; zero entries stay until the stage has been corrected.
+    Three pairs of totals are kept, what is counted and what is shown: of quota used, of quota lost to
+    windows, and of spots.
+    """
 
     stage: Stage
     usage: dict[str, dict[FlavorResource, int]] = field(default_factory=dict)
@@ -33,7 +38,10 @@ class TrialUsage:
     _shown_spots: dict[Spot, dict[str, int]] = field(default_factory=dict)
 
     def count(self, edges: Iterable[Edge], times: int) -> None:
-        """Count the quota that these edges change: `times` is 1 to apply them, -1 to take them back."""
+        """Count the quota that these edges change: `times` is 1 to apply them, -1 to take them back.
+
+        Only sums are changed here: the stage shows them at the next `show_quota`. O(pairs of the edges).
+        """
         usage = self.usage
         for _, sign, _, claim in edges:
             sign *= times
@@ -79,7 +87,10 @@ class TrialUsage:
         return True
 
     def show_quota(self) -> None:
-        """Let the stage show the quota of every queue as of this position."""
+        """Let the stage show the quota of every queue as of this position.
+
+        O(queues changed since the last call), and only differences reach the stage.
+        """
         self._show(self.usage, self._shown_usage, self.stage.charge)
         if self.quota:
             self._show(self.quota, self._shown_quota, self.stage.shift)
@@ -91,6 +102,7 @@ class TrialUsage:
         all_shown: dict[str, dict[FlavorResource, int]],
         carry_over: Callable[[str, Quantities], None],
     ) -> None:
+        """Let the stage show the totals of the queues in `_unshown`, as differences to what it shows."""
         # A step of the walk changes one of about a hundred ClusterQueues.
         for queue in self._unshown:
             total = totals.get(queue)
@@ -104,7 +116,11 @@ class TrialUsage:
                 shown.update(total)
 
     def show_spots(self, spots: Iterable[tuple[Spot, dict[str, int]]]) -> None:
-        """Make the stage show that this much more of these spots is taken than at present."""
+        """Make the stage show that this much more of these spots is taken than at present.
+
+        `spots` gives for each spot the whole amount beyond the present, not the change since the last call;
+        an empty mapping means as at present.
+        """
         changes: dict[Spot, Mapping[str, int]] = {}
         for spot, total in spots:
             shown = self._shown_spots.get(spot, _NOTHING)
@@ -117,7 +133,10 @@ class TrialUsage:
             self.stage.occupy(changes)
 
     def take_back(self) -> None:
-        """Make the stage show the present again."""
+        """Make the stage show the present again.
+
+        Afterwards the sums are zero, and further edges may be counted.
+        """
         # Only what the stage has shown is set to zero: the rest never reached it.
         self.usage = {queue: dict.fromkeys(total, 0) for queue, total in self._shown_usage.items()}
         self.quota = {queue: dict.fromkeys(total, 0) for queue, total in self._shown_quota.items()}

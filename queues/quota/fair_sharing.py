@@ -10,6 +10,9 @@ The node with the smallest share is served first, and the node with the largest 
 first. A node of weight 0 that borrows has an infinite share; two such nodes are compared by their
 shares before the weight.
 Source: Kueue, pkg/cache/scheduler/fair_sharing.go; KEP 1714.
+
+Cost. One pass over the cells of the node. The denominator is computed once for each node and kept in
+`QuotaNode.lendable` until a quota of the tree changes; usage does not change it.
 """
 
 from __future__ import annotations
@@ -31,6 +34,8 @@ class DominantShare:
 
     `order` is the weighted share and, for infinite shares only, the share before the weight. `borrowed` holds
     the pairs of flavor and resource whose usage exceeds the node's own quota.
+
+    The default value is the share of a node that borrows nothing: 0, without pairs.
     """
 
     order: tuple[float, float] = (0.0, 0.0)
@@ -47,11 +52,18 @@ class DominantShare:
         return bool(self.borrowed)
 
     def is_borrowing_any(self, pairs: Iterable[FlavorResource]) -> bool:
-        """Return whether usage of one of `pairs` exceeds the node's own quota."""
+        """Return whether usage of one of `pairs` exceeds the node's own quota.
+
+        Pairs that the node does not declare never count, because `borrowed` holds declared pairs only.
+        """
         return not self.borrowed.isdisjoint(pairs)
 
     def rounded(self) -> int:
-        """Return the share as the status shows it: rounded up, `MAX_SHARE` for infinity."""
+        """Return the share as the status shows it: rounded up, `MAX_SHARE` for infinity.
+
+        In thousandths, as in `status.fairSharing.weightedShare`: for a node of weight 1, 1000 means that it
+        has borrowed as much of one resource as its parent could ever lend.
+        """
         return MAX_SHARE if self.is_infinite else ceil(self.order[0])
 
 
@@ -59,7 +71,13 @@ _NO_SHARE = DominantShare()
 
 
 def dominant_resource_share(node: QuotaNode) -> DominantShare:
-    """Return the node's share of what its parent could lend; no share for a root, which cannot borrow."""
+    """Return the node's share of what its parent could lend; no share for a root, which cannot borrow.
+
+    Reads the present usage, trials included, so a caller that tries a Workload on the tree gets the share
+    with it. A node whose borrowed resources nobody could lend, as after a quota was deleted, has a share of 0
+    but still counts as borrowing. O(cells of the node).
+    Source: Kueue, pkg/cache/scheduler/fair_sharing.go, dominantResourceShare.
+    """
     if node.parent is None:
         return _NO_SHARE
     by_resource: dict[str, int] = {}

@@ -7,7 +7,7 @@ become trees of one node, are listed in `queue_cycles`, and admit nothing until 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from api.queueing import ClusterQueue, Cohort, ResourceGroup, ResourceQuota
@@ -22,6 +22,9 @@ class CohortHierarchy:
     `queue_cycles` and `cohort_cycles` hold, for each ClusterQueue or Cohort that cannot reach
     a root, the cycle
     as "a → b → a".
+
+    `queues` and `cohorts` hold the node of every ClusterQueue and Cohort by name, Cohorts that are only
+    referenced included. A ClusterQueue and a Cohort may have the same name.
     """
 
     queues: Mapping[str, QuotaNode] = field(default_factory=dict)
@@ -31,7 +34,12 @@ class CohortHierarchy:
 
 
 def build_hierarchy(cluster_queues: Iterable[ClusterQueue], cohorts: Iterable[Cohort]) -> CohortHierarchy:
-    """Return the trees that the specs describe. The result does not depend on the order of the specs."""
+    """Return the trees that the specs describe. The result does not depend on the order of the specs.
+
+    No usage is charged yet: the caller charges each Workload that holds quota. Never raises: a cycle of
+    Cohorts is an answer (`queue_cycles`, `cohort_cycles`), because the objects of a cluster can form one at
+    any time. O(cells of all nodes).
+    """
     # Sorted by name, so that children have the same order whatever order the objects arrived in. Sums and
     # messages are then equal too.
     queue_specs = sorted(cluster_queues, key=lambda spec: spec.name)
@@ -62,7 +70,11 @@ def build_hierarchy(cluster_queues: Iterable[ClusterQueue], cohorts: Iterable[Co
 
 
 def to_quotas(groups: tuple[ResourceGroup, ...]) -> dict[FlavorResource, ResourceQuota]:
-    """Return the quotas of all groups by flavor and resource."""
+    """Return the quotas of all groups by flavor and resource.
+
+    Amounts are in the resource's unit. A flavor belongs to one group only, which the validation of the
+    ClusterQueue has checked; of a pair that is declared twice, the last declaration counts.
+    """
     return {
         FlavorResource(flavor.name, resource): quota
         for group in groups
@@ -85,23 +97,35 @@ def _parents(queue_specs: Iterable[ClusterQueue], cohorts: Mapping[str, Cohort])
 def _cycles(parents: Mapping[str, str | None]) -> dict[str, str]:
     """Return the Cohorts that never reach a root, each with the cycle that its parents lead into."""
     found: dict[str, str] = {}
+    ended: set[str] = set()
     for name in parents:
-        trail: list[str] = []
+        # Followed to a root, to a name whose end is known, or to itself: each name is passed once.
+        trail: dict[str, None] = {}
         current: str | None = name
-        # Each name is followed to its end. Trees are a few levels deep, and a cleverer walk would have to
-        # tell the way into a cycle from the cycle itself.
-        while current is not None and current not in trail:
-            trail.append(current)
+        while current is not None and current not in ended and current not in trail:
+            trail[current] = None
             current = parents[current]
-        if current is not None:
-            # The cycle begins where the trail meets itself. The names before it lead into the cycle only.
-            found[name] = " → ".join([*trail[trail.index(current) :], current])
+        ended.update(trail)
+        if current is not None and current in trail:
+            found.update(_cycle(list(trail), current))
+        elif current in found:
+            # The way leads into a cycle that is known: it shows the cycle from the name that it meets first.
+            found.update(dict.fromkeys(trail, found[current]))
     return found
+
+
+def _cycle(trail: list[str], entry: str) -> Iterator[tuple[str, str]]:
+    """Yield the names of a trail that ends where it meets itself, each with the cycle."""
+    at = trail.index(entry)
+    text = " → ".join([*trail[at:], entry])
+    # One text for all: a text for each, from the name itself, is quadratic in the length of the cycle.
+    return ((name, text) for name in trail)
 
 
 def _cohort_nodes(
     parents: Mapping[str, str | None], cohorts: Iterable[Cohort], cycles: Mapping[str, str]
 ) -> dict[str, QuotaNode]:
+    """Return a node for every Cohort, connected to its parent unless that leads into a cycle."""
     specs = {spec.name: spec for spec in cohorts}
     nodes = {}
     for name in parents:

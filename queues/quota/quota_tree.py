@@ -46,6 +46,8 @@ class BorrowHeight(NamedTuple):
 
     `height` is 0 within the node's own quota, otherwise the height of the smallest cohort subtree that covers
     the request. `can_reclaim`: that subtree has a parent, so quota it has lent could be reclaimed.
+
+    Kueue prefers flavors with a lower height, since such a request takes less from others.
     """
 
     height: int
@@ -56,6 +58,10 @@ class QuotaCell:
     """One resource of one flavor at one node, in the resource's unit (milli-CPU, bytes, devices).
 
     Once the tree is built only `usage` changes, except while `QuotaNode.shift` tries another quota.
+
+    `nominal`, `borrowing_limit` and `lending_limit` are the declared quota, a limit of None meaning no limit.
+    `subtree`, `local` and `potential` follow from them and from the rest of the tree; the module's docstring
+    defines them. `usage` may exceed `subtree`: by borrowing, or after quota was lowered.
     """
 
     __slots__ = (
@@ -80,7 +86,11 @@ class QuotaCell:
         self.sum_up(from_children)
 
     def sum_up(self, from_children: int) -> None:
-        """Compute the quota of this subtree from its nominal quota and what its children lend."""
+        """Compute the quota of this subtree from its nominal quota and what its children lend.
+
+        `from_children` is the sum of the children's `lent`, in the resource's unit. Sets `potential` as for a
+        root, so `attach` has to follow for every other node.
+        """
         self.subtree = self.nominal + from_children
         # Without a lending limit everything is lent. Only a limit keeps a local part back.
         self.local = 0 if self.lending_limit is None else max(0, self.subtree - self.lending_limit)
@@ -113,25 +123,42 @@ class QuotaCell:
         In the resource's unit. Negative when usage exceeds quota, as after quota is lowered under running
         Workloads. Walks to the root: O(depth). Source: Kueue, resource_node.go, available().
         """
-        parent = self.parent
-        if parent is None:
-            # A root has no parent to borrow from. A negative result is correct here, and children need it.
-            return self.subtree - self.usage
-        from_parent = parent.available
-        # A borrowing limit bounds what is taken from the parent beyond what this node lends to it. It applies
-        # at every level on the way up, so the tightest limit of the path decides.
-        if self.borrowing_limit is not None:
-            stored_in_parent = self.subtree - self.local
-            used_in_parent = max(0, self.usage - self.local)
-            from_parent = min(from_parent, stored_in_parent - used_in_parent + self.borrowing_limit)
-        return max(0, self.local - self.usage) + from_parent
+        # Upwards in one loop, because a chain of Cohorts may be longer than Python's stack: the result is
+        # what is free in the local parts passed so far, plus what is available above, bounded by `most`.
+        cell, free = self, 0
+        most: int | None = None
+        while (parent := cell.parent) is not None:
+            own = max(0, cell.local - cell.usage)
+            free += own
+            if most is not None:
+                most -= own
+            # A borrowing limit bounds what is taken from the parent beyond what this node lends to it. It
+            # applies at every level on the way up, so the tightest limit of the path decides.
+            if cell.borrowing_limit is not None:
+                stored_in_parent = cell.subtree - cell.local
+                used_in_parent = max(0, cell.usage - cell.local)
+                limit = stored_in_parent - used_in_parent + cell.borrowing_limit
+                if most is None or limit < most:
+                    most = limit
+            cell = parent
+        # A root has no parent to borrow from. A negative result is correct here, and children need it.
+        at_root = cell.subtree - cell.usage
+        return free + (at_root if most is None else min(at_root, most))
 
     def is_borrowing_with(self, amount: int) -> bool:
-        """Return whether `amount` more would exceed the quota of this subtree."""
+        """Return whether `amount` more would exceed the quota of this subtree.
+
+        Whether the cohort could cover the excess is not asked: see `available`.
+        """
         return self.subtree < self.usage + amount
 
     def add(self, amount: int) -> None:
-        """Charge `amount`: the local part first, the rest to the parent and up to the root."""
+        """Charge `amount`: the local part first, the rest to the parent and up to the root.
+
+        Does not check whether the amount is available: trials and recovered Workloads may exceed the quota.
+        `amount` is in the resource's unit and not negative; a negative one has no effect. O(depth), and it
+        ends at the first node whose local part covers the rest.
+        """
         # A loop instead of recursion, because this runs for every Workload that is tried and taken back.
         cell: QuotaCell | None = self
         while cell is not None and amount > 0:
@@ -142,7 +169,11 @@ class QuotaCell:
             cell = cell.parent
 
     def remove(self, amount: int) -> None:
-        """Release `amount`, the borrowed part first. The exact inverse of `add`."""
+        """Release `amount`, the borrowed part first. The exact inverse of `add`.
+
+        The inverse in any order of changes, not only for the last `add`: usage of an inner node is a function
+        of the usage of the leaves. O(depth).
+        """
         cell: QuotaCell | None = self
         while cell is not None and amount > 0:
             # What this node used beyond its local part, which is what its parent was charged. Where that
@@ -156,6 +187,9 @@ class QuotaCell:
         """Return how far up the tree `amount` more would have to reach; height 0 within the own quota.
 
         Source: Kueue, pkg/scheduler/preemption/classical, FindHeightOfLowestSubtreeThatFits.
+
+        Where even the root does not suffice, the height of the root is returned and `can_reclaim` is False.
+        Does not look at borrowing limits, as in Kueue. O(depth).
         """
         has_parent = self.parent is not None
         # A ClusterQueue without a Cohort cannot borrow, so its height is 0 whether the request fits or not.
@@ -178,6 +212,9 @@ class QuotaNode:
 
     `height` is 0 for a ClusterQueue and for a Cohort without children; any other Cohort is one higher than
     its highest child. `weight_milli` is the fair-sharing weight in thousandths.
+
+    `cells` holds the pairs that this node or one below it declares. `quotas` holds its own declarations only.
+    `parent` is None and `root` the node itself until `build` has run on the tree.
     """
 
     __slots__ = (
@@ -222,22 +259,41 @@ class QuotaNode:
         self.children.append(child)
 
     def build(self) -> None:
-        """Compute heights and cells of the whole tree. Call it on the root, before any usage is charged."""
-        self._build_up()
-        self._build_down(self)
+        """Compute heights and cells of the whole tree. Call it on the root, before any usage is charged.
+
+        O(cells of all nodes). Usage that was charged before is lost, because every cell is created again.
+        """
+        nodes = list(self.nodes())
+        # Children first: what they lend is part of their parent's subtree.
+        for node in reversed(nodes):
+            node._build_up()
+        for node in nodes:
+            node._build_down(self)
 
     def cell(self, pair: FlavorResource) -> QuotaCell:
-        """Return the cell of `pair`; one without quota where no node declares it, as after it was removed."""
+        """Return the cell of `pair`; one without quota where no node declares it, as after it was removed.
+
+        Usage of a pair that was removed from the spec must still be charged somewhere, or it would disappear
+        from the Cohort while its pods run. The cell is created at the first request and belongs to the same
+        path to the root as a declared one.
+        """
         # Such cells are kept apart from `cells`, whose keys fair sharing and status read
         # as the declared pairs.
         return self.cells.get(pair) or self._undeclared_cell(pair)
 
     def available(self, pair: FlavorResource) -> int:
-        """Return how much of `pair` this node may still use, borrowing included; may be negative."""
+        """Return how much of `pair` this node may still use, borrowing included; may be negative.
+
+        In the resource's unit. Negative where usage exceeds quota. O(depth).
+        """
         return self.cell(pair).available
 
     def add(self, usage: Quantities) -> None:
-        """Charge `usage` to this node and, where it borrows, to its ancestors."""
+        """Charge `usage` to this node and, where it borrows, to its ancestors.
+
+        Pairs that no node declares are charged too, to cells without quota. Does not check whether the usage
+        fits. O(pairs · depth).
+        """
         cells = self.cells
         for pair, amount in usage.items():
             (cells.get(pair) or self._undeclared_cell(pair)).add(amount)
@@ -249,7 +305,10 @@ class QuotaNode:
             (cells.get(pair) or self._undeclared_cell(pair)).remove(amount)
 
     def change(self, usage: Quantities) -> None:
-        """Charge the positive amounts of `usage` and release the negative ones."""
+        """Charge the positive amounts of `usage` and release the negative ones.
+
+        Used for differences, such as that between two instants of a capacity profile. O(pairs · depth).
+        """
         for pair, amount in usage.items():
             cell = self.cells.get(pair) or self._undeclared_cell(pair)
             if amount > 0:
@@ -269,13 +328,21 @@ class QuotaNode:
         leaves = [queue.cells.get(pair) or queue.undeclared.get(pair) for queue in self.root.queues()]
         used = [(cell, cell.usage) for cell in leaves if cell is not None]
         # Two passes, because sums go up the tree and potentials come down it.
-        self.root._sum_up(pair)
-        self.root._attach(pair)
+        nodes = list(self.root.nodes())
+        for node in reversed(nodes):
+            node._sum_up(pair)
+        for node in nodes:
+            known = node.cells.get(pair) or node.undeclared.get(pair)
+            if known is not None and known.parent is not None:
+                known.attach(known.parent)
         for cell, usage in used:
             cell.add(usage)
 
     def fits(self, usage: Quantities) -> bool:
-        """Return whether all of `usage` is available now. A request for nothing always fits."""
+        """Return whether all of `usage` is available now. A request for nothing always fits.
+
+        Each pair is checked by itself, which is exact: pairs do not share quota. O(pairs · depth).
+        """
         cells = self.cells
         for pair, amount in usage.items():
             cell = cells.get(pair) or self._undeclared_cell(pair)
@@ -285,7 +352,11 @@ class QuotaNode:
         return True
 
     def is_within_nominal(self, pairs: Iterable[FlavorResource]) -> bool:
-        """Return whether this subtree uses no more than its own quota of every pair."""
+        """Return whether this subtree uses no more than its own quota of every pair.
+
+        Own quota means `subtree`: nominal quota and what the children lend. A node within it does not borrow,
+        so Kueue does not reclaim quota of these pairs from its Workloads.
+        """
         # A plain loop, because a search for victims asks this of every node of a tree.
         cells = self.cells
         for pair in pairs:
@@ -307,25 +378,46 @@ class QuotaNode:
         return "/" + "/".join(reversed(names))
 
     def queues(self) -> Iterator[QuotaNode]:
-        """Yield the ClusterQueues of this subtree, in the order of the tree."""
-        if self.is_queue:
-            yield self
-        for child in self.children:
-            yield from child.queues()
+        """Yield the ClusterQueues of this subtree, in the order of the tree.
+
+        The order is that in which children were adopted, which `build_hierarchy` makes the order of names.
+        """
+        return (node for node in self.nodes() if node.is_queue)
+
+    def nodes(self) -> Iterator[QuotaNode]:
+        """Yield the nodes of this subtree, each before its children.
+
+        No recursion: the chain of Cohorts that a tenant may create is longer than Python's stack.
+        """
+        waiting = [self]
+        while waiting:
+            node = waiting.pop()
+            yield node
+            waiting.extend(reversed(node.children))
 
     def _undeclared_cell(self, pair: FlavorResource) -> QuotaCell:
-        cell = self.undeclared.get(pair)
-        if cell is None:
-            cell = self.undeclared[pair] = QuotaCell(_NO_QUOTA, height=self.height, from_children=0)
-            if self.parent is not None:
-                cell.attach(self.parent.cell(pair))
-        return cell
+        """Return the cell of a pair that neither this node nor one below declares."""
+        # Up to the first node that has a cell, then down: each new cell is attached to its parent's.
+        path: list[QuotaNode] = []
+        node: QuotaNode | None = self
+        above: QuotaCell | None = None
+        while node is not None and above is None:
+            above = node.cells.get(pair) or node.undeclared.get(pair)
+            if above is None:
+                path.append(node)
+                node = node.parent
+        for one in reversed(path):
+            cell = one.undeclared[pair] = QuotaCell(_NO_QUOTA, height=one.height, from_children=0)
+            if above is not None:
+                cell.attach(above)
+            above = cell
+        assert above is not None, "this node itself is on the path if it has no cell"
+        return above
 
     def _build_up(self) -> None:
+        """Compute height and subtree quotas from those of the children, and create the cells."""
         lent: dict[FlavorResource, int] = dict.fromkeys(self.quotas, 0)
-        # Children first, because what they lend is part of this node's subtree.
         for child in self.children:
-            child._build_up()
             for pair, cell in child.cells.items():
                 lent[pair] = lent.get(pair, 0) + cell.lent
         # A Cohort without children has the height of a leaf: no ClusterQueue borrows through it.
@@ -336,30 +428,21 @@ class QuotaNode:
         }
 
     def _build_down(self, root: QuotaNode) -> None:
+        """Set the root, and connect every cell to its parent's, which must be connected already."""
         self.root = root
         if self.parent is not None:
             for pair, cell in self.cells.items():
                 # `cell()` and not `cells`: a parent that no longer declares this pair is still part of the
                 # path from the child to the root.
                 cell.attach(self.parent.cell(pair))
-        for child in self.children:
-            child._build_down(root)
 
-    def _sum_up(self, pair: FlavorResource) -> int:
-        """Recompute the quota of `pair` in this subtree and set its usage to 0. Return what it lends."""
-        lent = sum(child._sum_up(pair) for child in self.children)
+    def _sum_up(self, pair: FlavorResource) -> None:
+        """Recompute the quota of `pair` at this node from that of its children, and set its usage to 0."""
         # `lendable` sums over flavors and is cached; another quota makes it stale.
         self.lendable = None
         cell = self.cells.get(pair) or self.undeclared.get(pair)
         if cell is None:
-            return 0
+            return
+        of_children = (child.cells.get(pair) or child.undeclared.get(pair) for child in self.children)
         cell.usage = 0
-        cell.sum_up(lent)
-        return cell.lent
-
-    def _attach(self, pair: FlavorResource) -> None:
-        cell = self.cells.get(pair) or self.undeclared.get(pair)
-        if cell is not None and cell.parent is not None:
-            cell.attach(cell.parent)
-        for child in self.children:
-            child._attach(pair)
+        cell.sum_up(sum(one.lent for one in of_children if one is not None))

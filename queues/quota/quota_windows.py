@@ -33,7 +33,12 @@ _SWEPT_AT_ONCE = 4096
 
 
 def closes_at(window: QuotaWindow, at: float) -> float | None:
-    """Return when the window that is open at `at` closes (Unix seconds), None where it is not open."""
+    """Return when the window that is open at `at` closes (Unix seconds), None where it is not open.
+
+    Openings that follow without a gap count as one, so the answer may be many openings away. A chain of more
+    than `_MOST_JOINED` openings is cut there, and the caller that asks again at that instant gets the next
+    part. Of two openings of one schedule the later one counts.
+    """
     schedule = window.schedule
     if schedule is None:
         start, end = window.start_at, window.end_at
@@ -53,7 +58,11 @@ def closes_at(window: QuotaWindow, at: float) -> float | None:
 
 
 def opens_at(window: QuotaWindow, after: float) -> float | None:
-    """Return when the window opens next after `after` (Unix seconds), None for never."""
+    """Return when the window opens next after `after` (Unix seconds), None for never.
+
+    An open window may open again before it closes; the answer is then that opening. Crontabs that never fire,
+    such as 30 February, give None. `next_firing` reads the crontab in the time zone of the schedule.
+    """
     schedule = window.schedule
     if schedule is None:
         return window.start_at if window.start_at is not None and window.start_at > after else None
@@ -66,7 +75,11 @@ def in_force(windows: Sequence[QuotaWindow], at: float) -> QuotaWindow | None:
 
 
 def next_change_at(windows: Sequence[QuotaWindow], at: float) -> float:
-    """Return when a window next opens or closes after `at` (Unix seconds), infinity for never."""
+    """Return when a window next opens or closes after `at` (Unix seconds), infinity for never.
+
+    A change of a window need not change the quota: a window that is covered by a later one of the list opens
+    and closes without effect. O(n) for n windows, with a search in the calendar for each.
+    """
     return min((_turns_at(one, at) for one in windows), default=inf)
 
 
@@ -111,6 +124,10 @@ def overlaps(
     The result holds sorted pairs of indexes, the smaller first. At most `most` openings of each window are
     considered, because two crontabs may first coincide in years, or never. One sweep over all openings in
     order replaces a comparison of each pair, which takes seconds where there are dozens of windows.
+
+    `after` and `until` are in Unix seconds. Windows that only touch (one closes as the other opens) do not
+    overlap. The result of the last step holds the pairs; the steps before it yield nothing and only let the
+    caller do other work. O(n log n) for n openings, plus the pairs found.
     """
     openings: list[tuple[float, int, float]] = []
     for index, window in enumerate(windows):

@@ -41,7 +41,11 @@ def to_quantities(assignments: tuple[PodSetAssignment, ...]) -> dict[FlavorResou
 
 
 def by_resource(usage: Quantities) -> dict[str, int]:
-    """Return the amounts summed over flavors, by resource."""
+    """Return the amounts summed over flavors, by resource.
+
+    In each resource's unit. Flavors are left out, so the result answers how many GPUs a Workload uses,
+    whichever model they are.
+    """
     total: dict[str, int] = {}
     for pair, amount in usage.items():
         total[pair.resource] = total.get(pair.resource, 0) + amount
@@ -49,7 +53,10 @@ def by_resource(usage: Quantities) -> dict[str, int]:
 
 
 def pairs_of(admission: Admission) -> frozenset[FlavorResource]:
-    """Return the assigned pairs of flavor and resource, including those with an amount of zero."""
+    """Return the assigned pairs of flavor and resource, including those with an amount of zero.
+
+    An amount of zero still names a flavor, which a ClusterQueue must offer.
+    """
     return frozenset(
         FlavorResource(flavor, resource)
         for one in admission.pod_sets

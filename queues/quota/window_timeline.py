@@ -23,6 +23,8 @@ class QuotaStep:
     """From `at` (Unix seconds) on the quota is `amount`, set by `window`; None: the nominal quota.
 
     `lead_seconds` is how long before `at` starts must take the change into account.
+
+    `amount` is in the resource's unit. The lead is the window's `reclaimLeadSeconds` in the policy.
     """
 
     at: float
@@ -32,7 +34,11 @@ class QuotaStep:
 
 
 class NominalTimeline:
-    """All windows of one quota at an instant that moves forward: which are open, and which changes next."""
+    """All windows of one quota at an instant that moves forward: which are open, and which changes next.
+
+    It only moves forward. `windows` is the list of one quota, in the order in which later windows take
+    precedence; `after` is the first instant, in Unix seconds.
+    """
 
     def __init__(self, windows: Sequence[QuotaWindow], *, after: float) -> None:
         self._windows = windows
@@ -61,7 +67,11 @@ class NominalTimeline:
         return self._turns[0][0] if self._turns else inf
 
     def turn(self) -> int:
-        """Move on to the next change. Return the longest lead of the windows that open or close there."""
+        """Move on to the next change. Return the longest lead of the windows that open or close there.
+
+        All windows that open or close at that instant change together, so no intermediate quota is ever seen.
+        The lead is in seconds. Without a further change nothing happens and 0 is returned.
+        """
         at, lead = self.next_at(), 0
         while self._turns and self._turns[0][0] == at:
             _, index = heappop(self._turns)
@@ -83,12 +93,18 @@ class NominalTimeline:
             heappush(self._turns, (begins, index))
 
     def _open(self, index: int) -> None:
+        """Mark the window as open and schedule its end."""
         self._is_open |= 1 << index
         heappush(self._turns, (self._ends[index], index))
 
 
 class QuotaTimeline:
-    """One quota at an instant that moves forward: what is in force, and the steps that follow."""
+    """One quota at an instant that moves forward: what is in force, and the steps that follow.
+
+    `nominal` is the quota outside of all windows, in the resource's unit. Two timelines run over the same
+    windows: `present` at `now`, and one ahead of it for `steps`, which is moved on only as far as a caller
+    asks.
+    """
 
     def __init__(self, windows: Sequence[QuotaWindow], nominal: int, *, now: float) -> None:
         self.windows = windows
@@ -96,6 +112,7 @@ class QuotaTimeline:
         self._begin(now)
 
     def _begin(self, now: float) -> None:
+        """Start both timelines at `now`, without any known step."""
         self.now = now
         self.present = NominalTimeline(self.windows, after=now)
         # Runs ahead of the present as far as a caller asks. The steps it passed are kept in `_known`.
@@ -108,7 +125,11 @@ class QuotaTimeline:
         return _amount(self.present.in_force, self.nominal)
 
     def go_to(self, now: float) -> None:
-        """Move to `now` (Unix seconds). A clock that was set back starts the timeline again."""
+        """Move to `now` (Unix seconds). A clock that was set back starts the timeline again.
+
+        A clock set back is rare, and the windows keep no history, so everything is computed again from there.
+        O(log n) for each change that has passed.
+        """
         if now < self.now:
             self._begin(now)
         self.now = now
@@ -116,7 +137,11 @@ class QuotaTimeline:
             self.present.turn()
 
     def steps(self, *, until: float, most: int) -> list[QuotaStep]:
-        """Return the changes of the quota after the present instant and up to `until`, at most `most`."""
+        """Return the changes of the quota after the present instant and up to `until`, at most `most`.
+
+        `until` is in Unix seconds. Steps are sorted by time, and each changes the quota. Asking again for the
+        same range is cheap, because known steps are kept until they have passed.
+        """
         while self._known and self._known[0].at <= self.now:
             self._known.popleft()
         while len(self._known) < most and (at := self._future.next_at()) <= until and at < inf:
@@ -131,4 +156,5 @@ class QuotaTimeline:
 
 
 def _amount(window: QuotaWindow | None, nominal: int) -> int:
+    """Return the quota that a window sets, in the resource's unit, the nominal one for None."""
     return nominal if window is None else window.nominal

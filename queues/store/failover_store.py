@@ -4,8 +4,8 @@ Safety does not depend on Redis: every write to the cluster is guarded by the le
 that the decision was made on. Redis records for a successor what a dead leader was about to do. While Redis
 is lost only that record is missing. An installation that always requires it sets `require_store`.
 
-One instance serves one leadership. It remembers each reservation that Redis holds for that leadership, and
-uses its own memory while Redis is lost:
+One instance serves one leadership, with those that continue it under a higher fence. It remembers each
+reservation that Redis holds for that leadership, and uses its own memory while Redis is lost:
 
     state        commit             confirm, release   live              left for
     -----------  -----------------  -----------------  ----------------  ---------------------------------
@@ -29,7 +29,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -73,14 +72,12 @@ class StoreState(StrEnum):
 class StoreStatus:
     """The store's state for metrics, conditions and logs.
 
-    `lost_since` is in Unix seconds, None while UP. `reason` is the message of the latest error.
-    `unwritten` counts Workloads whose reservation has yet to be written to Redis. `needs_recovery`: Redis
-    was lost when this leadership began, so it has not read what its predecessor left there; call `live`
-    once the store is UP.
+    `reason` is the message of the latest error. `unwritten` counts Workloads whose reservation has yet to be
+    written to Redis. `needs_recovery`: Redis was lost when this leadership began, so it has not read what its
+    predecessor left there; call `live` once the store is UP.
     """
 
     state: StoreState
-    lost_since: float | None
     reason: str
     unwritten: int
     needs_recovery: bool
@@ -96,7 +93,6 @@ class FailoverStore:
 
     `run` must run beside it to notice loss and return. `on_change` is called after each change of state and
     after recovery, and must not raise. With `require_store`, admission stops while the store is lost.
-    `clock` returns Unix seconds.
     """
 
     def __init__(
@@ -105,14 +101,12 @@ class FailoverStore:
         *,
         require_store: bool = False,
         on_change: Callable[[StoreStatus], None] = lambda _: None,
-        clock: Callable[[], float] = time.time,
         first_probe_seconds: float = FIRST_PROBE_SECONDS,
         heartbeat_seconds: float = HEARTBEAT_SECONDS,
     ) -> None:
         self._store = store
         self._require_store = require_store
         self._on_change = on_change
-        self._clock = clock
         self._first_probe_seconds = first_probe_seconds
         self._heartbeat_seconds = heartbeat_seconds
         #: What Redis holds, or should hold, for this leadership.
@@ -124,7 +118,6 @@ class FailoverStore:
         self._committing = asyncio.Lock()
         self._went_down = asyncio.Event()
         self._state = StoreState.UP
-        self._lost_since: float | None = None
         self._reason = ""
         self._fence: int | None = None
         self._is_recovered = False
@@ -133,7 +126,6 @@ class FailoverStore:
         """Return the present state as an immutable value."""
         return StoreStatus(
             state=self._state,
-            lost_since=self._lost_since,
             reason=self._reason,
             unwritten=len(self._write_back),
             needs_recovery=self._fence is not None and not self._is_recovered,
@@ -211,6 +203,9 @@ class FailoverStore:
         self._fence = max(fence, self._fence or 0)
         if self._state is StoreState.UP:
             with self._noticing():
+                # A Redis that lost its last second has lost what only memory still knows.
+                if self._is_recovered:
+                    self._write_back.note_all()
                 # Written back before reading; otherwise a reservation deleted in memory would be read again.
                 await self._write_back.write(fence)
                 found = await self._store.live(fence=fence)
@@ -398,7 +393,7 @@ class FailoverStore:
             raise
         # CorruptValue too: a key that holds a foreign value cannot be used until that value is deleted.
         except (StoreUnreachable, StoreRefused, CorruptValue) as error:
-            self._lose(error)
+            self._fall_to(StoreState.LOST, error)
 
     def _refuse_to_decide(self) -> None:
         if self._state is StoreState.NEEDS_SEED:
@@ -406,9 +401,6 @@ class FailoverStore:
         # The reason is part of the message, because it tells an operator what is wrong with Redis.
         if self._require_store:
             raise StoreUnreachable(f"{self._reason}; nothing is admitted meanwhile, as --require-store asks")
-
-    def _lose(self, error: Exception) -> None:
-        self._fall_to(StoreState.LOST, error)
 
     def _need_seed(self, error: NoFence) -> None:
         # Everything that was written before is gone.
@@ -420,8 +412,6 @@ class FailoverStore:
         if self._state is state:
             return
         self._state = state
-        # Since the first loss: going from LOST to NEEDS_SEED does not count as being back.
-        self._lost_since = self._lost_since or self._clock()
         # A store that waits for its seed answers, so it is not probed.
         if state is StoreState.LOST:
             self._went_down.set()
@@ -430,6 +420,6 @@ class FailoverStore:
         self._on_change(self.status())
 
     def _come_up(self) -> None:
-        self._state, self._lost_since, self._reason = StoreState.UP, None, ""
+        self._state, self._reason = StoreState.UP, ""
         self._went_down.clear()
         self._on_change(self.status())

@@ -167,26 +167,28 @@ def test_without_a_file_the_defaults_are_kueues_and_berths_own() -> None:
     assert config.kueue.wait_for_pods_ready == WaitForPodsReady()
     assert config.kueue.fair_sharing is None
     assert config.berth.shard == "default"
-    assert config.berth.execution.max_in_flight == 32
-    assert config.lease == LeaseTimes(duration_seconds=4.0, renew_seconds=1.0, deadline_seconds=2.5)
+    assert config.berth.execution.max_in_flight == 128
+    assert config.lease == LeaseTimes(duration_seconds=15.0, renew_seconds=2.0, deadline_seconds=10.0)
     assert config.unused() == ()
 
 
 @pytest.mark.parametrize(
     ("text", "want"),
     [
-        pytest.param(KUEUE, (4.0, 1.0, 2.5), id="Berth's defaults, when nothing is set"),
+        pytest.param(KUEUE, (15.0, 2.0, 10.0), id="the defaults of both, when nothing is set"),
         pytest.param(
             KUEUE + "leaderElection: {leaseDuration: 30s}",
             (30.0, 2.0, 10.0),
             id="Kueue's, when one is written",
         ),
         pytest.param(
-            KUEUE + "leaderElection: {leaderElect: true}", (4.0, 1.0, 2.5), id="not for its switch alone"
+            KUEUE + "leaderElection: {leaderElect: true}\n---\n" + BERTH + "lease: {renewSeconds: 1}",
+            (15.0, 1.0, 10.0),
+            id="Berth's, when Kueue's switch is written alone",
         ),
         pytest.param(
-            KUEUE + "leaderElection: {leaseDuration: 30s}\n---\n" + BERTH + "lease: {durationSeconds: 6}",
-            (6.0, 1.0, 2.5),
+            KUEUE + "leaderElection: {leaseDuration: 30s}\n---\n" + BERTH + "lease: {durationSeconds: 16}",
+            (16.0, 2.0, 10.0),
             id="Berth's, when both are written",
         ),
     ],
@@ -445,13 +447,23 @@ def test_jobs_are_managed_and_reported_even_if_the_frameworks_do_not_list_them()
             id="a lease shorter than its deadline",
         ),
         pytest.param(
+            KUEUE + "leaderElection: {renewDeadline: 2s}",
+            'f.yaml: leaderElection.renewDeadline is "2s": must be more than retryPeriod (2s)',
+            id="a deadline of Kueue's before the first renewal",
+        ),
+        pytest.param(
+            KUEUE + "leaderElection: {retryPeriod: 0s}",
+            'f.yaml: leaderElection.retryPeriod is "0s": must be more than 0s',
+            id="renewals without a pause",
+        ),
+        pytest.param(
             BERTH + "lease: {deadlineSeconds: 0.5}",
-            "f.yaml: lease.deadlineSeconds is 0.5: must be more than renewSeconds (1)",
+            "f.yaml: lease.deadlineSeconds is 0.5: must be more than renewSeconds (2)",
             id="a deadline before the first renewal",
         ),
         pytest.param(
             BERTH + "lease: {durationSeconds: 2}",
-            "f.yaml: lease.durationSeconds is 2.0: must be more than deadlineSeconds (2.5)",
+            "f.yaml: lease.durationSeconds is 2.0: must be more than deadlineSeconds (10)",
             id="a lease that ends before its leader stops",
         ),
         pytest.param(

@@ -520,6 +520,20 @@ def test_an_object_is_refused(kind: str, changes: Object, want: str) -> None:
             id="a placement without the pods of a domain",
         ),
         pytest.param(
+            {
+                f"{PLACEMENT}.slices": [
+                    {
+                        "domainCount": 2,
+                        "valuesPerLevel": [{"universal": "b1"}, {"universal": "n"}],
+                        "podCounts": {"universal": 1},
+                    }
+                ]
+            },
+            "status.admission.podSetAssignments[0].topologyAssignment.slices[0].domainCount is 2: must be 1"
+            " without a list of individual values: two domains differ in a level",
+            id="a placement of several domains without a list of them",
+        ),
+        pytest.param(
             {f"{PLACEMENT}.slices.1.podCounts": {}},
             "status.admission.podSetAssignments[0].topologyAssignment.slices[1].podCounts is not set: exactly"
             " one of universal and individual must be set",

@@ -125,6 +125,12 @@ def test_the_compact_topology_assignment_is_spelled_out() -> None:
     ]
 
 
+def placed(*, domains: int, values: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    """Return the status of a Workload with one slice of this many domains, of one level."""
+    part = {"domainCount": domains, "podCounts": {"universal": 1}, "valuesPerLevel": [values]}
+    return assigned(topologyAssignment={"levels": ["h"], "slices": [part]}, **fields)
+
+
 def assigned(**fields: Any) -> Spec:
     assignment = {"name": "main", **fields}
     return {"admission": {"clusterQueue": "q", "podSetAssignments": [assignment]}}
@@ -175,6 +181,24 @@ def assigned(**fields: Any) -> Spec:
             ),
             "topologyAssignment cannot be read",
             id="a topology without counts",
+        ),
+        pytest.param(
+            {},
+            placed(domains=2**31 - 1, values={"universal": "n"}),
+            "domainCount is 2147483647, and the lists of the slice have 1 entries",
+            id="two thousand million domains without a list of them",
+        ),
+        pytest.param(
+            {},
+            placed(domains=2**31 - 1, values={"individual": {"roots": ["1", "2"]}}),
+            "domainCount is 2147483647, and the lists of the slice have 2 entries",
+            id="two thousand million domains with a list of two",
+        ),
+        pytest.param(
+            {},
+            placed(domains=-1, values={"universal": "n"}),
+            "domainCount is -1",
+            id="a negative number of domains",
         ),
     ],
 )

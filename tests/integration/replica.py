@@ -18,6 +18,13 @@ from tests.integration.waiting import PATIENCE_SECONDS, wait_for
 _DOORS = ("http", "metrics")
 BERTH = str(Path(sys.executable).with_name("berth"))
 
+# For tests that wait for a dead leader's lease to end, or for a leader to lose it.
+SHORT_LEASE = """
+apiVersion: berth.dev/v1alpha1
+kind: ControllerConfig
+lease: {durationSeconds: 4, renewSeconds: 1, deadlineSeconds: 2.5}
+"""
+
 
 class Replica:
     """A `berth controller` on ports of its own. Its log holds stdout and stderr of all its lives."""

@@ -157,7 +157,7 @@ exec REDIS "$@"
                 flags=["--config", "TMP/short"],
                 files={"short": SHORT_LEASE},
                 code=2,
-                says="TMP/short: lease.durationSeconds is 2.0: must be more than deadlineSeconds (2.5)",
+                says="TMP/short: lease.durationSeconds is 2.0: must be more than deadlineSeconds (10)",
             ),
             id="settings that contradict each other",
         ),

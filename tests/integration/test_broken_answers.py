@@ -13,7 +13,7 @@ import pytest
 
 from tests.integration.conftest import Cluster
 from tests.integration.proxy import Proxy, Rule
-from tests.integration.replica import Replica
+from tests.integration.replica import SHORT_LEASE, Replica
 from tests.integration.scene import Scene
 from tests.integration.short_jobs import QUOTA, check_each_ran_once, create_jobs
 from tests.integration.waiting import wait_for
@@ -30,7 +30,7 @@ def replica(
     """Give the controller behind the door, leading."""
     folder = tmp_path_factory.mktemp("controller")
     flags = ("--namespace", embedded_cluster.new_scene().namespace)
-    replica = Replica(door.write_kubeconfig(folder), folder, *flags)
+    replica = Replica(door.write_kubeconfig(folder), folder, *flags, config=SHORT_LEASE)
     with replica.child:
         replica.wait_leading()
         yield replica
@@ -145,3 +145,36 @@ def test_a_server_that_hangs_costs_the_leader_its_lease_and_no_job(
 
     scene.wait_finished(*jobs)
     check_each_ran_once(witness, scene, jobs)
+
+
+def is_watching(replica: Replica, plural: str) -> bool:
+    """Return whether the replica's watch of a kind is connected, by its log."""
+    events = (line.split(" ", 3) for line in replica.log().splitlines() if f" resource={plural}" in line)
+    last = [words[2] for words in events if words[2] in ("watch-failed", "informer_recovered")]
+    return last[-1:] != ["watch-failed"]
+
+
+def test_a_leader_that_wins_its_lease_back_lists_no_workload(
+    scene: Scene, witness: Witness, proxy: Proxy, replica: Replica
+) -> None:
+    scene.create_queue(cpus=QUOTA)
+    scene.create_job("early", seconds=0.3)
+    scene.wait_finished("early")
+    # An earlier test may have broken it.
+    wait_for(lambda: is_watching(replica, "workloads"), "the watch of Workloads")
+    begun = replica.log().count(" deciding ")
+    gate = Event()
+    held = proxy.add("PUT", "/leases/", gate=gate)
+    lists = proxy.add("GET", r"/workloads(\?(?!.*watch=)|$)")
+
+    lost_before = replica.log().count("stopped_leading")
+    wait_for(lambda: replica.log().count("stopped_leading") > lost_before, "the lease lost")
+    proxy.remove(held)
+    gate.set()
+    jobs = create_jobs(scene, "late", 3)
+
+    scene.wait_finished(*jobs)
+    assert replica.log().count(" deciding ") > begun
+    assert replica.has_logged("continuing")
+    assert lists.seen == 0
+    check_each_ran_once(witness, scene, ["early", *jobs])

@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.real, pytest.mark.redis, pytest.mark.xdist_group("cras
 
 KILLED = 137
 POLICIES = "/apis/berth.dev/v1alpha1/admissionpolicies"
-# A successor waits for the end of the dead one's lease; the default of 4 s only makes the test longer.
+# A successor waits for the end of the dead one's lease; the default of 15 s only makes the test longer.
 CONFIG = """
 apiVersion: berth.dev/v1alpha1
 kind: ControllerConfig

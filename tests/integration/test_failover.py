@@ -18,7 +18,7 @@ from tests.controlplane import ControlPlane
 from tests.integration.conftest import Cluster, Controllers
 from tests.integration.manifests import LONG, is_true, make_job
 from tests.integration.proxy import Proxy
-from tests.integration.replica import Replica
+from tests.integration.replica import SHORT_LEASE, Replica
 from tests.integration.scene import Scene
 from tests.integration.waiting import wait_for
 from tests.integration.witness import Witness
@@ -48,7 +48,8 @@ class Stage:
     flags: tuple[str, ...]
 
     def start(self, *, kubeconfig: str | None = None, **options: str) -> Replica:
-        """Start one more replica."""
+        """Start one more replica, which leads under a short lease unless its options say otherwise."""
+        options.setdefault("config", SHORT_LEASE)
         return self.controllers.start(kubeconfig or self.cluster.kubeconfig, *self.flags, **options)
 
     def start_two(self, **options: str) -> tuple[Replica, Replica]:
@@ -106,7 +107,7 @@ def test_the_follower_goes_on_within_the_lease_when_the_leader_is_killed(stage: 
     leader.child.kill()
     stage.scene.create_job("after", cpus=2, seconds=0.5)
 
-    # The lease of 4 s, the follower's next look 1 s later, and room for a busy machine.
+    # The end of the lease, the follower's next look 1 s later, and room for a busy machine.
     wait_for(lambda: follower.has_logged("deciding"), "the follower leading", timeout_seconds=30)
     stage.scene.wait_finished("before", "after")
     stage.check_each_ran_once("before", "after")

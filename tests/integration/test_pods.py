@@ -94,7 +94,7 @@ def test_a_preempted_pod_gets_a_reason_and_is_deleted_and_its_quota_goes_to_the_
 
     wait_pod(scene, "high", "Running")
     wait_gone(scene, "low")
-    assert "Stopped" in scene.reasons_about("low")
+    scene.wait_events("low", "Stopped")
     wait_for(lambda: scene.workloads_of("low") == [], "the Workload of low gone")
 
 

@@ -16,7 +16,7 @@ from queues.reservations.plan import PlanTable
 from queues.store.keys import Keys
 from tests.integration.conftest import Cluster, Controllers
 from tests.integration.manifests import LONG, make_job
-from tests.integration.replica import Replica
+from tests.integration.replica import SHORT_LEASE, Replica
 from tests.integration.scene import Scene
 from tests.integration.waiting import wait_for
 from tests.redisserver import RedisServer
@@ -122,10 +122,10 @@ def test_a_new_leader_keeps_the_promise_and_followers_show_it(
     redis_server: RedisServer,
 ) -> None:
     flags = ("--redis", redis_server.url, "--namespace", own_namespace)
-    leader = controllers.start(embedded_cluster.kubeconfig, *flags)
+    leader = controllers.start(embedded_cluster.kubeconfig, *flags, config=SHORT_LEASE)
     leader.wait_leading()
     plan = make_promise(scene, leader)
-    follower = controllers.start(embedded_cluster.kubeconfig, *flags)
+    follower = controllers.start(embedded_cluster.kubeconfig, *flags, config=SHORT_LEASE)
     follower.wait_ready()
     wait_for(lambda: follower.json("/v1/plan") == plan, "the leader's plan on the follower")
     (promised,) = plan["promises"]

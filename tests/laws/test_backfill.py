@@ -29,7 +29,8 @@ from tests.admission.timed import TimedWorld, make_policy, template
 from tests.builders import make_cluster_queue, make_pod_set
 from tests.examples import trying
 
-START = 1000.0
+# So late that no leader's clock, however far it is set back, shows a time before 1970: 0 stands for "never".
+START = 10_000.0
 HOST = "kubernetes.io/hostname"
 MODES = [BackfillMode.EASY, BackfillMode.CONSERVATIVE]
 
@@ -64,6 +65,7 @@ def pieces(draw: st.DrawFn, shares: tuple[float, ...]) -> list[Piece]:
             after=draw(st.sampled_from([0, 1, 15, 40])),
             is_packed=draw(st.booleans()),
             least=draw(st.sampled_from([None, None, 1])),
+            waited=draw(st.sampled_from([0, 0, 2, 60])),
         )
         for _ in range(draw(st.integers(2, 12)))
     ]
@@ -108,6 +110,16 @@ class InSteps(Watched):
     def cycle(self) -> tuple[Decision, ...]:
         while self.engine.settle(now=self.now):
             self.engine.validate()
+        return super().cycle()
+
+
+class LookingAgain(Watched):
+    """A world where every cycle looks at all promises again, as if quotas had changed."""
+
+    def cycle(self) -> tuple[Decision, ...]:
+        schedule_plan = self.engine._cache.schedule_plan
+        if schedule_plan.promises:
+            schedule_plan.revision.causes.add(MoveCause.QUOTA_CUT)
         return super().cycle()
 
 
@@ -278,6 +290,21 @@ _EQUAL_HELD_BACK = [
         (4, 2, 45, 1.0, 1, 60),
     )
 ]
+# The last is older and comes later. It is promised a start while the fourth runs, which has to end in time
+# for the ninth, as it was promised to.
+_OLDER_BEFORE_A_DUE_START = [
+    Piece(queue="left", pods=pods, gpus=gpus, length=length, share=1.0, after=0, is_packed=False)
+    for pods, gpus, length in (
+        (4, 1, 300),
+        (1, 1, 20),
+        (1, 2, 300),
+        (1, 2, 300),
+        *[(1, 1, 20)] * 4,
+        (4, 1, 20),
+        (1, 1, 20),
+    )
+]
+_OLDER_BEFORE_A_DUE_START.append(replace(_OLDER_BEFORE_A_DUE_START[-1], after=1, waited=60))
 
 
 @pytest.mark.parametrize("has_nodes", [False, True], ids=["quota alone", "with nodes"])
@@ -289,12 +316,13 @@ _EQUAL_HELD_BACK = [
 @example(work=_PART_THAT_BORROWS_LESS)
 @example(work=_FITS_BESIDE_EACH)
 @example(work=_EQUAL_HELD_BACK)
+@example(work=_OLDER_BEFORE_A_DUE_START)
 def test_in_one_queue_of_equals_no_promise_moves_later(
     work: list[Piece], mode: BackfillMode, has_nodes: bool
 ) -> None:
     alone = [replace(piece, queue="left") for piece in work]
 
-    world = run(alone, mode, has_nodes=has_nodes)
+    world = run(alone, mode, has_nodes=has_nodes, kind=LookingAgain)
 
     for name in world.plans:
         assert world.causes(name) == [], (name, world.promised(name))

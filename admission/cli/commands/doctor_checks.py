@@ -54,14 +54,14 @@ async def leftover_webhooks(client: KubeClient) -> list[str]:
     for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
         for one in await _listed(client, resource, _Webhooks):
             called = [hook.client_config.service for hook in one.webhooks or ()]
-            services = [service for service in called if service is not None and _is_kueue(service)]
+            services = [
+                service
+                for service in called
+                if service is not None and "kueue" in f"{service.namespace}/{service.name}"
+            ]
             if services:
                 problems.append(_left_over(resource, one, services[0]))
     return problems
-
-
-def _is_kueue(service: _Service) -> bool:
-    return "kueue" in service.name or "kueue" in service.namespace
 
 
 def _left_over(resource: Resource, one: _Webhooks, service: _Service) -> str:

@@ -1,4 +1,7 @@
-"""`berth simulate`: run a trace on a virtual clock with each policy, using the controller's own engine."""
+"""`berth simulate`: run a trace on a virtual clock with each policy, using the controller's own engine.
+
+The calendar file holds quota windows and reservations, as in a policy's spec.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import yaml
+
 from admission.cli.commands.simulate_flags import (
     add_attempt_flags,
     add_checkpoint_flags,
     add_fault_flags,
     add_work_flags,
 )
-from admission.cli.commands.simulated_calendar import read_calendar
 from admission.cli.common.arguments import (
     NodeCounts,
     Subparsers,
@@ -34,7 +39,13 @@ from admission.simulation.report.page import html_page
 from admission.simulation.settings import Checkpoints, EstimateKind, Faults, Setting, check_fits, loaded
 from admission.simulation.traces import TraceError, TraceJob, first_submitted, read_trace
 from admission.simulation.virtual_run import PolicyRun, simulate
-from api.policy import KUEUE
+from api.objects.common import Meta
+from api.parsing.problems import SpecError
+from api.policy import KUEUE, AdmissionPolicy
+from api.policy_objects import AdmissionPolicyObject, to_admission_policy
+
+# What the calendar file may contain.
+_SECTIONS = frozenset({"quotaWindows", "reservations"})
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -118,7 +129,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _setting(arguments: argparse.Namespace) -> Setting:
-    calendar = read_calendar(arguments.calendar) if arguments.calendar is not None else KUEUE
+    calendar = _read_calendar(arguments.calendar) if arguments.calendar is not None else KUEUE
     return Setting(
         quota_windows=calendar.quota_windows,
         reservations=calendar.reservations,
@@ -175,3 +186,23 @@ def _to_object(
 def _policy_figures(figures: Figures) -> dict[str, Any]:
     """Return the figures without those that do not apply to this policy."""
     return {name: value for name, value in asdict(figures).items() if value is not None}
+
+
+def _read_calendar(path: Path) -> AdmissionPolicy:
+    """Return a policy with only the file's sections. Raises WrongUsageError that names file and field."""
+    try:
+        spec = yaml.safe_load(path.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise WrongUsageError(f"{path}: {error}") from error
+    if not isinstance(spec, dict) or not spec.keys() <= _SECTIONS:
+        raise WrongUsageError(
+            f"{path} must be a mapping with quotaWindows, reservations or both, as in a policy"
+        )
+    # YAML has parsed timestamps as dates; JSON writes them as RFC 3339, which the model expects.
+    body = msgspec.json.encode(spec)
+    try:
+        return to_admission_policy(
+            AdmissionPolicyObject(metadata=Meta(name="calendar"), spec=msgspec.Raw(body))
+        )
+    except SpecError as error:
+        raise WrongUsageError(f"{path}: {error}") from error

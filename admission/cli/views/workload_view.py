@@ -157,7 +157,8 @@ def _workload_row(
 ) -> WorkloadRow:
     reason, message = _why(workload)
     queue = workload.spec.queue_name or ""
-    admission = workload.status.admission
+    admission, annotations = workload.status.admission, workload.metadata.annotations or {}
+    is_pending = phase(workload) == "pending"
     return WorkloadRow(
         namespace=workload.metadata.namespace,
         name=workload.metadata.name,
@@ -172,14 +173,9 @@ def _workload_row(
         reason=reason,
         message=message,
         age_seconds=round(max(0.0, now - _created_at(workload)), 1),
-        expected_start=_expected_start(workload),
-        is_promised=phase(workload) == "pending" and PLANNED_START in (workload.metadata.annotations or {}),
+        expected_start=start_of(annotations) if is_pending else "",
+        is_promised=is_pending and PLANNED_START in annotations,
     )
-
-
-def _expected_start(workload: WorkloadObject) -> str:
-    """Return the promised start of a pending Workload, or else the expected one, or ""."""
-    return start_of(workload.metadata.annotations or {}) if phase(workload) == "pending" else ""
 
 
 def start_of(annotations: Mapping[str, str]) -> str:
@@ -199,7 +195,7 @@ def _why(workload: WorkloadObject) -> tuple[str, str]:
         return evicted.reason, f"{kept}{evicted.message}"
     reserved = conditions.get(ConditionType.QUOTA_RESERVED)
     if reserved is None:
-        return "", "no controller has processed it yet"
+        return "", "no controller has written its reason yet; berth explain tells it"
     if reserved.status != "True":
         return reserved.reason, reserved.message
     if request := _request(workload):

@@ -9,7 +9,8 @@ Modules, in reading order:
     pod_groups            pods that are queued themselves, by unit
     reconcile_contexts    what a reconciler is given of the cluster
     spec_cache            queues, flavors, policies, namespaces and priority classes
-    node_pod_cache        nodes and pods as far as placement needs them
+    node_cache            nodes as far as placement needs them, their faults and their labels
+    placed_pods           pods that are placed by topology, and those that wait at their gate
     node_pod_watch        the one watch of nodes and pods, for placement and extender
     workload_pods         the pods of Workloads, for checkpoints
     disruption_budgets    what PodDisruptionBudgets leave, after evictions that are under way

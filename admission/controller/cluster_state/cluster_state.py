@@ -15,10 +15,11 @@ from admission.controller.cluster_state.disruption_budgets import DisruptionBudg
 from admission.controller.cluster_state.finalizers import Finalizers
 from admission.controller.cluster_state.invalid_objects import InvalidObjects
 from admission.controller.cluster_state.leader_worker_sets import LeaderWorkerSets
-from admission.controller.cluster_state.node_pod_cache import NodePodCache
+from admission.controller.cluster_state.node_cache import NodeCache
 from admission.controller.cluster_state.object_cache import ObjectCache, ObjectKey, Seen
 from admission.controller.cluster_state.observers import Observers, WorkloadTransition
 from admission.controller.cluster_state.pending_evictions import PendingEvictions
+from admission.controller.cluster_state.placed_pods import PlacedPods
 from admission.controller.cluster_state.pod_groups import PodGroups, UnitKey
 from admission.controller.cluster_state.reconcile_contexts import (
     ClusterStateSettings,
@@ -59,9 +60,8 @@ class ClusterState:
         self.leader_worker_sets = LeaderWorkerSets()
         self.marks = DirtySet(jobs=self.jobs, workloads=self.workloads, pods=self.pods)
         mark = self.marks.workload
-        self.node_pods = NodePodCache(
-            engine, clock, observers=self.observers, inspection=self.inspection, mark=mark
-        )
+        self.nodes = NodeCache(engine, clock, observers=self.observers, inspection=self.inspection, mark=mark)
+        self.placed_pods = PlacedPods(engine, clock, observers=self.observers, mark=mark)
         self.workload_pods = WorkloadPods(mark, mark_saved=self.marks.job_of)
         self.pending_evictions = PendingEvictions(engine, self.workload_pods, self.jobs, mark)
         self.disruptions = DisruptionBudgets(engine, self.pods)
@@ -82,7 +82,7 @@ class ClusterState:
             inspection=self.inspection,
             observers=self.observers,
         )
-        self.observers.spec_changed.append(self.node_pods.observe_spec)
+        self.observers.spec_changed.append(self.nodes.observe_spec)
         self._clock = clock
         self.contexts = ReconcileContexts(
             engine=engine,
@@ -91,7 +91,8 @@ class ClusterState:
             jobs=self.jobs,
             workloads=self.workloads,
             pods=self.pods,
-            node_pods=self.node_pods,
+            nodes=self.nodes,
+            placed_pods=self.placed_pods,
             workload_pods=self.workload_pods,
             pending_evictions=self.pending_evictions,
         )
@@ -101,7 +102,7 @@ class ClusterState:
 
     def take_pod(self, change: Change[PodObject]) -> None:
         """Take a change of a pod."""
-        self.node_pods.take_pod(change)
+        self.placed_pods.take_pod(change)
         self.workload_pods.take_pod(change)
 
     def _note_empty_group(self, unit: UnitKey) -> None:
@@ -154,7 +155,7 @@ class ClusterState:
             if kind == "Workload":
                 return self._see_workload(_WORKLOAD.decode(raw), raw)
             if kind == "Pod":
-                self.node_pods.see_raw(raw)
+                self.placed_pods.see_raw(raw)
                 self.pods.see_raw(raw)
                 self.workload_pods.see_raw(raw)
             # Queues, flavors and other kinds that carry our finalizer.
@@ -260,7 +261,7 @@ class ClusterState:
         if kind == "Job":
             self.marks.job_and_workloads(key)
         elif kind == "Pod":
-            self.node_pods.mark_pod(*key)
+            self.placed_pods.mark_pod(*key)
             self.pods.mark_pod(key)
         else:
             self.marks.workload_and_owner(key)

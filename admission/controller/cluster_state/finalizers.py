@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from admission.cache.in_use import finalizer_patch
 from admission.controller.cluster_state.object_cache import version
-from admission.controller.writer.executor import ObjectTarget
+from admission.controller.writer.write_order import ObjectTarget
 from admission.decisions.api_writes import Write
 from admission.engine.engine import Engine
 from api.objects.common import Meta

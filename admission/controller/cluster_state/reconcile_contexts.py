@@ -9,17 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from admission.controller.cluster_state.node_pod_cache import NodePodCache
+from admission.controller.cluster_state.node_cache import NodeCache
 from admission.controller.cluster_state.object_cache import ObjectCache, Seen
 from admission.controller.cluster_state.pending_evictions import PendingEvictions
+from admission.controller.cluster_state.placed_pods import PlacedPods
 from admission.controller.cluster_state.pod_groups import PodGroups
 from admission.controller.cluster_state.spec_cache import SpecCache
 from admission.controller.cluster_state.workload_pods import WorkloadPods
 from admission.engine.engine import Engine
-from admission.reconcile.job.context import Ancestor, JobContext, JobSettings
+from admission.reconcile.job.context import Ancestor, JobContext, JobSettings, PodOwner
 from admission.reconcile.workload.context import LifecycleContext, LifecycleSettings, Owner
 from api.jobs.job import Job
-from api.keys import BATCH_VERSION
+from api.jobs.pod import Pod, claims_job
 from api.objects.common import WireSelector
 from api.policy import KUEUE, Recovery
 from api.selectors import matches_selector
@@ -56,7 +57,8 @@ class ReconcileContexts:
     jobs: ObjectCache[Job]
     workloads: ObjectCache[Workload]
     pods: PodGroups
-    node_pods: NodePodCache
+    nodes: NodeCache
+    placed_pods: PlacedPods
     workload_pods: WorkloadPods
     pending_evictions: PendingEvictions
 
@@ -71,6 +73,7 @@ class ReconcileContexts:
             awaits_ends=self._awaits_ends,
             saved_at=lambda job: self.workload_pods.saved_at(job.uid),
             ancestor=self._ancestor,
+            pod_owner=self._pod_owner,
             workload_priority_classes=self.specs.workload_priorities,
             priority_classes=self.specs.priorities,
         )
@@ -93,9 +96,9 @@ class ReconcileContexts:
             local_queue_stop=local_queue.stop_policy if local_queue is not None else None,
             cluster_queue_stop=cluster_queue.stop_policy if cluster_queue is not None else None,
             settings=self.settings.lifecycle,
-            pods=self.node_pods.pods_of(workload.key),
-            faults=self.node_pods.faults(workload),
-            misplaced=self.node_pods.misplaced(workload.key),
+            pods=self.placed_pods.pods_of(workload.key),
+            faults=self.nodes.faults(workload),
+            misplaced=self.placed_pods.misplaced(workload.key),
             recovery=self._recovery(workload),
             planned=self.engine.promises.planned(workload.key),
             expected_at=self.engine.promises.expected_start(workload.key),
@@ -115,7 +118,7 @@ class ReconcileContexts:
     def _recovery(self, workload: Workload) -> Recovery | None:
         # If many nodes fail at once, the cause is something larger (a network, for example), and
         # no gang is moved.
-        if workload.admission is None or self.node_pods.is_disrupted:
+        if workload.admission is None or self.nodes.is_disrupted:
             return None
         placement = self.engine.queues.policy_of(workload.admission.cluster_queue).placement
         return placement.recovery if placement is not None else None
@@ -156,9 +159,10 @@ class ReconcileContexts:
         """Return the state of the Job's queued ancestor. Only Jobs count as ancestors here."""
         found, depth = job.owner, 0
         # Ancestors of other kinds are managed by their own integrations.
-        while found is not None and found.kind == "Job" and found.api_version == BATCH_VERSION:
+        while found is not None and claims_job(found):
             parent = self.jobs.by_uid(found.uid)
-            if parent is None:
+            # An owner in another namespace owns nothing: the garbage collector deletes what names it.
+            if parent is None or parent.value.namespace != job.namespace:
                 return Ancestor.NONE
             if parent.value.queue_name:
                 return self._state_of_ancestor(parent)
@@ -169,8 +173,32 @@ class ReconcileContexts:
         return Ancestor.NONE
 
     def _state_of_ancestor(self, job: Seen[Job]) -> Ancestor:
-        is_admitted = any(workload.value.is_admitted for workload in workloads_of(job, self.workloads))
+        if job.value.outcome is not None:
+            return Ancestor.WAITING
+        workloads = [seen.value for seen in workloads_of(job, self.workloads)]
+        # A finished Workload keeps its condition Admitted.
+        is_admitted = any(one.is_admitted and not one.is_finished for one in workloads)
         return Ancestor.ADMITTED if is_admitted else Ancestor.WAITING
+
+    def _pod_owner(self, pod: Pod) -> PodOwner:
+        """Return whether the Job that a new pod names waits for the pod.
+
+        It does if the Job controller may have created the pod: it creates pods only for an unfinished Job of
+        its own, with labels that the Job's selector matches. Of those it deletes all that are too many. It
+        gives up a pod that does not match, and does not look at a finished Job nor at another controller's.
+        """
+        if pod.owner is None or not claims_job(pod.owner):
+            return PodOwner.NONE
+        seen = self.jobs.by_uid(pod.owner.uid)
+        if seen is None:
+            return PodOwner.UNKNOWN
+        job = seen.value
+        is_same = (job.namespace, job.name) == (pod.namespace, pod.owner.name)
+        # Whether it is suspended is not asked: the watch may lag behind the start.
+        gets_pods = job.outcome is None and not job.is_deleted and not job.has_foreign_controller
+        if is_same and gets_pods and matches_selector(job.selector, pod.labels):
+            return PodOwner.COUNTED
+        return PodOwner.NOT_COUNTED
 
 
 def workloads_of(job: Seen[Job], workloads: ObjectCache[Workload]) -> tuple[Seen[Workload], ...]:

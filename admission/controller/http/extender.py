@@ -58,6 +58,8 @@ _T = TypeVar("_T")
 
 # One line per node helps while an extender is set up on a few nodes, but not for thousands of nodes.
 MOST_NODES_LOGGED = 20
+# kube-scheduler sends all nodes at once: 5,000 of them are 21 MiB.
+MAX_BODY_BYTES = 64 << 20
 # A filter that takes longer than this delays the placement of every pod, and is logged.
 SLOW_FILTER_SECONDS = 0.05
 
@@ -89,7 +91,10 @@ class Extender:
 
     def routes(self) -> list[Route]:
         """Return the routes of the extender's port."""
-        return [Route("POST", "/filter", self._filter), Route("POST", "/prioritize", self._prioritize)]
+        return [
+            Route("POST", "/filter", self._filter, max_body_bytes=MAX_BODY_BYTES),
+            Route("POST", "/prioritize", self._prioritize, max_body_bytes=MAX_BODY_BYTES),
+        ]
 
     def state_routes(self) -> list[Route]:
         """Return the route that shows where training jobs run."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from admission.cache.workload_record import Problem
 from admission.calendar.advance_reservations import ReservedCapacity
 from admission.controller.cluster_state.cluster_state import ClusterState
 from admission.controller.gauges.collector import QueueCollector
@@ -137,19 +138,19 @@ class StateApi:
         if seen is None:
             raise HttpError(404, f"there is no Workload {key}")
         workload, _ = seen
-        problem = self._engine.workloads.queue_problem(workload)
+        queries = self._engine.workloads
         return json_response(
             {
                 "namespace": key.namespace,
                 "name": key.name,
                 "queueName": workload.queue_name,
                 "priority": workload.priority,
-                "holdsQuota": self._engine.workloads.is_holding(key),
+                "holdsQuota": queries.is_holding(key),
                 "admission": msgspec.to_builtins(workload.admission),
                 "plannedStart": _planned(self._engine.promises.planned(key)),
                 "expectedStart": _instant(self._engine.promises.expected_start(key)),
                 "expectedAfter": _instant(self._engine.promises.expected_after(key)),
-                "estimate": _estimate(self._engine.workloads.estimate(workload)),
+                "estimate": _estimate(queries.estimate(workload)),
                 "isBackfilled": self._engine.promises.is_backfilled(key),
                 "eviction": _eviction(current_request(workload)),
                 "lastEviction": eviction_json(past_eviction(workload, self._key_of)),
@@ -158,7 +159,9 @@ class StateApi:
                     {"namespace": one.namespace, "name": one.name, "expectedEnd": to_rfc3339(at)}
                     for one, at in self._engine.promises.waits_for(key, MOST_HOLDERS)
                 ],
-                "problem": None if problem is None else {"reason": problem[0], "message": problem[1]},
+                "problem": _problem(queries.queue_problem(workload)),
+                # The condition follows when there is time for it (`api.kube.report_budget`).
+                "waiting": _problem(queries.waiting_reason(key)),
                 "conditions": [
                     {
                         "type": one.type,
@@ -292,6 +295,10 @@ _OPENAPI = {
 
 def _instant(at: float | None) -> str | None:
     return None if at is None else to_rfc3339(at)
+
+
+def _problem(problem: Problem | None) -> dict[str, str] | None:
+    return None if problem is None else {"reason": problem[0], "message": problem[1]}
 
 
 def _eviction(request: EvictionRequest | None) -> dict[str, Any] | None:

@@ -15,6 +15,7 @@ import msgspec
 
 from admission.controller.cluster_state.cluster_state import ClusterState
 from admission.controller.runtime.logs import Log
+from admission.reconcile.job.context import PodOwner
 from admission.reconcile.job.defaults import DEFAULT_NAME, job_defaults
 from admission.reconcile.pod.defaults import pod_defaults
 from admission.reconcile.pod.parents import SERVING_GROUPS, parent_warnings, template_changes
@@ -31,6 +32,9 @@ from api.wire.admission_review import AdmissionRequest, Operation, read_object, 
 
 log = Log("berth.webhooks")
 
+# An AdmissionReview has the object twice on UPDATE, and kube-apiserver takes objects of up to 3 MiB.
+MAX_BODY_BYTES = 8 << 20
+
 Decoded = TypeVar("Decoded", JobObject, PodObject)
 
 
@@ -46,8 +50,8 @@ class Webhooks:
         """Return the routes of the webhook port."""
         return [
             Route("GET", "/healthz", _answer_ok),
-            Route("POST", "/mutate", self._mutate),
-            Route("POST", "/validate", self._validate),
+            Route("POST", "/mutate", self._mutate, max_body_bytes=MAX_BODY_BYTES),
+            Route("POST", "/validate", self._validate, max_body_bytes=MAX_BODY_BYTES),
         ]
 
     async def _mutate(self, request: Request) -> Response:
@@ -78,7 +82,14 @@ class Webhooks:
         pod = to_pod(_decoded(review, PodObject))
         has_default_queue = self._has_default_queue(pod.namespace)
         context = self._cluster_state.job_context
-        changes = pod_defaults(pod, body, context, has_default_queue=has_default_queue)
+        changes = pod_defaults(
+            pod, body, context, creator=review.user_info.username, has_default_queue=has_default_queue
+        )
+        if changes and pod.owner is not None and context.pod_owner(pod) is PodOwner.UNKNOWN:
+            # A new Job may not have been seen yet. Its pods must not be queued beside it, and no other pod
+            # may pass. The Job controller tries again.
+            job = f"Job {pod.namespace}/{pod.owner.name} with uid {pod.owner.uid}"
+            raise HttpError(503, f"the pod's controller, {job}, is not known; try again in a moment")
         return admission_review.changes_patch(body, changes)
 
     def _job_patch(self, review: AdmissionRequest) -> list[dict[str, Any]]:

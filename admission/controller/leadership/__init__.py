@@ -13,6 +13,8 @@ Decisions:
 
 - A new leader lists Workloads by quorum after it won the lease, then judges each reservation by one table
   (`admission.reconcile.reservation_recovery`).
+- A leader that wins its lease back before any other process has led lists nothing: it reads only the
+  Workloads whose writes had no answer (`term_runner` says why that is enough).
 - A reservation is replayed only where it fits (`recover_reservations`). The leader that made it may have
   given the quota to another Workload while the store was lost, and died before it could record that. Until
   the cluster shows the admission, it counts like a decision of this leader.

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from admission.controller.runtime.logs import Log
-from admission.controller.writer.executor import Executor, Moot, Refused, Result, WriteOrder, Written
+from admission.controller.writer.executor import Executor
 from admission.controller.writer.fencing import fence_write, is_fenced_off, refenced
+from admission.controller.writer.write_order import Moot, Refused, Result, WriteOrder, Written
 from admission.decisions.api_writes import ObjectVersion, Purpose, Write
 from admission.decisions.decision import DecisionId
 from admission.reconcile.reservation_recovery import RecoveryVerdict, is_known, verdict_of
@@ -156,7 +157,7 @@ class ReservationRecovery:
         stray = DecisionId(reservation.key, reservation.uid, version)
         while True:
             write = fence_write(stray, fence=self._fence, raw=raw)
-            result = await self._send(write, partial(self._refence, write))
+            result = await self._send(write, partial(self._refence, write, stray))
             match result:
                 # The annotation had this value already, so no new version was stored. The next value differs.
                 case Written(raw=raw) if not is_fenced_off(stray, raw):
@@ -167,8 +168,8 @@ class ReservationRecovery:
                 case _:
                     return None
 
-    def _refence(self, write: Write, raw: bytes) -> Write:
-        return refenced(write, fence=self._fence, raw=raw)
+    def _refence(self, write: Write, stray: DecisionId, raw: bytes) -> Write | None:
+        return refenced(write, stray, fence=self._fence, raw=raw)
 
     async def _send(self, write: Write, rebuild: Callable[[bytes], Write | None] | None) -> Result:
         answered: asyncio.Future[Result] = asyncio.get_running_loop().create_future()

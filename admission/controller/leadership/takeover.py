@@ -4,7 +4,10 @@
                      ▲                                                      │
                      └─ FenceTooLow: raise our lease; NoFence: renew, seed ─┘
 
-What happens within a term is in `admission.controller.leadership.term_runner`.
+A leader that loses its lease and wins it back before any other process has led (`Leadership.continues`) does
+not list. It keeps its FailoverStore, which remembers each reservation whose outcome is open, and continues
+under a higher fence. Why that is safe, and what happens within a term, is in
+`admission.controller.leadership.term_runner`.
 """
 
 from __future__ import annotations
@@ -64,22 +67,14 @@ class Takeover:
         self._settings = settings
         self._wait_synced = wait_synced
         self._is_store_up = True
-        # Writes the stored plan while this replica leads; None for a follower.
-        self._plan_writer: PlanWriter | None = None
+        # What the last leadership knew of the store and wrote to the plan; None before the first.
+        self._led: tuple[FailoverStore, PlanWriter] | None = None
 
-    # One FailoverStore per leadership, because its memory is about this fence.
     async def lead(self, leadership: Leadership) -> None:
         """Decide until cancelled. If the store refuses a call, a new term begins."""
-        store = FailoverStore(
-            self._store,
-            require_store=self._settings.require_store,
-            on_change=self._note_store,
-            clock=self._clock.now,
-        )
-        self._plan_writer = plan_writer = self._terms.plan_writer(
-            store, note=self._note_ignored, count=self._count_plan_write
-        )
-        self._terms.begin_leadership()
+        if self._led is None or not leadership.continues:
+            self._led = self._begin_leadership()
+        store, plan_writer = self._led
         self._show_role("leader")
         self._note_store(store.status())
         try:
@@ -90,10 +85,19 @@ class Takeover:
                 await self._wait_synced()
                 while True:
                     await self._serve(leadership, store, plan_writer)
-        # A follower has no plan writer: only the leader writes the plan.
         finally:
-            self._plan_writer = None
             self._show_role("follower")
+
+    def _begin_leadership(self) -> tuple[FailoverStore, PlanWriter]:
+        """Begin with nothing: another process may have led since an earlier leadership of this one."""
+        self._terms.begin_leadership()
+        # Its memory is about the fences of this leadership alone.
+        store = FailoverStore(
+            self._store,
+            require_store=self._settings.require_store,
+            on_change=self._note_store,
+        )
+        return store, self._terms.plan_writer(store, note=self._note_ignored, count=self._count_plan_write)
 
     async def _serve(self, leadership: Leadership, store: FailoverStore, plan_writer: PlanWriter) -> None:
         """Lead one term; return when its end has been handled and another term may begin."""
@@ -103,6 +107,8 @@ class Takeover:
             # `except*`, because a TaskGroup wraps the error that ended it; the others in it are consequences.
             except* (ReservationError, KubeError, _StoreIsBack) as group:
                 ended_by = _first_leaf(group)
+            # The error may mean that earlier leaders have done what is not known here.
+            self._terms.list_again()
             # A lost lease and a lost store may come together. Cancellation goes first.
             _obey_cancellation()
             await self._meet(ended_by, leadership, store)
@@ -142,8 +148,8 @@ class Takeover:
             log.info("store-back", unwritten=status.unwritten)
         self._is_store_up = status.is_up
         # The plan writer compares versions now instead of at its next check.
-        if status.is_up and self._plan_writer is not None:
-            self._plan_writer.wake()
+        if status.is_up and self._led is not None:
+            self._led[1].wake()
         match status.state:
             # This leadership has never read its predecessor's reservations: end the term, so that the
             # next one recovers them.

@@ -4,6 +4,22 @@
 
 The list starts after the lease was won, so it shows whatever earlier leaders have written. The watch may lag
 behind it; of each object the newer version is kept.
+
+A term *continues* the last one of this process if that ended because the lease was lost, and no other process
+has led between them. Then it does not list. The list has to show what takes quota and is not known here, and
+only a leader's writes take quota:
+
+- **Another leader's** writes: there was none. The Lease shows that: this process read every state of it onto
+  which it wrote, each was its own claim, and Redis has seen no higher fence (`api.kube.lease`).
+- **Own writes with an answer** are known from the answer, whether the watch shows them or not.
+- **Own writes without an answer** were being sent when the last term ended: at most as many as may be in
+  flight. Their Workloads are read again by quorum, which shows those that were stored.
+- **Own writes that may still be stored** by a delayed request have an open reservation, in Redis and in the
+  memory of the FailoverStore. It is judged like one that another leader left: replayed with the same bytes,
+  of which only one write can be stored, or fenced off before the quota is given back.
+
+All else that changes comes by the watch, late or not, as it does within a term. So the last term must have
+known the cluster (it listed, or continued one that did), and the watch of Workloads must be connected.
 """
 
 from __future__ import annotations
@@ -26,11 +42,14 @@ from admission.controller.metrics.registry import Metrics
 from admission.controller.runtime.logs import Log
 from admission.controller.runtime.runtime import Runtime
 from admission.controller.writer.dispatch import Hooks
-from admission.controller.writer.executor import Executor, ExecutorLimits, Sender
+from admission.controller.writer.executor import Executor, ExecutorLimits
+from admission.controller.writer.in_flight_limit import InFlightLimit
 from admission.controller.writer.leader_term import LeaderTerm, TermSettings
 from admission.controller.writer.term_reservations import TermIdentity, TermReservations
+from admission.controller.writer.write_order import ObjectTarget, Sender
 from admission.decisions.api_writes import Purpose
 from admission.decisions.decision import DecisionId
+from api.kube.errors import NotFound
 from api.kube.lease import Leadership
 from api.workload import Workload
 from queues.store.failover_store import FailoverStore
@@ -70,8 +89,11 @@ class TermRunner:
         metrics: Metrics,
         *,
         settings: TermRunnerSettings,
+        is_watching: Callable[[], bool],
     ) -> None:
+        """`is_watching` returns whether the watch of Workloads is connected."""
         self._api = api
+        self._is_watching = is_watching
         self._control_loop = control_loop
         self._cluster_state = cluster_state
         self._runtime = runtime
@@ -79,10 +101,18 @@ class TermRunner:
         self._metrics = metrics
         # Whether this leadership has decided without knowing the reservations of earlier ones.
         self._decided_without_store = False
+        # The objects whose writes had no answer when the last term ended; None if it did not know the
+        # cluster.
+        self._unanswered: frozenset[ObjectTarget] | None = None
 
     def begin_leadership(self) -> None:
-        """Begin another leadership, which has decided nothing yet."""
+        """Begin another leadership, which has decided nothing yet and knows nothing of the cluster."""
         self._decided_without_store = False
+        self.list_again()
+
+    def list_again(self) -> None:
+        """Have the next term list: it does not continue the last one."""
+        self._unanswered = None
 
     def plan_writer(
         self, store: FailoverStore, *, note: Callable[[BadRow], None], count: Callable[[str], None]
@@ -101,41 +131,50 @@ class TermRunner:
 
     async def run(self, leadership: Leadership, store: FailoverStore, plan_writer: PlanWriter) -> None:
         """Lead one term; ends only by an error or by cancellation."""
+        # What is unknown of the cluster; None: everything.
+        unknown = self._unanswered if self._is_watching() else None
+        self._unanswered = None
         # One executor per term: orders of an old term must never be sent under a new fence.
         executor = Executor(
             self._api,
             self._runtime.clock,
-            remaining_seconds=leadership.remaining_seconds,
-            note_duration=self._note_write_duration,
+            write_seconds=leadership.write_seconds,
+            note_duration=lambda *duration: self._note_write(executor.in_flight_limit, *duration),
             report_error=self._control_loop.report_error,
             limits=self._settings.executor,
         )
         term = self._make_term(executor, store, plan_writer, leadership.fence)
-        async with asyncio.TaskGroup() as group:
-            # The executor runs during recovery too, which sends writes of its own.
-            group.create_task(executor.run(), name="executor")
-            try:
-                # In this order: what the cluster shows, what the store holds, what was
-                # promised; only then decide.
-                await self._list_workloads()
-                kept = await self._recover(executor, store, leadership.fence)
-                await plan_writer.take_over(leadership.fence)
-                log.info(
-                    "deciding",
-                    fence=leadership.fence,
-                    workloads=len(self._cluster_state.workloads),
-                )
-                ended = self._control_loop.begin(term)
-                # The term keeps trying to fence off the reservations that could not be released.
-                for one in kept:
-                    self._control_loop.call_later(
-                        one.decision, partial(term.fence_off, one.decision, one.may_land_on)
+        try:
+            async with asyncio.TaskGroup() as group:
+                # The executor runs during recovery too, which sends writes of its own.
+                group.create_task(executor.run(), name="executor")
+                try:
+                    # In this order: what the cluster shows, what the store holds, what was
+                    # promised; only then decide.
+                    await self._learn(executor, unknown)
+                    unknown = frozenset()
+                    kept = await self._recover(executor, store, leadership.fence)
+                    await plan_writer.take_over(leadership.fence)
+                    log.info(
+                        "deciding",
+                        fence=leadership.fence,
+                        workloads=len(self._cluster_state.workloads),
                     )
-                # Ends by an error that the control loop sets, or by cancellation.
-                await ended
-            finally:
-                self._control_loop.end()
-                term.end()
+                    ended = self._control_loop.begin(term)
+                    # The term keeps trying to fence off the reservations that could not be released.
+                    for one in kept:
+                        self._control_loop.call_later(
+                            one.decision, partial(term.fence_off, one.decision, one.may_land_on)
+                        )
+                    # Ends by an error that the control loop sets, or by cancellation.
+                    await ended
+                finally:
+                    self._control_loop.end()
+                    term.end()
+        finally:
+            # The executor has ended, and awaited the requests that it had sent.
+            if unknown is not None:
+                self._unanswered = unknown | executor.unanswered
 
     def _make_term(
         self, executor: Executor, store: FailoverStore, plan_writer: PlanWriter, fence: int
@@ -190,17 +229,34 @@ class TermRunner:
         self._decided_without_store |= store.status().needs_recovery
         return kept
 
-    async def _list_workloads(self) -> None:
-        """List all Workloads by quorum and return once the control loop has taken them in.
+    async def _learn(self, executor: Executor, unknown: frozenset[ObjectTarget] | None) -> None:
+        """Read by quorum the Workloads whose state is unknown, and return once they have been taken in.
 
         They are posted one by one: thousands of them in one call would delay the renewal of the lease.
         """
-        # Before the list: decisions of an earlier term count only if the list shows them.
+        # Before they are read: decisions of an earlier term count only if the cluster shows them.
         self._control_loop.forget_all()
-        for raw in await self._api.list_all("Workload"):
-            self._control_loop.post(partial(self._cluster_state.see_raw, "Workload", raw))
+        if unknown is None:
+            found = await self._api.list_all("Workload")
+        else:
+            targets = [target for target in unknown if target.kind == "Workload"]
+            log.info("continuing", note="no other process has led since the last term", read=len(targets))
+            found = await asyncio.gather(*(self._read(executor, target) for target in targets))
+        for raw in found:
+            if raw:
+                self._control_loop.post(partial(self._cluster_state.see_raw, "Workload", raw))
         # Calls are made in order, so once this one is answered all objects have been taken in.
         await self._control_loop.ask(lambda: None)
 
-    def _note_write_duration(self, purpose: Purpose, seconds: float) -> None:
-        self._metrics.write_seconds.labels(self._metrics.role, purpose).observe(seconds)
+    async def _read(self, executor: Executor, target: ObjectTarget) -> bytes:
+        """Return a Workload's bytes; b"" if it is gone, which the watch will show."""
+        try:
+            return await executor.read(target)
+        except NotFound:
+            return b""
+
+    def _note_write(self, limit: InFlightLimit, purpose: Purpose, seconds: float) -> None:
+        metrics, role = self._metrics, self._metrics.role
+        metrics.write_seconds.labels(role, purpose).observe(seconds)
+        metrics.in_flight_limit.labels(role).set(limit.allowed)
+        metrics.api_latency.labels(role).set(limit.latency_seconds)

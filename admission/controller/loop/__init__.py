@@ -12,12 +12,13 @@ Modules, in reading order:
 Decisions:
 
 - A Workload gets the reason why it waits after one second, and again only when the reason changes
-  (`pending_messages`). A Workload that only waits on costs no write.
+  (`pending_messages`). A Workload that only waits on costs no write. Decisions use up the budget of these
+  writes (`api.kube.report_budget`), since what starts Workloads precedes what reports.
 - Workloads that no cycle has tried are looked for in quiet moments (`Engine.explain`): those behind a
   StrictFIFO head, or in a class of equal requests whose other member was refused. None of them is written to
   while there is anything to decide.
-- Statuses of queues are collected (`status_writer`): written at once when the queue is quiet, and within a
-  fixed budget under load.
+- Statuses of queues are collected (`status_writer`): written at once when the queue is quiet, and within such
+  a budget under load.
 - An object that asked for a write on another object (a pod to ungate, a Workload to create) is reconciled
   again when that write is refused: after the other object's back-off, and at once when the other object has
   changed or is gone (`reconcile_queue`). The reconcilers are level-triggered, but nothing else would mark it.

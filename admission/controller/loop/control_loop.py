@@ -29,10 +29,11 @@ from admission.controller.runtime.events import EventReporter
 from admission.controller.runtime.logs import Log
 from admission.controller.runtime.timers import Timers
 from admission.controller.runtime.yield_budget import YieldBudget
-from admission.controller.writer.acting import Acting
-from admission.controller.writer.executor import ObjectTarget, Result
+from admission.controller.writer.acting import Acting, WaitReport
+from admission.controller.writer.write_order import ObjectTarget, Result
 from admission.decisions.api_writes import Write
 from admission.decisions.decision import Admit, Decision, DecisionId, Plan, Unreplaced, Wait
+from api.kube.report_budget import WriteLoad
 from queues.reservations.reservations import ReservationError, StoreRefused, StoreUnreachable
 
 Answer = TypeVar("Answer")
@@ -61,6 +62,7 @@ class ControlLoop:
         observer: LoopObserver,
         events: EventReporter,
         clock: Clock,
+        load: WriteLoad,
     ) -> None:
         self.cluster_state = cluster_state
         self._engine = cluster_state.engine
@@ -74,7 +76,9 @@ class ControlLoop:
         self._term: Acting | None = None
         self._failed: asyncio.Future[None] | None = None
         self._reconciler = Reconciler(cluster_state, board, observer, events, clock)
-        self._pending_messages = PendingMessages(clock)
+        # What reports make way for. Kept up to date here, because all decisions are made here.
+        self._load = load
+        self._pending_messages = PendingMessages(clock, load)
         self._forecasting = Forecasting(cluster_state, clock)
         # Calls about refused decisions, and when they are due (monotonic seconds).
         self._later: Timers[DecisionId] = Timers()
@@ -100,7 +104,7 @@ class ControlLoop:
         self._calls.clear()
         # Earlier leaders have judged all admissions that the cluster shows when a term begins.
         self._engine.overadmission.accept_all(now=self._clock.now())
-        self.cluster_state.node_pods.forget_promises()
+        self.cluster_state.placed_pods.forget_promises()
         self.cluster_state.mark_all()
         self._board.mark_all()
         self._wake.set()
@@ -116,6 +120,7 @@ class ControlLoop:
     def end(self) -> None:
         """Stop acting."""
         self._term = None
+        self._load.is_behind = False
         # No task awaits this future any more. A late fail() must not reach that of the next term.
         self._failed = None
         # A follower shows the cluster as it is. Posted, not called, because the term may
@@ -246,6 +251,7 @@ class ControlLoop:
         await self._repair(term)
         await self._second_pass(term)
         await self._decide(term)
+        self._load.is_behind = term.writer.is_behind
         await self._report_waits(term)
         self._report_faults(term)
         if self._term is term:
@@ -367,7 +373,7 @@ class ControlLoop:
         if term.unconfirmed or not self._is_quiet(term):
             return
         waits = self._engine.explain(EXPLAINED_AT_ONCE)
-        self._pending_messages.collect(waits)
+        self._pending_messages.collect(waits, are_tried=False)
         # A full batch may mean that there are more.
         if len(waits) == EXPLAINED_AT_ONCE:
             self._wake.set()
@@ -395,6 +401,7 @@ class ControlLoop:
             self._observer.note_cycle(decisions, self._clock.monotonic() - began)
             self._note_time(decisions)
             self._pending_messages.collect(decisions)
+            self._load.decided += sum(not isinstance(decision, Wait | Plan) for decision in decisions)
         except Exception:
             # The decisions are known only here: what they assume in the engine would stay assumed forever.
             for decision in cycle.decisions:
@@ -423,15 +430,16 @@ class ControlLoop:
     async def _report_waits(self, term: Acting) -> None:
         """Report the wait reasons that are due, except of Workloads that were admitted meanwhile."""
         pace = YieldBudget(self._clock)
-        for decision in self._pending_messages.take_due():
-            if self._term is not term:
-                return
+        while self._term is term and (decision := self._pending_messages.take_due()) is not None:
             # It was admitted while its reason waited to be reported.
             if self._engine.workloads.is_holding(decision.key):
                 continue
-            if not term.writer.report_wait(decision):
-                # The write was put off: report it later, with the reason that is valid then.
-                self._pending_messages.report_in(decision, REWORD_AFTER_SECONDS)
+            match term.writer.report_wait(decision):
+                case WaitReport.WRITTEN:
+                    self._pending_messages.note_written()
+                case WaitReport.PUT_OFF:
+                    # Report it later, with the reason that is valid then.
+                    self._pending_messages.report_in(decision, REWORD_AFTER_SECONDS)
             await pace.yield_if_due()
 
     def _report_faults(self, term: Acting) -> None:
@@ -449,7 +457,7 @@ class ControlLoop:
         for write in self._board.due(now=self._clock.now(), monotonic=self._clock.monotonic()):
             if write is not None:
                 # After decisions and reconcilers: a status may be late.
-                term.writer.submit(write, priority=3)
+                term.writer.submit(write)
             await pace.yield_if_due()
             if self._term is not term:
                 return

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from admission.backfill.promise_reports import PromiseOutcome
 from admission.backfill.running_estimates import MeasuredRun
-from admission.controller.writer.executor import Result
+from admission.controller.writer.write_order import Result
 from admission.decisions.api_writes import Write
 from admission.decisions.decision import Decision, Evict, SecondPassDecision
 

@@ -25,7 +25,14 @@ from admission.controller.runtime.events import EventReporter
 from admission.controller.runtime.logs import Log
 from admission.controller.runtime.timers import Backoffs, Timers
 from admission.controller.writer.acting import Acting
-from admission.controller.writer.executor import Moot, ObjectTarget, Refused, Result, Vanished, Written
+from admission.controller.writer.write_order import (
+    Moot,
+    ObjectTarget,
+    Refused,
+    Result,
+    Vanished,
+    Written,
+)
 from admission.decisions.api_writes import Action, Event, Purpose, Verb, Write
 from admission.reconcile.job.reconcile import reconcile_job
 from admission.reconcile.pod.reconcile import reconcile_empty_group, reconcile_pods
@@ -192,7 +199,7 @@ class Reconciler:
         term.writer.submit(write)
         if write.purpose is Purpose.UNGATE_POD:
             # Its domain counts as used from now on, otherwise the next pod would be sent there too.
-            self._cluster_state.node_pods.promise(write)
+            self._cluster_state.placed_pods.promise(write)
         elif write.purpose is Purpose.ALLOW_EVICTION:
             # So do the evictions that its pods take from their budgets.
             self._cluster_state.disruptions.note_sent(UnitKey(write.namespace, write.name, ""))
@@ -201,7 +208,7 @@ class Reconciler:
         """Add finalizers to objects in use, and remove those of objects that may be deleted."""
         # After all other writes: a late finalizer does no harm.
         for write in self._cluster_state.keeping.take_due(partial(self.is_postponed, term)):
-            term.writer.submit(write, priority=3)
+            term.writer.submit(write)
 
     # --- results ----------------------------------------------------------------------------------
 
@@ -214,7 +221,7 @@ class Reconciler:
         finally:
             # Only after the answer was taken in, which shows the domain as used.
             if write.purpose is Purpose.UNGATE_POD:
-                self._cluster_state.node_pods.answered(write.uid)
+                self._cluster_state.placed_pods.answered(write.uid)
             elif write.purpose is Purpose.ALLOW_EVICTION:
                 self._cluster_state.disruptions.note_answered(UnitKey(write.namespace, write.name, ""))
 

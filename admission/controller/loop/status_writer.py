@@ -1,8 +1,9 @@
 """The status writer: which queue's status is due to be written, and when.
 
 Statuses change with every admission, and each write costs the API server as much as an admission does, so
-they are collected. In quiet times a changed status is written at once. Under load all objects share a budget,
-and the one that has waited longest is written first. A status that would not change is not written.
+they are collected. In quiet times a changed status is written at once. Under load all objects share a budget
+(`api.kube.report_budget`), and the one that has waited longest is written first. A status that would not
+change is not written.
 """
 
 from __future__ import annotations
@@ -12,18 +13,19 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from admission.decisions.api_writes import Event, Purpose, Verb, Write, policy_ref
+from admission.decisions.api_writes import Event, ObjectVersion, Purpose, Write, policy_ref
 from admission.engine.engine import Engine
 from admission.status.policy_status import policy_events, policy_status
 from admission.status.queue_status import cluster_queue_status, cohort_status, local_queue_status
+from api.kube.report_budget import ReportBudget, WriteLoad
 from api.objects.common import Meta, NamedObject
 from api.objects.queues import ClusterQueueObject, CohortObject, LocalQueueObject
 from api.policy_objects import AdmissionPolicyObject
 
 BoardKey = tuple[str, str, str]
 
-# Sustained status writes per second, and how many may be written at once after a quiet time.
-WRITES_PER_SECOND = 4.0
+# Status writes per second in quiet times, and how many may be written at once.
+WRITES_PER_SECOND = 10.0
 BURST = 40.0
 
 KINDS: dict[str, type[msgspec.Struct]] = {
@@ -40,6 +42,7 @@ class StatusWriter:
     def __init__(
         self,
         engine: Engine,
+        load: WriteLoad,
         *,
         with_share: bool,
         is_busy: Callable[[BoardKey], bool],
@@ -54,8 +57,7 @@ class StatusWriter:
         self._due: OrderedDict[BoardKey, None] = OrderedDict()
         # The version that resulted from our last status write, and the status that it wrote.
         self._written: dict[BoardKey, tuple[str, object]] = {}
-        self._tokens = BURST
-        self._filled_at: float | None = None
+        self._budget = ReportBudget(load, per_second=WRITES_PER_SECOND, burst=BURST)
 
     def see(self, kind: str, metadata: Meta, raw: bytes) -> None:
         """Take the object as it is now and mark its status to be checked.
@@ -110,12 +112,9 @@ class StatusWriter:
         """
         # Objects that decisions touched since the last call are due as well.
         self._note_touched()
-        self._refill(monotonic)
-        if self._tokens < 1.0:
-            return
         # A copy, because the list changes between two checks.
         for key in list(self._due):
-            if self._tokens < 1.0:
+            if self._budget.seconds_to_next(monotonic) > 0:
                 return
             # Skip an object whose write is in flight: the answer marks it again.
             if key not in self._due or self._is_busy(key):
@@ -123,7 +122,8 @@ class StatusWriter:
             del self._due[key]
             write = self._write(key, now)
             # Only a write uses the budget; a check is free.
-            self._tokens -= write is not None
+            if write is not None:
+                self._budget.take(monotonic)
             yield write
 
     def seconds_to_next(self, monotonic: float) -> float | None:
@@ -131,9 +131,8 @@ class StatusWriter:
         self._note_touched()
         if not self._due:
             return None
-        self._refill(monotonic)
-        # Not at once even if tokens are left, so that the changes of one busy moment are collected.
-        return max(0.1, (1.0 - self._tokens) / WRITES_PER_SECOND)
+        # Not at once even if the budget allows it, so that the changes of one busy moment are collected.
+        return max(0.1, self._budget.seconds_to_next(monotonic))
 
     def _note_touched(self) -> None:
         touched = self._engine.drain_touched()
@@ -145,14 +144,7 @@ class StatusWriter:
         # An object that is due already keeps its position.
         self._due.update((key, None) for key in keys if key in self._raw and key not in self._due)
 
-    def _refill(self, monotonic: float) -> None:
-        since = monotonic - self._filled_at if self._filled_at is not None else 0.0
-        self._filled_at = monotonic
-        # At most the burst: a quiet night must not end in a thousand writes at once.
-        self._tokens = min(BURST, self._tokens + since * WRITES_PER_SECOND)
-
     def _write(self, key: BoardKey, now: float) -> Write | None:
-        kind, namespace, name = key
         metadata, raw = self._raw[key]
         body = self._body(key, raw, now)
         if body is None:
@@ -161,18 +153,8 @@ class StatusWriter:
         # version that we see is not written again, unless it says something else or the object changes.
         if self._written.get(key) == (metadata.resource_version, _status_in(body)):
             return None
-        return Write(
-            verb=Verb.REPLACE,
-            kind=kind,
-            namespace=namespace,
-            name=name,
-            subresource="status",
-            body=body,
-            uid=metadata.uid,
-            resource_version=metadata.resource_version,
-            purpose=Purpose.QUEUE_STATUS,
-            events=self._events(key, metadata, raw),
-        )
+        version, events = ObjectVersion.of(key[0], metadata), self._events(key, metadata, raw)
+        return version.status_update(body, Purpose.QUEUE_STATUS, *events)
 
     def _events(self, key: BoardKey, metadata: Meta, raw: bytes) -> tuple[Event, ...]:
         """Return the Events to be emitted once the status has been written."""

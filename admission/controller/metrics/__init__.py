@@ -6,9 +6,7 @@ Modules, in reading order:
     measuring            connects the metrics with what they measure
     decision_recorder    log, Events and metrics of each decision and write
     placement_metrics    what placement did
-    preemption_metrics   preemptions, and those that are repeated
     workload_metrics     what becomes of Workloads, by ClusterQueue and LocalQueue
-    gang_wait_times      waits of gangs by Job
     eviction_metrics     what evictions cost
     object_metrics       unreadable objects, and times that Jobs, pods and nodes need
     queue_series         the metrics whose series end with a queue

@@ -1,20 +1,24 @@
-"""Logs, Events and metrics of decisions and writes, each made from the decision or write itself."""
+"""Logs, Events and metrics of decisions and writes, each made from the decision or write itself.
+
+Preemptions are counted by the preemptor's ClusterQueue, and so are those that are repeated.
+"""
 
 from __future__ import annotations
 
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
 from admission.backfill.promise_reports import PromiseOutcome
 from admission.backfill.running_estimates import MeasuredRun
 from admission.backfill.schedule_plan import SLACK_SECONDS
+from admission.controller.metrics.labels import CLUSTER_QUEUE
 from admission.controller.metrics.placement_metrics import PlacementMetrics
-from admission.controller.metrics.preemption_metrics import PreemptionMetrics
 from admission.controller.metrics.queue_series import QueueSeries
 from admission.controller.metrics.registry import Metrics
 from admission.controller.runtime.events import EventReporter
 from admission.controller.runtime.logs import Log
-from admission.controller.writer.executor import Refused, Result, Written
+from admission.controller.writer.write_order import Refused, Result, Written
 from admission.decisions.api_writes import Event, Purpose, Verb, Write, job_ref, workload_ref
 from admission.decisions.decision import (
     Admit,
@@ -34,6 +38,10 @@ from queues.profile.planned_start import PlannedStart
 
 log = Log("berth.decisions")
 
+_NAMING = ("preempting_cluster_queue",)
+# How many pairs of victim and preemptor are remembered.
+MAX_REMEMBERED = 10_000
+
 
 class DecisionRecorder:
     """Reports to operators and users what the control loop decides and writes. It never blocks."""
@@ -49,7 +57,7 @@ class DecisionRecorder:
         self._metrics = metrics
         self._events = events
         self._monotonic = monotonic
-        self._dropped = 0
+        self._sent, self._dropped = 0, 0
         self._placements = PlacementMetrics(metrics)
         self._preemptions = PreemptionMetrics(metrics, series)
 
@@ -178,11 +186,13 @@ class DecisionRecorder:
         self._metrics.control_loop_errors.labels(self._metrics.role).inc()
 
     def note_pause(self, is_paused: bool, unconfirmed: int) -> None:
-        """Set the gauges of the cycle's pause and of the unconfirmed decisions, and count dropped Events."""
+        """Set the gauges of the cycle's pause and of the unconfirmed decisions, and count Events."""
         self._metrics.cycle_paused.labels(self._metrics.role).set(float(is_paused))
         self._metrics.unconfirmed.labels(self._metrics.role).set(unconfirmed)
-        # The reporter counts a total, and the metric needs the increase since the last call.
+        # The reporter counts totals, and the metrics need the increase since the last call.
+        sent, self._sent = self._events.sent - self._sent, self._events.sent
         dropped, self._dropped = self._events.dropped - self._dropped, self._events.dropped
+        self._metrics.events_sent.labels(self._metrics.role).inc(sent)
         self._metrics.events_dropped.labels(self._metrics.role).inc(dropped)
 
 
@@ -195,3 +205,49 @@ def _promise_event(planned: PlannedStart | None, former: PlannedStart | None) ->
     if planned.moves > former.moves:
         return "moved-later"
     return "moved-earlier" if planned.start_at < former.start_at else "changed"
+
+
+class PreemptionMetrics:
+    """Counts preemptions from their decisions."""
+
+    def __init__(self, metrics: Metrics, series: QueueSeries) -> None:
+        self._metrics = metrics
+        self._labels = series.labels
+        self._preempted = series.keep(
+            _NAMING,
+            metrics.counter(
+                "kueue_preempted_workloads",
+                "Preemptions",
+                (*_NAMING, "reason", *series.labels.names(CLUSTER_QUEUE)),
+            ),
+        )
+        self._repeated = series.keep(
+            _NAMING,
+            metrics.counter(
+                "berth_repeated_preemptions",
+                "Preemptions of a Workload for one that it was evicted for before",
+                _NAMING,
+            ),
+        )
+        # Pairs of uids, victim and preemptor, the latest last.
+        self._evicted_for: OrderedDict[tuple[str, str], None] = OrderedDict()
+
+    def note(self, decision: Evict) -> None:
+        """Count an eviction that frees quota for a preemptor; ignore any other."""
+        if decision.preemption_reason is None:
+            return
+        queue = decision.preempting_cluster_queue
+        custom = self._labels.values(CLUSTER_QUEUE, "", queue)
+        self._preempted.labels(self._metrics.role, queue, decision.preemption_reason, *custom).inc()
+        self._note_repeat(decision)
+
+    def _note_repeat(self, decision: Evict) -> None:
+        """Count a Workload that is preempted again by the same one: work that was lost for nothing."""
+        pair = (decision.uid, decision.preemptor_uid)
+        if pair in self._evicted_for:
+            self._repeated.labels(self._metrics.role, decision.preempting_cluster_queue).inc()
+            log.warning("evicted-again", workload=decision.key, preemptor=decision.preemptor)
+        self._evicted_for[pair] = None
+        self._evicted_for.move_to_end(pair)
+        if len(self._evicted_for) > MAX_REMEMBERED:
+            self._evicted_for.popitem(last=False)

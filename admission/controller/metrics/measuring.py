@@ -37,7 +37,7 @@ def measure(
     objects = ObjectMetrics(
         metrics,
         jobs=cluster_state.jobs,
-        seconds_since_fault=cluster_state.node_pods.seconds_since_fault,
+        seconds_since_fault=cluster_state.nodes.seconds_since_fault,
     )
     observers.workload_changed.extend((workloads.observe, evictions.observe, objects.observe))
     observers.pod_ungated.append(objects.note_ungated)

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from prometheus_client import Counter, Histogram
-
 from admission.controller.metrics.labels import CLUSTER_QUEUE, COHORT, LOCAL_QUEUE, MetricLabels
+from admission.controller.metrics.registry import Counter, Histogram
 
 M = TypeVar("M", Counter, Histogram)
 

@@ -8,16 +8,16 @@ Source of names: Kueue, pkg/metrics/metrics.go.
 from __future__ import annotations
 
 import platform
+from typing import Any, TypeVar
 
+import prometheus_client
 from prometheus_client import (
     CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
     ProcessCollector,
     disable_created_metrics,
     generate_latest,
 )
+from prometheus_client.metrics import MetricWrapperBase
 
 from admission.decisions.api_writes import Event
 from api.object_events import EventType
@@ -39,6 +39,32 @@ FOLLOWER = "follower"
 
 # Reasons of Events about Workloads that only wait.
 _WAITING = frozenset(PendingReason) - {PendingReason.MISCONFIGURED}
+
+
+Series = TypeVar("Series", bound="_QuickLabels")
+
+
+class _QuickLabels(MetricWrapperBase):
+    """Finds a series that exists without checking its labels again."""
+
+    def labels(self: Series, *values: Any, **named: object) -> Series:
+        """Return the series with these label values."""
+        # The library converts every value under a lock, which costs more than the increment that follows.
+        # What it has removed is not found here either.
+        known: Any = self._metrics.get(values)
+        return known or super().labels(*values, **named)
+
+
+class Counter(_QuickLabels, prometheus_client.Counter):
+    """A counter of the library."""
+
+
+class Gauge(_QuickLabels, prometheus_client.Gauge):
+    """A gauge of the library."""
+
+
+class Histogram(_QuickLabels, prometheus_client.Histogram):
+    """A histogram of the library."""
 
 
 class Metrics:
@@ -98,11 +124,16 @@ class Metrics:
         self.write_seconds = histogram(
             "berth_write_duration_seconds", "A write, from queued to answered", ("purpose",), None
         )
+        self.in_flight_limit = gauge("berth_writes_in_flight_limit", "Writes that may be in flight", ())
+        self.api_latency = gauge(
+            "berth_api_latency_seconds", "Moving average of the API server's time for a write", ()
+        )
         self.checkpoint_reports = counter(
             "berth_checkpoint_reports", "Reports to /v1/checkpoints", ("result",)
         )
         self.unreadable = counter("berth_unreadable_objects", "Objects that could not be read", ("kind",))
         self.warnings = counter("berth_warnings", "Warning Events about faults, by reason", ("reason",))
+        self.events_sent = counter("berth_events_sent", "Requests to the API server with Events", ())
         self.events_dropped = counter("berth_events_dropped", "Events dropped under back-pressure", ())
         self.store_up = gauge("berth_store_up", "1 while Redis answers", ())
         self.store_ignored = counter(

@@ -3,20 +3,28 @@
 The input is two versions of an object. A step is counted once, when the object shows it, whichever client
 made it, so the counts of two consecutive leaders add up.
 Source of names, labels and buckets: Kueue, pkg/metrics/metrics.go.
+
+The waits of gangs have a series for each Job, which would grow without bound, so the series of the gang that
+was admitted longest ago is removed when there are too many. Totals per queue are in
+kueue_admission_wait_time_seconds.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from prometheus_client import Counter, Histogram
-
 from admission.controller.cluster_state.observers import WorkloadTransition
-from admission.controller.metrics.gang_wait_times import GangWaits
 from admission.controller.metrics.labels import CLUSTER_QUEUE, COHORT, LOCAL_QUEUE, WORKLOAD
 from admission.controller.metrics.queue_series import QueueSeries
-from admission.controller.metrics.registry import LONG_WAIT_BUCKETS, WAIT_BUCKETS, Metrics
+from admission.controller.metrics.registry import (
+    LONG_WAIT_BUCKETS,
+    WAIT_BUCKETS,
+    Counter,
+    Histogram,
+    Metrics,
+)
 from api.reasons import ConditionType
 from api.workload import Workload
 
@@ -24,6 +32,10 @@ _CLASS = ("priority_class",)
 _CLUSTER = ("cluster_queue",)
 _LOCAL = ("name", "namespace")
 _EVICTION = ("reason", "underlying_cause")
+
+# How many gangs have a series of their own.
+MAX_GANGS = 100
+_GANG_BUCKETS = (10.0, 30.0, 60.0, 300.0, 600.0)
 
 
 class _Pair(NamedTuple):
@@ -255,3 +267,31 @@ def _new_evictions(before: Workload, after: Workload) -> Iterator[tuple[tuple[st
         known = before.evictions.get(kind, 0)
         if count > known:
             yield kind, count - known, known == 0
+
+
+class GangWaits:
+    """The histogram `gang_scheduling_wait_seconds`."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._waits = metrics.histogram(
+            "gang_scheduling_wait_seconds",
+            "From queueing to the admission of a whole gang, of the last 100 gangs",
+            ("job_name", "namespace", "local_queue"),
+            _GANG_BUCKETS,
+        )
+        self._names: OrderedDict[tuple[str, str, str], None] = OrderedDict()
+
+    def note(self, workload: Workload, seconds: float) -> None:
+        """Count the admission of a Workload after `seconds` in the queue, if it has more than one pod."""
+        if sum(pod_set.count for pod_set in workload.pod_sets) < 2:
+            return
+        name = workload.owner_name or workload.key.name
+        key = (name, workload.key.namespace, workload.queue_name)
+        self._waits.labels(self._metrics.role, *key).observe(max(0.0, seconds))
+        self._names[key] = None
+        self._names.move_to_end(key)
+        if len(self._names) > MAX_GANGS:
+            gone, _ = self._names.popitem(last=False)
+            names = ("job_name", "namespace", "local_queue")
+            self._waits.remove_by_labels(dict(zip(names, gone, strict=True)))

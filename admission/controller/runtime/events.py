@@ -34,6 +34,11 @@ class EventReporter:
         self._sent_at: OrderedDict[tuple[str, str, str], float] = OrderedDict()
 
     @property
+    def sent(self) -> int:
+        """Return how many requests with Events have been sent since the start."""
+        return self._recorder.sent
+
+    @property
     def dropped(self) -> int:
         """Return how many Events were dropped under load since the start."""
         return self._recorder.dropped

@@ -2,6 +2,9 @@
 
 `log.info("admitted", workload=key, queue=name)` prints
 `2026-01-31T12:00:00.123Z INFO admitted workload=team-a/x queue=gpu`.
+
+Names, paths and messages come from others. So one record is one line of printable characters, whatever they
+contain: a line feed cannot start a forged record, and an escape sequence does not reach a terminal.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import logging
 import sys
 from datetime import UTC, datetime
 
-_QUOTED = set(' "=\n\t')
+_QUOTED = set(' "=')
 
 
 class Log:
@@ -52,15 +55,21 @@ class Log:
 
 
 class KeyValueFormatter(logging.Formatter):
-    """Formats `time LEVEL event key=value ...`; values with spaces are quoted as JSON strings."""
+    """Formats `time LEVEL event key=value ...`.
+
+    Values with spaces or unprintable characters are quoted as JSON strings, and so is the traceback.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line, followed by the traceback if there is one."""
+        """Return the line, with the field `traceback` at its end if there is one."""
         stamp = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         fields: dict[str, object] = getattr(record, "fields", {})
         pairs = "".join(f" {key}={_text(value)}" for key, value in fields.items())
-        line = f"{stamp.replace('+00:00', 'Z')} {record.levelname} {record.getMessage()}{pairs}"
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        trace = f" traceback={_as_json(self.formatException(record.exc_info))}" if record.exc_info else ""
+        said = record.getMessage()
+        # Words with spaces and quotes are not quoted here: some events are whole sentences.
+        event = said if said.isprintable() else _as_json(said)[1:-1]
+        return f"{stamp.replace('+00:00', 'Z')} {record.levelname} {event}{pairs}{trace}"
 
 
 class JsonFormatter(logging.Formatter):
@@ -77,12 +86,19 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             entry["traceback"] = self.formatException(record.exc_info)
-        return json.dumps({**entry, **fields})
+        return _as_json({**entry, **fields})
 
 
 def _text(value: object) -> str:
     text = str(value)
-    return json.dumps(text) if not text or _QUOTED & set(text) else text
+    # Most values are short words. isprintable() is false for line ends of all kinds, escapes and surrogates.
+    plain = text and text.isprintable() and _QUOTED.isdisjoint(text)
+    return text if plain else _as_json(text)
+
+
+def _as_json(value: object) -> str:
+    # JSON escapes what is not ASCII, except DEL.
+    return json.dumps(value).replace("\x7f", "\\u007f")
 
 
 def configure(*, level: str = "info", as_json: bool = False) -> None:

@@ -14,10 +14,9 @@ MOST_REMEMBERED = 10_000
 class TokenBuckets:
     """Buckets of `burst` tokens each, refilled at `per_second`. Times are monotonic seconds."""
 
-    def __init__(self, *, per_second: float, burst: float, most: int = MOST_REMEMBERED) -> None:
+    def __init__(self, *, per_second: float, burst: float) -> None:
         self._per_second = per_second
         self._burst = burst
-        self._most = most
         # By client: the tokens that were left, and at which time.
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
@@ -28,6 +27,6 @@ class TokenBuckets:
         wait = 0.0 if left >= 1 else (1 - left) / self._per_second
         self._left[who] = (left - 1 if not wait else left, now)
         self._left.move_to_end(who)
-        if len(self._left) > self._most:
+        if len(self._left) > MOST_REMEMBERED:
             self._left.popitem(last=False)
         return wait

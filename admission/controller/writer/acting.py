@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum, auto
 from typing import Protocol
 
-from admission.controller.writer.executor import ObjectTarget
+from admission.controller.writer.write_order import ObjectTarget
 from admission.decisions.api_writes import Write
 from admission.decisions.decision import Decision, Reassign, Wait
+
+
+class WaitReport(StrEnum):
+    """What became of a reason that was to be reported: it is written, need not be, or is put off for now."""
+
+    WRITTEN = auto()
+    NOT_NEEDED = auto()
+    PUT_OFF = auto()
 
 
 class DecisionWriter(Protocol):
     """Sends writes that need no reservation, or only logs them."""
 
-    def submit(self, write: Write, *, priority: int = 1) -> None:
-        """Send a write that a reconciler asked for. A lower `priority` is sent first."""
+    def submit(self, write: Write) -> None:
+        """Send a write that a reconciler asked for."""
 
-    def report_wait(self, decision: Wait) -> bool:
-        """Report why a Workload waits. Return False if the write is put off for now."""
+    @property
+    def is_behind(self) -> bool:
+        """Return whether writes that carry out decisions have no answer yet."""
+
+    def report_wait(self, decision: Wait) -> WaitReport:
+        """Report why a Workload waits."""
 
     def is_busy(self, target: ObjectTarget) -> bool:
         """Return whether a write on the object is queued or in flight."""

@@ -18,7 +18,15 @@ from dataclasses import dataclass
 
 from admission.controller.runtime.failpoints import Failpoint, Step
 from admission.controller.runtime.runtime import Runtime
-from admission.controller.writer.executor import Executor, ObjectTarget, Refused, Result, WriteOrder, Written
+from admission.controller.writer.acting import WaitReport
+from admission.controller.writer.executor import Executor
+from admission.controller.writer.write_order import (
+    ObjectTarget,
+    Refused,
+    Result,
+    WriteOrder,
+    Written,
+)
 from admission.decisions.api_writes import Purpose, Write
 from admission.decisions.decision import DecisionId, Evict, Reassign, Wait
 from admission.reconcile.decision_writes import evict_write, reassign_write, wait_write
@@ -71,13 +79,13 @@ class Dispatch:
         self._failpoint = runtime.failpoint
         self._next_reword_at = 0.0
 
-    def submit(self, write: Write, *, priority: int = 1) -> None:
+    def submit(self, write: Write) -> None:
         """Send a write that a reconciler asked for. After a conflict the reconciler runs again."""
         self._executor.submit(
             WriteOrder(
                 write=write,
                 on_result=lambda result: self._hooks.finished(write, result),
-                priority=priority,
+                look_up=look_up_of(write, self._hooks),
                 before=at_failpoint(self._failpoint, _BEFORE.get(write.purpose)),
                 after=at_failpoint(self._failpoint, _AFTER.get(write.purpose)),
             )
@@ -87,17 +95,23 @@ class Dispatch:
         """Return whether a write on the object is queued or in flight."""
         return self._executor.is_busy(target)
 
-    def report_wait(self, decision: Wait) -> bool:
-        """Write why a Workload waits, unless it shows that already. Return False if the write is put off."""
+    @property
+    def is_behind(self) -> bool:
+        """Return whether writes that carry out decisions have no answer yet."""
+        return self._executor.is_behind
+
+    def report_wait(self, decision: Wait) -> WaitReport:
+        """Write why a Workload waits, unless it shows that already."""
         seen = self._hooks.look_up(decision.key)
         if seen is None or seen[0].uid != decision.uid:
-            return True
+            return WaitReport.NOT_NEEDED
         if not self._is_worth_reporting(decision, seen[0]):
-            return False
+            return WaitReport.PUT_OFF
         write = wait_write(decision, seen[1], now=self._clock.now())
-        if write is not None:
-            self._submit_wait(decision, write)
-        return True
+        if write is None:
+            return WaitReport.NOT_NEEDED
+        self._submit_wait(decision, write)
+        return WaitReport.WRITTEN
 
     def _submit_wait(self, decision: Wait, write: Write) -> None:
         self._note_reported(decision)
@@ -114,7 +128,8 @@ class Dispatch:
                 self._hooks.report_later(decision)
             self._hooks.finished(write, result)
 
-        self._executor.submit(WriteOrder(write=write, on_result=answered, rebuild=rebuild, priority=2))
+        look_up = look_up_of(write, self._hooks)
+        self._executor.submit(WriteOrder(write=write, on_result=answered, rebuild=rebuild, look_up=look_up))
 
     def _is_worth_reporting(self, decision: Wait, workload: Workload) -> bool:
         """Return whether to write: a new reason at once, a new message of the same reason after a pause."""
@@ -165,7 +180,7 @@ class Dispatch:
                 write=write,
                 on_result=answered,
                 rebuild=rebuild,
-                priority=0,
+                look_up=look_up_of(write, self._hooks),
                 after=at_failpoint(self._failpoint, _AFTER.get(write.purpose)),
             )
         )
@@ -201,7 +216,7 @@ class Dispatch:
                 write=write,
                 on_result=answered,
                 rebuild=rebuild,
-                priority=0,
+                look_up=look_up_of(write, self._hooks),
             )
         )
 
@@ -227,6 +242,19 @@ def is_pending(workload: Workload, uid: str) -> bool:
         and not workload.is_finished
         and not workload.has_quota_reservation
     )
+
+
+def look_up_of(write: Write, hooks: Hooks) -> Callable[[], tuple[str, bytes] | None] | None:
+    """Return what looks up version and bytes of the written Workload as last seen; None for other kinds."""
+    if write.kind != "Workload":
+        return None
+    key = WorkloadKey(write.namespace, write.name)
+
+    def look_up() -> tuple[str, bytes] | None:
+        seen = hooks.look_up(key)
+        return None if seen is None else (seen[0].resource_version, seen[1])
+
+    return look_up
 
 
 def at_failpoint(failpoint: Failpoint, step: Step | None) -> Callable[[], None] | None:

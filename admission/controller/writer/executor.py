@@ -1,26 +1,31 @@
 """Sending of writes: every write of the controller passes here, bounded, ordered per object, under the lease.
 
-Theory of operation. Writes on one object form a *lane* and are sent in order. Lanes run in parallel, at most
-`max_in_flight` at a time, lower `priority` first. A write that follows another in its lane is rebuilt from
-the answer to the one before, so that the controller never conflicts with itself.
+Theory of operation. Writes on one object form a *lane* and are sent in order. Lanes run in parallel, as many
+at a time as the server answers well (`in_flight_limit`): first admissions, then what frees quota, then all
+other writes that start or stop something, then reports (`priorities`); of one priority the longest waiting
+first. A lane has the priority of its most urgent order. A write that follows another in its lane is rebuilt
+from the answer to the one before, so that the controller never conflicts with itself.
 
-Right before a write is sent, the lease must have more time left than the request may take. A leader that was
-suspended past its lease therefore sends nothing. The write carries the resourceVersion that its decision saw,
-so a write that arrives late meets 409.
+Right before a write is sent, the lease says how long the write may take: as long as the lease lasts. A slow
+server therefore gets all the time that is safe, and a leader that was suspended past its lease sends nothing.
+The write carries the resourceVersion that its decision saw, so a write that arrives late meets 409.
 
 The answer decides what happens next:
 
     2xx                  Written
-    409                  read the object again; rebuild the write from it, or end as Moot
+    409                  read the object; rebuild the write from it, or end as Moot
     404                  Vanished
-    429                  all lanes wait as long as the server asks, then the same write is sent again
-    no answer, 5xx       the same bytes are sent again after a growing pause. If the first attempt was
-                         stored, the second meets 409, and reading the object shows that nothing is left
-                         to do. If the object can be read but still not written, the order ends as Refused:
-                         a webhook that fails for one object must not hold up the others
+    429                  the lane waits as long as the server asks, then the same write is sent again. All
+                         lanes wait once the server has rejected as many in a row as may be in flight
+    no answer, 5xx       after a growing pause the object is read. If the write was stored, the order ends as
+                         Moot. If the object is unchanged, the same bytes are sent again; if the first attempt
+                         is stored meanwhile, the second meets 409. After some attempts without an answer the
+                         order ends as Refused, since a webhook may fail for this object for ever
     any other 4xx        Refused
 
-A write that was given up, or refused at its second attempt, may still be stored by an earlier attempt.
+A lane that pauses between two attempts has no place: objects whose writes fail do not hold up the others.
+
+A write that was given up, or refused at a later attempt, may still be stored by an earlier attempt.
 Refused then names the version on which that can happen, and a caller that relies on the write not being
 stored has to move the object to a newer version.
 
@@ -35,16 +40,28 @@ after another replica has become the leader.
 from __future__ import annotations
 
 import asyncio
+import heapq
 import itertools
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
 
 import msgspec
 
 from admission.controller.runtime.clock import Clock
 from admission.controller.runtime.logs import Log
+from admission.controller.writer.in_flight_limit import InFlightLimit
+from admission.controller.writer.priorities import Priority
+from admission.controller.writer.write_order import (
+    Moot,
+    ObjectTarget,
+    Refused,
+    Result,
+    Sender,
+    Vanished,
+    WriteOrder,
+    Written,
+)
 from admission.decisions.api_writes import Purpose, Verb, Write
 from api.kube.errors import (
     AlreadyExists,
@@ -52,6 +69,7 @@ from api.kube.errors import (
     KubeError,
     NotFound,
     ServerError,
+    Timeout,
     TooManyRequests,
     Unreachable,
 )
@@ -59,89 +77,42 @@ from api.objects.common import NamedObject
 
 # An order that meets this many conflicts in a row is refused: another client writes faster than we can read.
 MAX_CONFLICTS = 5
-# After this many attempts without an answer the object is read, to learn whether the server answers at all.
+# An order whose write gets this many times no answer, while the object can be read, is refused.
 MAX_UNANSWERED = 4
-# The pause after a write without an answer doubles from the first to the second.
+# The pause after a request without an answer doubles from the first to the second.
 FIRST_RETRY_SECONDS = 0.05
 LAST_RETRY_SECONDS = 5.0
+# How long a read may take. It needs no lease.
+READ_SECONDS = 10.0
 # A 429 without Retry-After.
 DEFAULT_RETRY_AFTER_SECONDS = 1.0
 
 log = Log("berth.executor")
 
 
-class ObjectTarget(NamedTuple):
-    """The object of a write. Writes on one target are sent in the order in which they were submitted."""
+@dataclass(slots=True)
+class _Delivery:
+    """An order that has been tried: the write as built last, and what its attempts have met."""
 
-    kind: str
-    namespace: str
-    name: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
-    """The server stored the write. `raw` is the object as it is now (b"" after a delete)."""
-
-    raw: bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Moot:
-    """The object has changed and the write no longer applies. `raw` is the object as read."""
-
-    raw: bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Vanished:
-    """The object, its namespace or its kind is gone."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
-    """The server does not accept this write.
-
-    `may_land_on` is the version of the object on which an earlier attempt may still be stored, "" if
-    no attempt can be.
-    """
-
-    error: KubeError
-    may_land_on: str = ""
-
-
-Result = Written | Moot | Vanished | Refused
-
-
-@dataclass(slots=True, kw_only=True)
-class WriteOrder:
-    """One write, its callbacks and its priority.
-
-    `rebuild` builds the write again from the object's present bytes, None when there is nothing left to do.
-    Without `rebuild` a conflict ends the order as Moot. `before` and `after` mark the step for failpoints.
-    """
-
+    order: WriteOrder
     write: Write
-    on_result: Callable[[Result], None]
-    rebuild: Callable[[bytes], Write | None] | None = None
-    priority: int = 0
-    before: Callable[[], None] | None = None
-    after: Callable[[], None] | None = None
-    queued_at: float = 0.0
+    # The object where it has changed since the write was built, until that is built again from it: as the
+    # previous order of the lane was answered, or as the watch shows it.
+    latest: bytes
+    conflicts: int = 0
+    unanswered: int = 0
+    pause: float = FIRST_RETRY_SECONDS
+    # A conflict or a missing answer since which the object has not been read.
+    error: KubeError | None = None
+    # The version on which an attempt may still be stored, "" if none can be. It is kept here, because it
+    # belongs to the result however the order ends, also by a bug.
+    may_land_on: str = ""
+    # When the last request was sent (monotonic seconds).
+    sent_at: float = 0.0
 
-    @property
-    def target(self) -> ObjectTarget:
-        """Return the object that is written, which names the lane of this order."""
-        return ObjectTarget(self.write.kind, self.write.namespace, self.write.name)
 
-
-class Sender(Protocol):
-    """The verbs of the API server that the executor needs. Both methods raise only KubeError."""
-
-    async def send(self, write: Write, *, timeout_seconds: float) -> bytes:
-        """Send one write and return the object in the answer."""
-
-    async def read(self, kind: str, namespace: str, name: str, *, timeout_seconds: float) -> bytes:
-        """Return the object's bytes."""
+# From when on the lane would be an admission's equal (monotonic seconds), a number, and the lane.
+_Entry = tuple[float, int, ObjectTarget]
 
 
 @dataclass(slots=True)
@@ -149,36 +120,34 @@ class _Lane:
     orders: deque[WriteOrder] = field(default_factory=deque)
     # The answer to the last write of this lane while more orders wait; b"" if there is none.
     latest: bytes = b""
+    # The first order, once it has been tried.
+    delivery: _Delivery | None = None
+    # The priority of its most urgent order, and the entry in the heap; None while it is served or pauses.
+    priority: Priority = Priority.REASON
+    entry: _Entry | None = None
 
 
-@dataclass(slots=True)
-class _Delivery:
-    """One order while a worker sends it: the write as built last, and what its attempts have met."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Again:
+    """The order has not ended: it is tried again after a pause."""
 
-    order: WriteOrder
-    write: Write
-    conflicts: int = 0
-    unanswered: int = 0
-    pause: float = FIRST_RETRY_SECONDS
-    # The version on which an attempt may still be stored, "" if none can be. It is kept here, because it
-    # belongs to the result however the order ends, also by a bug.
-    may_land_on: str = ""
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutorLimits:
-    """At most `max_in_flight` requests at a time, of which each may take `timeout_seconds`."""
+    """Never more than `max_in_flight` requests at a time."""
 
-    max_in_flight: int = 32
-    timeout_seconds: float = 2.0
+    max_in_flight: int = 128
 
 
 class Executor:
     """Sends orders during one term of leadership. A new term has a new executor.
 
-    `remaining_seconds` returns how long the lease is still valid. `note_duration` is called with the purpose
-    of each write that has ended, and the seconds from `submit` to its last answer. `report_error` reports a
-    bug of this controller; it is called from within an `except` block.
+    `write_seconds` returns how long a write that is sent now may take, 0 if the lease allows none.
+    `note_duration` is called with the purpose of each write that has ended, and the seconds from `submit` to
+    its last answer. `report_error` reports a bug of this controller; it is called from within an `except`
+    block.
     """
 
     def __init__(
@@ -186,21 +155,29 @@ class Executor:
         sender: Sender,
         clock: Clock,
         *,
-        remaining_seconds: Callable[[], float],
+        write_seconds: Callable[[], float],
         note_duration: Callable[[Purpose, float], None],
         report_error: Callable[[], None],
         limits: ExecutorLimits,
     ) -> None:
         self._sender = sender
         self._clock = clock
-        self._remaining_seconds = remaining_seconds
+        self._write_seconds = write_seconds
         self._note_duration = note_duration
         self._report_error = report_error
         self._limits = limits
+        self.in_flight_limit = InFlightLimit(limits.max_in_flight)
         self._lanes: dict[ObjectTarget, _Lane] = {}
-        # Heap of lanes by priority, then by age. A lane is in it at most once, for its first order.
-        self._ready: asyncio.PriorityQueue[tuple[int, int, ObjectTarget]] = asyncio.PriorityQueue()
+        # Heap of lanes by priority and age. An entry that is not that of its lane is outdated.
+        self._ready: list[_Entry] = []
         self._sequence = itertools.count()
+        # Each worker has one request in flight.
+        self._workers = 0
+        # How many lanes wait for a place or have one, and do more than report.
+        self._acting = 0
+        self._group: asyncio.TaskGroup | None = None
+        # How many requests in a row got 429, and until when none is sent because of that.
+        self._rejected = 0
         self._paused_until = 0.0
         # The only place where the executor waits by itself. Tests replace it and do not wait, since the real
         # clock would drift from theirs.
@@ -212,50 +189,115 @@ class Executor:
     def submit(self, order: WriteOrder) -> None:
         """Queue an order behind the others on the same object. `on_result` is called with its result."""
         order.queued_at = self._clock.monotonic()
-        lane = self._lanes.get(order.target)
-        if lane is None:
-            lane = self._lanes[order.target] = _Lane()
-            # Only a new lane is put into the heap: one that has orders is in it already, or held by a worker.
-            self._ready.put_nowait((order.priority, next(self._sequence), order.target))
+        lane = self._lanes.setdefault(order.target, _Lane())
         lane.orders.append(order)
+        # A lane with several orders waits already, unless it has a place or pauses. Its priority may rise: an
+        # admission does not wait behind other lanes because of a report before it in its own.
+        if len(lane.orders) == 1 or (lane.entry is not None and order.priority < lane.priority):
+            self._enqueue(order.target, lane)
 
     def is_busy(self, target: ObjectTarget) -> bool:
         """Return whether a write on the object is queued or in flight."""
-        # A lane that a worker holds stays in `_lanes` until its last order has ended.
+        # A lane stays in `_lanes` until its last order has ended.
         return target in self._lanes
+
+    @property
+    def is_behind(self) -> bool:
+        """Return whether writes that do more than report wait for a place or for their answer.
+
+        Those that pause because their object fails do not count: that may go on for days.
+        """
+        return self._acting > 0
 
     @property
     def backlog(self) -> int:
         """Return how many objects have a write queued or in flight."""
         return len(self._lanes)
 
+    @property
+    def unanswered(self) -> frozenset[ObjectTarget]:
+        """Return the objects that a write was being sent to, once `run` has ended: what it did is unknown."""
+        return frozenset(target for target, lane in self._lanes.items() if lane.delivery is not None)
+
     async def run(self) -> None:
         """Send orders until cancelled."""
         async with asyncio.TaskGroup() as group:
-            # Each worker has one request in flight, so the number of workers is the only bound needed.
-            for number in range(self._limits.max_in_flight):
-                group.create_task(self._worker(), name=f"executor-{number}")
+            self._group = group
+            try:
+                for _ in self._ready:
+                    self._use_free_place()
+                await asyncio.Event().wait()
+            finally:
+                # A group that ends takes no tasks. What is submitted from now on is never sent.
+                self._group = None
 
-    async def _worker(self) -> None:
-        while True:
-            _, _, target = await self._ready.get()
-            lane = self._lanes[target]
+    def _enqueue(self, target: ObjectTarget, lane: _Lane) -> None:
+        if lane.entry is not None:
+            self._acting -= not lane.priority.is_report
+        lane.priority = min(order.priority for order in lane.orders)
+        self._acting += not lane.priority.is_report
+        lane.entry = self._clock.monotonic() + lane.priority, next(self._sequence), target
+        heapq.heappush(self._ready, lane.entry)
+        self._use_free_place()
+
+    def _use_free_place(self) -> None:
+        if self._group is not None and self._workers < self.in_flight_limit.allowed:
+            self._workers += 1
+            self._group.create_task(self._work(), name="executor-worker")
+
+    async def _work(self) -> None:
+        """Send orders, one at a time, until there are none or too many workers."""
+        # Without a step of the event loop between two orders: it takes long while the control loop decides.
+        while self._workers <= self.in_flight_limit.allowed and (target := await self._next()) is not None:
+            await self._serve(target, self._lanes[target])
+            # The server may take more by now.
+            if self._ready:
+                self._use_free_place()
+        self._workers -= 1
+
+    async def _next(self) -> ObjectTarget | None:
+        """Take the most urgent lane from the heap as soon as it may be sent; None if there is none."""
+        while self._ready:
+            # Before the choice, since a more urgent one may come meanwhile.
+            await self._wait_until_allowed()
+            if self._ready:
+                entry = heapq.heappop(self._ready)
+                lane = self._lanes.get(entry[2])
+                if lane is not None and lane.entry is entry:
+                    return entry[2]
+        return None
+
+    async def _serve(self, target: ObjectTarget, lane: _Lane) -> None:
+        """Try the first order of a lane."""
+        lane.entry = None
+        delivery = lane.delivery
+        if delivery is None:
             order = lane.orders[0]
-            result = await self._result(_Delivery(order, order.write), lane.latest)
+            # Without `rebuild` it is not known whether the previous order has changed anything.
+            latest = lane.latest if order.rebuild is not None else b""
+            delivery = lane.delivery = _Delivery(order, order.write, latest or _changed(order))
+        result = await self._result(delivery)
+        self._acting -= not lane.priority.is_report
+        if not isinstance(result, _Again):
             self._close(target, lane, result)
-            self._report(order, result)
+            self._report(delivery.order, result)
+        elif self._group is not None:
+            # The lane pauses, and its place is another's.
+            self._group.create_task(self._rest(target, lane, result.seconds), name="executor-pause")
 
-    async def _result(self, delivery: _Delivery, latest: bytes) -> Result:
-        """Carry out an order. Every error becomes a result, so that none ends the worker."""
+    async def _rest(self, target: ObjectTarget, lane: _Lane, seconds: float) -> None:
+        await self.sleep(seconds)
+        self._enqueue(target, lane)
+
+    async def _result(self, delivery: _Delivery) -> Result | _Again:
+        """Try an order. Every error becomes a result, so that none ends the executor."""
         try:
-            return await self._carry_out(delivery, latest)
+            return await self._try(delivery)
         # 404 to the write itself, or to a read.
         except NotFound:
             return Vanished()
-        # Raised by a read: `_carry_out` turns all other errors of the write itself into results.
         except KubeError as error:
             return Refused(error=error, may_land_on=delivery.may_land_on)
-        # A bug in one order must not end the worker, for the rest of the term would have one fewer.
         except Exception as error:
             self._note_bug(delivery.order)
             fault = KubeError(f"a fault of our own: {error!r}")
@@ -263,10 +305,11 @@ class Executor:
 
     def _close(self, target: ObjectTarget, lane: _Lane, result: Result) -> None:
         lane.orders.popleft()
+        lane.delivery = None
         # The next order of this lane is rebuilt from this answer, so it does not conflict with this write.
         lane.latest = result.raw if isinstance(result, Written | Moot) else b""
         if lane.orders:
-            self._ready.put_nowait((lane.orders[0].priority, next(self._sequence), target))
+            self._enqueue(target, lane)
         else:
             # Before `on_result` is called: it may submit the next order on this object.
             del self._lanes[target]
@@ -286,95 +329,114 @@ class Executor:
         log.error("executor-error", target="/".join(order.target), purpose=order.write.purpose)
         self._report_error()
 
-    async def _carry_out(self, delivery: _Delivery, latest: bytes) -> Result:
-        order = delivery.order
-        # The previous order changed the object, and this write was built from older bytes.
-        if latest and order.rebuild is not None and (moot := _rebuild(delivery, latest)) is not None:
-            return moot
+    async def _try(self, delivery: _Delivery) -> Result | _Again:
+        """Send the write until there is an answer that ends the order, or a pause is needed.
+
+        Raises KubeError if the server refuses the write or a read of the object.
+        """
+        latest, delivery.latest = delivery.latest, b""
+        rebuild = delivery.order.rebuild
+        # It would only meet a conflict: this write was built from older bytes.
+        if latest:
+            write = rebuild(latest) if rebuild is not None else None
+            if write is None:
+                return Moot(raw=latest)
+            delivery.write = write
         while True:
             try:
+                if delivery.error is not None and (ended := await self._read_again(delivery, delivery.error)):
+                    return ended
                 return Written(raw=await self._sent(delivery))
             # Nothing was sent. Wait until the lease is renewed or the term is cancelled.
             except _LeaseTooShort:
                 continue
             except (Conflict, AlreadyExists) as error:
-                ended = await self._after_conflict(delivery, error)
-            # The server is overloaded, which is not about this object: all lanes wait, then the
-            # same write is sent.
+                # The object has another version now. Earlier attempts carry an older one, so they can
+                # only fail.
+                delivery.error, delivery.may_land_on = error, ""
+                delivery.conflicts += 1
+                self.conflicts += 1
             except TooManyRequests as error:
-                self._pause(error.retry_after_seconds or DEFAULT_RETRY_AFTER_SECONDS)
-                continue
+                seconds = error.retry_after_seconds or DEFAULT_RETRY_AFTER_SECONDS
+                self._note_rejection(delivery, seconds)
+                return _again(delivery, seconds)
             except (Unreachable, ServerError) as error:
-                ended = await self._after_no_answer(delivery, error)
-            # `_result` reports it as Vanished, like a 404 to a read.
-            except NotFound:
-                raise
-            except KubeError as error:
-                return Refused(error=error, may_land_on=delivery.may_land_on)
-            # A bug of ours while the request was under way: the server may have stored it.
-            except Exception:
-                delivery.may_land_on = delivery.write.resource_version
-                raise
-            if ended is not None:
-                return ended
+                self._note_no_answer(delivery, error)
+                return _again(delivery, error.retry_after_seconds or 0.0)
 
-    async def _after_conflict(self, delivery: _Delivery, error: KubeError) -> Result | None:
-        """Rebuild the write from the object as it is. Return the order's result, None to send it again."""
-        # The object has another version now. Earlier attempts carry an older one, so they can only fail.
-        delivery.conflicts, delivery.may_land_on = delivery.conflicts + 1, ""
-        self.conflicts += 1
-        moot = _rebuild(delivery, await self._read_again(delivery.order.target))
-        if moot is not None:
-            return moot
-        return Refused(error=error) if delivery.conflicts >= MAX_CONFLICTS else None
+    def _note_rejection(self, delivery: _Delivery, seconds: float) -> None:
+        now = self._clock.monotonic()
+        self._rejected += 1
+        # A server that takes some is busy. One that takes none is not to be asked by every lane in turn.
+        if self._rejected >= self.in_flight_limit.allowed:
+            self._rejected = 0
+            self._paused_until = max(self._paused_until, now + seconds)
+        self.in_flight_limit.note_overload(delivery.sent_at, now)
 
-    async def _after_no_answer(self, delivery: _Delivery, error: Unreachable | ServerError) -> Result | None:
-        """Wait before the same bytes are sent again. Return the order's result, None to send them.
-
-        Whether the write was stored is unknown. Sending the same bytes again is safe: if it was stored, they
-        meet 409.
-        """
-        target, pause = "/".join(delivery.order.target), delivery.pause
+    def _note_no_answer(self, delivery: _Delivery, error: Unreachable | ServerError) -> None:
+        """Note that a request had no answer. Whether a write was stored is then unknown."""
         self.retries += 1
-        delivery.unanswered, delivery.may_land_on = delivery.unanswered + 1, delivery.write.resource_version
-        log.warning("write-unanswered", target=target, error=error, retry_in=pause)
-        # Every few attempts, check whether the server answers at all and refuses only this write.
-        if delivery.unanswered % MAX_UNANSWERED == 0:
-            ended = await self._give_up(delivery, error)
-            if ended is not None:
-                return ended
-        await self.sleep(max(pause, error.retry_after_seconds or 0.0))
-        delivery.pause = min(2 * pause, LAST_RETRY_SECONDS)
+        if isinstance(error, Timeout):
+            self.in_flight_limit.note_overload(delivery.sent_at, self._clock.monotonic())
+        # Otherwise it was a read: an error that is set is cleared before the write is sent.
+        if delivery.error is None:
+            delivery.error = error
+            delivery.unanswered += 1
+            delivery.may_land_on = delivery.write.resource_version
+        target = "/".join(delivery.order.target)
+        log.warning("write-unanswered", target=target, error=error, retry_in=delivery.pause)
+
+    async def _read_again(self, delivery: _Delivery, error: KubeError) -> Result | None:
+        """Read the object after a conflict or a missing answer. Return the order's result, None to send it.
+
+        Sending the same bytes again is safe: if they were stored meanwhile, they meet 409.
+        """
+        order, write = delivery.order, delivery.write
+        delivery.sent_at = self._clock.monotonic()
+        try:
+            raw = await self._sender.read(*order.target, timeout_seconds=READ_SECONDS)
+        except NotFound:
+            if write.verb is not Verb.CREATE or isinstance(error, AlreadyExists):
+                raise
+            # The create has not been stored.
+            raw = b""
+        delivery.error = None
+        has_moved_on = bool(raw) and (
+            isinstance(error, Conflict | AlreadyExists) or _has_moved_on(write, raw)
+        )
+        rebuilt = order.rebuild(raw) if raw and order.rebuild is not None else None
+        if has_moved_on:
+            delivery.may_land_on = ""
+        if rebuilt is None and (has_moved_on or (raw and order.rebuild is not None)):
+            return Moot(raw=raw)
+        if delivery.conflicts >= MAX_CONFLICTS or delivery.unanswered >= MAX_UNANSWERED:
+            return Refused(error=error, may_land_on=delivery.may_land_on)
+        if has_moved_on and rebuilt is not None:
+            delivery.write = rebuilt
         return None
 
     async def _sent(self, delivery: _Delivery) -> bytes:
         """Send a write as soon as that is allowed and return the answer. Raises as `_send` does."""
         order = delivery.order
-        # Checked before each attempt, the first included: the order may have waited long for a worker.
+        # Checked before each attempt, the first included: the lease may be short by now.
         await self._wait_until_allowed()
         if order.before is not None:
             order.before()
-        raw = await self._send(delivery.write)
-        if order.after is not None:
-            order.after()
-        return raw
-
-    async def _give_up(self, delivery: _Delivery, error: KubeError) -> Result | None:
-        """Return how an order whose writes get no answer ends; None if a read gets no answer either.
-
-        Raises KubeError if the server refuses the read.
-        """
-        order, write = delivery.order, delivery.write
+        delivery.sent_at = self._clock.monotonic()
         try:
-            raw = await self._sender.read(*order.target, timeout_seconds=self._limits.timeout_seconds)
-        # The server is down: this order waits with all others.
-        except (TooManyRequests, Unreachable, ServerError):
-            return None
-        except NotFound:
-            # 404 to a create means that its namespace is gone, 404 to an update that the object is.
-            return Refused(error=error) if write.verb is Verb.CREATE else Vanished()
-        has_moved_on = order.rebuild(raw) is None if order.rebuild is not None else _has_arrived(write, raw)
-        return Moot(raw=raw) if has_moved_on else Refused(error=error, may_land_on=delivery.may_land_on)
+            raw = await self._send(delivery.write)
+            if order.after is not None:
+                order.after()
+        except (KubeError, _LeaseTooShort):
+            raise
+        # A bug of ours while the request was under way: the server may have stored it.
+        except Exception:
+            delivery.may_land_on = delivery.write.resource_version
+            raise
+        self._rejected = 0
+        has_backlog = bool(self._ready) and self._workers >= self.in_flight_limit.allowed
+        self.in_flight_limit.note_answer(delivery.sent_at, self._clock.monotonic(), has_backlog=has_backlog)
+        return raw
 
     async def _send(self, write: Write) -> bytes:
         request = asyncio.ensure_future(self._send_in_time(write))
@@ -391,18 +453,19 @@ class Executor:
     async def _send_in_time(self, write: Write) -> bytes:
         # Checked in the same step that hands the request to the network: the process may have been suspended
         # since the last check, and another replica may hold the lease by now.
-        if self._remaining_seconds() <= self._limits.timeout_seconds:
+        seconds = self._write_seconds()
+        if seconds <= 0:
             raise _LeaseTooShort
         self.sent += 1
-        # The lease was found valid for longer than this timeout, so the request ends before the lease does.
-        return await self._sender.send(write, timeout_seconds=self._limits.timeout_seconds)
+        # Renewals that succeed meanwhile do not extend it: the request ends before the lease known now does.
+        return await self._sender.send(write, timeout_seconds=seconds)
 
-    async def _read_again(self, target: ObjectTarget) -> bytes:
-        # A pause of its own: a failed read does not lengthen the pause between attempts to write.
+    async def read(self, target: ObjectTarget) -> bytes:
+        """Return the object's bytes as soon as the server answers. Raises NotFound and other refusals."""
         pause = FIRST_RETRY_SECONDS
         while True:
             try:
-                return await self._sender.read(*target, timeout_seconds=self._limits.timeout_seconds)
+                return await self._sender.read(*target, timeout_seconds=READ_SECONDS)
             except TooManyRequests as error:
                 await self.sleep(error.retry_after_seconds or DEFAULT_RETRY_AFTER_SECONDS)
             except (Unreachable, ServerError):
@@ -410,37 +473,39 @@ class Executor:
                 pause = min(2 * pause, LAST_RETRY_SECONDS)
 
     async def _wait_until_allowed(self) -> None:
-        """Return once no 429 is pending and the lease is valid for longer than one request takes."""
+        """Return once no 429 is pending and the lease leaves a request enough time."""
         while True:
             wait = self._paused_until - self._clock.monotonic()
-            # `>` and not `>=`: if they were equal, the request would end at the same instant as the lease.
-            if wait <= 0 and self._remaining_seconds() > self._limits.timeout_seconds:
+            if wait <= 0 and self._write_seconds() > 0:
                 return
             # Another task renews the lease. Polling for it is cheap.
             await self.sleep(wait if wait > 0 else FIRST_RETRY_SECONDS)
 
-    def _pause(self, seconds: float) -> None:
-        self._paused_until = max(self._paused_until, self._clock.monotonic() + seconds)
-
 
 class _LeaseTooShort(Exception):
-    """Nothing was sent: the lease ends before the request would."""
+    """Nothing was sent: the lease leaves a request too little time."""
 
 
-def _rebuild(delivery: _Delivery, raw: bytes) -> Moot | None:
-    """Build the write again from the object as it is now. Return Moot if there is nothing to rebuild."""
-    rebuild = delivery.order.rebuild
-    write = rebuild(raw) if rebuild is not None else None
-    if write is None:
-        return Moot(raw=raw)
-    delivery.write = write
-    return None
+def _changed(order: WriteOrder) -> bytes:
+    """Return the object as last seen if it has changed while its write waited, b"" otherwise."""
+    seen = order.look_up() if order.look_up is not None else None
+    # A write on any version stays as it is.
+    return seen[1] if seen is not None and order.write.resource_version not in ("", seen[0]) else b""
 
 
-def _has_arrived(write: Write, raw: bytes) -> bool:
-    """Return whether a write without `rebuild` was stored although its answer was lost."""
+def _again(delivery: _Delivery, at_least: float) -> _Again:
+    """Return the order's next pause, which is longer than the one before."""
+    pause, delivery.pause = delivery.pause, min(2 * delivery.pause, LAST_RETRY_SECONDS)
+    return _Again(seconds=max(pause, at_least))
+
+
+def _has_moved_on(write: Write, raw: bytes) -> bool:
+    """Return whether the object is no longer as the write saw it: the write was stored, or cannot be."""
     metadata = msgspec.json.decode(raw, type=NamedObject).metadata
+    if write.verb is Verb.CREATE:
+        return True
     # A delete and an eviction carry no version: they are done once the object is gone or is being deleted.
     if write.verb in (Verb.DELETE, Verb.EVICT):
         return metadata.deletion_timestamp is not None or metadata.uid != write.uid
-    return metadata.resource_version != write.resource_version
+    # Nothing can be told of a write on any version.
+    return write.resource_version not in ("", metadata.resource_version)

@@ -33,11 +33,15 @@ def fence_write(decision: DecisionId, *, fence: int, raw: bytes | None) -> Write
         body=b"",
         purpose=Purpose.FENCE,
     )
-    return refenced(write, fence=fence, raw=raw)
+    return _with_new_value(write, fence, raw)
 
 
-def refenced(write: Write, *, fence: int, raw: bytes | None) -> Write:
-    """Return the same write with an annotation value that the Workload `raw` does not have yet."""
+def refenced(write: Write, decision: DecisionId, *, fence: int, raw: bytes) -> Write | None:
+    """Return the same write for the Workload as it is now, `raw`; None if it is fenced off already."""
+    return None if is_fenced_off(decision, raw) else _with_new_value(write, fence, raw)
+
+
+def _with_new_value(write: Write, fence: int, raw: bytes | None) -> Write:
     present = _metadata(raw).annotations if raw is not None else None
     body = {"metadata": {"annotations": {FENCE: _next((present or {}).get(FENCE, ""), fence)}}}
     return replace(write, body=msgspec.json.encode(body))

@@ -34,9 +34,11 @@ from functools import partial
 from admission.controller.runtime.failpoints import Step
 from admission.controller.runtime.logs import Log
 from admission.controller.runtime.runtime import Runtime
-from admission.controller.writer.dispatch import Dispatch, Hooks, at_failpoint, is_pending
-from admission.controller.writer.executor import (
-    Executor,
+from admission.controller.writer.dispatch import Dispatch, Hooks, at_failpoint, is_pending, look_up_of
+from admission.controller.writer.executor import Executor
+from admission.controller.writer.fencing import fence_write, is_fenced_off, refenced
+from admission.controller.writer.term_reservations import TermReservations
+from admission.controller.writer.write_order import (
     Moot,
     Refused,
     Result,
@@ -44,8 +46,6 @@ from admission.controller.writer.executor import (
     WriteOrder,
     Written,
 )
-from admission.controller.writer.fencing import fence_write, is_fenced_off, refenced
-from admission.controller.writer.term_reservations import TermReservations
 from admission.decisions.api_writes import Write
 from admission.decisions.decision import Admit, Decision, DecisionId, Evict, Plan, Reassign, Wait
 from admission.reconcile.decision_writes import admit_write
@@ -228,8 +228,7 @@ class LeaderTerm:
                 write=write,
                 on_result=lambda result: self._admission_answered(decision, write, result),
                 rebuild=rebuild,
-                # Admissions are sent before everything else in the executor.
-                priority=0,
+                look_up=look_up_of(write, self._hooks),
                 before=at_failpoint(self._failpoint, Step.BEFORE_PATCH),
                 after=at_failpoint(self._failpoint, Step.AFTER_PATCH),
             )
@@ -274,22 +273,23 @@ class LeaderTerm:
         # The watch may be ahead of or behind an answer. The caller knows which bytes are newer.
         raw = raw if raw is not None or seen is None else seen[1]
         fence = self._reservations.fence
-        write = fence_write(decision, fence=fence, raw=raw)
+        # The write in flight is identified by the version that it was sent for.
+        stray = decision._replace(resource_version=may_land_on)
+        write = fence_write(stray, fence=fence, raw=raw)
         # Only the annotation is patched, whatever else the object contains by now.
         self._executor.submit(
             WriteOrder(
                 write=write,
                 on_result=lambda result: self._fence_answered(decision, may_land_on, write, result),
-                rebuild=lambda fresh: refenced(write, fence=fence, raw=fresh),
+                rebuild=lambda fresh: refenced(write, stray, fence=fence, raw=fresh),
             )
         )
 
     def _fence_answered(self, decision: DecisionId, may_land_on: str, write: Write, result: Result) -> None:
-        # The write in flight is identified by the version that it was sent for.
         stray = decision._replace(resource_version=may_land_on)
         match result:
             # It was stored before it could be fenced off.
-            case Written(raw=raw) if self._shows_quota(decision, raw):
+            case Written(raw=raw) | Moot(raw=raw) if self._shows_quota(decision, raw):
                 self._reservations.confirm(decision)
             # The server stored no new version, because the annotation had this value
             # already: write another value.

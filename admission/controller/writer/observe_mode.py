@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from admission.controller.runtime.clock import Clock
 from admission.controller.runtime.logs import Log
-from admission.controller.writer.executor import ObjectTarget
+from admission.controller.writer.acting import WaitReport
+from admission.controller.writer.write_order import ObjectTarget
 from admission.decisions.api_writes import Write
 from admission.decisions.decision import Decision, DecisionId, Plan, Reassign, Wait
 
@@ -32,16 +33,19 @@ class _Assumed(NamedTuple):
 class WriteLog:
     """Takes the place of a Dispatch and logs what would be written."""
 
-    def submit(self, write: Write, *, priority: int = 1) -> None:
+    def submit(self, write: Write) -> None:
         """Log what would be written."""
-        log.debug(
-            "would-write", purpose=write.purpose, priority=priority, object=f"{write.namespace}/{write.name}"
-        )
+        log.debug("would-write", purpose=write.purpose, object=f"{write.namespace}/{write.name}")
 
-    def report_wait(self, decision: Wait) -> bool:
-        """Log the reason that would be reported. Always returns True."""
+    @property
+    def is_behind(self) -> bool:
+        """Return False: nothing is written."""
+        return False
+
+    def report_wait(self, decision: Wait) -> WaitReport:
+        """Log the reason that would be reported. It uses no budget, because nothing is written."""
         log.debug("would-report", workload=decision.key, reason=decision.reason)
-        return True
+        return WaitReport.NOT_NEEDED
 
     def is_busy(self, target: ObjectTarget) -> bool:
         """Return False: nothing is written."""

@@ -15,7 +15,10 @@ _LONGEST = 100_000
 
 @dataclass(slots=True, eq=False)
 class ChangeLog:
-    """Changed leaves by index, the latest last."""
+    """Changed leaves by index, the latest last.
+
+    Positions only rise, also when the log is cut. Several readers share one log.
+    """
 
     _leaves: list[int] = field(default_factory=list)
     _begin: int = 0
@@ -38,7 +41,10 @@ class ChangeLog:
         self._leaves.extend(leaves)
 
     def since(self, read_to: int) -> set[int] | None:
-        """Return the leaves changed since position `read_to`; None where the log does not go back so far."""
+        """Return the leaves changed since position `read_to`; None where the log does not go back so far.
+
+        The reader then remembers `end` as its new position.
+        """
         # A reader that has never read uses -1, which is before every beginning.
         if read_to < self._begin:
             return None

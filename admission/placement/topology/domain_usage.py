@@ -43,7 +43,11 @@ class DomainUsage:
 
 
 def domain_usages(site: FlavorTopology, flavor: str) -> Iterator[DomainUsage]:
-    """Yield the usage of the flavor's leaves; none where its topology has no level above the nodes."""
+    """Yield the usage of the flavor's leaves; none where its topology has no level above the nodes.
+
+    `site` is the topology as the flavor sees it. GPUs are whole devices; a GPU that another program uses
+    counts as in use.
+    """
     depth = len(site.levels)
     # Without the host as the lowest level a domain's nodes cannot be counted.
     if not site.is_by_host or depth < 2:
@@ -55,6 +59,7 @@ def domain_usages(site: FlavorTopology, flavor: str) -> Iterator[DomainUsage]:
 
 
 def _usage(site: FlavorTopology, flavor: str, domain: int, nodes: list[int]) -> DomainUsage:
+    """Return the usage of one leaf switch, summed over its nodes."""
     gpus = gpus_in_use = in_use = in_part = 0
     for node in nodes:
         has, used = _node_gpus(site, node)

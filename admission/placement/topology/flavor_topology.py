@@ -83,7 +83,11 @@ class FlavorTopology:
     # --- events -------------------------------------------------------------------------------------------
 
     def put_node(self, node: NodeInfo, taken: Amounts) -> bool:
-        """Add or update a node, of which other pods take `taken`. Return whether the flavor is affected."""
+        """Add or update a node, of which other pods take `taken`. Return whether the flavor is affected.
+
+        Amounts are in canonical units. A node that is not ready, is cordoned or lacks a label is left out,
+        and removed if it was known.
+        """
         # The former version is removed first. If the new one does not belong to the flavor,
         # that was a change.
         was_known = self.drop_node(node.name)
@@ -100,6 +104,7 @@ class FlavorTopology:
         return True
 
     def _hook(self, values: Values) -> int:
+        """Attach a leaf to the tree and return its index; a known one keeps index and usage."""
         leaf = self.tree.attach(values)
         # A host that was known before keeps its index, and everything recorded under it.
         if leaf in self.names:
@@ -116,7 +121,10 @@ class FlavorTopology:
         return leaf
 
     def drop_node(self, name: str) -> bool:
-        """Remove a node. Return whether it belonged to this flavor."""
+        """Remove a node. Return whether it belonged to this flavor.
+
+        Usage of Workloads on it stays recorded, for its return: their pods may still run.
+        """
         leaf = self._leaf_of_node.pop(name, None)
         if leaf is None:
             return False
@@ -131,7 +139,10 @@ class FlavorTopology:
         return True
 
     def take(self, node: str, amounts: Amounts, *, sign: int) -> bool:
-        """Count what another pod takes of a node (sign 1) or gives back (-1). Return whether it is ours."""
+        """Count what another pod takes of a node (sign 1) or gives back (-1). Return whether it is ours.
+
+        For pods that Berth has not placed, such as DaemonSets. What Workloads take is recorded by `use`.
+        """
         leaf = self._leaf_of_node.get(node)
         if leaf is None:
             return False
@@ -141,12 +152,18 @@ class FlavorTopology:
         return True
 
     def shrink(self, values: Values, amounts: Amounts) -> None:
-        """Take `amounts` from a leaf's capacity (negative: give back), for trials on the empty cluster."""
+        """Take `amounts` from a leaf's capacity (negative: give back), for trials on the empty cluster.
+
+        `values` are the level values of the leaf; leaves of that name that are not attached count as well.
+        """
         for leaf in self._leaves_of_values.get(values, ()):
             self._change_capacity(leaf, amounts, sign=-1)
 
     def use(self, names: Iterable[Values], amounts: Amounts) -> None:
-        """Record that Workloads use this much more of each named leaf (negative: less)."""
+        """Record that Workloads use this much more of each named leaf (negative: less).
+
+        Names without nodes have no effect here. May make `free` negative.
+        """
         # Leaves are looked up once and not per resource: a gang has a thousand hosts
         # and about three resources.
         find = self._leaves_of_values.get
@@ -163,6 +180,7 @@ class FlavorTopology:
         self.uses_log.extend([leaf for name in names for leaf in find(name, ())])
 
     def _change_capacity(self, leaf: int, amounts: Amounts, *, sign: int) -> None:
+        """Change what a leaf has, in both columns, and log that it has changed."""
         for resource, amount in amounts.items():
             self.capacity(resource)[leaf] += sign * amount
             # Both columns, because the capacity of the empty cluster changes as well.
@@ -172,16 +190,23 @@ class FlavorTopology:
     # --- what there is ------------------------------------------------------------------------------------
 
     def capacity(self, resource: str) -> list[int]:
-        """Return the column of what leaves have of a resource, less what other pods take."""
+        """Return the column of what leaves have of a resource, less what other pods take.
+
+        Indexed by leaf. The list is the live column: do not change it.
+        """
         column = self._capacity.get(resource)
         return column if column is not None else self._column(self._capacity, resource)
 
     def free(self, resource: str) -> list[int]:
-        """Return the column of what leaves have left of a resource; negative where usage exceeds capacity."""
+        """Return the column of what leaves have left of a resource; negative where usage exceeds capacity.
+
+        Indexed by leaf. The list is the live column: do not change it.
+        """
         column = self._free.get(resource)
         return column if column is not None else self._column(self._free, resource)
 
     def _column(self, columns: dict[str, list[int]], resource: str) -> list[int]:
+        """Add the column of a resource that no node has had so far."""
         columns[resource] = [0] * len(self.tree)
         return columns[resource]
 
@@ -190,7 +215,11 @@ class FlavorTopology:
         return {resource: column[leaf] for resource, column in self._free.items()}
 
     def find_leaf(self, values: Values) -> int | None:
-        """Return the leaf that an assignment's level values name, None where it has no nodes at present."""
+        """Return the leaf that an assignment's level values name, None where it has no nodes at present.
+
+        O(1). Where the lowest level is the hostname only the host counts, so a node that moved to another
+        rack is found.
+        """
         leaves = self._leaves_of_values.get(values[-1:] if self.is_by_host else values, ())
         # The last one first, because a node that moved is now on its latest leaf.
         return next((leaf for leaf in reversed(leaves) if self.tree.is_attached(leaf)), None)
@@ -220,7 +249,10 @@ class FlavorTopology:
         return all(node.labels.get(key) == value for key, value in self.node_labels.items())
 
     def refusal(self, node: NodeInfo) -> str | None:
-        """Return why the node cannot be used through this flavor by any pod; None where it can."""
+        """Return why the node cannot be used through this flavor by any pod; None where it can.
+
+        The words are those of `berth explain`. Taints are not checked here, because pods may tolerate them.
+        """
         if not node.is_ready:
             return "not ready"
         if node.is_unschedulable:

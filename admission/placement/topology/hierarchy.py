@@ -24,7 +24,10 @@ _NAMED_AT_MOST = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LevelSummary:
-    """One level: the number of its domains, and of the nodes in the smallest and the largest of them."""
+    """One level: the number of its domains, and of the nodes in the smallest and the largest of them.
+
+    `lacking` are the names of the nodes without the label of this level.
+    """
 
     key: str
     domains: int
@@ -49,7 +52,10 @@ class DomainHierarchy:
 
 
 def inspect(nodes: Sequence[NodeInfo], levels: Sequence[str]) -> DomainHierarchy:
-    """Return the hierarchy for `levels`, the widest first, and its problems, for nodes in any order."""
+    """Return the hierarchy for `levels`, the widest first, and its problems, for nodes in any order.
+
+    For `berth doctor`; placement itself does not need it. O(nodes · levels).
+    """
     # Sorted by name, so that the first example in each sentence is always the same.
     ordered = sorted(nodes, key=lambda node: node.name)
     summaries = tuple(_summary(ordered, levels, depth) for depth in range(len(levels)))
@@ -63,6 +69,7 @@ def inspect(nodes: Sequence[NodeInfo], levels: Sequence[str]) -> DomainHierarchy
 
 
 def _summary(nodes: Sequence[NodeInfo], levels: Sequence[str], depth: int) -> LevelSummary:
+    """Count the domains of one level and the nodes in each."""
     sizes: dict[tuple[str, ...], int] = {}
     for node in nodes:
         path = _path(node.labels, levels[: depth + 1])
@@ -78,12 +85,14 @@ def _summary(nodes: Sequence[NodeInfo], levels: Sequence[str], depth: int) -> Le
 
 
 def _path(labels: Mapping[str, str], levels: Sequence[str]) -> tuple[str, ...] | None:
+    """Return the values of the levels, None for a node that lacks one."""
     values = tuple(labels[level] for level in levels if level in labels)
     # A node that lacks a level is in no domain.
     return values if len(values) == len(levels) else None
 
 
 def _lacking_problems(levels: Iterable[LevelSummary], nodes: int) -> list[str]:
+    """Return a sentence for each level whose label some nodes lack."""
     return [
         f"{len(level.lacking)} of {nodes} nodes lack the label {level.key} and are no part of the topology: "
         f"{_names(level.lacking)}"
@@ -93,6 +102,7 @@ def _lacking_problems(levels: Iterable[LevelSummary], nodes: int) -> list[str]:
 
 
 def _nesting_problems(nodes: Sequence[NodeInfo], levels: Sequence[str]) -> list[str]:
+    """Return a sentence for each level with values that lie within several values of the level above."""
     problems = []
     for upper, lower in pairwise(levels):
         within: dict[str, set[str]] = {}
@@ -112,6 +122,7 @@ def _nesting_problems(nodes: Sequence[NodeInfo], levels: Sequence[str]) -> list[
 
 
 def _shared_hosts(nodes: Sequence[NodeInfo], levels: Sequence[str]) -> list[str]:
+    """Return a sentence for each hostname that several nodes have."""
     # Only a hostname must be unique; other domains have many nodes.
     if HOSTNAME not in levels:
         return []
@@ -179,5 +190,6 @@ def _value_problems(nodes: Iterable[NodeInfo], levels: Sequence[str]) -> list[st
 
 
 def _names(names: Sequence[str]) -> str:
+    """Return the first names, and the number of the others."""
     shown = ", ".join(names[:_NAMED_AT_MOST])
     return shown if len(names) <= _NAMED_AT_MOST else f"{shown} and {len(names) - _NAMED_AT_MOST} more"

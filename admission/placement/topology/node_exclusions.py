@@ -55,7 +55,10 @@ class NodeExclusions:
         return is_open and rules.affinity is None and rules.bandwidth is None
 
     def refresh(self) -> None:
-        """Evaluate again the nodes that have changed since the last call."""
+        """Evaluate again the nodes that have changed since the last call.
+
+        O(nodes changed), and all nodes where the log does not go back far enough.
+        """
         log = self.site.nodes_log
         # Where a leaf is not one node its nodes are not evaluated, so there is nothing to update.
         if self._read_to == log.end or not (self.site.is_by_host or self.rules.domain):
@@ -71,6 +74,7 @@ class NodeExclusions:
             self._look_at(self.site.tree.at_level[-1])
 
     def _look_at(self, leaves: Iterable[int]) -> None:
+        """Evaluate these leaves: by domain first, then by taint, then by labels."""
         nodes, hooked = self.site.nodes, self.site.tree.at_level[-1]
         takes_all = self._takes_all
         for leaf in leaves:
@@ -114,6 +118,7 @@ class NodeExclusions:
         return self._verdicts[kind]
 
     def _judge(self, node: NodeInfo) -> str | None:
+        """Return why the labels of a node do not suit the rules, None where they do."""
         rules = self.rules
         has_selected, meets = matches_node(
             dict(rules.node_selector), rules.affinity, name=node.name, labels=node.labels

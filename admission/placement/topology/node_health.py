@@ -96,7 +96,11 @@ def is_healthy(node: NodeInfo | None) -> bool:
 def node_fault(
     name: str, node: NodeInfo | None, tolerations: Sequence[WireToleration] = ()
 ) -> NodeFault | None:
-    """Return the node's fault for pods with these tolerations, None where it has none. `node` None: gone."""
+    """Return the node's fault for pods with these tolerations, None where it has none. `node` None: gone.
+
+    The first fault counts, in the order of the module's table. `tolerations` are those of the pods; with
+    none, every taint that keeps pods out is a fault.
+    """
     if node is None:
         return NodeFault(node=name, fault=Fault.GONE)
     if node.is_silent:
@@ -134,6 +138,7 @@ def is_same_health(one: NodeInfo | None, other: NodeInfo | None) -> bool:
 
 
 def _health(node: NodeInfo | None) -> tuple[object, ...]:
+    """Return what decides about the faults of a node, to compare two versions of it."""
     if node is None:
         return ()
     return node.is_ready, node.is_silent, node.taints, node.is_unschedulable, node.ready_changed_at

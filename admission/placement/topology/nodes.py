@@ -37,7 +37,10 @@ class Nodes:
         return self._taken.get(name, _NOTHING)
 
     def put(self, node: NodeInfo) -> bool:
-        """Add or update a node. Return whether it has changed."""
+        """Add or update a node. Return whether it has changed.
+
+        Equal means equal in what placement reads (`NodeInfo`), so heartbeats are no change.
+        """
         known = self.by_name.get(node.name)
         # Nodes report every few seconds, and most reports change nothing that placement reads.
         if known == node:
@@ -59,7 +62,10 @@ class Nodes:
         return self._pods.get(key)
 
     def add_pod(self, pod: PodUsage) -> None:
-        """Add a pod that is not known."""
+        """Add a pod that is not known.
+
+        The pod need not have a known node: a watch may show the pod first.
+        """
         self._pods[pod.namespace, pod.name] = pod
         self._count(pod, sign=1)
 
@@ -71,11 +77,13 @@ class Nodes:
         return pod
 
     def _count(self, pod: PodUsage, *, sign: int) -> None:
+        """Add what a pod takes to the sum of its node, or subtract it."""
         total = self._taken.setdefault(pod.node, {})
         for resource, amount in pod.requests.items():
             total[resource] = total.get(resource, 0) + sign * amount
 
     def _leave_host(self, node: NodeInfo) -> None:
+        """Remove a node from the index by hostname."""
         host = _host_of(node)
         del self._by_host[host][node.name]
         if not self._by_host[host]:
@@ -83,4 +91,5 @@ class Nodes:
 
 
 def _host_of(node: NodeInfo) -> str:
+    """Return the hostname label of a node, or its name where it has none."""
     return node.labels.get(HOSTNAME, node.name)

@@ -28,7 +28,10 @@ class Place:
     _changes: dict[bool, list[Change]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def changes(self, *, is_by_host: bool) -> list[Change]:
-        """Return the changes of taking the place, leaves with equal counts together. Cached."""
+        """Return the changes of taking the place, leaves with equal counts together. Cached.
+
+        Each change is the names of leaves, what is taken of each of them, and the same amounts negated.
+        """
         if is_by_host not in self._changes:
             # A gang of a thousand pods is on hosts with few distinct counts: one computation
             # for each of them.

@@ -65,7 +65,10 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
 def make_shape(
     per_pod: Amounts, leader: Amounts | None, rules: NodeRules, plan: PlacementPlan, *, is_empty: bool
 ) -> Shape:
-    """Return the shape of a request."""
+    """Return the shape of a request.
+
+    Equal requests have equal shapes, in whatever order their resources are.
+    """
     return Shape(
         per_pod=_pairs(per_pod),
         leader=None if leader is None else _pairs(leader),
@@ -78,6 +81,7 @@ def make_shape(
 
 
 def _pairs(amounts: Amounts) -> tuple[tuple[str, int], ...]:
+    """Return the amounts as a sorted tuple, without zeros."""
     # Sorted, so that equal requests are one shape. Zero amounts limit nothing.
     return tuple(sorted((resource, amount) for resource, amount in amounts.items() if amount > 0))
 
@@ -139,7 +143,10 @@ class PodCounts:
             self.pods_with_leader, self.slices_with_leader = self.pods, self.slices
 
     def refresh(self) -> None:
-        """Bring the counts up to date with the site's logs."""
+        """Bring the counts up to date with the site's logs.
+
+        O(changed leaves · depth), or one pass over all domains where a log no longer goes back far enough.
+        """
         nodes, uses = self.site.nodes_log, self.site.uses_log
         # Use by Workloads does not affect the counts of the empty cluster, so that log is not read for them.
         uses_end = 0 if self.shape.is_empty else uses.end
@@ -177,6 +184,7 @@ class PodCounts:
         return max(self._leaves_by_room, default=0)
 
     def _extend(self, missing: int) -> None:
+        """Add empty entries for domains that are new in the tree."""
         for column in (self.pods, self.slices, self.leader):
             column.extend([0] * missing)
         if self.shape.leader is not None:
@@ -186,6 +194,7 @@ class PodCounts:
     # --- following changes --------------------------------------------------------------------------------
 
     def _count_all(self) -> None:
+        """Count every leaf, then sum up level by level."""
         tree = self.site.tree
         leaves = tree.at_level[-1]
         # Reasons are computed when a message needs them, so that counting is fast.
@@ -302,6 +311,7 @@ class PodCounts:
         return above
 
     def _sum_up_with_leader(self, leaves: Iterable[int]) -> None:
+        """Count these leaves with and without a leader, and sum up the domains above them."""
         tree = self.site.tree
         above: dict[int, None] = {}
         for leaf in leaves:
@@ -317,6 +327,7 @@ class PodCounts:
     # --- by summing up ------------------------------------------------------------------------------------
 
     def _count_leader(self, leaf: int) -> None:
+        """Count whether a leaf holds the leader, and how many pods beside it."""
         is_refused = leaf in self.refusals.by_leaf
         hosts = not is_refused and all(
             column[leaf] >= leader for column, leader, _ in self._leader_columns if leader
@@ -333,12 +344,14 @@ class PodCounts:
             self._count_slices(leaf)
 
     def _count_slices(self, domain: int) -> None:
+        """Compute the whole slices that fit into a domain of the slice level."""
         size = self.shape.slice_size
         self.slices[domain] = self.pods[domain] // size
         if self.shape.leader is not None:
             self.slices_with_leader[domain] = self.pods_with_leader[domain] // size
 
     def _sum_up(self, domain: int, level: int) -> None:
+        """Compute the counts of a domain from those of its children."""
         shape, children = self.shape, self.site.tree.children[domain]
         unit, pods = shape.units[level + 1], self.pods
         if unit == 1:
@@ -367,7 +380,11 @@ class PodCounts:
     # --- what to say --------------------------------------------------------------------------------------
 
     def refusal(self, leaf: int) -> str:
-        """Return why a leaf takes no pod; empty where it takes some, or has no nodes."""
+        """Return why a leaf takes no pod; empty where it takes some, or has no nodes.
+
+        In Kueue's words, which the message of a Workload counts: a taint, a selector, or the resource that
+        lacks.
+        """
         if leaf not in self.site.tree.at_level[-1] or self.pods[leaf] > 0:
             return ""
         known = self.refusals.by_leaf.get(leaf)
@@ -377,7 +394,10 @@ class PodCounts:
         return next((lack for column, amount, lack in self._columns if column[leaf] < amount), "")
 
     def pods_after(self, leaf: int, change: Amounts) -> int:
-        """Return how many pods would fit on the leaf if `change` more of it were taken."""
+        """Return how many pods would fit on the leaf if `change` more of it were taken.
+
+        Amounts are in canonical units; a negative `change` frees. 0 for a leaf that refuses the pods.
+        """
         if leaf in self.refusals.by_leaf:
             return 0
         fewest = _MOST_PODS
@@ -392,7 +412,10 @@ class PodCounts:
         return tuple([column[leaf] for column, _, _ in self._columns])
 
     def describe_exclusions(self, within: Mapping[int, None] | None = None) -> str:
-        """Return the number of leaves, and how many were excluded for which reason, as Kueue words it."""
+        """Return the number of leaves, and how many were excluded for which reason, as Kueue words it.
+
+        `within` limits the reasons to these leaves; the others then count as outside of the domain.
+        """
         total = len(self.site.tree.at_level[-1])
         if within is None:
             self._update_reasons()

@@ -46,9 +46,11 @@ class PodRoom:
         self.counts.courses[spot] = noted
 
     def _free(self, leaf: int | None) -> tuple[int, ...] | None:
+        """Return what the leaf has free, None for an unknown one and one that refuses the pods."""
         return None if leaf is None else self.counts.free_for(leaf)
 
     def _leaf(self, spot: Spot) -> int | None:
+        """Return the leaf that a spot names, None where the spot belongs to another site."""
         owner, values = spot
         site = self.counts.site
         return site.find_leaf(values) if owner == site.owner else None

@@ -38,7 +38,10 @@ class Ranking:
         self._keys = sorted(self._key_of.values())
 
     def changed(self, domains: Iterable[int]) -> None:
-        """Move these domains to their present positions."""
+        """Move these domains to their present positions.
+
+        O(log n) to find each position, and the move of a list below it.
+        """
         keys = self._keys
         for domain in domains:
             known = self._key_of.pop(domain, None)
@@ -50,7 +53,10 @@ class Ranking:
                 insort(keys, key)
 
     def tightest(self, slices: int) -> int | None:
-        """Return the domain with the least room that holds so many slices, None where none does."""
+        """Return the domain with the least room that holds so many slices, None where none does.
+
+        Ties go to the domain with the fewest pods, then to the first by name. O(log n).
+        """
         # A one-element tuple sorts before every longer one with the same number, so this is the first domain
         # that holds that many.
         position = bisect_left(self._keys, (slices,))
@@ -66,4 +72,5 @@ class Ranking:
         return (key[-1] for key in self._keys)
 
     def _key(self, domain: int) -> _Key:
+        """Return the sort key of a domain; its index at the end makes it unique."""
         return self.slices[domain], self.pods[domain], self.values[domain], domain

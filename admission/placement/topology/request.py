@@ -32,7 +32,10 @@ class Bandwidth:
     label: str = NETWORK_BANDWIDTH
 
     def is_met(self, labels: Mapping[str, str]) -> bool:
-        """Return whether a node with these labels meets it."""
+        """Return whether a node with these labels meets it.
+
+        The label is written by an operator or a labeller, for example "100Gb" or "1.6T".
+        """
         has = parse_bandwidth(labels.get(self.label, ""))
         return has is not None and has >= self.mbits
 
@@ -127,7 +130,12 @@ class PlacementPlan:
 def make_plan(
     request: PlacementRequest, levels: tuple[str, ...], gates: PlacementGates = _GATES
 ) -> PlacementPlan | NoPlacement:
-    """Return the request in terms of `levels`, or why it cannot be met on them."""
+    """Return the request in terms of `levels`, or why it cannot be met on them.
+
+    Levels that a gate changes: with TASProfileMixed pods that may go anywhere fill the fullest domains, and
+    with TASBalancedPlacement a preferred level is filled evenly. Depends on nothing but its arguments, so
+    plans are kept.
+    """
     topology = request.topology or _ANYWHERE
     named = topology.required or topology.preferred
     has_level = named is not None

@@ -23,6 +23,7 @@ from api.jobs.job_workload import (
     unknown_keys,
     workload_body,
 )
+from api.jobs.pod import claims_job
 from api.workload import to_rfc3339
 from queues.estimates.estimator import length_problems
 
@@ -56,8 +57,19 @@ def _notices(view: JobView) -> Iterator[Event]:
         ("UnknownKey", unknown_keys(view.job, view.template)),
         ("InvalidAnnotation", annotation_problems(view.job, view.template, view.context.is_domain)),
         ("InvalidExpectedRuntime", _length_problems(view)),
+        ("OwnerNotCounted", _owner_notes(view)),
     )
     return (warning(view, reason, "; ".join(said)) for reason, said in found if said)
+
+
+def _owner_notes(view: JobView) -> tuple[str, ...]:
+    job = view.job
+    if job.owner is None or not claims_job(job.owner):
+        return ()
+    return (
+        f"Job {job} is queued by itself, although Job {job.owner.name} is its controller:"
+        " the Workload of a Job counts only the pods that this Job creates",
+    )
 
 
 def _length_problems(view: JobView) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from api.jobs.job import Job
+from api.jobs.pod import Pod
 from api.objects.common import WireToleration
 from api.workload import PodSetAssignment, Workload
 
@@ -20,6 +21,21 @@ class Ancestor(StrEnum):
     WAITING = "Waiting"
     ADMITTED = "Admitted"
     TOO_DEEP = "TooDeep"
+
+
+class PodOwner(StrEnum):
+    """Whether the Job that a new pod names as its controller waits for the pod.
+
+    Any user who may create pods can name any owner, so the reference alone proves nothing.
+    """
+
+    # The pod names no Job.
+    NONE = "None"
+    # The Job controller may have created the pod, and keeps no more pods than the Job has.
+    COUNTED = "Counted"
+    NOT_COUNTED = "NotCounted"
+    # No such Job is known.
+    UNKNOWN = "Unknown"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +67,8 @@ class JobContext:
     integrations.podOptions on the namespace and labels of a pod that is queued itself. `is_domain` returns
     whether a value names a domain of any topology. `awaits_ends` returns whether a Workload's quota is
     kept until the last pod of its Job has ended. `saved_at` returns when a Job's last checkpoint was
-    complete, as its pods report.
+    complete, as its pods report. `ancestor` and `pod_owner` judge the controllers that a Job and a new pod
+    name.
     """
 
     injection: FlavorInjection
@@ -62,5 +79,6 @@ class JobContext:
     saved_at: Callable[[Job], float | None] = lambda _: None
     awaits_ends: Callable[[Workload], bool] = lambda _: False
     ancestor: Callable[[Job], Ancestor] = lambda _: Ancestor.NONE
+    pod_owner: Callable[[Pod], PodOwner] = lambda _: PodOwner.NONE
     workload_priority_classes: Mapping[str, int] = field(default_factory=dict)
     priority_classes: Mapping[str, PriorityClass] = field(default_factory=dict)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from admission.reconcile.job.context import Ancestor, JobContext
+from admission.reconcile.job.context import JobContext
 from api import keys
 from api.jobs.job import Job
 
@@ -31,11 +31,10 @@ NO_DEFAULTS = JobDefaults(labels={}, suspends=False)
 def job_defaults(job: Job, context: JobContext, *, has_default_queue: bool) -> JobDefaults:
     """Return what a Job that is being created lacks. `has_default_queue`: whether its namespace has one.
 
-    Nothing if the namespace is not managed, or if an ancestor is queued: then the ancestor waits,
-    and not the Job.
+    Nothing if the namespace is not managed. An owner does not count: no owner's Workload counts the pods of
+    another Job.
     """
-    # A Job that belongs to a queued object (a JobSet, for example) starts and stops with that object.
-    if not context.is_namespace_managed(job.namespace) or context.ancestor(job) is not Ancestor.NONE:
+    if not context.is_namespace_managed(job.namespace):
         return NO_DEFAULTS
     labels = {}
     if not job.queue_name and has_default_queue:

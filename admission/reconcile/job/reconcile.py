@@ -102,9 +102,13 @@ def _is_queued(view: JobView) -> bool:
 
 
 def _answer_child(view: JobView) -> Answer:
-    """A child of a managed object follows its ancestor's Workload and has none of its own."""
+    """A child that is in no queue follows its ancestor's Workload and has none of its own."""
     job = view.job
-    # This step comes first, because a child has no Workload of its own.
+    # The Workload of a Job counts only the Job's own pods, so a child in a queue is queued itself, and a Job
+    # with a Workload is not released by an owner that is added later.
+    if view.owned or _is_queued(view):
+        return None
+    # This step comes first, because such a child has no Workload of its own.
     match view.context.ancestor(job):
         case Ancestor.NONE:
             return None

@@ -34,14 +34,7 @@ def job_patch(
     view: JobView, patch: dict[str, Any], purpose: Purpose, *events: Event, subresource: str = ""
 ) -> Write:
     """Return a merge patch of the Job."""
-    job = view.job
-    version = ObjectVersion(
-        kind="Job",
-        namespace=job.namespace,
-        name=job.name,
-        uid=job.uid,
-        resource_version=job.resource_version,
-    )
+    version = ObjectVersion.of("Job", view.job)
     return version.patch(patch, purpose, *events, subresource=subresource)
 
 

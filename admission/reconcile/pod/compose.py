@@ -20,7 +20,7 @@ from api.jobs.job_workload import (
     unknown_keys,
 )
 from api.jobs.placement_annotations import annotation_faults, domain_fault
-from api.jobs.pod import Pod
+from api.jobs.pod import Pod, claims_daemon_set, claims_job
 from api.jobs.pod_workload import (
     group_total,
     pod_sets_of_group,
@@ -157,8 +157,19 @@ def _notices(view: PodView) -> Iterator[Event]:
             (*annotation_faults(sources), *checkpoint_faults(sources), *([domain] if domain else [])),
         ),
         ("InvalidExpectedRuntime", length_problems(sources, now=view.now)),
+        ("OwnerNotCounted", _owner_notes(pod)),
     )
     return (warning(pod, reason, "; ".join(said)) for reason, said in found if said)
+
+
+def _owner_notes(pod: Pod) -> tuple[str, ...]:
+    owner = pod.owner
+    if owner is None or not (claims_job(owner) or claims_daemon_set(owner)):
+        return ()
+    return (
+        f"Pod {pod} is queued by itself, although {owner.kind} {owner.name} is its controller:"
+        f" the {owner.kind} did not create it, or has finished",
+    )
 
 
 def _resolved_priority(view: PodView) -> Priority | Event:

@@ -1,7 +1,8 @@
 """The defaults of a pod at its creation, which make it wait for its queue: label, finalizer, gate, role.
 
 Without these it would run: a gate cannot be added later. The pods of a Job wait through their Job, and the
-pods of a DaemonSet never wait.
+pods of a DaemonSet never wait. The API server verifies no owner, so a pod that only claims to be one of these
+is held.
 Source: Kueue, pkg/controller/jobs/pod/pod_webhook.go.
 """
 
@@ -10,23 +11,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from admission.reconcile.job.context import JobContext
+from admission.reconcile.job.context import JobContext, PodOwner
 from admission.reconcile.job.defaults import DEFAULT_NAME
 from admission.reconcile.pod.parents import group_of_leader_worker_set
 from api import keys
-from api.jobs.pod import Pod, is_queued_through, role_of
+from api.jobs.pod import Pod, claims_daemon_set, role_of
 
 Changes = dict[tuple[str, ...], object]
 
+# The second is the user of all controllers if kube-controller-manager runs without
+# --use-service-account-credentials.
+_DAEMON_SET_CONTROLLERS = frozenset(
+    {"system:serviceaccount:kube-system:daemon-set-controller", "system:kube-controller-manager"}
+)
+
 
 def pod_defaults(
-    pod: Pod, body: Mapping[str, Any], context: JobContext, *, has_default_queue: bool
+    pod: Pod, body: Mapping[str, Any], context: JobContext, *, creator: str, has_default_queue: bool
 ) -> Changes:
     """Return the fields of a pod that is being created, as whole values by path; {} if it is not queued.
 
-    `has_default_queue`: whether its namespace has one. A pod that is created with a node cannot be gated.
+    `creator` is the name of the user who creates it. `has_default_queue`: whether its namespace has one. A
+    pod that is created with a node cannot be gated; this includes all static pods.
     """
-    if pod.node or is_queued_through(pod.owner) or not context.is_namespace_managed(pod.namespace):
+    if pod.node or _is_exempt(pod, context, creator) or not context.is_namespace_managed(pod.namespace):
         return {}
     if not context.is_pod_selected(pod.namespace, pod.labels):
         return {}
@@ -50,6 +58,14 @@ def pod_defaults(
         annotations = {**pod.annotations, **group_annotations, keys.ROLE_HASH: role_of(body)}
         changes["metadata", "annotations"] = annotations
     return changes
+
+
+def _is_exempt(pod: Pod, context: JobContext, creator: str) -> bool:
+    """Return whether the pod's controller waits for it, or must not be held up by a queue."""
+    if claims_daemon_set(pod.owner):
+        # DaemonSets are not watched, but the API server says who creates the pod.
+        return creator in _DAEMON_SET_CONTROLLERS
+    return context.pod_owner(pod) is PodOwner.COUNTED
 
 
 def _with(have: list[Any] | None, entry: object) -> list[Any]:

@@ -91,16 +91,6 @@ def finish(view: PodView, reason: FinishedReason, message: str) -> Write:
     return finish_write(edit, reason, message, reference(view.first))
 
 
-def _version(pod: Pod) -> ObjectVersion:
-    return ObjectVersion(
-        kind=POD_KIND,
-        namespace=pod.namespace,
-        name=pod.name,
-        uid=pod.uid,
-        resource_version=pod.resource_version,
-    )
-
-
 def _set_condition(pod: Pod, note: str, *, now: float) -> Write:
     at = to_rfc3339(now)
     condition = {
@@ -117,3 +107,7 @@ def _set_condition(pod: Pod, note: str, *, now: float) -> Write:
 
 def _event(pod: Pod, type_: EventType, reason: str, note: str, action: str) -> Event:
     return Event(regarding=reference(pod), type=type_, reason=reason, note=note, action=action)
+
+
+def _version(pod: Pod) -> ObjectVersion:
+    return ObjectVersion.of(POD_KIND, pod)

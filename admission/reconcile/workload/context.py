@@ -61,13 +61,7 @@ class PlacedPod:
     @property
     def version(self) -> ObjectVersion:
         """Return the version of the pod as last seen."""
-        return ObjectVersion(
-            kind="Pod",
-            namespace=self.namespace,
-            name=self.name,
-            uid=self.uid,
-            resource_version=self.resource_version,
-        )
+        return ObjectVersion.of("Pod", self)
 
     @property
     def is_gated(self) -> bool:

@@ -56,7 +56,7 @@ def answer_eviction_request(look: Look) -> Answer:
         return _unreadable(look, saving, str(error))
     if current_request(workload) is None:
         # The eviction was carried out, or the request belongs to an earlier reservation.
-        return None if _is_kept(look, request, saving) else (_cleared(look),)
+        return None if _is_kept(look, request, saving) else (_without_request(look, Purpose.CLEAR_EVICTION),)
     is_wanted = _is_wanted(look, request, saving)
     if not is_wanted and saving.successor is not None:
         return (_passed_on(look, request, saving.successor),)
@@ -215,10 +215,6 @@ def _is_kept(look: Look, request: EvictionRequest, saving: SavingContext) -> boo
 def _hold_ends_at(workload: Workload, saving: SavingContext) -> float:
     # `reserved_at_of` is the time of the release here, because QuotaReserved turned False then.
     return reserved_at_of(workload) + saving.hold_seconds
-
-
-def _cleared(look: Look) -> Write:
-    return _without_request(look, Purpose.CLEAR_EVICTION)
 
 
 def _without_request(look: Look, purpose: Purpose, *events: Event) -> Write:

@@ -85,19 +85,14 @@ class EmbeddedServer:
         """Stop."""
         await self.stop()
 
-    def write_kubeconfig(self, path: str | Path, *, namespace: str = "default") -> None:
+    def write_kubeconfig(self, path: str | Path) -> None:
         """Write a kubeconfig with which kubectl and other clients reach this server."""
         document = {
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{"name": "berth", "cluster": {"server": self.url}}],
             "users": [{"name": "berth", "user": {}}],
-            "contexts": [
-                {
-                    "name": "berth",
-                    "context": {"cluster": "berth", "user": "berth", "namespace": namespace},
-                }
-            ],
+            "contexts": [{"name": "berth", "context": {"cluster": "berth", "user": "berth"}}],
             "current-context": "berth",
         }
         Path(path).write_text(yaml.safe_dump(document, sort_keys=False))

@@ -8,16 +8,35 @@ from typing import Any
 import pytest
 
 from api.keys import EXPECTED_COMPLETION_TIME, EXPECTED_RUNTIME_SECONDS, JOB_DEADLINE_SECONDS, OPPORTUNISTIC
+from api.node import NodeInfo
+from api.objects.common import WireTaint
 from api.policy import AdmissionPolicy, BackfillMode, Estimates, OnOverrun, Ordering, OrderingMode
-from api.queueing import LocalQueue, Namespace, Preemption, PreemptionPolicy, QueueingStrategy
+from api.queueing import (
+    LocalQueue,
+    Namespace,
+    Preemption,
+    PreemptionPolicy,
+    QueueingStrategy,
+    ResourceFlavor,
+    Topology,
+)
 from api.workload import to_rfc3339
 from queues.estimates.estimator import Estimator, runtime_problem
 from queues.estimates.runtime_estimate import Source
 from queues.profile.planned_start import MoveCause
 from tests.admission.timed import TimedWorld, key, make_policy, template
-from tests.builders import NAMESPACE, finished, make_cluster_queue, make_pod_set, make_workload
+from tests.builders import (
+    NAMESPACE,
+    finished,
+    make_cluster_queue,
+    make_group,
+    make_pod_set,
+    make_quota,
+    make_workload,
+)
 
 T = 1000.0
+HOST = "kubernetes.io/hostname"
 
 
 def make_world(mode: BackfillMode = BackfillMode.EASY, *, nominal: int = 8, **fields: Any) -> TimedWorld:
@@ -141,8 +160,27 @@ def test_a_promise_that_ranks_behind_an_overrun_lease_moves_earlier_when_its_hol
 
     world.run()
 
-    assert world.promised("low") == [T + 220]
+    assert world.promised("low") == [T + 182]
     assert world.started["low"] == T + 172
+
+
+def test_another_look_at_promises_assumes_the_same_end_of_an_overrun_lease_that_ranks_before_them() -> None:
+    world = make_world()
+    world.submit("running", 6, runs=100, priority=1)
+    world.submit("head", 7, runs=50, at=T + 1, priority=1)
+    # It overtakes `head` and fits beside it, and is over by T+62 with its eviction.
+    world.submit("liar", 1, runs=400, says=50, at=T + 2, priority=1)
+    world.submit("low", 8, runs=50, at=T + 160)
+    for at in (T + 165, T + 175):
+        world.run(until=at)
+        # Every promise is looked at again.
+        world.put(make_policy(eta_depth=int(at)))
+    world.run(until=T + 176)
+
+    assert world.promised("low") == [T + 182]
+    world.run(until=T + 183)
+    assert world.promised("low") == [T + 182, T + 242]
+    assert world.causes("low") == [MoveCause.OVERRUN]
 
 
 def test_a_promise_that_ranks_behind_a_lease_moves_while_its_holder_outruns_it() -> None:
@@ -152,7 +190,7 @@ def test_a_promise_that_ranks_behind_a_lease_moves_while_its_holder_outruns_it()
     # It overtakes `head` and fits beside it; it goes before `low`, which may not have it evicted.
     world.submit("liar", 1, runs=400, says=50, at=T + 2, priority=1)
     world.submit("low", 8, runs=50, at=T + 3)
-    world.submit("small", 1, runs=20, at=T + 160)
+    world.submit("small", 1, runs=10, at=T + 160)
 
     world.run()
 
@@ -174,6 +212,23 @@ def test_a_promise_moves_earlier_when_work_ends_early() -> None:
     assert world.promised("head") == [T + 100, T + 60]
     assert world.started["head"] == T + 60
     assert world.causes("head") == []
+
+
+def test_a_promise_moves_earlier_though_one_of_equal_requests_in_another_queue_cannot() -> None:
+    world = TimedWorld(now=T)
+    for name in ("left", "right"):
+        own = make_group(default=make_quota(4, borrowing=0))
+        world.put(make_cluster_queue(name, groups=(own,), cohort="both"))
+    world.put(make_policy())
+    world.submit("left-runs", 4, runs=100, queue="left")
+    world.submit("right-ends-early", 4, runs=40, says=100, queue="right")
+    world.submit("left-head", 4, runs=50, at=T + 1, queue="left")
+    world.submit("right-head", 4, runs=50, at=T + 2, queue="right")
+
+    world.run()
+
+    assert world.started["right-head"] == T + 40
+    assert world.started["left-head"] == T + 100
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3])
@@ -453,6 +508,99 @@ def test_a_due_start_is_tried_although_an_equal_workload_before_it_was_just_held
 
     assert world.started["promised"] == T + 40
     assert world.causes("promised") == []
+
+
+def make_two_flavors(*, has_nodes: bool) -> TimedWorld:
+    """Return a world where `due` is promised flavor `b` at T+60, and `wide` all of flavor `a` at T+100.
+
+    Half of `a` comes free at T+40, which is not for long enough for `due`.
+    """
+    world = TimedWorld(now=T)
+    if has_nodes:
+        world.put(Topology(name="t", levels=(HOST,)), *(make_node(name) for name in ("a-0", "a-1", "b-0")))
+    for name in ("a", "b"):
+        topology = "t" if has_nodes else None
+        world.put(ResourceFlavor(name=name, node_labels={"pool": name}, topology_name=topology))
+    world.put(make_cluster_queue(groups=(make_group("a", "b", a=8, b=4),)))
+    world.put(make_policy(BackfillMode.CONSERVATIVE))
+    world.submit("a-runs", 4, runs=100)
+    world.submit("a-ends-early", 4, runs=40, says=100)
+    world.submit("b-runs", 4, runs=60)
+    world.submit("due", 4, runs=80, at=T + 1)
+    world.submit("wide", runs=50, at=T + 2, pod_sets=(make_pod_set(count=2, template=template(4)),))
+    return world
+
+
+def make_node(name: str, **fields: Any) -> NodeInfo:
+    """Return a node of 4 GPUs in the pool that its name begins with."""
+    labels = {HOST: name, "pool": name[0]}
+    return NodeInfo(name=name, labels=labels, allocatable={"gpu": 4, "pods": 100}, **fields)
+
+
+@pytest.mark.parametrize("has_nodes", [False, True], ids=["quota alone", "with nodes"])
+def test_a_due_start_takes_the_flavor_it_was_promised_and_not_a_free_one_promised_to_another(
+    has_nodes: bool,
+) -> None:
+    world = make_two_flavors(has_nodes=has_nodes)
+
+    world.run(until=T + 61)
+
+    assert world.promised("due") == [T + 60]
+    assert world.started["due"] == T + 60
+    admission = dict(world.engine.workloads.admissions())[key("due")]
+    assert admission.pod_sets[0].flavors == {"gpu": "b"}
+    world.run()
+    assert world.causes("wide") == []
+    assert world.started["wide"] == T + 100
+
+
+def test_a_due_start_whose_promised_node_takes_no_pods_any_more_breaks_no_other_promise() -> None:
+    world = make_two_flavors(has_nodes=True)
+    world.run(until=T + 50)
+    world.put(make_node("b-0", taints=(WireTaint(key="broken", effect="NoSchedule"),)))
+
+    world.run()
+
+    assert world.causes("wide") == []
+    assert world.started["wide"] == T + 100
+    assert world.started["due"] == T + 150
+
+
+def test_a_due_start_leaves_a_promise_made_for_its_end_to_a_younger_one_when_an_older_one_came() -> None:
+    world = make_world(BackfillMode.CONSERVATIVE)
+    world.submit("running", 6, runs=100)
+    world.submit("small", 2, runs=120)
+    world.submit("due", 6, runs=50, at=T + 1)
+    world.submit("younger", 8, runs=50, at=T + 2)
+    # It is promised a start beside `due`, and so `due` starts ahead of a promise that ranks before its own.
+    world.submit("older", 2, runs=20, at=T + 3, created_at=T)
+    world.run(until=T + 105)
+    # All promises are looked at again.
+    world.put(make_cluster_queue(quota=9))
+
+    world.run()
+
+    assert world.promised("older") == [T + 120]
+    assert world.started["due"] == T + 100
+    assert world.promised("younger") == [T + 150]
+    assert world.leased == set()
+
+
+def test_a_start_ahead_of_one_promise_leaves_another_the_time_that_its_own_eviction_takes() -> None:
+    world = make_world(BackfillMode.CONSERVATIVE)
+    world.submit("running", 6, runs=100)
+    world.submit("first", 7, runs=50, at=T + 1)
+    world.submit("younger", 8, runs=50, at=T + 3)
+    # It fits beside `first`, and would end when `younger` is promised to start.
+    world.submit("between", 1, runs=145, at=T + 5, created_at=T + 2)
+    world.run(until=T + 10)
+    # All promises are looked at again.
+    world.put(make_policy(BackfillMode.CONSERVATIVE, eta_depth=3))
+
+    world.run()
+
+    assert world.promised("younger") == [T + 150]
+    assert world.started["between"] == T + 200
 
 
 # --- expected starts -------------------------------------------------------------------------------------

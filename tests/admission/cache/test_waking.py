@@ -17,6 +17,7 @@ from api.queueing import (
 )
 from api.reasons import ConditionType, PendingReason
 from api.workload import Workload
+from queues.pending.pending_queue import PendingQueue
 from tests.builders import (
     NAMESPACE,
     World,
@@ -49,6 +50,23 @@ def test_a_freed_quota_wakes_the_parked() -> None:
     world.put(finished(running))
 
     assert admits(world.settle()) == ["b"]
+
+
+def test_a_queue_without_a_head_is_not_asked_again_until_one_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, asked = make_world(make_cluster_queue("idle", quota=4)), list[str]()
+    has_head = PendingQueue.has_head
+
+    def note(queue: PendingQueue) -> bool:
+        asked.append(queue.name)
+        return has_head(queue)
+
+    monkeypatch.setattr(PendingQueue, "has_head", note)
+
+    assert not any(world.engine.wake_heads(now=world.now) for _ in range(3))
+
+    assert asked == ["idle"]
+    world.put(make_workload("a", queue="idle", gpus=1))
+    assert admits(world.settle()) == ["a"]
 
 
 def test_a_freed_quota_wakes_the_whole_tree_of_cohorts() -> None:

@@ -38,8 +38,8 @@ def make_world(*windows: QuotaWindow, quota: int = 4, backfill: bool = False) ->
 
 
 def nominal_of(world: TimedWorld, queue: str = "queue") -> int:
-    in_force = world.engine.queues.quotas_in_force(queue)
-    return in_force[GPU].amount if GPU in in_force else -1
+    view = world.engine.queues.cluster_queue_view(queue)
+    return view.quotas_in_force[GPU].amount if view is not None and GPU in view.quotas_in_force else -1
 
 
 def test_what_waits_starts_when_a_window_opens_that_has_room_for_it() -> None:

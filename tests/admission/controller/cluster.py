@@ -149,6 +149,8 @@ class Faults:
     errors_after_late: list[KubeError] = field(default_factory=list)
     lost: int = 0
     is_cut: bool = False
+    # Asked at each request; the error that it returns is the answer.
+    refuses: Callable[[], KubeError | None] = lambda: None
     # Whether a request may arrive after its sender has given it up.
     arrives_late: bool = True
     # Which writes meet them; by default all.
@@ -161,6 +163,10 @@ class Line:
     def __init__(self, cluster: FakeCluster, loop: VirtualLoop, chance: random.Random) -> None:
         self.faults = Faults()
         self.hears_after_seconds = 0.0
+        self.answers_after_seconds = 0.0
+        # How often it has listed, and the names of the Workloads that it has read.
+        self.lists = 0
+        self.reads: list[str] = []
         self._cluster = cluster
         self._loop = loop
         self._chance = chance
@@ -172,10 +178,13 @@ class Line:
 
     async def read(self, kind: str, namespace: str, name: str, *, timeout_seconds: float) -> bytes:
         """Read one object."""
+        if kind == "Workload":
+            self.reads.append(name)
         return await self._exchange(lambda: self._cluster.read((kind, namespace, name)), timeout_seconds)
 
     async def list_all(self, kind: str) -> list[bytes]:
         """List the objects of a kind."""
+        self.lists += 1
         body = await self._exchange(lambda: self._cluster.list(kind), 30.0)
         return [msgspec.json.encode(item) for item in msgspec.json.decode(body)["items"]]
 
@@ -196,6 +205,9 @@ class Line:
         if self.faults.is_cut:
             await asyncio.sleep(0.01)
             raise Unreachable("the line is cut")
+        if (refusal := self.faults.refuses()) is not None:
+            await asyncio.sleep(0.002)
+            raise refusal
         if is_write and self.faults.errors:
             # Taken before the wait: another request may take the next one meanwhile.
             error = self.faults.errors.pop(0)
@@ -205,7 +217,7 @@ class Line:
             error = self.faults.errors_after_late.pop(0)
             await asyncio.sleep(0.002)
             raise error
-        there = self._chance.uniform(0.001, 0.01)
+        there = self._chance.uniform(0.001, 0.01) + self.answers_after_seconds
         if is_write and self.faults.late_seconds:
             there = self.faults.late_seconds.pop(0)
         is_lost = is_write and self.faults.lost > 0

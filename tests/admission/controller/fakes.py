@@ -36,6 +36,7 @@ class FakeSender:
     answers: list[Answer] = field(default_factory=list)
     reads: list[Answer] = field(default_factory=list)
     sent: list[Write] = field(default_factory=list)
+    timeouts: list[float] = field(default_factory=list)
     gate: asyncio.Event | None = None
     in_flight: int = 0
     most_in_flight: int = 0
@@ -45,6 +46,7 @@ class FakeSender:
         """Record and answer."""
         assert timeout_seconds > 0
         self.sent.append(write)
+        self.timeouts.append(timeout_seconds)
         if self.on_send is not None:
             self.on_send(write)
         self.in_flight += 1
@@ -90,7 +92,7 @@ class FakeRecorder(EventRecorder):
         self.events: list[tuple[str, str]] = []
         # What was said last for each reason.
         self.notes: dict[str, str] = {}
-        self.dropped = 0
+        self.sent, self.dropped = 0, 0
 
     def record(
         self, regarding: ObjectRef, type_: EventType, reason: str, note: str, action: str = ""

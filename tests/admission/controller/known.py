@@ -21,6 +21,7 @@ from api.kube.credentials import FixedCredentials
 from api.kube.events import EventRecorder
 from api.kube.informer import Change, ChangeType
 from api.kube.kubeconfig import Endpoint
+from api.kube.report_budget import WriteLoad
 from tests.admission.controller.fakes import FakeClock
 
 Object = dict[str, Any]
@@ -38,11 +39,11 @@ class Known:
     ) -> None:
         nowhere = Endpoint(server="http://nowhere", origin="a test", credentials=FixedCredentials())
         self.metrics = Metrics(version="test")
-        events = EventReporter(EventRecorder(KubeClient(nowhere), instance="a test"))
+        events = EventReporter(EventRecorder(KubeClient(nowhere), WriteLoad(), instance="a test"))
         engine, labels = Engine(), labels or MetricLabels()
         self.cluster_state = ClusterState(engine, FakeClock(), settings or ClusterStateSettings())
         measure(self.cluster_state, self.metrics, events, QueueSeries(labels))
-        board = StatusWriter(engine, with_share=False, is_busy=lambda _: False)
+        board = StatusWriter(engine, WriteLoad(), with_share=False, is_busy=lambda _: False)
         kinds = watched_kinds(self.cluster_state, board, labels)
         self._kinds = {kind.resource.kind: kind for kind in kinds}
         self._versions = 0

@@ -25,13 +25,15 @@ from admission.controller.metrics.registry import FOLLOWER, Metrics
 from admission.controller.runtime.events import EventReporter
 from admission.controller.runtime.failpoints import Failpoint
 from admission.controller.runtime.runtime import Runtime
-from admission.controller.writer.executor import ExecutorLimits, ObjectTarget
+from admission.controller.writer.executor import ExecutorLimits
 from admission.controller.writer.leader_term import TermSettings
+from admission.controller.writer.write_order import ObjectTarget
 from admission.engine.engine import Engine
 from admission.reconcile.workload.context import LifecycleSettings
 from api.kube.errors import Conflict
 from api.kube.informer import Change, ChangeType
 from api.kube.lease import Leadership
+from api.kube.report_budget import WriteLoad
 from queues.reservations.memory_reservations import InMemoryReservationStore
 from queues.reservations.plan import PlanState, PlanTable, PlanWrite, StoredPlan
 from queues.reservations.reservations import (
@@ -147,9 +149,10 @@ class Lease:
 class FakeLeadership(Leadership):
     """One time of leading, renewed without fail until it is said to have ended."""
 
-    def __init__(self, lease: Lease, fence: int, loop: VirtualLoop) -> None:
+    def __init__(self, lease: Lease, fence: int, loop: VirtualLoop, *, continues: bool) -> None:
         self._lease = lease
         self._fence = fence
+        self._continues = continues
         self._loop = loop
         self.is_over = False
         lease.number = fence
@@ -157,6 +160,10 @@ class FakeLeadership(Leadership):
     def remaining_seconds(self) -> float:
         """Return what is left of the lease."""
         return -1.0 if self.is_over else LEASE_SECONDS - 0.5
+
+    def write_seconds(self) -> float:
+        """Return how long a write may take."""
+        return 0.0 if self.is_over else REQUEST_SECONDS
 
     async def wait_renewed_after(self, instant: float) -> None:
         """Renew at once; never where the lease is another's."""
@@ -176,7 +183,7 @@ class FakeLeadership(Leadership):
 def _term_settings(name: str) -> TermRunnerSettings:
     return TermRunnerSettings(
         identity=name,
-        executor=ExecutorLimits(max_in_flight=4, timeout_seconds=REQUEST_SECONDS),
+        executor=ExecutorLimits(max_in_flight=4),
         term=TermSettings(max_unconfirmed=6),
     )
 
@@ -210,8 +217,9 @@ class Replica:
         observer = measure(
             self.cluster_state, self.metrics, events, QueueSeries(labels), monotonic=loop.monotonic
         )
-        self.board = StatusWriter(self.cluster_state.engine, with_share=False, is_busy=self._is_busy)
-        self.control_loop = ControlLoop(self.cluster_state, self.board, observer, events, loop)
+        load = WriteLoad()
+        self.board = StatusWriter(self.cluster_state.engine, load, with_share=False, is_busy=self._is_busy)
+        self.control_loop = ControlLoop(self.cluster_state, self.board, observer, events, loop, load)
         self.reader = PlanReader(
             self.store,
             self.cluster_state.engine,
@@ -222,7 +230,6 @@ class Replica:
         self.leadership: FakeLeadership | None = None
         self._lease = lease
         self._loop = loop
-        self._settings = TakeoverSettings(shard="test", require_store=require_store)
         kinds = (*watched_kinds(self.cluster_state, self.board, labels), *topology_kinds(self.cluster_state))
         # Pods are watched twice where they are queued: all of them, and those that a queue has marked.
         self._kinds: dict[str, list[WatchedKind]] = {}
@@ -230,6 +237,24 @@ class Replica:
             self._kinds.setdefault(kind.resource.kind, []).append(kind)
         self._known: dict[tuple[str, str, str], Any] = {}
         self._tasks: list[asyncio.Task[None]] = []
+        self.is_watching = True
+        terms = TermRunner(
+            self.line,
+            self.control_loop,
+            self.cluster_state,
+            Runtime(clock=self._loop, failpoint=Failpoint(None)),
+            self.metrics,
+            settings=_term_settings(self.name),
+            is_watching=lambda: self.is_watching,
+        )
+        self.takeover = Takeover(
+            terms,
+            self.store,
+            self._loop,
+            self.metrics,
+            settings=TakeoverSettings(shard="test", require_store=require_store),
+            wait_synced=_at_once,
+        )
         self._leading: asyncio.Task[None] | None = None
         for obj in cluster.objects.values():
             self._hear(ChangeType.ADDED, obj)
@@ -246,27 +271,11 @@ class Replica:
         self._tasks.append(self._loop.create_task(self.control_loop.run()))
         self._tasks.append(self._loop.create_task(self.reader.run()))
 
-    def lead(self, fence: int) -> None:
-        """Lead with this fence."""
+    def lead(self, fence: int, *, continues: bool = False) -> None:
+        """Lead with this fence. `continues`: no other replica has led since this one did."""
         assert self._leading is None
-        self.leadership = FakeLeadership(self._lease, fence, self._loop)
-        terms = TermRunner(
-            self.line,
-            self.control_loop,
-            self.cluster_state,
-            Runtime(clock=self._loop, failpoint=Failpoint(None)),
-            self.metrics,
-            settings=_term_settings(self.name),
-        )
-        takeover = Takeover(
-            terms,
-            self.store,
-            self._loop,
-            self.metrics,
-            settings=self._settings,
-            wait_synced=_at_once,
-        )
-        self._leading = self._loop.create_task(takeover.lead(self.leadership))
+        self.leadership = FakeLeadership(self._lease, fence, self._loop, continues=continues)
+        self._leading = self._loop.create_task(self.takeover.lead(self.leadership))
 
     def stop_leading(self) -> None:
         """Stop, and return when all that was sent has been answered."""

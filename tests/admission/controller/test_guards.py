@@ -10,71 +10,18 @@ from collections.abc import Iterator
 
 import pytest
 
+from admission.controller.writer.executor import MAX_UNANSWERED
 from admission.decisions.api_writes import Purpose, Write
 from admission.decisions.decision import Admit
 from admission.reconcile import decision_writes
 from api.kube.errors import Forbidden, KubeError, ServerError
-from queues.reservations.memory_reservations import InMemoryReservationStore
-from tests.admission.controller.cluster import FakeCluster, Key, Object
-from tests.admission.controller.replica import REQUEST_SECONDS, Lease, Replica
-from tests.admission.controller.tenancy import LAWS, holds_quota, make_queues, make_workload
-from tests.admission.controller.virtualtime import VirtualLoop, end
+from tests.admission.controller.cluster import Object
+from tests.admission.controller.replica import REQUEST_SECONDS, Replica
+from tests.admission.controller.stage import ALL, Stage, key_of
+from tests.admission.controller.tenancy import make_workload
+from tests.admission.controller.virtualtime import end
 
-# All of the cohort that one queue may have: two of them exclude each other.
-ALL = 6
 FENCE = "berth.dev/fence"
-
-
-class Stage:
-    """The cluster and the replicas that have led it so far."""
-
-    def __init__(self) -> None:
-        self.loop = VirtualLoop()
-        self.cluster = FakeCluster(self.loop)
-        self.cluster.laws += LAWS
-        self.store = InMemoryReservationStore()
-        self._lease = Lease()
-        self._replicas: list[Replica] = []
-        make_queues(self.cluster)
-
-    def start(self) -> Replica:
-        """Start a replica that follows."""
-        name = f"replica-{len(self._replicas) + 1}"
-        replica = Replica(name, self.cluster, self.store, self._lease, self.loop)
-        replica.start()
-        self._replicas.append(replica)
-        return replica
-
-    def lead(self) -> Replica:
-        """Start a replica that leads from now on."""
-        replica = self.start()
-        replica.lead(self._lease.number + 1)
-        return replica
-
-    def submit(self, name: str, *, cpus: int = ALL, priority: int = 0) -> None:
-        """Create a Workload in the queue a."""
-        self.cluster.create(make_workload(name, "a", cpus, priority))
-
-    def wait(self, seconds: float) -> None:
-        """Let time pass; no law may have been broken."""
-        self.loop.run_for(seconds)
-        assert self.cluster.broken == []
-
-    def workload(self, name: str) -> Object:
-        """Return a Workload as the cluster has it."""
-        return self.cluster.objects[key_of(name)]
-
-    def admitted(self) -> list[str]:
-        """Return the Workloads that hold quota."""
-        return [
-            name
-            for (kind, _, name), obj in self.cluster.objects.items()
-            if kind == "Workload" and holds_quota(obj)
-        ]
-
-
-def key_of(name: str) -> Key:
-    return "Workload", "team", name
 
 
 def is_admission(write: Write) -> bool:
@@ -149,6 +96,40 @@ def test_quota_is_kept_while_a_doubtful_admission_cannot_be_fenced_off(stage: St
     leader.line.faults.errors_after_late.clear()
     stage.wait(300.0)
     assert stage.admitted() == ["urgent"]
+
+
+def written(stage: Stage, purpose: Purpose) -> int:
+    """Return how many writes of this purpose have arrived."""
+    return sum(write.purpose is purpose for write in stage.cluster.written)
+
+
+def test_an_admission_that_is_stored_though_late_is_confirmed_by_a_read(stage: Stage) -> None:
+    leader = stage.lead()
+    leader.line.faults.meets = is_admission
+    leader.line.faults.late_seconds.append(REQUEST_SECONDS + 0.01)
+    stage.submit("late")
+
+    stage.wait(10.0)
+
+    assert stage.admitted() == ["late"]
+    assert (written(stage, Purpose.ADMIT), written(stage, Purpose.FENCE)) == (1, 0)
+    assert stage.store.reservations == {}
+
+
+def test_a_workload_is_fenced_off_once_though_the_answer_to_that_is_lost(stage: Stage) -> None:
+    leader = stage.lead()
+    _losing_the_admission_of_late(leader, *[BROKEN] * (MAX_UNANSWERED - 1))
+    leader.line.faults.meets = lambda write: write.name == "late"
+    # The answers to the admission and to the fence.
+    leader.line.faults.lost = 2
+    stage.submit("late")
+    stage.wait(0.1)
+    stage.submit("urgent", priority=2)
+
+    stage.wait(20.0)
+
+    assert stage.admitted() == ["urgent"]
+    assert written(stage, Purpose.FENCE) == 1
 
 
 # --- objects that change under a decision ------------------------------------------------------------

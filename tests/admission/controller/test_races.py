@@ -73,6 +73,8 @@ class Line(RuleBasedStateMachine):
         make_queues(self.cluster)
         self.replicas = [self._make(), self._make()]
         self.leader: Replica | None = None
+        # Who led last.
+        self.last: Replica | None = None
         self.sleepers: list[Replica] = []
         self.lease_free_at = 0.0
         self.elect(0)
@@ -174,7 +176,8 @@ class Line(RuleBasedStateMachine):
         awake = [replica for replica in self.replicas if replica not in self.sleepers]
         self.leader = awake[index % len(awake)]
         known = 0 if self.leader.store.is_away else self.store.fence or 0
-        self.leader.lead(max(self.lease.number, known) + 1)
+        self.leader.lead(max(self.lease.number, known) + 1, continues=self.leader is self.last)
+        self.last = self.leader
 
     @precondition(lambda self: self.leader is not None)
     @rule()

@@ -198,7 +198,8 @@ def test_a_group_under_a_budget_is_preempted_once_though_the_controller_fails_wh
 @pytest.mark.parametrize("is_restarted", [False, True], ids=["", "though the controller dies meanwhile"])
 def test_once_a_pod_of_a_group_has_gone_the_others_follow(scene: ShardVictims, is_restarted: bool) -> None:
     uids = scene.uids()
-    tighten(scene, Purpose.ALLOW_EVICTION, allowed=1)
+    # Not before the first has gone: a budget that lets only one of them go keeps both.
+    tighten(scene, Purpose.EVICT_POD, allowed=0)
     if is_restarted:
         scene.dies_after = Purpose.EVICT_POD
 

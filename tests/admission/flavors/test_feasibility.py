@@ -57,6 +57,7 @@ def queue(*needs: tuple[Option, ...], **fields: Any) -> Any:
         pytest.param([], True, True, id="it needs nothing"),
         pytest.param([(option(),)], True, True, id="quota for all of it, and nodes are not checked"),
         pytest.param([(option(asked=5),)], False, False, id="quota for less"),
+        pytest.param([(option(asked=1, free=0),)], False, False, id="none of the one that it needs"),
         pytest.param([(option(asked=0, free=-1),)], True, True, id="nothing of a quota that is overused"),
         pytest.param([(option(asked=5), option())], True, True, id="quota of one flavor of two"),
         pytest.param([(option(),), (option(asked=5),)], False, False, id="quota for one pod set of two"),

@@ -170,6 +170,21 @@ def test_the_pod_sets_of_a_topology_group(group: str | None, want: tuple[str, st
     assert tuple(one.flavors["gpu"] for one in decision.admission.pod_sets) == want
 
 
+def test_pods_that_ask_for_nothing_wait_with_the_others_of_their_topology_group() -> None:
+    request = TopologyRequest(required=HOSTNAME, pod_set_group="gang")
+    pods = (
+        make_pod_set("leader", requests={}, topology_request=request),
+        make_pod_set("workers", 3, topology_request=request),
+    )
+    placed = ResourceFlavor(name="a100", topology_name="t")
+    node = NodeInfo(name="n", labels={HOSTNAME: "n"}, allocatable={"gpu": 8, "pods": 99})
+    world = World().put(Topology(name="t", levels=(HOSTNAME,)), placed, node)
+
+    world.put(make_cluster_queue(groups=(make_group(a100=2),)), make_workload(pod_sets=pods))
+
+    assert waits(world.settle()) == {"w": "ExceedsMaxQuota"}
+
+
 def test_where_several_resource_groups_lack_quota_that_of_cpu_is_reported_last() -> None:
     queue = make_cluster_queue(
         groups=(make_group("default", default=1, resource="cpu"), make_group("default", default=1))
@@ -422,6 +437,58 @@ def test_the_gravest_reason_over_the_resources_of_a_flavor_counts(first: str) ->
     world.put(waiting)
 
     assert waits(world.settle()) == {"w": "ExceedsMaxQuota"}
+
+
+def test_quota_that_others_use_and_that_cannot_be_taken_back_is_waited_for() -> None:
+    """The queue would borrow what another uses, and may not preempt while it borrows."""
+    world = make_world(
+        make_cluster_queue("lender", cohort="team", quota=4),
+        make_cluster_queue(cohort="team", quota=1),
+        reserved(make_workload("running", queue="lender", gpus=4)),
+        make_workload(gpus=2),
+    )
+
+    (decision,) = world.settle()
+
+    assert isinstance(decision, Wait)
+    assert (decision.reason, decision.message) == (
+        "WaitingForQuota",
+        "couldn't assign flavors to pod set main: "
+        "insufficient unused quota for gpu in flavor default, 1 more needed",
+    )
+
+
+def test_a_resource_without_quota_outranks_a_flavor_that_is_too_small() -> None:
+    """a100 is too small and h100 fits, so that only the license is missing."""
+    pods = (make_pod_set(requests={"gpu": 2, "license": 1}),)
+
+    (decision,) = make_world(two_flavors(a100=1), make_workload(pod_sets=pods)).settle()
+
+    assert isinstance(decision, Wait)
+    assert (decision.reason, decision.message) == (
+        "NoMatchingFlavor",
+        "couldn't assign flavors to pod set main: resource license unavailable in ClusterQueue",
+    )
+
+
+def test_resources_behind_those_that_need_no_search_get_their_flavors() -> None:
+    """By name: `fast` and `gpu` share a group, `free` has no quota and `slow` has its own group."""
+    together = ResourceGroup(
+        covered_resources=("fast", "gpu"),
+        flavors=(
+            FlavorQuotas(
+                name="a100", resources={name: make_quota(4, resource=name) for name in ("fast", "gpu")}
+            ),
+        ),
+    )
+    queue = make_cluster_queue(groups=(together, make_group(h100=4, resource="slow")))
+    pods = (make_pod_set(requests={"fast": 1, "free": 1, "gpu": 1, "slow": 1}),)
+    world = make_world(queue, make_workload(pod_sets=pods), quota_check=QuotaCheckStrategy.IGNORE_UNDECLARED)
+
+    (decision,) = world.settle()
+
+    assert isinstance(decision, Admit)
+    assert decision.admission.pod_sets[0].flavors == {"fast": "a100", "gpu": "a100", "slow": "h100"}
 
 
 def topology_pods(request: TopologyRequest | None) -> PodSet:

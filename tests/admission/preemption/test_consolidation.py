@@ -271,6 +271,36 @@ def test_pods_that_may_lie_anywhere_get_the_nodes_that_others_share() -> None:
     assert moved(decide(make_engine(*halves, whole))) == ["h0"]
 
 
+def busy(name: str, host: str, gpus: int = 8, *, ran: float = 1000, priority: int = 0) -> Workload:
+    """Return a Workload of one pod that runs on the host; one of priority 9 cannot be moved."""
+    workload = make_workload(name, gpus=gpus, priority=priority)
+    return running(workload, host, gpus=gpus, started_at=NOW - ran)
+
+
+def test_no_workload_is_moved_where_no_single_node_has_room_for_it() -> None:
+    """Rack r1 has as many GPUs free as x takes, four on each of its nodes."""
+    halves = [busy(f"u{number}", f"n{number}", 4, priority=9) for number in (2, 3)]
+
+    assert moved(decide(make_engine(busy("x", "n0"), *halves, GANG))) == []
+
+
+def test_the_rack_that_loses_least_is_emptied_though_others_hold_the_cheapest_workloads() -> None:
+    """a and b lose 330 s on eight GPUs each, c loses 530 s; of racks r2 and r3 one node each is free."""
+    others = [busy("u4", "n4", priority=9), busy("u6", "n6", priority=9)]
+    cheap = [busy("a", "n0", ran=300), busy("b", "n1", ran=300), busy("c", "n2", ran=500)]
+
+    assert moved(decide(make_engine(*cheap, *others, GANG, nodes=8))) == ["c"]
+
+
+def test_of_those_that_need_not_all_move_the_one_that_loses_most_stays() -> None:
+    """The gang needs four of the six GPUs of a, b and c: a and b are too few, c with either is enough."""
+    jobs = [busy("a", "n0", 2, ran=100), busy("b", "n0", 1, ran=400), busy("c", "n0", 3, ran=400)]
+    others = [busy(f"u{number}", f"n{number}", 4, priority=9) for number in (1, 2, 3)]
+    gang = make_workload("gang", gpus=6, priority=5)
+
+    assert sorted(moved(decide(make_engine(*jobs, *others, gang)))) == ["a", "c"]
+
+
 @given(
     placed=st.lists(
         st.tuples(st.integers(0, 7), st.sampled_from((2, 4, 8)), st.integers(0, 6)), min_size=3, max_size=10

@@ -115,3 +115,15 @@ def test_what_a_price_may_look_like(text: str, want: float | None) -> None:
 
 def test_without_a_price_nothing_is_reported() -> None:
     assert (node_price_problem({}), flavor_price_problem({})) == ("", "")
+
+
+def test_a_price_is_asked_without_a_host_where_the_node_is_unknown() -> None:
+    asked = []
+
+    def price_of(flavor: str, host: str) -> float:
+        asked.append((flavor, host))
+        return 1.0
+
+    lost_money(make_admission(flavor="a100"), 3600.0, price_of)
+
+    assert set(asked) == {("a100", "")}

@@ -1,4 +1,4 @@
-"""The level of a pending Workload under LeastAttained, and when time alone changes it."""
+"""The levels of pending and running Workloads under LeastAttained, and when time alone changes them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,30 @@ from math import inf
 
 import pytest
 
-from admission.preemption.least_attained import ages, ages_at, pending_level, predicted_level, waiting_since
+from admission.preemption.least_attained import (
+    LeastAttained,
+    ages,
+    ages_at,
+    pending_level,
+    predicted_level,
+    waiting_since,
+)
+from admission.snapshot.held_workload import HeldWorkload
+from admission.snapshot.queue_state import QueueState
 from api.jobs.resource_requests import PodSetRequests
-from api.policy import Ordering
+from api.policy import AdmissionPolicy, Ordering, OrderingMode, PreemptionRules
 from api.workload import Workload
 from queues.estimates.runtime_estimate import Estimate, Source
 from queues.pending.least_attained import FIRST
-from tests.builders import make_workload, released, reserved
+from tests.builders import (
+    World,
+    make_cluster_queue,
+    make_group,
+    make_pod_set,
+    make_workload,
+    released,
+    reserved,
+)
 
 GPU = "nvidia.com/gpu"
 AGEING = Ordering(age_seconds=100, level_ends=(1000.0, 5000.0))
@@ -91,3 +108,122 @@ def test_where_the_shortest_goes_first_the_level_is(seconds: float | None, now: 
     estimate = None if seconds is None else Estimate(seconds=seconds, source=Source.JOB_DEADLINE)
 
     assert predicted_level(NEW, estimate, AGEING, now=now) == want
+
+
+POLICY = AdmissionPolicy(
+    name="turns",
+    ordering=Ordering(mode=OrderingMode.LEAST_ATTAINED, age_seconds=7200, level_ends=(1000.0, 5000.0)),
+    # Levels are looked at once a minute.
+    preemption=PreemptionRules(
+        minimum_runtime_seconds=600, default_save_seconds=40, default_restart_seconds=20
+    ),
+)
+# A full minute.
+NOW = 120_000.0
+
+
+def held_in(
+    policy: AdmissionPolicy, *, gpus: int, ran: float, before: int = 0
+) -> tuple[HeldWorkload, QueueState]:
+    """Return a Workload that has run for `ran` seconds, and `before` in earlier attempts, with its queue."""
+    queue = make_cluster_queue(groups=(make_group(default=64, resource=GPU),))
+    pods = (make_pod_set(requests={GPU: gpus, "cpu": 4}),)
+    workload = replace(make_workload("w", pod_sets=pods, at=500.0), accumulated_execution_seconds=before)
+    world = World(now=NOW).put(policy, queue, reserved(workload, at=NOW - ran))
+    cache = world.engine._cache
+    return cache.held[workload.key], cache.queues["queue"]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "ran", "before", "want_level", "want_next"),
+    [
+        pytest.param(1, 599, 0, None, NOW + 60, id="in none before its minimum run time"),
+        pytest.param(1, 0, 9999, None, NOW + 600, id="in none then, whatever it received before"),
+        pytest.param(1, 600, 0, 0, NOW + 420, id="the lowest that it has not left"),
+        pytest.param(8, 600, 0, 1, NOW + 60, id="by devices times seconds"),
+        pytest.param(1, 601, 400, 1, NOW + 4020, id="with what it received in earlier attempts"),
+        pytest.param(8, 600, 25, 2, None, id="the last one, which it never leaves"),
+        pytest.param(0, 600, 9999, 0, None, id="the lowest for ever without devices"),
+    ],
+)
+def test_the_level_of_a_running_workload_and_the_next_look_at_it(
+    gpus: int, ran: float, before: int, want_level: int | None, want_next: float | None
+) -> None:
+    held, queue = held_in(POLICY, gpus=gpus, ran=ran, before=before)
+    index = LeastAttained()
+
+    index.watch_running(held, queue, now=NOW)
+
+    assert list(index.books["queue"].above(FIRST)) == ([] if want_level is None else [held])
+    if want_level is not None:
+        # It would be asked to save: 40 s for that and 20 s to restart.
+        want_loss = max(1, gpus) * 60
+        assert index.books["queue"].level_and_loss(held.key) == (want_level, want_loss)
+    assert index.next_at(iter(["queue"])) == want_next
+
+
+def test_a_look_moves_a_workload_up_only_when_it_is_due() -> None:
+    held, queue = held_in(POLICY, gpus=1, ran=700)
+    index = LeastAttained()
+    index.watch_running(held, queue, now=NOW)
+
+    assert not index.look(queue, now=NOW + 299)
+    assert index.books["queue"].level_and_loss(held.key)[0] == 0
+    assert index.look(queue, now=NOW + 300)
+    assert index.books["queue"].level_and_loss(held.key)[0] == 1
+    # It has been looked at, so it is not news any more.
+    assert not index.look(queue, now=NOW + 300)
+
+
+@pytest.mark.parametrize("change", ["released", "started again"])
+def test_a_look_that_was_due_for_an_earlier_attempt_is_void(change: str) -> None:
+    held, queue = held_in(POLICY, gpus=1, ran=700)
+    index = LeastAttained()
+    index.watch_running(held, queue, now=NOW)
+    if change == "released":
+        del queue.held[held.key]
+    else:
+        held.reserved_at = NOW + 1
+
+    assert not index.look(queue, now=NOW + 300)
+
+
+def test_a_released_workload_is_in_no_level() -> None:
+    held, queue = held_in(POLICY, gpus=1, ran=700)
+    index = LeastAttained()
+    # Releasing what was never entered is no error.
+    index.release(held)
+    index.watch_running(held, queue, now=NOW)
+
+    index.release(held)
+
+    assert list(index.books["queue"].above(FIRST)) == []
+
+
+def test_without_the_policy_no_queue_has_an_index() -> None:
+    held, queue = held_in(AdmissionPolicy(name="plain", ordering=Ordering()), gpus=1, ran=700)
+    index = LeastAttained()
+
+    index.watch_running(held, queue, now=NOW)
+
+    assert index.books == {}
+    assert not index.look(queue, now=NOW + 9999)
+    assert index.next_at(iter(["queue"])) is None
+
+
+def test_the_next_instant_counts_ages_and_the_running_of_queues_with_pending_workloads() -> None:
+    held, queue = held_in(POLICY, gpus=1, ran=700)
+    index = LeastAttained()
+    index.watch_running(held, queue, now=NOW)
+    assert index.next_at(iter([])) is None
+
+    index.watch_waiting(make_workload("first", at=NOW - 7100), AGEING, now=NOW)
+    index.watch_waiting(make_workload("second", at=NOW - 7050), AGEING, now=NOW)
+    index.watch_waiting(make_workload("never", at=NOW), NEVER, now=NOW)
+
+    assert index.next_at(iter([])) == NOW + 50
+    assert [key.name for key in index.aged(now=NOW + 49)] == []
+    assert [key.name for key in index.aged(now=NOW + 50)] == ["second"]
+    assert index.next_at(iter(["queue"])) == NOW + 100
+    assert [key.name for key in index.aged(now=NOW + 100)] == ["first"]
+    assert index.next_at(iter(["queue", "unknown"])) == NOW + 300

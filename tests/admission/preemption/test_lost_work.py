@@ -260,6 +260,35 @@ def test_a_rule_spares(rules: dict[str, Any], victim: dict[str, Any], is_on: boo
     assert list(evicts(world.settle())) == ([] if is_on else ["victim"])
 
 
+@pytest.mark.parametrize(
+    ("rules", "victim", "want"),
+    [
+        pytest.param({"protected_priority": 3}, {"priority": 3, "saved": 10}, "protectPriority"),
+        pytest.param({"protects_uncheckpointed": True}, {}, "protectUncheckpointed"),
+        pytest.param({"checkpoint_max_age_seconds": 1800}, {"saved": 1800}, "requireFreshCheckpoint"),
+        pytest.param(
+            {"protected_remaining_seconds": 7200},
+            {"maximum_execution_time_seconds": 16_000},
+            "protectNearlyDone",
+        ),
+    ],
+)
+def test_the_message_names_the_rule_that_spares(
+    rules: dict[str, Any], victim: dict[str, Any], want: str
+) -> None:
+    spared = running("victim", **TRAINING, **victim)
+
+    (wait,) = (
+        one
+        for one in make_world(spared, incoming(8), rules=VictimRules(**rules)).cycle()
+        if isinstance(one, Wait)
+    )
+
+    assert wait.message.endswith(
+        f"1 candidate for preemption is spared by {want}, such as Workload team/victim"
+    )
+
+
 def test_training_becomes_a_candidate_when_it_saves() -> None:
     world = make_world(
         running("victim", **TRAINING, saved=2000),

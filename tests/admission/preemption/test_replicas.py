@@ -11,6 +11,7 @@ import pytest
 from admission.decisions.decision import Decision, Wait
 from admission.engine.engine import EngineSettings
 from admission.preemption.fair_sharing import FairPreemption
+from admission.preemption.replicas import may_free_others
 from api import keys
 from api.disruption_budget import DisruptionBudget, to_disruption_budget
 from api.objects.cluster import PodDisruptionBudgetObject, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
@@ -18,7 +19,7 @@ from api.objects.common import Meta, WireSelector
 from api.objects.templates import WirePodTemplate
 from api.policy import AdmissionPolicy, PreemptionRules, VictimRules
 from api.queueing import Preemption, PreemptionPolicy
-from api.reasons import EvictionReason
+from api.reasons import ConditionType, DisruptionReason, EvictionReason
 from api.workload import Workload
 from tests.builders import (
     NAMESPACE,
@@ -413,3 +414,51 @@ def test_a_budget_without_labels_covers_as_the_api_says(selector: WireSelector |
     )
 
     assert to_disruption_budget(wire).covers(NAMESPACE, {"app": "chat"}) is want
+
+
+def refused(workload: Workload, *, reason: str = DisruptionReason.EVICTION_REFUSED) -> Workload:
+    """Return the Workload whose pods the API server has refused to evict."""
+    answer = make_condition(ConditionType.DISRUPTION_ALLOWED, status=False, reason=reason)
+    return with_conditions(workload, answer)
+
+
+def test_a_replica_that_the_server_has_refused_to_evict_stays_and_the_message_says_so() -> None:
+    low = replica("low", min_replicas="0")
+    world = make_world(refused(low), *replicas(3, min_replicas="0"), incoming(3))
+    assert len(evicts(world.cycle())) == 3
+
+    message = word(make_world(refused(low), incoming(4)).cycle())
+
+    assert message.endswith(
+        "1 candidate for preemption is kept by the API server, which has refused to evict the pods, such as"
+        " Workload team/low: its condition berth.dev/DisruptionAllowed quotes its answer"
+    )
+
+
+NOT_READY = make_condition("PodsReady", status=False)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "want"),
+    [
+        pytest.param(with_conditions(replica("r"), NOT_READY), replica("r"), True, id="once it serves again"),
+        pytest.param(replica("r"), replica("r"), False, id="not while it goes on serving"),
+        pytest.param(replica("r"), with_conditions(replica("r"), NOT_READY), False, id="not as it stops"),
+        pytest.param(refused(replica("r")), replica("r"), True, id="once the server refuses it no more"),
+        pytest.param(
+            refused(replica("r")),
+            refused(replica("r"), reason="Other"),
+            True,
+            id="once the server's answer is another",
+        ),
+        pytest.param(replica("r"), refused(replica("r")), False, id="not as the server refuses it"),
+        pytest.param(
+            with_conditions(make_workload("r"), NOT_READY),
+            with_conditions(make_workload("r"), make_condition("PodsReady")),
+            False,
+            id="never for a Workload that is no replica",
+        ),
+    ],
+)
+def test_a_replica_may_free_others(before: Workload, after: Workload, want: bool) -> None:
+    assert may_free_others(before, after) is want

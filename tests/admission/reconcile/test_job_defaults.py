@@ -48,10 +48,17 @@ CLASSES = {"workload_priority_classes": {"default": 5}}
         pytest.param(NO_QUEUE, CLASSES, False, ({}, False), id="in no queue, so a class is of no use"),
         pytest.param(
             {"suspend": False},
-            {"ancestor": lambda _: Ancestor.WAITING, **CLASSES},
+            {"ancestor": lambda _: Ancestor.ADMITTED, **CLASSES},
             True,
-            ({}, False),
-            id="below an ancestor that waits for it",
+            ({CLASS: "default"}, True),
+            id="in a queue below an ancestor that is admitted, which does not count it",
+        ),
+        pytest.param(
+            {**NO_QUEUE, "suspend": False},
+            {"ancestor": lambda _: Ancestor.ADMITTED},
+            True,
+            ({QUEUE: "default"}, True),
+            id="in no queue below an ancestor, where there is a default one",
         ),
         pytest.param(
             {"suspend": False},

@@ -262,26 +262,76 @@ def test_a_look_asks_for(job: Object, workloads: list[Object], want: list[str]) 
         ),
         pytest.param(
             {"ancestor": lambda _: Ancestor.WAITING},
-            job_object(suspend=False),
+            job_object(labels=UNQUEUED, suspend=False),
             ["stop-job"],
-            id="a child waits for its ancestor",
+            id="a child in no queue waits for its ancestor",
         ),
         pytest.param(
             {"ancestor": lambda _: Ancestor.ADMITTED},
-            job_object(suspend=False),
+            job_object(labels=UNQUEUED, suspend=False),
             [],
             id="and runs with it, without a Workload",
         ),
         pytest.param(
             {"ancestor": lambda _: Ancestor.TOO_DEEP},
-            job_object(),
+            job_object(labels=UNQUEUED),
             ["JobNestingTooDeep"],
             id="a chain without end is reported",
+        ),
+        pytest.param(
+            {"ancestor": lambda _: Ancestor.ADMITTED},
+            job_object(suspend=False),
+            ["stop-job", "create-workload"],
+            id="a child in a queue is queued itself, because no Job's Workload counts it",
+        ),
+        pytest.param(
+            {
+                "ancestor": lambda _: Ancestor.ADMITTED,
+                "settings": JobSettings(manages_without_queue_name=True),
+            },
+            job_object(labels=UNQUEUED, suspend=False),
+            ["stop-job", "create-workload"],
+            id="and any child, where all Jobs are managed",
+        ),
+        pytest.param(
+            {"ancestor": lambda _: Ancestor.TOO_DEEP},
+            job_object(suspend=False),
+            ["stop-job", "create-workload"],
+            id="also below a chain without end",
         ),
     ],
 )
 def test_whose_job_it_is(fields: dict[str, Any], job: Object, want: list[str]) -> None:
     assert purposes(look(job, **fields)) == want
+
+
+def named_by(kind: str) -> list[Object]:
+    """Return the reference to a controller of this kind."""
+    return [{"apiVersion": "batch/v1", "kind": kind, "name": "parent", "uid": "u", "controller": True}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "want"),
+    [
+        pytest.param("Job", ["create-workload", "OwnerNotCounted"], id="a Job"),
+        pytest.param("CronJob", ["create-workload"], id="but not a CronJob, which no user takes for a queue"),
+    ],
+)
+def test_an_event_says_that_the_owner_of_a_queued_job_does_not_count_it(kind: str, want: list[str]) -> None:
+    job = job_object()
+    job["metadata"]["ownerReferences"] = named_by(kind)
+
+    actions = look(job, ancestor=lambda _: Ancestor.ADMITTED)
+
+    assert purposes(actions) == want
+
+
+def test_an_owner_that_is_added_later_does_not_keep_an_evicted_job_running() -> None:
+    job = running()
+    job["metadata"]["ownerReferences"] = named_by("Job")
+    evicted = held(admitted, said("Evicted", "Preempted"))
+
+    assert purposes(look(job, evicted, ancestor=lambda _: Ancestor.ADMITTED)) == ["stop-job"]
 
 
 CLASSES = {

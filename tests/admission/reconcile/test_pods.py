@@ -36,6 +36,35 @@ def test_a_pod_at_the_gate_gets_a_workload_that_it_owns() -> None:
     assert world.pod("p").is_gated
 
 
+@pytest.mark.parametrize(
+    ("version", "kind"), [("batch/v1", "Job"), ("apps/v1", "DaemonSet")], ids=["a Job", "a DaemonSet"]
+)
+def test_a_gated_pod_that_names_an_owner_is_queued_with_an_event(version: str, kind: str) -> None:
+    """The API server verifies no owner, and the gate shows that this one was not believed."""
+    pod = pod_object()
+    pod["metadata"]["ownerReferences"] = [
+        {"apiVersion": version, "kind": kind, "name": "x", "uid": "u", "controller": True}
+    ]
+    world = make_world(pod)
+
+    assert world.only_workload().startswith("pod-p-")
+    (note,) = warnings(world)
+    assert note.startswith(f"Pod team/p is queued by itself, although {kind} x is its controller")
+
+
+def test_an_owner_that_is_added_to_an_admitted_pod_keeps_its_quota_in_use() -> None:
+    world = make_world(pod_object())
+    world.admit(world.only_workload())
+    world.settle()
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "x", "uid": "u", "controller": True}
+
+    world.edit("Pod", "p", lambda pod: pod["metadata"].update(ownerReferences=[owner]))
+    world.settle()
+
+    assert world.pod("p").is_managed
+    assert world.workload(world.only_workload())[0].is_admitted
+
+
 def test_an_admitted_pod_is_let_go_with_its_flavors_nodes_and_tolerations() -> None:
     taint = WireToleration(key="gpu", operator="Exists")
     world = make_world(pod_object(), injection=lambda _: ({"zone": "a"}, (taint,)))

@@ -122,7 +122,7 @@ def test_a_fault_is_a_condition_and_goes_with_the_fault() -> None:
 )
 def test_shares_of_queues_and_cohorts(share: int, want: int) -> None:
     queue = replace(QUEUE, weighted_share=share)
-    cohort = CohortView(name="co", above=(), admitted=0, weighted_share=share, problem=None)
+    cohort = CohortView(name="co", above=(), admitted=0, weighted_share=share)
 
     of_queue = cluster_queue_status(raw(), queue, now=NOW, with_share=True)
     of_cohort = cohort_status(raw(), cohort, now=NOW)

@@ -35,7 +35,10 @@ JOB = ("batch/v1", "Job", "u-job")
     ("obj", "want"),
     [
         pytest.param(pod(JOB), "u-job", id="a Job's pod is the Job's"),
-        pytest.param(pod(JOB, **HELD), "u-job", id="also with the label that its template was given"),
+        pytest.param(
+            pod(JOB, labels=HELD["labels"]), "u-job", id="also with the label that its template was given"
+        ),
+        pytest.param(pod(JOB, **HELD), "u-p", id="but a queued pod that names a Job is its own"),
         pytest.param(pod(**HELD), "u-p", id="a queued pod is its own"),
         pytest.param(pod(("apps/v1", "ReplicaSet", "u-r"), **HELD), "u-p", id="also one of a Deployment"),
         pytest.param(pod(**GROUPED), "team/sweep", id="a member is the group's"),

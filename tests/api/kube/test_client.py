@@ -372,3 +372,25 @@ async def test_a_refused_watch_is_the_same_error_as_a_refused_request(
 
     with pytest.raises(errors.Forbidden, match="may not watch"):
         await lines(client)
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="Linux alone has it")
+async def test_a_peer_that_acknowledges_nothing_is_given_up_long_before_a_slow_server(
+    scripted: ScriptedServer, client: KubeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[socket.socket] = []
+
+    class Noted(socket.socket):
+        def __init__(self, *args: object, **fields: object) -> None:
+            super().__init__(*args, **fields)  # type: ignore[arg-type]  # passed on as they came
+            made.append(self)
+
+    monkeypatch.setattr("api.kube.client.socket.socket", Noted)
+    scripted.will(answer(b"{}"))
+
+    await client.get(JOBS, "a", "team")
+
+    # The client's, and then what the server accepts.
+    used = made[0]
+    assert used.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 5_000
+    assert used.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1

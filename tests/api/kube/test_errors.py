@@ -7,7 +7,7 @@ import json
 import pytest
 
 from api.kube import errors
-from api.kube.errors import KubeError, error_of_answer, error_of_event
+from api.kube.errors import MAX_RETRY_AFTER_SECONDS, KubeError, error_of_answer, error_of_event
 
 
 def status_body(
@@ -51,6 +51,12 @@ def test_each_status_has_one_class(status: int, reason: str, want_class: type[Ku
         pytest.param(None, {"retryAfterSeconds": 9}, 9.0, id="the body counts without a header"),
         pytest.param("Wed, 21 Oct 2026 07:28:00 GMT", {}, None, id="a date is not read"),
         pytest.param("-3", {}, None, id="a negative wait is none"),
+        pytest.param("nan", {}, None, id="no number is none"),
+        pytest.param("-inf", {"retryAfterSeconds": 9}, 9.0, id="the body counts beside a negative header"),
+        pytest.param(None, {"retryAfterSeconds": -9}, None, id="a negative wait in the body is none"),
+        pytest.param("86400", {}, MAX_RETRY_AFTER_SECONDS, id="a day is too long"),
+        pytest.param("inf", {}, MAX_RETRY_AFTER_SECONDS, id="for ever is too long"),
+        pytest.param(None, {"retryAfterSeconds": 10**12}, MAX_RETRY_AFTER_SECONDS, id="too long in the body"),
         pytest.param(None, {}, None, id="nothing is asked"),
     ],
 )

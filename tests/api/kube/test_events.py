@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from api.kube.client import KubeClient
-from api.kube.events import EventLimits, EventRecorder, TokenBucket, cut_note
+from api.kube.events import COMBINED, MAX_SIMILAR, SIMILAR_SECONDS, EventLimits, EventRecorder, cut_note
+from api.kube.report_budget import WriteLoad
 from api.object_events import EventType, ObjectRef
 
 from .scripted import PATIENCE_SECONDS, Responder, ScriptedServer, answer, cut, refuse
@@ -20,7 +21,7 @@ QUEUE = ObjectRef(api_version="kueue.x-k8s.io/v1beta2", kind="ClusterQueue", nam
 
 
 def recorder(client: KubeClient, **options: Any) -> EventRecorder:
-    return EventRecorder(client, instance="host-1", **options)
+    return EventRecorder(client, options.pop("load", WriteLoad()), instance="host-1", **options)
 
 
 @asynccontextmanager
@@ -233,12 +234,63 @@ async def test_stopping_waits_no_longer_than_its_limit(client: KubeClient) -> No
     assert events.sent == 0
 
 
-def test_the_bucket_lets_a_burst_through_and_then_the_rate() -> None:
-    bucket = TokenBucket(rate=8.0, burst=2, now=100.0)
+async def test_events_make_way_for_decisions(
+    scripted: ScriptedServer, client: KubeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, pauses = [0.0], list[float]()
+    sleep = asyncio.sleep
 
-    assert [bucket.take(100.0) for _ in range(3)] == [0.0, 0.0, 0.125]
-    assert bucket.take(100.125) == 0.0
-    assert [bucket.take(1000.0) for _ in range(3)] == [0.0, 0.0, 0.125]
+    async def note(seconds: float) -> None:
+        pauses.append(seconds)
+        now[0] += seconds
+        await sleep(0)
+
+    monkeypatch.setattr("api.kube.events.asyncio.sleep", note)
+    scripted.will(*(answer(status=201) for _ in range(3)))
+    load = WriteLoad()
+    load.is_behind = True
+    events = recorder(client, load=load, clock=lambda: now[0])
+    for number in range(3):
+        pending(events, note=f"note {number}")
+
+    await send_all(events)
+
+    # One a second, though a burst of them would be sent in quiet times.
+    assert pauses == [1.0, 1.0]
+    assert events.sent == 3
+
+
+async def test_many_notes_of_one_reason_become_one_event(
+    scripted: ScriptedServer, client: KubeClient
+) -> None:
+    scripted.will(*(answer(status=201) for _ in range(MAX_SIMILAR + 2)))
+    events = recorder(client)
+    for number in range(MAX_SIMILAR + 5):
+        pending(events, note=f"note {number}")
+    pending(events, QUEUE, note="another object")
+
+    await send_all(events)
+
+    *single, combined, other = (request.json() for request in scripted.requests)
+    assert [body["note"] for body in single] == [f"note {number}" for number in range(MAX_SIMILAR)]
+    assert (combined["note"], combined["series"]["count"]) == (f"{COMBINED}note {MAX_SIMILAR}", 5)
+    assert other["note"] == "another object"
+
+
+async def test_notes_are_single_events_again_after_a_pause(
+    scripted: ScriptedServer, client: KubeClient
+) -> None:
+    now = 0.0
+    scripted.will(*(answer(status=201) for _ in range(MAX_SIMILAR + 1)))
+    events = recorder(client, clock=lambda: now)
+    for number in range(MAX_SIMILAR):
+        pending(events, note=f"note {number}")
+
+    now = SIMILAR_SECONDS
+    pending(events, note="another note")
+    await send_all(events)
+
+    assert scripted.requests[-1].json()["note"] == "another note"
 
 
 @pytest.mark.parametrize(

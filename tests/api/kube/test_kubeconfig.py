@@ -216,14 +216,14 @@ def test_of_several_files_the_first_to_name_a_thing_wins(tmp_path: Path) -> None
     assert find_endpoint(environment={"KUBECONFIG": listed}).server == "http://first"
 
 
-def test_a_context_may_be_chosen_from_any_file(tmp_path: Path) -> None:
+def test_the_current_context_may_be_of_any_file(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
-    write(first)
+    first.write_text("{current-context: b}")
     second.write_text(
         "{contexts: [{name: b, context: {cluster: c}}], clusters: [{name: c, cluster: {server: 'http://b'}}]}"
     )
 
-    endpoint = find_endpoint(context="b", environment={"KUBECONFIG": f"{first}:{second}"})
+    endpoint = find_endpoint(environment={"KUBECONFIG": f"{first}:{second}"})
 
     assert (endpoint.server, endpoint.origin) == ("http://b", f"{second} (context 'b')")
 

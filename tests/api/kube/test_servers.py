@@ -17,6 +17,7 @@ from api.kube.client import Body, KubeClient
 from api.kube.events import EventRecorder
 from api.kube.informer import Change, ChangeType, Informer, InformerTiming, Listener, ListWatch
 from api.kube.lease import Elector, Leadership, LeaseLock, LeaseTiming
+from api.kube.report_budget import WriteLoad
 from api.kube.resources import (
     ADMISSION_POLICIES,
     CONFIG_MAPS,
@@ -251,7 +252,7 @@ async def test_an_event_is_stored_and_its_count_is_raised(place: Place) -> None:
     client, namespace = place.client, place.namespace
     node = ObjectRef(api_version="v1", kind="Node", name="n1", uid="u")
     job = ObjectRef(api_version="batch/v1", kind="Job", namespace=namespace, name="train", uid="u")
-    recorder = EventRecorder(client, instance="me")
+    recorder = EventRecorder(client, WriteLoad(), instance="me")
     task = asyncio.create_task(recorder.run())
 
     recorder.record(job, EventType.NORMAL, "Pending", "first")
@@ -327,7 +328,10 @@ async def test_a_restart_of_the_server_loses_nothing_and_never_makes_two_leaders
 
     def candidate(client: KubeClient, name: str) -> Elector:
         return Elector(
-            client, LeaseLock(name="berth-main", namespace="default", identity=name), LeaseTiming()
+            client,
+            LeaseLock(name="berth-main", namespace="default", identity=name),
+            # Short enough for the outage to cost the leader its lease.
+            LeaseTiming(duration_seconds=4.0, renew_seconds=1.0, deadline_seconds=2.5),
         )
 
     async def lead(leadership: Leadership) -> None:

@@ -5,7 +5,7 @@ One cohort of 8 devices, two queues of 4 that may borrow all, and four hosts of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, KeysView, Mapping
 from dataclasses import dataclass, field
 from math import inf
 
@@ -103,6 +103,9 @@ class Trial:
 
     def rooms(self) -> Rooms:
         return [[WholeHosts(self.stage, self.hosts)]] if self.hosts else []
+
+    def pairs_of(self, value: Claim) -> KeysView[FlavorResource]:
+        return value.usage.keys()
 
     def spots_of(self, value: Claim) -> Spots:
         return value.spots

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, KeysView
 from dataclasses import dataclass
 from math import inf
 
@@ -11,6 +11,7 @@ import pytest
 from api.queueing import ResourceQuota
 from api.workload import WorkloadKey
 from queues.profile.capacity_profile import CapacityProfile, Claim, Rooms, Spots
+from queues.profile.earliest_start import earliest
 from queues.profile.profile_walk import (
     ClaimConflict,
     ProfileWalk,
@@ -262,6 +263,9 @@ class FirstFlavor:
     def rooms(self) -> Rooms:
         return []
 
+    def pairs_of(self, value: FlavorResource) -> KeysView[FlavorResource]:
+        return {value: self.amount}.keys()
+
     def spots_of(self, value: FlavorResource) -> Spots:
         del value
         return {}
@@ -291,6 +295,11 @@ def window(
         ends_at=ends_at,
         lead_seconds=lead_seconds,
     )
+
+
+def promise(pair: FlavorResource, amount: int, *, begins_at: float) -> Claim:
+    """Return a promised start in queue a."""
+    return Claim(holder=WorkloadKey("team", "promised"), queue="a", usage={pair: amount}, begins_at=begins_at)
 
 
 def two_flavors(claims: Iterable[Claim]) -> tuple[Stage, CapacityProfile]:
@@ -329,6 +338,16 @@ def two_flavors(claims: Iterable[Claim]) -> tuple[Stage, CapacityProfile]:
             [window(GPU, 2, begins_at=10, lead_seconds=10)],
             OTHER_GPU,
             id="not a flavor that shrinks just its lead from now",
+        ),
+        pytest.param(
+            [window(GPU, 2, begins_at=10, lead_seconds=9), promise(OTHER_GPU, 2, begins_at=12)],
+            GPU,
+            id="a flavor that shrinks more than its lead from now, while another is promised",
+        ),
+        pytest.param(
+            [window(GPU, 2, begins_at=10, lead_seconds=9), promise(GPU, 2, begins_at=12)],
+            None,
+            id="nothing where what a flavor shrinks to is promised",
         ),
     ],
 )
@@ -457,3 +476,15 @@ def test_the_time_that_a_value_is_held_is_counted_from_now() -> None:
 
     assert first_broken(horizon_of(profile), stage, trial, value, now=100, until=130) is None
     assert first_broken(horizon_of(profile), stage, trial, value, now=100, until=131) is not None
+
+
+def test_a_later_start_may_run_into_a_window_beyond_its_lead_while_another_flavor_is_promised() -> None:
+    running = Claim(holder=WorkloadKey("team", "running"), queue="a", usage={GPU: 4}, ends_at=15)
+    far = window(GPU, 2, begins_at=30, lead_seconds=9)
+    stage, profile = two_flavors([running, far, promise(OTHER_GPU, 1, begins_at=32)])
+    stage.charge("a", {GPU: 4, OTHER_GPU: 3})
+
+    start = earliest(horizon_of(profile), stage, FirstFlavor(stage, 3), now=0, seconds=20)
+
+    assert start is not None
+    assert (start.at, start.value) == (15, GPU)

@@ -7,7 +7,7 @@ Modules, in reading order:
     builtin_kinds    the built-in kinds
     crds             custom kinds
     strategies       the rules of small built-in kinds
-    jobs, pods       Jobs and Pods; `job_status`, `pod_spec` and `pod_admission` are parts of their rules
+    jobs, pods       Jobs and Pods; `job_status` and `pod_spec` are parts of their rules
     defaults         what the server fills in
     names            rules of metadata
     selectors        label and field selectors

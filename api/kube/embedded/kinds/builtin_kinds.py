@@ -42,7 +42,6 @@ class _Row:
     """One row of the table below. `type` is the name of the kind in builtin_types.txt, if it differs."""
 
     group: str = ""
-    plural: str
     kind: str
     strategy: Callable[[], Strategy] = Strategy
     namespaced: bool = True
@@ -52,6 +51,11 @@ class _Row:
     selectable: Sequence[str] = ()
     aliases: Mapping[str, str] = field(default_factory=dict)
     type: str = ""
+
+    @property
+    def plural(self) -> str:
+        """The name of the kind in URLs, as Kubernetes forms it for these kinds."""
+        return f"{self.kind.lower()}{'es' if self.kind.endswith('s') else 's'}"
 
 
 _STATUS: Final = ("status",)
@@ -71,7 +75,6 @@ _RBAC: Final = "rbac.authorization.k8s.io"
 def _pod_controller(kind: str, short: str) -> _Row:
     return _Row(
         group="apps",
-        plural=f"{kind.lower()}s",
         kind=kind,
         strategy=StatusStrategy,
         short=(short,),
@@ -83,7 +86,6 @@ def _pod_controller(kind: str, short: str) -> _Row:
 def _webhook_configuration(kind: str) -> _Row:
     return _Row(
         group="admissionregistration.k8s.io",
-        plural=f"{kind.lower()}s",
         kind=kind,
         strategy=WebhookStrategy,
         namespaced=False,
@@ -93,7 +95,6 @@ def _webhook_configuration(kind: str) -> _Row:
 
 _ROWS: Final = (
     _Row(
-        plural="namespaces",
         kind="Namespace",
         strategy=NamespaceStrategy,
         namespaced=False,
@@ -102,7 +103,6 @@ _ROWS: Final = (
         selectable=("status.phase",),
     ),
     _Row(
-        plural="nodes",
         kind="Node",
         strategy=NodeStrategy,
         namespaced=False,
@@ -111,7 +111,6 @@ _ROWS: Final = (
         selectable=("spec.unschedulable",),
     ),
     _Row(
-        plural="pods",
         kind="Pod",
         strategy=PodStrategy,
         short=("po",),
@@ -120,18 +119,16 @@ _ROWS: Final = (
         selectable=_POD_FIELDS,
     ),
     _Row(
-        plural="events",
         kind="Event",
         strategy=CreatedByPutStrategy,
         short=("ev",),
         selectable=EVENT_FIELDS,
         aliases={"source": "source.component"},
     ),
-    _Row(plural="configmaps", kind="ConfigMap", strategy=ConfigMapStrategy, short=("cm",)),
-    _Row(plural="secrets", kind="Secret", strategy=SecretStrategy, selectable=("type",)),
-    _Row(plural="serviceaccounts", kind="ServiceAccount", short=("sa",), subresources=("token",)),
+    _Row(kind="ConfigMap", strategy=ConfigMapStrategy, short=("cm",)),
+    _Row(kind="Secret", strategy=SecretStrategy, selectable=("type",)),
+    _Row(kind="ServiceAccount", short=("sa",), subresources=("token",)),
     _Row(
-        plural="services",
         kind="Service",
         strategy=ServiceStrategy,
         short=("svc",),
@@ -139,24 +136,21 @@ _ROWS: Final = (
         subresources=_STATUS,
     ),
     _Row(
-        plural="persistentvolumeclaims",
         kind="PersistentVolumeClaim",
         strategy=ClaimStrategy,
         short=("pvc",),
         subresources=_STATUS,
     ),
-    _Row(plural="limitranges", kind="LimitRange", strategy=CreatedByPutStrategy, short=("limits",)),
+    _Row(kind="LimitRange", strategy=CreatedByPutStrategy, short=("limits",)),
     _Row(
-        plural="resourcequotas",
         kind="ResourceQuota",
         strategy=QuotaStrategy,
         short=("quota",),
         subresources=_STATUS,
     ),
-    _Row(plural="podtemplates", kind="PodTemplate", strategy=CountedStrategy),
+    _Row(kind="PodTemplate", strategy=CountedStrategy),
     _Row(
         group="batch",
-        plural="jobs",
         kind="Job",
         strategy=JobStrategy,
         categories=("all",),
@@ -166,7 +160,6 @@ _ROWS: Final = (
     ),
     _Row(
         group="batch",
-        plural="cronjobs",
         kind="CronJob",
         strategy=CronJobStrategy,
         short=("cj",),
@@ -177,10 +170,9 @@ _ROWS: Final = (
     _pod_controller("ReplicaSet", "rs"),
     _pod_controller("StatefulSet", "sts"),
     _pod_controller("DaemonSet", "ds"),
-    _Row(group="coordination.k8s.io", plural="leases", kind="Lease", strategy=LeaseStrategy),
+    _Row(group="coordination.k8s.io", kind="Lease", strategy=LeaseStrategy),
     _Row(
         group="scheduling.k8s.io",
-        plural="priorityclasses",
         kind="PriorityClass",
         strategy=PriorityClassStrategy,
         namespaced=False,
@@ -188,14 +180,12 @@ _ROWS: Final = (
     ),
     _Row(
         group="node.k8s.io",
-        plural="runtimeclasses",
         kind="RuntimeClass",
         strategy=RuntimeClassStrategy,
         namespaced=False,
     ),
     _Row(
         group="policy",
-        plural="poddisruptionbudgets",
         kind="PodDisruptionBudget",
         strategy=DisruptionBudgetStrategy,
         short=("pdb",),
@@ -203,7 +193,6 @@ _ROWS: Final = (
     ),
     _Row(
         group="apiextensions.k8s.io",
-        plural="customresourcedefinitions",
         kind="CustomResourceDefinition",
         strategy=CrdStrategy,
         namespaced=False,
@@ -213,19 +202,17 @@ _ROWS: Final = (
     ),
     _Row(
         group="apiregistration.k8s.io",
-        plural="apiservices",
         kind="APIService",
         strategy=ApiServiceStrategy,
         namespaced=False,
         categories=("api-extensions",),
         subresources=_STATUS,
     ),
-    _Row(group=_RBAC, plural="roles", kind="Role", strategy=PathNameStrategy),
-    _Row(group=_RBAC, plural="rolebindings", kind="RoleBinding", strategy=PathNameStrategy),
-    _Row(group=_RBAC, plural="clusterroles", kind="ClusterRole", strategy=PathNameStrategy, namespaced=False),
+    _Row(group=_RBAC, kind="Role", strategy=PathNameStrategy),
+    _Row(group=_RBAC, kind="RoleBinding", strategy=PathNameStrategy),
+    _Row(group=_RBAC, kind="ClusterRole", strategy=PathNameStrategy, namespaced=False),
     _Row(
         group=_RBAC,
-        plural="clusterrolebindings",
         kind="ClusterRoleBinding",
         strategy=PathNameStrategy,
         namespaced=False,
@@ -235,7 +222,6 @@ _ROWS: Final = (
 )
 _EVENTS_VIEW: Final = _Row(
     group="events.k8s.io",
-    plural="events",
     kind="Event",
     strategy=CreatedByPutStrategy,
     short=("ev",),

@@ -19,7 +19,7 @@ from api.kube.embedded.kinds.catalog import Catalog
 from api.kube.embedded.kinds.kinds import Column, Decoded, Kind, Strategy, World
 from api.kube.embedded.kinds.names import label_fault
 from api.kube.embedded.kinds.strategies import StatusStrategy
-from api.kube.embedded.kinds.tables import age, json_path
+from api.kube.embedded.kinds.tables import age, age_of, json_path
 from api.kube.embedded.store import ChangeType, ObjectStore
 
 GROUP: Final = "apiextensions.k8s.io"
@@ -275,7 +275,7 @@ def _shower(api_version: str, decode: Callable[[JsonObject], Decoded]) -> Callab
 
 def _columns(described: Json) -> list[Column]:
     if not described:
-        return [Column(name="Age", value=_created_age)]
+        return [Column(name="Age", value=age_of)]
     return [_column(each) for each in described]
 
 
@@ -296,7 +296,3 @@ def _column(described: Mapping[str, Json]) -> Column:
         type="string" if is_date else described.get("type", "string"),
         priority=described.get("priority", 0),
     )
-
-
-def _created_age(item: JsonObject) -> str:
-    return age(item["metadata"].get("creationTimestamp"), datetime.now(UTC))

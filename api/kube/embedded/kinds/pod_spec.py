@@ -66,17 +66,14 @@ def pod_spec_faults(spec: JsonObject, path: str) -> Iterator[FieldError]:
     if spec.get("restartPolicy") not in _RESTART_POLICIES:
         yield unsupported(f"{path}.restartPolicy", spec.get("restartPolicy"), sorted(_RESTART_POLICIES))
     if (grace := spec.get("terminationGracePeriodSeconds")) is not None and grace < 0:
-        yield _not_negative(f"{path}.terminationGracePeriodSeconds", grace)
+        why = "must be greater than or equal to 0"
+        yield invalid_value(f"{path}.terminationGracePeriodSeconds", grace, why)
     yield from labels_faults(spec.get("nodeSelector", {}), f"{path}.nodeSelector")
     yield from _toleration_faults(spec.get("tolerations", ()), f"{path}.tolerations")
     yield from _affinity_faults(spec.get("affinity", {}), f"{path}.affinity")
     yield from _gate_faults(spec.get("schedulingGates", ()), f"{path}.schedulingGates")
     if fault := subdomain_fault(spec["priorityClassName"]) if "priorityClassName" in spec else None:
         yield invalid_value(f"{path}.priorityClassName", spec["priorityClassName"], fault)
-
-
-def _not_negative(path: str, value: int) -> FieldError:
-    return invalid_value(path, value, "must be greater than or equal to 0")
 
 
 def _containers_faults(containers: Sequence[JsonObject], path: str) -> Iterator[FieldError]:

@@ -25,7 +25,7 @@ def table(kind: Kind, items: Sequence[JsonObject], metadata: JsonObject, include
     if kind.is_custom or "Name" not in names:
         columns.insert(0, Column(name="Name", value=lambda item: item["metadata"]["name"]))
         if "Age" not in names and not kind.is_custom:
-            columns.append(Column(name="Age", value=_age_of))
+            columns.append(Column(name="Age", value=age_of))
     return {
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
@@ -63,7 +63,8 @@ def partial_object(item: JsonObject) -> JsonObject:
     }
 
 
-def _age_of(item: JsonObject) -> str:
+def age_of(item: JsonObject) -> str:
+    """Return how long ago the object was created, as kubectl shows it."""
     return age(item["metadata"].get("creationTimestamp"), datetime.now(UTC))
 
 

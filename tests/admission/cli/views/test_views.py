@@ -122,7 +122,7 @@ ADMITTED = ("Admitted", TRUE, "Admitted", "admitted")
         pytest.param(
             make_workload("w"),
             "pending",
-            ("", "no controller has processed it yet"),
+            ("", "no controller has written its reason yet; berth explain tells it"),
             id="a new one is unseen",
         ),
         pytest.param(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from admission.controller.writer.executor import ObjectTarget
+from admission.controller.writer.write_order import ObjectTarget
 from admission.decisions.api_writes import Purpose
 from api.kube.informer import ChangeType
 from tests.admission.controller.known import (

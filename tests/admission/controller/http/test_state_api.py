@@ -97,6 +97,31 @@ async def test_a_workload_without_a_queue_shows_what_is_wrong() -> None:
     assert (queued["problem"], queued["holdsQuota"]) == (None, False)
 
 
+async def test_a_workload_shows_why_it_waits_before_that_is_written() -> None:
+    known = Known(
+        namespace_object("team"),
+        made("ResourceFlavor", "f"),
+        cluster_queue_object("cq", "1"),
+        local_queue_object("lq", "team", "cq"),
+        *(
+            workload_object(name, "team", "lq", created=f"2026-01-01T00:00:0{at}Z")
+            for at, name in enumerate("abc")
+        ),
+    )
+    engine, now = known.cluster_state.engine, 1_767_225_610.0
+    while engine.wake_heads(now=now):
+        engine.cycle(now=now)
+    routes = StateApi(known.cluster_state).routes()
+
+    bodies = [(await ask(routes, WORKLOAD, namespace="team", name=name)).body for name in "abc"]
+    admitted, tried, behind = (msgspec.json.decode(body) for body in bodies)
+
+    assert (admitted["holdsQuota"], admitted["waiting"]) == (True, None)
+    assert (tried["conditions"], tried["waiting"]["reason"]) == ([], "WaitingForQuota")
+    # It was not tried, since it asks for the same.
+    assert behind["waiting"] == tried["waiting"]
+
+
 async def test_a_victim_shows_its_preemptor_and_what_it_lost() -> None:
     said = "Preempted to accommodate a workload (UID: urgent, JobUID: UNKNOWN) due to prioritization"
     at = {"lastTransitionTime": "2026-01-31T12:00:00Z", "message": said}

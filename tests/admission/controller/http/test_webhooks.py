@@ -169,14 +169,15 @@ async def test_others_are_left_as_they_are(url: str, question: Object) -> None:
     assert await response(url, "/mutate", question) == {"allowed": True}
 
 
-async def test_a_child_of_a_job_in_a_queue_is_left_to_its_parent() -> None:
+async def test_a_new_job_in_a_queue_is_suspended_whatever_job_it_names_as_its_owner() -> None:
     known = Known(namespace_object("a"), job(labels={keys.QUEUE_NAME: "lq"}))
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j", "controller": True}
+    new = job(owners=[owner], labels={keys.QUEUE_NAME: "lq"})
 
     async with serving(known) as url:
-        answer = await response(url, "/mutate", review(job(owners=[owner], labels={keys.QUEUE_NAME: "lq"})))
+        result = patched(new, await response(url, "/mutate", review(new)))
 
-    assert answer == {"allowed": True}
+    assert result["spec"]["suspend"] is True
 
 
 async def test_a_job_is_refused_for_now_while_queues_are_not_known() -> None:
@@ -339,6 +340,18 @@ async def test_what_is_no_review_is_a_400(url: str, path: str, body: object) -> 
     assert status == 400
 
 
+@pytest.mark.parametrize(
+    "metadata", [pytest.param(7, id="metadata"), pytest.param({"labels": [1]}, id="labels")]
+)
+async def test_an_update_to_metadata_that_is_no_object_is_a_400(url: str, metadata: object) -> None:
+    broken = {**job(), "metadata": metadata}
+    status, _ = await ask(
+        url, "/validate", review(job(), object=broken, oldObject=broken, operation="UPDATE")
+    )
+
+    assert status == 400
+
+
 @pytest.mark.parametrize("path", ["/mutate", "/validate"])
 async def test_a_review_nested_too_deep_is_a_400(url: str, path: str) -> None:
     async with (
@@ -413,19 +426,122 @@ async def test_a_pod_without_a_queue_goes_to_the_default_queue_of_its_namespace(
         pytest.param(
             pod(labels={keys.QUEUE_NAME: "lq"}, spec={"nodeName": "n"}), id="it is on a node already"
         ),
-        pytest.param(
-            pod(
-                labels={keys.QUEUE_NAME: "lq"},
-                owners=[
-                    {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": True}
-                ],
-            ),
-            id="its Job is queued for it",
-        ),
     ],
 )
 async def test_a_pod_is_left_as_it_is_where(pods_url: str, new: Object) -> None:
     assert "patch" not in await response(pods_url, "/mutate", review(new))
+
+
+OF_JOB = {"batch.kubernetes.io/controller-uid": "j"}
+
+
+def owned_pod(namespace: str = "a", *, labels: Object = OF_JOB, **owner: Any) -> Object:
+    """Return a pod in a queue of Job j, by default as the Job controller creates it."""
+    reference = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "name": "j",
+        "uid": "j",
+        "controller": True,
+        **owner,
+    }
+    return pod(namespace, labels={keys.QUEUE_NAME: "lq", **labels}, owners=[reference])
+
+
+def known_job(namespace: str = "a", **fields: Any) -> Object:
+    """Return a Job that selects its pods, as the API server stores it; `status` replaces its own."""
+    known = job(namespace, labels={keys.QUEUE_NAME: "lq"})
+    status = fields.pop("status", {})
+    return {
+        **known,
+        "status": status,
+        "spec": {**known["spec"], "selector": {"matchLabels": OF_JOB}, **fields},
+    }
+
+
+ENDED = {"conditions": [{"type": "Complete", "status": "True"}]}
+
+
+@pytest.mark.parametrize(
+    ("owner", "new", "want"),
+    [
+        pytest.param(known_job(), owned_pod(), False, id="not if the Job may have created it"),
+        pytest.param(
+            known_job(suspend=True), owned_pod(), False, id="not if its start has not been seen yet"
+        ),
+        pytest.param(known_job(status=ENDED), owned_pod(), True, id="if the Job has finished"),
+        pytest.param(known_job(), owned_pod(labels={}), True, id="if the Job does not select it"),
+        pytest.param(job(), owned_pod(), True, id="if the Job selects no pods"),
+        pytest.param(known_job(), owned_pod(name="other"), True, id="if it gives the Job another name"),
+        pytest.param(known_job("b"), owned_pod(), True, id="if the Job is in another namespace"),
+        pytest.param(
+            known_job(managedBy="example.com/mine"),
+            owned_pod(),
+            True,
+            id="if the Job is that of a controller which may not limit its pods",
+        ),
+        pytest.param(
+            known_job(),
+            owned_pod(apiVersion="v1", kind="Node"),
+            True,
+            id="if it claims to be a static pod, but is on no node",
+        ),
+    ],
+)
+async def test_a_pod_that_names_a_job_is_gated(owner: Object, new: Object, want: bool) -> None:
+    known = Known(
+        namespace_object("a"), namespace_object("b"), owner, settings=ClusterStateSettings(with_pods=True)
+    )
+
+    async with serving(known) as url:
+        answer = await response(url, "/mutate", review(new))
+
+    assert ("patch" in answer) is want
+
+
+async def test_a_pod_of_a_job_that_is_being_deleted_is_gated() -> None:
+    known = Known(namespace_object("a"), settings=ClusterStateSettings(with_pods=True))
+    owner = known_job()
+    owner["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    known.tell(owner)
+
+    async with serving(known) as url:
+        assert "patch" in await response(url, "/mutate", review(owned_pod()))
+
+
+async def test_a_pod_of_a_job_that_is_not_known_is_refused_for_now(pods_url: str) -> None:
+    status, answer = await ask(pods_url, "/mutate", review(owned_pod()))
+
+    assert status == 503
+    assert "Job a/j with uid j, is not known; try again" in answer["error"]
+
+
+async def test_a_pod_that_is_in_no_queue_needs_no_known_job(pods_url: str) -> None:
+    new = owned_pod()
+    del new["metadata"]["labels"][keys.QUEUE_NAME]
+
+    assert await response(pods_url, "/mutate", review(new)) == {"allowed": True}
+
+
+@pytest.mark.parametrize(
+    ("creator", "want"),
+    [
+        pytest.param(
+            "system:serviceaccount:kube-system:daemon-set-controller", False, id="not its controller's"
+        ),
+        pytest.param("system:kube-controller-manager", False, id="not that of all controllers"),
+        pytest.param("system:serviceaccount:team:daemon-set-controller", True, id="a tenant's"),
+        pytest.param("", True, id="that of an unknown user"),
+    ],
+)
+async def test_a_pod_that_names_a_daemon_set_is_gated_if_it_is(
+    pods_url: str, creator: str, want: bool
+) -> None:
+    new = owned_pod(apiVersion="apps/v1", kind="DaemonSet")
+
+    answer = await response(pods_url, "/mutate", review(new, userInfo={"username": creator}))
+
+    assert ("patch" in answer) is want
 
 
 async def test_pods_are_left_alone_where_they_are_not_managed(url: str) -> None:

@@ -15,12 +15,21 @@ from admission.controller.metrics.measuring import measure
 from admission.controller.metrics.queue_series import QueueSeries
 from admission.controller.metrics.registry import Metrics
 from admission.controller.runtime.events import EventReporter
-from admission.controller.writer.executor import Moot, ObjectTarget, Refused, Result, Vanished, Written
+from admission.controller.writer.acting import WaitReport
+from admission.controller.writer.write_order import (
+    Moot,
+    ObjectTarget,
+    Refused,
+    Result,
+    Vanished,
+    Written,
+)
 from admission.decisions.api_writes import Purpose, Verb, Write
 from admission.decisions.decision import Decision, Reassign, Wait
 from admission.engine.engine import Engine
 from admission.reconcile.workload.context import LifecycleResult
 from api.kube.errors import Conflict, Forbidden, Invalid, KubeError
+from api.kube.report_budget import WriteLoad
 from tests.admission.controller.fakes import FakeRecorder
 from tests.admission.controller.tenancy import make_workload
 from tests.admission.controller.virtualtime import VirtualLoop, end
@@ -34,7 +43,7 @@ UNGATE = Write(
 class FakeTerm:
     """Takes writes, and is busy with each until `answer` is called."""
 
-    is_paused, is_alone, unconfirmed = False, True, 0
+    is_paused, is_alone, unconfirmed, is_behind = False, True, 0, False
 
     def __init__(self, loop: VirtualLoop) -> None:
         self.asked_at: list[float] = []
@@ -48,15 +57,14 @@ class FakeTerm:
     async def flush(self) -> None:
         """Nothing is reserved here."""
 
-    def submit(self, write: Write, *, priority: int = 1) -> None:
+    def submit(self, write: Write) -> None:
         """Take note of when."""
-        assert priority
         self.asked_at.append(self._loop.time())
         self._busy.add(ObjectTarget(write.kind, write.namespace, write.name))
 
-    def report_wait(self, decision: Wait) -> bool:
+    def report_wait(self, decision: Wait) -> WaitReport:
         """No Workload waits here."""
-        return bool(decision)
+        raise AssertionError(decision)
 
     def is_busy(self, target: ObjectTarget) -> bool:
         """Whether it has not been answered."""
@@ -77,8 +85,9 @@ class Stage:
         events = EventReporter(FakeRecorder(), monotonic=self.loop.monotonic)
         self.cluster_state = ClusterState(Engine(), self.loop, ClusterStateSettings())
         observer = measure(self.cluster_state, metrics, events, QueueSeries(), monotonic=self.loop.monotonic)
-        board = StatusWriter(self.cluster_state.engine, with_share=False, is_busy=lambda _: False)
-        self.control_loop = ControlLoop(self.cluster_state, board, observer, events, self.loop)
+        self.load = WriteLoad()
+        board = StatusWriter(self.cluster_state.engine, self.load, with_share=False, is_busy=lambda _: False)
+        self.control_loop = ControlLoop(self.cluster_state, board, observer, events, self.loop, self.load)
         self.term = FakeTerm(self.loop)
         workload = make_workload("w", "a", 1, 0)
         workload["metadata"] |= {"uid": "uid-w", "resourceVersion": "7", "generation": 1}
@@ -155,3 +164,14 @@ def test_a_unit_turned_away_while_the_object_rests_asks_again_when_its_rest_is_o
     assert len(stage.term.asked_at) == 1
     stage.loop.run_for(0.5)
     assert len(stage.term.asked_at) == 2
+
+
+def test_reports_make_way_while_the_term_is_behind(stage: Stage) -> None:
+    stage.term.is_behind = True
+    stage.control_loop.post(lambda: None)
+    stage.loop.run_for(0.1)
+    assert stage.load.is_behind
+
+    stage.control_loop.end()
+
+    assert not stage.load.is_behind

@@ -10,6 +10,7 @@ import pytest
 
 from admission.controller.loop.status_writer import BURST, WRITES_PER_SECOND, BoardKey, StatusWriter
 from admission.decisions.api_writes import Purpose, Write
+from api.kube.report_budget import WriteLoad
 from api.objects.common import Meta
 from tests.admission.controller.known import Known, cluster_queue_object, made
 
@@ -23,8 +24,9 @@ class Stage:
         self.busy: set[BoardKey] = set()
         names = [f"q{number}" for number in range(queues)]
         self.known = Known(made("ResourceFlavor", "f"), *(cluster_queue_object(name, "4") for name in names))
+        self.load = WriteLoad()
         self.board = StatusWriter(
-            self.known.cluster_state.engine, with_share=False, is_busy=lambda key: key in self.busy
+            self.known.cluster_state.engine, self.load, with_share=False, is_busy=lambda key: key in self.busy
         )
         for name in names:
             self.see(name)
@@ -102,6 +104,14 @@ def test_the_budget_is_a_burst_and_then_a_steady_rate() -> None:
     assert len(stage.due(at=0.0)) == BURST
     assert stage.due(at=0.0) == []
     assert len(stage.due(at=2.0)) == 2 * WRITES_PER_SECOND
+
+
+def test_statuses_make_way_for_decisions() -> None:
+    stage = Stage(queues=int(BURST))
+    stage.load.decided += int(BURST)
+    stage.load.is_behind = True
+
+    assert [len(stage.due(at=at)) for at in (0.0, 0.5, 1.0, 1.5)] == [1, 0, 1, 0]
 
 
 def test_the_object_that_waits_longest_is_written_first() -> None:

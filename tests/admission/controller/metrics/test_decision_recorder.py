@@ -10,7 +10,7 @@ from admission.controller.metrics.decision_recorder import DecisionRecorder
 from admission.controller.metrics.queue_series import QueueSeries
 from admission.controller.metrics.registry import Metrics
 from admission.controller.runtime.events import EventReporter
-from admission.controller.writer.executor import Moot, Refused, Result, Vanished, Written
+from admission.controller.writer.write_order import Moot, Refused, Result, Vanished, Written
 from admission.decisions.api_writes import Event
 from admission.decisions.decision import Evict
 from api.kube.errors import KubeError
@@ -52,10 +52,11 @@ class Stage:
 
     def __init__(self) -> None:
         self.recorder = FakeRecorder()
+        self.metrics = Metrics(version="test")
         clock = FakeClock()
         events = EventReporter(self.recorder, monotonic=clock.monotonic)
         self.decision_recorder = DecisionRecorder(
-            Metrics(version="test"), events, QueueSeries(), monotonic=clock.monotonic
+            self.metrics, events, QueueSeries(), monotonic=clock.monotonic
         )
 
 
@@ -91,3 +92,15 @@ def test_a_refusal_is_recorded_on_the_object(kind: str, uid: str, want: list[tup
     stage.decision_recorder.note_answer(make_write(kind=kind, uid=uid), Refused(error=KubeError("no")))
 
     assert stage.recorder.events == want
+
+
+def test_events_that_were_sent_and_dropped_are_counted_once() -> None:
+    stage = Stage()
+    stage.recorder.sent, stage.recorder.dropped = 3, 2
+
+    for _ in range(2):
+        stage.decision_recorder.note_pause(False, 0)
+
+    sample, labels = stage.metrics.registry.get_sample_value, {"replica_role": "follower"}
+    assert sample("berth_events_sent_total", labels) == 3.0
+    assert sample("berth_events_dropped_total", labels) == 2.0

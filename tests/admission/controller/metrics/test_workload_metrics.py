@@ -184,6 +184,19 @@ def test_the_counters_of_an_object_end_with_it(
     assert left in text
 
 
+def test_the_counters_of_an_object_that_is_created_again_begin_at_zero() -> None:
+    metrics, series = leading(), QueueSeries()
+    counting = counting_in(metrics, series=series)
+    counting.observe(changed(PENDING, ADMITTED, 105.0))
+    series.drop(CLUSTER_QUEUE, "", "queue")
+
+    for _ in range(2):
+        counting.observe(changed(PENDING, ADMITTED, 105.0))
+
+    labels = {"replica_role": "leader", "cluster_queue": "queue", "priority_class": "high"}
+    assert sample(metrics, "kueue_admitted_workloads_total", labels) == 2
+
+
 def test_custom_labels_hold_the_values_of_each_kind_of_object() -> None:
     labels = MetricLabels(
         (

@@ -5,9 +5,12 @@ from __future__ import annotations
 import io
 import json
 import logging
+import sys
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from admission.controller.runtime.logs import JsonFormatter, KeyValueFormatter, Log
 
@@ -29,6 +32,8 @@ def said(request: pytest.FixtureRequest) -> Iterator[io.StringIO]:
 in_words = pytest.mark.parametrize("said", [KeyValueFormatter], indirect=True)
 as_json = pytest.mark.parametrize("said", [JsonFormatter], indirect=True)
 log = Log("berth.test")
+# Lone surrogates, too: aiohttp decodes bytes that are not UTF-8 into them.
+ANY_TEXT = st.text(st.characters(exclude_categories=())) | st.text('a \r\n\x1b\x7f\x85\u2028\u202e\udcff="')
 
 
 @in_words
@@ -41,6 +46,11 @@ log = Log("berth.test")
         pytest.param('say "a"', r'"say \"a\""', id="quotes are escaped"),
         pytest.param("a=b", '"a=b"', id="an equals sign is no second field"),
         pytest.param("one\ntwo", r'"one\ntwo"', id="a line stays one line"),
+        pytest.param("one\rtwo", r'"one\rtwo"', id="a carriage return does not overwrite the line"),
+        pytest.param("\x1b[2J", r'"\u001b[2J"', id="a terminal gets no escape sequence"),
+        pytest.param("one\u2028two\x85", r'"one\u2028two\u0085"', id="line ends of Unicode are escaped"),
+        pytest.param("\udcff", r'"\udcff"', id="bytes that are not UTF-8 can be written"),
+        pytest.param("größe", "größe", id="letters of any language stay"),
         pytest.param("", '""', id="nothing is seen to be nothing"),
     ],
 )
@@ -57,9 +67,26 @@ def test_a_fault_is_logged_with_its_traceback(said: io.StringIO) -> None:
     except ValueError:
         log.exception("fault", over="w")
 
-    first, *others = said.getvalue().splitlines()
-    assert first.endswith("ERROR fault over=w")
-    assert others[-1] == "ValueError: odd"
+    line, trace = said.getvalue().split(" traceback=")
+    assert line.endswith("ERROR fault over=w")
+    assert json.loads(trace).splitlines()[-1] == "ValueError: odd"
+
+
+@pytest.mark.parametrize("formatter", [KeyValueFormatter(), JsonFormatter()], ids=["in words", "as JSON"])
+@given(event=ANY_TEXT, value=ANY_TEXT, odd=ANY_TEXT)
+def test_one_record_is_one_line_of_printable_characters(
+    formatter: logging.Formatter, event: str, value: str, odd: str
+) -> None:
+    try:
+        raise ValueError(odd)
+    except ValueError:
+        record = logging.LogRecord("berth.test", logging.ERROR, "f", 1, event, (), sys.exc_info())
+    record.fields = {"key": value}
+
+    line = formatter.format(record)
+
+    assert line.isprintable()
+    assert line.encode()
 
 
 @as_json

@@ -9,10 +9,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from admission.controller.writer.executor import (
-    MAX_UNANSWERED,
-    Executor,
-    ExecutorLimits,
+from admission.controller.writer.executor import MAX_UNANSWERED, Executor, ExecutorLimits
+from admission.controller.writer.priorities import Priority
+from admission.controller.writer.write_order import (
     Moot,
     ObjectTarget,
     Refused,
@@ -36,6 +35,7 @@ from api.kube.errors import (
 from tests.admission.controller.fakes import Answer, FakeClock, FakeSender, make_write
 
 FOREVER = float("inf")
+UNANSWERED = [ServerError("failed calling webhook")] * MAX_UNANSWERED
 
 
 @asynccontextmanager
@@ -51,7 +51,7 @@ def make_executor(
     sender: FakeSender,
     *,
     clock: FakeClock | None = None,
-    remaining: Callable[[], float] = lambda: FOREVER,
+    write_seconds: Callable[[], float] = lambda: FOREVER,
     note_duration: Callable[[Purpose, float], None] = lambda _purpose, _seconds: None,
     report_error: Callable[[], None] = lambda: None,
     max_in_flight: int = 32,
@@ -60,7 +60,7 @@ def make_executor(
     return Executor(
         sender,
         clock or FakeClock(),
-        remaining_seconds=remaining,
+        write_seconds=write_seconds,
         note_duration=note_duration,
         report_error=report_error,
         limits=ExecutorLimits(max_in_flight=max_in_flight),
@@ -97,12 +97,51 @@ async def test_a_conflict_is_rebuilt_from_the_object_as_read() -> None:
     assert [write.body for write in sender.sent] == [b"1", b"from fresh"]
 
 
-async def test_a_lost_answer_is_sent_again_and_found_done() -> None:
-    """The first PUT arrived though its answer did not: the second meets 409, reading shows it done."""
-    sender = FakeSender(answers=[Timeout("no answer"), Conflict("already there")], reads=[b"mine"])
+def object_at(version: str) -> bytes:
+    """Return an object of this version."""
+    return f'{{"metadata": {{"resourceVersion": "{version}", "uid": "u"}}}}'.encode()
 
-    assert await carry_out(sender, make_write(), lambda raw: None) == Moot(raw=b"mine")
-    assert [write.body for write in sender.sent] == [b"1", b"1"]
+
+async def test_a_write_whose_answer_was_lost_is_found_done() -> None:
+    """The PUT was stored though its answer did not arrive: reading shows it, and nothing more is sent."""
+    stored = object_at("8")
+    sender = FakeSender(answers=[Timeout("no answer")], reads=[stored])
+
+    assert await carry_out(sender, make_write(resource_version="7"), lambda raw: None) == Moot(raw=stored)
+    assert len(sender.sent) == 1
+
+
+async def test_a_write_that_is_stored_after_the_object_was_read_is_found_done() -> None:
+    """The first PUT is stored between the read and the second, which meets 409."""
+    stored = object_at("8")
+    sender = FakeSender(answers=[Timeout("no answer"), Conflict("late")], reads=[object_at("7"), stored])
+    write = make_write(resource_version="7")
+
+    assert await carry_out(sender, write, lambda raw: None if raw == stored else write) == Moot(raw=stored)
+    assert [sent.body for sent in sender.sent] == [b"1", b"1"]
+
+
+async def test_a_write_without_an_answer_is_rebuilt_if_another_has_changed_the_object() -> None:
+    sender = FakeSender(answers=[Timeout("no answer"), b"done"], reads=[object_at("8")])
+    rebuilt = make_write(body=b"2", resource_version="8")
+
+    result = await carry_out(sender, make_write(resource_version="7"), lambda raw: rebuilt)
+
+    assert result == Written(raw=b"done")
+    assert [write.body for write in sender.sent] == [b"1", b"2"]
+
+
+async def test_a_create_without_an_answer_is_sent_again_while_there_is_no_object() -> None:
+    sender = FakeSender(answers=[Timeout("no answer"), b"done"], reads=[NotFound("none")])
+
+    assert await carry_out(sender, make_write(verb=Verb.CREATE)) == Written(raw=b"done")
+    assert len(sender.sent) == 2
+
+
+async def test_a_create_without_an_answer_that_is_there_is_handed_back() -> None:
+    sender = FakeSender(answers=[Timeout("no answer")], reads=[object_at("8")])
+
+    assert await carry_out(sender, make_write(verb=Verb.CREATE)) == Moot(raw=object_at("8"))
 
 
 async def test_endless_conflicts_end_as_refused() -> None:
@@ -136,9 +175,9 @@ async def test_final_answers_are_not_repeated(answer: KubeError, want: type[Resu
     ],
 )
 async def test_unclear_answers_are_sent_again_with_the_same_bytes(answer: KubeError) -> None:
-    sender = FakeSender(answers=[answer, b"done"])
+    sender = FakeSender(answers=[answer, b"done"], reads=[object_at("7")])
 
-    assert await carry_out(sender, make_write()) == Written(raw=b"done")
+    assert await carry_out(sender, make_write(resource_version="7")) == Written(raw=b"done")
     assert [write.body for write in sender.sent] == [b"1", b"1"]
 
 
@@ -157,7 +196,7 @@ async def test_unclear_answers_are_sent_again_with_the_same_bytes(answer: KubeEr
 @pytest.mark.parametrize("verb", [Verb.DELETE, Verb.EVICT])
 async def test_an_end_that_the_server_never_answers(verb: Verb, metadata: str, want: type[Result]) -> None:
     found = f'{{"metadata": {{"resourceVersion": "7", {metadata}}}}}'.encode()
-    sender = FakeSender(answers=[ServerError("failed calling webhook")] * MAX_UNANSWERED, reads=[found])
+    sender = FakeSender(answers=[*UNANSWERED], reads=[found] * MAX_UNANSWERED)
     executor = make_executor(sender)
     executor.sleep = at_once
     done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
@@ -179,21 +218,19 @@ def faulty(raw: bytes) -> Write | None:
     raise RuntimeError(f"a bug over {raw!r}")
 
 
-UNANSWERED = [ServerError("failed calling webhook")] * MAX_UNANSWERED
-
-
 @pytest.mark.parametrize(
-    ("answers", "read", "rebuild"),
+    ("read", "rebuild"),
     [
-        pytest.param(UNANSWERED, Forbidden("no"), None, id="the read is refused"),
-        pytest.param(UNANSWERED, b"fresh", faulty, id="a bug in its rebuild ends it"),
-        pytest.param(UNANSWERED, b"not JSON", None, id="the object as read is broken"),
+        pytest.param(object_at("7"), None, id="the object is as it was"),
+        pytest.param(Forbidden("no"), None, id="the read is refused"),
+        pytest.param(object_at("7"), faulty, id="a bug in its rebuild ends it"),
+        pytest.param(b"not JSON", None, id="the object as read is broken"),
     ],
 )
 async def test_an_unanswered_write_may_still_be_stored_where(
-    answers: list[Answer], read: Answer, rebuild: Callable[[bytes], Write | None] | None
+    read: Answer, rebuild: Callable[[bytes], Write | None] | None
 ) -> None:
-    executor = make_executor(FakeSender(answers=[*answers], reads=[read]))
+    executor = make_executor(FakeSender(answers=[*UNANSWERED], reads=[read] * MAX_UNANSWERED))
     executor.sleep = at_once
     done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
 
@@ -223,14 +260,17 @@ async def test_a_write_may_be_stored_where_a_bug_ends_it_under_way() -> None:
 
 
 async def test_a_write_cannot_be_stored_where_its_last_attempt_met_a_conflict() -> None:
-    sender = FakeSender(answers=[ServerError("boom"), Conflict("old")], reads=[b"fresh"])
+    sender = FakeSender(answers=[ServerError("boom"), Conflict("old")], reads=[object_at("7"), b"fresh"])
     executor = make_executor(sender)
     executor.sleep = at_once
     done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+    write = make_write(resource_version="7")
+
+    def faulty_later(raw: bytes) -> Write | None:
+        return write if raw == object_at("7") else faulty(raw)
 
     async with running(executor):
-        write = make_write(resource_version="7")
-        executor.submit(WriteOrder(write=write, on_result=done.set_result, rebuild=faulty))
+        executor.submit(WriteOrder(write=write, on_result=done.set_result, rebuild=faulty_later))
         result = await done
 
     assert isinstance(result, Refused)
@@ -251,7 +291,7 @@ async def test_a_bug_over_one_result_is_reported_and_leaves_the_other_orders_alo
         executor.submit(WriteOrder(write=make_write("a"), on_result=fail))
         # One behind it in its lane, and one in another.
         executor.submit(WriteOrder(write=make_write("a"), on_result=fail))
-        executor.submit(WriteOrder(write=make_write("b"), on_result=done.set_result, priority=1))
+        executor.submit(WriteOrder(write=make_write("b", purpose=Purpose.WAIT), on_result=done.set_result))
         assert await asyncio.wait_for(done, timeout=5.0) == Written(raw=b"{}")
 
     assert [type(error) for error in errors] == [RuntimeError, RuntimeError]
@@ -326,43 +366,191 @@ async def test_objects_go_beside_each_other_up_to_the_bound() -> None:
     assert executor.backlog == 0
 
 
-async def test_lower_priority_numbers_go_first() -> None:
+@pytest.mark.parametrize(
+    ("version", "seen", "rebuild", "want", "sent"),
+    [
+        pytest.param("7", "7", None, Written(raw=b"{}"), [b"1"], id="it is sent if nothing has changed"),
+        pytest.param("7", "8", None, Moot(raw=b"seen"), [], id="it is not sent if the object has changed"),
+        pytest.param("7", "8", lambda raw: None, Moot(raw=b"seen"), [], id="nor if nothing is left to do"),
+        pytest.param(
+            "7",
+            "8",
+            lambda raw: make_write(body=raw),
+            Written(raw=b"{}"),
+            [b"seen"],
+            id="it is rebuilt if it applies",
+        ),
+        pytest.param("", "8", None, Written(raw=b"{}"), [b"1"], id="it is sent if it is for any version"),
+        pytest.param("7", None, None, Written(raw=b"{}"), [b"1"], id="it is sent if the object is not known"),
+    ],
+)
+async def test_a_write_whose_object_changed_while_it_waited(
+    version: str,
+    seen: str | None,
+    rebuild: Callable[[bytes], Write | None] | None,
+    want: Result,
+    sent: list[bytes],
+) -> None:
+    sender = FakeSender()
+    done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+    async with running(make_executor(sender)) as executor:
+        executor.submit(
+            WriteOrder(
+                write=make_write(resource_version=version),
+                on_result=done.set_result,
+                rebuild=rebuild,
+                look_up=lambda: None if seen is None else (seen, b"seen"),
+            )
+        )
+        assert await done == want
+
+    assert [write.body for write in sender.sent] == sent
+
+
+async def test_what_starts_workloads_goes_first_and_what_reports_last() -> None:
     sender = FakeSender()
     results: list[Result] = []
     executor = make_executor(sender, max_in_flight=1)
-    executor.submit(WriteOrder(write=make_write(name="status"), on_result=results.append, priority=2))
-    executor.submit(WriteOrder(write=make_write(name="admit"), on_result=results.append, priority=0))
+    purposes = [
+        Purpose.WAIT,
+        Purpose.QUEUE_STATUS,
+        Purpose.START_JOB,
+        Purpose.CREATE_WORKLOAD,
+        Purpose.RELEASE,
+        Purpose.EVICT,
+        Purpose.ADMIT,
+    ]
+    for purpose in purposes:
+        executor.submit(WriteOrder(write=make_write(purpose, purpose=purpose), on_result=results.append))
+    async with running(executor):
+        while len(results) < len(purposes):
+            await asyncio.sleep(0)
+
+    # Of one priority the longest waiting goes first.
+    wanted = ["admit", "release", "evict", "start-job", "create-workload", "queue-status", "wait"]
+    assert [write.name for write in sender.sent] == wanted
+
+
+async def test_a_report_does_not_wait_for_ever() -> None:
+    sender, clock = FakeSender(), FakeClock()
+    results: list[Result] = []
+    executor = make_executor(sender, clock=clock, max_in_flight=1)
+    executor.submit(WriteOrder(write=make_write("a", purpose=Purpose.WAIT), on_result=results.append))
+    clock.at += Priority.REASON + 0.1
+    executor.submit(WriteOrder(write=make_write("b", purpose=Purpose.ADMIT), on_result=results.append))
     async with running(executor):
         while len(results) < 2:
             await asyncio.sleep(0)
 
-    assert [write.name for write in sender.sent] == ["admit", "status"]
+    assert [write.purpose for write in sender.sent] == [Purpose.WAIT, Purpose.ADMIT]
 
 
-async def test_nothing_is_sent_while_the_lease_has_less_left_than_a_request_takes() -> None:
+async def test_an_admission_does_not_wait_behind_others_because_of_a_report_on_its_object() -> None:
     sender = FakeSender()
-    remaining = [1.9]
+    results: list[Result] = []
+    executor = make_executor(sender, max_in_flight=1)
+    for name, purpose in (("a", Purpose.WAIT), ("b", Purpose.START_JOB), ("a", Purpose.ADMIT)):
+        executor.submit(WriteOrder(write=make_write(name, purpose=purpose), on_result=results.append))
+    async with running(executor):
+        while len(results) < 3:
+            await asyncio.sleep(0)
+
+    assert [write.purpose for write in sender.sent] == [Purpose.WAIT, Purpose.ADMIT, Purpose.START_JOB]
+    assert executor.backlog == 0
+
+
+@pytest.mark.parametrize(
+    ("purpose", "want"),
+    [
+        pytest.param(Purpose.ADMIT, True, id="an admission waits"),
+        pytest.param(Purpose.START_JOB, True, id="a start waits"),
+        pytest.param(Purpose.WAIT, False, id="only a report waits"),
+    ],
+)
+async def test_it_is_behind_where(purpose: Purpose, want: bool) -> None:
+    sender = FakeSender(gate=asyncio.Event())
+    executor = make_executor(sender)
+    executor.submit(WriteOrder(write=make_write(purpose=purpose), on_result=lambda _: None))
+    assert executor.is_behind is want
+
+    async with running(executor):
+        while not sender.in_flight:
+            await asyncio.sleep(0)
+        assert executor.is_behind is want
+        assert sender.gate is not None
+        sender.gate.set()
+        while executor.backlog:
+            await asyncio.sleep(0)
+        assert not executor.is_behind
+
+
+async def test_objects_whose_writes_fail_do_not_take_the_places_of_others() -> None:
+    """Neither a write nor a read of these objects is ever answered."""
+    sender = FailingSender()
+    executor = make_executor(sender, max_in_flight=2)
+    ends = asyncio.Event()
+    executor.sleep = lambda _seconds: ends.wait()  # type: ignore[assignment,return-value]
+    results: list[Result] = []
+    async with running(executor):
+        for number in range(5):
+            executor.submit(WriteOrder(write=make_write(f"bad-{number}"), on_result=results.append))
+        executor.submit(WriteOrder(write=make_write("good"), on_result=results.append))
+        while not results:
+            await asyncio.sleep(0)
+
+        assert results == [Written(raw=b"{}")]
+        assert executor.backlog == 5
+        # What fails is no reason to hold back reports.
+        assert not executor.is_behind
+
+
+class FailingSender(FakeSender):
+    """Answers nothing about objects that are bad."""
+
+    async def send(self, write: Write, *, timeout_seconds: float) -> bytes:
+        """Answer unless the object is bad."""
+        if write.name.startswith("bad"):
+            raise ServerError("failed calling webhook")
+        return await super().send(write, timeout_seconds=timeout_seconds)
+
+
+async def test_nothing_is_sent_while_the_lease_leaves_a_write_too_little_time() -> None:
+    sender = FakeSender()
+    left = [0.0]
     done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-    async with running(make_executor(sender, remaining=lambda: remaining[0])) as executor:
+    async with running(make_executor(sender, write_seconds=lambda: left[0])) as executor:
         executor.submit(WriteOrder(write=make_write(), on_result=done.set_result))
         for _ in range(20):
             await asyncio.sleep(0)
         assert sender.sent == []
-        remaining[0] = 3.9
+        left[0] = 3.9
         await done
 
     assert len(sender.sent) == 1
 
 
+async def test_a_write_may_take_as_long_as_the_lease_leaves_it() -> None:
+    # The write was not stored: it is read again, then sent again.
+    sender = FakeSender(answers=[Timeout("no answer")], reads=[object_at("7")])
+    done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+    async with running(
+        make_executor(sender, write_seconds=lambda: 6.5 if sender.timeouts else 9.0)
+    ) as executor:
+        executor.submit(WriteOrder(write=make_write(resource_version="7"), on_result=done.set_result))
+        await done
+
+    assert sender.timeouts == [9.0, 6.5]
+
+
 async def test_a_leader_stopped_right_before_sending_checks_its_lease_again() -> None:
     """The step before the request is where a test stops the process: the lease is read after it."""
     sender = FakeSender()
-    remaining = [3.9]
+    left = [3.9]
 
     def sleep_past_the_lease() -> None:
-        remaining[0] = -1.0
+        left[0] = 0.0
 
-    async with running(make_executor(sender, remaining=lambda: remaining[0])) as executor:
+    async with running(make_executor(sender, write_seconds=lambda: left[0])) as executor:
         executor.submit(
             WriteOrder(write=make_write(), on_result=lambda result: None, before=sleep_past_the_lease)
         )
@@ -372,25 +560,39 @@ async def test_a_leader_stopped_right_before_sending_checks_its_lease_again() ->
     assert sender.sent == []
 
 
-async def test_a_429_holds_all_writes_back_as_long_as_the_server_asks() -> None:
+async def sent_beside_a_rejected_write(*, max_in_flight: int) -> list[str]:
+    """Let the server reject the first write for seven seconds. Return what is sent meanwhile."""
     clock = FakeClock()
-    answers: list[Answer] = [TooManyRequests("slow down", retry_after_seconds=7.0)]
-    sender = FakeSender(answers=answers)
-    executor = make_executor(sender, clock=clock, max_in_flight=1)
-    waits: list[float] = []
+    sender = FakeSender(answers=[TooManyRequests("slow down", retry_after_seconds=7.0)])
+    executor = make_executor(sender, clock=clock, max_in_flight=max_in_flight)
+    results: list[Result] = []
+    passed = asyncio.Event()
 
     async def note(seconds: float) -> None:
-        waits.append(seconds)
-        clock.at += seconds
+        assert seconds == 7.0
+        await passed.wait()
 
     executor.sleep = note
-    done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
     async with running(executor):
-        executor.submit(WriteOrder(write=make_write(), on_result=done.set_result))
-        await done
+        for name in "abcd":
+            executor.submit(WriteOrder(write=make_write(name), on_result=results.append))
+        for _ in range(50):
+            await asyncio.sleep(0)
+        before = [write.name for write in sender.sent]
+        clock.at += 7.0
+        passed.set()
+        while len(results) < 4:
+            await asyncio.sleep(0)
+    assert len(sender.sent) == 5
+    return before
 
-    assert waits == [7.0]
-    assert len(sender.sent) == 2
+
+async def test_a_429_holds_its_write_back_as_long_as_the_server_asks() -> None:
+    assert await sent_beside_a_rejected_write(max_in_flight=2) == ["a", "b", "c", "d"]
+
+
+async def test_429_to_all_that_may_be_in_flight_holds_all_writes_back() -> None:
+    assert await sent_beside_a_rejected_write(max_in_flight=1) == ["a"]
 
 
 async def test_how_long_a_write_took_is_noted_from_its_queueing_to_its_answer() -> None:

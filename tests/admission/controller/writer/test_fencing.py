@@ -41,7 +41,16 @@ def test_the_value_is_one_that_the_workload_does_not_carry(present: bytes | None
 def test_a_fence_is_made_from_the_stored_object() -> None:
     write = fence_write(DECISION, fence=4, raw=None)
 
-    assert b'"4.1"' in refenced(write, fence=4, raw=workload("4")).body
+    again = refenced(write, DECISION, fence=4, raw=workload("4"))
+
+    assert again is not None
+    assert b'"4.1"' in again.body
+
+
+def test_a_workload_that_has_moved_on_is_not_fenced_again() -> None:
+    write = fence_write(DECISION, fence=4, raw=None)
+
+    assert refenced(write, DECISION, fence=4, raw=workload("4", version="8")) is None
 
 
 @pytest.mark.parametrize(

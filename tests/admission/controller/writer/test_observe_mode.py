@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from admission.controller.writer.executor import ObjectTarget
+from admission.controller.writer.acting import WaitReport
 from admission.controller.writer.observe_mode import ASSUMED_SECONDS, ObserveMode
+from admission.controller.writer.write_order import ObjectTarget
 from admission.decisions.decision import DecisionId, Evict, Wait
 from api.reasons import EvictionReason, PendingReason
 from api.workload import WorkloadKey
@@ -45,7 +46,7 @@ async def test_a_wait_changes_nothing_that_would_be_taken_back() -> None:
     await observer.carry_out([wait("w")])
 
     assert observer.unconfirmed == 0
-    assert observer.writer.report_wait(wait("w"))
+    assert observer.writer.report_wait(wait("w")) is WaitReport.NOT_NEEDED
 
 
 async def test_nothing_is_ever_under_way() -> None:

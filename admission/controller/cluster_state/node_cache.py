@@ -1,30 +1,23 @@
-"""Nodes and pods as placement by topology needs them: free capacity, and the pods that wait at their gate.
+"""Nodes as placement by topology needs them: free capacity, health, and what is wrong with their labels.
 
-They are watched only once a ResourceFlavor names a topology: most clusters have many pods and place none of
-them. A placed pod's usage is counted through its Workload. The pod itself is kept until it has been ungated,
-in the order in which pods were first seen.
+Nodes and pods are watched only once a ResourceFlavor names a topology: most clusters have many pods and place
+none of them.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-
-import msgspec
+from collections.abc import Callable, Iterable
 
 from admission.controller.cluster_state.invalid_objects import InvalidObjects
 from admission.controller.cluster_state.observers import Observers
 from admission.controller.runtime.clock import Clock
-from admission.decisions.api_writes import Write
 from admission.engine.engine import Engine
 from admission.placement.topology.node_health import NodeFault, is_healthy, is_same_health
-from admission.reconcile.workload.context import PlacedPod
-from api import keys
 from api.keys import HOSTNAME
 from api.kube.informer import Change, ChangeType
-from api.node import NodeInfo, PodUsage, is_finished, is_placed_by_topology, to_node, to_pod_usage
-from api.objects.cluster import NodeObject, PodObject
+from api.node import NodeInfo, to_node
+from api.objects.cluster import NodeObject
 from api.objects.common import Meta
 from api.parsing.prices import node_price_problem
 from api.policy import AdmissionPolicy
@@ -39,16 +32,8 @@ DISRUPTED_SHARE = 0.55
 MAX_NODES_REPORTED = 50
 
 
-@dataclass(slots=True)
-class _Known:
-    pod: PlacedPod
-    workload: WorkloadKey
-    # The node labels in an ungating patch of ours that is still in flight.
-    promised: Mapping[str, str] | None = None
-
-
-class NodePodCache:
-    """What the control loop knows of nodes and pods. `mark` is called for a Workload whose pods changed."""
+class NodeCache:
+    """What the control loop knows of nodes. `mark` is called for a Workload whose nodes changed."""
 
     def __init__(
         self,
@@ -77,13 +62,6 @@ class NodePodCache:
         self._observers = observers
         self._clock = clock
         self._mark = mark
-        self._pods: dict[str, _Known] = {}
-        self._by_workload: dict[WorkloadKey, dict[str, None]] = {}
-
-    @property
-    def is_needed(self) -> bool:
-        """Return whether nodes and pods have to be watched."""
-        return self.needed.is_set()
 
     def observe_spec(self, kind: type, value: object | None) -> None:
         """Take a changed or deleted spec: some need nodes and pods, or other labels of nodes."""
@@ -192,107 +170,3 @@ class NodePodCache:
             for host in self._unready.values():
                 for workload in self._engine.nodes.tenants(host):
                     self._mark(workload)
-
-    def take_pod(self, change: Change[PodObject]) -> None:
-        """Take a change of a pod."""
-        metadata, now = change.object.metadata, self._clock.now()
-        if change.type is ChangeType.DELETED:
-            self._engine.objects.remove(PodUsage, (metadata.namespace, metadata.name), now=now)
-            self._forget(metadata.uid)
-            return
-        self._engine.objects.upsert(to_pod_usage(change.object), now=now)
-        self._see_placed(change.object)
-
-    def see_raw(self, raw: bytes) -> None:
-        """Take the bytes of a pod from the answer to a write. Raises msgspec.DecodeError."""
-        self._see_placed(_POD.decode(raw))
-
-    def pods_of(self, workload: WorkloadKey) -> tuple[PlacedPod, ...]:
-        """Return the Workload's placed pods that have not ended, the first seen first."""
-        known = (self._pods[uid] for uid in self._by_workload.get(workload, ()))
-        return tuple(
-            one.pod if one.promised is None else replace(one.pod, promised=one.promised) for one in known
-        )
-
-    def promise(self, write: Write) -> None:
-        """Record that a patch that ungates a pod is in flight."""
-        known = self._pods.get(write.uid)
-        if known is not None:
-            known.promised = msgspec.json.decode(write.body)["spec"]["nodeSelector"]
-
-    def answered(self, uid: str) -> None:
-        """Record that the patch of a pod was answered, in whatever way: now the pod itself counts."""
-        known = self._pods.get(uid)
-        if known is not None and known.promised is not None:
-            known.promised = None
-            self._mark(known.workload)
-
-    def forget_promises(self) -> None:
-        """Record that no patch is in flight: another term has begun."""
-        for known in self._pods.values():
-            known.promised = None
-
-    def mark_pod(self, namespace: str, name: str) -> None:
-        """Mark the Workload of a pod whose patch was refused. Searches all pods, since this is rare."""
-        for known in self._pods.values():
-            if (known.pod.namespace, known.pod.name) == (namespace, name):
-                self._mark(known.workload)
-
-    def misplaced(self, workload: WorkloadKey) -> tuple[PlacedPod, ...]:
-        """Return the Workload's pods that are bound outside the domains that it was assigned."""
-        return tuple(pod for pod in self.pods_of(workload) if not self._is_in_place(workload, pod))
-
-    def _is_in_place(self, workload: WorkloadKey, pod: PlacedPod) -> bool:
-        pod_set = pod.labels.get(keys.POD_SET, "")
-        return not pod.node or self._engine.nodes.is_in_place(workload, pod_set, pod.node)
-
-    def _see_placed(self, obj: PodObject) -> None:
-        metadata = obj.metadata
-        workload = (metadata.annotations or {}).get(keys.WORKLOAD)
-        known = self._pods.get(metadata.uid)
-        gates = tuple(gate.get("name", "") for gate in obj.spec.scheduling_gates or ())
-        if is_finished(obj) or metadata.deletion_timestamp or workload is None:
-            self._forget(metadata.uid)
-            return
-        if known is None and not is_placed_by_topology(obj):
-            return
-        if known is not None and _is_older(metadata.resource_version, known.pod.resource_version):
-            return
-        pod = PlacedPod(
-            namespace=metadata.namespace,
-            name=metadata.name,
-            uid=metadata.uid,
-            resource_version=metadata.resource_version,
-            labels=metadata.labels or {},
-            gates=gates,
-            node_selector=obj.spec.node_selector or {},
-            node=obj.spec.node_name or "",
-        )
-        key = WorkloadKey(metadata.namespace, workload)
-        admitted = self._engine.workloads.workload(key)
-        if known is not None and known.pod.is_gated and not pod.is_gated and admitted is not None:
-            self._observers.report_ungated(keys.TOPOLOGY_GATE, admitted, self._clock.now())
-        promised = known.promised if known is not None and pod.is_gated else None
-        self._pods[metadata.uid] = _Known(pod, key, promised)
-        self._by_workload.setdefault(key, {})[metadata.uid] = None
-        if pod.is_gated or not self._is_in_place(key, pod):
-            self._mark(key)
-
-    def _forget(self, uid: str) -> None:
-        known = self._pods.pop(uid, None)
-        if known is None:
-            return
-        members = self._by_workload[known.workload]
-        del members[uid]
-        if not members:
-            del self._by_workload[known.workload]
-        # The domain that it leaves may be needed by another pod that waits at its gate.
-        self._mark(known.workload)
-
-
-def _is_older(version: str, known: str) -> bool:
-    """Return whether a version is older than another; one that is not a number counts as newer."""
-    return version.isdecimal() and known.isdecimal() and int(version) < int(known)
-
-
-_POD = msgspec.json.Decoder(PodObject)

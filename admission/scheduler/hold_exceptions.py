@@ -58,8 +58,10 @@ class HoldExceptions:
         for claim in self._shown:
             if id(claim) not in wanted:
                 self.snapshot.trial.release(claim.queue, claim.usage, claim.places)
-        for key in [key for key in self._gone if key not in leaving]:
-            self.snapshot.evictions.readmit(*self._gone.pop(key))
+        for key, (queue, held) in list(self._gone.items()):
+            if key not in leaving:
+                self.snapshot.evictions.readmit(queue, held)
+                del self._gone[key]
         # All victims before any claim: several claims may need the capacity of one victim.
         for key, (queue, held) in leaving.items():
             if not self.snapshot.evictions.is_gone(held):

@@ -1,0 +1,129 @@
+"""Placed pods on their way into the engine, and those that wait at the topology gate."""
+
+from __future__ import annotations
+
+import msgspec
+
+from admission.decisions.api_writes import Purpose, Verb, Write
+from api.kube.informer import Change, ChangeType
+from api.objects.cluster import PodObject
+from api.workload import WorkloadKey
+from tests.admission.controller.known import Known
+
+W = WorkloadKey("team", "w")
+TOPOLOGY = {"kueue.x-k8s.io/podset-unconstrained-topology": "true"}
+GATE = {"name": "kueue.x-k8s.io/topology"}
+
+
+def pod(name: str, *, version: int = 1, gated: bool = True, phase: str = "Pending") -> PodObject:
+    """Return a pod of the Workload w, as its Job makes it."""
+    raw = {
+        "metadata": {
+            "name": name,
+            "namespace": "team",
+            "uid": name,
+            "resourceVersion": str(version),
+            "labels": {"kueue.x-k8s.io/podset": "main"},
+            "annotations": {"kueue.x-k8s.io/workload": "w", **TOPOLOGY},
+        },
+        "spec": {"schedulingGates": [GATE] if gated else None},
+        "status": {"phase": phase},
+    }
+    return msgspec.convert(raw, PodObject)
+
+
+def see(known: Known, obj: PodObject, type_: ChangeType = ChangeType.MODIFIED) -> None:
+    """Let the pod be seen."""
+    known.cluster_state.placed_pods.take_pod(Change(type_, obj, None, None))
+
+
+def names(known: Known) -> list[tuple[str, bool]]:
+    """Return the Workload's pods and whether each is gated."""
+    return [(one.name, one.is_gated) for one in known.cluster_state.placed_pods.pods_of(W)]
+
+
+def test_pods_keep_the_order_in_which_they_were_first_seen() -> None:
+    known = Known()
+    for name in ("b", "a"):
+        see(known, pod(name))
+
+    see(known, pod("b", version=2, gated=False))
+
+    assert names(known) == [("b", False), ("a", True)]
+
+
+def test_a_gated_pod_marks_its_workload() -> None:
+    known = Known()
+
+    see(known, pod("a"))
+
+    assert known.cluster_state.marks.take_workload() == ("team", "w")
+
+
+def test_the_answer_to_a_patch_counts_before_the_watch_reports() -> None:
+    known = Known()
+    see(known, pod("a"))
+
+    assert known.cluster_state.see_raw("Pod", msgspec.json.encode(pod("a", version=2, gated=False)))
+    see(known, pod("a", version=1))
+
+    assert names(known) == [("a", False)]
+
+
+def test_a_pod_that_ended_gives_its_place_to_another() -> None:
+    known = Known()
+    see(known, pod("a"))
+    see(known, pod("b"))
+    known.cluster_state.marks.take_workload()
+
+    see(known, pod("a", version=2, phase="Failed"))
+    see(known, pod("b", version=2), ChangeType.DELETED)
+
+    assert names(known) == []
+    assert known.cluster_state.marks.take_workload() == ("team", "w")
+
+
+def ungate(name: str, node: str) -> Write:
+    """Return the patch that lets the pod go to a node."""
+    body = msgspec.json.encode({"spec": {"nodeSelector": {"host": node}}})
+    return Write(
+        verb=Verb.MERGE_PATCH,
+        kind="Pod",
+        namespace="team",
+        name=name,
+        body=body,
+        uid=name,
+        purpose=Purpose.UNGATE_POD,
+    )
+
+
+def promises(known: Known) -> dict[str, object]:
+    return {one.name: one.promised for one in known.cluster_state.placed_pods.pods_of(W)}
+
+
+def test_a_patch_on_its_way_is_remembered_until_it_is_answered() -> None:
+    known = Known()
+    see(known, pod("a"))
+    known.cluster_state.placed_pods.promise(ungate("a", "n0"))
+    see(known, pod("a", version=2))
+    assert promises(known) == {"a": {"host": "n0"}}
+    while known.cluster_state.marks.take_workload() is not None:
+        pass
+
+    known.cluster_state.placed_pods.answered("a")
+
+    assert promises(known) == {"a": None}
+    assert known.cluster_state.marks.take_workload() == ("team", "w")
+
+
+def test_an_ungated_pod_and_another_term_end_the_promise() -> None:
+    known = Known()
+    for name in ("a", "b"):
+        see(known, pod(name))
+        known.cluster_state.placed_pods.promise(ungate(name, "n0"))
+
+    see(known, pod("a", version=2, gated=False))
+    assert promises(known) == {"a": None, "b": {"host": "n0"}}
+
+    known.cluster_state.placed_pods.forget_promises()
+    assert promises(known) == {"a": None, "b": None}
