@@ -278,6 +278,7 @@ class ControlLoop:
             self._pending_messages.seconds_to_next(),
             self._forecasting.seconds_to_next(),
             WATCH_SECONDS if term.unconfirmed else None,
+            term.seconds_to_flush(),
             *self._waits_to_decide(term, now),
         ]
         soonest = min((wait for wait in waits if wait is not None), default=None)

@@ -59,4 +59,7 @@ class Acting(Protocol):
         """Reserve quota for the decisions of one cycle and send their writes."""
 
     async def flush(self) -> None:
-        """Write to the store what it has not received yet."""
+        """Write to the store what it has not received yet and is due."""
+
+    def seconds_to_flush(self) -> float | None:
+        """Return in how many seconds `flush` has something to write; None if nothing waits."""

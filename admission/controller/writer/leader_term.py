@@ -3,9 +3,9 @@
 A term begins when the lease is won and ends with it. A new term starts with no state (see
 `admission.controller.leadership.takeover`). This is the way of an admission from decision to confirmation:
 
-    cycle ─▶ reserve (one store call) ─▶ order ─▶ answer ─▶ confirm (with the next store call)
+    cycle ─▶ reserve (one store call) ─▶ order ─▶ answer ─▶ confirm (in the store: many with one call)
                 │ Lost                            │ moot, vanished, refused
-                └────────────▶ forget ◀───────────┘  release (with the next store call)
+                └────────────▶ forget ◀───────────┘  release (before the next cycle)
 
 An admission that was lost or refused is forgotten after a pause: an immediate retry would end the same way.
 
@@ -174,8 +174,12 @@ class LeaderTerm:
             self._submit_admission(prepared)
 
     async def flush(self) -> None:
-        """Write to the store what it has not received yet. Raises its errors."""
+        """Write to the store what it has not received yet and is due. Raises its errors."""
         await self._reservations.flush()
+
+    def seconds_to_flush(self) -> float | None:
+        """Return in how many seconds `flush` has something to write; None if nothing waits."""
+        return self._reservations.seconds_to_flush()
 
     def end(self) -> None:
         """Send no more decisions. Those without an answer are taken back when the next term begins."""

@@ -91,3 +91,7 @@ class ObserveMode:
         now = self._clock.monotonic()
         while self._assumed and self._assumed[0].until <= now:
             self._forget(self._assumed.popleft().decision)
+
+    def seconds_to_flush(self) -> float | None:
+        """Return in how many seconds the next decision is taken back; None if there is none."""
+        return self._assumed[0].until - self._clock.monotonic() if self._assumed else None

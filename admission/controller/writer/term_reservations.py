@@ -1,7 +1,9 @@
 """What one term writes to the store: reservations, what became of them, and the decision log.
 
 A decision that takes quota is reserved before it is sent. What becomes of it is collected here and written
-with the next store call, because one call for each confirmation would double the number of calls.
+later, because one call for each confirmation would double the number of calls: a release before the next
+cycle, which may give the quota away, and a confirmation within CONFIRM_SECONDS. Until then a successor finds
+a reservation whose quota the cluster shows, as after a crash, and confirms it itself.
 """
 
 from __future__ import annotations
@@ -24,6 +26,9 @@ from queues.reservations.reservations import (
     ReservationStore,
     Reserved,
 )
+
+# How long a confirmation may wait for others to be written with.
+CONFIRM_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +59,9 @@ class TermReservations:
         self._term = term
         self._failpoint = runtime.failpoint
         self._flush_plan = flush_plan
-        self._to_confirm: list[ReservationId] = []
+        # The oldest first. `_confirm_at`: when they are due (monotonic seconds).
+        self._to_confirm: dict[ReservationId, None] = {}
+        self._confirm_at = 0.0
         self._to_release: list[ReservationId] = []
         # The number of the cycle whose decisions are carried out, and the wait reasons reported since the
         # last flush. Counted per term: in the decision log, fence and cycle together identify one cycle.
@@ -85,6 +92,9 @@ class TermReservations:
         # One id for the whole cycle: a repeated call is answered as the first one was.
         request_id = uuid.uuid4().hex
         reservations = [self._reservation(*one, request_id) for one in admissions]
+        # Its own old reservation would be in the way of a Workload that was evicted since.
+        if any(one.id in self._to_confirm for one in reservations):
+            await self._flush_settled()
         # Waits are logged when they are reported (`note_reported`).
         entries = [self._entry(decision) for decision in decisions if not isinstance(decision, Wait)]
         if not reservations and not entries:
@@ -97,7 +107,9 @@ class TermReservations:
 
     def confirm(self, decision: DecisionId) -> None:
         """Note that the cluster shows the quota: the reservation is no longer needed."""
-        self._to_confirm.append((decision.key, decision.uid))
+        if not self._to_confirm:
+            self._confirm_at = self._clock.monotonic() + CONFIRM_SECONDS
+        self._to_confirm[decision.key, decision.uid] = None
 
     def release(self, decision: DecisionId) -> None:
         """Note that the quota was given back."""
@@ -108,20 +120,29 @@ class TermReservations:
         self._reported.append(self._entry(decision))
 
     async def flush(self) -> None:
-        """Write promises, log entries, confirmations and releases to the store."""
+        """Write promises, log entries, releases, and the confirmations that are due to the store."""
         # Promises first: a confirmed Workload may have started on one.
         await self._flush_plan()
         await self._flush_log()
-        confirmed, self._to_confirm = self._to_confirm, []
+        if self._to_release or (self._to_confirm and self._clock.monotonic() >= self._confirm_at):
+            await self._flush_settled()
+
+    def seconds_to_flush(self) -> float | None:
+        """Return in how many seconds `flush` has something to write; None if nothing waits."""
+        return self._confirm_at - self._clock.monotonic() if self._to_confirm else None
+
+    async def _flush_settled(self) -> None:
+        confirmed, self._to_confirm = self._to_confirm, {}
         released, self._to_release = self._to_release, []
         try:
             if confirmed:
-                await self._store.confirm(confirmed, fence=self._term.fence)
+                await self._store.confirm(tuple(confirmed), fence=self._term.fence)
             if released:
                 await self._store.release(released, fence=self._term.fence)
         except BaseException:
             # Put them back in front, in order; entries added during the call follow.
-            self._to_confirm[:0], self._to_release[:0] = confirmed, released
+            self._to_confirm, self._to_release = confirmed | self._to_confirm, released + self._to_release
+            self._confirm_at = self._clock.monotonic() + CONFIRM_SECONDS
             raise
 
     async def _flush_log(self) -> None:

@@ -369,8 +369,8 @@ def test_a_leader_that_dies_is_replaced_within_its_lease_and_never_earlier_thoug
                 await first.die()
                 await second.began()
 
-                # The last renewal is seen at a look, and the lease counts from there; the look at its end has a
-                # random part too.
+                # The last renewal is seen at a look, and the lease counts from there; the look at its end has
+                # a random part too.
                 random_seconds = LOOK_SECONDS - USUAL.renew_seconds
                 assert ends_at <= loop.time() <= ends_at + LOOK_SECONDS + random_seconds
 

@@ -57,6 +57,9 @@ class FakeTerm:
     async def flush(self) -> None:
         """Nothing is reserved here."""
 
+    def seconds_to_flush(self) -> None:
+        """Nothing is reserved here."""
+
     def submit(self, write: Write) -> None:
         """Take note of when."""
         self.asked_at.append(self._loop.time())

@@ -40,6 +40,17 @@ async def test_an_observed_decision_is_taken_back_after_its_time() -> None:
     assert ([one.key.name for one in forgotten], observer.unconfirmed) == (["early"], 1)
 
 
+async def test_it_is_known_when_the_next_decision_is_taken_back() -> None:
+    clock = FakeClock()
+    observer = ObserveMode(clock, lambda _: None)
+    assert observer.seconds_to_flush() is None
+    await observer.carry_out([evict("early")])
+    clock.at += 1.0
+    await observer.carry_out([evict("late")])
+
+    assert observer.seconds_to_flush() == ASSUMED_SECONDS - 1.0
+
+
 async def test_a_wait_changes_nothing_that_would_be_taken_back() -> None:
     observer = ObserveMode(FakeClock(), lambda _: None)
 

@@ -8,10 +8,11 @@ import pytest
 
 from admission.controller.runtime.failpoints import Failpoint
 from admission.controller.runtime.runtime import Runtime
-from admission.controller.writer.term_reservations import TermIdentity, TermReservations
-from admission.decisions.decision import DecisionId, Plan, Wait
+from admission.controller.writer.term_reservations import CONFIRM_SECONDS, TermIdentity, TermReservations
+from admission.decisions.api_writes import Purpose, Verb, Write
+from admission.decisions.decision import Admit, DecisionId, Plan, Wait
 from api.reasons import PendingReason
-from api.workload import WorkloadKey
+from api.workload import Admission, WorkloadKey
 from queues.reservations.memory_reservations import InMemoryReservationStore
 from queues.reservations.reservations import ReservationId, StoreUnreachable
 from tests.admission.controller.fakes import FakeClock
@@ -48,15 +49,26 @@ def decision(name: str) -> DecisionId:
     return DecisionId(WorkloadKey("team", name), f"uid-{name}", "7")
 
 
-def make_reservations(store: InMemoryReservationStore) -> TermReservations:
+def make_reservations(store: InMemoryReservationStore, *, clock: FakeClock | None = None) -> TermReservations:
     """Return the reservations of a term with nothing planned."""
 
     async def flush_plan() -> None:
         return None
 
-    runtime = Runtime(clock=FakeClock(), failpoint=Failpoint(None))
+    runtime = Runtime(clock=clock or FakeClock(), failpoint=Failpoint(None))
     term = TermIdentity(identity="me", fence=FENCE)
     return TermReservations(store, runtime, term, flush_plan=flush_plan)
+
+
+def admission(name: str) -> tuple[Admit, Write]:
+    """Return the decision that a Workload is admitted, and its write."""
+    key = WorkloadKey("team", name)
+    admitted = Admission(cluster_queue="cq", pod_sets=())
+    decided = Admit(key=key, uid=f"uid-{name}", resource_version="7", admission=admitted, is_admitted=True)
+    write = Write(
+        verb=Verb.REPLACE, kind="Workload", namespace="team", name=name, body=b"{}", purpose=Purpose.ADMIT
+    )
+    return decided, write
 
 
 async def test_what_became_of_reservations_is_written_with_one_call_each() -> None:
@@ -70,6 +82,50 @@ async def test_what_became_of_reservations_is_written_with_one_call_each() -> No
     await reservations.flush()
 
     assert store.calls == [("confirm", ["a", "b"]), ("release", ["c"])]
+
+
+async def test_confirmations_are_collected_until_they_are_due() -> None:
+    store, clock = RecordingStore(), FakeClock()
+    reservations = make_reservations(store, clock=clock)
+    assert reservations.seconds_to_flush() is None
+    reservations.confirm(decision("a"))
+    clock.at += CONFIRM_SECONDS / 2
+    reservations.confirm(decision("b"))
+    await reservations.flush()
+    assert store.calls == []
+    assert reservations.seconds_to_flush() == CONFIRM_SECONDS / 2
+
+    clock.at += CONFIRM_SECONDS / 2
+    await reservations.flush()
+
+    assert store.calls == [("confirm", ["a", "b"])]
+    assert reservations.seconds_to_flush() is None
+
+
+async def test_a_confirmation_that_the_store_did_not_take_is_tried_again_after_a_while() -> None:
+    store, clock = RecordingStore(), FakeClock()
+    reservations = make_reservations(store, clock=clock)
+    reservations.confirm(decision("a"))
+    clock.at += CONFIRM_SECONDS
+    store.fails = {"confirm"}
+    with pytest.raises(StoreUnreachable):
+        await reservations.flush()
+
+    assert reservations.seconds_to_flush() == CONFIRM_SECONDS
+
+
+async def test_a_workload_is_confirmed_before_it_is_reserved_again() -> None:
+    store = RecordingStore()
+    await store.seed_fence(FENCE)
+    reservations = make_reservations(store)
+    reservations.confirm(decision("w"))
+    reservations.confirm(decision("x"))
+
+    await reservations.reserve([admission("v")], ())
+    assert store.calls == []
+    await reservations.reserve([admission("w")], ())
+
+    assert store.calls == [("confirm", ["w", "x"])]
 
 
 async def test_what_the_store_did_not_take_is_written_again_before_what_followed() -> None:
