@@ -2,8 +2,8 @@
 
 A decision that takes quota is reserved before it is sent. What becomes of it is collected here and written
 later, because one call for each confirmation would double the number of calls: a release before the next
-cycle, which may give the quota away, and a confirmation within CONFIRM_SECONDS. Until then a successor finds
-a reservation whose quota the cluster shows, as after a crash, and confirms it itself.
+cycle, which may give the quota away, confirmations and reported wait reasons within COLLECT_SECONDS. Until
+then a successor finds a reservation whose quota the cluster shows, as after a crash, and confirms it itself.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from queues.reservations.reservations import (
     Reserved,
 )
 
-# How long a confirmation may wait for others to be written with.
-CONFIRM_SECONDS = 0.5
+# How long confirmations and log entries may wait for others to be written with.
+COLLECT_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,14 +59,15 @@ class TermReservations:
         self._term = term
         self._failpoint = runtime.failpoint
         self._flush_plan = flush_plan
-        # The oldest first. `_confirm_at`: when they are due (monotonic seconds).
+        # The oldest first.
         self._to_confirm: dict[ReservationId, None] = {}
-        self._confirm_at = 0.0
-        self._to_release: list[ReservationId] = []
+        self._to_release: dict[ReservationId, None] = {}
         # The number of the cycle whose decisions are carried out, and the wait reasons reported since the
         # last flush. Counted per term: in the decision log, fence and cycle together identify one cycle.
         self._cycle = 0
         self._reported: list[LoggedDecision] = []
+        # When what is collected is due (monotonic seconds); None if that is nothing.
+        self._flush_at: float | None = None
 
     @property
     def fence(self) -> int:
@@ -92,8 +93,8 @@ class TermReservations:
         # One id for the whole cycle: a repeated call is answered as the first one was.
         request_id = uuid.uuid4().hex
         reservations = [self._reservation(*one, request_id) for one in admissions]
-        # Its own old reservation would be in the way of a Workload that was evicted since.
-        if any(one.id in self._to_confirm for one in reservations):
+        # The old reservation of a Workload that was evicted since would be in the way of its new one.
+        if any(one.id in self._to_confirm or one.id in self._to_release for one in reservations):
             await self._flush_settled()
         # Waits are logged when they are reported (`note_reported`).
         entries = [self._entry(decision) for decision in decisions if not isinstance(decision, Wait)]
@@ -107,42 +108,48 @@ class TermReservations:
 
     def confirm(self, decision: DecisionId) -> None:
         """Note that the cluster shows the quota: the reservation is no longer needed."""
-        if not self._to_confirm:
-            self._confirm_at = self._clock.monotonic() + CONFIRM_SECONDS
         self._to_confirm[decision.key, decision.uid] = None
+        self._flush_soon()
 
     def release(self, decision: DecisionId) -> None:
         """Note that the quota was given back."""
-        self._to_release.append((decision.key, decision.uid))
+        self._to_release[decision.key, decision.uid] = None
+        self._flush_at = self._clock.monotonic()
 
     def note_reported(self, decision: Wait) -> None:
         """Note a wait reason for the decision log: a short wait is usually never reported, nor logged."""
         self._reported.append(self._entry(decision))
+        self._flush_soon()
 
     async def flush(self) -> None:
-        """Write promises, log entries, releases, and the confirmations that are due to the store."""
+        """Write promises, and if it is due what else was collected, to the store."""
         # Promises first: a confirmed Workload may have started on one.
         await self._flush_plan()
-        await self._flush_log()
-        if self._to_release or (self._to_confirm and self._clock.monotonic() >= self._confirm_at):
+        if self._flush_at is not None and self._clock.monotonic() >= self._flush_at:
+            self._flush_at = None
             await self._flush_settled()
+            await self._flush_log()
 
     def seconds_to_flush(self) -> float | None:
-        """Return in how many seconds `flush` has something to write; None if nothing waits."""
-        return self._confirm_at - self._clock.monotonic() if self._to_confirm else None
+        """Return in how many seconds what was collected is due; None if that is nothing."""
+        return None if self._flush_at is None else self._flush_at - self._clock.monotonic()
+
+    def _flush_soon(self) -> None:
+        if self._flush_at is None:
+            self._flush_at = self._clock.monotonic() + COLLECT_SECONDS
 
     async def _flush_settled(self) -> None:
         confirmed, self._to_confirm = self._to_confirm, {}
-        released, self._to_release = self._to_release, []
+        released, self._to_release = self._to_release, {}
         try:
             if confirmed:
                 await self._store.confirm(tuple(confirmed), fence=self._term.fence)
             if released:
-                await self._store.release(released, fence=self._term.fence)
+                await self._store.release(tuple(released), fence=self._term.fence)
         except BaseException:
             # Put them back in front, in order; entries added during the call follow.
-            self._to_confirm, self._to_release = confirmed | self._to_confirm, released + self._to_release
-            self._confirm_at = self._clock.monotonic() + CONFIRM_SECONDS
+            self._to_confirm, self._to_release = confirmed | self._to_confirm, released | self._to_release
+            self._flush_soon()
             raise
 
     async def _flush_log(self) -> None:

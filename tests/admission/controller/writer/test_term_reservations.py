@@ -8,7 +8,7 @@ import pytest
 
 from admission.controller.runtime.failpoints import Failpoint
 from admission.controller.runtime.runtime import Runtime
-from admission.controller.writer.term_reservations import CONFIRM_SECONDS, TermIdentity, TermReservations
+from admission.controller.writer.term_reservations import COLLECT_SECONDS, TermIdentity, TermReservations
 from admission.decisions.api_writes import Purpose, Verb, Write
 from admission.decisions.decision import Admit, DecisionId, Plan, Wait
 from api.reasons import PendingReason
@@ -89,13 +89,13 @@ async def test_confirmations_are_collected_until_they_are_due() -> None:
     reservations = make_reservations(store, clock=clock)
     assert reservations.seconds_to_flush() is None
     reservations.confirm(decision("a"))
-    clock.at += CONFIRM_SECONDS / 2
+    clock.at += COLLECT_SECONDS / 2
     reservations.confirm(decision("b"))
     await reservations.flush()
     assert store.calls == []
-    assert reservations.seconds_to_flush() == CONFIRM_SECONDS / 2
+    assert reservations.seconds_to_flush() == COLLECT_SECONDS / 2
 
-    clock.at += CONFIRM_SECONDS / 2
+    clock.at += COLLECT_SECONDS / 2
     await reservations.flush()
 
     assert store.calls == [("confirm", ["a", "b"])]
@@ -106,12 +106,12 @@ async def test_a_confirmation_that_the_store_did_not_take_is_tried_again_after_a
     store, clock = RecordingStore(), FakeClock()
     reservations = make_reservations(store, clock=clock)
     reservations.confirm(decision("a"))
-    clock.at += CONFIRM_SECONDS
+    clock.at += COLLECT_SECONDS
     store.fails = {"confirm"}
     with pytest.raises(StoreUnreachable):
         await reservations.flush()
 
-    assert reservations.seconds_to_flush() == CONFIRM_SECONDS
+    assert reservations.seconds_to_flush() == COLLECT_SECONDS
 
 
 async def test_a_workload_is_confirmed_before_it_is_reserved_again() -> None:
@@ -145,10 +145,26 @@ async def test_what_the_store_did_not_take_is_written_again_before_what_followed
     assert store.calls == [("confirm", ["a"]), ("release", ["b", "c"])]
 
 
-async def test_a_wait_is_logged_once_it_was_reported_and_other_decisions_at_once() -> None:
-    store = InMemoryReservationStore()
+async def test_a_release_that_the_store_did_not_take_comes_before_the_workload_is_reserved_again() -> None:
+    store = RecordingStore()
     await store.seed_fence(FENCE)
     reservations = make_reservations(store)
+    reservations.release(decision("w"))
+    store.fails = {"release"}
+    with pytest.raises(StoreUnreachable):
+        await reservations.flush()
+    store.fails = set()
+    store.calls.clear()
+
+    await reservations.reserve([admission("w")], ())
+
+    assert store.calls == [("release", ["w"])]
+
+
+async def test_a_wait_is_logged_once_it_was_reported_and_other_decisions_at_once() -> None:
+    store, clock = InMemoryReservationStore(), FakeClock()
+    await store.seed_fence(FENCE)
+    reservations = make_reservations(store, clock=clock)
     key = WorkloadKey("team", "w")
     wait = Wait(key=key, uid="u", reason=PendingReason.WAITING_FOR_QUOTA, message="full")
     plan = Plan(key=key, uid="u", planned=None)
@@ -157,5 +173,6 @@ async def test_a_wait_is_logged_once_it_was_reported_and_other_decisions_at_once
     assert [entry.what for entry in await store.decisions(limit=9)] == ["Plan"]
 
     reservations.note_reported(wait)
+    clock.at += COLLECT_SECONDS
     await reservations.flush()
     assert sorted(entry.what for entry in await store.decisions(limit=9)) == ["Plan", "Wait"]
