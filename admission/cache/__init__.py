@@ -13,6 +13,7 @@ Modules, in reading order:
     trees_to_try          which quota trees a cycle has to try, and what wakes parked Workloads
     pending_workloads     which queue a Workload waits in, at which level, with which reason
     second_pass_queue     admitted Workloads that need nodes
+    adopted_admission     another leader's admission, charged as the spec says
     admitted_workloads    which Workloads hold quota, assumed or confirmed
     workload_store        changes of objects move Workloads between these two
     finished_runs         what finished runs teach

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from admission.cache.adopted_admission import charged_by_spec, is_complete
 from admission.cache.cache import Cache
 from admission.cache.pending_workloads import PendingWorkloads
 from admission.cache.second_pass_queue import SecondPassQueue
@@ -18,9 +19,9 @@ from admission.cache.touched_statuses import TouchedStatuses
 from admission.cache.trees_to_try import TreesToTry
 from admission.cache.workload_index import WorkloadIndex
 from admission.cache.workload_record import WorkloadRecord
-from admission.decisions.decision import DecisionId
 from admission.flavors.topology_assigner import places_of
 from admission.snapshot.held_workload import HeldWorkload
+from admission.snapshot.queue_state import QueueState
 from api.eviction import current_request, reserved_at_of
 from api.jobs.checkpoint_annotations import CHECKPOINT_KEYS
 from api.policy import VictimRules
@@ -86,34 +87,47 @@ class AdmittedWorkloads:
             )
         )
 
-    def adopt(self, workload: Workload, *, always: bool) -> DecisionId | None:
-        """Assume another leader's admission; return its decision id, None if refused. See `Engine.adopt`."""
+    def adopt(self, workload: Workload, *, always: bool) -> HeldWorkload | None:
+        """Assume another leader's admission; return what it holds now, None if refused.
+
+        See `Engine.adopt`.
+        """
         record, admission = self._index.records.get(workload.key), workload.admission
         if record is None or admission is None or record.workload.uid != workload.uid:
             return None
-        present, usage = record.workload, to_quantities(admission.pod_sets)
+        present = record.workload
         # If it holds quota already, assumed or confirmed, its object will show what the other leader decided.
         if present.is_finished or workload.key in self._cache.held:
             return None
         queue = self._cache.queues.get(admission.cluster_queue)
-        has_room = queue is not None and queue.node.fits(usage)
+        admission = charged_by_spec(admission, record, queue)
         # An answer in the log counts even without room, or two leaders would decide differently.
-        if not (always or has_room):
+        if not (always or self._may_adopt(admission, record, queue)):
             return None
         self._pending.unqueue(record)
-        self._hold(
-            HeldWorkload(
-                workload=present,
-                admission=admission,
-                usage=usage,
-                pairs=pairs_of(admission),
-                places=places_of(admission, record.requests),
-                is_assumed=True,
-                reserved_at=self._cache.now,
-                queued_at=queued_at(present, self._timestamp),
-            )
+        held = HeldWorkload(
+            workload=present,
+            admission=admission,
+            usage=to_quantities(admission.pod_sets),
+            pairs=pairs_of(admission),
+            places=places_of(admission, record.requests),
+            is_assumed=True,
+            reserved_at=self._cache.now,
+            queued_at=queued_at(present, self._timestamp),
         )
-        return DecisionId(present.key, present.uid, present.resource_version)
+        self._hold(held)
+        return held
+
+    def _may_adopt(self, admission: Admission, record: WorkloadRecord, queue: QueueState | None) -> bool:
+        """Return whether a cycle could decide this admission now."""
+        local_queue = self._cache.specs.local_queues.get(record.local_queue)
+        return (
+            queue is not None
+            and local_queue is not None
+            and local_queue.cluster_queue == queue.name
+            and is_complete(admission, record, queue)
+            and queue.node.fits(to_quantities(admission.pod_sets))
+        )
 
     def forget(self, key: WorkloadKey, uid: str, decided_on: str | None = None) -> None:
         """Take back a decision that could not be written: an assumed admission, an eviction or a move.

@@ -23,7 +23,13 @@ from admission.backfill.backfill_cycle import Backfill
 from admission.cache.cache import Cache
 from admission.cache.specs import Specs
 from admission.cache.workload_store import WorkloadStore
-from admission.decisions.decision import Decision, DecisionId, Evict, SecondPassDecision, Wait
+from admission.decisions.decision import (
+    Admit,
+    Decision,
+    Evict,
+    SecondPassDecision,
+    Wait,
+)
 from admission.engine import explain_pending
 from admission.engine.apply_outcomes import OutcomeApplier
 from admission.engine.node_queries import NodeQueries
@@ -45,6 +51,7 @@ from admission.placement.topology.request import PlacementGates
 from admission.placement.topology_cache import TopologyCache
 from admission.preemption.fair_sharing import FairPreemption
 from admission.scheduler.cycle_statistics import CycleStatistics
+from admission.scheduler.outcomes import starts_at_once
 from admission.scheduler.resumable_cycle import Cycle, CycleEffects
 from admission.scheduler.scheduler import CycleRules
 from admission.snapshot.queue_state import QueueState
@@ -55,7 +62,9 @@ from admission.status.views import (
 )
 from api.jobs.resource_requests import ResourceSettings
 from api.policy import KUEUE, AdmissionPolicy
+from api.reasons import ConditionType
 from api.workload import Workload, WorkloadKey
+from api.workload_status import LEASE_WORDS
 from queues.pending.admission_fair_sharing import AdmissionFairSharing, UsageLedger
 from queues.pending.ordering import RequeuingTimestamp
 
@@ -149,17 +158,32 @@ class Engine:
         self._under_way.begin_change(now)
         self._workload_store.admitted.forget(key, uid, decided_on)
 
-    def adopt(self, workload: Workload, *, now: float, always: bool = False) -> DecisionId | None:
+    def adopt(self, workload: Workload, *, now: float, always: bool = False) -> Admit | None:
         """Let a known Workload hold the admission of `workload`, which another leader decided.
 
-        Like a decision of this engine it counts from now on, until its object shows it or the returned id is
-        forgotten. Returns None and changes nothing if the uid differs, if the Workload holds quota already,
-        or if there is no room; with `always` room is not checked.
+        Like a decision of this engine it counts from now on, until its object shows it or the returned
+        decision is forgotten. Only flavors, pods and domains are taken from `workload`: what they charge, and
+        the admission checks, follow from the objects that are known here. Returns None and changes nothing if
+        the uid differs, if the Workload holds quota already, or if a cycle could not decide the same now (no
+        room, another ClusterQueue, flavors that it does not offer); with `always` that is not checked.
         """
         self._under_way.begin_change(now)
         # Room is checked on trees that include all that has been put in so far.
         self._workload_store.refresh()
-        return self._workload_store.admitted.adopt(workload, always=always)
+        held = self._workload_store.admitted.adopt(workload, always=always)
+        if held is None:
+            return None
+        present, checks = held.workload, self.workloads.required_checks(held.workload)
+        reserved = workload.conditions.get(ConditionType.QUOTA_RESERVED)
+        return Admit(
+            key=present.key,
+            uid=present.uid,
+            resource_version=present.resource_version,
+            admission=held.admission,
+            is_admitted=starts_at_once(present, held.admission, checks),
+            checks=checks,
+            on_lease=reserved is not None and reserved.message.endswith(LEASE_WORDS),
+        )
 
     def forget_all(self, *, now: float) -> None:
         """Take back every unconfirmed decision, since the leader that was to carry them out has stopped.

@@ -6,8 +6,8 @@ writing. The state of the cluster is authoritative (a list served by quorum, sta
     Workload                                     verdict     because
     gone, finished, or another of that name      DROP        there is nothing left to hold quota for
     has its admission                            CONFIRM     the write was stored
-    unchanged since the decision, and it fits    REPLAY      the same bytes are sent; if the old leader sends
-                                                             them too, one of the two meets 409
+    unchanged since the decision, and it fits    REPLAY      it is written onto the same version; if the old
+                                                             leader writes it too, one of the two meets 409
     unchanged, and it does not fit               RELEASE     the leader that made it had given the quota to
                                                              another Workload, and could not record that
     unchanged, but possibly unknown since        RELEASE     a leader may have decided without knowing of it

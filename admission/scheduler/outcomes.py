@@ -22,7 +22,7 @@ from admission.snapshot.held_workload import HeldWorkload
 from api.keys import JOB_UID
 from api.queueing import CheckRule
 from api.reasons import EvictionReason, PendingReason
-from api.workload import Admission, to_rfc3339
+from api.workload import Admission, Workload, to_rfc3339
 from queues.estimates.estimator import eviction_seconds
 from queues.pending.pending_queue import RequeueCause
 from queues.profile.planned_start import PlannedStart
@@ -48,20 +48,25 @@ def required_checks(rules: Sequence[CheckRule], admission: Admission) -> tuple[s
     return tuple(sorted(applying)) if assigned else ()
 
 
+def starts_at_once(workload: Workload, admission: Admission, checks: tuple[str, ...]) -> bool:
+    """Return whether the Workload is admitted with its quota: it lacks neither a check nor a place."""
+    # A check that is ready from an earlier admission is not run again.
+    ready = {check.name for check in workload.checks if check.state == "Ready"} if checks else checks
+    # Pods that have no place yet are not started, even if all checks are ready from before.
+    return all(check in ready for check in checks) and not admission.is_delayed
+
+
 def admitted(entry: Entry, *, now: float) -> HeadOutcome:
     """Return the outcome of an entry that starts, or that holds its quota until its checks are ready."""
     queue, workload = entry.queue, entry.pending.workload
     admission = entry.assignment.to_admission(queue.name)
     checks = required_checks(queue.spec.checks, admission)
-    # A check that is ready from an earlier admission is not run again.
-    ready = {check.name for check in workload.checks if check.state == "Ready"} if checks else checks
     decision = Admit(
         key=workload.key,
         uid=workload.uid,
         resource_version=workload.resource_version,
         admission=admission,
-        # Pods that have no place yet are not started, even if all checks are ready from before.
-        is_admitted=all(check in ready for check in checks) and not admission.is_delayed,
+        is_admitted=starts_at_once(workload, admission, checks),
         checks=checks,
         waited_seconds=max(0.0, now - entry.pending.queued_at),
         borrows=entry.assignment.borrowing > 0,

@@ -45,10 +45,10 @@ LOG_LENGTH = 10_000
 class QuotaReservation:
     """Quota held for one Workload, with the API request that will write the admission to the cluster.
 
-    `verb`, `path`, `content_type` and `write` are that request to the byte: a new leader replays it
-    unchanged. `resource_version` is the version that the decision was made on. The request carries it
-    too, so of two replays at most one succeeds. `request_id` names the commit and is one word.
-    `reserved_at` is in Unix seconds.
+    `verb`, `path`, `content_type` and `write` are that request to the byte. A new leader reads the
+    decision from it and writes that onto the same version, but trusts no amount in it. `resource_version` is
+    the version that the decision was made on, so of two writes at most one succeeds. `request_id` names the
+    commit and is one word. `reserved_at` is in Unix seconds.
     """
 
     key: WorkloadKey

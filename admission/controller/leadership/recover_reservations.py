@@ -2,9 +2,11 @@
 
 `admission.reconcile.reservation_recovery` gives the verdicts. Before a reservation is replayed, its quota is
 counted here: the leader that made it may have died after giving the quota to another Workload, and nothing
-recorded that. A reservation that does not fit is released like a stale one. A reservation that can be neither
-replayed nor released, because the API server refuses every write on that Workload, keeps its quota and is
-handed to the term, which keeps trying.
+recorded that. A reservation that does not fit is released like a stale one. What is replayed is written
+again from the Workload as the cluster shows it: only the chosen flavors, pods and domains are taken from the
+stored bytes, because another program may have written those. A reservation that can be neither replayed nor
+released, because the API server refuses every write on that Workload, keeps its quota and is handed to the
+term, which keeps trying.
 """
 
 from __future__ import annotations
@@ -19,8 +21,8 @@ from admission.controller.runtime.logs import Log
 from admission.controller.writer.executor import Executor
 from admission.controller.writer.fencing import fence_write, is_fenced_off, refenced
 from admission.controller.writer.write_order import Moot, Refused, Result, WriteOrder, Written
-from admission.decisions.api_writes import ObjectVersion, Purpose, Write
-from admission.decisions.decision import DecisionId
+from admission.decisions.api_writes import Write
+from admission.decisions.decision import Admit, DecisionId
 from admission.reconcile.reservation_recovery import RecoveryVerdict, is_known, verdict_of
 from api.workload import Workload, WorkloadKey
 from queues.reservations.reservations import QuotaReservation, ReservationStore
@@ -34,15 +36,25 @@ class KnownState:
 
     `look_up` returns a Workload and its bytes as of a list that began after the lease was won, or
     newer. `to_workload` parses bytes (None: unreadable). `adopt` counts the quota of the given
-    Workload, `always` or only if there is room (None: there is none), and `forget` takes that back.
-    `finished` receives every result.
+    Workload, `always` or only where a cycle could decide the same (None: it could not), and `forget` takes
+    that back. `render` gives the write of an admission onto these bytes. `finished` receives every result.
     """
 
     look_up: Callable[[WorkloadKey], tuple[Workload, bytes] | None]
     to_workload: Callable[[bytes], Workload | None]
-    adopt: Callable[[Workload, bool], Awaitable[DecisionId | None]]
+    adopt: Callable[[Workload, bool], Awaitable[Admit | None]]
     forget: Callable[[DecisionId], None]
+    render: Callable[[Admit, bytes], Write]
     finished: Callable[[Write, Result], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Judged:
+    """A verdict. `adopted` is what is counted for it and `replay` its write, None where nothing is."""
+
+    verdict: RecoveryVerdict
+    adopted: Admit | None = None
+    replay: Write | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +89,7 @@ class ReservationRecovery:
         # `live` returns the oldest reservation first.
         found = await self._store.live(fence=self._fence)
         # One after the other, the oldest first: each is counted before the next is fitted beside it.
-        judged = [(reservation, *await self._judge(reservation)) for reservation in found]
+        judged = [(reservation, await self._judge(reservation)) for reservation in found]
         # In parallel: each waits for the API server, and they do not depend on each other.
         are_confirmed = await asyncio.gather(*(self._settle(*one) for one in judged))
         kept = {(one.decision.key, one.decision.uid) for one in self._kept}
@@ -90,54 +102,56 @@ class ReservationRecovery:
             await self._store.release(released, fence=self._fence)
         return tuple(self._kept)
 
-    async def _judge(self, reservation: QuotaReservation) -> tuple[RecoveryVerdict, DecisionId | None]:
-        """Return the verdict, and the decision as which the quota is counted (None: it is not counted)."""
+    async def _judge(self, reservation: QuotaReservation) -> _Judged:
+        """Return the verdict; the quota of a reservation that is to be replayed is counted then."""
         seen = self._state.look_up(reservation.key)
         known = is_known(reservation, fence=self._fence, decided_without_store=self._decided_without_store)
-        verdict = verdict_of(reservation, seen[0] if seen is not None else None, is_known=known)
-        adopted = await self._adopt(reservation) if verdict is RecoveryVerdict.REPLAY else None
-        # There is no room for it any more: the leader that made it had given the quota to another Workload.
-        if verdict is RecoveryVerdict.REPLAY and adopted is None:
-            verdict = RecoveryVerdict.RELEASE
-        log.info("recover", workload=reservation.key, verdict=verdict, fence=reservation.fence)
-        return verdict, adopted
+        judged = _Judged(
+            verdict=verdict_of(reservation, seen[0] if seen is not None else None, is_known=known)
+        )
+        if seen is not None and judged.verdict is RecoveryVerdict.REPLAY:
+            adopted = await self._adopt(reservation)
+            # None: there is no room for it any more, because the leader that made it had given the quota to
+            # another Workload; or no leader decided this.
+            if adopted is None:
+                judged = _Judged(verdict=RecoveryVerdict.RELEASE)
+            else:
+                replay = self._state.render(adopted, seen[1])
+                judged = _Judged(verdict=judged.verdict, adopted=adopted, replay=replay)
+        log.info("recover", workload=reservation.key, verdict=judged.verdict, fence=reservation.fence)
+        return judged
 
-    async def _adopt(self, reservation: QuotaReservation, *, always: bool = False) -> DecisionId | None:
+    async def _adopt(self, reservation: QuotaReservation, *, always: bool = False) -> Admit | None:
         workload = self._state.to_workload(reservation.write)
-        return None if workload is None else await self._state.adopt(workload, always)
+        # The bytes are those of this Workload; a stored value may say otherwise.
+        if workload is None or (workload.key, workload.uid) != reservation.id:
+            return None
+        return await self._state.adopt(workload, always)
 
-    async def _settle(
-        self, reservation: QuotaReservation, verdict: RecoveryVerdict, adopted: DecisionId | None
-    ) -> bool:
+    async def _settle(self, reservation: QuotaReservation, judged: _Judged) -> bool:
         """Carry out the verdict on one reservation; return whether the cluster shows its admission."""
-        if verdict is RecoveryVerdict.DROP:
+        if judged.verdict is RecoveryVerdict.DROP:
             return False
-        if verdict is RecoveryVerdict.CONFIRM or (
-            verdict is RecoveryVerdict.REPLAY and await self._replay(reservation)
+        if judged.verdict is RecoveryVerdict.CONFIRM or (
+            judged.replay is not None and await self._replay(reservation, judged.replay)
         ):
             return True
         may_land_on = await self._fence_off(reservation)
+        adopted = judged.adopted
         if may_land_on is None:
             # Its quota was counted until the outcome was known; now it is not.
             if adopted is not None:
-                self._state.forget(adopted)
+                self._state.forget(adopted.id)
             return False
         # It cannot be released, so it is counted whether it fits or not.
         adopted = adopted or await self._adopt(reservation, always=True)
-        decision = adopted or DecisionId(reservation.key, reservation.uid, may_land_on)
+        decision = adopted.id if adopted else DecisionId(reservation.key, reservation.uid, may_land_on)
         self._kept.append(RecoveredReservation(decision=decision, may_land_on=may_land_on))
         return False
 
-    async def _replay(self, reservation: QuotaReservation) -> bool:
-        """Send the same bytes again; return whether the cluster shows the admission now."""
-        version = ObjectVersion(
-            kind="Workload",
-            namespace=reservation.key.namespace,
-            name=reservation.key.name,
-            uid=reservation.uid,
-            resource_version=reservation.resource_version,
-        )
-        result = await self._send(version.status_update(reservation.write, Purpose.ADMIT), None)
+    async def _replay(self, reservation: QuotaReservation, write: Write) -> bool:
+        """Write the admission again; return whether the cluster shows it now."""
+        result = await self._send(write, None)
         if isinstance(result, Written):
             return True
         # A conflict returns the object, which may show the admission already: the old leader's write, or our

@@ -15,8 +15,8 @@ only a leader's writes take quota:
 - **Own writes without an answer** were being sent when the last term ended: at most as many as may be in
   flight. Their Workloads are read again by quorum, which shows those that were stored.
 - **Own writes that may still be stored** by a delayed request have an open reservation, in Redis and in the
-  memory of the FailoverStore. It is judged like one that another leader left: replayed with the same bytes,
-  of which only one write can be stored, or fenced off before the quota is given back.
+  memory of the FailoverStore. It is judged like one that another leader left: replayed onto the same version,
+  so that only one of the writes can be stored, or fenced off before the quota is given back.
 
 All else that changes comes by the watch, late or not, as it does within a term. So the last term must have
 known the cluster (it listed, or continued one that did), and the watch of Workloads must be connected.
@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
@@ -47,8 +47,9 @@ from admission.controller.writer.in_flight_limit import InFlightLimit
 from admission.controller.writer.leader_term import LeaderTerm, TermSettings
 from admission.controller.writer.term_reservations import TermIdentity, TermReservations
 from admission.controller.writer.write_order import ObjectTarget, Sender
-from admission.decisions.api_writes import Purpose
-from admission.decisions.decision import DecisionId
+from admission.decisions.api_writes import Purpose, Write
+from admission.decisions.decision import Admit
+from admission.reconcile.decision_writes import admit_write
 from api.kube.errors import NotFound
 from api.kube.lease import Leadership
 from api.workload import Workload
@@ -209,15 +210,22 @@ class TermRunner:
         """Make store and cluster agree; return the reservations that still have to be fenced off."""
         control_loop, cluster_state = self._control_loop, self._cluster_state
 
-        def adopt(workload: Workload, always: bool) -> Awaitable[DecisionId | None]:
+        def adopt(workload: Workload, always: bool) -> Awaitable[Admit | None]:
             engine, now = cluster_state.engine, self._runtime.clock.now()
             return control_loop.ask(lambda: engine.adopt(workload, now=now, always=always))
+
+        def render(decision: Admit, raw: bytes) -> Write:
+            awaits_pods = self._settings.term.awaits_pods
+            write = admit_write(decision, raw, now=self._runtime.clock.now(), awaits_pods=awaits_pods)
+            # The leader that decided may have sent the Events.
+            return replace(write, events=())
 
         state = KnownState(
             look_up=cluster_state.look_up,
             to_workload=cluster_state.to_workload,
             adopt=adopt,
             forget=control_loop.forget,
+            render=render,
             finished=control_loop.take_answer,
         )
         without_store = self._decided_without_store

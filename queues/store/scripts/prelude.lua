@@ -24,8 +24,9 @@ local function highest_fence(key)
   if wrong then return nil, wrong end
   local highest = redis.call('GET', key)
   if not highest then return nil, nil end
-  if not string.match(highest, '^%d+$') then
-    return nil, {'CORRUPT', key, 'a whole number'}
+  -- A higher one could never be raised above: a Lease counts to 2^31 - 1.
+  if not string.match(highest, '^%d+$') or tonumber(highest) > 2147483646 then
+    return nil, {'CORRUPT', key, 'a whole number up to 2147483646'}
   end
   return highest, nil
 end

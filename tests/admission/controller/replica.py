@@ -30,12 +30,11 @@ from admission.controller.writer.leader_term import TermSettings
 from admission.controller.writer.write_order import ObjectTarget
 from admission.engine.engine import Engine
 from admission.reconcile.workload.context import LifecycleSettings
-from api.kube.errors import Conflict
+from api.kube.errors import Conflict, Invalid
 from api.kube.informer import Change, ChangeType
 from api.kube.lease import Leadership
 from api.kube.report_budget import WriteLoad
-from queues.reservations.memory_reservations import InMemoryReservationStore
-from queues.reservations.plan import PlanState, PlanTable, PlanWrite, StoredPlan
+from queues.reservations.plan import PlanState, PlanTable, PlanWrite, Store, StoredPlan
 from queues.reservations.reservations import (
     LoggedDecision,
     Lost,
@@ -52,12 +51,14 @@ T = TypeVar("T")
 
 LEASE_SECONDS = 4.0
 REQUEST_SECONDS = 1.5
+# A Lease counts its transitions in 32 bits.
+LARGEST_TRANSITIONS = 2**31 - 1
 
 
 class StoreLine:
     """One client's way to the store: calls take a moment, and fail while the line or the store is away."""
 
-    def __init__(self, model: InMemoryReservationStore, chance: random.Random) -> None:
+    def __init__(self, model: Store, chance: random.Random) -> None:
         self.model = model
         self.is_away = False
         # How many of the next calls take effect though their answer is lost.
@@ -176,6 +177,8 @@ class FakeLeadership(Leadership):
         await asyncio.sleep(0.005)
         if self.is_over:
             raise Conflict("the lease is another's", status=409)
+        if above >= LARGEST_TRANSITIONS:
+            raise Invalid("spec.leaseTransitions: Invalid value", status=422)
         self._fence = self._lease.number = max(self._fence, above + 1)
         return self._fence
 
@@ -195,7 +198,7 @@ class Replica:
         self,
         name: str,
         cluster: FakeCluster,
-        store: InMemoryReservationStore,
+        store: Store,
         lease: Lease,
         loop: VirtualLoop,
         *,

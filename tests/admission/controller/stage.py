@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from queues.reservations.memory_reservations import InMemoryReservationStore
+from queues.store.redis_store import RedisReservationStore
 from tests.admission.controller.cluster import FakeCluster, Key, Object
 from tests.admission.controller.replica import Lease, Replica
 from tests.admission.controller.tenancy import LAWS, holds_quota, make_queues, make_workload
@@ -20,6 +21,8 @@ class Stage:
         self.cluster = FakeCluster(self.loop)
         self.cluster.laws += LAWS
         self.store = InMemoryReservationStore()
+        # Another store that replicas use in its place.
+        self.redis: RedisReservationStore | None = None
         self._lease = Lease()
         self._replicas: list[Replica] = []
         make_queues(self.cluster)
@@ -27,7 +30,7 @@ class Stage:
     def start(self) -> Replica:
         """Start a replica that follows."""
         name = f"replica-{len(self._replicas) + 1}"
-        replica = Replica(name, self.cluster, self.store, self._lease, self.loop)
+        replica = Replica(name, self.cluster, self.redis or self.store, self._lease, self.loop)
         replica.start()
         self._replicas.append(replica)
         return replica

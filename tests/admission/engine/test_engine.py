@@ -18,7 +18,7 @@ from api.queueing import (
     ResourceFlavor,
 )
 from api.reasons import ConditionType
-from api.workload import PodSetAssignment, Workload, WorkloadKey
+from api.workload import Admission, PodSetAssignment, Workload, WorkloadKey
 from queues.quota.resources import FlavorResource
 from tests.builders import (
     NAMESPACE,
@@ -273,20 +273,23 @@ def test_an_admission_decided_on_another_version_is_not_taken_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reserved_for", "always", "want_holding"),
+    ("asked", "reserved_for", "always", "want_holding"),
     [
-        pytest.param(reserved(make_workload(gpus=4)), False, ["w"], id="what fits counts at once"),
-        pytest.param(reserved(make_workload(gpus=5)), False, [], id="what does not fit changes nothing"),
-        pytest.param(reserved(make_workload(gpus=5)), True, ["w"], id="unless it must be kept"),
-        pytest.param(reserved(make_workload(uid="another")), True, [], id="another of the same name is none"),
-        pytest.param(reserved(make_workload("x")), True, [], id="nor is one that is not known"),
-        pytest.param(make_workload(), True, [], id="without an admission there is nothing to count"),
+        pytest.param(4, reserved(make_workload(gpus=4)), False, ["w"], id="what fits counts at once"),
+        pytest.param(5, reserved(make_workload(gpus=5)), False, [], id="what does not fit changes nothing"),
+        pytest.param(5, reserved(make_workload(gpus=1)), False, [], id="nor if it claims to be smaller"),
+        pytest.param(5, reserved(make_workload(gpus=5)), True, ["w"], id="unless it must be kept"),
+        pytest.param(
+            1, reserved(make_workload(uid="another")), True, [], id="another of the same name is none"
+        ),
+        pytest.param(1, reserved(make_workload("x")), True, [], id="nor is one that is not known"),
+        pytest.param(1, make_workload(), True, [], id="without an admission there is nothing to count"),
     ],
 )
 def test_a_reservation_of_another_leader(
-    reserved_for: Workload, always: bool, want_holding: list[str]
+    asked: int, reserved_for: Workload, always: bool, want_holding: list[str]
 ) -> None:
-    world = make_world(make_cluster_queue(quota=4), make_workload())
+    world = make_world(make_cluster_queue(quota=4), make_workload(gpus=asked))
 
     decision = world.engine.adopt(reserved_for, now=world.now, always=always)
     world.engine.validate()
@@ -294,9 +297,16 @@ def test_a_reservation_of_another_leader(
     assert list(world.holding()) == want_holding
     assert (decision is not None) == bool(want_holding)
     if decision is not None:
+        assert usage_of(decision.admission) == {"gpu": asked}
         world.engine.forget(decision.key, decision.uid, now=world.now, decided_on=decision.resource_version)
         assert world.holding() == {}
-        assert admits(world.settle()) == ["w"]
+        assert admits(world.settle()) == (["w"] if asked <= 4 else [])
+
+
+def usage_of(admission: Admission) -> dict[str, int]:
+    """Return what an admission of one pod set charges."""
+    (assignment,) = admission.pod_sets
+    return dict(assignment.usage)
 
 
 def test_a_fault_in_deciding_loses_no_workload_and_no_quota(monkeypatch: pytest.MonkeyPatch) -> None:

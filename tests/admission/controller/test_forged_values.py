@@ -1,0 +1,186 @@
+"""What another program writes into Redis admits nothing and stops nothing.
+
+The real takeover in virtual time. The store is the one on Redis, with fakeredis behind it. `w` asks for all of the cohort's quota, and the
+forger says otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import fakeredis
+import msgspec
+import pytest
+
+from admission.decisions.decision import Admit
+from admission.reconcile.decision_writes import admit_write
+from api.workload import Admission, PodSetAssignment, WorkloadKey
+from queues.reservations.reservations import QuotaReservation
+from queues.store import encoding
+from queues.store.faults import StoreLocation
+from queues.store.keys import Keys, to_field
+from queues.store.redis_store import RedisReservationStore
+from tests.admission.controller.cluster import Object
+from tests.admission.controller.replica import Replica
+from tests.admission.controller.stage import ALL, Stage
+from tests.admission.controller.virtualtime import end
+
+KEYS = Keys("default")
+W = WorkloadKey("team", "w")
+
+
+class Redis:
+    """A Redis in this process, as the controller's client and the forger's see it."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._client = fakeredis.FakeAsyncRedis()
+        self.store = RedisReservationStore(self._client, place=StoreLocation(address="this process"))
+
+    def run(self, *command: str | bytes) -> object:
+        """Return Redis's answer to one command."""
+        execute: Callable[..., Awaitable[object]] = self._client.execute_command
+        return self._stage.loop.run_until_complete(execute(*command))
+
+    def fields(self) -> object:
+        """Return the fields of the reservations."""
+        return self.run("HKEYS", KEYS.reservations)
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    """Give a stage, and close its loop."""
+    made = Stage()
+    yield made
+    end(made.loop)
+
+
+@pytest.fixture
+def redis(stage: Stage) -> Redis:
+    """Give the Redis that all replicas of the stage use."""
+    made = Redis(stage)
+    stage.redis = made.store
+    return made
+
+
+def a_choice(**changes: Any) -> Admission:
+    """Return an admission of `w` that charges nothing."""
+    one = PodSetAssignment(name="main", count=1, flavors={"cpu": "default"}, usage={"cpu": 0})
+    return Admission(cluster_queue="a", pod_sets=(replace(one, **changes),))
+
+
+def forge(stage: Stage, redis: Redis, admission: Admission, *, fence: int) -> None:
+    """Store a reservation of the Workload `w` with this admission, under a fence of the forger's."""
+    obj = stage.workload("w")
+    uid, version = obj["metadata"]["uid"], obj["metadata"]["resourceVersion"]
+    decision = Admit(key=W, uid=uid, resource_version=version, admission=admission, is_admitted=True)
+    write = admit_write(decision, msgspec.json.encode(obj), now=stage.loop.now())
+    reservation = QuotaReservation(
+        key=W,
+        uid=uid,
+        resource_version=version,
+        request_id="forged",
+        fence=fence,
+        reserved_at=0.0,
+        verb="PUT",
+        path="/",
+        write=write.body,
+    )
+    redis.run("HSET", KEYS.reservations, to_field(reservation.id), encoding.encode(reservation))
+    redis.run("SET", KEYS.fence, str(fence))
+
+
+def is_store_up(leader: Replica) -> float | None:
+    """Return the gauge."""
+    return leader.metrics.registry.get_sample_value("berth_store_up", {"replica_role": "leader"})
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        pytest.param(a_choice(), id="it charges nothing"),
+        pytest.param(a_choice(flavors={}, usage={}), id="it names no flavor"),
+        pytest.param(a_choice(count=0), id="it is for no pod"),
+        pytest.param(a_choice(flavors={"cpu": "other"}), id="its flavor is of no queue"),
+        pytest.param(replace(a_choice(), cluster_queue="b"), id="it is in another queue"),
+        pytest.param(replace(a_choice(), pod_sets=()), id="it is for no pod set"),
+    ],
+)
+def test_a_forged_reservation_takes_no_quota_that_is_in_use(
+    forged: Admission, stage: Stage, redis: Redis
+) -> None:
+    first = stage.lead()
+    stage.submit("holder")
+    stage.wait(1.0)
+    stage.submit("w")
+    stage.wait(1.0)
+    first.crash()
+    forge(stage, redis, forged, fence=9)
+
+    stage.start().lead(10)
+    stage.wait(30.0)
+
+    assert stage.admitted() == ["holder"]
+    assert redis.fields() == []
+
+
+def test_what_a_forged_reservation_admits_is_charged_as_the_spec_says(stage: Stage, redis: Redis) -> None:
+    first = stage.lead()
+    stage.submit("holder")
+    stage.wait(1.0)
+    stage.submit("w")
+    stage.wait(1.0)
+    first.crash()
+    forge(stage, redis, a_choice(), fence=9)
+    stage.cluster.delete(("Workload", "team", "holder"))
+
+    stage.start().lead(10)
+    stage.wait(30.0)
+
+    assert stage.admitted() == ["w"]
+    (assignment,) = stage.workload("w")["status"]["admission"]["podSetAssignments"]
+    assert assignment["resourceUsage"] == {"cpu": str(ALL)}
+
+
+def _require_a_check(obj: Object) -> None:
+    obj["spec"]["admissionChecksStrategy"] = {"admissionChecks": [{"name": "budget"}]}
+
+
+def test_a_forged_reservation_skips_no_admission_check(stage: Stage, redis: Redis) -> None:
+    check = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "AdmissionCheck", "metadata": {"name": "budget"}}
+    active = {"type": "Active", "status": "True", "reason": "Active", "message": ""}
+    active["lastTransitionTime"] = "2027-01-15T08:00:00Z"
+    stage.cluster.create({**check, "spec": {"controllerName": "c"}, "status": {"conditions": [active]}})
+    stage.cluster.edit(("ClusterQueue", "", "a"), _require_a_check)
+    stage.submit("w")
+    forge(stage, redis, a_choice(), fence=9)
+
+    stage.start().lead(10)
+    stage.wait(30.0)
+
+    status = stage.workload("w")["status"]
+    assert [one["state"] for one in status["admissionChecks"]] == ["Pending"]
+    assert "Admitted" not in [one["type"] for one in status["conditions"]]
+
+
+@pytest.mark.parametrize("fence", ["3000000000", "2147483647", "1e9", "-1", ""])
+def test_a_fence_that_no_lease_can_have_stops_no_admission(fence: str, stage: Stage, redis: Redis) -> None:
+    leader = stage.lead()
+    stage.submit("before", cpus=1)
+    stage.wait(1.0)
+    redis.run("SET", KEYS.fence, fence)
+    stage.submit("during", cpus=1)
+    stage.wait(1.0)
+
+    assert stage.admitted() == ["before", "during"]
+    assert is_store_up(leader) == 0.0
+    assert redis.run("GET", KEYS.fence) == fence.encode()
+
+    redis.run("DEL", KEYS.fence)
+    stage.submit("after", cpus=1)
+    stage.wait(30.0)
+
+    assert stage.admitted() == ["before", "during", "after"]
+    assert is_store_up(leader) == 1.0
