@@ -12,8 +12,8 @@ import asyncio
 import gc
 import os
 import platform
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 from uuid import uuid4
@@ -39,6 +39,7 @@ from admission.controller.kinds import (
     watched_kinds,
 )
 from admission.controller.leadership.kueue_guard import refuse_beside_kueue
+from admission.controller.leadership.open_store import open_store
 from admission.controller.leadership.plan_reader import PlanReader
 from admission.controller.leadership.takeover import Takeover, TakeoverSettings
 from admission.controller.leadership.term_runner import TermRunner, TermRunnerSettings
@@ -73,7 +74,6 @@ from api.kube.lease import Elector, LeaseLock, LeaseTiming
 from api.kube.report_budget import WriteLoad
 from api.kube.resources import Resource
 from queues.reservations.reservations import LoggedDecision, ReservationError
-from queues.store.embedded import EmbeddedRedis
 from queues.store.redis_store import RedisReservationStore
 
 log = Log("berth.controller")
@@ -211,7 +211,7 @@ class Controller:
         await refuse_beside_kueue(self._client, now=self._clock.now())
         await self._ensure_namespace()
         await self._side_ports.prepare()
-        self._store = await stack.enter_async_context(self._open_store())
+        self._store = await stack.enter_async_context(open_store(self._client, self._options, self._metrics))
 
     async def _ensure_namespace(self) -> None:
         """Create the namespace of the lease if it is missing and we may."""
@@ -236,26 +236,6 @@ class Controller:
             f" ({refused.message}); create it, and bind the roles of deploy/rbac.yaml to this user"
         )
         return Forbidden(message, status=refused.status, reason=refused.reason)
-
-    @asynccontextmanager
-    async def _open_store(self) -> AsyncIterator[RedisReservationStore]:
-        shard = self._options.config.berth.shard
-        if self._options.redis_url is None:
-            async with EmbeddedRedis() as embedded:
-                embedded_store = await embedded.start(self._options.store_directory, shard=shard)
-                # Without a redis-server there is no URL: what is stored then ends with this process, and a
-                # warning has said so.
-                if embedded.url is not None:
-                    log.info("embedded-store", url=embedded.url)
-                yield embedded_store
-            return
-        store = RedisReservationStore.from_url(self._options.redis_url, shard=shard)
-        try:
-            # The start fails if the store is unreachable: at this time its URL is probably wrong.
-            await store.ping()
-            yield store
-        finally:
-            await store.close()
 
     async def listen(self, stack: AsyncExitStack) -> Mapping[str, str]:
         """Serve HTTP. Return the URLs by port name."""

@@ -14,6 +14,7 @@ from admission.reconcile.workload.context import LifecycleSettings
 from api.config.fields import Selector
 from api.config.loading import ControllerConfig
 from api.objects.common import WireSelector, WireSelectorRequirement
+from queues.store.access import StoreAccess
 
 # Kinds that are queued through their pods, by their framework names in the configuration.
 _SERVING = {
@@ -28,14 +29,18 @@ class Options:
     """How a controller is started. Port 0 means any free port, -1 means off; the command sets the defaults.
 
     `redis_url` None starts an embedded Redis, whose data outlives the process only if `store_directory` is
-    given. `observe`: decide, log and measure, but write nothing. `failpoint`: see `runtime.failpoints`.
-    `tls_certificate` and `tls_key` are PEM files: the TLS ports use them instead of a self-issued
-    certificate, and the extender serves TLS with them.
+    given. `store_access` and `store_keys` are for the Redis at `redis_url`: without keys its values are not
+    signed. `cluster_id` None is the uid of kube-system. `observe`: decide, log and measure, but write
+    nothing. `failpoint`: see `runtime.failpoints`. `tls_certificate` and `tls_key` are PEM files: the TLS
+    ports use them instead of a self-issued certificate, and the extender serves TLS with them.
     """
 
     kubeconfig: str | None = None
     namespace: str | None = None
     redis_url: str | None = None
+    store_access: StoreAccess = field(default_factory=StoreAccess)
+    store_keys: tuple[str, ...] = field(default=(), repr=False)
+    cluster_id: str | None = None
     store_directory: str | None = None
     bind: str = "127.0.0.1"
     http_port: int = 8090

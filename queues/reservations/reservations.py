@@ -150,12 +150,16 @@ class NoFence(ReservationError):
 
 
 class CorruptValue(ReservationError):
-    """`key` holds something other than `expected`. It must be deleted by its owner."""
+    """`key` holds something other than `expected`. It must be deleted by its owner.
 
-    def __init__(self, key: str, *, expected: str) -> None:
+    `is_unsigned`: it does not carry this installation's signature.
+    """
+
+    def __init__(self, key: str, *, expected: str, is_unsigned: bool = False) -> None:
         super().__init__(f"{key} in the store does not hold {expected}: find out who wrote it and delete it")
         self.key = key
         self.expected = expected
+        self.is_unsigned = is_unsigned
 
 
 class BadStoreUrl(ReservationError, ValueError):

@@ -9,6 +9,8 @@ Modules, in reading order:
     redis_scripts     how scripts are sent: at most twice, within 250 ms
     lua               the scripts of the folder `scripts`, one for each transition
     keys              every key
+    access            password and TLS files of a connection
+    seal              signatures of stored values
     encoding          reservations and log entries as bytes
     plan_rows         rows of the plan as bytes
     inspection        values under a shard's keys, for `berth store`

@@ -28,6 +28,7 @@ from typing import Self
 from queues.reservations.reservations import StoreRefused, StoreUnreachable
 from queues.store.faults import StoreLocation
 from queues.store.redis_store import RedisReservationStore
+from queues.store.seal import BadSigningKey, new_key, read_keys
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +40,9 @@ STOP_SECONDS = 5.0
 RESTART_SECONDS = 0.5
 # The path of a Unix socket may have about 104 characters, so a longer temporary directory is not used.
 _LONGEST_DIRECTORY = 70
+
+# The file in the data directory that holds the signing keys.
+SIGNING_KEY = "signing-key"
 
 # The prefix of each line of Redis's log: process, role, date, level.
 _PREFIX = re.compile(r"^\d+:\w \d+ \w+ \d+ [\d:.]+ . ")
@@ -98,6 +102,8 @@ class EmbeddedRedis:
         self._lock: int | None = None
         #: The URL for other clients on this machine; None for fakeredis.
         self.url: str | None = None
+        #: The keys that sign its values: new ones, or those in the directory where its data is kept.
+        self.signing_keys: tuple[str, ...] = (new_key(),)
 
     @property
     def pid(self) -> int | None:
@@ -149,6 +155,8 @@ class EmbeddedRedis:
         data = _prepare(Path(directory) if directory is not None else self._private / "data")
         # Locked before the server starts, which would otherwise read files that another one writes.
         self._lock = _take_lock(data)
+        if directory is not None:
+            self.signing_keys = _own_keys(data)
         self.url = f"unix://{self._private}/redis.sock"
         self._store = RedisReservationStore.from_url(self.url, shard=shard, directory=str(data))
         command = _to_command(server, data, self._private)
@@ -300,6 +308,26 @@ def _take_lock(directory: Path) -> int:
     with suppress(OSError):
         os.write(lock, str(os.getpid()).encode())
     return lock
+
+
+def _own_keys(data: Path) -> tuple[str, ...]:
+    """Return the signing keys in the directory, which gets one if it has none yet."""
+    path = data / SIGNING_KEY
+    try:
+        # Only this user may read it, from its first moment on.
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(f"{new_key()}\n")
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise StoreRefused(
+            f"{data} does not let the embedded store write its signing key ({error.strerror}): "
+            "allow it, free space on its disk, or give the store another directory"
+        ) from error
+    try:
+        return read_keys(path)
+    except BadSigningKey as error:
+        raise StoreRefused(f"{error}; delete the file to get a new key") from error
 
 
 def _to_command(server: str, data: Path, private: Path) -> tuple[str, ...]:

@@ -47,14 +47,14 @@ _PASSING = {
 }
 _CREDENTIALS = (
     "{place} does not accept the credentials ({text}): "
-    "correct user and password in its URL, redis://USER:PASSWORD@HOST:PORT"
+    "correct user and password in its URL, redis://USER:PASSWORD@HOST:PORT, or in --redis-password-file"
 )
 _REFUSING = {
     "WRONGPASS": _CREDENTIALS,
     "NOAUTH": _CREDENTIALS,
     "NOPERM": (
         "{place} does not let this user do what Berth needs ({text}): "
-        "grant it `~berth:* +@read +@write +@scripting +ping`"
+        "grant it `~berth:*` and the commands of deploy/redis.yaml"
     ),
     "READONLY": "{place} is a read-only replica: give the URL of its primary",
     "OOM": "{place} has used up its memory: raise its maxmemory, or remove what others keep there",
@@ -123,7 +123,7 @@ def _tls_error(error: ssl.SSLError, place: StoreLocation) -> StoreRefused:
     if isinstance(error, ssl.SSLCertVerificationError):
         return StoreRefused(
             f"{place} has a certificate that is not trusted ({error.verify_message}): "
-            "name its CA in the URL, rediss://…?ssl_ca_certs=FILE"
+            "name its CA with --redis-ca, or in the URL, rediss://…?ssl_ca_certs=FILE"
         )
     return StoreRefused(f"{place} does not speak TLS ({error.reason}): begin its URL with redis://")
 

@@ -17,7 +17,9 @@ from queues.store.keys import to_id
 from queues.store.plan_rows import RowFault
 from queues.store.redis_scripts import SLOW_SECONDS
 from queues.store.redis_store import RedisReservationStore
+from queues.store.seal import NotSigned
 
+_NOT_SIGNED = "it is not signed with this installation's key: another program wrote it"
 _KEYS_AT_ONCE = 500
 _ROWS_AT_ONCE = 500
 # The Redis type that a key of each kind must have.
@@ -106,13 +108,13 @@ class InspectedStore(RedisReservationStore):
         elif wanted == "string":
             raw = await self._call("GET", key)
             if raw is not None:
-                yield _text_value(key, kind, raw)
+                yield self._text_value(key, kind, raw)
         elif wanted == "stream":
             for id_, fields in await self._call("XRANGE", key, "-", "+"):
                 yield _entry_value(key, id_.decode(), fields)
         else:
             async for field, row in self._rows_of(key):
-                yield _row_value(key, kind, field, row)
+                yield self._row_value(key, kind, field, row)
 
     async def _rows_of(self, key: str) -> AsyncIterator[tuple[str, bytes]]:
         rows: dict[str, bytes] = {}
@@ -126,19 +128,45 @@ class InspectedStore(RedisReservationStore):
         for field in sorted(rows):
             yield field, rows[field]
 
+    def _text_value(self, key: str, kind: str, raw: bytes) -> StoredValue:
+        try:
+            text = (
+                self.seal.open(key, raw).decode(errors="replace")
+                if kind == "fence"
+                else raw.decode(errors="replace")
+            )
+        except NotSigned:
+            known = StoredValue(key=key, kind=kind, value=raw.decode(errors="replace"), size_bytes=len(raw))
+            return _faulty(known, _NOT_SIGNED, RowFault.UNSIGNED)
+        known = StoredValue(key=key, kind=kind, value=text, size_bytes=len(raw))
+        if kind == "fence" and not text.isdecimal():
+            return _faulty(known, "expected a whole number")
+        if kind == "plan" and to_plan_version(text) is None:
+            schema, is_schema = text.partition(" ")[0], text.partition(" ")[0].isdecimal()
+            if is_schema and schema != str(SCHEMA):
+                problem = f"expected a version in schema {SCHEMA}, found schema {schema}"
+                return _faulty(known, problem, RowFault.OTHER_SCHEMA)
+            return _faulty(known, f"expected a version in schema {SCHEMA}")
+        return known
 
-def _text_value(key: str, kind: str, raw: bytes) -> StoredValue:
-    text = raw.decode(errors="replace")
-    known = StoredValue(key=key, kind=kind, value=text, size_bytes=len(raw))
-    if kind == "fence" and not text.isdecimal():
-        return _faulty(known, "expected a whole number")
-    if kind == "plan" and to_plan_version(text) is None:
-        schema, is_schema = text.partition(" ")[0], text.partition(" ")[0].isdecimal()
-        if is_schema and schema != str(SCHEMA):
-            problem = f"expected a version in schema {SCHEMA}, found schema {schema}"
-            return _faulty(known, problem, RowFault.OTHER_SCHEMA)
-        return _faulty(known, f"expected a version in schema {SCHEMA}")
-    return known
+    def _row_value(self, key: str, kind: str, field: str, row: bytes) -> StoredValue:
+        known = StoredValue(key=key, kind=kind, field=field, size_bytes=len(row))
+        try:
+            row = self.seal.open(f"{key} {field}", row)
+            if kind == "reservations":
+                reservation = encoding.decode(row)
+                # A row under the wrong field would be confirmed and released by an id that no caller uses.
+                if to_id(field) != reservation.id:
+                    raise ValueError
+                return _with_value(known, reservation)
+            return _with_value(known, plan_rows.from_row(PlanTable(kind), field, row)[1])
+        except NotSigned:
+            return _faulty(known, _NOT_SIGNED, RowFault.UNSIGNED)
+        except ValueError:
+            if kind == "reservations":
+                return _faulty(known, f"expected {encoding.EXPECTED}")
+            bad = plan_rows.bad_row(PlanTable(kind), field, row)
+            return _faulty(known, bad.message, bad.fault)
 
 
 def _entry_value(key: str, id_: str, fields: Mapping[bytes, bytes]) -> StoredValue:
@@ -148,23 +176,6 @@ def _entry_value(key: str, id_: str, fields: Mapping[bytes, bytes]) -> StoredVal
         return _with_value(known, encoding.decode_entry(raw))
     except ValueError:
         return _faulty(known, "expected an entry of the decision log")
-
-
-def _row_value(key: str, kind: str, field: str, row: bytes) -> StoredValue:
-    known = StoredValue(key=key, kind=kind, field=field, size_bytes=len(row))
-    try:
-        if kind == "reservations":
-            reservation = encoding.decode(row)
-            # A row under the wrong field would be confirmed and released by an id that no caller uses.
-            if to_id(field) != reservation.id:
-                raise ValueError
-            return _with_value(known, reservation)
-        return _with_value(known, plan_rows.from_row(PlanTable(kind), field, row)[1])
-    except ValueError:
-        if kind == "reservations":
-            return _faulty(known, f"expected {encoding.EXPECTED}")
-        bad = plan_rows.bad_row(PlanTable(kind), field, row)
-        return _faulty(known, bad.message, bad.fault)
 
 
 def _with_value(known: StoredValue, value: object) -> StoredValue:

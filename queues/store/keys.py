@@ -37,6 +37,14 @@ class Keys:
         """A hash from the field of a reservation's id (`to_field`) to its encoded value."""
         return f"{self.prefix}reservations"
 
+    def reservation(self, field: str) -> str:
+        """The place of one reservation, for its signature."""
+        return f"{self.reservations} {field}"
+
+    def row(self, table: PlanTable, field: str) -> str:
+        """The place of one row of the plan, for its signature."""
+        return f"{self.table(table)} {field}"
+
     @property
     def log(self) -> str:
         """A stream: the decision log, the newest entry last."""

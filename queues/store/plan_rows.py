@@ -22,6 +22,9 @@ from queues.profile.holds import Hold, Move
 from queues.profile.planned_start import BackfillLease, PlannedStart
 from queues.reservations.plan import SCHEMA, PlanTable, PlanValues, StoredPlan
 
+# In place of a row that is not signed with the installation's key: no row that `to_row` makes.
+UNSIGNED = b"unsigned"
+
 _HEAD = f"{SCHEMA}\n".encode()
 _ENCODER = msgspec.msgpack.Encoder()
 
@@ -32,6 +35,7 @@ class RowFault(StrEnum):
     CORRUPT = "Corrupt"
     OTHER_SCHEMA = "OtherSchema"
     FOREIGN = "Foreign"
+    UNSIGNED = "Unsigned"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +82,9 @@ def from_row(table: PlanTable, field: str, row: bytes) -> tuple[Any, Any]:
 
 def bad_row(table: PlanTable, field: str, row: bytes) -> BadRow:
     """Return a description of a row that `from_row` cannot read."""
+    if row == UNSIGNED:
+        message = "it is not signed with this installation's key"
+        return BadRow(table=table, field=field, fault=RowFault.UNSIGNED, message=message)
     head = row.partition(b"\n")[0]
     # A number alone is not a row of another schema: a newline and content must follow.
     is_other = head.isdigit() and head != str(SCHEMA).encode() and len(head) < len(row)

@@ -8,7 +8,9 @@ from typing import Any
 from queues.reservations.plan import PlanState, PlanTable, PlanVersion, PlanWrite, StoredPlan, to_plan_version
 from queues.reservations.reservations import CorruptValue
 from queues.store import lua
+from queues.store.plan_rows import UNSIGNED
 from queues.store.redis_scripts import SLOW_SECONDS, RedisScripts
+from queues.store.seal import NotSigned
 
 TABLES = tuple(PlanTable)
 
@@ -21,9 +23,17 @@ class RedisPlan(RedisScripts):
         tables = list(write.rows)
         keys = (self._keys.fence, self._keys.plan, *map(self._keys.table, tables))
         # The version is passed as text: Redis compares it and never parses it.
-        arguments: list[Any] = [fence, write.after.text if write.after else "", write.version.text]
+        arguments: list[Any] = [
+            self._fence(fence),
+            write.after.text if write.after else "",
+            write.version.text,
+        ]
         for table in tables:
-            put = [(field, row) for field, row in write.rows[table].items() if row is not None]
+            put = [
+                (field, self.seal.close(self._keys.row(table, field), row))
+                for field, row in write.rows[table].items()
+                if row is not None
+            ]
             dropped = [field for field, row in write.rows[table].items() if row is None]
             arguments += [len(put), len(dropped)]
             arguments += [part for field, row in put for part in (_to_bytes(field), row)]
@@ -50,9 +60,19 @@ class RedisPlan(RedisScripts):
         found = {table: _read_rows(stream) for table in tables}
         return StoredPlan(
             version=_to_version(version),
-            rows={table: rows for table, rows in found.items() if rows is not None},
+            rows={table: self._open(table, rows) for table, rows in found.items() if rows is not None},
             foreign=tuple(table for table, rows in found.items() if rows is None),
         )
+
+    def _open(self, table: PlanTable, rows: dict[str, bytes]) -> dict[str, bytes]:
+        """Return the rows without their signatures; UNSIGNED in place of a row that has none."""
+        opened = {}
+        for field, stored in rows.items():
+            try:
+                opened[field] = self.seal.open(self._keys.row(table, field), stored)
+            except NotSigned:
+                opened[field] = UNSIGNED
+        return opened
 
     async def plan_state(self) -> PlanState:
         """Return the version and the number of rows of each table; -1 for a foreign one."""

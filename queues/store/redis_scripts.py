@@ -30,8 +30,10 @@ from queues.reservations.reservations import (
     StoreUnreachable,
 )
 from queues.store import lua
+from queues.store.access import StoreAccess, connection_options
 from queues.store.faults import StoreLocation, to_reservation_error, unreachable, without_password
 from queues.store.keys import Keys
+from queues.store.seal import SIGNED, Seal
 
 logger = logging.getLogger(__name__)
 
@@ -77,6 +79,8 @@ class RedisScripts:
         self._connections = asyncio.Semaphore(CONNECTIONS)
         #: Called for each dropped value. May be replaced, for example to count such values.
         self.on_corrupt = on_corrupt
+        #: Signs and checks values; without keys it does neither. To be replaced before the first call.
+        self.seal = Seal()
         #: Where the store is, for messages.
         self.place = place
 
@@ -89,14 +93,16 @@ class RedisScripts:
         call_seconds: float = CALL_SECONDS,
         directory: str | None = None,
         on_corrupt: Callable[[CorruptValue], None] = log_corrupt,
+        access: StoreAccess | None = None,
     ) -> Self:
         """Return the store at `url`, without connecting yet; `ping` shows whether it serves.
 
         Accepts redis://, rediss:// and unix:// with user, password, database, and the library's options in
-        the query. `directory` marks an embedded Redis in messages. Raises BadStoreUrl.
+        the query; `access` adds what is kept in files. `directory` marks an embedded Redis in messages.
+        Raises BadStoreUrl.
         """
         place = StoreLocation(address=without_password(url), directory=directory)
-        client = _to_client(url, place)
+        client = _to_client(url, place, access or StoreAccess())
         return cls(client, place=place, shard=shard, call_seconds=call_seconds, on_corrupt=on_corrupt)
 
     async def ping(self) -> None:
@@ -132,10 +138,21 @@ class RedisScripts:
             case [b"NOFENCE"]:
                 raise NoFence
             case [b"FENCE", highest]:
-                raise FenceTooLow(fence=fence, highest=int(highest))
+                raise FenceTooLow(fence=fence, highest=self._open_fence(highest))
             case [b"CORRUPT", key, expected]:
                 raise CorruptValue(key.decode(), expected=expected.decode())
         return answer
+
+    def _fence(self, fence: int) -> bytes:
+        """Return a fence as it is stored."""
+        return self.seal.close(self._keys.fence, b"%d" % fence)
+
+    def _open_fence(self, stored: bytes) -> int:
+        """Return a stored fence. Raises CorruptValue for one that is not signed."""
+        try:
+            return int(self.seal.open(self._keys.fence, stored))
+        except ValueError:
+            raise CorruptValue(self._keys.fence, expected=SIGNED, is_unsigned=True) from None
 
     async def _run_once(self, script: lua.Script, command: Sequence[Any], *, seconds: float) -> list[bytes]:
         try:
@@ -163,7 +180,7 @@ class _ScriptUnknown(ReservationError):
     """Redis does not know the script of this digest. Never leaves this module."""
 
 
-def _to_client(url: str, place: StoreLocation) -> Redis:
+def _to_client(url: str, place: StoreLocation, access: StoreAccess) -> Redis:
     options: Mapping[str, Any] = {
         # RESP2: RESP3 has no advantage here, and several proxies do not support it.
         "protocol": 2,
@@ -176,8 +193,9 @@ def _to_client(url: str, place: StoreLocation) -> Redis:
     }
     try:
         _check_database(url)
+        url, of_files = connection_options(url, access)
         # Blocking: a caller waits for a free connection instead of getting an error.
-        pool = BlockingConnectionPool.from_url(url, **options)
+        pool = BlockingConnectionPool.from_url(url, **options, **of_files)
         # An unknown option only shows when a connection object is created; it is not opened here.
         pool.connection_class(**pool.connection_kwargs)
     except (ValueError, TypeError) as error:

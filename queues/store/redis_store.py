@@ -22,6 +22,7 @@ from queues.store import encoding, lua
 from queues.store.keys import to_field, to_id
 from queues.store.redis_plan import RedisPlan
 from queues.store.redis_scripts import SLOW_SECONDS
+from queues.store.seal import SIGNED, NotSigned
 
 # How many seconds a commit's answer is kept for repeats. A repeat follows within a second; ten minutes
 # outlast any failover, and amount to about ten thousand answers of a few bytes.
@@ -50,8 +51,14 @@ class RedisReservationStore(RedisPlan):
             self._keys.request(request_id),
             self._keys.log,
         )
-        arguments: list[Any] = [fence, request_id, REMEMBER_SECONDS, LOG_LENGTH, len(reservations)]
-        arguments += [part for r in reservations for part in (to_field(r.id), encoding.encode(r))]
+        arguments: list[Any] = [
+            self._fence(fence),
+            request_id,
+            REMEMBER_SECONDS,
+            LOG_LENGTH,
+            len(reservations),
+        ]
+        arguments += [part for r in reservations for part in self._encode(r)]
         # Numbered from 1, because the script uses 0 for an entry that belongs to no
         # reservation of this commit.
         number_of = {r.id: number for number, r in enumerate(reservations, start=1)}
@@ -76,28 +83,33 @@ class RedisReservationStore(RedisPlan):
         self, held: Sequence[QuotaReservation], gone: Sequence[ReservationId], *, fence: int
     ) -> None:
         """Make `held` reserved and `gone` not reserved, whatever the state was."""
-        arguments: list[Any] = [fence, len(held)]
-        arguments += [part for r in held for part in (to_field(r.id), encoding.encode(r))]
+        arguments: list[Any] = [self._fence(fence), len(held)]
+        arguments += [part for r in held for part in self._encode(r)]
         arguments += [to_field(id_) for id_ in gone]
         await self._run(lua.RESTORE, (self._keys.fence, self._keys.reservations), arguments, fence=fence)
 
     async def live(self, *, fence: int) -> tuple[QuotaReservation, ...]:
-        """Return all reservations, oldest first. Unreadable ones are reported and dropped."""
+        """Return all reservations, oldest first. Unreadable and unsigned ones are reported and dropped."""
         # A small call first presents the fence and shows quickly whether Redis answers. The
         # large one then gets more time.
         await self._remove((), fence=fence)
         keys = (self._keys.fence, self._keys.reservations)
-        _, *flat = await self._run(lua.LIVE, keys, [fence], fence=fence, seconds=SLOW_SECONDS)
+        _, *flat = await self._run(lua.LIVE, keys, [self._fence(fence)], fence=fence, seconds=SLOW_SECONDS)
         found: list[QuotaReservation] = []
         unreadable: list[bytes] = []
+        unsigned: list[bytes] = []
         # HGETALL returns a flat list: field, value, field, value.
         for field, value in zip(flat[::2], flat[1::2], strict=True):
             try:
-                found.append(_decode(field, value))
+                found.append(self._decode(field, value))
+            except NotSigned:
+                unsigned.append(field)
             except ValueError:
                 unreadable.append(field)
-        if unreadable:
-            await self._drop(unreadable, fence=fence)
+        for field in (*unsigned, *unreadable):
+            self._report(field, is_unsigned=field in unsigned)
+        if unsigned or unreadable:
+            await self._remove([*unsigned, *unreadable], fence=fence)
         return tuple(sorted(found, key=lambda r: (r.reserved_at, r.id)))
 
     async def highest_fence(self) -> int | None:
@@ -106,26 +118,38 @@ class RedisReservationStore(RedisPlan):
             _, highest = await self._run(lua.FENCE, (self._keys.fence,), [])
         except NoFence:
             return None
-        return int(highest)
+        return self._open_fence(highest)
 
     async def seed_fence(self, fence: int) -> None:
         """Remember `fence` where there is none or a lower one; FenceTooLow where there is a higher one."""
-        await self._run(lua.SEED, (self._keys.fence,), [fence], fence=fence)
+        await self._run(lua.SEED, (self._keys.fence,), [self._fence(fence)], fence=fence)
 
     async def decisions(self, *, limit: int) -> tuple[LoggedDecision, ...]:
         """Return the last `limit` log entries, the newest first. Unreadable ones are left out."""
         _, *entries = await self._run(lua.DECISIONS, (self._keys.log,), [limit])
         return tuple(entry for raw in entries if (entry := _read_entry(raw)) is not None)
 
+    def _encode(self, reservation: QuotaReservation) -> tuple[str, bytes]:
+        """Return the field and the signed value of a reservation."""
+        field = to_field(reservation.id)
+        return field, self.seal.close(self._keys.reservation(field), encoding.encode(reservation))
+
+    def _decode(self, field: bytes, stored: bytes) -> QuotaReservation:
+        """Return a stored reservation. Raises ValueError for any that `_encode` did not make."""
+        name = field.decode()
+        reservation = encoding.decode(self.seal.open(self._keys.reservation(name), stored))
+        if to_id(name) != reservation.id:
+            raise ValueError(f"the reservation of {reservation.key} is stored under {name}")
+        return reservation
+
     async def _remove(self, fields: Sequence[str | bytes], *, fence: int) -> None:
         keys = (self._keys.fence, self._keys.reservations)
-        await self._run(lua.REMOVE, keys, [fence, *fields], fence=fence)
+        await self._run(lua.REMOVE, keys, [self._fence(fence), *fields], fence=fence)
 
-    async def _drop(self, fields: Sequence[bytes], *, fence: int) -> None:
-        for field in fields:
-            key = f"{self._keys.reservations}[{field.decode(errors='replace')}]"
-            self.on_corrupt(CorruptValue(key, expected=encoding.EXPECTED))
-        await self._remove(fields, fence=fence)
+    def _report(self, field: bytes, *, is_unsigned: bool) -> None:
+        key = f"{self._keys.reservations}[{field.decode(errors='replace')}]"
+        expected = SIGNED if is_unsigned else encoding.EXPECTED
+        self.on_corrupt(CorruptValue(key, expected=expected, is_unsigned=is_unsigned))
 
 
 def _to_answer(reservation: QuotaReservation, answer: str, is_duplicate: bool) -> Reserved | Lost:
@@ -134,13 +158,6 @@ def _to_answer(reservation: QuotaReservation, answer: str, is_duplicate: bool) -
         return Reserved(request_id=reservation.request_id, is_duplicate=is_duplicate or answer == "=")
     holder_fence, _, holder = answer.partition(" ")
     return already_reserved(reservation, holder=holder, holder_fence=int(holder_fence))
-
-
-def _decode(field: bytes, value: bytes) -> QuotaReservation:
-    reservation = encoding.decode(value)
-    if to_id(field.decode()) != reservation.id:
-        raise ValueError(f"the reservation of {reservation.key} is stored under {field!r}")
-    return reservation
 
 
 def _read_entry(raw: bytes) -> LoggedDecision | None:

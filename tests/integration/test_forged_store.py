@@ -7,6 +7,7 @@ and stores a reservation that charges nothing, just before a leader begins.
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 import redis
@@ -26,6 +27,9 @@ pytestmark = [pytest.mark.redis, pytest.mark.xdist_group("forged-store")]
 KEYS = Keys("default")
 GPU = "nvidia.com/gpu"
 HAVE, WANT = 48, 512
+
+
+KEY = "0f" * 32 + "\n"
 
 
 @pytest.fixture
@@ -73,19 +77,32 @@ def forged(scene: Scene) -> QuotaReservation:
     )
 
 
+@pytest.mark.parametrize("is_signed", [True, False], ids=["signed values", "no signing key"])
 def test_a_forged_reservation_admits_no_512_gpus_on_a_quota_of_48(
-    scene: Scene, controllers: Controllers, embedded_cluster: Cluster, redis_server: RedisServer
+    is_signed: bool,
+    scene: Scene,
+    controllers: Controllers,
+    embedded_cluster: Cluster,
+    redis_server: RedisServer,
+    tmp_path: Path,
 ) -> None:
+    key = tmp_path / "signing-key"
+    key.write_text(KEY)
     reservation = forged(scene)
     with redis.Redis.from_url(redis_server.url) as forger:
         forger.hset(KEYS.reservations, to_field(reservation.id), encoding.encode(reservation))
         forger.set(KEYS.fence, "1")
 
         flags = ("--redis", redis_server.url, "--namespace", scene.namespace)
-        leader = controllers.start(embedded_cluster.kubeconfig, *flags)
+        signing = ("--store-key", str(key)) if is_signed else ()
+        leader = controllers.start(embedded_cluster.kubeconfig, *flags, *signing)
         leader.wait_leading()
         wait_for(lambda: condition(scene.workload("large"), "QuotaReserved"), "a verdict on the Workload")
 
         assert not is_true(scene.workload("large"), "QuotaReserved")
         assert forger.hlen(KEYS.reservations) == 0
         assert leader.metric("berth_control_loop_errors_total") == 0
+        labels = {"table": "reservations", "fault": "Unsigned"}
+        assert leader.metric("berth_store_ignored_values_total", **labels) == is_signed
+        assert leader.has_logged("store-not-signed") is not is_signed
+        assert KEY.strip() not in leader.log()

@@ -12,6 +12,7 @@ from admission.cli.common.arguments import Subparsers, add_command
 from admission.cli.common.errors import ExitCode, WrongUsageError
 from admission.cli.common.serving import add_certificate, announce, check_certificate, stop_on_signals
 from admission.cli.common.settings_file import read_config
+from admission.cli.common.store_flags import add_store_access, to_store_access, to_store_keys
 from admission.controller.app import own_namespace, run_controller
 from admission.controller.runtime.failpoints import Failpoint
 from admission.controller.runtime.logs import configure
@@ -80,6 +81,7 @@ def _add_store_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--store-directory", metavar="DIR", help="where the embedded store keeps its data (default: not kept)"
     )
+    add_store_access(parser)
 
 
 def _add_port_flags(parser: argparse.ArgumentParser) -> None:
@@ -131,6 +133,9 @@ def to_options(arguments: argparse.Namespace) -> Options:
         kubeconfig=arguments.kubeconfig,
         namespace=arguments.namespace,
         redis_url=arguments.redis,
+        store_access=to_store_access(arguments),
+        store_keys=to_store_keys(arguments),
+        cluster_id=arguments.cluster_id,
         store_directory=arguments.store_directory,
         bind=arguments.bind,
         http_port=arguments.http_port,

@@ -13,14 +13,18 @@ from admission.cli.commands.store_rebuild import Rebuilt, rebuild
 from admission.cli.common.arguments import Subparsers, add_command, add_kubeconfig
 from admission.cli.common.errors import ExitCode, WrongUsageError
 from admission.cli.common.running import run
+from admission.cli.common.store_flags import add_store_access, to_store_access, to_store_keys
 from admission.cli.views.json_output import to_api_keys
 from admission.cli.views.tables import make_console, make_table, print_table
+from api.kube.client import KubeClient
+from api.kube.cluster_identity import cluster_identity
 from api.workload import to_rfc3339
 from queues.profile.holds import Hold, Move
 from queues.profile.planned_start import BackfillLease, PlannedStart
 from queues.reservations.plan import PlanTable
 from queues.reservations.reservations import LoggedDecision, QuotaReservation
 from queues.store.inspection import InspectedStore, StoredValue
+from queues.store.seal import Seal
 
 _ACTIONS = ("dump", "check", "rebuild")
 _KINDS = ("fence", "plan", "reservations", "log", "request", *(table.value for table in PlanTable))
@@ -58,6 +62,7 @@ def add_parser(subparsers: Subparsers) -> None:
         required=True,
         help="redis://, rediss:// or unix:// URL; a controller logs that of its embedded store",
     )
+    add_store_access(parser)
     parser.add_argument("--shard", default="default", metavar="NAME", help="default: %(default)s")
     parser.add_argument("--only", metavar="KIND,…", help=f"for dump: some of {', '.join(_KINDS)}")
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
@@ -86,8 +91,14 @@ def _kinds(text: str | None) -> frozenset[str]:
 
 
 async def _work(arguments: argparse.Namespace, kinds: frozenset[str]) -> int:
-    store = InspectedStore.from_url(arguments.redis, shard=arguments.shard, call_seconds=_CALL_SECONDS)
+    access, keys = to_store_access(arguments), to_store_keys(arguments)
+    store = InspectedStore.from_url(
+        arguments.redis, shard=arguments.shard, call_seconds=_CALL_SECONDS, access=access
+    )
     try:
+        # Without a key values are shown whether they are signed or not.
+        if keys:
+            store.seal = Seal(keys, cluster=await _cluster(arguments))
         # An unreachable store means exit code 3 for every action.
         await store.ping()
         if arguments.action == "rebuild":
@@ -100,6 +111,13 @@ async def _work(arguments: argparse.Namespace, kinds: frozenset[str]) -> int:
         return _check(values, arguments.output)
     wanted = [one for one in values if arguments.only is None or one.kind in kinds]
     return _dump(wanted, arguments.output)
+
+
+async def _cluster(arguments: argparse.Namespace) -> str:
+    if arguments.cluster_id is not None:
+        return str(arguments.cluster_id)
+    async with await KubeClient.connect(arguments.kubeconfig) as client:
+        return await cluster_identity(client)
 
 
 # --- dump -------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ Modules, in reading order:
     term_runner             the steps of one term: list, recover, take over the plan, decide
     recover_reservations    confirm, replay, drop or release each reservation found
     plan_writer             the leader's plan in the store
+    open_store              the store that the options name, with signed values
     plan_reader             the same plan on a replica that follows
     kueue_guard             a live Kueue on the cluster keeps Berth from starting
 

@@ -5,7 +5,7 @@
 --   OK ...                   done, with what the script returns
 --   DUP ...                  done before, with what was returned then
 --   NOFENCE                  no fence is known: nothing was done
---   FENCE <highest>          the caller's fence is too low: nothing was done
+--   FENCE <highest>          the caller's fence is too low: nothing was done. As stored, with its signature
 --   CORRUPT <key> <wanted>   the key holds something that Berth did not write: nothing was done
 
 -- Return nil where `key` is absent or of type `kind`, else the CORRUPT answer.
@@ -18,17 +18,22 @@ local function wrong_type(key, kind)
   return nil
 end
 
--- Return the highest fence as text, or nil; and the CORRUPT answer, or nil.
+-- Return the number of a fence, which its signature may follow; nil where there is none.
+-- A Lease counts to 2^31 - 1, so that a higher fence could never be raised above.
+local function fence_number(text)
+  local number = tonumber(string.match(text .. ' ', '^(%d+) '))
+  return number and number <= 2147483646 and number or nil
+end
+
+-- Return the highest fence as stored, or nil; and the CORRUPT answer, or nil.
 local function highest_fence(key)
   local wrong = wrong_type(key, 'string')
   if wrong then return nil, wrong end
   local highest = redis.call('GET', key)
-  if not highest then return nil, nil end
-  -- A higher one could never be raised above: a Lease counts to 2^31 - 1.
-  if not string.match(highest, '^%d+$') or tonumber(highest) > 2147483646 then
+  if highest and not fence_number(highest) then
     return nil, {'CORRUPT', key, 'a whole number up to 2147483646'}
   end
-  return highest, nil
+  return highest or nil, nil
 end
 
 -- Return nil where a caller with `fence` may go on, otherwise the answer to return to it.
@@ -37,8 +42,8 @@ local function turned_away(key, fence)
   local highest, wrong = highest_fence(key)
   if wrong then return wrong end
   if not highest then return {'NOFENCE'} end
-  if tonumber(fence) < tonumber(highest) then return {'FENCE', highest} end
-  if tonumber(fence) > tonumber(highest) then redis.call('SET', key, fence) end
+  if fence_number(fence) < fence_number(highest) then return {'FENCE', highest} end
+  if fence_number(fence) > fence_number(highest) then redis.call('SET', key, fence) end
   return nil
 end
 

@@ -1,7 +1,8 @@
 """What another program writes into Redis admits nothing and stops nothing.
 
-The real takeover in virtual time. The store is the one on Redis, with fakeredis behind it. `w` asks for all of the cohort's quota, and the
-forger says otherwise.
+The real takeover in virtual time. The store is the one on Redis, with fakeredis behind it. `w` asks for all
+of the cohort's quota, and the forger says otherwise. First without a signing key, as if the forger had it,
+then with one.
 """
 
 from __future__ import annotations
@@ -17,11 +18,14 @@ import pytest
 from admission.decisions.decision import Admit
 from admission.reconcile.decision_writes import admit_write
 from api.workload import Admission, PodSetAssignment, WorkloadKey
-from queues.reservations.reservations import QuotaReservation
+from queues.reservations.plan import PlanTable
+from queues.reservations.reservations import CorruptValue, QuotaReservation
 from queues.store import encoding
 from queues.store.faults import StoreLocation
 from queues.store.keys import Keys, to_field
+from queues.store.plan_rows import RowFault, read_rows
 from queues.store.redis_store import RedisReservationStore
+from queues.store.seal import Seal
 from tests.admission.controller.cluster import Object
 from tests.admission.controller.replica import Replica
 from tests.admission.controller.stage import ALL, Stage
@@ -37,7 +41,10 @@ class Redis:
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
         self._client = fakeredis.FakeAsyncRedis()
-        self.store = RedisReservationStore(self._client, place=StoreLocation(address="this process"))
+        self.ignored: list[CorruptValue] = []
+        self.store = RedisReservationStore(
+            self._client, place=StoreLocation(address="this process"), on_corrupt=self.ignored.append
+        )
 
     def run(self, *command: str | bytes) -> object:
         """Return Redis's answer to one command."""
@@ -71,7 +78,7 @@ def a_choice(**changes: Any) -> Admission:
     return Admission(cluster_queue="a", pod_sets=(replace(one, **changes),))
 
 
-def forge(stage: Stage, redis: Redis, admission: Admission, *, fence: int) -> None:
+def forge(stage: Stage, redis: Redis, admission: Admission, *, fence: int, seal: Seal | None = None) -> None:
     """Store a reservation of the Workload `w` with this admission, under a fence of the forger's."""
     obj = stage.workload("w")
     uid, version = obj["metadata"]["uid"], obj["metadata"]["resourceVersion"]
@@ -88,8 +95,10 @@ def forge(stage: Stage, redis: Redis, admission: Admission, *, fence: int) -> No
         path="/",
         write=write.body,
     )
-    redis.run("HSET", KEYS.reservations, to_field(reservation.id), encoding.encode(reservation))
-    redis.run("SET", KEYS.fence, str(fence))
+    field, seal = to_field(reservation.id), seal or Seal()
+    value = seal.close(KEYS.reservation(field), encoding.encode(reservation))
+    redis.run("HSET", KEYS.reservations, field, value)
+    redis.run("SET", KEYS.fence, seal.close(KEYS.fence, b"%d" % fence))
 
 
 def is_store_up(leader: Replica) -> float | None:
@@ -184,3 +193,86 @@ def test_a_fence_that_no_lease_can_have_stops_no_admission(fence: str, stage: St
 
     assert stage.admitted() == ["before", "during", "after"]
     assert is_store_up(leader) == 1.0
+
+
+# --- with a signing key ------------------------------------------------------------------------------
+
+OURS = Seal(["0" * 32], cluster="ours")
+
+
+@pytest.fixture
+def signed(redis: Redis) -> Redis:
+    """Give the Redis of replicas that sign."""
+    redis.store.seal = OURS
+    return redis
+
+
+@pytest.mark.parametrize(
+    "seal",
+    [
+        pytest.param(Seal(), id="it is not signed"),
+        pytest.param(Seal(["1" * 32], cluster="ours"), id="it is signed with another key"),
+        pytest.param(Seal(["0" * 32], cluster="theirs"), id="it is of another cluster"),
+    ],
+)
+def test_a_reservation_without_our_signature_is_named_and_never_replayed(
+    seal: Seal, stage: Stage, signed: Redis
+) -> None:
+    first = stage.lead()
+    stage.submit("w")
+    stage.cluster.edit(("ClusterQueue", "", "a"), _stop)
+    stage.wait(1.0)
+    first.crash()
+    stage.cluster.edit(("Workload", "team", "w"), lambda obj: obj["metadata"].update(annotations={"a": "b"}))
+    forge(stage, signed, a_choice(), fence=1, seal=seal)
+
+    stage.start().lead(2)
+    stage.wait(30.0)
+
+    # No cycle would admit it: its queue is stopped. A replay would.
+    assert stage.admitted() == []
+    field = to_field((W, stage.workload("w")["metadata"]["uid"]))
+    assert [(one.key, one.is_unsigned) for one in signed.ignored] == [(f"{KEYS.reservations}[{field}]", True)]
+    assert signed.fields() == []
+
+
+def _stop(obj: Object) -> None:
+    obj["spec"]["stopPolicy"] = "Hold"
+
+
+def test_our_own_reservation_is_replayed(stage: Stage, signed: Redis) -> None:
+    stage.submit("w")
+    forge(stage, signed, a_choice(), fence=1, seal=OURS)
+
+    stage.start().lead(2)
+    stage.wait(30.0)
+
+    assert stage.admitted() == ["w"]
+    assert signed.ignored == []
+
+
+def test_a_fence_without_our_signature_stops_no_admission_and_is_raised_by_no_lease(
+    stage: Stage, signed: Redis
+) -> None:
+    leader = stage.lead()
+    stage.submit("before", cpus=1)
+    stage.wait(1.0)
+    signed.run("SET", KEYS.fence, "41")
+    stage.submit("during", cpus=1)
+    stage.wait(10.0)
+
+    assert stage.admitted() == ["before", "during"]
+    assert is_store_up(leader) == 0.0
+    assert leader.leadership is not None
+    assert leader.leadership.fence == 1
+
+
+def test_a_row_of_the_plan_without_our_signature_is_ignored(stage: Stage, signed: Redis) -> None:
+    row = b"1\n" + msgspec.msgpack.encode(3600.0)
+    signed.run("HSET", KEYS.table(PlanTable.OUTRUN), "team/w/uid-w", row)
+
+    stored = stage.loop.run_until_complete(signed.store.read_plan([PlanTable.OUTRUN]))
+    values, bad = read_rows(stored)
+
+    assert values.outrun == {}
+    assert [(one.field, one.fault) for one in bad] == [("team/w/uid-w", RowFault.UNSIGNED)]

@@ -10,6 +10,7 @@ from redis.asyncio import Redis
 from queues.reservations.reservations import CorruptValue
 from queues.store.faults import StoreLocation
 from queues.store.redis_store import RedisReservationStore
+from queues.store.seal import Seal
 from tests.examples import trying
 from tests.queues.store.agreement import RedisSubject, StoreMachine
 from tests.redisserver import RedisServer
@@ -26,9 +27,11 @@ def ignore(_: CorruptValue) -> None:
 
 def make_store(client: Redis) -> RedisReservationStore:
     # A busy machine may hold up a call; that it then is repeated is tested where replies get lost.
-    return RedisReservationStore(
+    store = RedisReservationStore(
         client, place=StoreLocation(address="test"), call_seconds=10.0, on_corrupt=ignore
     )
+    store.seal = Seal(["0" * 32], cluster="test")
+    return store
 
 
 def test_fakeredis_agrees_with_the_model() -> None:

@@ -1,0 +1,195 @@
+"""A Redis that checks its clients: users of an ACL, a password in a file, TLS with a client's certificate.
+
+The list of users is the one that deploy/redis.yaml writes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import pytest
+import redis
+
+from api.http.certificates import make_authority, make_leaf
+from queues.reservations.plan import PlanTable, PlanVersion, PlanWrite
+from queues.reservations.reservations import BadStoreUrl, ReservationError, Reserved, StoreRefused
+from queues.store.access import StoreAccess
+from queues.store.inspection import InspectedStore
+from tests import parts
+from tests.children import Child, Port
+from tests.queues.reservation_builders import make_id, make_reservation
+from tests.queues.store.test_faults import make_tls
+from tests.redisserver import find_redis
+
+pytestmark = pytest.mark.redis
+
+DEPLOYED = Path(__file__).parents[2] / "deploy" / "redis.yaml"
+PASSWORD = "correct horse"
+
+
+@contextmanager
+def serving(folder: Path, port: int, flags: Mapping[str, str]) -> Iterator[None]:
+    """Run a Redis with these settings until the end of the block."""
+    parts.need("redis")
+    log = folder / "redis.log"
+    arguments = [str(find_redis()[0]), "--dir", str(folder), "--save", ""]
+    arguments += [word for name, value in flags.items() for word in (f"--{name}", value)]
+    with Child(name="redis-server", arguments=arguments, log=log) as child:
+        child.wait_ready(lambda: "Ready to accept" in log.read_text(), timeout_seconds=20.0)
+        yield
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """Give a free port."""
+    held = Port()
+    yield held.number
+    held.release()
+
+
+@asynccontextmanager
+async def connected(url: str, access: StoreAccess) -> AsyncIterator[InspectedStore]:
+    """Give the store at a URL."""
+    store = InspectedStore.from_url(url, call_seconds=10.0, access=access)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+def deployed_users(password: str) -> str:
+    """Return the list of users that the manifest writes for this password."""
+    (berth,) = re.findall(r'"(user berth on #\$hash .*)"', DEPLOYED.read_text())
+    return f"user default off\n{berth.replace('$hash', hashlib.sha256(password.encode()).hexdigest())}\n"
+
+
+@pytest.fixture
+def guarded(tmp_path: Path, port: int) -> Iterator[str]:
+    """Give the URL of a Redis with the users of the manifest, and write the password's file."""
+    (tmp_path / "users.acl").write_text(deployed_users(PASSWORD))
+    (tmp_path / "password").write_text(f"{PASSWORD}\n")
+    with serving(tmp_path, port, {"port": str(port), "aclfile": str(tmp_path / "users.acl")}):
+        yield f"redis://berth@127.0.0.1:{port}/0"
+
+
+async def use_all(store: InspectedStore) -> None:
+    """Run every script and every command that a controller or `berth store` sends."""
+    await store.ping()
+    await store.seed_fence(5)
+    assert await store.highest_fence() == 5
+    answers = await store.commit([make_reservation()], fence=5, request_id="r1")
+    assert answers == (Reserved(request_id="r1"),)
+    write = PlanWrite(version=PlanVersion(5, 1), after=None, rows={PlanTable.RUNS: {"a/b/c": b"row"}})
+    assert await store.write_plan(write, fence=5)
+    assert (await store.read_plan([PlanTable.RUNS])).rows == {PlanTable.RUNS: {"a/b/c": b"row"}}
+    await store.restore([make_reservation("b", request_id="r2")], [make_id()], fence=5)
+    await store.decisions(limit=10)
+    values = [one async for one in store.values()]
+    assert {one.kind for one in values} == {"fence", "reservations", "plan", "runs", "request"}
+    for one in values:
+        await store.drop(one)
+    await store.close()
+
+
+async def test_the_deployed_user_may_do_what_berth_does_and_no_more(guarded: str, tmp_path: Path) -> None:
+    access = StoreAccess(password_file=str(tmp_path / "password"))
+    async with connected(guarded, access) as store:
+        await use_all(store)
+
+    url = guarded.replace("berth@", f"berth:{PASSWORD.replace(' ', '%20')}@")
+    with redis.Redis.from_url(url) as client:
+        for command in (["FLUSHALL"], ["CONFIG", "GET", "*"], ["SET", "other", "1"], ["KEYS", "*"]):
+            with pytest.raises(redis.exceptions.NoPermissionError):
+                client.execute_command(*command)
+    with (
+        redis.Redis.from_url(guarded.replace("berth@", "")) as client,
+        pytest.raises(redis.AuthenticationError),
+    ):
+        client.ping()
+
+
+async def test_a_replaced_password_is_used_by_the_next_connection(guarded: str, tmp_path: Path) -> None:
+    access = StoreAccess(password_file=str(tmp_path / "password"))
+    (tmp_path / "password").write_text("wrong")
+    async with connected(guarded, access) as store:
+        with pytest.raises(StoreRefused, match="does not accept the credentials") as refusal:
+            await store.ping()
+        assert "wrong" not in str(refusal.value)
+        (tmp_path / "password").unlink()
+        with pytest.raises(StoreRefused, match=r"the password file .* cannot be read"):
+            await store.ping()
+
+        (tmp_path / "password").write_text(PASSWORD)
+
+        await store.ping()
+
+
+@pytest.fixture
+def encrypted(tmp_path: Path, port: int) -> Iterator[str]:
+    """Give the URL of a Redis that speaks TLS alone, and asks for a certificate that it knows."""
+    authority = make_authority(now=time.time())
+    leaf = make_leaf(authority, ["127.0.0.1"], now=time.time())
+    (tmp_path / "ca.crt").write_bytes(authority.certificate)
+    (tmp_path / "redis.crt").write_bytes(leaf.certificate)
+    (tmp_path / "redis.key").write_bytes(leaf.key)
+    # Self-signed, so that it is its own authority.
+    make_tls(tmp_path)
+    flags = {
+        "port": "0",
+        "tls-port": str(port),
+        "tls-cert-file": str(tmp_path / "redis.crt"),
+        "tls-key-file": str(tmp_path / "redis.key"),
+        "tls-ca-cert-file": str(tmp_path / "tls.pem"),
+        "tls-auth-clients": "yes",
+    }
+    with serving(tmp_path, port, flags):
+        yield f"rediss://127.0.0.1:{port}/0"
+
+
+async def test_tls_with_a_ca_and_a_clients_certificate(encrypted: str, tmp_path: Path) -> None:
+    client = str(tmp_path / "tls.pem")
+
+    async with connected(
+        encrypted, StoreAccess(ca=str(tmp_path / "ca.crt"), certificate=client, key=client)
+    ) as store:
+        await use_all(store)
+
+
+@pytest.mark.parametrize(
+    ("names", "says"),
+    [
+        pytest.param({"ca": "ca.crt"}, "TLSV13_ALERT_CERTIFICATE_REQUIRED|does not answer", id="no client"),
+        pytest.param({"certificate": "tls.pem", "key": "tls.pem"}, "is not trusted .*--redis-ca", id="no CA"),
+    ],
+)
+async def test_a_peer_without_a_certificate_that_is_known_is_refused(
+    encrypted: str, tmp_path: Path, names: Mapping[str, str], says: str
+) -> None:
+    access = StoreAccess(**{name: str(tmp_path / file) for name, file in names.items()})
+
+    async with connected(encrypted, access) as store:
+        with pytest.raises(ReservationError, match=says):
+            await store.ping()
+
+
+@pytest.mark.parametrize(
+    ("url", "access", "says"),
+    [
+        pytest.param(
+            "redis://u:p@h", StoreAccess(password_file="f"), "in the URL and in a file", id="two passwords"
+        ),
+        pytest.param(
+            "redis://h", StoreAccess(ca="f"), "does not begin with rediss://", id="a CA without TLS"
+        ),
+    ],
+)
+def test_files_that_contradict_the_url_are_refused(url: str, access: StoreAccess, says: str) -> None:
+    with pytest.raises(BadStoreUrl, match=says) as refusal:
+        InspectedStore.from_url(url, access=access)
+
+    assert ":p@" not in str(refusal.value)
