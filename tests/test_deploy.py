@@ -196,15 +196,36 @@ def test_the_controllers_service_leads_to_the_ports_it_listens_on() -> None:
 @pytest.mark.covers("001_37", "003_19")
 def test_the_controller_reads_a_configuration_that_it_understands() -> None:
     pod = only("Deployment", SERVICE)["spec"]["template"]["spec"]
-    (container,), (volume,) = pod["containers"], pod["volumes"]
+    (container,) = pod["containers"]
+    (volume,) = (one for one in pod["volumes"] if "configMap" in one)
     files = only("ConfigMap", volume["configMap"]["name"])["data"]
 
     (path,) = (arg.removeprefix("--config=") for arg in container["args"] if arg.startswith("--config="))
     folder, _, name = path.rpartition("/")
     config = load_config(files[name], source=path)
 
-    assert container["volumeMounts"] == [{"name": volume["name"], "mountPath": folder, "readOnly": True}]
+    assert {"name": volume["name"], "mountPath": folder, "readOnly": True} in container["volumeMounts"]
     assert (*config.warnings, *config.unused()) == ()
+
+
+def test_the_controller_alone_reaches_redis_with_the_password_of_the_secret() -> None:
+    pod = only("Deployment", SERVICE)["spec"]["template"]
+    (container,), (redis,) = pod["spec"]["containers"], selected({"app": "berth-redis"}, pod_templates())
+    mounts = {one["name"]: one["mountPath"] for one in container["volumeMounts"]}
+    (secret,) = (one for one in pod["spec"]["volumes"] if "secret" in one)
+    flags = dict(arg.split("=", 1) for arg in container["args"])
+    policy = only("NetworkPolicy", "berth-redis")["spec"]
+
+    assert flags["--redis-password-file"] == f"{mounts[secret['name']]}/password"
+    assert flags["--store-key"] == f"{mounts[secret['name']]}/signing-key"
+    assert secret["secret"]["secretName"] in {
+        one["secret"]["secretName"] for one in redis["spec"]["volumes"] if "secret" in one
+    }
+    assert selected(policy["podSelector"]["matchLabels"], pod_templates()) == [redis]
+    (rule,) = policy["ingress"]
+    (source,) = rule["from"]
+    assert selected(source["podSelector"]["matchLabels"], pod_templates()) == [pod]
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
 
 
 @pytest.mark.covers("002_27")
