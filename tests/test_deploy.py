@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "deploy"
 NAMESPACE = "berth-system"
 # The folders that `kubectl apply -k` takes, below deploy/, and files in them that it does not.
-FOLDERS = ("", "extender", "monitoring", "visibility", "webhooks")
+FOLDERS = ("", "extender", "integrations", "monitoring", "visibility", "webhooks")
 APART = {"scheduler-config.yaml", "scheduler-config-tls.yaml", "rules.yaml"}
 Object = dict[str, Any]
 
@@ -105,8 +105,10 @@ def test_every_file_of_a_folder_is_applied(folder: str) -> None:
     there = {path.name for path in (DEPLOY / folder).glob("*.yaml")} - APART - {"kustomization.yaml"}
     listed = set(yaml.safe_load((DEPLOY / folder / "kustomization.yaml").read_text())["resources"])
 
-    assert {name for name in listed if name.endswith(".yaml")} == there
-    assert ("crds" in listed) is (not folder)
+    assert there <= listed
+    assert {name for name in listed if not name.endswith(".yaml")} == (
+        set() if folder else {"crds", "integrations"}
+    )
 
 
 @pytest.mark.parametrize(
@@ -228,26 +230,51 @@ def test_the_controller_alone_reaches_redis_with_the_password_of_the_secret() ->
     assert policy["policyTypes"] == ["Ingress", "Egress"]
 
 
+def test_the_controllers_replicas_are_spread_and_keep_away_from_redis() -> None:
+    spec = only("Deployment", SERVICE)["spec"]["template"]["spec"]
+    own, redis = (
+        only(kind, name)["spec"]["template"]["metadata"]["labels"]
+        for kind, name in (("Deployment", SERVICE), ("StatefulSet", "berth-redis"))
+    )
+    (apart,) = spec["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    spread = {one["topologyKey"]: one["labelSelector"] for one in spec["topologySpreadConstraints"]}
+
+    assert apart["podAffinityTerm"]["topologyKey"] == "kubernetes.io/hostname"
+    assert apart["podAffinityTerm"]["labelSelector"]["matchLabels"].items() <= redis.items()
+    assert spread.keys() == {"kubernetes.io/hostname", "topology.kubernetes.io/zone"}
+    assert all(selector["matchLabels"].items() <= own.items() for selector in spread.values())
+
+
+def test_a_drain_leaves_one_replica_of_the_controller() -> None:
+    assert only("PodDisruptionBudget", SERVICE)["spec"]["minAvailable"] == 1
+
+
 @pytest.mark.covers("002_27")
 def test_the_controller_runs_under_its_own_account_with_no_role_but_its_own() -> None:
     pod = only("Deployment", SERVICE)["spec"]["template"]["spec"]
     account = only("ServiceAccount", pod["serviceAccountName"])["metadata"]["name"]
     bindings = [
         one
-        for one in objects()
+        for one in (*objects(), *objects("integrations"))
         if one["kind"] in ("RoleBinding", "ClusterRoleBinding")
         and any(subject["name"] == account for subject in one["subjects"])
     ]
 
-    assert bindings
-    for binding in bindings:
-        assert only(binding["roleRef"]["kind"], binding["roleRef"]["name"])["rules"]
+    roles = {
+        (one["kind"], one["metadata"]["name"])
+        for one in (*objects(), *objects("integrations"))
+        if one["kind"] in ("Role", "ClusterRole") and one.get("rules")
+    }
+    assert {(one["roleRef"]["kind"], one["roleRef"]["name"]) for one in bindings} == {
+        role for role in roles if role[1].startswith(account)
+    }
 
 
 def test_the_controller_has_the_rights_that_it_uses_and_changes_nothing_else() -> None:
     settings = cluster_state_settings(controller_config(), namespace=NAMESPACE)
     used = rights.used_everywhere(settings)
-    everywhere = rights.granted(only("ClusterRole", SERVICE)["rules"])
+    roles = [only("ClusterRole", SERVICE), *(one for one in objects("integrations") if "rules" in one)]
+    everywhere = rights.granted(rule for role in roles for rule in role["rules"])
     at_home = rights.granted(only("Role", "berth-controller-leases")["rules"])
 
     assert sorted(used - everywhere) == []
@@ -290,7 +317,7 @@ def test_the_controller_may_read_and_write_its_certificate_and_no_other_secret()
         for kind in ("Role", "ClusterRole")
         for role in objects()
         if role["kind"] == kind
-        for rule in role["rules"]
+        for rule in role.get("rules", ())
         if "secrets" in rule["resources"]
     ]
 

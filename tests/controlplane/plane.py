@@ -23,6 +23,7 @@ _READY_SECONDS = 90.0
 
 # Those that a Job's or a namespace's life needs. Each further one costs informers and CPU in every run.
 _CONTROLLERS = (
+    "clusterrole-aggregation-controller",
     "deployment-controller",
     "disruption-controller",
     "garbage-collector-controller",
@@ -55,8 +56,8 @@ class ControlPlane:
         self.server = f"https://127.0.0.1:{self._ports['kube-apiserver'].number}"
         self.ca_file = str(self._certificates.authority)
         self.token, self.user_token = secrets.token_hex(16), secrets.token_hex(16)
-        self.kubeconfig = self._write_kubeconfig("admin", self.token)
-        self.user_kubeconfig = self._write_kubeconfig("low", self.user_token)
+        self.kubeconfig = self.write_kubeconfig("admin", self.token)
+        self.user_kubeconfig = self.write_kubeconfig("low", self.user_token)
         self.rest = Rest(self.server, token=self.token, ca_file=self.ca_file)
         self.user_rest = Rest(self.server, token=self.user_token, ca_file=self.ca_file)
         self.etcd = self._child("etcd", self._etcd_flags())
@@ -202,8 +203,8 @@ class ControlPlane:
             f"--tls-private-key-file={self._certificates.server_key}",
         ]
 
-    def _write_kubeconfig(self, user: str, token: str) -> str:
-        """Write the kubeconfig of one user; it is JSON, which every reader of YAML takes."""
+    def write_kubeconfig(self, user: str, token: str) -> str:
+        """Write the kubeconfig of one user, as JSON, which every reader of YAML takes. Return its path."""
         cluster = {"server": self.server, "certificate-authority": self.ca_file}
         path = self.folder / f"{user}.kubeconfig"
         path.write_text(

@@ -27,14 +27,21 @@ class RestError(Exception):
 
 
 class Rest:
-    """Requests to one API server as one user. Each opens its own connection, so a restart is no matter."""
+    """Requests to one API server as one user. Each opens its own connection, so a restart is no matter.
 
-    def __init__(self, server: str, *, token: str = "", ca_file: str | None = None) -> None:
+    An administrator's token may act for another user: `impersonated`.
+    """
+
+    def __init__(
+        self, server: str, *, token: str = "", ca_file: str | None = None, impersonated: str = ""
+    ) -> None:
         parts = urlsplit(server)
         assert parts.hostname is not None
         self.server = server
         self._host, self._port = parts.hostname, parts.port
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        if impersonated:
+            self._headers["Impersonate-User"] = impersonated
         self._tls = ssl.create_default_context(cafile=ca_file) if parts.scheme == "https" else None
 
     def request(

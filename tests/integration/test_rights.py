@@ -1,69 +1,249 @@
-"""A controller with the rights of deploy/rbac.yaml and no others, on a real server that holds it to them."""
+"""deploy/ as it is shipped, on a real API server: what its roles, policies and Pod Security allow and refuse.
+
+The controller runs as the ServiceAccount of deploy/, with the rights that are granted there and no others.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from tests import parts
-from tests.controlplane import ControlPlane, Rest, find_assets
-from tests.controlplane.definitions import install_definitions
+from tests.controlplane import ControlPlane, Rest, RestError, find_assets
+from tests.integration import shipped
 from tests.integration.conftest import Cluster, Controllers
+from tests.integration.manifests import make_workload
 from tests.integration.nodes import simulated_nodes
 from tests.integration.pods import create, make_pod, wait_gone, wait_pod
 from tests.integration.scene import Scene
+from tests.integration.shipped import CONTROLLER, DEPLOY, NAMESPACE, bind, kubectl, may
 from tests.integration.waiting import wait_for
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("rights")]
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
-NAMESPACE = "berth-system"
-RBAC = "/apis/rbac.authorization.k8s.io/v1"
 # Also checks which clients may set blockOwnerDeletion, which OpenShift does by default.
 STRICT = "--enable-admission-plugins=OwnerReferencesPermissionEnforcement"
+KUEUE = "kueue.x-k8s.io"
+USER, ADMIN, CHECKER = "ada", "quota-admin", "check-controller"
+REFUSED = "the status of a Workload is written by Berth alone"
 
 
-@pytest.fixture
-def plane(tmp_path: Path) -> Iterator[ControlPlane]:
-    """Give a control plane of this test's own: its user is bound to roles of the whole cluster."""
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """Give a control plane of its own with deploy/ applied, and users with roles.
+
+    USER has the shipped role in the namespace `team`, ADMIN the other one everywhere.
+    """
     parts.need("controllers")
-    folder = tmp_path / "controlplane"
-    folder.mkdir()
+    parts.need("kubectl")
+    folder = tmp_path_factory.mktemp("controlplane")
     with ControlPlane(find_assets(), folder, apiserver_flags=[STRICT]) as plane:
-        install_definitions(plane.rest)
         plane.start_controllers()
+        kubectl(plane, "apply", "-k", str(DEPLOY))
+        # The kinds are served a moment after their definitions are there.
+        for plural in ("workloads", "localqueues", "clusterqueues"):
+            plane.rest.wait(f"/apis/{KUEUE}/v1beta2/{plural}", lambda found: "items" in found)
+        plane.rest.create("/api/v1/namespaces", {"metadata": {"name": "team"}})
+        bind(plane, "berth-batch-user-role", USER, namespace="team")
+        bind(plane, "berth-batch-admin-role", ADMIN)
+        make_check_controller(plane)
+        wait_for(lambda: may(plane, USER, "create batch/jobs", namespace="team"), "the roles collected")
         yield plane
 
 
-def bind_roles(rest: Rest, user: str) -> None:
-    """Apply deploy/rbac.yaml with this user in the place of the ServiceAccount."""
-    rest.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
-    for one in yaml.safe_load_all((DEPLOY / "rbac.yaml").read_text()):
-        if one["kind"] == "ServiceAccount":
-            continue
-        if "subjects" in one:
-            one["subjects"] = [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}]
-        root = RBAC if one["kind"].startswith("Cluster") else f"{RBAC}/namespaces/{NAMESPACE}"
-        rest.create(f"{root}/{one['kind'].lower()}s", one)
+def make_check_controller(plane: ControlPlane) -> None:
+    """Give a user the rights that the controller of an AdmissionCheck needs in Kueue as well."""
+    rules = [
+        {
+            "apiGroups": [KUEUE],
+            "resources": ["workloads/status", "admissionchecks/status"],
+            "verbs": ["update", "patch"],
+        },
+        {"apiGroups": [KUEUE], "resources": ["workloads"], "verbs": ["get"]},
+    ]
+    plane.rest.create(f"{shipped.RBAC}/clusterroles", {"metadata": {"name": "checker"}, "rules": rules})
+    bind(plane, "checker", CHECKER)
+
+
+# --- Pod Security --------------------------------------------------------------------------------
+
+
+def test_the_shipped_pods_are_created_where_pod_security_is_restricted(plane: ControlPlane) -> None:
+    def names() -> list[str]:
+        pods = plane.rest.get(f"/api/v1/namespaces/{NAMESPACE}/pods")["items"]
+        return sorted(pod["metadata"]["labels"]["app"] for pod in pods)
+
+    wait_for(lambda: names() == ["berth-controller", "berth-controller", "berth-redis"], "three pods")
+
+
+def test_no_pod_with_privileges_is_created_beside_them(plane: ControlPlane) -> None:
+    pod = {"metadata": {"name": "root"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+
+    with pytest.raises(RestError, match='violates PodSecurity "restricted'):
+        plane.rest.create(f"/api/v1/namespaces/{NAMESPACE}/pods", pod)
+
+
+def test_the_extenders_pods_keep_to_restricted_too(plane: ControlPlane) -> None:
+    documents = yaml.safe_load_all((DEPLOY / "extender" / "extender.yaml").read_text())
+    (template,) = (one["spec"]["template"] for one in documents if one["kind"] == "Deployment")
+    # A priority class of the cluster's own, which is for kube-system alone.
+    spec = {key: value for key, value in template["spec"].items() if key != "priorityClassName"}
+    pod = {"metadata": {"name": "extender"}, "spec": spec}
+
+    plane.rest.create(f"/api/v1/namespaces/{NAMESPACE}/pods?dryRun=All", pod)
+
+
+# --- who may do what -----------------------------------------------------------------------------
+
+# What `kubectl auth can-i` answers: user in the own namespace, user elsewhere, administrator, controller.
+RIGHTS = {
+    "create batch/jobs": "yes no yes no",
+    "patch batch/jobs": "yes no yes yes",
+    "update batch/jobs": "yes no yes no",
+    "delete batch/jobs": "yes no yes yes",
+    "patch batch/jobs/status": "no no no yes",
+    "get batch/jobs": "yes no yes yes",
+    "create leaderworkerset.x-k8s.io/leaderworkersets": "yes no yes no",
+    "patch /pods": "no no no yes",
+    "delete /pods": "no no no yes",
+    "create /pods/eviction": "no no no yes",
+    "update /pods": "no no no no",
+    "get /secrets": "no no no no",
+    "create authentication.k8s.io/tokenreviews": "no no no yes",
+    "list kueue.x-k8s.io/workloads": "yes no yes yes",
+    "create kueue.x-k8s.io/workloads": "no no yes yes",
+    "patch kueue.x-k8s.io/workloads": "no no yes yes",
+    "update kueue.x-k8s.io/workloads/status": "no no no yes",
+    "patch kueue.x-k8s.io/workloads/status": "no no no no",
+    "list kueue.x-k8s.io/localqueues": "yes no yes yes",
+    "create kueue.x-k8s.io/localqueues": "no no yes no",
+    "update kueue.x-k8s.io/localqueues/status": "no no no yes",
+    "create kueue.x-k8s.io/clusterqueues": "no no yes no",
+    "patch kueue.x-k8s.io/clusterqueues": "no no yes yes",
+    "create kueue.x-k8s.io/cohorts": "no no yes no",
+    "patch kueue.x-k8s.io/cohorts": "no no yes no",
+    "update kueue.x-k8s.io/resourceflavors": "no no yes no",
+    "update kueue.x-k8s.io/topologies": "no no yes no",
+    "update kueue.x-k8s.io/admissionchecks": "no no yes no",
+    "update kueue.x-k8s.io/admissionchecks/status": "no no no no",
+    "create kueue.x-k8s.io/workloadpriorityclasses": "no no yes no",
+    "create berth.dev/admissionpolicies": "no no yes no",
+    "update berth.dev/admissionpolicies/status": "no no no yes",
+    "create rbac.authorization.k8s.io/clusterroles": "no no no no",
+    "delete admissionregistration.k8s.io/validatingadmissionpolicies": "no no no no",
+}
+
+
+@pytest.mark.parametrize("right", RIGHTS)
+def test_users_administrators_and_the_controller_have_the_rights_of_the_table(
+    plane: ControlPlane, right: str
+) -> None:
+    found = (
+        may(plane, USER, right, namespace="team"),
+        may(plane, USER, right, namespace="default"),
+        may(plane, ADMIN, right, namespace="team"),
+        may(plane, CONTROLLER, right, namespace="team"),
+    )
+
+    assert " ".join("yes" if one else "no" for one in found) == RIGHTS[right]
+
+
+# --- what is written by the controller alone -------------------------------------------------------
+
+
+@pytest.fixture
+def workload(plane: ControlPlane) -> Iterator[str]:
+    """Give the path of a Workload whose status the controller has begun to write."""
+    collection = f"/apis/{KUEUE}/v1beta2/namespaces/team/workloads"
+    plane.rest.create(collection, make_workload("one"))
+    path = f"{collection}/one"
+    set_status(as_user(plane, CONTROLLER), path, {"conditions": [make_condition("QuotaReserved")]})
+    yield path
+    plane.rest.delete(path)
+
+
+def as_user(plane: ControlPlane, user: str) -> Rest:
+    """Return the administrator's client, which acts for another user."""
+    return Rest(plane.server, token=plane.token, ca_file=plane.ca_file, impersonated=user)
+
+
+def make_condition(type_: str, status: str = "False") -> dict[str, str]:
+    """Return a condition of a Workload."""
+    since = "2026-01-01T00:00:00Z"
+    return {"type": type_, "status": status, "reason": "Test", "message": "", "lastTransitionTime": since}
+
+
+def set_status(rest: Rest, path: str, status: Any) -> Any:
+    """Replace a Workload's status as this user."""
+    return rest.request("PUT", f"{path}/status", {**rest.get(path), "status": status})
+
+
+def check_state(state: str) -> dict[str, Any]:
+    """Return the status of one AdmissionCheck of a Workload."""
+    at = "2026-01-01T00:00:00Z"
+    return {"name": "budget", "state": state, "lastTransitionTime": at, "message": ""}
+
+
+def test_not_even_the_clusters_administrator_writes_the_status_of_a_workload(
+    plane: ControlPlane, workload: str
+) -> None:
+    wait_for(lambda: is_refused(plane.rest, workload), "the policy in force")
+
+    with pytest.raises(RestError, match=REFUSED):
+        forge(plane.rest, workload)
+
+
+def forge(rest: Rest, workload: str, query: str = "") -> None:
+    """Say that a Workload is admitted."""
+    body = {"status": {"conditions": [make_condition("Admitted", "True")]}}
+    rest.patch(f"{workload}/status{query}", body)
+
+
+def is_refused(rest: Rest, workload: str) -> bool:
+    """Return whether a forged condition is refused, without writing it."""
+    try:
+        forge(rest, workload, "?dryRun=All")
+    except RestError as error:
+        return error.reason == "Forbidden"
+    return False
+
+
+def test_the_controller_of_a_check_sets_its_state_and_nothing_else(
+    plane: ControlPlane, workload: str
+) -> None:
+    wait_for(lambda: is_refused(plane.rest, workload), "the policy in force")
+    checker = as_user(plane, CHECKER)
+    before = plane.rest.get(workload)["status"]
+
+    set_status(checker, workload, {**before, "admissionChecks": [check_state("Pending")]})
+    set_status(checker, workload, {**before, "admissionChecks": [check_state("Ready")]})
+    with pytest.raises(RestError, match=REFUSED):
+        set_status(checker, workload, {"admissionChecks": [check_state("Ready")]})
+    forged = {**before, "conditions": [make_condition("QuotaReserved", "True")]}
+    with pytest.raises(RestError, match=REFUSED):
+        set_status(checker, workload, forged)
+
+    assert plane.rest.get(workload)["status"] == {**before, "admissionChecks": [check_state("Ready")]}
+
+
+# --- the controller ------------------------------------------------------------------------------
 
 
 @pytest.mark.covers("002_27")
 def test_the_roles_of_deploy_are_all_that_a_controller_needs(
-    plane: ControlPlane, controllers: Controllers, tmp_path: Path
+    plane: ControlPlane, controllers: Controllers, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    bind_roles(plane.rest, "low")
     config = yaml.safe_load((DEPLOY / "config.yaml").read_text())["data"]["config.yaml"]
-    with simulated_nodes(plane.kubeconfig, tmp_path, "blue:1:64"):
+    with simulated_nodes(plane.kubeconfig, tmp_path_factory.mktemp("nodes"), "blue:1:64"):
         scene = Cluster(rest=plane.rest, kubeconfig=plane.kubeconfig, pool="blue").new_scene()
         queue = scene.create_queue(cpus=2, preemption={"withinClusterQueue": "LowerPriority"})
         priority = {"kueue.x-k8s.io/priority-class": scene.create_priority("high", 10)}
         ports = ("--visibility-port", "0", "--webhook-port", "0", "--extender-port", "0")
-        started = controllers.start(
-            plane.user_kubeconfig, "--namespace", NAMESPACE, *ports, config=config, name="bound"
-        )
+        account = shipped.account_kubeconfig(plane)
+        started = controllers.start(account, "--namespace", NAMESPACE, *ports, config=config, name="bound")
         started.wait_leading()
 
         play_jobs(scene, priority)
