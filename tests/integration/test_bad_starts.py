@@ -118,13 +118,13 @@ exec REDIS "$@"
         ),
         pytest.param(
             Start(
-                flags=["--redis", "redis://127.0.0.1:PORT/0"],
+                flags=["--redis", "redis://127.0.0.1:PORT/0", "--require-store"],
                 code=3,
                 says="Redis at redis://127.0.0.1:PORT/0 does not answer (Error 111 connecting to"
                 " 127.0.0.1:PORT. Connect call failed ('127.0.0.1', PORT)): start it there, or correct its"
                 " URL",
             ),
-            id="a Redis that is not there",
+            id="a required Redis that is not there",
         ),
         pytest.param(
             Start(

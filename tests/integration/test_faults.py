@@ -108,6 +108,12 @@ def reservations(server: RedisServer) -> int:
         return int(client.hlen(Keys("default").reservations))
 
 
+def decisions(server: RedisServer) -> int:
+    """Return how many decisions the log in Redis holds."""
+    with redis.Redis.from_url(server.url) as client:
+        return int(client.xlen(Keys("default").log))
+
+
 @pytest.mark.redis
 @pytest.mark.parametrize(
     ("lose", "bring_back"),
@@ -192,6 +198,30 @@ def test_a_required_store_stops_admission_while_it_is_lost(
 
     scene.wait_finished(*jobs)
     check_each_ran_once(witness, scene, jobs)
+
+
+@pytest.mark.redis
+def test_a_controller_that_starts_while_redis_is_away_admits_and_uses_it_once_it_is_back(
+    scene: Scene,
+    witness: Witness,
+    lead: Callable[..., Replica],
+    redis_server: RedisServer,
+) -> None:
+    scene.create_queue(cpus=QUOTA)
+    redis_server.stop()
+    replica = lead()
+    jobs = create_jobs(scene, "during", 3)
+    scene.wait_finished(*jobs)
+    replica.wait_logged("store-lost", "starting without it")
+
+    redis_server.start()
+    replica.wait_logged("fence-seeded")
+    wait_for(lambda: replica.metric("berth_store_up") == 1, "berth_store_up 1")
+    jobs += create_jobs(scene, "after", 3)
+
+    scene.wait_finished(*jobs)
+    check_each_ran_once(witness, scene, jobs)
+    wait_for(lambda: decisions(redis_server) >= 3, "the decisions in Redis")
 
 
 @pytest.mark.redis

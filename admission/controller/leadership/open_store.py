@@ -10,7 +10,7 @@ from admission.controller.runtime.logs import Log
 from admission.controller.settings import Options
 from api.kube.client import KubeClient
 from api.kube.cluster_identity import cluster_identity
-from queues.reservations.reservations import CorruptValue
+from queues.reservations.reservations import CorruptValue, StoreUnreachable
 from queues.store.embedded import EmbeddedRedis
 from queues.store.plan_rows import RowFault
 from queues.store.redis_scripts import log_corrupt
@@ -24,7 +24,7 @@ log = Log("berth.controller")
 async def open_store(
     client: KubeClient, options: Options, metrics: Metrics
 ) -> AsyncIterator[RedisReservationStore]:
-    """Give the store, which answers. Raises ReservationError; KubeError without the cluster's identity."""
+    """Give the store. Raises ReservationError; KubeError without the cluster's identity."""
     shard = options.config.berth.shard
     if options.redis_url is None:
         async with EmbeddedRedis() as embedded:
@@ -39,11 +39,24 @@ async def open_store(
     store = RedisReservationStore.from_url(options.redis_url, shard=shard, access=options.store_access)
     try:
         await _guard(store, client, options, metrics, keys=options.store_keys)
-        # The start fails if the store is unreachable: at this time its URL is probably wrong.
-        await store.ping()
+        await _greet(store, is_required=options.require_store)
         yield store
     finally:
         await store.close()
+
+
+async def _greet(store: RedisReservationStore, *, is_required: bool) -> None:
+    """Raise ReservationError for a store that refuses Berth, or that is required and does not answer.
+
+    Otherwise a store that does not answer is one that is lost: admission begins without it, so that a restart
+    during its outage stops nothing. A refusal has to be mended where Berth is started.
+    """
+    try:
+        await store.ping()
+    except StoreUnreachable as error:
+        if is_required:
+            raise
+        log.warning("store-lost", reason=error, note="starting without it")
 
 
 async def _guard(
@@ -65,9 +78,7 @@ async def _guard(
 
     store.on_corrupt = note_corrupt
     if not keys:
-        log.warning(
-            "store-not-signed", note="whoever can write to Redis can forge its values; set --store-key"
-        )
+        log.warning("store-not-signed", note="any client of Redis can forge its values; set --store-key")
         return
     cluster = options.cluster_id
     store.seal = Seal(keys, cluster=await cluster_identity(client) if cluster is None else cluster)
