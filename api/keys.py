@@ -126,8 +126,7 @@ CHECKPOINT_RESTART_SECONDS = BERTH_PREFIX + "checkpoint-restart-seconds"
 CHECKPOINT_INTERVAL_SECONDS = BERTH_PREFIX + "checkpoint-interval-seconds"
 # "true": its pods save a checkpoint when they receive SIGTERM.
 CHECKPOINT_ON_SIGTERM = BERTH_PREFIX + "checkpoint-on-sigterm"
-# Written by Berth on a Job, a queued pod or the Workload of a group: the last measured save and
-# restart times, as JSON.
+# Written by Berth on a Workload: the last measured save and restart times, as JSON.
 CHECKPOINT_MEASURED = BERTH_PREFIX + "checkpoint-measured"
 # Written by Berth on a pod: since when a checkpoint is requested, and until when Berth waits for it.
 CHECKPOINT_REQUESTED_AT = BERTH_PREFIX + "checkpoint-requested-at"

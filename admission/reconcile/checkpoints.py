@@ -5,10 +5,11 @@
     pod of a group ──POST────────────────────────────────────┘
 
 Users read and annotate the Job, or the pod if it is queued itself. The pods of a group come and go, so what
-has to outlast them is stored on their Workload. Decisions read only Workloads, so a dry run from files and a
-controller see the same. One rule holds everywhere: a checkpoint time only moves forward, and is never in the
-future. Otherwise a slow or repeated report would replace a newer checkpoint, and a wrong clock would hide
-every later checkpoint for as long as it is ahead.
+has to outlast them is stored on their Workload. Measured costs are always stored on the Workload, because
+users do not write it: on a Job or pod they would be a claim of its author. Decisions read only Workloads, so
+a dry run from files and a controller see the same. One rule holds everywhere: a checkpoint time only moves
+forward, and is never in the future. Otherwise a slow or repeated report would replace a newer checkpoint, and
+a wrong clock would hide every later checkpoint for as long as it is ahead.
 """
 
 from __future__ import annotations
@@ -37,49 +38,56 @@ Annotations = Mapping[str, str]
 class Progress:
     """The changes of an object's annotations that reports cause; empty if nothing is new.
 
-    `is_outdated`: everything that was reported is older than what is known.
+    `saved` are the reports of checkpoints that were not known. `is_outdated`: everything that was reported is
+    older than what is known.
     """
 
     annotations: dict[str, str] = field(default_factory=dict)
+    saved: tuple[Report, ...] = ()
     is_outdated: bool = False
 
 
-def progress(
-    present: Annotations, reports: Sequence[Report], *, started_at: float | None, now: float
-) -> Progress:
+def progress(present: Annotations, reports: Sequence[Report], *, now: float) -> Progress:
     """Return what these reports on one subject change in the annotations of the object that stores them.
 
-    `present` are its annotations. `started_at` is when the present attempt started, None if it has not. The
-    newest checkpoint counts, in whatever order the reports come. A repeated report changes nothing. The step
-    may decrease: work that restarts from an older checkpoint repeats the steps after it.
+    `present` are its annotations. The newest checkpoint counts, in whatever order the reports come. A
+    repeated report changes nothing. The step may decrease: work that restarts from an older checkpoint
+    repeats the steps after it.
     """
     known = _last_credible(present, now)
-    saved = [one for one in reports if one.saved_at is not None and int(one.saved_at) > known]
+    saved = tuple(one for one in reports if one.saved_at is not None and int(one.saved_at) > known)
     changed: dict[str, str] = {}
     if saved:
         newest = max(saved, key=lambda one: one.saved_at or 0.0)
         changed[keys.CHECKPOINT_TIME] = to_rfc3339(newest.saved_at or 0.0)
         changed[keys.CHECKPOINT_STEP] = str(newest.step)
-    before = parse_measured(present.get(keys.CHECKPOINT_MEASURED, "")) or MeasuredCosts()
-    measured = _measure(before, saved, reports, started_at)
-    if measured != before:
-        changed[keys.CHECKPOINT_MEASURED] = msgspec.json.encode(measured).decode()
     reported = [int(one.saved_at) for one in reports if one.saved_at is not None]
-    return Progress(annotations=changed, is_outdated=bool(reported) and not changed and max(reported) < known)
+    # A report that work has resumed counts, whatever checkpoint it names.
+    is_outdated = bool(reported) and max(reported) < known and not any(one.resumed_at for one in reports)
+    return Progress(annotations=changed, saved=saved, is_outdated=is_outdated)
+
+
+def measured_costs(
+    workload: Annotations, reports: Sequence[Report], saved: Sequence[Report], *, started_at: float | None
+) -> dict[str, str]:
+    """Return what these reports change in the measured costs, an annotation of the Workload.
+
+    `saved` are those of them with a new checkpoint, from `progress`. `started_at` is when the present attempt
+    started, None if it has not.
+    """
+    before = parse_measured(workload.get(keys.CHECKPOINT_MEASURED, "")) or MeasuredCosts()
+    measured = _measure(before, saved, reports, started_at)
+    if measured == before:
+        return {}
+    return {keys.CHECKPOINT_MEASURED: msgspec.json.encode(measured).decode()}
 
 
 def taken_over(owner: Annotations, workload: Annotations, *, now: float) -> dict[str, str]:
     """Return the annotations that the Workload takes over from its Job or pod because they are newer."""
+    if refusal(owner, workload, now=now) is not None:
+        return {}
     keys_of_progress = (keys.CHECKPOINT_TIME, keys.CHECKPOINT_STEP)
-    taken = {}
-    if refusal(owner, workload, now=now) is None:
-        taken = {
-            key: owner[key] for key in keys_of_progress if key in owner and owner[key] != workload.get(key)
-        }
-    measured = owner.get(keys.CHECKPOINT_MEASURED)
-    if measured is not None and measured != workload.get(keys.CHECKPOINT_MEASURED):
-        taken[keys.CHECKPOINT_MEASURED] = measured
-    return taken
+    return {key: owner[key] for key in keys_of_progress if key in owner and owner[key] != workload.get(key)}
 
 
 def newest(members: Iterable[Annotations], *, now: float) -> Annotations:

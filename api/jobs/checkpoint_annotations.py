@@ -1,10 +1,10 @@
 """Checkpoint annotations of a Job: its last checkpoint, and the cost and interval of checkpoints.
 
-The facts are annotations of the Workload (which copies them from its Job) or of its pod template. They
-are claims of the Job's author: a value that cannot be parsed or is out of range counts as absent and is
-reported by an Event on the Job; a value that is merely high is capped by the policy where it is used
-(`admission.preemption.lost_work`). That module also checks whether a time is in the future, since this
-one has no clock.
+The facts are annotations of the Workload (which copies them from its Job) or of its pod template. All but
+`checkpoint-measured`, which Berth writes to the Workload alone, are claims of the Job's author: a value that
+cannot be parsed or is out of range counts as absent and is reported by an Event on the Job; a value that is
+merely high is capped by the policy where it is used (`admission.preemption.lost_work`). That module also
+checks whether a time is in the future, since this one has no clock.
 
 Measured values take precedence over declared ones: once at least three lengths are reported, the median of
 the last few is used. A single slow save (a full disk, a cold cache) is an outlier, and three is the smallest
@@ -106,7 +106,8 @@ def checkpoint_facts(workload: Workload, *, with_aliases: bool = False) -> Check
     kind = read_key(keys.WORKLOAD_TYPE, sources, with_aliases=with_aliases).lower()
     save, restart, interval = (parse_duration(_read(key, sources)) for key in _DURATIONS)
     # An unreadable value counts as nothing measured, so that the declared values are used.
-    measured = parse_measured(_read(keys.CHECKPOINT_MEASURED, sources)) or MeasuredCosts()
+    # Of the Workload alone: the author of the Job writes the template.
+    measured = parse_measured(workload.annotations.get(keys.CHECKPOINT_MEASURED, "")) or MeasuredCosts()
     return CheckpointFacts(
         workload_type=kind if kind in WORKLOAD_TYPES else "",
         saved_at=parse_instant(_read(keys.CHECKPOINT_TIME, sources)),
@@ -134,7 +135,6 @@ def checkpoint_faults(sources: Metadata) -> Iterator[str]:
         (keys.CHECKPOINT_STEP, parse_step, "a whole number of steps"),
         *((key, parse_duration, f"seconds from 0 to {MOST_SECONDS:.0f}") for key in _DURATIONS),
         (keys.CHECKPOINT_ON_SIGTERM, parse_switch, "true or false"),
-        (keys.CHECKPOINT_MEASURED, parse_measured, "a value that Berth has written; remove the annotation"),
     )
     for key, parse, expected in checks:
         text = _read(key, sources)
@@ -142,6 +142,8 @@ def checkpoint_faults(sources: Metadata) -> Iterator[str]:
         # values gives no warning.
         if text and parse(text) is None:
             yield f"{key} is {text!r}, but must be {expected}; it is ignored"
+    if _read(keys.CHECKPOINT_MEASURED, sources):
+        yield f"{keys.CHECKPOINT_MEASURED} has an effect only where Berth has written it, on the Workload"
     kind = _read(keys.WORKLOAD_TYPE, sources)
     if kind and kind.lower() not in WORKLOAD_TYPES:
         yield f"{keys.WORKLOAD_TYPE} is {kind!r}, but must be training, inference or batch; it is ignored"

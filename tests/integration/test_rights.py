@@ -5,7 +5,7 @@ The controller runs as the ServiceAccount of deploy/, with the rights that are g
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -204,8 +204,13 @@ def forge(rest: Rest, workload: str, query: str = "") -> None:
 
 def is_refused(rest: Rest, workload: str) -> bool:
     """Return whether a forged condition is refused, without writing it."""
+    return is_forbidden(lambda: forge(rest, workload, "?dryRun=All"))
+
+
+def is_forbidden(request: Callable[[], object]) -> bool:
+    """Return whether the server refuses this request as forbidden."""
     try:
-        forge(rest, workload, "?dryRun=All")
+        request()
     except RestError as error:
         return error.reason == "Forbidden"
     return False
@@ -227,6 +232,27 @@ def test_the_controller_of_a_check_sets_its_state_and_nothing_else(
         set_status(checker, workload, forged)
 
     assert plane.rest.get(workload)["status"] == {**before, "admissionChecks": [check_state("Ready")]}
+
+
+def test_none_but_the_controller_says_what_was_measured_of_a_workload(
+    plane: ControlPlane, workload: str
+) -> None:
+    def annotate(user: str, **annotations: str) -> None:
+        named = {f"berth.dev/{name.replace('_', '-')}": text for name, text in annotations.items()}
+        as_user(plane, user).patch(f"{workload}{query}", {"metadata": {"annotations": named}})
+
+    query = "?dryRun=All"
+    wait_for(lambda: is_forbidden(lambda: annotate(ADMIN, checkpoint_measured="{}")), "the policy in force")
+    query = ""
+    annotate(ADMIN, priority_boost="1")
+    with pytest.raises(RestError, match="is written by Berth alone"):
+        annotate(ADMIN, checkpoint_measured="{}")
+    annotate(CONTROLLER, checkpoint_measured='{"save":[1]}')
+    # The rest of the object is written as before.
+    annotate(ADMIN, priority_boost="2")
+
+    found = plane.rest.get(workload)["metadata"]["annotations"]
+    assert found == {"berth.dev/checkpoint-measured": '{"save":[1]}', "berth.dev/priority-boost": "2"}
 
 
 # --- the controller ------------------------------------------------------------------------------

@@ -4,6 +4,8 @@
     queued by itself          the pod itself                        its Workload ends with it
     one of a queued group     the group's Workload                  its pods come and go, it stays
 
+Measured costs are stored on the Workload in each case: see `Subjects.keeper`.
+
 A pod may name any owner and any group, including those of other users. Its claim counts only within its own
 namespace, and only if the Workload was created for the object that it names.
 """
@@ -14,6 +16,7 @@ from dataclasses import dataclass
 
 from admission.controller.cluster_state.cluster_state import ClusterState
 from admission.controller.cluster_state.object_cache import Seen
+from admission.controller.cluster_state.reconcile_contexts import workloads_of
 from admission.controller.http.pod_identity import Reporter
 from admission.preemption.lost_work import started_at
 from api.jobs.pod import Pod
@@ -84,19 +87,24 @@ class Subjects:
 
     def started_at(self, subject: Subject) -> float | None:
         """Return when the present attempt of the subject's work could start; None if it may not run."""
-        starts = (started_at(workload) for workload in self._workloads(subject))
+        starts = (started_at(seen.value) for seen in self._workloads(subject))
         # The latest attempt, if a Job has had several Workloads.
         return max((at for at in starts if at is not None), default=None)
 
-    def _workloads(self, subject: Subject) -> tuple[Workload, ...]:
+    def keeper(self, subject: Subject) -> Subject | None:
+        """Return the Workload that keeps the measured costs: the one that started last; None without any."""
+        latest = max(self._workloads(subject), key=lambda seen: started_at(seen.value) or 0.0, default=None)
+        return None if latest is None else Subject(resource=resources.WORKLOADS, metadata=latest.metadata)
+
+    def _workloads(self, subject: Subject) -> tuple[Seen[Workload], ...]:
         uid, known = subject.metadata.uid, self._cluster_state
         if subject.resource is resources.WORKLOADS:
             group = known.workloads.by_uid(uid)
-            return () if group is None else (group.value,)
+            return () if group is None else (group,)
         if subject.resource is resources.PODS:
-            return tuple(seen.value for seen in known.workloads.owned_by(uid))
+            return known.workloads.owned_by(uid)
         job = known.jobs.by_uid(uid)
-        return () if job is None else tuple(workload for workload, _ in known.workloads_of(job))
+        return () if job is None else workloads_of(job, known.workloads)
 
     def _workload_of(self, pod: Seen[Pod]) -> Seen[Workload] | None:
         known = self._cluster_state

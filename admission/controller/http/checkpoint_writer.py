@@ -5,12 +5,15 @@ being written are combined into one write. Each is answered only when it is stor
 the version that it was computed from. So if two replicas get reports on the same work at the same time,
 or a user annotates the subject meanwhile, no newer checkpoint is overwritten: the second write meets a
 conflict and reads again.
+
+What the reports say of costs goes onto the Workload in a second write.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import msgspec
@@ -20,7 +23,7 @@ from admission.controller.runtime.clock import Clock
 from admission.controller.runtime.logs import Log
 from admission.controller.writer.requests import FIELD_MANAGER
 from admission.decisions.api_writes import guarded_patch
-from admission.reconcile.checkpoints import progress
+from admission.reconcile.checkpoints import Annotations, measured_costs, progress
 from api.kube.client import MERGE_PATCH, Body, KubeClient
 from api.kube.errors import Conflict, KubeError, NotFound
 from api.objects.common import NamedObject
@@ -119,15 +122,40 @@ class CheckpointWriter:
 
     async def _write(self, batch: _Batch) -> Mapping[str, str]:
         subject, start = self._subjects.fresh(batch.subject), self._subjects.started_at(batch.subject)
-        for _ in range(MOST_CONFLICTS):
-            present = subject.metadata.annotations or {}
-            found = progress(present, batch.reports, started_at=start, now=self._clock.now())
+        keeper = self._subjects.keeper(subject)
+        # The Workload of a group keeps both, in one write.
+        is_one = keeper is not None and keeper.metadata.uid == subject.metadata.uid
+        saved: tuple[Report, ...] = ()
+
+        def newer(present: Annotations) -> Mapping[str, str]:
+            nonlocal saved
+            found = progress(present, batch.reports, now=self._clock.now())
             if found.is_outdated:
                 raise OutdatedError(f"a newer checkpoint of {subject} is known")
-            if not found.annotations:
+            saved = found.saved
+            return {**found.annotations, **(costs(present) if is_one else {})}
+
+        def costs(present: Annotations) -> Mapping[str, str]:
+            return measured_costs(present, batch.reports, saved, started_at=start)
+
+        stored = await self._update(subject, newer)
+        if keeper is not None and not is_one:
+            # A Workload that is gone by now needs no costs.
+            with suppress(NotFound):
+                await self._update(keeper, costs)
+        return stored
+
+    async def _update(
+        self, subject: Subject, change: Callable[[Annotations], Mapping[str, str]]
+    ) -> Mapping[str, str]:
+        """Make the change of an object's annotations, again after each conflict; return all of them."""
+        for _ in range(MOST_CONFLICTS):
+            present = subject.metadata.annotations or {}
+            changed = change(present)
+            if not changed:
                 return present
             try:
-                return await self._send(subject, found.annotations)
+                return await self._send(subject, changed)
             except Conflict:
                 subject = await self._read(subject)
         raise Conflict(f"{subject} changes faster than it can be read")

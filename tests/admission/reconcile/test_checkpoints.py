@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admission.reconcile.checkpoints import newest, progress, refusal, rejection_reason, taken_over
+from admission.reconcile.checkpoints import (
+    measured_costs,
+    newest,
+    progress,
+    refusal,
+    rejection_reason,
+    taken_over,
+)
 from api.keys import CHECKPOINT_MEASURED as MEASURED
 from api.keys import CHECKPOINT_STEP as STEP
 from api.keys import CHECKPOINT_TIME as TIME
@@ -28,7 +35,9 @@ def reported(ago: float, step: str = "1") -> dict[str, str]:
 
 
 def written(present: Mapping[str, str], *reports: Report, started: float | None = None) -> dict[str, str]:
-    return progress(present, reports, started_at=started, now=NOW).annotations
+    """Return what the reports change on the Workload of a group, which keeps progress and costs."""
+    found = progress(present, reports, now=NOW)
+    return found.annotations | measured_costs(present, reports, found.saved, started_at=started)
 
 
 @pytest.mark.parametrize(
@@ -53,8 +62,11 @@ def test_the_newest_checkpoint_counts(
 
 
 def test_a_report_older_than_the_known_checkpoint_is_outdated() -> None:
-    assert progress(reported(60), [saved(90)], started_at=None, now=NOW).is_outdated
-    assert not progress(reported(60), [saved(60)], started_at=None, now=NOW).is_outdated
+    resumed = Report(saved_at=NOW - 90, step=1, resumed_at=NOW - 5)
+
+    assert progress(reported(60), [saved(90)], now=NOW).is_outdated
+    assert not progress(reported(60), [saved(60)], now=NOW).is_outdated
+    assert not progress(reported(60), [resumed], now=NOW).is_outdated
 
 
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=6), st.randoms())
@@ -97,7 +109,7 @@ def test_a_restart_is_measured_once_an_attempt() -> None:
         ),
         pytest.param({TIME: "noon"}, reported(60), {}, "no RFC 3339", id="nor what is no time"),
         pytest.param(reported(60), reported(60), {}, "", id="the same is not written again"),
-        pytest.param({MEASURED: "x"}, {}, {MEASURED: "x"}, "", id="what was measured goes along"),
+        pytest.param({MEASURED: "x"}, {}, {}, "", id="what its author says was measured does not"),
     ],
 )
 def test_what_a_workload_takes_over(

@@ -10,8 +10,10 @@ import pytest
 
 from api.jobs.checkpoint_annotations import checkpoint_facts, parse_measured
 from api.keys import CHECKPOINT_MEASURED, CHECKPOINT_SAVE_SECONDS
+from api.objects.common import Meta
+from api.objects.templates import WirePodTemplate
 from api.wire.checkpoint_report import BadReportError, Report, read_report
-from tests.builders import make_workload
+from tests.builders import make_pod_set, make_workload
 
 # 2026-01-31T12:00:00Z
 NOW = 1_769_860_800.0
@@ -81,6 +83,14 @@ def facts_of(**annotations: str) -> float | None:
     keys = {"measured": CHECKPOINT_MEASURED, "declared": CHECKPOINT_SAVE_SECONDS}
     annotated = {keys[name]: text for name, text in annotations.items()}
     return checkpoint_facts(make_workload(annotations=annotated)).save_seconds
+
+
+def test_what_the_author_of_a_pod_template_says_was_measured_has_no_effect() -> None:
+    forged = {CHECKPOINT_MEASURED: '{"save":[9,9,9]}', CHECKPOINT_SAVE_SECONDS: "5"}
+    template = WirePodTemplate(metadata=Meta(annotations=forged))
+    workload = make_workload(pod_sets=(make_pod_set(template=template),))
+
+    assert checkpoint_facts(workload).save_seconds == 5.0
 
 
 @pytest.mark.parametrize(
