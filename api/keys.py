@@ -133,6 +133,8 @@ CHECKPOINT_REQUESTED_AT = BERTH_PREFIX + "checkpoint-requested-at"
 CHECKPOINT_DEADLINE = BERTH_PREFIX + "checkpoint-deadline"
 # On a ResourceFlavor: the price of one of its devices per hour, in any currency.
 COST_PER_DEVICE_HOUR = BERTH_PREFIX + "cost-per-device-hour"
+# On a WorkloadPriorityClass: the label selector, in JSON, of the namespaces that may use it.
+NAMESPACE_SELECTOR = BERTH_PREFIX + "namespace-selector"
 # Written by Berth on a Workload: an eviction that waits for a checkpoint (`api.eviction`).
 EVICTION = BERTH_PREFIX + "eviction"
 

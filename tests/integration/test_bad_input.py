@@ -236,6 +236,36 @@ def test_a_label_without_meaning_is_reported_in_an_event(
     scene.wait_admitted("neighbour")
 
 
+def test_a_priority_class_of_other_namespaces_is_refused_until_the_namespace_gets_their_label(
+    scene: Scene,
+) -> None:
+    name = scene.create_priority("urgent", 10)
+    selector = {"berth.dev/namespace-selector": '{"matchLabels": {"team": "research"}}'}
+    scene.rest.patch(f"/apis/{KUEUE}/workloadpriorityclasses/{name}", {"metadata": {"annotations": selector}})
+    labels = {"kueue.x-k8s.io/priority-class": name}
+    # The class may be noticed after the Job, which would then be queued by it.
+    wait_for(lambda: is_refused(scene, labels), "the selector seen")
+    scene.create_job("bad", queue="good", labels=labels)
+
+    scene.wait_events("bad", "WorkloadPriorityClassNotAllowed")
+    assert f"the namespace '{scene.namespace}' may not use" in " ".join(scene.notes_about("bad"))
+    assert scene.workload_of("bad") is None
+    scene.rest.patch(f"/api/v1/namespaces/{scene.namespace}", {"metadata": {"labels": {"team": "research"}}})
+
+    scene.wait_admitted("bad")
+
+
+def is_refused(scene: Scene, labels: Mapping[str, str]) -> bool:
+    """Return whether a Job with these labels is refused. It is deleted again."""
+    scene.create_job("probe", queue="good", labels=labels)
+    refused = "WorkloadPriorityClassNotAllowed"
+    wait_for(lambda: scene.workload_of("probe") or refused in scene.reasons_about("probe"), "an answer")
+    is_queued = scene.workload_of("probe") is not None
+    scene.delete_job("probe")
+    wait_for(lambda: not scene.rest.exists(f"{scene.jobs}/probe"), "the probe gone")
+    return not is_queued
+
+
 def test_a_quantity_that_is_none_is_refused_by_the_server_which_names_the_field(scene: Scene) -> None:
     with pytest.raises(RestError) as refused:
         create_bad_queue(scene, quota(scene.create_flavor("bad"), nominal="four"))

@@ -75,6 +75,7 @@ class ReconcileContexts:
             ancestor=self._ancestor,
             pod_owner=self._pod_owner,
             workload_priority_classes=self.specs.workload_priorities,
+            may_use_class=self.specs.may_use_class,
             priority_classes=self.specs.priorities,
         )
 

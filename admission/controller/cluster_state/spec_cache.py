@@ -21,10 +21,12 @@ from api import specs
 from api.disruption_budget import DisruptionBudget
 from api.kube.informer import Change, ChangeType
 from api.objects.cluster import NamespaceObject
-from api.objects.common import Meta
+from api.objects.common import Meta, WireSelector
 from api.objects.queues import PriorityClassObject
+from api.parsing.class_namespaces import class_namespaces
 from api.parsing.prices import flavor_price_problem
 from api.queueing import ClusterQueue, LocalQueue, Namespace, ResourceFlavor
+from api.selectors import matches_selector
 
 SpecKey = str | ObjectKey
 
@@ -58,6 +60,8 @@ class SpecCache:
         # The labels of each namespace.
         self._namespaces: dict[str, dict[str, str]] = {}
         self._workload_priorities: dict[str, int] = {}
+        # Of each WorkloadPriorityClass: the namespaces that may use it; None: no namespace.
+        self._class_namespaces: dict[str, WireSelector | None] = {}
         self._priorities: dict[str, PriorityClass] = {}
 
     # --- questions --------------------------------------------------------------------------------
@@ -76,6 +80,10 @@ class SpecCache:
     def workload_priorities(self) -> Mapping[str, int]:
         """Return the value of each WorkloadPriorityClass, as it is at the time of each read."""
         return self._workload_priorities
+
+    def may_use_class(self, name: str, namespace: str) -> bool:
+        """Return whether Jobs and pods of the namespace may name this WorkloadPriorityClass."""
+        return matches_selector(self._class_namespaces.get(name), self._namespaces.get(namespace))
 
     @property
     def priorities(self) -> Mapping[str, PriorityClass]:
@@ -131,11 +139,18 @@ class SpecCache:
 
     def take_workload_priority_class(self, change: Change[PriorityClassObject]) -> None:
         """Take a change of a WorkloadPriorityClass."""
-        name = change.object.metadata.name
+        metadata = change.object.metadata
         if change.type is ChangeType.DELETED:
-            self._workload_priorities.pop(name, None)
+            self._workload_priorities.pop(metadata.name, None)
+            self._class_namespaces.pop(metadata.name, None)
         else:
-            self._workload_priorities[name] = change.object.value
+            self._workload_priorities[metadata.name] = change.object.value
+            try:
+                self._class_namespaces[metadata.name] = class_namespaces(metadata.annotations or {})
+            except ValueError as error:
+                # A class that was limited on purpose is not opened by a mistake.
+                self._class_namespaces[metadata.name] = None
+                self._inspection.set_fault("WorkloadPriorityClass", metadata, str(error))
         self._marks.all_jobs()
 
     def take_priority_class(self, change: Change[PriorityClassObject]) -> None:

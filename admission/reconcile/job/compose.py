@@ -123,7 +123,7 @@ def changed_fields(view: JobView, held: HeldJob) -> dict[str, Any]:
 def resolved_priority(view: JobView) -> Priority | Event:
     """Return the Job's priority, or the Event that reports which class is missing."""
     spec = view.template.get("spec") or {}
-    found = priorities.resolved_priority(view.job.labels, spec, view.context, where="spec.template.spec")
+    found = priorities.resolved_priority(view.job, spec, view.context, where="spec.template.spec")
     if isinstance(found, Priority):
         return found
     return warning(view, found.reason, found.note(f"Job {view.job}"))

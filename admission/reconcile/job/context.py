@@ -67,8 +67,8 @@ class JobContext:
     integrations.podOptions on the namespace and labels of a pod that is queued itself. `is_domain` returns
     whether a value names a domain of any topology. `awaits_ends` returns whether a Workload's quota is
     kept until the last pod of its Job has ended. `saved_at` returns when a Job's last checkpoint was
-    complete, as its pods report. `ancestor` and `pod_owner` judge the controllers that a Job and a new pod
-    name.
+    complete, as its pods report. `may_use_class` returns whether a WorkloadPriorityClass may be used in a
+    namespace. `ancestor` and `pod_owner` judge the controllers that a Job and a new pod name.
     """
 
     injection: FlavorInjection
@@ -81,4 +81,5 @@ class JobContext:
     ancestor: Callable[[Job], Ancestor] = lambda _: Ancestor.NONE
     pod_owner: Callable[[Pod], PodOwner] = lambda _: PodOwner.NONE
     workload_priority_classes: Mapping[str, int] = field(default_factory=dict)
+    may_use_class: Callable[[str, str], bool] = lambda *_: True
     priority_classes: Mapping[str, PriorityClass] = field(default_factory=dict)

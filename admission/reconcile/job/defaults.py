@@ -28,6 +28,13 @@ class JobDefaults:
 NO_DEFAULTS = JobDefaults(labels={}, suspends=False)
 
 
+def has_default_class(namespace: str, context: JobContext) -> bool:
+    """Return whether there is a WorkloadPriorityClass for Jobs and pods of the namespace that name none."""
+    return DEFAULT_NAME in context.workload_priority_classes and context.may_use_class(
+        DEFAULT_NAME, namespace
+    )
+
+
 def job_defaults(job: Job, context: JobContext, *, has_default_queue: bool) -> JobDefaults:
     """Return what a Job that is being created lacks. `has_default_queue`: whether its namespace has one.
 
@@ -43,7 +50,7 @@ def job_defaults(job: Job, context: JobContext, *, has_default_queue: bool) -> J
     if not (job.queue_name or labels or context.settings.manages_without_queue_name):
         return NO_DEFAULTS
     has_class = job.labels.get(keys.PRIORITY_CLASS) or job.annotations.get(keys.PRIORITY_CLASS)
-    if not has_class and DEFAULT_NAME in context.workload_priority_classes:
+    if not has_class and has_default_class(job.namespace, context):
         labels[keys.PRIORITY_CLASS] = DEFAULT_NAME
     # Only a Job that is not suspended yet has to be changed.
     return JobDefaults(labels=labels, suspends=not job.is_suspended)

@@ -14,43 +14,51 @@ from typing import Any
 from admission.reconcile.job.context import JobContext
 from api import keys
 from api.jobs.job_workload import Priority
+from api.jobs.queued_object import Queued
 from api.workload import Workload
 
 _WORKLOAD_PRIORITY_CLASS = "WorkloadPriorityClass"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MissingClass:
-    """A named class that does not exist: the Event's reason, the field that names it, kind and name."""
+class UnusableClass:
+    """A named class that gives no priority: the Event's reason, the field that names it, kind and name."""
 
     reason: str
     field: str
     what: str
+    why: str = "which does not exist; create it or name another"
 
     def note(self, owner: str) -> str:
         """Return the Event's sentence about `owner`, a Job or pod with its name."""
-        return f"{owner}: {self.field} names {self.what}, which does not exist; create it or name another"
+        return f"{owner}: {self.field} names {self.what}, {self.why}"
 
 
 def resolved_priority(
-    labels: Mapping[str, str], pod_spec: Mapping[str, Any], context: JobContext, *, where: str
-) -> Priority | MissingClass:
-    """Return the priority, or the class that is missing. `where` is the path of `pod_spec`."""
-    if name := labels.get(keys.PRIORITY_CLASS):
+    owner: Queued, pod_spec: Mapping[str, Any], context: JobContext, *, where: str
+) -> Priority | UnusableClass:
+    """Return the priority of a Job or pod, or the class that cannot be used. `where` is `pod_spec`'s path."""
+    if name := owner.labels.get(keys.PRIORITY_CLASS):
         value = context.workload_priority_classes.get(name)
+        field, what = f"label {keys.PRIORITY_CLASS}", f"{_WORKLOAD_PRIORITY_CLASS} {name!r}"
         # Compared with None, because a class may have the value 0.
-        if value is not None:
+        if value is None:
+            return UnusableClass(reason="WorkloadPriorityClassNotFound", field=field, what=what)
+        if context.may_use_class(name, owner.namespace):
             return class_priority(name, value)
-        what = f"{_WORKLOAD_PRIORITY_CLASS} {name!r}"
-        return MissingClass(
-            reason="WorkloadPriorityClassNotFound", field=f"label {keys.PRIORITY_CLASS}", what=what
+        return UnusableClass(
+            reason="WorkloadPriorityClassNotAllowed",
+            field=field,
+            what=what,
+            why=f"which the namespace {owner.namespace!r} may not use, by the annotation"
+            f" {keys.NAMESPACE_SELECTOR} of the class; name another",
         )
     if own := pod_spec.get("priorityClassName"):
         found = context.priority_classes.get(own)
         if found is not None:
             # Unlike a WorkloadPriorityClass, the template's class is the priority of the pods as well.
             return _pod_priority(own, found.value)
-        return MissingClass(
+        return UnusableClass(
             reason="ErrWorkloadCompose", field=f"{where}.priorityClassName", what=f"PriorityClass {own!r}"
         )
     return _default_priority(context)
@@ -64,7 +72,7 @@ def changed_priority(labels: Mapping[str, str], workload: Workload, context: Job
     # Removing the label changes nothing: the Workload keeps the class under which it was queued.
     name = labels.get(keys.PRIORITY_CLASS, "")
     value = context.workload_priority_classes.get(name)
-    if value is None:
+    if value is None or not context.may_use_class(name, workload.key.namespace):
         return {}
     reference = workload.priority_class
     is_ours = reference is not None and reference.kind == _WORKLOAD_PRIORITY_CLASS

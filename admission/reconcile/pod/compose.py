@@ -175,7 +175,7 @@ def _owner_notes(pod: Pod) -> tuple[str, ...]:
 def _resolved_priority(view: PodView) -> Priority | Event:
     pod = view.first
     spec = view.members[0].body.get("spec") or {}
-    found = priorities.resolved_priority(pod.labels, spec, view.context, where="spec")
+    found = priorities.resolved_priority(pod, spec, view.context, where="spec")
     if isinstance(found, Priority):
         return found
     return warning(pod, found.reason, found.note(f"Pod {pod}"))

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from admission.reconcile.job.context import JobContext, PodOwner
-from admission.reconcile.job.defaults import DEFAULT_NAME
+from admission.reconcile.job.defaults import DEFAULT_NAME, has_default_class
 from admission.reconcile.pod.parents import group_of_leader_worker_set
 from api import keys
 from api.jobs.pod import Pod, claims_daemon_set, role_of
@@ -43,7 +43,7 @@ def pod_defaults(
         labels[keys.QUEUE_NAME] = DEFAULT_NAME
     if not (labels.get(keys.QUEUE_NAME) or context.settings.manages_without_queue_name):
         return {}
-    if keys.PRIORITY_CLASS not in labels and DEFAULT_NAME in context.workload_priority_classes:
+    if keys.PRIORITY_CLASS not in labels and has_default_class(pod.namespace, context):
         labels[keys.PRIORITY_CLASS] = DEFAULT_NAME
     labels[keys.MANAGED] = "true"
     of_group, group_annotations = group_of_leader_worker_set(pod)

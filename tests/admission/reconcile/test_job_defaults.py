@@ -44,6 +44,13 @@ CLASSES = {"workload_priority_classes": {"default": 5}}
             id="in no queue, and all Jobs are managed",
         ),
         pytest.param({}, CLASSES, False, ({CLASS: "default"}, False), id="without a priority class"),
+        pytest.param(
+            {},
+            {**CLASSES, "may_use_class": lambda *_: False},
+            False,
+            ({}, False),
+            id="without a priority class in a namespace that may not use the default one",
+        ),
         pytest.param({"labels": {CLASS: "low"}}, CLASSES, False, ({}, False), id="with one of its own"),
         pytest.param(NO_QUEUE, CLASSES, False, ({}, False), id="in no queue, so a class is of no use"),
         pytest.param(

@@ -688,3 +688,31 @@ def test_all_faults_of_a_job_are_reported_at_once_each_kind_in_one_event(is_refu
     assert "'soon'" in notes["InvalidExpectedRuntime"]
     assert "'tomorrow'" in notes["InvalidExpectedRuntime"]
     assert ("ErrWorkloadCompose" in notes) is is_refused
+
+
+def allows(*pairs: tuple[str, str]) -> dict[str, Any]:
+    """Return a context with classes that may be used in these namespaces alone."""
+    return {**CLASSES, "may_use_class": lambda *asked: asked in pairs}
+
+
+def test_a_job_may_not_name_a_class_that_is_not_for_its_namespace() -> None:
+    job = job_object(labels={"kueue.x-k8s.io/priority-class": "gold"})
+
+    (event,) = look(job, **allows(("gold", "other")))
+    (write,) = look(job, **allows(("gold", "team")))
+
+    assert isinstance(event, Event)
+    assert event.reason == "WorkloadPriorityClassNotAllowed"
+    assert event.note == (
+        "Job team/j: label kueue.x-k8s.io/priority-class names WorkloadPriorityClass 'gold', which the"
+        " namespace 'team' may not use, by the annotation berth.dev/namespace-selector of the class; name"
+        " another"
+    )
+    assert isinstance(write, Write)
+
+
+def test_a_waiting_workload_gets_no_class_that_is_not_for_its_namespace() -> None:
+    job = job_object(labels={"kueue.x-k8s.io/priority-class": "gold"})
+
+    assert "update-workload" in purposes(look(job, held(), **allows(("gold", "team"))))
+    assert "update-workload" not in purposes(look(job, held(), **allows()))

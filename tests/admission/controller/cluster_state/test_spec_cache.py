@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.admission.controller.known import (
@@ -17,6 +19,13 @@ from tests.admission.controller.known import (
 JOB = made("Job", "j", "team", version="batch/v1", spec={"template": {"spec": {}}})
 STOPPED = {"clusterQueue": "cq", "stopPolicy": "Hold"}
 PRIORITY = {**made("WorkloadPriorityClass", "high"), "value": 5}
+
+
+def only_for(team: str) -> Object:
+    """Return the class for namespaces of this team alone."""
+    selector = json.dumps({"matchLabels": {"team": team}})
+    annotations = {"berth.dev/namespace-selector": selector}
+    return {**PRIORITY, "metadata": {**PRIORITY["metadata"], "annotations": annotations}}
 
 
 def make_known() -> Known:
@@ -81,3 +90,24 @@ def test_a_spec_that_has_become_unreadable_keeps_its_last_value() -> None:
     known.tell(made("ClusterQueue", "cq", spec={"resourceGroups": [{"coveredResources": []}]}))
 
     assert known.cluster_state.specs.cluster_queues["cq"].name == "cq"
+
+
+def test_a_priority_class_is_for_the_namespaces_that_its_selector_selects_now() -> None:
+    known = Known(namespace_object("team", team="red"), only_for("blue"))
+    specs = known.cluster_state.specs
+
+    def may_use() -> tuple[bool, bool]:
+        return specs.may_use_class("high", "team"), specs.may_use_class("high", "unknown")
+
+    assert may_use() == (False, False)
+    known.tell(namespace_object("team", team="blue"))
+    assert may_use() == (True, False)
+    known.tell(PRIORITY)
+    assert may_use() == (True, True)
+    broken = only_for("blue")
+    broken["metadata"]["annotations"]["berth.dev/namespace-selector"] = "team=blue"
+    known.tell(broken)
+    assert may_use() == (False, False)
+    assert "must be a label selector" in (
+        known.cluster_state.inspection.sentence("WorkloadPriorityClass", "", "high") or ""
+    )
