@@ -19,6 +19,7 @@ from admission.cli.trial.recommended import recommended_text
 from admission.controller.http.ca_injector import WEBHOOKS
 from admission.controller.http.ports import is_loopback
 from admission.controller.http.serving_certificates import SECRET, SERVICE
+from admission.controller.integration_rights import INTEGRATIONS
 from admission.controller.settings import cluster_state_settings
 from api.config.loading import ControllerConfig, load_config
 from api.wire.visibility import GROUP, VERSIONS
@@ -281,6 +282,19 @@ def test_the_controller_has_the_rights_that_it_uses_and_changes_nothing_else() -
     # A right to list includes the right to get each object.
     assert sorted(right for right in everywhere - used if right.verb != "get") == []
     assert at_home == rights.USED_AT_HOME
+
+
+def test_each_integration_has_the_rights_that_it_asks_for_at_the_start() -> None:
+    for one in INTEGRATIONS:
+        documents = yaml.safe_load_all((DEPLOY / "integrations" / one.file).read_text())
+        granted = rights.granted(
+            rule
+            for document in (*documents, only("ClusterRole", SERVICE))
+            for rule in document.get("rules", ())
+        )
+        assert {rights.Right(one.kind.group, one.kind.plural, verb) for verb in one.verbs} <= granted, (
+            one.file
+        )
 
 
 def test_the_flow_schema_is_for_what_the_election_asks_and_for_no_other_request() -> None:

@@ -4,6 +4,7 @@ Modules, in reading order:
 
     app              wiring: one controller from its options, its start and its end
     settings         the configuration file, passed on to each part
+    integration_rights   which integrations the cluster grants, asked at the start
     kinds            the watched kinds, and where their changes go
     loop             the control loop, which owns all mutable state
     cluster_state    what is known: the engine, objects with their bytes, what has to be reconciled

@@ -1,6 +1,6 @@
 """Wiring: one controller built from its options, and its orderly start and end.
 
-    connect ─▶ check for Kueue ─▶ store ─▶ listen ─▶ { informers, loop, events, election, lag } ─▶ stop
+    connect ─▶ rights ─▶ refuse Kueue ─▶ store ─▶ listen ─▶ { informers, loop, events, election, lag } ─▶ stop
 
 Everything that runs is a named task of one group. The first task that fails ends the controller. A stop ends
 the tasks in order: the lease is given back, queued Events are sent, the store is closed.
@@ -31,6 +31,7 @@ from admission.controller.http.plan_api import PlanApi
 from admission.controller.http.port_certificates import PortCertificates
 from admission.controller.http.ports import Port, SidePorts, listen
 from admission.controller.http.state_api import Health, StateApi, metrics_route
+from admission.controller.integration_rights import with_permitted_integrations
 from admission.controller.kinds import (
     WatchedKind,
     make_informer,
@@ -98,7 +99,7 @@ async def run_controller(
     """
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(await KubeClient.connect(options.kubeconfig))
-        controller = Controller(client, options)
+        controller = Controller(client, await with_permitted_integrations(client, options))
         await controller.prepare(stack)
         urls = await controller.listen(stack)
         if on_listening is not None:

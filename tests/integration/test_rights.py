@@ -27,6 +27,7 @@ pytestmark = [pytest.mark.real, pytest.mark.xdist_group("rights")]
 # Also checks which clients may set blockOwnerDeletion, which OpenShift does by default.
 STRICT = "--enable-admission-plugins=OwnerReferencesPermissionEnforcement"
 KUEUE = "kueue.x-k8s.io"
+SHIPPED_CONFIG = yaml.safe_load((DEPLOY / "config.yaml").read_text())["data"]["config.yaml"]
 USER, ADMIN, CHECKER = "ada", "quota-admin", "check-controller"
 REFUSED = "the status of a Workload is written by Berth alone"
 
@@ -262,14 +263,15 @@ def test_none_but_the_controller_says_what_was_measured_of_a_workload(
 def test_the_roles_of_deploy_are_all_that_a_controller_needs(
     plane: ControlPlane, controllers: Controllers, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    config = yaml.safe_load((DEPLOY / "config.yaml").read_text())["data"]["config.yaml"]
     with simulated_nodes(plane.kubeconfig, tmp_path_factory.mktemp("nodes"), "blue:1:64"):
         scene = Cluster(rest=plane.rest, kubeconfig=plane.kubeconfig, pool="blue").new_scene()
         queue = scene.create_queue(cpus=2, preemption={"withinClusterQueue": "LowerPriority"})
         priority = {"kueue.x-k8s.io/priority-class": scene.create_priority("high", 10)}
         ports = ("--visibility-port", "0", "--webhook-port", "0", "--extender-port", "0")
         account = shipped.account_kubeconfig(plane)
-        started = controllers.start(account, "--namespace", NAMESPACE, *ports, config=config, name="bound")
+        started = controllers.start(
+            account, "--namespace", NAMESPACE, *ports, config=SHIPPED_CONFIG, name="bound"
+        )
         started.wait_leading()
 
         play_jobs(scene, priority)
@@ -277,6 +279,34 @@ def test_the_roles_of_deploy_are_all_that_a_controller_needs(
         scene.rest.delete(f"/apis/kueue.x-k8s.io/v1beta2/clusterqueues/{queue}")
         wait_for(lambda: not scene.rest.exists(f"/apis/kueue.x-k8s.io/v1beta2/clusterqueues/{queue}"), "gone")
 
+    assert "forbidden" not in started.log().lower()
+
+
+def test_an_integration_without_its_role_is_switched_off_and_named(
+    plane: ControlPlane, controllers: Controllers
+) -> None:
+    roles = ("berth-controller-pod", "berth-controller-leaderworkerset")
+    bindings = [f"{shipped.RBAC}/clusterrolebindings/{role}" for role in roles]
+    kept = [plane.rest.get(path) for path in bindings]
+    try:
+        for path in bindings:
+            plane.rest.delete(path)
+        wait_for(lambda: not may(plane, CONTROLLER, "delete /pods"), "the right withdrawn")
+        account = shipped.account_kubeconfig(plane)
+        config = SHIPPED_CONFIG
+        started = controllers.start(account, "--namespace", NAMESPACE, config=config, name="narrow")
+        started.wait_logged("rights-missing", "integration=pod", 'missing="delete pods"', "pod.yaml")
+        started.wait_logged(
+            "rights-missing", "integration=leaderworkerset", 'missing="list, watch leaderworkersets"'
+        )
+        # What it does have the rights for goes on.
+        started.wait_leading()
+    finally:
+        for one in kept:
+            body = {key: one[key] for key in ("roleRef", "subjects")} | {
+                "metadata": {"name": one["metadata"]["name"]}
+            }
+            plane.rest.create(f"{shipped.RBAC}/clusterrolebindings", body)
     assert "forbidden" not in started.log().lower()
 
 

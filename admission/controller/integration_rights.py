@@ -1,0 +1,145 @@
+"""What each integration may do in the cluster, asked once at the start.
+
+The rights of each integration are a ClusterRole of its own (deploy/integrations), so that a cluster grants
+none for what it does not use. An integration that is configured without its rights is switched off and named
+in the log: its watch would never be answered, and nothing would be decided at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from dataclasses import dataclass
+
+import msgspec
+
+from admission.controller.runtime.logs import Log
+from admission.controller.settings import Options
+from api.config.rules import POD_BASED
+from api.kube import resources
+from api.kube.client import Body, KubeClient
+from api.kube.errors import Forbidden, NotFound
+from api.kube.resources import Resource
+
+log = Log("berth.controller")
+
+REVIEWS = Resource(
+    "authorization.k8s.io",
+    "v1",
+    "selfsubjectaccessreviews",
+    "SelfSubjectAccessReview",
+    namespaced=False,
+)
+_READING = frozenset({"list", "watch"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntegrationRights:
+    """The verbs on a kind without which an integration cannot work.
+
+    `framework` is its name in integrations.frameworks, `file` where deploy/integrations grants the verbs,
+    `without` what does not happen without them.
+    """
+
+    framework: str
+    file: str
+    kind: Resource
+    verbs: tuple[str, ...]
+    without: str
+
+
+INTEGRATIONS = (
+    IntegrationRights(
+        framework="batch/job",
+        file="job.yaml",
+        kind=resources.JOBS,
+        verbs=("list", "watch", "patch"),
+        without="no Job starts",
+    ),
+    IntegrationRights(
+        framework="batch/job",
+        file="job-pods.yaml",
+        kind=resources.PODS,
+        verbs=("patch",),
+        without="no placement by topology, no replacement of failed nodes, no requests for checkpoints",
+    ),
+    IntegrationRights(
+        framework="pod",
+        file="pod.yaml",
+        kind=resources.PODS,
+        verbs=("list", "watch", "patch", "delete"),
+        without="no pods, Deployments, StatefulSets or LeaderWorkerSets in queues",
+    ),
+    IntegrationRights(
+        framework="statefulset",
+        file="statefulset.yaml",
+        kind=resources.STATEFUL_SETS,
+        verbs=("list", "watch"),
+        without="no StatefulSets in queues",
+    ),
+    IntegrationRights(
+        framework="leaderworkerset.x-k8s.io/leaderworkerset",
+        file="leaderworkerset.yaml",
+        kind=resources.LEADER_WORKER_SETS,
+        verbs=("list", "watch"),
+        without="no LeaderWorkerSets in queues",
+    ),
+)
+
+
+async def with_permitted_integrations(client: KubeClient, options: Options) -> Options:
+    """Return the options without the integrations that the cluster does not grant; Jobs are always managed.
+
+    Logs each one with what is missing. Raises KubeError if the API server does not answer.
+    """
+    listed = options.config.kueue.integrations.frameworks
+    asked = [one for one in INTEGRATIONS if one.framework in (*listed, "batch/job")]
+    missing = await asyncio.gather(*(_missing(client, one, options) for one in asked))
+    refused: set[str] = set()
+    for one, verbs in zip(asked, missing, strict=True):
+        if verbs:
+            refused.add(one.framework)
+            log.warning(
+                "rights-missing",
+                integration=one.framework,
+                missing=f"{', '.join(verbs)} {one.kind.plural}",
+                without=one.without,
+                note=f"apply deploy/integrations/{one.file} and restart, or stop using it",
+            )
+    if "pod" in refused:
+        # They queue nothing but pods, and the configuration requires pod beside them.
+        refused.update(POD_BASED)
+    frameworks = [name for name in listed if name == "batch/job" or name not in refused]
+    integrations = options.config.kueue.integrations.model_copy(update={"frameworks": frameworks})
+    kueue = options.config.kueue.model_copy(update={"integrations": integrations})
+    return dataclasses.replace(options, config=dataclasses.replace(options.config, kueue=kueue))
+
+
+async def _missing(client: KubeClient, one: IntegrationRights, options: Options) -> list[str]:
+    # Observe mode writes nothing.
+    verbs = [verb for verb in one.verbs if verb in _READING or not options.observe]
+    allowed = await asyncio.gather(*(_is_allowed(client, verb, one.kind) for verb in verbs))
+    return [verb for verb, is_allowed in zip(verbs, allowed, strict=True) if not is_allowed]
+
+
+async def _is_allowed(client: KubeClient, verb: str, kind: Resource) -> bool:
+    attributes = {"verb": verb, "group": kind.group, "resource": kind.plural}
+    review = {
+        "apiVersion": f"{REVIEWS.group}/{REVIEWS.version}",
+        "kind": REVIEWS.kind,
+        "spec": {"resourceAttributes": attributes},
+    }
+    try:
+        raw = await client.request("POST", REVIEWS.path(), body=Body(msgspec.json.encode(review)))
+    except (Forbidden, NotFound):
+        # A server that does not answer this question may grant the right all the same.
+        return True
+    return msgspec.json.decode(raw, type=_Review).status.allowed
+
+
+class _Status(msgspec.Struct):
+    allowed: bool = False
+
+
+class _Review(msgspec.Struct):
+    status: _Status
