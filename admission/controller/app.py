@@ -70,6 +70,7 @@ from api.kube import resources
 from api.kube.client import KubeClient
 from api.kube.errors import AlreadyExists, Forbidden, KubeError
 from api.kube.events import EventLimits, EventRecorder
+from api.kube.history import begin_again_when_restored
 from api.kube.informer import Informer
 from api.kube.lease import Elector, LeaseLock, LeaseTiming
 from api.kube.report_budget import WriteLoad
@@ -94,17 +95,26 @@ async def run_controller(
 ) -> None:
     """Run a controller until `stop` is set or this is cancelled.
 
-    `on_listening` is called with the URLs by port name once all ports listen. Raises KubeError,
-    ReservationError, ListenError, LiveKueue and ValueError at the start, each with a one-sentence message.
+    If the cluster is restored from a backup, another controller begins in place of the one that knew the lost
+    history: nothing that it has learned or decided is kept, and as a new leader it judges the reservations.
+
+    `on_listening` is called with the URLs by port name once all ports of a controller listen. Raises
+    KubeError, ReservationError, ListenError, LiveKueue and ValueError at the start, each with a one-sentence
+    message.
     """
-    async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(await KubeClient.connect(options.kubeconfig))
-        controller = Controller(client, await with_permitted_integrations(client, options))
-        await controller.prepare(stack)
-        urls = await controller.listen(stack)
-        if on_listening is not None:
-            on_listening(urls)
-        await controller.run(stop or asyncio.Event())
+    until = stop or asyncio.Event()
+
+    async def run() -> None:
+        async with AsyncExitStack() as stack:
+            client = await stack.enter_async_context(await KubeClient.connect(options.kubeconfig))
+            controller = Controller(client, await with_permitted_integrations(client, options))
+            await controller.prepare(stack)
+            urls = await controller.listen(stack)
+            if on_listening is not None:
+                on_listening(urls)
+            await controller.run(until)
+
+    await begin_again_when_restored(run)
 
 
 # All parts are connected here and nowhere else, so that each can be tested with others in
@@ -320,6 +330,8 @@ class Controller:
                 for task in background:
                     task.cancel()
         finally:
+            # A controller may begin in place of this one: what this one has frozen is garbage then.
+            gc.unfreeze()
             gc.enable()
 
     async def _settle(self) -> None:

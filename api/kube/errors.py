@@ -208,3 +208,11 @@ def _seconds(retry_after: str | float | None) -> float:
         return min(MAX_RETRY_AFTER_SECONDS, max(0.0, float(retry_after or 0)))
     except ValueError:
         return 0.0
+
+
+def first_leaf(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return the error that ended a TaskGroup, also through nested ones; the others are consequences."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

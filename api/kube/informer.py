@@ -4,6 +4,8 @@
      ▲         │
      └── 410 ──┘                        the version has expired: list again and report the differences
 
+Versions that go back mean that the cluster was restored from a backup (`api.kube.history`), which ends run().
+
 The change callback receives an exact sequence: every object once as ADDED, then as MODIFIED, and finally as
 DELETED, also across lost connections, restarts of the server, and an object that is deleted and created again
 with the same name. An object that cannot be decoded is reported and skipped; the others are processed. The
@@ -26,7 +28,18 @@ import msgspec
 
 from api.kube.client import KubeClient
 from api.kube.errors import Gone, KubeError, NotFound, Unreachable, error_of_event, malformed
-from api.kube.listing import PAGE_SIZE, Key, KubeObject, ListMeta, Page, Reader, Unreadable, pages
+from api.kube.history import History, check_order
+from api.kube.listing import (
+    PAGE_SIZE,
+    Key,
+    KubeObject,
+    ListMeta,
+    Page,
+    Reader,
+    Unreadable,
+    list_version,
+    pages,
+)
 from api.kube.resources import Resource
 
 T = TypeVar("T", bound=KubeObject)
@@ -40,8 +53,8 @@ SLICE = 250
 # A watch that ends earlier, even without an error, does not show that the server is healthy.
 SHORT_WATCH_SECONDS = 1.0
 
-# After this many failures in a row at one version, the list is read again: a server whose etcd was restored
-# from an older state answers a later version with an error other than 410, permanently.
+# After this many failures in a row at one version, the list is read again: a server may refuse one version
+# permanently with an error other than 410.
 FAILURES_BEFORE_RELIST = 4
 
 
@@ -163,6 +176,7 @@ class Informer(Generic[T]):
         self._keep_raw = keep_raw
         self._timing = timing or InformerTiming()
         self._version = ""
+        self._history = History(resource.plural)
         # Consecutive failures; a watch that lasts, or an event with a new version, resets the count.
         self._failures = 0
         self._missing = 0
@@ -170,7 +184,8 @@ class Informer(Generic[T]):
     async def run(self) -> None:
         """List and watch until cancelled.
 
-        Exceptions of `on_change` are not caught, because they are errors of the caller.
+        Exceptions of `on_change` are not caught, because they are errors of the caller. Raises
+        ClusterRestored if the server's versions go back: the copy is of a history that was lost.
 
         Failures of the server are reported to `on_error`, once for each message, and followed by growing
         pauses; the copy stays as it was meanwhile. A kind that is not served counts as a list without objects
@@ -189,7 +204,9 @@ class Informer(Generic[T]):
         Returns the seconds to wait before the next watch: 0 after a watch that lasted, and increasing if the
         server ends each watch immediately, even without an error.
         """
-        if not self._version:
+        if self._version:
+            await self._check_history()
+        else:
             await self._list()
         began = asyncio.get_running_loop().time()
         await self._watch()
@@ -202,6 +219,15 @@ class Informer(Generic[T]):
 
     # Listing
 
+    async def _check_history(self) -> None:
+        """Check that the server still has the version from which the next watch is to start.
+
+        A server whose history is shorter accepts the watch all the same, and leaves out everything until its
+        versions reach the lost ones. A list of one object is the cheapest read by quorum that has a version.
+        """
+        page = await self._client.fetch_page(self._what.path, {**self._what.params, "limit": "1"})
+        self._history.see(list_version(page))
+
     async def _list(self) -> None:
         """Read all objects, report the differences to the copy, and remember the version to watch from."""
         self.relists += 1
@@ -212,6 +238,7 @@ class Informer(Generic[T]):
         stream = pages(self._client.fetch_page, self._what.path, self._what.params, self._timing.page_size)
         async with aclosing(stream):
             async for page in stream:
+                self._history.see(page.resource_version)
                 if page.restarted:
                     seen.clear()
                 await self._take_page(page, seen)
@@ -306,6 +333,10 @@ class Informer(Generic[T]):
     def _put(self, key: Key, value: T, own: bytes) -> None:
         """Take an object into the copy, and report it if its version is new."""
         previous = self.store.get(key)
+        if previous is not None:
+            # A restored server may have raised its own version (etcdutl --bump-revision), not its objects'.
+            what, known = f"{self.resource.plural} {'/'.join(key)}", previous.metadata.resource_version
+            check_order(what, known=known, shown=value.metadata.resource_version)
         if previous is not None and previous.metadata.uid != value.metadata.uid:
             # Deleted and created again in between: these are two objects, and the end of the
             # first is reported too.
@@ -346,6 +377,7 @@ class Informer(Generic[T]):
     def _advance(self, version: str) -> None:
         """Record the version that the watch has reached; the next watch starts there."""
         if version and version != self._version:
+            self._history.see(version)
             self._version = version
             self._failures = 0
 

@@ -27,6 +27,7 @@ from datetime import UTC, datetime
 
 from api.kube.client import Body, Connection, KubeClient
 from api.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, Timeout
+from api.kube.history import ClusterRestored, History
 from api.kube.lease_record import LeaseClaim, LeaseRecord, Observation, parse_lease
 from api.kube.resources import LEASES
 
@@ -194,6 +195,8 @@ class Elector:
         self._on_error = on_error or self._log_error
         self._error: KubeError | None = None
         self._observation = Observation(lock.identity, timing.duration_seconds)
+        # The Lease changes every few seconds, so its version shows first that the cluster was restored.
+        self._history = History(f"lease {lock.name}")
         # The highest fence that this process has tried to write, with or without a response. If the Lease has
         # its identity but a higher fence, another process uses the same identity.
         self._highest_claimed = 0
@@ -221,7 +224,8 @@ class Elector:
 
         lead() is cancelled when the lease cannot be renewed, and does not start again before it has
         ended. Its exceptions are passed on. The lease is released at the end, so that another candidate
-        can take it immediately.
+        can take it immediately. Raises ClusterRestored if the Lease returns to an earlier state, because the
+        cluster was restored from a backup.
         """
         while True:
             leadership = await self._campaign()
@@ -267,6 +271,8 @@ class Elector:
         return self._observation.seconds_until_free(self._clock())
 
     def _see(self, record: LeaseRecord | None) -> None:
+        """Take what the server shows now. Raises ClusterRestored if it is from before the known state."""
+        self._history.see(record.version if record else "")
         self._observation.see(record, self._clock())
         self._is_unbroken &= self._is_own(record)
 
@@ -418,7 +424,7 @@ class Elector:
                 # One second is the API's minimum; without a holder the duration is not used.
                 await self._write_ours(leadership, 0, holder="", seconds=1.0)
         # A failed release is harmless: other candidates wait for the end of the lease, as after a crash.
-        except (KubeError, TimeoutError) as error:
+        except (KubeError, TimeoutError, ClusterRestored) as error:
             log.warning("release_failed lease=%s error=%r", self._lock.name, str(error))
 
     async def _write_ours(

@@ -23,13 +23,15 @@ from api.kube.resources import LEASES
 class LeaseRecord:
     """A Lease as read: `transitions` is the fence, `object` everything that a PUT must send back.
 
-    `mark` changes whenever the holder renews. Fields of a wrong type count as absent, because a Lease that
-    was edited incorrectly must not leave a cluster without a leader.
+    `version` is its resourceVersion, "" if it has none. `mark` changes whenever the holder renews. Fields of
+    a wrong type count as absent, because a Lease that was edited incorrectly must not leave a cluster without
+    a leader.
     """
 
     holder: str
     duration_seconds: float | None
     transitions: int
+    version: str
     mark: tuple[object, ...]
     object: Mapping[str, Any]
 
@@ -46,6 +48,8 @@ def parse_lease(body: bytes) -> LeaseRecord:
         raise malformed("Lease", error) from error
     spec = read.get("spec")
     spec = spec if isinstance(spec, dict) else {}
+    metadata = read.get("metadata")
+    version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
     holder, duration = spec.get("holderIdentity"), _number(spec.get("leaseDurationSeconds"))
     return LeaseRecord(
         holder=holder if isinstance(holder, str) else "",
@@ -53,6 +57,7 @@ def parse_lease(body: bytes) -> LeaseRecord:
         # could be taken immediately.
         duration_seconds=duration or None,
         transitions=_number(spec.get("leaseTransitions")),
+        version=version if isinstance(version, str) else "",
         # All four fields: a change of any of them shows that the holder is alive, even if its clock is
         # coarse or has stopped.
         mark=(holder, spec.get("renewTime"), spec.get("acquireTime"), spec.get("leaseTransitions")),

@@ -188,6 +188,11 @@ async def collect(
     return ListResult(tuple(items), version, tuple(unreadable))
 
 
+def list_version(body: bytes) -> str:
+    """Return the resourceVersion of a list. Raises ServerError if it is malformed."""
+    return _decode_page(body).metadata.resource_version
+
+
 class ListMeta(msgspec.Struct, rename="camel", gc=False):
     """The metadata of a list or a bookmark."""
 

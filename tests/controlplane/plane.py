@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import secrets
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
@@ -51,6 +52,7 @@ class ControlPlane:
     def __init__(self, assets: Assets, folder: Path, *, apiserver_flags: Sequence[str] = ()) -> None:
         self.assets = assets
         self.folder = folder
+        self._etcd_data = folder / "etcd"
         self._ports = {name: Port() for name in ("etcd", "kube-apiserver", "controllers", "scheduler")}
         self._certificates = write_certificates(folder)
         self.server = f"https://127.0.0.1:{self._ports['kube-apiserver'].number}"
@@ -111,6 +113,26 @@ class ControlPlane:
         self.apiserver.start()
         self.wait_ready()
 
+    def back_up_etcd(self) -> Path:
+        """Return a copy of etcd's data as it is now. Stops both servers for it and starts them again."""
+        copy = self.folder / "backup"
+        self.apiserver.kill()
+        self.etcd.stop()
+        shutil.copytree(self._etcd_data, copy)
+        self.start()
+        return copy
+
+    def restore_etcd(self, copy: Path) -> None:
+        """Put a copy of etcd's data in place of the present data, as a restore from a backup does.
+
+        As Kubernetes asks, the API server does not run meanwhile. Returns when it is ready.
+        """
+        self.apiserver.kill()
+        self.etcd.stop()
+        shutil.rmtree(self._etcd_data)
+        shutil.copytree(copy, self._etcd_data)
+        self.start()
+
     def stop(self) -> None:
         """End everything at once: the data is thrown away, so nothing is gained by asking politely."""
         for child in (self.scheduler, self.controller_manager, self.apiserver, self.etcd):
@@ -130,7 +152,7 @@ class ControlPlane:
     def _etcd_flags(self) -> list[str]:
         client = f"http://127.0.0.1:{self._ports['etcd'].number}"
         return [
-            f"--data-dir={self.folder / 'etcd'}",
+            f"--data-dir={self._etcd_data}",
             f"--listen-client-urls={client}",
             f"--advertise-client-urls={client}",
             "--listen-peer-urls=http://127.0.0.1:0",

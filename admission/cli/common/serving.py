@@ -17,7 +17,7 @@ from api.http.certificates import ServingTls, key_pair_of_files
 
 def announce(urls: Mapping[str, str]) -> None:
     """Print one line of JSON with the URL of each port by name."""
-    # This is the only line on stdout. A caller that set port 0 learns the actual port from it.
+    # The only line on stdout, unless serving begins again. A caller that set port 0 learns the port from it.
     sys.stdout.write(json.dumps({"event": "listening", **urls}) + "\n")
     sys.stdout.flush()
 

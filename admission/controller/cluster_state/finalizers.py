@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from admission.cache.in_use import finalizer_patch
-from admission.controller.cluster_state.object_cache import version
 from admission.controller.writer.write_order import ObjectTarget
 from admission.decisions.api_writes import Write
 from admission.engine.engine import Engine
+from api.kube.history import version_number
 from api.objects.common import Meta
 
 # The kinds that refer to others by name and thereby keep them in use.
@@ -91,4 +91,4 @@ class Finalizers:
 
 
 def _is_newer(metadata: Meta, known: Meta) -> bool:
-    return version(metadata.resource_version) > version(known.resource_version)
+    return version_number(metadata.resource_version) > version_number(known.resource_version)

@@ -2,7 +2,9 @@
 
 An object arrives twice: in the answer to our own write, and later from the watch. Both go through `see`, and
 `is_newer` tells the newer version by resourceVersion, so a late event never reverts a newer state. A deleted
-object stays deleted: its uid is remembered for a while, and a late answer does not restore it.
+object stays deleted: its uid is remembered for a while, and a late answer does not restore it. Where versions
+go back for good, because the cluster was restored from a backup, the controller begins again with empty
+caches (`api.kube.history`).
 
 The bytes are kept because writes are built from them: fields of newer API versions survive.
 """
@@ -14,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from api.kube.history import version_number
 from api.objects.common import Meta
 
 V = TypeVar("V")
@@ -67,7 +70,8 @@ class ObjectCache(Generic[V]):
         known = self._objects.get((metadata.namespace, metadata.name))
         if known is None:
             return True
-        fresh, present = version(metadata.resource_version), version(known.metadata.resource_version)
+        fresh = version_number(metadata.resource_version)
+        present = version_number(known.metadata.resource_version)
         # A list may show an object that was deleted and created again. The watch lags behind it and still
         # shows the last changes of the first object, which would free the quota that the second one holds.
         # Versions of one kind compare across objects, so they show which of the two is later.
@@ -117,12 +121,3 @@ class ObjectCache(Generic[V]):
             siblings.discard(key)
             if not siblings:
                 del self._by_owner[owner.uid]
-
-
-def version(text: str) -> int:
-    """Return a resourceVersion as a number; 0 if it is not one.
-
-    Since Kubernetes 1.35 the resourceVersions of one resource compare as integers by contract (KEP-5504).
-    Every server did so in practice before.
-    """
-    return int(text) if text.isdigit() else 0

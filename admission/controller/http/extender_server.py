@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from admission.controller.cluster_state.node_pod_watch import NodePodWatch
@@ -22,6 +23,7 @@ from admission.controller.runtime.clock import SystemClock
 from admission.controller.runtime.logs import Log
 from api.kube.client import KubeClient
 from api.kube.errors import KubeError
+from api.kube.history import begin_again_when_restored
 from api.kube.resources import Resource
 
 log = Log("berth.extender")
@@ -44,8 +46,15 @@ async def run_extender(
 ) -> None:
     """Serve until `stop` is set. `on_listening` is called with the URL by port name.
 
-    Raises KubeError, ListenError, OSError and ValueError at the start, each with a one-sentence message.
+    If the cluster is restored from a backup, all is read again, and `on_listening` is called again. Raises
+    KubeError, ListenError, OSError and ValueError at the start, each with a one-sentence message.
     """
+    await begin_again_when_restored(partial(_serve, options, on_listening, stop))
+
+
+async def _serve(
+    options: ExtenderOptions, on_listening: Callable[[Mapping[str, str]], None], stop: asyncio.Event
+) -> None:
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(await KubeClient.connect(options.kubeconfig))
         log.info("starting", server=client.server, server_version=await client.server_version())

@@ -21,7 +21,7 @@ from admission.controller.leadership.term_runner import TermRunner
 from admission.controller.metrics.registry import Metrics
 from admission.controller.runtime.clock import Clock
 from admission.controller.runtime.logs import Log
-from api.kube.errors import KubeError
+from api.kube.errors import KubeError, first_leaf
 from api.kube.lease import Leadership
 from queues.reservations.plan import Store
 from queues.reservations.reservations import FenceTooLow, NoFence, ReservationError
@@ -106,7 +106,7 @@ class Takeover:
                 await self._terms.run(leadership, store, plan_writer)
             # `except*`, because a TaskGroup wraps the error that ended it; the others in it are consequences.
             except* (ReservationError, KubeError, _StoreIsBack) as group:
-                ended_by = _first_leaf(group)
+                ended_by = first_leaf(group)
             # The error may mean that earlier leaders have done what is not known here.
             self._terms.list_again()
             # A lost lease and a lost store may come together. Cancellation goes first.
@@ -167,14 +167,6 @@ class Takeover:
 
     def _count_plan_write(self, result: str) -> None:
         self._metrics.plan_writes.labels(self._metrics.role, result).inc()
-
-
-def _first_leaf(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    error: BaseException = group
-    # Nested groups: the first leaf is the error that started it.
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
 
 
 def _obey_cancellation() -> None:

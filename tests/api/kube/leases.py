@@ -27,6 +27,10 @@ class LeaseTable:
         spec: dict[str, Any] = self.lease["spec"]
         return spec
 
+    def restore(self, lease: dict[str, Any]) -> None:
+        """Return to an earlier state of the Lease, as etcd does that is restored from a backup."""
+        self.lease, self._version = lease, int(lease["metadata"]["resourceVersion"])
+
     def serve(self, method: str, body: bytes) -> bytes:
         """Carry out one request; raises what an API server answers."""
         if method == "GET":

@@ -41,11 +41,16 @@ class Request:
 
 
 class ScriptedServer:
-    """Answers with the next responder of the script, after its end with `otherwise` (by default: hang)."""
+    """Answers with the next responder of the script, after its end with `otherwise` (by default: hang).
+
+    A list of one object, by which an informer asks for the server's version before it goes on watching, is
+    not part of the script: its answer shows `version`, by default none.
+    """
 
     def __init__(self, otherwise: Responder | None = None) -> None:
         self.requests: list[Request] = []
         self.url = ""
+        self.version = ""
         self.otherwise = otherwise or hang
         self._script: deque[Responder] = deque()
         self._arrived: asyncio.Queue[Request] = asyncio.Queue()
@@ -78,6 +83,8 @@ class ScriptedServer:
             return await self._arrived.get()
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
+        if request.query.get("limit") == "1":
+            return await page([], self.version)(request)
         arrived = Request(
             method=request.method,
             path=request.path,

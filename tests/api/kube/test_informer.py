@@ -12,6 +12,7 @@ import pytest
 
 from api.kube.client import KubeClient
 from api.kube.errors import Forbidden, KubeError
+from api.kube.history import ClusterRestored
 from api.kube.informer import Change, Informer, InformerTiming, Listener, ListWatch
 from api.kube.listing import Key, Unreadable
 from api.kube.resources import JOBS
@@ -178,7 +179,7 @@ async def test_a_cut_in_the_middle_of_a_line_loses_nothing(
 
 async def test_an_object_seen_twice_is_reported_once(scripted: ScriptedServer, client: KubeClient) -> None:
     scripted.will(
-        page([widget("a", "9")]),
+        page([widget("a", "9")], "9"),
         watch(event("ADDED", widget("a", "9")), event("ADDED", widget("b", "11"))),
     )
 
@@ -303,7 +304,7 @@ async def test_an_object_that_becomes_unreadable_keeps_its_last_readable_state(
     scripted.will(
         page([widget("a", "1")]),
         watch(event("MODIFIED", widget("a", "11", size="x")), expired(), then="end"),
-        page([widget("a", "11", size="x"), widget("b")]),
+        page([widget("a", "11", size="x"), widget("b")], "12"),
     )
 
     async with follow(client) as followed:
@@ -341,7 +342,7 @@ async def test_the_end_of_an_object_that_was_never_readable_is_reported(
     scripted.will(
         page([widget("a", "1", size="x"), widget("b", "1", size="x")]),
         watch(event("DELETED", widget("a", "12", size="x")), expired(), then="end"),
-        page([widget("c", "13")]),
+        page([widget("c", "13")], "13"),
     )
 
     async with follow(client, on_unreadable_gone=gone.put_nowait) as followed:
@@ -377,17 +378,72 @@ async def test_an_error_that_lasts_stays_visible(scripted: ScriptedServer, clien
 async def test_a_watch_that_keeps_failing_at_one_version_is_given_up_for_a_list(
     scripted: ScriptedServer, client: KubeClient
 ) -> None:
-    """A version from before etcd was restored is "too large" permanently, which is not a 410."""
-    too_large = refuse(504, "Timeout", "Too large resource version: 99, current: 5")
-    scripted.will(page([widget("a")], "99"), *[too_large] * 4, page([widget("b")], "5"))
+    refused = refuse(504, "Timeout", "not this version")
+    scripted.will(page([widget("a")], "99"), *[refused] * 4, page([widget("b")], "105"))
 
     async with follow(client) as followed:
         assert await followed.described(4) == [
             "ADDED a@1",
-            "ServerError Too large resource version: 99, current: 5",
+            "ServerError not this version",
             "ADDED b@1",
             "DELETED a@1",
         ]
+
+
+# --- a cluster that is restored from a backup ------------------------------------------------------
+
+
+async def restored(client: KubeClient) -> str:
+    """Return what an informer says that notices that the server's versions went back."""
+    followed = Followed(client)
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        with pytest.raises(ClusterRestored) as noticed:
+            await followed.informer.run()
+    return str(noticed.value)
+
+
+async def test_a_server_whose_version_went_back_is_noticed_before_the_next_watch(
+    scripted: ScriptedServer, client: KubeClient
+) -> None:
+    """kube-apiserver accepts a watch from a later version than its own and is silent until it reaches it."""
+    scripted.version = "49"
+    scripted.will(page([widget("a", "12")], "50"), watch(then="cut"))
+
+    assert "resourceVersion 49 of jobs after 50" in await restored(client)
+    assert [request.query.get("watch") for request in scripted.requests] == [None, "true"]
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        pytest.param([watch(expired()), page([widget("a", "12")], "49")], id="a list of an older version"),
+        pytest.param([watch(expired()), page([widget("a", "11")], "90")], id="a new list with an old object"),
+        pytest.param(
+            [watch(event("MODIFIED", widget("a", "49")))], id="a watch that starts below its version"
+        ),
+        pytest.param([watch(bookmark("49"))], id="a bookmark below the version of the watch"),
+    ],
+)
+async def test_an_informer_ends_when_versions_go_back(
+    scripted: ScriptedServer, client: KubeClient, after: list[Any]
+) -> None:
+    scripted.will(page([widget("a", "12")], "50"), *after)
+
+    assert "its etcd was restored from a backup" in await restored(client)
+
+
+async def test_versions_that_are_no_numbers_have_no_order(
+    scripted: ScriptedServer, client: KubeClient
+) -> None:
+    scripted.version = "y"
+    scripted.will(
+        page([widget("a", "z9")], "z9"),
+        watch(event("MODIFIED", widget("a", "b1")), then="end"),
+        watch(event("MODIFIED", widget("a", "a0"))),
+    )
+
+    async with follow(client) as followed:
+        assert await followed.described(3) == ["ADDED a@z9", "MODIFIED a@b1", "MODIFIED a@a0"]
 
 
 @pytest.mark.parametrize(

@@ -552,6 +552,7 @@ def record(
         holder=holder,
         duration_seconds=seconds,
         transitions=transitions,
+        version="1",
         mark=(holder, renewed, transitions),
         object={},
     )

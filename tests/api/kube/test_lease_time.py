@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from api.kube.errors import Forbidden, KubeError, ServerError, TooManyRequests, Unreachable
+from api.kube.history import ClusterRestored
 from api.kube.lease import Elector, Leadership, LeaseLock, LeaseTiming
 from tests.admission.controller.virtualtime import run_virtually
 
@@ -94,6 +95,30 @@ async def campaigning(
         yield candidate
     finally:
         await candidate.stop()
+
+
+# A cluster that is restored from a backup
+
+
+@pytest.mark.parametrize("is_leading", [True, False], ids=["that leads", "that waits for another's lease"])
+def test_a_candidate_ends_when_the_lease_returns_to_an_earlier_state(is_leading: bool) -> None:
+    async def scenario() -> None:
+        table = LeaseTable()
+        async with campaigning(table) as leader, campaigning(table, "other") as other:
+            one = leader if is_leading else other
+            await leader.began()
+            backup = table.lease
+            assert backup is not None
+            await asyncio.sleep(60.0)
+            table.restore(backup)
+
+            done, _ = await asyncio.wait({one.task}, timeout=2 * LOOK_SECONDS)
+
+            assert done, "it goes on with what it knew before"
+            assert isinstance(one.task.exception(), ClusterRestored)
+            assert not one.is_leading
+
+    run_virtually(scenario())
 
 
 # Slow servers
