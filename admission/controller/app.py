@@ -1,6 +1,6 @@
 """Wiring: one controller built from its options, and its orderly start and end.
 
-    connect ─▶ rights ─▶ refuse Kueue ─▶ store ─▶ listen ─▶ { informers, loop, events, election, lag } ─▶ stop
+    connect ─▶ rights ─▶ refuse Kueue ─▶ store ─▶ listen ─▶ { informers, loop, events, election, watchdog } ─▶ stop
 
 Everything that runs is a named task of one group. The first task that fails ends the controller. A stop ends
 the tasks in order: the lease is given back, queued Events are sent, the store is closed.
@@ -46,6 +46,7 @@ from admission.controller.leadership.takeover import Takeover, TakeoverSettings
 from admission.controller.leadership.term_runner import TermRunner, TermRunnerSettings
 from admission.controller.loop.control_loop import ControlLoop
 from admission.controller.loop.status_writer import BoardKey, StatusWriter
+from admission.controller.loop.watchdog import Watchdog
 from admission.controller.metrics.labels import metric_labels
 from admission.controller.metrics.measuring import measure
 from admission.controller.metrics.placement_metrics import DomainCollector
@@ -81,8 +82,6 @@ from queues.store.redis_store import RedisReservationStore
 log = Log("berth.controller")
 
 NAMESPACE_FILE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
-# How often the event loop's lag is sampled: often enough to see a stall of 50 ms, too rarely to cause one.
-LAG_SAMPLE_SECONDS = 0.25
 # How long Events that are still queued may delay a stop.
 DRAIN_SECONDS = 2.0
 
@@ -145,6 +144,11 @@ class Controller:
         board = self._status_board(engine)
         self._control_loop = ControlLoop(
             self._cluster_state, board, decision_recorder, events, self._clock, self._load
+        )
+        self._watchdog = Watchdog(
+            self._control_loop.progress,
+            self._metrics,
+            deadline_seconds=config.berth.execution.progress_deadline_seconds,
         )
         kinds = watched_kinds(self._cluster_state, board, labels)
         self._informers = [self._informer(kind) for kind in kinds]
@@ -276,7 +280,11 @@ class Controller:
         return await self._store.decisions(limit=limit)
 
     def _health(self) -> Health:
-        return Health(lambda: self._control_loop.is_synced and not self._unsynced(), self._unsynced)
+        return Health(
+            lambda: self._control_loop.is_synced and not self._unsynced(),
+            self._unsynced,
+            is_stalled=lambda: self._watchdog.is_stalled,
+        )
 
     def _unsynced(self) -> list[str]:
         own = [informer.resource.plural for informer in self._informers if not informer.synced.is_set()]
@@ -297,9 +305,10 @@ class Controller:
                     group.create_task(informer.run(), name=f"watch-{informer.resource.plural}")
                     for informer in self._informers
                 ]
+                control_loop = group.create_task(self._control_loop.run(), name="control-loop")
                 background += [
-                    group.create_task(self._control_loop.run(), name="control-loop"),
-                    group.create_task(self._watch_lag(), name="loop-lag"),
+                    control_loop,
+                    group.create_task(self._watchdog.run(control_loop), name="watchdog"),
                     group.create_task(self._settle(), name="first-sync"),
                     group.create_task(self._watch_nodes_and_pods(), name="watch-nodes-and-pods"),
                 ]
@@ -439,14 +448,6 @@ class Controller:
         except ReservationError:
             # An unreachable store must not keep us from leading. A fence that is too low is raised later.
             return 0
-
-    async def _watch_lag(self) -> None:
-        """Measure how late the event loop wakes this task: such a delay also delays the lease renewal."""
-        loop = asyncio.get_running_loop()
-        while True:
-            due = loop.time() + LAG_SAMPLE_SECONDS
-            await asyncio.sleep(LAG_SAMPLE_SECONDS)
-            self._metrics.loop_lag.labels(self._metrics.role).observe(max(0.0, loop.time() - due))
 
     def _is_busy(self, key: BoardKey) -> bool:
         return self._control_loop.is_busy(ObjectTarget(*key))

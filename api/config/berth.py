@@ -45,6 +45,10 @@ class Execution(Section):
     max_unconfirmed_seconds: PositiveSeconds = 10.0
     """Age in seconds of the oldest unconfirmed decision at which the cycle pauses. Default 10; by then the
     API server is the bottleneck, and further decisions would not help."""
+    progress_deadline_seconds: PositiveSeconds = 60.0
+    """Seconds within which the control loop finishes what it begins; otherwise the process gives its lease
+    back and ends. Default 60: a turn takes less than a second, also with slow servers, and some seconds when
+    a term begins with 15,000 Workloads."""
 
 
 class Events(Section):

@@ -20,11 +20,11 @@ import asyncio
 import contextlib
 import logging
 import random
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from api.kube.boottime import boottime
 from api.kube.client import Body, Connection, KubeClient
 from api.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, Timeout
 from api.kube.history import ClusterRestored, History
@@ -113,8 +113,8 @@ class Leadership:
     def remaining_seconds(self) -> float:
         """Return for how many seconds no other process can lead; 0 or less if another may.
 
-        Counted from the start of the last successful renewal, on the monotonic clock, which continues while
-        the process is stopped.
+        Counted from the start of the last successful renewal, on a clock that continues while the process is
+        stopped or the machine is suspended.
         """
         if self._ended:
             return 0.0
@@ -183,7 +183,7 @@ class Elector:
         *,
         highest_known_fence: Callable[[], Awaitable[int]] | None = None,
         on_error: Callable[[KubeError | None], None] | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = boottime,
     ) -> None:
         self.timing = timing
         self._lock = lock

@@ -39,12 +39,20 @@ MOST_HOLDERS = 20
 class Health:
     """/healthz and /readyz.
 
-    `is_ready`: whether every cache has synced. `waiting_for`: those that have not.
+    `is_ready`: whether every cache has synced. `waiting_for`: those that have not. `is_stalled`: whether the
+    process makes no progress, so that only a restart helps.
     """
 
-    def __init__(self, is_ready: Callable[[], bool], waiting_for: Callable[[], list[str]]) -> None:
+    def __init__(
+        self,
+        is_ready: Callable[[], bool],
+        waiting_for: Callable[[], list[str]],
+        *,
+        is_stalled: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._is_ready = is_ready
         self._waiting_for = waiting_for
+        self._is_stalled = is_stalled
 
     def routes(self) -> list[Route]:
         """Return the two routes."""
@@ -52,6 +60,9 @@ class Health:
 
     async def _healthz(self, request: Request) -> Response:
         del request
+        if self._is_stalled():
+            body = b"the control loop makes no progress"
+            return Response(status=503, body=body, content_type="text/plain")
         return text_response("ok")
 
     async def _readyz(self, request: Request) -> Response:

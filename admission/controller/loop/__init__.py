@@ -8,6 +8,8 @@ Modules, in reading order:
     status_writer       when the status of a queue is written
     pending_messages    when to report why a Workload waits
     forecasting         when expected starts are computed
+    progress            since when a turn of the loop has not ended
+    watchdog            ends the process if a turn, or a step of the event loop, does not end
 
 Decisions:
 

@@ -22,6 +22,7 @@ from admission.controller.cluster_state.cluster_state import ClusterState
 from admission.controller.loop.forecasting import Forecasting
 from admission.controller.loop.observer import LoopObserver
 from admission.controller.loop.pending_messages import REWORD_AFTER_SECONDS, PendingMessages
+from admission.controller.loop.progress import Progress
 from admission.controller.loop.reconcile_queue import Reconciler
 from admission.controller.loop.status_writer import StatusWriter
 from admission.controller.runtime.clock import Clock
@@ -67,6 +68,7 @@ class ControlLoop:
         self.cluster_state = cluster_state
         self._engine = cluster_state.engine
         self.is_synced = False
+        self.progress = Progress(clock)
         self._board = board
         self._observer = observer
         self._clock = clock
@@ -200,11 +202,12 @@ class ControlLoop:
         while True:
             # Cleared first, so that whatever is posted from here on starts another round.
             self._wake.clear()
+            self.progress.begin()
             # Decisions are made on everything that is known, so the inbox comes first.
             await self._take_in()
             # A follower takes in events as well, but only a term acts, and only after all first lists.
-            if self._term is not None and self.is_synced:
-                await self._act_guarded(self._term)
+            if self._term is None or not self.is_synced or await self._act_guarded(self._term):
+                self.progress.finish()
             await self._rest()
 
     async def _take_in(self) -> None:
@@ -223,8 +226,11 @@ class ControlLoop:
         except Exception:
             self.report_error()
 
-    async def _act_guarded(self, term: Acting) -> None:
-        """Act once. A store that refuses this leader ends the term; other errors are logged."""
+    async def _act_guarded(self, term: Acting) -> bool:
+        """Act once. A store that refuses this leader ends the term; other errors are logged.
+
+        Return False after an error in this code, which has left work undone.
+        """
         try:
             await self._act(term)
         except (StoreUnreachable, StoreRefused) as error:
@@ -241,6 +247,8 @@ class ControlLoop:
             await asyncio.sleep(STORE_PAUSE_SECONDS)
             # The work that was left undone is not announced again.
             self._wake.set()
+            return False
+        return True
 
     async def _act(self, term: Acting) -> None:
         # Statuses come last, because each of the other steps changes them.

@@ -149,6 +149,9 @@ class Metrics:
         self.control_loop_errors = counter(
             "berth_control_loop_errors", "Errors in Berth's own code that were caught", ()
         )
+        self.turn_age = gauge(
+            "berth_control_loop_unfinished_seconds", "How long the control loop has finished no turn", ()
+        )
         self.leading = gauge("berth_leader", "1 while this process leads", ("shard",))
         self.loop_lag = histogram(
             "berth_event_loop_lag_seconds",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
+from api.kube.boottime import boottime
+
 
 class Clock(Protocol):
     """Reads the time for the shell. The core never reads a clock: it is given `now`."""
@@ -13,7 +15,7 @@ class Clock(Protocol):
         """Return Unix seconds, UTC. May jump when the host's clock is set."""
 
     def monotonic(self) -> float:
-        """Return seconds that never go back and that go on while the process is suspended."""
+        """Return seconds that never go back and that go on while process or machine are suspended."""
 
 
 class SystemClock:
@@ -24,5 +26,5 @@ class SystemClock:
         return time.time()
 
     def monotonic(self) -> float:
-        """Return time.monotonic()."""
-        return time.monotonic()
+        """Return the clock of the lease, so that the instants of both compare."""
+        return boottime()

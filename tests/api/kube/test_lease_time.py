@@ -35,6 +35,8 @@ class Candidate:
         self.highest_known = 0
         self._moved = asyncio.Event()
         loop = asyncio.get_running_loop()
+        # How far the clock of the lease is ahead of the loop's.
+        self.ahead_seconds = clock_ahead_seconds
         lock = LeaseLock(name="berth-main", namespace="berth-system", identity=identity)
         elector = Elector(
             self.line.client,
@@ -42,7 +44,7 @@ class Candidate:
             USUAL,
             highest_known_fence=self._highest_known,
             on_error=self.errors.append,
-            clock=lambda: loop.time() + clock_ahead_seconds,
+            clock=lambda: loop.time() + self.ahead_seconds,
         )
         self.task = asyncio.create_task(elector.run(self._lead))
 
@@ -117,6 +119,27 @@ def test_a_candidate_ends_when_the_lease_returns_to_an_earlier_state(is_leading:
             assert done, "it goes on with what it knew before"
             assert isinstance(one.task.exception(), ClusterRestored)
             assert not one.is_leading
+
+    run_virtually(scenario())
+
+
+# A machine that is suspended
+
+
+def test_a_leader_whose_machine_was_suspended_past_its_lease_writes_nothing() -> None:
+    """Timers have not noticed the suspend when the machine wakes up; the clock of the lease has."""
+
+    async def scenario() -> None:
+        async with campaigning(LeaseTable()) as me:
+            leadership = await me.began()
+            await asyncio.sleep(60.0)
+            assert leadership.write_seconds() > 0
+
+            me.ahead_seconds += USUAL.duration_seconds
+
+            assert leadership.write_seconds() == 0
+            await asyncio.sleep(LOOK_SECONDS)
+            assert len(me.left_at_end) == 1, "it has not stopped leading"
 
     run_virtually(scenario())
 

@@ -175,6 +175,13 @@ async def test_readiness(*, is_ready: bool, missing: list[str], want: tuple[int,
     assert (answer.status, answer.body) == want
 
 
+@pytest.mark.parametrize(("is_stalled", "want"), [(False, 200), (True, 503)])
+async def test_health_fails_when_only_a_restart_helps(*, is_stalled: bool, want: int) -> None:
+    health = Health(lambda: True, list, is_stalled=lambda: is_stalled)
+
+    assert (await ask(health.routes(), "/healthz")).status == want
+
+
 def lasting(name: str, seconds: int, at: str) -> Object:
     """Return a Workload of one CPU that says how long it runs."""
     expected = {"berth.dev/expected-runtime-seconds": str(seconds)}

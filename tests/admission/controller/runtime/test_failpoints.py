@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 
 import pytest
 
@@ -14,6 +15,7 @@ from admission.controller.runtime.failpoints import Failpoint, Step
 def fired(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Give the list of what would have happened to the process."""
     happened: list[str] = []
+    monkeypatch.setattr(time, "sleep", lambda _: happened.append("block"))
     monkeypatch.setattr(os, "_exit", lambda code: happened.append(f"exit {code}"))
     monkeypatch.setattr(os, "kill", lambda _, number: happened.append(signal.Signals(number).name))
     return happened
@@ -28,6 +30,7 @@ def fired(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         pytest.param("after-patch:2", 1, [], id="one pass is not the second"),
         pytest.param("after-patch:2", 3, ["exit 137"], id="the second pass does"),
         pytest.param("after-patch:1:stop", 2, ["SIGSTOP"], id="it may stop the process instead"),
+        pytest.param("after-patch:1:block", 2, ["block"], id="or block its event loop"),
         pytest.param("after-patch:0", 3, [], id="none at all means never"),
         pytest.param("before-patch", 3, [], id="other steps pass"),
     ],
