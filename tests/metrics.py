@@ -14,6 +14,7 @@ from admission.controller.metrics.queue_series import QueueSeries
 from admission.controller.metrics.registry import Metrics
 from admission.controller.runtime.clock import SystemClock
 from admission.controller.runtime.events import EventReporter
+from admission.controller.runtime.large_reads import LargeReads
 from admission.engine.engine import Engine
 from api.kube.client import KubeClient
 from api.kube.credentials import FixedCredentials
@@ -31,7 +32,7 @@ def served_names() -> frozenset[str]:
     engine, series = Engine(), QueueSeries()
     cluster_state = ClusterState(engine, clock, ClusterStateSettings())
     measure(cluster_state, metrics, events, series)
-    reader = GaugeReader(cluster_state, series.labels)
-    QueueCollector(metrics, reader, clock, series=series, statistics=engine.tally)
-    DomainCollector(metrics, engine.nodes.domain_usages, clock)
+    reader, reads = GaugeReader(cluster_state, series.labels), LargeReads(clock)
+    QueueCollector(metrics, reader, clock, reads=reads, series=series, statistics=engine.tally)
+    DomainCollector(metrics, engine.nodes.domain_usages, reads)
     return frozenset(re.findall(r"^# HELP (\w+)", metrics.render().decode(), flags=re.MULTILINE))

@@ -56,6 +56,7 @@ from admission.controller.runtime.clock import SystemClock
 from admission.controller.runtime.events import EventReporter
 from admission.controller.runtime.failpoints import Failpoint
 from admission.controller.runtime.gc_freeze import keep_collector_off_what_lives_long
+from admission.controller.runtime.large_reads import LargeReads
 from admission.controller.runtime.logs import Log
 from admission.controller.runtime.runtime import Runtime
 from admission.controller.settings import Options, cluster_state_settings
@@ -153,8 +154,9 @@ class Controller:
         kinds = watched_kinds(self._cluster_state, board, labels)
         self._informers = [self._informer(kind) for kind in kinds]
         self._node_pod_watch = NodePodWatch(client, self._note_watch_error)
+        self._reads = LargeReads(self._clock)
         self._queue_gauges = self._queue_collector(series)
-        self._domain_gauges = DomainCollector(self._metrics, engine.nodes.domain_usages, self._clock)
+        self._domain_gauges = DomainCollector(self._metrics, engine.nodes.domain_usages, self._reads)
         self._store: RedisReservationStore | None = None
         self._reports = CheckpointReports(
             client,
@@ -171,6 +173,7 @@ class Controller:
             options,
             certificates=self._certificates,
             extender=self._extender(),
+            reads=self._reads,
             is_ready=lambda: self._control_loop.is_synced,
         )
 
@@ -211,7 +214,9 @@ class Controller:
         )
         reader = GaugeReader(self._cluster_state, series.labels, settings=settings)
         statistics = self._cluster_state.engine.tally
-        return QueueCollector(self._metrics, reader, self._clock, series=series, statistics=statistics)
+        return QueueCollector(
+            self._metrics, reader, self._clock, reads=self._reads, series=series, statistics=statistics
+        )
 
     # --- the start --------------------------------------------------------------------------------
 
@@ -264,8 +269,13 @@ class Controller:
     def _own_ports(self) -> tuple[Port, Port]:
         """Return the ports for people: the web page with its API, and the metrics."""
         options, health = self._options, self._health().routes()
-        plan = PlanApi(self._cluster_state, self._decisions if self._store is not None else None)
-        state = [*StateApi(self._cluster_state).routes(), *plan.routes(), *self._side_ports.state_routes()]
+        decisions = self._decisions if self._store is not None else None
+        plan = PlanApi(self._cluster_state, decisions, self._reads)
+        state = [
+            *StateApi(self._cluster_state, self._reads).routes(),
+            *plan.routes(),
+            *self._side_ports.state_routes(),
+        ]
         # In observe mode no checkpoint reports are stored: the leader does that.
         if not options.observe:
             state += self._reports.routes()

@@ -5,6 +5,8 @@ A query decides nothing. It sees changed specs at once, and assumed admissions a
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from admission.cache.cache import Cache
 from admission.cache.in_use import is_in_use
 from admission.cache.workload_store import WorkloadStore
@@ -67,20 +69,22 @@ class QueueQueries:
 
         Empty for an unknown ClusterQueue.
         """
+        return tuple(self.iter_pending(cluster_queue))
+
+    def iter_pending(self, cluster_queue: str) -> Iterator[PendingWorkloadView]:
+        """Yield the same views, with the order of the first one: a caller may pause between two of them."""
         self._workload_store.see()
         queue = self._cache.queues.get(cluster_queue)
         if queue is None:
-            return ()
-        return tuple(
-            PendingWorkloadView(
+            return
+        for one in queue.pending.in_order():
+            yield PendingWorkloadView(
                 key=one.key,
                 priority=one.workload.priority,
                 local_queue=(one.key.namespace, one.workload.queue_name),
                 queued_at=one.queued_at,
                 is_parked=queue.pending.members.is_parked(one.key),
             )
-            for one in queue.pending.in_order()
-        )
 
     def cluster_queue_view(self, name: str) -> ClusterQueueView | None:
         """Return the ClusterQueue's status, None if it does not exist."""

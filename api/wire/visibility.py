@@ -54,7 +54,7 @@ class _Summary(msgspec.Struct, rename="camel"):
     kind: str
     api_version: str
     metadata: dict[str, str]
-    items: Sequence[PendingWorkload]
+    items: Sequence[msgspec.Raw]
 
 
 def pending_meta(metadata: Meta) -> PendingMeta:
@@ -70,15 +70,15 @@ def pending_meta(metadata: Meta) -> PendingMeta:
     )
 
 
-def summary(version: str, items: Sequence[PendingWorkload]) -> bytes:
-    """Return a PendingWorkloadsSummary."""
+def summary(version: str, items: Sequence[msgspec.Raw]) -> bytes:
+    """Return a PendingWorkloadsSummary. `items` are the JSON of `PendingWorkload`s."""
     return msgspec.json.encode(
         _Summary(
             kind="PendingWorkloadsSummary",
             api_version=f"{GROUP}/{version}",
             metadata={},
             # An empty list is written as [] and not as null, because clients iterate over it.
-            items=list(items),
+            items=items,
         )
     )
 

@@ -18,6 +18,7 @@ from admission.controller.http.ca_injector import WEBHOOKS, TrustPublisher
 from admission.controller.http.serving_certificates import SECRET, SERVICE, OwnCertificates
 from admission.controller.http.visibility import Visibility, find_front_proxy, render_error
 from admission.controller.runtime.clock import SystemClock
+from admission.controller.runtime.large_reads import LargeReads
 from api import keys
 from api.http.certificates import make_authority
 from api.http.server import HttpServer
@@ -290,7 +291,7 @@ async def test_kube_apiserver_passes_requests_on_and_identifies_itself(plane: Co
         assert proxy.allowed_names == ("front-proxy-client",)
         tls = certificates.serving_tls()
         proxy.require(tls.context)
-        routes = Visibility(known.cluster_state, lambda: True, proxy).routes()
+        routes = Visibility(known.cluster_state, LargeReads(SystemClock()), lambda: True, proxy).routes()
         server = HttpServer(routes, tls=tls.context, render_error=render_error)
         await stack.enter_async_context(server)
         await expect_api_service(client, namespace, server.port)

@@ -8,7 +8,6 @@ custom labels changes: the series would otherwise stay forever.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
@@ -32,13 +31,11 @@ from admission.controller.metrics.labels import CLUSTER_QUEUE, COHORT, LOCAL_QUE
 from admission.controller.metrics.queue_series import QueueSeries
 from admission.controller.metrics.registry import Metrics
 from admission.controller.runtime.clock import Clock
+from admission.controller.runtime.large_reads import LargeReads
 from admission.scheduler.cycle_statistics import CycleStatistics
 
 G = TypeVar("G", bound=QueueGauges | LocalQueueGauges | CohortGauges)
 MetricFamily = GaugeMetricFamily | CounterMetricFamily
-
-# Reading yields the event loop after this long.
-SLICE_SECONDS = 0.01
 
 
 class QueueCollector(Collector):
@@ -53,12 +50,14 @@ class QueueCollector(Collector):
         reader: GaugeReader,
         clock: Clock,
         *,
+        reads: LargeReads,
         series: QueueSeries,
         statistics: CycleStatistics,
     ) -> None:
         self._metrics = metrics
         self._reader = reader
         self._clock = clock
+        self._reads = reads
         self._series = series
         self._labels = series.labels
         self._statistics = statistics
@@ -73,18 +72,13 @@ class QueueCollector(Collector):
         queues: list[QueueGauges] = []
         local_queues: list[LocalQueueGauges] = []
         cohorts: list[CohortGauges] = []
-        until = self._clock.monotonic() + SLICE_SECONDS
-        for snapshot in self._reader.snapshots(now=self._clock.now()):
+        for snapshot in await self._reads.collect(self._reader.snapshots(now=self._clock.now())):
             if isinstance(snapshot, QueueGauges):
                 queues.append(snapshot)
             elif isinstance(snapshot, LocalQueueGauges):
                 local_queues.append(snapshot)
             else:
                 cohorts.append(snapshot)
-            # By time and not by number: the costs of two queues may differ by a factor of a thousand.
-            if self._clock.monotonic() > until:
-                await asyncio.sleep(0)
-                until = self._clock.monotonic() + SLICE_SECONDS
         self._snapshots = QueueSnapshots(
             cluster_queues=tuple(queues), local_queues=tuple(local_queues), cohorts=tuple(cohorts)
         )

@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Any
 
 from admission.controller.cluster_state.cluster_state import ClusterState
+from admission.controller.runtime.large_reads import LargeReads, encoded
 from api.http.server import HttpError, Request, Response, Route, json_response
 from api.parsing.decimals import whole_number
 from api.workload import to_rfc3339
@@ -26,8 +27,9 @@ Decisions = Callable[[int], Awaitable[tuple[LoggedDecision, ...]]]
 class PlanApi:
     """Serves /v1/plan and /v1/decisions. `decisions` None: this replica has no decision log."""
 
-    def __init__(self, cluster_state: ClusterState, decisions: Decisions | None) -> None:
+    def __init__(self, cluster_state: ClusterState, decisions: Decisions | None, reads: LargeReads) -> None:
         self._cluster_state = cluster_state
+        self._reads = reads
         self._decisions = decisions
 
     def routes(self) -> list[Route]:
@@ -38,7 +40,10 @@ class PlanApi:
         del request
         promises, leases = self._cluster_state.engine.promises.plan()
         return json_response(
-            {"promises": [promise_json(one) for one in promises], "leases": list(map(_lease, leases))}
+            {
+                "promises": await encoded(self._reads, map(promise_json, promises)),
+                "leases": await encoded(self._reads, map(_lease, leases)),
+            }
         )
 
     async def _logged(self, request: Request) -> Response:
@@ -57,7 +62,8 @@ class PlanApi:
             for one in found
             if workload in (None, f"{one.key.namespace}/{one.key.name}") and what in (None, one.what)
         )
-        return json_response({"items": [decision_json(one) for one in islice(wanted, limit)]})
+        items = map(decision_json, islice(wanted, limit))
+        return json_response({"items": await encoded(self._reads, items)})
 
 
 def promise_json(planned: PlannedStart) -> dict[str, Any]:

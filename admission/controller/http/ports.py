@@ -17,6 +17,7 @@ from admission.controller.http.extender import Extender, render_error
 from admission.controller.http.port_certificates import PortCertificates
 from admission.controller.http.visibility import FrontProxy, Visibility, find_front_proxy
 from admission.controller.http.webhooks import Webhooks
+from admission.controller.runtime.large_reads import LargeReads
 from admission.controller.runtime.logs import Log
 from admission.controller.settings import Options
 from api.http.certificates import ServingTls
@@ -72,6 +73,7 @@ class SidePorts:
         *,
         certificates: PortCertificates,
         extender: Extender | None,
+        reads: LargeReads,
         is_ready: Callable[[], bool],
     ) -> None:
         self._client = client
@@ -79,6 +81,7 @@ class SidePorts:
         self._options = options
         self._certificates = certificates
         self._extender = extender
+        self._reads = reads
         self._is_ready = is_ready
         self._proxy: FrontProxy | None = None
 
@@ -128,7 +131,7 @@ class SidePorts:
             name="visibility",
             number=self._options.visibility_port,
             host=host,
-            routes=Visibility(self._cluster_state, self._is_ready, self._proxy).routes(),
+            routes=Visibility(self._cluster_state, self._reads, self._is_ready, self._proxy).routes(),
             tls=tls,
             render_error=visibility.render_error,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from itertools import count
 from math import inf
 from typing import Any
 
@@ -16,9 +17,10 @@ from admission.controller.gauges.collector import QueueCollector
 from admission.controller.http.checkpoint_reports import REPORT_OPERATION
 from admission.controller.metrics.placement_metrics import DomainCollector
 from admission.controller.metrics.registry import Metrics
+from admission.controller.runtime.large_reads import LargeReads, encoded
 from admission.engine.engine import Engine
 from admission.status.last_eviction import eviction_json, past_eviction
-from admission.status.views import ClusterQueueView, FlavorUsages
+from admission.status.views import ClusterQueueView, FlavorUsages, PendingWorkloadView
 from api.eviction import EvictionRequest, current_request
 from api.http.server import HttpError, Request, Response, Route, json_response, text_response
 from api.parsing.decimals import whole_number
@@ -76,14 +78,17 @@ class Health:
 
 def metrics_route(metrics: Metrics, queues: QueueCollector, domains: DomainCollector) -> Route:
     """Return /metrics. With many queues the text takes long to build, so a thread builds it."""
+    turn = asyncio.Lock()
 
     async def handle(request: Request) -> Response:
         del request
-        # The values are read in slices on the event loop. The thread only formats values
-        # that no longer change.
-        await queues.refresh()
-        await domains.refresh()
-        body = await asyncio.to_thread(metrics.render)
+        # One text at a time: each thread that formats takes its part of the interpreter from the event loop.
+        async with turn:
+            # The values are read in slices on the event loop. The thread only formats values
+            # that no longer change.
+            await queues.refresh()
+            await domains.refresh()
+            body = await asyncio.to_thread(metrics.render)
         return Response(body=body, content_type="text/plain; version=0.0.4; charset=utf-8")
 
     return Route("GET", "/metrics", handle)
@@ -92,8 +97,9 @@ def metrics_route(metrics: Metrics, queues: QueueCollector, domains: DomainColle
 class StateApi:
     """/v1: the controller's state and decisions, read-only."""
 
-    def __init__(self, cluster_state: ClusterState) -> None:
+    def __init__(self, cluster_state: ClusterState, reads: LargeReads) -> None:
         self._cluster_state = cluster_state
+        self._reads = reads
 
     @property
     def _engine(self) -> Engine:
@@ -115,7 +121,8 @@ class StateApi:
             self._engine.queues.cluster_queue_view(name)
             for name in sorted(self._cluster_state.specs.cluster_queues)
         )
-        return json_response({"items": [_queue(view) for view in views if view is not None]})
+        items = (_queue(view) for view in views if view is not None)
+        return json_response({"items": await encoded(self._reads, items)})
 
     async def _cluster_queue(self, request: Request) -> Response:
         return json_response(_queue(self._view(request.parameters["name"])))
@@ -126,22 +133,23 @@ class StateApi:
         self._view(name)
         offset, limit = _number(request, "offset", 0), _number(request, "limit", DEFAULT_LIMIT)
         # A larger limit is reduced to the maximum.
-        found = self._engine.queues.pending(name)[offset : offset + min(limit, MAX_LIMIT)]
-        items = [
-            {
-                "namespace": one.key.namespace,
-                "name": one.key.name,
-                "localQueueName": one.local_queue[1],
-                "priority": one.priority,
-                "queuedAt": to_rfc3339(one.queued_at),
-                "isParked": one.is_parked,
-                "positionInClusterQueue": offset + position,
-                "expectedStart": _instant(self._engine.promises.expected_start(one.key)),
-                "expectedAfter": _instant(self._engine.promises.expected_after(one.key)),
-            }
-            for position, one in enumerate(found)
-        ]
-        return json_response({"items": items})
+        found = await self._reads.collect(self._engine.queues.iter_pending(name))
+        page = found[offset : offset + min(limit, MAX_LIMIT)]
+        items = map(self._pending_item, count(offset), page)
+        return json_response({"items": await encoded(self._reads, items)})
+
+    def _pending_item(self, position: int, one: PendingWorkloadView) -> dict[str, Any]:
+        return {
+            "namespace": one.key.namespace,
+            "name": one.key.name,
+            "localQueueName": one.local_queue[1],
+            "priority": one.priority,
+            "queuedAt": to_rfc3339(one.queued_at),
+            "isParked": one.is_parked,
+            "positionInClusterQueue": position,
+            "expectedStart": _instant(self._engine.promises.expected_start(one.key)),
+            "expectedAfter": _instant(self._engine.promises.expected_after(one.key)),
+        }
 
     async def _workload(self, request: Request) -> Response:
         key = WorkloadKey(request.parameters["namespace"], request.parameters["name"])

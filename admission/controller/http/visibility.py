@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import ssl
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from admission.controller.cluster_state.cluster_state import ClusterState
+from admission.controller.runtime.large_reads import LargeReads, encoded
 from admission.controller.runtime.logs import Log
 from admission.status.views import PendingWorkloadView
 from api.http.server import Handler, HttpError, Request, Response, Route, json_response, text_response
@@ -96,13 +96,26 @@ def _names(data: Mapping[str, str]) -> tuple[str, ...]:
     return msgspec.json.decode(text, type=tuple[str, ...])
 
 
+class _Place(NamedTuple):
+    """A pending Workload, and how many others are before it in its ClusterQueue and in its LocalQueue."""
+
+    view: PendingWorkloadView
+    in_cluster_queue: int
+    in_local_queue: int
+
+
 class Visibility:
     """The routes. `is_ready`: whether every queue and Workload is known. `proxy`: which clients may call."""
 
     def __init__(
-        self, cluster_state: ClusterState, is_ready: Callable[[], bool], proxy: FrontProxy | None = None
+        self,
+        cluster_state: ClusterState,
+        reads: LargeReads,
+        is_ready: Callable[[], bool],
+        proxy: FrontProxy | None = None,
     ) -> None:
         self._cluster_state = cluster_state
+        self._reads = reads
         self._is_ready = is_ready
         self._proxy = proxy
 
@@ -143,8 +156,7 @@ class Visibility:
         name = request.parameters["name"]
         if name not in self._cluster_state.specs.cluster_queues:
             raise HttpError(404, f'clusterqueue.{wire.GROUP} "{name}" not found')
-        found = (one for _, one in self._pending(name))
-        return Response(body=wire.summary(version, _page(found, request)))
+        return await self._summary(version, await self._places(name), request)
 
     async def _of_local(self, version: str, request: Request) -> Response:
         self._require_ready()
@@ -152,26 +164,35 @@ class Visibility:
         queue = self._cluster_state.specs.local_queues.get(key)
         if queue is None:
             raise HttpError(404, f'localqueue.{wire.GROUP} "{key[1]}" not found')
-        found = (one for local_queue, one in self._pending(queue.cluster_queue) if local_queue == key)
-        return Response(body=wire.summary(version, _page(found, request)))
+        places = await self._places(queue.cluster_queue)
+        return await self._summary(version, [one for one in places if one.view.local_queue == key], request)
+
+    async def _summary(self, version: str, places: Sequence[_Place], request: Request) -> Response:
+        items = await encoded(self._reads, map(self._shown, _page(places, request)))
+        return Response(body=wire.summary(version, items))
 
     def _require_ready(self) -> None:
         if not self._is_ready():
             raise HttpError(503, "the caches have not synced yet")
 
-    def _pending(self, cluster_queue: str) -> Iterator[tuple[tuple[str, str], wire.PendingWorkload]]:
-        """Yield the pending Workloads of the ClusterQueue in order, each with its LocalQueue."""
+    async def _places(self, cluster_queue: str) -> list[_Place]:
+        """Return the pending Workloads of the ClusterQueue in order."""
         # Counted on the way, because the position within a LocalQueue is not stored.
-        places = Counter[tuple[str, str]]()
-        for position, one in enumerate(self._cluster_state.engine.queues.pending(cluster_queue)):
-            yield one.local_queue, self._shown(one, position, places[one.local_queue])
-            places[one.local_queue] += 1
+        before = Counter[tuple[str, str]]()
 
-    def _shown(self, one: PendingWorkloadView, position: int, local_position: int) -> wire.PendingWorkload:
+        def places() -> Iterator[_Place]:
+            for position, view in enumerate(self._cluster_state.engine.queues.iter_pending(cluster_queue)):
+                yield _Place(view, position, before[view.local_queue])
+                before[view.local_queue] += 1
+
+        return await self._reads.collect(places())
+
+    def _shown(self, place: _Place) -> wire.PendingWorkload:
+        view, position, local_position = place
         return wire.PendingWorkload(
-            metadata=self._metadata(one.key),
-            priority=one.priority,
-            local_queue_name=one.local_queue[1],
+            metadata=self._metadata(view.key),
+            priority=view.priority,
+            local_queue_name=view.local_queue[1],
             position_in_cluster_queue=position,
             position_in_local_queue=local_position,
         )
@@ -189,11 +210,10 @@ def render_error(status: int, message: str) -> Response:
     return json_response(wire.status(status, message), status=status)
 
 
-def _page(found: Iterable[_T], request: Request) -> list[_T]:
+def _page(found: Sequence[_T], request: Request) -> Sequence[_T]:
     """Return the entries that `offset` and `limit` select. Raises HttpError if one of them is invalid."""
     offset, limit = _number(request, "offset", 0), _number(request, "limit", wire.DEFAULT_LIMIT)
-    # Only the requested page is built: the queue may hold many thousands of Workloads.
-    return list(islice(found, offset, offset + min(limit, wire.MAX_LIMIT)))
+    return found[offset : offset + min(limit, wire.MAX_LIMIT)]
 
 
 def _number(request: Request, name: str, default: int) -> int:

@@ -9,7 +9,6 @@ The names are those of the article on the topology scheduler. This is what each 
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 
@@ -17,7 +16,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from admission.controller.metrics.registry import Metrics
-from admission.controller.runtime.clock import Clock
+from admission.controller.runtime.large_reads import LargeReads
 from admission.decisions.decision import Admit, Decision, Wait
 from admission.placement.topology.domain_usage import DomainUsage
 
@@ -25,7 +24,6 @@ from admission.placement.topology.domain_usage import DomainUsage
 _BUCKETS = tuple(0.001 * 2**i for i in range(15))
 # Caps the decisions whose write is awaited. More than this are never in flight.
 _MOST_AWAITED = 10_000
-_SLICE_SECONDS = 0.01
 
 
 class PlacementMetrics:
@@ -79,23 +77,18 @@ class PlacementMetrics:
 class DomainCollector(Collector):
     """Serves how full the domains are, as of the last `refresh`."""
 
-    def __init__(self, metrics: Metrics, usages: Callable[[], Iterator[DomainUsage]], clock: Clock) -> None:
+    def __init__(
+        self, metrics: Metrics, usages: Callable[[], Iterator[DomainUsage]], reads: LargeReads
+    ) -> None:
         self._metrics = metrics
         self._usages = usages
-        self._clock = clock
+        self._reads = reads
         self._latest: tuple[DomainUsage, ...] = ()
         metrics.registry.register(self)
 
     async def refresh(self) -> None:
-        """Read all domains again, and yield the event loop now and then."""
-        found = []
-        until = self._clock.monotonic() + _SLICE_SECONDS
-        for usage in self._usages():
-            found.append(usage)
-            if self._clock.monotonic() > until:
-                await asyncio.sleep(0)
-                until = self._clock.monotonic() + _SLICE_SECONDS
-        self._latest = tuple(found)
+        """Read all domains again, and yield the event loop between slices."""
+        self._latest = tuple(await self._reads.collect(self._usages()))
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Yield the three gauges."""

@@ -5,6 +5,7 @@ Modules, in reading order:
     clock           wall clock and monotonic clock
     timers          deadlines by key, and back-off of refused writes
     yield_budget    how long a task may keep the event loop (10 ms)
+    large_reads     long lists for HTTP, in turns of that time
     token_bucket    rate limits for callers
     events          Kubernetes Events, each once in a while as long as its cause persists
     logs            structured logs of key=value pairs or JSON

@@ -9,8 +9,10 @@ import msgspec
 import pytest
 
 from admission.controller.http.plan_api import PlanApi
+from admission.controller.runtime.large_reads import LargeReads
 from api.http.server import HttpError, Request, Stream
 from queues.reservations.reservations import LoggedDecision, StoreUnreachable
+from tests.admission.controller.fakes import FakeClock
 from tests.admission.controller.leadership.test_plan_writer import Site
 from tests.admission.controller.replica import Replica
 from tests.admission.controller.virtualtime import end
@@ -30,7 +32,7 @@ def ask(site: Site, replica: Replica, path: str, **query: str) -> Any:
     async def decisions(limit: int) -> tuple[LoggedDecision, ...]:
         return await site.store.decisions(limit=limit)
 
-    routes = PlanApi(replica.cluster_state, decisions).routes()
+    routes = PlanApi(replica.cluster_state, decisions, LargeReads(FakeClock())).routes()
     route = next(route for route in routes if route.path == path)
 
     async def answer() -> Any:
@@ -83,7 +85,7 @@ async def test_without_a_store_the_answer_says_so(site: Site) -> None:
 
     request = Request(method="GET", path="/v1/decisions", parameters={}, query={})
     for decisions, status in ((None, 404), (lost, 503)):
-        route = PlanApi(site.first.cluster_state, decisions).routes()[1]
+        route = PlanApi(site.first.cluster_state, decisions, LargeReads(FakeClock())).routes()[1]
         with pytest.raises(HttpError) as caught:
             await route.handler(request)
         assert caught.value.status == status

@@ -19,6 +19,7 @@ from admission.controller.http.extender import Extender
 from admission.controller.http.port_certificates import PortCertificates
 from admission.controller.http.ports import SidePorts, listen
 from admission.controller.http.serving_certificates import SECRET
+from admission.controller.runtime.large_reads import LargeReads
 from admission.controller.settings import Options
 from api.http.certificates import KeyPair, make_authority, make_leaf, renewal_at
 from api.kube import resources
@@ -57,6 +58,7 @@ async def listening(client: KubeClient, clock: FakeClock, **given: str) -> Async
         options,
         certificates=certificates,
         extender=Extender(NodePodWatch(client, raise_error), clock),
+        reads=LargeReads(clock),
         is_ready=lambda: True,
     )
     await ports.prepare()

@@ -9,7 +9,9 @@ import pytest
 
 from admission.controller.http.checkpoint_reports import PATH as REPORTS
 from admission.controller.http.state_api import Health, StateApi
+from admission.controller.runtime.large_reads import LargeReads
 from api.http.server import HttpError, Request, Response, Route, Stream
+from tests.admission.controller.fakes import FakeClock
 from tests.admission.controller.known import (
     Known,
     Object,
@@ -32,7 +34,7 @@ def make_routes() -> list[Route]:
         *names,
         workload_object("lost", "team", "nowhere"),
     )
-    return StateApi(known.cluster_state).routes()
+    return StateApi(known.cluster_state, LargeReads(FakeClock())).routes()
 
 
 async def ask(routes: list[Route], path: str, query: dict[str, str] | None = None, **names: str) -> Response:
@@ -111,7 +113,7 @@ async def test_a_workload_shows_why_it_waits_before_that_is_written() -> None:
     engine, now = known.cluster_state.engine, 1_767_225_610.0
     while engine.wake_heads(now=now):
         engine.cycle(now=now)
-    routes = StateApi(known.cluster_state).routes()
+    routes = StateApi(known.cluster_state, LargeReads(FakeClock())).routes()
 
     bodies = [(await ask(routes, WORKLOAD, namespace="team", name=name)).body for name in "abc"]
     admitted, tried, behind = (msgspec.json.decode(body) for body in bodies)
@@ -131,7 +133,9 @@ async def test_a_victim_shows_its_preemptor_and_what_it_lost() -> None:
         "schedulingStats": {"evictions": [{"reason": "Preempted", "underlyingCause": "", "count": 2}]},
         "conditions": [{**at, "type": "Evicted", "status": "True", "reason": "Preempted"}],
     }
-    routes = StateApi(Known(workload_object("urgent", "team", "lq"), victim).cluster_state).routes()
+    routes = StateApi(
+        Known(workload_object("urgent", "team", "lq"), victim).cluster_state, LargeReads(FakeClock())
+    ).routes()
 
     last = msgspec.json.decode((await ask(routes, WORKLOAD, namespace="team", name="victim")).body)
     other = msgspec.json.decode((await ask(routes, WORKLOAD, namespace="team", name="urgent")).body)
@@ -210,7 +214,7 @@ async def test_a_workload_shows_its_promise_its_estimate_and_the_ends_it_waits_f
     while forecast.step():
         pass
     engine.forecasts.take(forecast, most=10, now=now)
-    routes = StateApi(known.cluster_state).routes()
+    routes = StateApi(known.cluster_state, LargeReads(FakeClock())).routes()
 
     async def shown(name: str) -> dict[str, Any]:
         body = (await ask(routes, WORKLOAD, namespace="team", name=name)).body

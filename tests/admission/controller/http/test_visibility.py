@@ -14,10 +14,12 @@ import msgspec
 import pytest
 
 from admission.controller.http.visibility import FrontProxy, Visibility, find_front_proxy, render_error
+from admission.controller.runtime.large_reads import LargeReads
 from api.http.certificates import KeyPair, ServingTls, make_authority, make_leaf
 from api.http.server import HttpServer
 from api.kube import resources
 from api.kube.client import KubeClient
+from tests.admission.controller.fakes import FakeClock
 from tests.admission.controller.known import (
     Known,
     cluster_queue_object,
@@ -62,7 +64,7 @@ async def serving(visibility: Visibility, tls: ssl.SSLContext | None = None) -> 
 @pytest.fixture
 async def url() -> AsyncIterator[str]:
     """Give the URL of a visibility API on loopback."""
-    async with serving(Visibility(make_known().cluster_state, lambda: True)) as url:
+    async with serving(Visibility(make_known().cluster_state, LargeReads(FakeClock()), lambda: True)) as url:
         yield url
 
 
@@ -145,7 +147,7 @@ async def test_workloads_that_fit_nowhere_are_shown_in_their_place() -> None:
     known = make_known()
     assert known.cluster_state.engine.cycle(now=2_000_000_000.0)
 
-    async with serving(Visibility(known.cluster_state, lambda: True)) as url:
+    async with serving(Visibility(known.cluster_state, LargeReads(FakeClock()), lambda: True)) as url:
         assert any(one.is_parked for one in known.cluster_state.engine.queues.pending("cq"))
         assert await names(url, f"{ROOT}/clusterqueues/cq/pendingworkloads") == ["first", "second", "third"]
 
@@ -214,7 +216,7 @@ async def test_what_is_not_there_is_a_status_of_404(url: str, path: str, want: s
 
 
 async def test_nothing_is_shown_before_the_caches_have_synced() -> None:
-    async with serving(Visibility(make_known().cluster_state, lambda: False)) as url:
+    async with serving(Visibility(make_known().cluster_state, LargeReads(FakeClock()), lambda: False)) as url:
         status, answer = await ask(url, f"{ROOT}/clusterqueues/cq/pendingworkloads")
         assert (status, answer["reason"]) == (503, "ServiceUnavailable")
         assert (await ask(url, ROOT))[0] == 200
@@ -249,7 +251,9 @@ async def test_discovery_leads_from_the_group_to_its_resources(url: str) -> None
 async def behind_a_proxy(proxy: FrontProxy, authority: KeyPair) -> AsyncIterator[str]:
     tls = ServingTls(make_leaf(authority, ["127.0.0.1"], now=NOW))
     proxy.require(tls.context)
-    async with serving(Visibility(make_known().cluster_state, lambda: True, proxy), tls.context) as url:
+    async with serving(
+        Visibility(make_known().cluster_state, LargeReads(FakeClock()), lambda: True, proxy), tls.context
+    ) as url:
         yield url
 
 

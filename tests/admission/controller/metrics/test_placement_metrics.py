@@ -7,6 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from admission.controller.metrics.placement_metrics import DomainCollector
 from admission.controller.metrics.registry import Metrics
+from admission.controller.runtime.large_reads import LargeReads
 from admission.placement.topology.domain_usage import domain_usages
 from api.node import PodUsage
 from tests.admission.controller.fakes import FakeClock
@@ -38,7 +39,7 @@ async def test_the_domains_of_a_flavor_show(
             pod = PodUsage(namespace="team", name=f"p{number}", node=f"n{number}", requests=requests)
             topology_cache.put_pod(pod)
     site, metrics = topology_cache.topology(FLAVOR), Metrics(version="test")
-    collector = DomainCollector(metrics, lambda: domain_usages(site, FLAVOR), FakeClock())
+    collector = DomainCollector(metrics, lambda: domain_usages(site, FLAVOR), LargeReads(FakeClock()))
 
     await collector.refresh()
 
