@@ -17,7 +17,7 @@ import yaml
 from admission.cli.__main__ import make_parser
 from admission.cli.trial.recommended import recommended_text
 from admission.controller.http.ca_injector import WEBHOOKS
-from admission.controller.http.ports import is_loopback
+from admission.controller.http.listening import is_loopback
 from admission.controller.http.serving_certificates import SECRET, SERVICE
 from admission.controller.integration_rights import INTEGRATIONS
 from admission.controller.settings import cluster_state_settings

@@ -1,6 +1,6 @@
 """Wiring: one controller built from its options, and its orderly start and end.
 
-    connect ─▶ rights ─▶ refuse Kueue ─▶ store ─▶ listen ─▶ { informers, loop, events, election, watchdog } ─▶ stop
+    connect ─▶ rights ─▶ no Kueue ─▶ store ─▶ listen ─▶ { informers, loop, events, election, watchdog } ─▶ stop
 
 Everything that runs is a named task of one group. The first task that fails ends the controller. A stop ends
 the tasks in order: the lease is given back, queued Events are sent, the store is closed.
@@ -25,12 +25,15 @@ from admission.controller.cluster_state.node_pod_watch import NodePodWatch
 from admission.controller.gauges.collector import QueueCollector
 from admission.controller.gauges.reader import GaugeReader, GaugeSettings
 from admission.controller.http.checkpoint_reports import CheckpointReports
-from admission.controller.http.extender import Extender
+from admission.controller.http.extender_process import ExtenderProcess
 from admission.controller.http.extender_profiles import extender_rules
+from admission.controller.http.extender_server import ExtenderOptions
+from admission.controller.http.health import Health
+from admission.controller.http.listening import Port, listen
 from admission.controller.http.plan_api import PlanApi
 from admission.controller.http.port_certificates import PortCertificates
-from admission.controller.http.ports import Port, SidePorts, listen
-from admission.controller.http.state_api import Health, StateApi, metrics_route
+from admission.controller.http.ports import SidePorts
+from admission.controller.http.state_api import StateApi, metrics_route
 from admission.controller.integration_rights import with_permitted_integrations
 from admission.controller.kinds import (
     WatchedKind,
@@ -157,6 +160,7 @@ class Controller:
         self._reads = LargeReads(self._clock)
         self._queue_gauges = self._queue_collector(series)
         self._domain_gauges = DomainCollector(self._metrics, engine.nodes.domain_usages, self._reads)
+        self._extender = self._extender_process()
         self._store: RedisReservationStore | None = None
         self._reports = CheckpointReports(
             client,
@@ -172,7 +176,6 @@ class Controller:
             self._cluster_state,
             options,
             certificates=self._certificates,
-            extender=self._extender(),
             reads=self._reads,
             is_ready=lambda: self._control_loop.is_synced,
         )
@@ -186,11 +189,19 @@ class Controller:
             limits=EventLimits(events_per_second=events.per_second, burst=events.burst),
         )
 
-    def _extender(self) -> Extender | None:
-        if self._options.extender_port < 0:
+    def _extender_process(self) -> ExtenderProcess | None:
+        given = self._options
+        if given.extender_port < 0:
             return None
-        rules = extender_rules(self._options.config.berth.extender)
-        return Extender(self._node_pod_watch, self._clock, rules=rules)
+        options = ExtenderOptions(
+            kubeconfig=given.kubeconfig,
+            bind=given.bind,
+            port=given.extender_port,
+            tls_certificate=given.tls_certificate,
+            tls_key=given.tls_key,
+            rules=extender_rules(given.config.berth.extender),
+        )
+        return ExtenderProcess(options, given.logs)
 
     def _status_board(self, engine: Engine) -> StatusWriter:
         return StatusWriter(
@@ -264,6 +275,8 @@ class Controller:
             if port.number >= 0:
                 # -1 means off.
                 urls[port.name] = await listen(stack, port)
+        if self._extender is not None:
+            urls["extender"] = (await stack.enter_async_context(self._extender)).url
         return urls
 
     def _own_ports(self) -> tuple[Port, Port]:
@@ -274,7 +287,6 @@ class Controller:
         state = [
             *StateApi(self._cluster_state, self._reads).routes(),
             *plan.routes(),
-            *self._side_ports.state_routes(),
         ]
         # In observe mode no checkpoint reports are stored: the leader does that.
         if not options.observe:
@@ -300,7 +312,8 @@ class Controller:
         own = [informer.resource.plural for informer in self._informers if not informer.synced.is_set()]
         # For placement by topology nodes and pods are awaited before the first
         # decision; `is_synced` covers that.
-        return [*own, *(self._node_pod_watch.unsynced() if self._side_ports.needs_nodes else ())]
+        is_waiting = self._extender is not None and not self._extender.is_ready
+        return [*own, *(["the scheduler extender"] if is_waiting else ())]
 
     # --- the run ----------------------------------------------------------------------------------
 
@@ -327,6 +340,8 @@ class Controller:
                 background += [
                     group.create_task(running, name=name) for name, running in self._certificates.tasks()
                 ]
+                if self._extender is not None:
+                    background.append(group.create_task(self._extender.run(), name="extender"))
                 if self._store is not None:
                     reader = PlanReader(
                         self._store,
@@ -376,13 +391,11 @@ class Controller:
         await taken.wait()
 
     async def _watch_nodes_and_pods(self) -> None:
-        """Watch pods and nodes: at once for the extender, else once a flavor names a topology."""
+        """Watch pods and nodes once a flavor names a topology."""
         known_nodes = self._cluster_state.nodes
+        await known_nodes.needed.wait()
         async with asyncio.TaskGroup() as group:
-            if not self._side_ports.needs_nodes:
-                await known_nodes.needed.wait()
             group.create_task(self._node_pod_watch.run(), name="watch-nodes-and-pods")
-            await known_nodes.needed.wait()
             pods, nodes = (
                 make_listener(kind, self._control_loop, self._cluster_state)
                 for kind in topology_kinds(self._cluster_state)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from admission.controller.cluster_state.cluster_state import ClusterStateSettings
+from admission.controller.runtime.logs import LogSettings
 from admission.engine.settings import node_failure_settings
 from admission.reconcile.deadlines import PodsReadySettings, RetentionSettings
 from admission.reconcile.job.context import JobSettings
@@ -31,8 +32,9 @@ class Options:
     `redis_url` None starts an embedded Redis, whose data outlives the process only if `store_directory` is
     given. `store_access` and `store_keys` are for the Redis at `redis_url`: without keys its values are not
     signed. `cluster_id` None is the uid of kube-system. `observe`: decide, log and measure, but write
-    nothing. `failpoint`: see `runtime.failpoints`. `tls_certificate` and `tls_key` are PEM files: the TLS
-    ports use them instead of a self-issued certificate, and the extender serves TLS with them.
+    nothing. `failpoint`: see `runtime.failpoints`. `logs` are the settings of the logs, for child processes.
+    `tls_certificate` and `tls_key` are PEM files: the TLS ports use them instead of a self-issued
+    certificate, and the extender serves TLS with them.
     """
 
     kubeconfig: str | None = None
@@ -53,6 +55,7 @@ class Options:
     observe: bool = False
     require_store: bool = False
     failpoint: str | None = None
+    logs: LogSettings = field(default_factory=LogSettings)
     config: ControllerConfig = field(default_factory=ControllerConfig)
 
 

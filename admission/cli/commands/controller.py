@@ -15,7 +15,7 @@ from admission.cli.common.settings_file import read_config
 from admission.cli.common.store_flags import add_store_access, to_store_access, to_store_keys
 from admission.controller.app import own_namespace, run_controller
 from admission.controller.runtime.failpoints import Failpoint
-from admission.controller.runtime.logs import configure
+from admission.controller.runtime.logs import LogSettings, configure
 from admission.controller.settings import Options
 
 FAILPOINT_VARIABLE = "BERTH_FAILPOINT"
@@ -114,7 +114,7 @@ def _port(text: str) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     options = to_options(arguments)
-    configure(level=arguments.log_level, as_json=arguments.log_format == "json")
+    configure(level=options.logs.level, as_json=options.logs.as_json)
     asyncio.run(_run_until_stopped(options))
     return ExitCode.DONE
 
@@ -148,6 +148,7 @@ def to_options(arguments: argparse.Namespace) -> Options:
         observe=arguments.observe,
         require_store=arguments.require_store,
         failpoint=failpoint,
+        logs=LogSettings(level=arguments.log_level, as_json=arguments.log_format == "json"),
         config=read_config(arguments.config, namespace=own_namespace(arguments.namespace)),
     )
 

@@ -2,14 +2,17 @@
 
 Modules, in reading order:
 
-    ports                   which handlers listen where
-    state_api               health, metrics, state of queues and Workloads as JSON
+    listening               one port
+    ports                   the ports that kube-apiserver calls
+    health                  /healthz and /readyz
+    state_api               metrics, state of queues and Workloads as JSON
     plan_api                the plan and the decision log
     webhooks                validation, defaults, Jobs suspended in time
     visibility              Kueue's visibility API
     extender                /filter and /prioritize for kube-scheduler
     extender_profiles       its profiles in a running process
-    extender_server         the extender as a process of its own
+    extender_server         the extender without a controller
+    extender_process        a controller's extender, in a child process
     checkpoint_reports      POST /v1/checkpoints
     checkpoint_subjects     which object a pod may report for
     checkpoint_writer       how a report is stored

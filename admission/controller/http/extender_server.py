@@ -1,7 +1,8 @@
-"""The scheduler extender as a process of its own, which may only read nodes and pods.
+"""The scheduler extender in a process without a controller: `berth extender`, or a child of a controller.
 
 Every pod's scheduling waits for it, so it can run next to kube-scheduler, with replicas of its own, while
-controllers are updated or stopped. Its answers are those of a controller's extender port.
+controllers are updated or stopped; its account may only read nodes and pods. A controller runs the same in a
+child process (`extender_process`).
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from pathlib import Path
 from admission.controller.cluster_state.node_pod_watch import NodePodWatch
 from admission.controller.http.extender import Extender, render_error
 from admission.controller.http.extender_profiles import ExtenderRules
-from admission.controller.http.ports import Port, listen
+from admission.controller.http.health import Health
+from admission.controller.http.listening import Port, listen
 from admission.controller.http.serving_certificates import FileCertificates
-from admission.controller.http.state_api import Health
 from admission.controller.runtime.clock import SystemClock
 from admission.controller.runtime.logs import Log
 from api.kube.client import KubeClient
@@ -42,18 +43,26 @@ class ExtenderOptions:
 
 
 async def run_extender(
-    options: ExtenderOptions, *, on_listening: Callable[[Mapping[str, str]], None], stop: asyncio.Event
+    options: ExtenderOptions,
+    *,
+    on_listening: Callable[[Mapping[str, str]], None],
+    on_ready: Callable[[], None] = lambda: None,
+    stop: asyncio.Event,
 ) -> None:
     """Serve until `stop` is set. `on_listening` is called with the URL by port name.
 
-    If the cluster is restored from a backup, all is read again, and `on_listening` is called again. Raises
-    KubeError, ListenError, OSError and ValueError at the start, each with a one-sentence message.
+    `on_ready` is called once all nodes and pods are known. If the cluster is restored from a backup, all is
+    read again, and `on_listening` and `on_ready` are called again. Raises KubeError, ListenError, OSError and
+    ValueError at the start, each with a one-sentence message.
     """
-    await begin_again_when_restored(partial(_serve, options, on_listening, stop))
+    await begin_again_when_restored(partial(_serve, options, on_listening, on_ready, stop))
 
 
 async def _serve(
-    options: ExtenderOptions, on_listening: Callable[[Mapping[str, str]], None], stop: asyncio.Event
+    options: ExtenderOptions,
+    on_listening: Callable[[Mapping[str, str]], None],
+    on_ready: Callable[[], None],
+    stop: asyncio.Event,
 ) -> None:
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(await KubeClient.connect(options.kubeconfig))
@@ -67,10 +76,17 @@ async def _serve(
             tasks = [group.create_task(watch.run(), name="watch-nodes-and-pods")]
             if certificates is not None:
                 tasks.append(group.create_task(certificates.run(), name="certificates"))
+            tasks.append(group.create_task(_call_when_synced(watch, on_ready), name="first-sync"))
             await stop.wait()
             log.info("stopping")
             for task in tasks:
                 task.cancel()
+
+
+async def _call_when_synced(watch: NodePodWatch, on_ready: Callable[[], None]) -> None:
+    for informer in (watch.nodes, watch.pods):
+        await informer.synced.wait()
+    on_ready()
 
 
 def _port(

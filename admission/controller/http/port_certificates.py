@@ -45,11 +45,6 @@ class PortCertificates:
     def _trusted(self) -> bytes | None:
         return self._source.trusted if self._source is not None else None
 
-    @property
-    def are_given(self) -> bool:
-        """Return whether certificate files were given."""
-        return isinstance(self._source, FileCertificates)
-
     async def open(self) -> None:
         """Read or issue the certificate. Raises KubeError, OSError and ValueError."""
         if self._source is not None:

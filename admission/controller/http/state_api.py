@@ -1,9 +1,8 @@
-"""HTTP: health and metrics, and the state of queues and Workloads as JSON. Handlers only read views."""
+"""HTTP: metrics, and the state of queues and Workloads as JSON. Handlers only read views."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from itertools import count
 from math import inf
 from typing import Any
@@ -22,7 +21,7 @@ from admission.engine.engine import Engine
 from admission.status.last_eviction import eviction_json, past_eviction
 from admission.status.views import ClusterQueueView, FlavorUsages, PendingWorkloadView
 from api.eviction import EvictionRequest, current_request
-from api.http.server import HttpError, Request, Response, Route, json_response, text_response
+from api.http.server import HttpError, Request, Response, Route, json_response
 from api.parsing.decimals import whole_number
 from api.parsing.quantities import to_text
 from api.workload import WorkloadKey, to_rfc3339
@@ -36,44 +35,6 @@ MAX_LIMIT = 100_000
 
 # How many Workloads are listed at most that a promised Workload waits for.
 MOST_HOLDERS = 20
-
-
-class Health:
-    """/healthz and /readyz.
-
-    `is_ready`: whether every cache has synced. `waiting_for`: those that have not. `is_stalled`: whether the
-    process makes no progress, so that only a restart helps.
-    """
-
-    def __init__(
-        self,
-        is_ready: Callable[[], bool],
-        waiting_for: Callable[[], list[str]],
-        *,
-        is_stalled: Callable[[], bool] = lambda: False,
-    ) -> None:
-        self._is_ready = is_ready
-        self._waiting_for = waiting_for
-        self._is_stalled = is_stalled
-
-    def routes(self) -> list[Route]:
-        """Return the two routes."""
-        return [Route("GET", "/healthz", self._healthz), Route("GET", "/readyz", self._readyz)]
-
-    async def _healthz(self, request: Request) -> Response:
-        del request
-        if self._is_stalled():
-            body = b"the control loop makes no progress"
-            return Response(status=503, body=body, content_type="text/plain")
-        return text_response("ok")
-
-    async def _readyz(self, request: Request) -> Response:
-        del request
-        if self._is_ready():
-            return text_response("ok")
-        # All caches may have synced already, and only the control loop has yet to take in what they brought.
-        missing = ", ".join(self._waiting_for()) or "the API server"
-        return Response(status=503, body=f"waiting for {missing}".encode(), content_type="text/plain")
 
 
 def metrics_route(metrics: Metrics, queues: QueueCollector, domains: DomainCollector) -> Route:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 _QUOTED = set(' "=')
@@ -99,6 +100,14 @@ def _text(value: object) -> str:
 def _as_json(value: object) -> str:
     # JSON escapes what is not ASCII, except DEL.
     return json.dumps(value).replace("\x7f", "\\u007f")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    """What `configure` takes, for a process that starts another one."""
+
+    level: str = "info"
+    as_json: bool = False
 
 
 def configure(*, level: str = "info", as_json: bool = False) -> None:

@@ -13,18 +13,16 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from admission.controller.cluster_state.node_pod_watch import NodePodWatch
 from admission.controller.http import serving_certificates
-from admission.controller.http.extender import Extender
+from admission.controller.http.listening import listen
 from admission.controller.http.port_certificates import PortCertificates
-from admission.controller.http.ports import SidePorts, listen
+from admission.controller.http.ports import SidePorts
 from admission.controller.http.serving_certificates import SECRET
 from admission.controller.runtime.large_reads import LargeReads
 from admission.controller.settings import Options
 from api.http.certificates import KeyPair, make_authority, make_leaf, renewal_at
 from api.kube import resources
 from api.kube.client import KubeClient
-from tests.admission.controller.extending import raise_error
 from tests.admission.controller.fakes import FakeClock
 from tests.admission.controller.known import Known
 from tests.embedded import EmbeddedCluster
@@ -49,15 +47,14 @@ def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def listening(client: KubeClient, clock: FakeClock, **given: str) -> AsyncIterator[dict[str, str]]:
-    """Run the three ports with their tasks; give their URLs by name."""
-    options = Options(extender_port=0, visibility_port=0, webhook_port=0, **given)  # type: ignore[arg-type]
+    """Run the two ports with their tasks; give their URLs by name."""
+    options = Options(visibility_port=0, webhook_port=0, **given)  # type: ignore[arg-type]
     certificates = PortCertificates(client, clock, options, namespace=NAMESPACE)
     ports = SidePorts(
         client,
         Known().cluster_state,
         options,
         certificates=certificates,
-        extender=Extender(NodePodWatch(client, raise_error), clock),
         reads=LargeReads(clock),
         is_ready=lambda: True,
     )
@@ -106,7 +103,7 @@ async def test_files_that_were_renewed_reach_every_port_that_listens(
     files = {"tls_certificate": str(tmp_path / "tls.crt"), "tls_key": str(tmp_path / "tls.key")}
 
     async with listening(client, FakeClock(), **files) as urls:
-        assert set(urls) == {"extender", "visibility", "webhook"}
+        assert set(urls) == {"visibility", "webhook"}
         await reach([*urls.values()], first.certificate)
         write_pair(tmp_path, second)
         await reach([*urls.values()], second.certificate)

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from admission.controller.http.checkpoint_reports import PATH as REPORTS
-from admission.controller.http.state_api import Health, StateApi
+from admission.controller.http.health import Health
+from admission.controller.http.state_api import StateApi
 from admission.controller.runtime.large_reads import LargeReads
 from api.http.server import HttpError, Request, Response, Route, Stream
 from tests.admission.controller.fakes import FakeClock

@@ -1,0 +1,46 @@
+"""One port: what it serves, where and how."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+from api.http.certificates import ServingTls
+from api.http.server import HttpServer, Response, Route, error_as_json
+
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Port:
+    """One address to serve on. `name` identifies it in the output that lists the URLs."""
+
+    name: str
+    number: int
+    host: str
+    routes: list[Route]
+    tls: ServingTls | None = None
+    render_error: Callable[[int, str], Response] = error_as_json
+
+
+async def listen(stack: AsyncExitStack, port: Port) -> str:
+    """Serve on the port until the stack ends. Return its URL. Raises ListenError."""
+    server = HttpServer(
+        port.routes,
+        host=port.host,
+        port=port.number,
+        tls=port.tls.context if port.tls is not None else None,
+        render_error=port.render_error,
+    )
+    return (await stack.enter_async_context(server)).url
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can reach the address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    # A host name: only localhost is certain.
+    except ValueError:
+        return host == "localhost"
