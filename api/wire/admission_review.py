@@ -80,7 +80,7 @@ def read_object(raw: msgspec.Raw) -> dict[str, Any]:
     if found is None:
         return {}
     if not isinstance(found, dict):
-        raise ValueError(f"the object under review is no object but {found!r}")
+        raise ValueError(f"the object under review is no object but {type(found).__name__}")
     metadata = found.get("metadata") or {}
     if not isinstance(metadata, dict) or not isinstance(metadata.get("labels") or {}, dict):
         raise ValueError("metadata and metadata.labels of the object under review must be objects")

@@ -34,6 +34,8 @@ log = Log("berth.webhooks")
 
 # An AdmissionReview has the object twice on UPDATE, and kube-apiserver takes objects of up to 3 MiB.
 MAX_BODY_BYTES = 8 << 20
+# An author corrects a few at a time; a list of a million empty entries has as many faults.
+MOST_FAULTS = 50
 
 Decoded = TypeVar("Decoded", JobObject, PodObject)
 
@@ -113,7 +115,8 @@ class Webhooks:
         errors = self._errors(review, old, new)
         if not errors:
             return Response(body=admission_review.allow(review.uid, warnings=_warnings(review, new)))
-        message = "; ".join(map(str, errors))
+        shown, more = errors[:MOST_FAULTS], len(errors) - MOST_FAULTS
+        message = "; ".join([*map(str, shown), *([f"{more} more faults"] if more > 0 else ())])
         log.info("refused", kind=review.kind.kind, namespace=review.namespace, name=review.name, why=message)
         return Response(body=admission_review.refuse(review.uid, message))
 

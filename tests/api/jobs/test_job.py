@@ -10,6 +10,7 @@ import pytest
 
 from api.jobs.job import ComposeError, Job, index_count, to_job
 from api.jobs.job_workload import (
+    MOST_UNKNOWN_KEYS,
     Priority,
     is_equivalent,
     is_up_to_date,
@@ -317,6 +318,16 @@ def test_a_misspelt_key_is_reported_with_the_nearest_one() -> None:
         "The pod template's annotation 'berth.dev/zzz' is unknown and has no effect;"
         " see the documentation for the known ones",
     )
+
+
+def test_of_thousands_of_unknown_keys_the_first_are_reported_and_the_rest_are_counted() -> None:
+    job = make_job(annotations={f"berth.dev/{n}": "" for n in range(5000)})
+
+    reported = unknown_keys(job, make_template())
+
+    assert len(reported) == MOST_UNKNOWN_KEYS + 1
+    assert "'berth.dev/9'" in reported[MOST_UNKNOWN_KEYS - 1]
+    assert reported[-1] == "4990 more keys of berth.dev/ are unknown"
 
 
 @pytest.mark.parametrize(

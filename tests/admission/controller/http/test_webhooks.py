@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from admission.controller.cluster_state.cluster_state import ClusterStateSettings
-from admission.controller.http.webhooks import Webhooks
+from admission.controller.http.webhooks import MOST_FAULTS, Webhooks
 from admission.reconcile.pod.parents import group_name
 from api import keys
 from api.http.server import HttpServer
@@ -26,6 +26,7 @@ from tests.admission.controller.known import (
     made,
     namespace_object,
 )
+from tests.steps import measured_steps
 
 Object = dict[str, Any]
 LEADER_WORKER_SET = "leaderworkerset.x-k8s.io/leaderworkerset"
@@ -254,6 +255,27 @@ async def test_what_is_wrong_is_refused_with_a_sentence(url: str, obj: Object, w
 )
 async def test_what_is_right_is_allowed(url: str, obj: Object) -> None:
     assert await response(url, "/validate", review(obj)) == {"allowed": True}
+
+
+async def test_a_job_with_thousands_of_unknown_keys_takes_short_steps(url: str) -> None:
+    # All annotations of an object together have 256 KiB.
+    crowded = job(annotations={f"berth.dev/{n}": "" for n in range(12_000)})
+    with measured_steps() as steps:
+        answer = await response(url, "/validate", review(crowded))
+
+    assert answer["allowed"]
+    assert answer["warnings"][-1] == "11990 more keys of berth.dev/ are unknown"
+    assert steps.longest_seconds < 0.05, steps
+
+
+async def test_of_many_faults_the_first_are_reported_and_the_rest_are_counted(url: str) -> None:
+    group = {"coveredResources": ["cpu"], "flavors": [{"name": "No", "resources": []}] * 60}
+    crowded = made("ClusterQueue", "cq", spec={"resourceGroups": [group]})
+
+    message = (await response(url, "/validate", review(crowded)))["status"]["message"]
+
+    assert message.count("; ") == MOST_FAULTS
+    assert message.endswith(" more faults")
 
 
 async def test_all_faults_of_an_object_are_reported_at_once(url: str) -> None:
