@@ -14,6 +14,7 @@ import os
 import platform
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 from uuid import uuid4
@@ -201,7 +202,8 @@ class Controller:
             tls_key=given.tls_key,
             rules=extender_rules(given.config.berth.extender),
         )
-        return ExtenderProcess(options, given.logs)
+        on_refused = partial(self._metrics.count_refused, "extender")
+        return ExtenderProcess(options, given.logs, on_refused=on_refused)
 
     def _status_board(self, engine: Engine) -> StatusWriter:
         return StatusWriter(
@@ -274,7 +276,7 @@ class Controller:
         for port in (*self._own_ports(), *self._side_ports.ports()):
             if port.number >= 0:
                 # -1 means off.
-                urls[port.name] = await listen(stack, port)
+                urls[port.name] = await listen(stack, port, on_refused=self._metrics.count_refused)
         if self._extender is not None:
             urls["extender"] = (await stack.enter_async_context(self._extender)).url
         return urls

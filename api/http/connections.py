@@ -47,19 +47,28 @@ _HEADER_END = b"\r\n\r\n"
 
 
 class Refusals:
-    """Counts what a server refused by reason, and logs the counts: at once, then at most once a minute."""
+    """Counts what a server refused by reason, and logs the counts: at once, then at most once a minute.
 
-    def __init__(self) -> None:
+    `observe` is called with each reason, also for requests that an answer refused, which are not logged.
+    """
+
+    def __init__(self, observe: Callable[[str], None]) -> None:
+        self._observe = observe
         self._counts = Counter[str]()
         self._timer: asyncio.TimerHandle | None = None
         # Set once it is known.
         self.port = 0
 
     def count(self, reason: str) -> None:
-        """Count one request or connection that was refused."""
+        """Count one request or connection that got no answer."""
+        self._observe(reason)
         self._counts[reason] += 1
         if self._timer is None:
             self._write()
+
+    def note_answer(self, reason: str) -> None:
+        """Count one request whose answer is that it is refused."""
+        self._observe(reason)
 
     def close(self) -> None:
         """Log what was not logged yet."""

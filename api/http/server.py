@@ -48,6 +48,22 @@ BODY_SECONDS = 30.0
 IDLE_SECONDS = 120.0
 # aiohttp's 10 s would let a client send bytes for nothing as long.
 LINGERING_SECONDS = 2.0
+# Reasons of requests that are refused by an answer, by its status, in words of metrics.
+REFUSED_BY_ANSWER = {
+    400: "bad-request",
+    401: "unauthenticated",
+    403: "forbidden",
+    404: "not-found",
+    405: "method",
+    408: "slow-body",
+    409: "conflict",
+    413: "large-body",
+    415: "encoding",
+    422: "invalid",
+    429: "too-many",
+    503: "unavailable",
+}
+OTHER_REFUSAL = "error"
 # Message for a body whose encoding does not match its header.
 UNREADABLE_BODY = "Failed to read request body"
 _WITHOUT_BODY = frozenset({"GET", "HEAD", "DELETE"})
@@ -147,7 +163,8 @@ class HttpServer:
 
     `port` 0 chooses any free port; after start(), `port` and `url` contain the actual one. `tls`
     may get new certificates while it serves (certificates.ServingTls). `render_error` creates the
-    body of error responses.
+    body of error responses. `on_refused` is called with the reason of each refused request or connection:
+    those of `REFUSED_BY_ANSWER` and of `connections.py`.
     """
 
     def __init__(
@@ -158,13 +175,14 @@ class HttpServer:
         port: int = 0,
         tls: ssl.SSLContext | None = None,
         render_error: Callable[[int, str], Response] = error_as_json,
+        on_refused: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.host = host
         self.port = port
         self._tls = tls
         self._render_error = render_error
         self._bodies = _Bodies()
-        self._refusals = Refusals()
+        self._refusals = Refusals(on_refused)
         # The middleware covers all routes, so that every error has the form that the caller chose.
         app = web.Application(middlewares=[self._answer_errors])
         for route in routes:
@@ -232,6 +250,7 @@ class HttpServer:
             _check_text(request)
             return await handler(request)
         except HttpError as error:
+            self._refusals.note_answer(REFUSED_BY_ANSWER.get(error.status, OTHER_REFUSAL))
             answer = _whole(self._render_error(error.status, error.message))
             answer.headers.update(error.headers)
             # Set if the whole body was not read: the remaining bytes are not a request.
@@ -239,6 +258,7 @@ class HttpServer:
                 answer.force_close()
             return answer
         except web.HTTPException as error:
+            self._refusals.note_answer(REFUSED_BY_ANSWER.get(error.status, OTHER_REFUSAL))
             answer = _whole(self._render_error(error.status, _sentence(error, request)))
             # HTTP requires this header in a 405 response.
             if "Allow" in error.headers:
@@ -246,6 +266,7 @@ class HttpServer:
             return answer
         # The only broad handler: an error in one request must neither end the process nor go unnoticed.
         except Exception:
+            self._refusals.note_answer(OTHER_REFUSAL)
             log.exception("request_failed method=%s path=%s", request.method, request.path)
             return _whole(self._render_error(500, "an internal error; the log says which"))
 
@@ -275,6 +296,13 @@ class _ConnectionLog(logging.LoggerAdapter[logging.Logger]):
             self._refusals.count("malformed")
         else:
             super().exception(msg, *args, exc_info=exc_info, **kwargs)
+
+    def debug(self, msg: object, *args: object, exc_info: Any = None, **kwargs: Any) -> None:
+        # What begins with no method, such as TLS at a port without, aiohttp logs at this level.
+        if isinstance(exc_info, HttpProcessingError):
+            self._refusals.count("malformed")
+        else:
+            super().debug(msg, *args, exc_info=exc_info, **kwargs)
 
 
 class _Bodies:

@@ -5,7 +5,7 @@ else, threads included, because the parser keeps Python's interpreter lock. In t
 would cost the lease. The child has its own watch of nodes and pods.
 
     parent ── one JSON line: options of the extender, of its logs ──▶ child      (stdin)
-    parent ◀── Listening or Failed, later Ready, a JSON line each ──── child      (stdout)
+    parent ◀── Listening or Failed, then Ready, Refused …: JSON lines ─ child      (stdout)
 
 The child exits when its stdin ends, so it always ends with its parent. It is started again if it ends by
 itself.
@@ -16,6 +16,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import sys
+from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
@@ -35,6 +37,8 @@ STOP_SECONDS = 5.0
 # The waits before a child that ended by itself is started again. They are doubled.
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 30.0
+# How often the child reports what it refused: more often than Prometheus asks for it.
+REPORT_SECONDS = 5.0
 # Profiles of the configuration file, which an administrator writes.
 _LONGEST_LINE = 4 << 20
 
@@ -55,18 +59,31 @@ class Ready(msgspec.Struct, frozen=True, tag=True):
     """The child knows all nodes and pods."""
 
 
+class Refused(msgspec.Struct, frozen=True, tag=True):
+    """How many requests were refused since the last such line, by reason."""
+
+    counts: dict[str, int]
+
+
 class _Order(msgspec.Struct, frozen=True):
     options: ExtenderOptions
     logs: LogSettings
 
 
-_LINE = msgspec.json.Decoder(Listening | Failed | Ready)
+_Line = Listening | Failed | Ready | Refused
+_LINE = msgspec.json.Decoder(_Line)
 
 
 class ExtenderProcess:
-    """The child. Use it as `async with`, which starts it, and run `run` meanwhile."""
+    """The child. Use it as `async with`, which starts it, and run `run` meanwhile.
 
-    def __init__(self, options: ExtenderOptions, logs: LogSettings) -> None:
+    `on_refused` is called with reasons for which requests were refused, and how many.
+    """
+
+    def __init__(
+        self, options: ExtenderOptions, logs: LogSettings, *, on_refused: Callable[[str, int], None]
+    ) -> None:
+        self._on_refused = on_refused
         self._options = options
         self._logs = logs
         self._child: asyncio.subprocess.Process | None = None
@@ -121,7 +138,7 @@ class ExtenderProcess:
         )
         assert self._child.stdin is not None
         self._child.stdin.write(msgspec.json.encode(_Order(self._options, self._logs)) + b"\n")
-        said: Listening | Failed | Ready | None = None
+        said: _Line | None = None
         with suppress(TimeoutError):
             async with asyncio.timeout(START_SECONDS):
                 said = await self._next_line()
@@ -133,11 +150,15 @@ class ExtenderProcess:
     async def _follow(self) -> bool:
         """Return when the child has ended: whether it had become ready."""
         has_been_ready = False
-        while await self._next_line() is not None:
-            self.is_ready = has_been_ready = True
+        while (line := await self._next_line()) is not None:
+            if isinstance(line, Refused):
+                for reason, count in line.counts.items():
+                    self._on_refused(reason, count)
+            else:
+                self.is_ready = has_been_ready = True
         return has_been_ready
 
-    async def _next_line(self) -> Listening | Failed | Ready | None:
+    async def _next_line(self) -> _Line | None:
         """Return what the child says next; None when it has ended."""
         assert self._child is not None, "it was started"
         assert self._child.stdout is not None
@@ -174,21 +195,34 @@ async def _serve() -> None:
         await reader.read()
         stop.set()
 
-    ending = asyncio.create_task(wait_end(), name="end-of-stdin")
+    async def report() -> None:
+        while True:
+            await asyncio.sleep(REPORT_SECONDS)
+            if refused:
+                _say(Refused(dict(refused)))
+                refused.clear()
+
+    refused = Counter[str]()
+    tasks = (
+        asyncio.create_task(wait_end(), name="end-of-stdin"),
+        asyncio.create_task(report(), name="report"),
+    )
     try:
         await run_extender(
             order.options,
             on_listening=lambda urls: _say(Listening(urls["extender"])),
             on_ready=lambda: _say(Ready()),
+            on_refused=lambda _, reason: refused.update([reason]),
             stop=stop,
         )
     except (KubeError, ListenError, OSError, ValueError) as error:
         _say(Failed(str(error)))
     finally:
-        ending.cancel()
+        for task in tasks:
+            task.cancel()
 
 
-def _say(line: Listening | Failed | Ready) -> None:
+def _say(line: _Line) -> None:
     # The parent may have gone; then stdin ends, too.
     with suppress(BrokenPipeError):
         sys.stdout.buffer.write(msgspec.json.encode(line) + b"\n")

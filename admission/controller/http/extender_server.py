@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 from admission.controller.cluster_state.node_pod_watch import NodePodWatch
@@ -47,40 +46,37 @@ async def run_extender(
     *,
     on_listening: Callable[[Mapping[str, str]], None],
     on_ready: Callable[[], None] = lambda: None,
+    on_refused: Callable[[str, str], None] = lambda _, __: None,
     stop: asyncio.Event,
 ) -> None:
     """Serve until `stop` is set. `on_listening` is called with the URL by port name.
 
-    `on_ready` is called once all nodes and pods are known. If the cluster is restored from a backup, all is
-    read again, and `on_listening` and `on_ready` are called again. Raises KubeError, ListenError, OSError and
-    ValueError at the start, each with a one-sentence message.
+    `on_ready` is called once all nodes and pods are known, `on_refused` with the port's name and the reason
+    for each request that is refused. If the cluster is restored from a backup, all is read again, and
+    `on_listening` and `on_ready` are called again. Raises KubeError, ListenError, OSError and ValueError at
+    the start, each with a one-sentence message.
     """
-    await begin_again_when_restored(partial(_serve, options, on_listening, on_ready, stop))
 
+    async def serve() -> None:
+        async with AsyncExitStack() as stack:
+            client = await stack.enter_async_context(await KubeClient.connect(options.kubeconfig))
+            log.info("starting", server=client.server, server_version=await client.server_version())
+            watch = NodePodWatch(client, _note_watch_error)
+            extender = Extender(watch, SystemClock(), rules=options.rules)
+            certificates = await _certificates(options)
+            port = _port(options, watch, extender, certificates)
+            on_listening({port.name: await listen(stack, port, on_refused=on_refused)})
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(watch.run(), name="watch-nodes-and-pods")]
+                if certificates is not None:
+                    tasks.append(group.create_task(certificates.run(), name="certificates"))
+                tasks.append(group.create_task(_call_when_synced(watch, on_ready), name="first-sync"))
+                await stop.wait()
+                log.info("stopping")
+                for task in tasks:
+                    task.cancel()
 
-async def _serve(
-    options: ExtenderOptions,
-    on_listening: Callable[[Mapping[str, str]], None],
-    on_ready: Callable[[], None],
-    stop: asyncio.Event,
-) -> None:
-    async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(await KubeClient.connect(options.kubeconfig))
-        log.info("starting", server=client.server, server_version=await client.server_version())
-        watch = NodePodWatch(client, _note_watch_error)
-        extender = Extender(watch, SystemClock(), rules=options.rules)
-        certificates = await _certificates(options)
-        port = _port(options, watch, extender, certificates)
-        on_listening({port.name: await listen(stack, port)})
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(watch.run(), name="watch-nodes-and-pods")]
-            if certificates is not None:
-                tasks.append(group.create_task(certificates.run(), name="certificates"))
-            tasks.append(group.create_task(_call_when_synced(watch, on_ready), name="first-sync"))
-            await stop.wait()
-            log.info("stopping")
-            for task in tasks:
-                task.cancel()
+    await begin_again_when_restored(serve)
 
 
 async def _call_when_synced(watch: NodePodWatch, on_ready: Callable[[], None]) -> None:

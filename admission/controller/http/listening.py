@@ -6,6 +6,7 @@ import ipaddress
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 
 from api.http.certificates import ServingTls
 from api.http.server import HttpServer, Response, Route, error_as_json
@@ -25,14 +26,20 @@ class Port:
     render_error: Callable[[int, str], Response] = error_as_json
 
 
-async def listen(stack: AsyncExitStack, port: Port) -> str:
-    """Serve on the port until the stack ends. Return its URL. Raises ListenError."""
+async def listen(
+    stack: AsyncExitStack, port: Port, *, on_refused: Callable[[str, str], None] = lambda _, __: None
+) -> str:
+    """Serve on the port until the stack ends. Return its URL. Raises ListenError.
+
+    `on_refused` is called with the name of the port and the reason for each request that is refused.
+    """
     server = HttpServer(
         port.routes,
         host=port.host,
         port=port.number,
         tls=port.tls.context if port.tls is not None else None,
         render_error=port.render_error,
+        on_refused=partial(on_refused, port.name),
     )
     return (await stack.enter_async_context(server)).url
 

@@ -131,6 +131,9 @@ class Metrics:
         self.checkpoint_reports = counter(
             "berth_checkpoint_reports", "Reports to /v1/checkpoints", ("result",)
         )
+        self.refused = counter(
+            "berth_http_requests_refused", "Requests and connections that were refused", ("port", "reason")
+        )
         self.unreadable = counter("berth_unreadable_objects", "Objects that could not be read", ("kind",))
         self.warnings = counter("berth_warnings", "Warning Events about faults, by reason", ("reason",))
         self.events_sent = counter("berth_events_sent", "Requests to the API server with Events", ())
@@ -189,6 +192,10 @@ class Metrics:
     def count_checkpoint_report(self, result: str) -> None:
         """Count a report to /v1/checkpoints by what became of it."""
         self.checkpoint_reports.labels(self.role, result).inc()
+
+    def count_refused(self, port: str, reason: str, count: int = 1) -> None:
+        """Count requests or connections that a port refused."""
+        self.refused.labels(self.role, port, reason).inc(count)
 
     def _note_build(self, version: str) -> None:
         """Serve Kueue's labels of the build. The commit is part of the version, the runtime is Python's."""

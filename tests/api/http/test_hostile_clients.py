@@ -421,3 +421,19 @@ async def test_bad_percent_encoding_reaches_a_handler_as_text(
     await client.send(b"GET " + path + b" HTTP/1.1\r\nHost: x\r\n\r\n")
 
     assert (await client.answer())[0] == want
+
+
+async def test_each_refusal_is_reported_with_its_reason(connect: Connect) -> None:
+    reasons = list[str]()
+    async with HttpServer(ROUTES, on_refused=reasons.append) as server:
+        for request in (
+            b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n",
+            b"PUT /small HTTP/1.1\r\nHost: x\r\n\r\n",
+            b"POST /small HTTP/1.1\r\nHost: x\r\nContent-Length: 9999999\r\n\r\n",
+            b"nonsense\r\n\r\n",
+        ):
+            client = await connect(server)
+            await client.send(request)
+            await client.answer()
+
+    assert reasons == ["not-found", "method", "large-body", "malformed"]

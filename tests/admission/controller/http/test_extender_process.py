@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import socket
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -34,10 +35,13 @@ LARGE = b'{"pod":%s,"nodes":{"items":[%s{}]}}' % (
 
 
 @asynccontextmanager
-async def running(kubeconfig: str, port: int = 0) -> AsyncIterator[ExtenderProcess]:
+async def running(
+    kubeconfig: str, port: int = 0, *, on_refused: Callable[[str, int], None] = lambda _, __: None
+) -> AsyncIterator[ExtenderProcess]:
     """Run one, and follow it until the block ends."""
     options = ExtenderOptions(kubeconfig=kubeconfig, port=port)
-    async with ExtenderProcess(options, LogSettings(level="warning")) as extender:
+    logs = LogSettings(level="warning")
+    async with ExtenderProcess(options, logs, on_refused=on_refused) as extender:
         following = asyncio.create_task(extender.run(), name="extender")
         try:
             yield extender
@@ -94,6 +98,19 @@ async def test_a_child_that_is_killed_serves_again_at_the_same_url(
         assert extender.url == url
         # A replica does not leave its Service for an extender that is started again.
         assert extender.is_ready
+
+
+async def test_what_the_child_refuses_is_counted_by_its_parent(embedded_server: EmbeddedCluster) -> None:
+    counts = Counter[str]()
+
+    def note(reason: str, count: int) -> None:
+        counts[reason] += count
+
+    async with running(embedded_server.kubeconfig, on_refused=note) as extender:
+        await until(lambda: _is(extender.is_ready))
+        for _ in range(3):
+            assert await post(extender.url, b"{}") == 400
+        await until(lambda: _is(counts["bad-request"] == 3))
 
 
 async def test_a_child_ends_with_its_parent(embedded_server: EmbeddedCluster) -> None:
