@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import msgspec
+from msgspec import structs
 
 from admission.placement.rules import UNLIMITED, Leaf, leaf_level
 from admission.placement.topology.changelog import ChangeLog
@@ -54,7 +55,9 @@ class CandidateLeaves:
     rules: DomainRules = field(init=False)
     _nodes_read: int = -1
     _uses_read: int = -1
-    # Leaves that have changed and have not been evaluated since.
+    # Leaves that have changed and have not been evaluated since. Of those in the first set the nodes have
+    # changed, of the others only what Workloads take of the nodes.
+    _rebuilt: set[int] = field(default_factory=set)
     _outdated: set[int] = field(default_factory=set)
     # The domains above each domain, computed once.
     _chains: dict[int, tuple[int, ...]] = field(default_factory=dict)
@@ -82,7 +85,15 @@ class CandidateLeaves:
         for number, index in enumerate(sorted(self._outdated)):
             if number % _LEAVES_AT_ONCE == _LEAVES_AT_ONCE - 1:
                 yield
-            self._look_at(index, is_there=index in hooked)
+            known = self.leaves.get(index)
+            if known is None or index in self._rebuilt:
+                self._rebuild(index, is_there=index in hooked)
+            else:
+                self.leaves[index] = self._used(known)
+            # Reported even where the value is equal: its pods may be on other nodes, or
+            # nodes may score otherwise.
+            self.changes.add(index)
+            self._rebuilt.discard(index)
             self._outdated.discard(index)
 
     def _read_logs(self) -> None:
@@ -96,12 +107,14 @@ class CandidateLeaves:
         tree = self.site.tree
         if changed is None or used is None:
             # A log no longer goes back far enough: evaluate every known and every present leaf.
-            self._outdated.update(self.leaves, tree.at_level[self.level])
+            self._rebuilt.update(self.leaves, tree.at_level[self.level])
         else:
-            self._outdated.update([tree.ancestor(node, self.level) for node in changed | used])
+            self._rebuilt |= tree.ancestors(changed, self.level)
+            self._outdated |= tree.ancestors(used, self.level)
+        self._outdated |= self._rebuilt
 
-    def _look_at(self, index: int, *, is_there: bool) -> None:
-        """Evaluate one leaf, and report it to those who have cached results of it."""
+    def _rebuild(self, index: int, *, is_there: bool) -> None:
+        """Evaluate one leaf whose nodes have changed."""
         known = self.leaves.get(index)
         leaf = self._leaf(index) if is_there else None
         if leaf is None:
@@ -111,9 +124,13 @@ class CandidateLeaves:
         # Its capacity, its number of nodes and its place in the row decide which candidates exist.
         if known is None or leaf is None or _lasting(known) != _lasting(leaf):
             self.capacity_changes += 1
-        # Reported even where the value is equal: its pods may be on other nodes, or
-        # nodes may score otherwise.
-        self.changes.add(index)
+
+    def _used(self, leaf: Leaf) -> Leaf:
+        """Return the leaf with what Workloads now leave of it."""
+        nodes = self.nodes(leaf.index)
+        return structs.replace(
+            leaf, free=self._capped(leaf.index, nodes, self.counts), is_whole=self._is_unused(nodes)
+        )
 
     def _leaf(self, index: int) -> Leaf:
         """Return what the leaf offers now, from its nodes."""
@@ -154,8 +171,7 @@ class CandidateLeaves:
         # On the empty cluster no node is used.
         if self.counts is self.empty or not used:
             return True
-        names = self.site.names
-        return not any(names[node] in used for node in nodes)
+        return used.keys().isdisjoint(map(self.site.names.__getitem__, nodes))
 
     def _capped(self, leaf: int, nodes: list[int], counts: PodCounts) -> int:
         """Return how many pods one gang may place on the leaf."""

@@ -161,8 +161,12 @@ class GangSearch:
         """Return the leaves of the group that would be used and the pods on each, None where it does not hold
         all.
         """
-        leaves = self.offers.leaves
-        return choose_leaves([leaves[one] for one in group], need, self.pods)
+        known = self.offers.leaves
+        leaves = [known[one] for one in group]
+        # In a full cluster most groups have too little room, whatever the rules require.
+        if sum([leaf.free for leaf in leaves]) < self.pods:
+            return None
+        return choose_leaves(leaves, need, self.pods)
 
     def _judge(self, group: tuple[int, ...], need: Demand) -> RankedCandidate | None:
         """Return the place of a group in the order, None where it does not hold the gang."""
@@ -225,10 +229,17 @@ class GangSearch:
                 pods=self.pods,
                 depth=depth,
                 levels=len(offers.site.levels),
-                performance=sum(map(self._performance, leaves)) / len(leaves),
+                performance=self._mean_performance(leaves),
             ),
             depth=depth,
         )
+
+    def _mean_performance(self, leaves: list[Leaf]) -> float:
+        """Return the mean of the leaves' performance scores."""
+        # Neutral in sum where no run has been measured yet.
+        if not self.performance:
+            return NEUTRAL_PERFORMANCE
+        return sum(map(self._performance, leaves)) / len(leaves)
 
     def _performance(self, leaf: Leaf) -> float:
         """Return the performance score of the leaf: the mean of its nodes."""
@@ -260,7 +271,15 @@ class GangSearch:
         """Return the nodes of the group and the pods that each gets."""
         # Computed again and not cached: a group has few leaves, and their room has just changed.
         chosen = self._chosen(group, need) or ()
-        return [share for leaf, pods in chosen for share in fewest_nodes(self._rooms(leaf.index), pods)]
+        return [share for leaf, pods in chosen for share in self._on_nodes(leaf, pods)]
+
+    def _on_nodes(self, leaf: Leaf, pods: int) -> NodeShares:
+        """Return the nodes of the leaf that are used and the pods on each."""
+        room = self._counts.pods
+        if pods == room[leaf.index]:
+            # The gang takes all that is free, so there is nothing to choose.
+            return [(node, room[node]) for node in self.offers.nodes(leaf.index) if room[node]]
+        return fewest_nodes(self._rooms(leaf.index), pods)
 
     def _rooms(self, domain: int) -> list[DomainRoom]:
         """Return the nodes of a domain that have room, and how many pods each holds."""

@@ -24,14 +24,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from api.policy import DomainRules, SizeRule
 
 # No limit on the number of leaves or nodes.
 UNLIMITED = 1 << 40
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Leaf:
+class Leaf(msgspec.Struct, frozen=True, kw_only=True):
     """One leaf as a gang sees it, in pods of the gang.
 
     `free` and `capacity` are capped by what one gang may use of a leaf. `groups` are the domains
@@ -132,7 +133,7 @@ def choose_leaves(group: Iterable[Leaf], need: Demand, pods: int) -> tuple[tuple
     The roomiest leaves first, so that few are used; the last one is the tightest that holds the rest.
     Preferred leaves go first where that needs no more leaves than allowed.
     """
-    usable = [leaf for leaf in group if need.admits(leaf)]
+    usable = list(filter(need.admits, group))
     # An attempt with preferred leaves first, which may need more leaves than allowed.
     if any(leaf.is_preferred for leaf in usable):
         chosen = _fill(sorted(usable, key=lambda one: (not one.is_preferred, *_roomiest(one))), need, pods)

@@ -17,7 +17,7 @@ of one shape, so CPU-heavy and GPU-heavy gangs score the same domain differently
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from api.policy import ScoringWeights
 
@@ -25,8 +25,7 @@ NEUTRAL_PERFORMANCE = 0.5
 """The performance of a leaf without any measured run."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubScores:
+class SubScores(msgspec.Struct, frozen=True, kw_only=True):
     """The four parts of a score, each from 0 to 1."""
 
     availability: float
@@ -68,4 +67,6 @@ def sub_scores(
 
 def _ratio(part: int, whole: int) -> float:
     """Return part / whole, limited to the range from 0 to 1."""
-    return min(1.0, max(0.0, part / whole))
+    if part <= 0:
+        return 0.0
+    return part / whole if part < whole else 1.0

@@ -12,9 +12,10 @@ broken by name, so equal clusters give equal results.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
 from typing import NamedTuple
+
+import msgspec
 
 from admission.placement.scoring import SubScores
 from admission.placement.topology.placement_options import PlacementOptions, Strategy
@@ -31,8 +32,7 @@ class DomainRoom(NamedTuple):
     name: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DomainCandidate:
+class DomainCandidate(msgspec.Struct, frozen=True, kw_only=True):
     """Domains that hold the whole gang, with the criteria by which they are compared.
 
     `depth` is how many levels the narrowest domain around all pods fixes.

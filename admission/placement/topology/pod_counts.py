@@ -277,7 +277,8 @@ class PodCounts:
                 count = column[leaf] // amount
                 if count < fewest:
                     fewest = count
-            fewest = max(fewest, 0)
+            if fewest < 0:
+                fewest = 0
             if fewest != pods[leaf]:
                 # Only changed leaves are passed on, with their former counts.
                 before[leaf] = pods[leaf], slices[leaf]
@@ -300,9 +301,12 @@ class PodCounts:
             # Recorded once, before the first child adds its difference.
             if parent not in above:
                 above[parent] = pods[parent], slices[parent]
-            # Each child is rounded down to whole inner slices, before and after: an incomplete
-            # slice does not count above.
-            pods[parent] += pods[domain] // unit * unit - had_pods // unit * unit
+            if unit == 1:
+                pods[parent] += pods[domain] - had_pods
+            else:
+                # Each child is rounded down to whole inner slices, before and after: an incomplete
+                # slice does not count above.
+                pods[parent] += pods[domain] // unit * unit - had_pods // unit * unit
             if is_above_slices:
                 slices[parent] += slices[domain] - had_slices
         if is_sliced:

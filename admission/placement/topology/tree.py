@@ -13,7 +13,7 @@ sort by room keeps that order.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 Values = tuple[str, ...]
@@ -86,6 +86,13 @@ class DomainTree:
         while self.level[index] > level:
             index = self.parent[index]
         return index
+
+    def ancestors(self, leaves: Collection[int], level: int) -> set[int]:
+        """Return the domains at `level` that hold any of these leaves."""
+        domains = set(leaves)
+        for _ in range(self.depth - 1 - level):
+            domains = {self.parent[one] for one in domains}
+        return domains
 
     def leaves_below(self, index: int) -> Iterator[int]:
         """Yield the leaves below the domain; the domain itself where it is a leaf."""

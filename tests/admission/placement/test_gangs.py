@@ -154,6 +154,21 @@ def test_a_leaf_that_lost_a_node_makes_the_rule_smaller() -> None:
     assert len(placed) == 4
 
 
+def test_work_that_ends_after_its_leaf_lost_all_nodes_changes_no_place() -> None:
+    topology_cache = make_fleet({"s0": {"l00": [8], "l01": [8, 8]}})
+    running = make_request(1, gpus=8, rules=NodeRules(node_selector=(("kubernetes.io/hostname", "n0"),)))
+    assigned = topology_cache.place([running])
+    assert not isinstance(assigned, Unplaced)
+    held = place_of(running, assigned["main"])
+    topology_cache.usage.use([held], sign=1)
+    topology_cache.drop_node("n0")
+    assert place(topology_cache, gang(2)) == {"n1": 1, "n2": 1}
+
+    topology_cache.usage.use([held], sign=-1)
+
+    assert place(topology_cache, gang(2)) == {"n1": 1, "n2": 1}
+
+
 def test_a_gang_takes_no_more_of_a_wide_leaf_than_allowed() -> None:
     placed = place(make_fleet({"s0": {"l00": [8] * 16, "l01": [8] * 16}}), gang(8))
 
