@@ -70,7 +70,7 @@ class PlacementSearch:
         is the index of a domain of the site's tree. The message of NoPlacement counts the nodes and the
         reasons for which they were excluded, in Kueue's words.
         """
-        plan = self._plan(request)
+        plan = self.plan(request)
         if isinstance(plan, NoPlacement):
             return plan
         options = request.options
@@ -91,7 +91,7 @@ class PlacementSearch:
             leader=self._assignment([(share.domain, share.leaders) for share in chosen]) if leaders else None,
         )
 
-    def _plan(self, request: PlacementRequest) -> PlacementPlan | NoPlacement:
+    def plan(self, request: PlacementRequest) -> PlacementPlan | NoPlacement:
         """Return the request in terms of levels, or why the topology does not suit it."""
         # Everything that `make_plan` reads.
         key = request.topology, request.count, request.keeps_domains_whole
@@ -106,7 +106,7 @@ class PlacementSearch:
 
         At most one new count of all nodes a step, which takes some milliseconds on thousands of nodes.
         """
-        plan = self._plan(request)
+        plan = self.plan(request)
         if isinstance(plan, NoPlacement):
             return
         if not self._is_counted(request, plan, is_empty=False):
@@ -129,7 +129,7 @@ class PlacementSearch:
 
         For a request without a leader, on the present state of the site.
         """
-        plan = self._plan(request)
+        plan = self.plan(request)
         if isinstance(plan, NoPlacement):
             return False
         # The gang search keeps its candidates, so it can answer without computing places.
@@ -198,7 +198,7 @@ class PlacementSearch:
 
         None where the request does not suit the topology.
         """
-        plan = self._plan(request)
+        plan = self.plan(request)
         if isinstance(plan, NoPlacement):
             return None
         return PodRoom(counts=self.counts(request, plan), needed=request.count)

@@ -37,7 +37,7 @@ from admission.flavors.topology_assigner import requests_again
 from admission.placement.rules import leaf_level
 from admission.placement.topology.flavor_topology import FlavorTopology
 from admission.placement.topology.place import place_of
-from admission.placement.topology.request import NoPlacement, PlacementRequest, make_plan
+from admission.placement.topology.request import NoPlacement, PlacementRequest
 from admission.placement.topology_cache import Unplaced
 from admission.preemption.eviction_cost import devices_of
 from admission.preemption.preemption_request import PreemptionRequest
@@ -135,7 +135,7 @@ class _Search:
         request = self.need.placing[0]
         search = self.snapshot.topology_cache.search(request.flavor)
         # A gang with a leader is judged by its workers, which are the many.
-        plan = make_plan(request, search.site.levels)
+        plan = search.plan(request)
         if isinstance(plan, NoPlacement):
             return
         # How many pods fit now, and how many would fit into the empty domain.

@@ -20,22 +20,23 @@ search for the old one.
 Each pod takes one slot of a node and each eviction happens once, so the search ends. It costs one offer for
 each node, and for each pod offers for its node and for the other nodes of its victims.
 
-Where all pods must share a domain (a rack, say), each domain that could hold them is searched by itself, and
-the answers are sorted by cost. No answer takes more replicas of an application than may be evicted
-(`admission.preemption.replicas`). An answer is a proposal: it ignores quota and slices, so the caller tries
-it on the snapshot (`admission.preemption.least_loss`).
+Where all pods must share a domain (a rack, say), each domain that could hold them is searched by itself, as
+long as its victims cost no more than the cheapest answers so far. No answer takes more replicas of an
+application than may be evicted (`admission.preemption.replicas`). An answer is a proposal: it ignores quota
+and slices, so the caller tries it on the snapshot (`admission.preemption.least_loss`).
 """
 
 from __future__ import annotations
 
 import heapq
+from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
-from admission.placement.topology.request import NoPlacement, PlacementRequest, make_plan
+from admission.placement.topology.request import NoPlacement, PlacementRequest
 from admission.preemption.candidate_pools import Pools
 from admission.preemption.preemption_request import (
     PreemptionRequest,
@@ -63,6 +64,7 @@ _Severity = tuple[bool, float]
 _Want = tuple[str, int, Sequence[int]]
 _NO_VICTIM: _Severity = (False, -inf)
 _NOTHING_LOST = _NO_VICTIM, 0.0
+_ANY_COST: tuple[_Severity, float] = (True, inf), inf
 
 
 class _Resident(NamedTuple):
@@ -110,20 +112,21 @@ def cheapest_covers(
     residents = yield from _residents(snapshot, need, pools)
     if not residents.of_node:
         return []
-    found: list[tuple[_Severity, float, int, frozenset[WorkloadKey]]] = []
+    # The cheapest answers so far, the cheapest first; of equal costs the first domain by name.
+    found: list[tuple[_Severity, float, frozenset[WorkloadKey]]] = []
     has_several = any(request.flavor != need.placing[0].flavor for request in need.placing)
     for region in _regions(snapshot, need.placing[0])[: _MOST_OF_SEVERAL if has_several else None]:
         yield
-        cover = _Cover(snapshot, residents)
+        most_cost = found[-1][:2] if len(found) == most else _ANY_COST
+        cover = _Cover(snapshot, residents, most_cost)
         if not (yield from cover.hold(need.placing, region)):
             continue
         if not cover.gone:
             # The pods have places already, so what is short is quota, which this search ignores.
             return []
-        found.append((*_cost(cover.gone.values()), len(found), frozenset(cover.gone)))
-    # By cost; of equal costs the first domain by name.
-    found.sort(key=lambda one: one[:3])
-    return [keys for *_, keys in found[:most]]
+        insort(found, (*cover.cost, frozenset(cover.gone)), key=lambda one: one[:2])
+        del found[most:]
+    return [keys for *_, keys in found]
 
 
 def may_make_room(snapshot: Snapshot, need: PreemptionRequest, leaving: Iterable[HeldWorkload]) -> bool:
@@ -146,7 +149,7 @@ def _may_hold(
 ) -> bool:
     """Return False only where this request's pods would have no room with the `given` amounts freed."""
     search = snapshot.topology_cache.search(request.flavor)
-    plan = make_plan(request, search.site.levels)
+    plan = search.plan(request)
     # Nothing is known of a request that this topology cannot plan, so it must not be ruled out here.
     if isinstance(plan, NoPlacement):
         return True
@@ -164,10 +167,15 @@ def _may_hold(
 
 @dataclass(slots=True)
 class _Cover:
-    """The Workloads to evict for all pods in one region, computed pod by pod."""
+    """The Workloads to evict for all pods in one region, computed pod by pod.
+
+    `cost` is that of the evictions in `gone`. It never falls, so the search ends once it exceeds `most_cost`.
+    """
 
     snapshot: Snapshot
     residents: _Residents
+    most_cost: tuple[_Severity, float]
+    cost: tuple[_Severity, float] = _NOTHING_LOST
     gone: dict[WorkloadKey, _Resident] = field(default_factory=dict)
     # The amounts of the pods that have got their node.
     _taken: dict[_Node, dict[str, int]] = field(default_factory=dict)
@@ -204,7 +212,7 @@ class _Cover:
         heap: list[tuple[_Severity, float, _Node]] = []
 
         def offer_again(node: _Node) -> None:
-            offer = self._offer(node, wanted) if left.get(node, 0) else None
+            offer = self._offer(node, wanted) if left[node] else None
             if offer is None:
                 offers.pop(node, None)
             else:
@@ -235,16 +243,20 @@ class _Cover:
             for one in offer.victims:
                 self.gone[one.key] = one
                 self._unguarded.update(one.guards)
+            self.cost = _cost(self.gone.values())
+            if self.cost > self.most_cost:
+                return False
             # The victims leave other nodes as well, where there is more room now.
-            moved = (other for one in offer.victims for other in self.residents.nodes_of[one.key])
+            moved = [other for one in offer.victims for other in self.residents.nodes_of[one.key]]
             for other in dict.fromkeys((node, *moved)):
-                offer_again(other)
+                if other in left:
+                    offer_again(other)
         return True
 
     def _room_when_empty(self, request: PlacementRequest, region: int | None) -> Steps[dict[_Node, int]]:
         """Return how many pods each node can hold when empty, for nodes with room or with candidates."""
         search = self.snapshot.topology_cache.search(request.flavor)
-        plan = make_plan(request, search.site.levels)
+        plan = search.plan(request)
         if isinstance(plan, NoPlacement):
             return {}
         yield from search.preparing(request)

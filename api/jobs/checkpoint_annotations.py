@@ -51,6 +51,8 @@ CHECKPOINT_KEYS = frozenset(
         *_DURATIONS,
     )
 )
+# Annotations that `CheckpointFacts` are read from.
+_FACT_KEYS = CHECKPOINT_KEYS | {keys.WORKLOAD_TYPE, keys.ALIASES[keys.WORKLOAD_TYPE]}
 _SWITCH = {"true": True, "false": False}
 
 
@@ -100,9 +102,15 @@ class CheckpointFacts:
         return self.workload_type == "inference"
 
 
+_NO_FACTS = CheckpointFacts()
+
+
 def checkpoint_facts(workload: Workload, *, with_aliases: bool = False) -> CheckpointFacts:
     """Return the checkpoint facts of the Workload, or else of the template of its first pod set."""
     sources = _sources(workload)
+    # Most Workloads report nothing, and a search asks this of each candidate.
+    if not any(source and not _FACT_KEYS.isdisjoint(source) for source in sources):
+        return _NO_FACTS
     kind = read_key(keys.WORKLOAD_TYPE, sources, with_aliases=with_aliases).lower()
     save, restart, interval = (parse_duration(_read(key, sources)) for key in _DURATIONS)
     # An unreadable value counts as nothing measured, so that the declared values are used.

@@ -222,7 +222,10 @@ class FlavorTopology:
         """
         leaves = self._leaves_of_values.get(values[-1:] if self.is_by_host else values, ())
         # The last one first, because a node that moved is now on its latest leaf.
-        return next((leaf for leaf in reversed(leaves) if self.tree.is_attached(leaf)), None)
+        for leaf in reversed(leaves):
+            if self.tree.is_attached(leaf):
+                return leaf
+        return None
 
     def domain_count(self, leaf: int, count: int) -> DomainCount:
         """Return the entry of an assignment that puts `count` pods on the leaf."""
