@@ -203,7 +203,9 @@ class Workload:
     @property
     def is_finished(self) -> bool:
         """Whether it has finished, successfully or not."""
-        return self.is_true(ConditionType.FINISHED)
+        # Not by `is_true`: this is asked about ten times for each event.
+        condition = self.conditions.get(ConditionType.FINISHED)
+        return condition is not None and condition.status
 
     @property
     def has_quota_reservation(self) -> bool:

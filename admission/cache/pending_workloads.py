@@ -149,7 +149,8 @@ class PendingWorkloads:
 
     def alike(self, ended: Workload) -> Mapping[WorkloadKey, WorkloadRecord]:
         """Return the pending Workloads whose expected run time follows from runs like this one."""
-        return self._alike.get(kind_of(ended), {})
+        # The kind is read only where there are any, because that takes a regular expression.
+        return self._alike.get(kind_of(ended), {}) if self._alike else {}
 
     def unqueue(self, record: WorkloadRecord) -> None:
         """Take a Workload out of the queue where it waits, if any.

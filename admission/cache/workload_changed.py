@@ -22,8 +22,9 @@ class WorkloadChanged(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def finished(self) -> Workload | None:
         """The Workload if it finished by this change; None also at later events of a finished one."""
-        was_finished = self.before is not None and self.before.is_finished
-        return self.after if self.after.is_finished and not was_finished else None
+        if not self.after.is_finished or (self.before is not None and self.before.is_finished):
+            return None
+        return self.after
 
 
 Observer = Callable[[WorkloadChanged], None]

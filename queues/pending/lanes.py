@@ -244,7 +244,8 @@ class Lane:
     def peek(self, parked: Container[ClassKey]) -> Pending | None:
         """Return the first Workload whose class is not parked, None where there is none."""
         while self._ready:
-            *_, ticket, class_ = self._ready[0]
+            entry = self._ready[0]
+            ticket, class_ = entry[5], entry[6]
             # The entry of a parked class is dropped; waking the class adds it again.
             top = None if class_.key in parked else class_.top()
             if top is not None and top[4] == ticket:

@@ -128,16 +128,19 @@ class QuotaCell:
         cell, free = self, 0
         most: int | None = None
         while (parent := cell.parent) is not None:
-            own = max(0, cell.local - cell.usage)
-            free += own
-            if most is not None:
-                most -= own
+            own = cell.local - cell.usage
+            # As `local_available`. Without a lending limit there is no local part.
+            if own > 0:
+                free += own
+                if most is not None:
+                    most -= own
             # A borrowing limit bounds what is taken from the parent beyond what this node lends to it. It
             # applies at every level on the way up, so the tightest limit of the path decides.
             if cell.borrowing_limit is not None:
-                stored_in_parent = cell.subtree - cell.local
-                used_in_parent = max(0, cell.usage - cell.local)
-                limit = stored_in_parent - used_in_parent + cell.borrowing_limit
+                limit = cell.subtree - cell.local + cell.borrowing_limit
+                # What it uses beyond its local part is used in the parent.
+                if own < 0:
+                    limit += own
                 if most is None or limit < most:
                     most = limit
             cell = parent
@@ -162,10 +165,11 @@ class QuotaCell:
         # A loop instead of recursion, because this runs for every Workload that is tried and taken back.
         cell: QuotaCell | None = self
         while cell is not None and amount > 0:
-            # Never negative: a node over its quota would otherwise charge its parent more than `amount`.
-            local_available = max(0, cell.local - cell.usage)
+            local_available = cell.local - cell.usage
             cell.usage += amount
-            amount -= local_available
+            # Negative for a node over its quota, which must not charge its parent more than `amount`.
+            if local_available > 0:
+                amount -= local_available
             cell = cell.parent
 
     def remove(self, amount: int) -> None:
@@ -180,7 +184,8 @@ class QuotaCell:
             # is negative the parent was charged nothing, and the walk ends.
             stored_in_parent = cell.usage - cell.local
             cell.usage -= amount
-            amount = min(amount, stored_in_parent)
+            if stored_in_parent < amount:
+                amount = stored_in_parent
             cell = cell.parent
 
     def borrow_height(self, amount: int) -> BorrowHeight:
