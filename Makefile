@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?=
 
-.PHONY: demo test coverage laws mutation lint check bench versus policies lock clean controlplane leaderworkerset help
+.PHONY: demo test coverage laws soak mutation lint check bench versus policies lock clean controlplane leaderworkerset help
 
 help: ## Print what each target does
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -41,6 +41,9 @@ coverage: $(VENV)/.dev ## All tests, and which lines they ran: a table, coverage
 
 laws: $(VENV)/.dev ## All laws on 100 times their examples with new seeds, an hour at most; LAWS=, SEED= and TIMES= narrow it
 	@$(BIN)/python -m tests.laws $(if $(SEED),--seed $(SEED)) $(if $(TIMES),--times $(TIMES)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(LAWS),'$(LAWS)')
+
+soak: $(VENV)/.dev ## 20,000 seeds of the simulation of faults, two hours on two processors; SEEDS=A..B narrows it
+	@$(BIN)/python -m tests.faults --seeds $(or $(SEEDS),0..20000)
 
 mutation: $(VENV)/.mutation ## Break the code of a folder in many small ways, list what its tests do not notice: make mutation FOLDER=queues/quota
 	@$(BIN)/python -m tests.mutation '$(FOLDER)' $(TESTS) $(if $(MUTANTS),--mutants '$(MUTANTS)')

@@ -1,0 +1,195 @@
+"""What must hold: at each commit whatever goes wrong, and at rest once everything works again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from tests.admission.controller.tenancy import QUOTAS, cpus_of
+from tests.faults.apiserver import ApiServer
+from tests.faults.etcd import Change, Etcd, Object
+from tests.faults.loop import ShuffledLoop
+from tests.faults.phases import Phase, has_admission, is_true
+from tests.faults.redis import ModelRedis
+from tests.faults.replica import Replica
+from tests.faults.standins import is_over
+
+# What only a leader may send.
+_LEADERS = frozenset(
+    {Phase.ADMIT, Phase.START, Phase.EVICT, Phase.STOP, Phase.RELEASE, Phase.FENCE, Phase.FINISH}
+)
+
+
+class CommitLaws:
+    """Looks at each commit. `broken` holds one sentence for each law that was broken, in order."""
+
+    def __init__(self, etcd: Etcd, server: ApiServer, loop: ShuffledLoop) -> None:
+        self.broken: list[str] = []
+        self._etcd = etcd
+        self._server = server
+        self._loop = loop
+        # Which process took the lease, and when.
+        self._taken: list[tuple[float, str]] = []
+        etcd.listeners.append(self._on_change)
+
+    def _on_change(self, change: Change) -> None:
+        found: Iterable[str | None] = ()
+        match change.key.plural:
+            case "leases":
+                self._note_lease(change)
+            case "workloads":
+                found = (
+                    *self._over_quota(),
+                    self._admitted_otherwise(change),
+                    self._released_under_job(change),
+                    self._sent_without_lease(),
+                )
+            case "jobs":
+                found = (self._started_alone(change), self._sent_without_lease())
+        at = f"at {self._loop.time():.3f} by the commit of {change.key.name}"
+        self.broken += [f"{sentence} {at}" for sentence in found if sentence is not None]
+
+    def _note_lease(self, change: Change) -> None:
+        holder = change.after.item["spec"].get("holderIdentity") or ""
+        if holder and (not self._taken or self._taken[-1][1] != holder):
+            self._taken.append((self._loop.time(), holder))
+
+    def _over_quota(self) -> Iterable[str]:
+        used = usage_of(self._etcd)
+        total = sum(nominal for nominal, _ in QUOTAS.values())
+        if sum(used.values()) > total:
+            yield f"quota: the cohort has {total} and uses {sum(used.values())}"
+        for name, (nominal, borrowing) in QUOTAS.items():
+            if used[name] > nominal + borrowing:
+                yield f"quota: {name} has {nominal}+{borrowing} and uses {used[name]}"
+
+    def _admitted_otherwise(self, change: Change) -> str | None:
+        """An admission that holds is not written over, and is of the spec that the Workload has."""
+        before, now = change.before.item if change.before is not None else None, change.now
+        if now is None or not has_admission(now):
+            return None
+        admission = now["status"]["admission"]
+        if before is not None and has_admission(before) and before["status"]["admission"] != admission:
+            return "admission: written over with another"
+        (assignment,) = admission["podSetAssignments"]
+        is_as_asked = assignment["resourceUsage"]["cpu"] == str(cpus_of(now))
+        return None if is_as_asked else "admission: not of the spec that the Workload has"
+
+    def _released_under_job(self, change: Change) -> str | None:
+        """Quota is given back only once the Job that uses it has stopped."""
+        before = change.before.item if change.before is not None else None
+        if before is None or not has_admission(before):
+            return None
+        job = self._job_of(before)
+        if job is None or is_over(job) or (change.now is not None and has_admission(change.now)):
+            return None
+        is_running = not job["spec"]["suspend"] or job.get("status", {}).get("active")
+        return f"release: the Job {job['metadata']['name']} still runs" if is_running else None
+
+    def _started_alone(self, change: Change) -> str | None:
+        """No Job runs without an admitted Workload."""
+        job = change.now
+        if job is None or job["spec"]["suspend"] or is_over(job):
+            return None
+        if change.before is None or not change.before.item["spec"]["suspend"]:
+            return None
+        uid = job["metadata"]["uid"]
+        owned = [item for item in self._workloads() if _owner(item) == uid]
+        is_admitted = any(has_admission(item) and is_true(item, "Admitted") for item in owned)
+        return None if is_admitted else "start: the Job has no admitted Workload"
+
+    def _sent_without_lease(self) -> str | None:
+        """No write is sent by a process after another has taken the lease."""
+        request = self._server.committing
+        if request is None or request.phase not in _LEADERS or self._etcd.restores:
+            return None
+        holder = next((name for at, name in reversed(self._taken) if at <= request.sent_at), "")
+        if holder == request.process:
+            return None
+        return f"lease: {request.process} sent the phase {request.phase} while {holder or 'no process'} led"
+
+    def _job_of(self, workload: Object) -> Object | None:
+        uid = _owner(workload)
+        jobs = (stored.item for stored in self._etcd.of("jobs"))
+        return next((job for job in jobs if job["metadata"]["uid"] == uid), None)
+
+    def _workloads(self) -> list[Object]:
+        return [stored.item for stored in self._etcd.of("workloads")]
+
+
+def usage_of(etcd: Etcd) -> dict[str, int]:
+    """Return the CPUs in use by ClusterQueue, as the cluster shows it."""
+    used = dict.fromkeys(QUOTAS, 0)
+    for stored in etcd.of("workloads"):
+        if has_admission(stored.item):
+            used[stored.item["status"]["admission"]["clusterQueue"]] += cpus_of(stored.item)
+    return used
+
+
+def broken_at_rest(etcd: Etcd, store: ModelRedis, replicas: Iterable[Replica]) -> list[str]:
+    """Return a sentence for each thing that is not as it must be once nothing happens any more."""
+    return [
+        *_left_waiting(etcd),
+        *_jobs_out_of_step(etcd),
+        *_wrong_statuses(etcd),
+        *(f"store: {field} is still reserved" for field in store.reservations()),
+        *(sentence for replica in replicas for sentence in _wrong_books(etcd, replica)),
+    ]
+
+
+def _left_waiting(etcd: Etcd) -> Iterable[str]:
+    """All that fits runs."""
+    used = usage_of(etcd)
+    free = sum(nominal for nominal, _ in QUOTAS.values()) - sum(used.values())
+    for stored in etcd.of("workloads"):
+        item = stored.item
+        if has_admission(item) or is_true(item, "Finished") or "deletionTimestamp" in item["metadata"]:
+            continue
+        nominal, borrowing = QUOTAS[item["spec"]["queueName"]]
+        if cpus_of(item) <= min(free, nominal + borrowing - used[item["spec"]["queueName"]]):
+            yield f"liveness: {item['metadata']['name']} fits and waits"
+
+
+def _jobs_out_of_step(etcd: Etcd) -> Iterable[str]:
+    """Each Job has one Workload, and runs if and only if that is admitted."""
+    owned: Mapping[str, list[Object]] = {}
+    for stored in etcd.of("workloads"):
+        owned = {**owned, _owner(stored.item): [*owned.get(_owner(stored.item), []), stored.item]}
+    for stored in etcd.of("jobs"):
+        job = stored.item
+        name, own = job["metadata"]["name"], owned.get(job["metadata"]["uid"], [])
+        if is_over(job):
+            if any(not is_true(workload, "Finished") for workload in own):
+                yield f"liveness: {name} has ended and its Workload has not"
+        elif len(own) != 1:
+            yield f"liveness: {name} has {len(own)} Workloads"
+        elif job["spec"]["suspend"] == has_admission(own[0]):
+            yield f"liveness: {name} has suspend={job['spec']['suspend']}, unlike its Workload"
+
+
+def _wrong_statuses(etcd: Etcd) -> Iterable[str]:
+    used = usage_of(etcd)
+    for stored in etcd.of("clusterqueues"):
+        name = stored.item["metadata"]["name"]
+        flavors = stored.item.get("status", {}).get("flavorsReservation") or [
+            {"resources": [{"total": None}]}
+        ]
+        shown = flavors[0]["resources"][0]["total"]
+        if shown != str(used[name]):
+            yield f"status: {name} shows {shown} and uses {used[name]}"
+
+
+def _wrong_books(etcd: Etcd, replica: Replica) -> Iterable[str]:
+    """What a replica believes is what the cluster shows."""
+    engine = replica.cluster_state.engine
+    engine.validate()
+    if engine.statistics().assumed:
+        yield f"books: {replica.name} still assumes what is not written"
+    believed = {key.name for key, _ in engine.workloads.admissions()}
+    shown = {stored.item["metadata"]["name"] for stored in etcd.of("workloads") if has_admission(stored.item)}
+    if believed != shown:
+        yield f"books: {replica.name} believes {sorted(believed)} and the cluster shows {sorted(shown)}"
+
+
+def _owner(workload: Object) -> str:
+    owners = workload["metadata"].get("ownerReferences") or ()
+    return next((str(owner["uid"]) for owner in owners if owner["kind"] == "Job"), "")

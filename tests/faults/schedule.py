@@ -1,0 +1,210 @@
+"""What happens in one run, as a value that is drawn from a seed: Jobs, faults, when or at which phase.
+
+A schedule is drawn before the run and does not depend on what the controller does, so one that was shrunk
+means the same after the code has changed. Swarm testing: each seed enables a random part of the faults,
+because a run in which everything fails all the time never gets far enough to reach the rare states.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from tests.faults.phases import Phase
+
+# Faults begin and Jobs arrive within this time.
+HORIZON_SECONDS = 90.0
+
+
+class Fault(StrEnum):
+    """What may go wrong. `Event.seconds` and `Event.count` say for how long and how often."""
+
+    # The next writes on the way to the API server, `count` of them.
+    LATE = "late write"
+    VERY_LATE = "write after its sender gave up"
+    LOST_ANSWER = "lost answer"
+    ERROR_BEFORE = "error before the effect"
+    ERROR_AFTER = "error after the effect"
+    REFUSED = "refused write"
+    THROTTLED = "429"
+    # The API server and what it stores.
+    OBJECT_FAILS = "one object fails"
+    TOUCHED = "foreign change"
+    WATCH_LAG = "watch lag"
+    WATCH_CUT = "watch cut"
+    COMPACTION = "compaction"
+    SERVER_DOWN = "server down"
+    SERVER_SLOW = "server slow"
+    ISOLATED = "cut off the server"
+    ETCD_RESTORED = "etcd restored"
+    LEASE_DELETED = "lease deleted"
+    # Redis.
+    REDIS_RESTARTED = "Redis loses its last second"
+    REDIS_STALE = "stale Redis replica promoted"
+    REDIS_FLUSHED = "Redis emptied"
+    REDIS_LOST_BEFORE = "store call lost"
+    REDIS_LOST_AFTER = "store answer lost"
+    REDIS_FULL = "Redis out of memory"
+    REDIS_READ_ONLY = "Redis read-only"
+    REDIS_HUNG = "Redis hangs"
+    REDIS_ISOLATED = "cut off Redis"
+    # Processes and machines.
+    FROZEN = "frozen"
+    KILLED = "killed"
+    STOPPED = "stopped in order"
+    WALL_JUMP = "wall clock jumps"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """From which values a fault's seconds and count are drawn."""
+
+    seconds: tuple[float, float] = (0.0, 0.0)
+    count: tuple[int, int] = (1, 1)
+
+
+RANGES: dict[Fault, Range] = {
+    # A write that its sender still awaits: shorter than the time that any lease leaves to a successor.
+    Fault.LATE: Range(seconds=(0.1, 9.0), count=(1, 6)),
+    Fault.VERY_LATE: Range(seconds=(12.0, 60.0), count=(1, 3)),
+    Fault.LOST_ANSWER: Range(count=(1, 6)),
+    Fault.ERROR_BEFORE: Range(count=(1, 12)),
+    Fault.ERROR_AFTER: Range(count=(1, 6)),
+    Fault.REFUSED: Range(count=(1, 6)),
+    Fault.THROTTLED: Range(seconds=(0.5, 5.0), count=(1, 12)),
+    Fault.OBJECT_FAILS: Range(seconds=(1.0, 30.0)),
+    Fault.WATCH_LAG: Range(seconds=(0.5, 20.0)),
+    Fault.SERVER_DOWN: Range(seconds=(0.2, 25.0)),
+    Fault.SERVER_SLOW: Range(seconds=(1.0, 20.0)),
+    Fault.ISOLATED: Range(seconds=(0.5, 40.0)),
+    Fault.ETCD_RESTORED: Range(seconds=(0.5, 20.0)),
+    Fault.REDIS_RESTARTED: Range(seconds=(0.0, 1.0)),
+    Fault.REDIS_STALE: Range(seconds=(1.0, 20.0)),
+    Fault.REDIS_LOST_BEFORE: Range(count=(1, 6)),
+    Fault.REDIS_LOST_AFTER: Range(count=(1, 6)),
+    Fault.REDIS_FULL: Range(seconds=(0.5, 20.0)),
+    Fault.REDIS_READ_ONLY: Range(seconds=(0.5, 20.0)),
+    Fault.REDIS_HUNG: Range(seconds=(0.05, 10.0)),
+    Fault.REDIS_ISOLATED: Range(seconds=(0.5, 30.0)),
+    Fault.FROZEN: Range(seconds=(0.2, 40.0)),
+    Fault.KILLED: Range(seconds=(0.5, 20.0)),
+    Fault.STOPPED: Range(seconds=(0.5, 20.0)),
+    Fault.WALL_JUMP: Range(seconds=(-120.0, 120.0)),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One fault. With a phase it waits, from `at` on, until that is reached the `nth` time.
+
+    `target` is the number of a replica or object, as far as the fault needs one and no phase names it.
+    """
+
+    at: float
+    fault: Fault
+    seconds: float = 0.0
+    count: int = 1
+    target: int = 0
+    phase: Phase | None = None
+    nth: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPlan:
+    """One Job of a user. `deleted_after` None: it stays."""
+
+    at: float
+    queue: str
+    cpus: int
+    is_urgent: bool
+    seconds: float
+    deleted_after: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """One run. `skews`: how far the wall clocks of the replicas are off; `rates` of their monotonic ones."""
+
+    seed: int
+    is_shuffled: bool
+    skews: tuple[float, ...]
+    rates: tuple[float, ...]
+    jobs: tuple[JobPlan, ...]
+    events: tuple[Event, ...]
+
+    @property
+    def size(self) -> int:
+        """Return how many things happen in it."""
+        return len(self.jobs) + len(self.events)
+
+    def without_fault(self, fault: Fault) -> Schedule:
+        """Return the schedule in which this fault never happens."""
+        return replace(self, events=tuple(event for event in self.events if event.fault is not fault))
+
+
+def draw(seed: int, *, apart: tuple[frozenset[Fault], ...] = ()) -> Schedule:
+    """Return the schedule of a seed. Of each set in `apart`, at least one fault does not occur in it."""
+    chance = random.Random(f"schedule {seed}")
+    faults = _enabled(chance, apart)
+    replicas = chance.choice((1, 2, 2, 3))
+    events = _events(chance, faults)
+    has_skews = chance.random() < 0.4
+    return Schedule(
+        seed=seed,
+        is_shuffled=chance.random() < 0.8,
+        skews=tuple(chance.uniform(-60, 60) if has_skews else 0.0 for _ in range(replicas)),
+        rates=tuple(chance.uniform(0.995, 1.005) if has_skews else 1.0 for _ in range(replicas)),
+        jobs=tuple(_job(chance) for _ in range(chance.randint(3, 14))),
+        events=tuple(sorted(events, key=lambda event: event.at)),
+    )
+
+
+def _enabled(chance: random.Random, apart: tuple[frozenset[Fault], ...]) -> list[Fault]:
+    share = chance.choice((0.1, 0.2, 0.4))
+    faults = [fault for fault in Fault if chance.random() < share]
+    for group in apart:
+        if group <= set(faults):
+            faults.remove(chance.choice(sorted(group)))
+    # Each of them may strike alone, if it is not apart from all others.
+    alone = [fault for fault in Fault if frozenset({fault}) not in apart]
+    return faults or [chance.choice(alone)]
+
+
+def _events(chance: random.Random, faults: list[Fault]) -> tuple[Event, ...]:
+    events: list[Event] = []
+    for _ in range(chance.randint(2, 16)):
+        event = _event(chance, chance.choice(faults))
+        # What breaks a protocol is often two faults at the same moment.
+        if events and events[-1].phase is not None and chance.random() < 0.3:
+            last = events[-1]
+            event = replace(event, at=last.at, phase=last.phase, nth=last.nth)
+        events.append(event)
+    return tuple(events)
+
+
+def _event(chance: random.Random, fault: Fault) -> Event:
+    drawn_from = RANGES.get(fault, Range())
+    is_aimed = chance.random() < 0.6
+    phases = [phase for phase in Phase if phase is not Phase.IDLE]
+    return Event(
+        # One that waits for a phase needs time to meet it.
+        at=round(chance.uniform(0.0, (0.6 if is_aimed else 1.0) * HORIZON_SECONDS), 3),
+        fault=fault,
+        seconds=round(chance.uniform(*drawn_from.seconds), 3),
+        count=chance.randint(*drawn_from.count),
+        target=chance.randint(0, 5),
+        phase=chance.choice(phases) if is_aimed else None,
+        nth=chance.choice((1, 1, 2, 3)),
+    )
+
+
+def _job(chance: random.Random) -> JobPlan:
+    return JobPlan(
+        at=round(chance.uniform(0.0, 0.8 * HORIZON_SECONDS), 3),
+        queue=chance.choice("ab"),
+        cpus=chance.randint(1, 4),
+        is_urgent=chance.random() < 0.3,
+        seconds=round(chance.choice((2.0, 8.0, 30.0)) * chance.uniform(0.5, 1.5), 3),
+        deleted_after=round(chance.uniform(1.0, 30.0), 3) if chance.random() < 0.15 else None,
+    )

@@ -1,0 +1,184 @@
+"""Users, the Job controller with its kubelets, and the garbage collector, as simple as they can be.
+
+They write straight to etcd: what Berth meets is what they leave there, some time after what causes it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from api.kube.informer import ChangeType
+from api.workload import to_rfc3339
+from tests.admission.controller.tenancy import QUOTAS, make_object
+from tests.faults.etcd import Change, Etcd, Key, Object
+from tests.faults.loop import ShuffledLoop
+from tests.faults.schedule import JobPlan
+
+NAMESPACE = "team"
+_URGENT = "urgent"
+
+
+class StandIns:
+    """The cluster around Berth."""
+
+    def __init__(self, etcd: Etcd, loop: ShuffledLoop, chance: random.Random) -> None:
+        self._etcd = etcd
+        self._loop = loop
+        self._chance = chance
+        # How long each Job runs once it has been started, by uid.
+        self._lengths: dict[str, float] = {}
+        etcd.listeners.append(self._on_change)
+
+    def make_queues(self) -> None:
+        """Create two ClusterQueues of one cohort, as in `tests.admission.controller.tenancy`."""
+        self._create("namespaces", make_object("Namespace", NAMESPACE, {}))
+        self._create("resourceflavors", make_object("ResourceFlavor", "default", {}))
+        urgent = {**make_object("WorkloadPriorityClass", _URGENT, {}), "value": 1000}
+        self._create("workloadpriorityclasses", urgent)
+        for name, (nominal, borrowing) in QUOTAS.items():
+            quota = {"name": "cpu", "nominalQuota": str(nominal), "borrowingLimit": str(borrowing)}
+            group = {"coveredResources": ["cpu"], "flavors": [{"name": "default", "resources": [quota]}]}
+            spec = {
+                "cohortName": "all",
+                "namespaceSelector": {},
+                "preemption": {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"},
+                "resourceGroups": [group],
+            }
+            self._create("clusterqueues", make_object("ClusterQueue", name, spec))
+            local = make_object("LocalQueue", name, {"clusterQueue": name}, namespace=NAMESPACE)
+            self._create("localqueues", local)
+
+    def submit(self, number: int, plan: JobPlan) -> None:
+        """Create a Job, and delete it when its user wants that."""
+        key = Key("jobs", NAMESPACE, f"job-{number}")
+        stored = self._etcd.create(key, _job(key.name, plan), at=self._now())
+        uid = stored.item["metadata"]["uid"]
+        self._lengths[uid] = plan.seconds
+        if plan.deleted_after is not None:
+            self._loop.later(plan.deleted_after, self._delete, key, uid)
+
+    def touch(self, target: int) -> None:
+        """Annotate a Workload, as another controller may."""
+        keys = sorted(key for key in self._etcd.objects if key.plural == "workloads")
+        if keys:
+            note = {"example.com/seen": f"{self._loop.time():.3f}"}
+            self._etcd.edit(keys[target % len(keys)], lambda one: _annotate(one, note))
+
+    def _create(self, plural: str, item: Object) -> None:
+        metadata = item["metadata"]
+        self._etcd.create(Key(plural, metadata.get("namespace", ""), metadata["name"]), item, at=self._now())
+
+    def _delete(self, key: Key, uid: str) -> None:
+        found = self._etcd.find(key)
+        if found is not None and found["metadata"]["uid"] == uid:
+            self._etcd.delete(key, at=self._now())
+
+    def _now(self) -> str:
+        return to_rfc3339(self._loop.now())
+
+    # --- the Job controller -----------------------------------------------------------------------
+
+    def look_again(self) -> None:
+        """Look at every Job, as after a restart."""
+        for key in [key for key in self._etcd.objects if key.plural == "jobs"]:
+            self._soon(self._sync, key)
+
+    def _on_change(self, change: Change) -> None:
+        if change.key.plural != "jobs":
+            return
+        if change.type is ChangeType.DELETED:
+            self._soon(self._collect, change.after.item["metadata"]["uid"])
+        else:
+            self._soon(self._sync, change.key)
+
+    def _soon(self, call: Callable[..., None], *arguments: object) -> None:
+        self._loop.later(self._chance.uniform(0.02, 0.6), call, *arguments)
+
+    def _sync(self, key: Key) -> None:
+        job = self._etcd.find(key)
+        if job is None or is_over(job):
+            return
+        status = job.get("status", {})
+        if job["spec"]["suspend"]:
+            if status.get("active") or not _is_suspended(job):
+                self._etcd.edit(key, self._suspend)
+        elif not status.get("active"):
+            self._etcd.edit(key, self._run)
+            uid = job["metadata"]["uid"]
+            started_at = self._etcd.objects[key].item["status"]["startedAt"]
+            self._loop.later(self._lengths[uid], self._complete, key, uid, started_at)
+
+    def _suspend(self, job: Object) -> None:
+        status = job.setdefault("status", {})
+        status.update(active=0, conditions=[self._condition("Suspended", "JobSuspended")])
+        status.pop("startTime", None)
+        status.pop("startedAt", None)
+
+    def _run(self, job: Object) -> None:
+        # `startedAt` is the stand-in's own, to the millisecond: it tells one run of the Job from the next.
+        status = {"active": 1, "startTime": self._now(), "startedAt": round(self._loop.time(), 3)}
+        job["status"] = status
+
+    def _complete(self, key: Key, uid: str, started_at: float) -> None:
+        job = self._etcd.find(key)
+        if job is None or job["metadata"]["uid"] != uid or is_over(job) or job["spec"]["suspend"]:
+            return
+        if job.get("status", {}).get("startedAt") == started_at:
+            self._etcd.edit(key, self._finish)
+
+    def _finish(self, job: Object) -> None:
+        job["status"].update(
+            active=0,
+            succeeded=1,
+            completionTime=self._now(),
+            conditions=[self._condition("Complete", "CompletionsReached")],
+        )
+
+    def _condition(self, type_: str, reason: str) -> Object:
+        return {
+            "type": type_,
+            "status": "True",
+            "reason": reason,
+            "message": "",
+            "lastTransitionTime": self._now(),
+        }
+
+    def _collect(self, uid: str) -> None:
+        """Delete what a deleted Job owned."""
+        for key, stored in list(self._etcd.objects.items()):
+            owners = stored.item["metadata"].get("ownerReferences") or ()
+            if key.plural == "workloads" and any(owner["uid"] == uid for owner in owners):
+                self._etcd.delete(key, at=self._now())
+
+
+def is_over(job: Object) -> bool:
+    """Return whether a Job has ended."""
+    return any(one["type"] in ("Complete", "Failed") for one in job.get("status", {}).get("conditions") or ())
+
+
+def _is_suspended(job: Object) -> bool:
+    return any(one["type"] == "Suspended" for one in job.get("status", {}).get("conditions") or ())
+
+
+def _annotate(item: Object, note: dict[str, str]) -> None:
+    metadata = item["metadata"]
+    metadata["annotations"] = {**(metadata.get("annotations") or {}), **note}
+
+
+def _job(name: str, plan: JobPlan) -> Object:
+    labels = {"kueue.x-k8s.io/queue-name": plan.queue}
+    if plan.is_urgent:
+        labels["kueue.x-k8s.io/priority-class"] = _URGENT
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": str(plan.cpus)}}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": NAMESPACE, "labels": labels},
+        "spec": {
+            "suspend": True,
+            "parallelism": 1,
+            "completions": 1,
+            "template": {"spec": {"containers": [container], "restartPolicy": "Never"}},
+        },
+    }
