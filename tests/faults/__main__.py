@@ -2,9 +2,10 @@
 
 Each seed is a schedule of Jobs and faults. A seed that breaks a law is shrunk, and printed with the command
 that repeats it. At the end follow how long clusters took to recover, and how often each fault struck in each
-phase of the protocol.
+phase of the protocol. With --mutants, guards are taken out of the code, and the seeds have to notice.
 
-Exit codes: 0 no law was broken; 1 a law was broken, or a seed did not repeat itself; 2 wrong usage.
+Exit codes: 0 no law was broken; 1 a law was broken, a seed did not repeat itself, or a mutant was not found;
+2 wrong usage.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pathlib import Path
 import msgspec
 
 from tests.faults.known import APART
+from tests.faults.mutants import MUTANTS
 from tests.faults.phases import Phase
 from tests.faults.schedule import Fault, Schedule, draw
 from tests.faults.shrink import shrink
@@ -39,6 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", default="0..100", help="which seeds to run, the last one excluded: A..B")
     parser.add_argument("--schedule", type=Path, help="run the schedule of this file instead")
     parser.add_argument("--all", action="store_true", help="with the faults that are kept apart (known.py)")
+    parser.add_argument("--mutants", action="store_true", help="which seed finds each mistake of mutants.py")
     parser.add_argument("--workers", type=int, default=2, help="how many processes (default: 2)")
     options = parser.parse_args(arguments)
     prepare_process()
@@ -49,7 +52,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     first, separator, last = options.seeds.partition("..")
     if not separator or not first.isdigit() or not last.isdigit():
         parser.error(f"--seeds {options.seeds}: expected A..B with two whole numbers")
-    return _run_seeds(range(int(first), int(last)), () if options.all else APART, workers=options.workers)
+    seeds = range(int(first), int(last))
+    if options.mutants:
+        return _find_mutants(seeds, workers=options.workers)
+    return _run_seeds(seeds, () if options.all else APART, workers=options.workers)
 
 
 def prepare_process() -> None:
@@ -79,6 +85,31 @@ def _run_seeds(seeds: range, apart: tuple[frozenset[Fault], ...], *, workers: in
         print(f"at rest after all was healed: p50 {cuts[49]:.0f} s, p99 {cuts[98]:.0f} s")
     print(table(coverage))
     return failed > 0
+
+
+def _find_mutants(seeds: range, *, workers: int) -> int:
+    """Print for each mutant the first seed that finds it; return 1 if one was not found."""
+    width = max(len(mutant.title) for mutant in MUTANTS)
+    missed = 0
+    with ProcessPoolExecutor(workers) as pool:
+        tried = pool.map(_first_seed, range(len(MUTANTS)), [seeds] * len(MUTANTS))
+        for mutant, (seed, law) in zip(MUTANTS, tried, strict=True):
+            missed += seed is None
+            result = f"not in {len(seeds)} seeds" if seed is None else f"seed {seed}: {law}"
+            print(f"{mutant.title:<{width}}  {result}", flush=True)
+    print(f"{len(MUTANTS)} mutants, {missed} of them not found")
+    return missed > 0
+
+
+def _first_seed(number: int, seeds: range) -> tuple[int | None, str]:
+    """Return the first seed of the mutant's faults that finds it, and the law that is broken."""
+    mutant = MUTANTS[number]
+    with mutant.applied():
+        for seed in seeds:
+            outcome = run(draw(seed, among=mutant.faults))
+            if outcome.broken:
+                return seed, outcome.broken[0].splitlines()[0]
+    return None, ""
 
 
 def _try_seed(seed: int, apart: tuple[frozenset[Fault], ...]) -> tuple[Outcome, str]:

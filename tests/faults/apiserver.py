@@ -65,12 +65,17 @@ class HitchKind(StrEnum):
 
 @dataclass(slots=True, kw_only=True)
 class Hitch:
-    """What the next `left` requests meet. `object_name`: only those on that object, reads included."""
+    """What the next `left` writes meet.
+
+    `object_name`: only requests on that object, reads included. `leases_of`: only those of that process on
+    its lease.
+    """
 
     kind: HitchKind
     left: int
     seconds: float = 0.0
     object_name: str = ""
+    leases_of: str = ""
 
     def meets(self, request: Request) -> bool:
         """Return whether a request meets this."""
@@ -78,6 +83,8 @@ class Hitch:
             return False
         if self.object_name:
             return request.key.name == self.object_name
+        if self.leases_of:
+            return (request.process, request.key.plural) == (self.leases_of, "leases")
         return request.is_write
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from tests.admission.controller.tenancy import QUOTAS, cpus_of
 from tests.faults.apiserver import ApiServer
@@ -22,7 +22,11 @@ _LEADERS = frozenset(
 class CommitLaws:
     """Looks at each commit. `broken` holds one sentence for each law that was broken, in order."""
 
-    def __init__(self, etcd: Etcd, server: ApiServer, loop: ShuffledLoop) -> None:
+    def __init__(
+        self, etcd: Etcd, server: ApiServer, loop: ShuffledLoop, *, tolerated: Container[str]
+    ) -> None:
+        """`tolerated` are the uids of Workloads that another program has admitted."""
+        self._tolerated = tolerated
         self.broken: list[str] = []
         self._etcd = etcd
         self._server = server
@@ -35,6 +39,7 @@ class CommitLaws:
         found: Iterable[str | None] = ()
         match change.key.plural:
             case "leases":
+                found = (self._fence_kept(change),)
                 self._note_lease(change)
             case "workloads":
                 found = (
@@ -54,13 +59,19 @@ class CommitLaws:
             self._taken.append((self._loop.time(), holder))
 
     def _over_quota(self) -> Iterable[str]:
-        used = usage_of(self._etcd)
-        total = sum(nominal for nominal, _ in QUOTAS.values())
-        if sum(used.values()) > total:
-            yield f"quota: the cohort has {total} and uses {sum(used.values())}"
-        for name, (nominal, borrowing) in QUOTAS.items():
-            if used[name] > nominal + borrowing:
-                yield f"quota: {name} has {nominal}+{borrowing} and uses {used[name]}"
+        return over_quota(usage_of(self._etcd, but=self._tolerated))
+
+    def _fence_kept(self, change: Change) -> str | None:
+        """Each process that takes the lease raises its number."""
+        before, now = change.before, change.now
+        if before is None or now is None or not now["spec"].get("holderIdentity"):
+            return None
+        old, new = before.item["spec"], now["spec"]
+        has_changed = old.get("holderIdentity") != new["holderIdentity"]
+        is_raised = new["leaseTransitions"] > old.get("leaseTransitions", 0)
+        return (
+            None if is_raised or not has_changed else "fence: not raised by the process that took the lease"
+        )
 
     def _admitted_otherwise(self, change: Change) -> str | None:
         """An admission that holds is not written over, and is of the spec that the Workload has."""
@@ -116,11 +127,21 @@ class CommitLaws:
         return [stored.item for stored in self._etcd.of("workloads")]
 
 
-def usage_of(etcd: Etcd) -> dict[str, int]:
-    """Return the CPUs in use by ClusterQueue, as the cluster shows it."""
+def over_quota(used: Mapping[str, int]) -> Iterable[str]:
+    """Yield a sentence for each quota that is exceeded."""
+    total = sum(nominal for nominal, _ in QUOTAS.values())
+    if sum(used.values()) > total:
+        yield f"quota: the cohort has {total} and uses {sum(used.values())}"
+    for name, (nominal, borrowing) in QUOTAS.items():
+        if used[name] > nominal + borrowing:
+            yield f"quota: {name} has {nominal}+{borrowing} and uses {used[name]}"
+
+
+def usage_of(etcd: Etcd, *, but: Container[str] = ()) -> dict[str, int]:
+    """Return the CPUs in use by ClusterQueue, as the cluster shows it, `but` for these uids."""
     used = dict.fromkeys(QUOTAS, 0)
     for stored in etcd.of("workloads"):
-        if has_admission(stored.item):
+        if has_admission(stored.item) and stored.item["metadata"]["uid"] not in but:
             used[stored.item["status"]["admission"]["clusterQueue"]] += cpus_of(stored.item)
     return used
 
@@ -128,6 +149,7 @@ def usage_of(etcd: Etcd) -> dict[str, int]:
 def broken_at_rest(etcd: Etcd, store: ModelRedis, replicas: Iterable[Replica]) -> list[str]:
     """Return a sentence for each thing that is not as it must be once nothing happens any more."""
     return [
+        *over_quota(usage_of(etcd)),
         *_left_waiting(etcd),
         *_jobs_out_of_step(etcd),
         *_wrong_statuses(etcd),

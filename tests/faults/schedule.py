@@ -39,6 +39,8 @@ class Fault(StrEnum):
     ISOLATED = "cut off the server"
     ETCD_RESTORED = "etcd restored"
     LEASE_DELETED = "lease deleted"
+    LEASE_FAILS = "lease cannot be renewed"
+    FOREIGN_ADMISSION = "admitted by another program"
     # Redis.
     REDIS_RESTARTED = "Redis loses its last second"
     REDIS_STALE = "stale Redis replica promoted"
@@ -54,6 +56,10 @@ class Fault(StrEnum):
     KILLED = "killed"
     STOPPED = "stopped in order"
     WALL_JUMP = "wall clock jumps"
+
+
+# What ends the term of a leader, or its life.
+DEPOSING = (Fault.KILLED, Fault.STOPPED, Fault.FROZEN, Fault.LEASE_FAILS, Fault.ISOLATED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +84,7 @@ RANGES: dict[Fault, Range] = {
     Fault.SERVER_DOWN: Range(seconds=(0.2, 25.0)),
     Fault.SERVER_SLOW: Range(seconds=(1.0, 20.0)),
     Fault.ISOLATED: Range(seconds=(0.5, 40.0)),
+    Fault.LEASE_FAILS: Range(seconds=(2.0, 30.0)),
     Fault.ETCD_RESTORED: Range(seconds=(0.5, 20.0)),
     Fault.REDIS_RESTARTED: Range(seconds=(0.0, 1.0)),
     Fault.REDIS_STALE: Range(seconds=(1.0, 20.0)),
@@ -143,11 +150,14 @@ class Schedule:
         return replace(self, events=tuple(event for event in self.events if event.fault is not fault))
 
 
-def draw(seed: int, *, apart: tuple[frozenset[Fault], ...] = ()) -> Schedule:
-    """Return the schedule of a seed. Of each set in `apart`, at least one fault does not occur in it."""
+def draw(seed: int, *, apart: tuple[frozenset[Fault], ...] = (), among: tuple[Fault, ...] = ()) -> Schedule:
+    """Return the schedule of a seed. Of each set in `apart`, at least one fault does not occur in it.
+
+    `among`: these faults alone are enabled, and all of them.
+    """
     chance = random.Random(f"schedule {seed}")
-    faults = _enabled(chance, apart)
-    replicas = chance.choice((1, 2, 2, 3))
+    faults = list(among) or _enabled(chance, apart)
+    replicas = chance.choice((1, 2, 2, 2, 3))
     events = _events(chance, faults)
     has_skews = chance.random() < 0.4
     return Schedule(
@@ -155,7 +165,7 @@ def draw(seed: int, *, apart: tuple[frozenset[Fault], ...] = ()) -> Schedule:
         is_shuffled=chance.random() < 0.8,
         skews=tuple(chance.uniform(-60, 60) if has_skews else 0.0 for _ in range(replicas)),
         rates=tuple(chance.uniform(0.995, 1.005) if has_skews else 1.0 for _ in range(replicas)),
-        jobs=tuple(_job(chance) for _ in range(chance.randint(3, 14))),
+        jobs=tuple(_job(chance) for _ in range(chance.randint(4, 18))),
         events=tuple(sorted(events, key=lambda event: event.at)),
     )
 
@@ -163,9 +173,13 @@ def draw(seed: int, *, apart: tuple[frozenset[Fault], ...] = ()) -> Schedule:
 def _enabled(chance: random.Random, apart: tuple[frozenset[Fault], ...]) -> list[Fault]:
     share = chance.choice((0.1, 0.2, 0.4))
     faults = [fault for fault in Fault if chance.random() < share]
+    # Most of what the protocol guards against needs a change of the leader.
+    if chance.random() < 0.6:
+        faults += [chance.choice(DEPOSING)] * (1 + len(faults) // 3)
     for group in apart:
         if group <= set(faults):
-            faults.remove(chance.choice(sorted(group)))
+            dropped = chance.choice(sorted(group))
+            faults = [fault for fault in faults if fault is not dropped]
     # Each of them may strike alone, if it is not apart from all others.
     alone = [fault for fault in Fault if frozenset({fault}) not in apart]
     return faults or [chance.choice(alone)]
@@ -173,7 +187,7 @@ def _enabled(chance: random.Random, apart: tuple[frozenset[Fault], ...]) -> list
 
 def _events(chance: random.Random, faults: list[Fault]) -> tuple[Event, ...]:
     events: list[Event] = []
-    for _ in range(chance.randint(2, 16)):
+    for _ in range(chance.randint(3, 18)):
         event = _event(chance, chance.choice(faults))
         # What breaks a protocol is often two faults at the same moment.
         if events and events[-1].phase is not None and chance.random() < 0.3:

@@ -10,9 +10,10 @@ from collections.abc import Callable
 
 from api.kube.informer import ChangeType
 from api.workload import to_rfc3339
-from tests.admission.controller.tenancy import QUOTAS, make_object
+from tests.admission.controller.tenancy import QUOTAS, cpus_of, make_object
 from tests.faults.etcd import Change, Etcd, Key, Object
 from tests.faults.loop import ShuffledLoop
+from tests.faults.phases import is_true
 from tests.faults.schedule import JobPlan
 
 NAMESPACE = "team"
@@ -26,6 +27,8 @@ class StandIns:
         self._etcd = etcd
         self._loop = loop
         self._chance = chance
+        #: The uids of the Workloads that another program has admitted.
+        self.admitted: set[str] = set()
         # How long each Job runs once it has been started, by uid.
         self._lengths: dict[str, float] = {}
         etcd.listeners.append(self._on_change)
@@ -64,6 +67,38 @@ class StandIns:
         if keys:
             note = {"example.com/seen": f"{self._loop.time():.3f}"}
             self._etcd.edit(keys[target % len(keys)], lambda one: _annotate(one, note))
+
+    def admit(self, target: int) -> bool:
+        """Admit a Workload that waits, as another program might, whatever the quota is."""
+        waiting = [
+            key
+            for key, stored in sorted(self._etcd.objects.items())
+            if key.plural == "workloads" and may_be_admitted(stored.item)
+        ]
+        if not waiting:
+            return False
+        key = waiting[target % len(waiting)]
+        self.admitted.add(self._etcd.objects[key].item["metadata"]["uid"])
+        self._etcd.edit(key, self._reserve)
+        return True
+
+    def _reserve(self, workload: Object) -> None:
+        cpus = str(cpus_of(workload))
+        (pod_set,) = workload["spec"]["podSets"]
+        assignment = {
+            "name": pod_set["name"],
+            "count": 1,
+            "flavors": {"cpu": "default"},
+            "resourceUsage": {"cpu": cpus},
+        }
+        conditions = (("QuotaReserved", "QuotaReserved"), ("Admitted", "Admitted"))
+        workload["status"] = {
+            "admission": {
+                "clusterQueue": workload["spec"]["queueName"],
+                "podSetAssignments": [assignment],
+            },
+            "conditions": [self._condition(*one) for one in conditions],
+        }
 
     def _create(self, plural: str, item: Object) -> None:
         metadata = item["metadata"]
@@ -150,6 +185,12 @@ class StandIns:
             owners = stored.item["metadata"].get("ownerReferences") or ()
             if key.plural == "workloads" and any(owner["uid"] == uid for owner in owners):
                 self._etcd.delete(key, at=self._now())
+
+
+def may_be_admitted(workload: Object) -> bool:
+    """Return whether a Workload waits for quota."""
+    has_ended = is_true(workload, "Finished") or "deletionTimestamp" in workload["metadata"]
+    return not (has_ended or workload.get("status", {}).get("admission"))
 
 
 def is_over(job: Object) -> bool:

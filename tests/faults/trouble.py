@@ -66,7 +66,11 @@ class Trouble:
         alive = self._world.replicas
         if not alive:
             return None
-        return next((one for one in alive if one.name == process), alive[event.target % len(alive)])
+        if process:
+            return next((one for one in alive if one.name == process), None)
+        # Half of the faults look for the leader, which has more to lose.
+        leaders = [one for one in alive if one.is_leading and event.target % 2]
+        return next(iter(leaders), alive[event.target // 2 % len(alive)])
 
     # --- processes and machines -------------------------------------------------------------------
 
@@ -128,6 +132,11 @@ class Trouble:
     def _cut(self, replica: Replica, _: Event) -> None:
         replica.client.close_watches(Unreachable("the connection broke"))
 
+    def _fail_lease(self, replica: Replica, event: Event) -> None:
+        hitch = Hitch(kind=HitchKind.ERROR_BEFORE, left=1_000_000, leases_of=replica.name)
+        self._world.server.hitches.append(hitch)
+        self._loop.later(event.seconds, _end_hitch, hitch)
+
     # --- servers ----------------------------------------------------------------------------------
 
     def _fail_object(self, event: Event) -> bool:
@@ -144,6 +153,9 @@ class Trouble:
     def _touch(self, event: Event) -> bool:
         self._world.stand_ins.touch(event.target)
         return True
+
+    def _admit(self, event: Event) -> bool:
+        return self._world.stand_ins.admit(event.target)
 
     def _compact(self, _: Event) -> bool:
         self._world.etcd.compact()
@@ -231,10 +243,12 @@ class Trouble:
         Fault.REDIS_ISOLATED: _isolate_from_redis,
         Fault.WATCH_LAG: _lag,
         Fault.WATCH_CUT: _cut,
+        Fault.LEASE_FAILS: _fail_lease,
     }
     _elsewhere: ClassVar[dict[Fault, Callable[[Trouble, Event], bool]]] = {
         Fault.OBJECT_FAILS: _fail_object,
         Fault.TOUCHED: _touch,
+        Fault.FOREIGN_ADMISSION: _admit,
         Fault.COMPACTION: _compact,
         Fault.SERVER_DOWN: _down,
         Fault.SERVER_SLOW: _slow,

@@ -79,8 +79,8 @@ class World:
             self.etcd, self.loop, chance, on_send=self._note_request, on_commit=self._note_write
         )
         self.redis = ModelRedis(self.loop, chance, on_call=self._note_call)
-        self._laws = CommitLaws(self.etcd, self.server, self.loop)
         self.stand_ins = StandIns(self.etcd, self.loop, chance)
+        self._laws = CommitLaws(self.etcd, self.server, self.loop, tolerated=self.stand_ins.admitted)
         self.replicas: list[Replica] = []
         self._trouble = Trouble(self)
         self._armed: list[tuple[Event, list[int]]] = []
