@@ -1,6 +1,6 @@
 """Wiring: one controller built from its options, and its orderly start and end.
 
-    connect ─▶ rights ─▶ no Kueue ─▶ store ─▶ listen ─▶ { informers, loop, events, election, watchdog } ─▶ stop
+    connect ─▶ rights ─▶ no Kueue ─▶ store ─▶ listen ─▶ { informers, loop, events, lease, watchdog } ─▶ stop
 
 Everything that runs is a named task of one group. The first task that fails ends the controller. A stop ends
 the tasks in order: the lease is given back, queued Events are sent, the store is closed.
