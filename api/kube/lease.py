@@ -37,6 +37,10 @@ log = logging.getLogger("berth.kube.lease")
 # leader. The wait precedes the acquisition, so it extends each failover by this time if the store is lost.
 STORE_SECONDS = 1.0
 
+# How long a request of another process may still take effect after that process has lost its lease: the API
+# server ends a request after 60 s (--request-timeout).
+UNSETTLED_SECONDS = 60.0
+
 # Maximum time to release the lease when the process stops: enough for a renewal under way and the release at
 # a server that takes three seconds for each. A lease that is not released is waited for much longer.
 RELEASE_SECONDS = 8.0
@@ -92,7 +96,20 @@ class LeaseTiming:
 class Leadership:
     """One term of leadership: from the acquisition of the lease until lead() has ended."""
 
-    def __init__(self, elector: Elector, fence: int, renewed_at: float, *, continues: bool = False) -> None:
+    def __init__(
+        self,
+        elector: Elector,
+        fence: int,
+        renewed_at: float,
+        *,
+        continues: bool = False,
+        settled_at: float = 0.0,
+    ) -> None:
+        #: Until then (monotonic seconds) a write of an earlier leader may still be stored.
+        self.settled_at = settled_at
+        #: Whether a write may still be stored when lead() ends, which lead() knows. The lease is then left to
+        #: run out, which tells the next leader so.
+        self.leaves_unanswered = settled_at > 0.0
         self._elector = elector
         self._fence = fence
         self._renewed_at = renewed_at
@@ -294,10 +311,14 @@ class Elector:
         fence = max(self._observation.highest_transitions, known) + 1
         # A fence in Redis above the Lease's is that of a leader which the Lease does not know.
         continues = self._is_unbroken and record is not None and known <= record.transitions
+        # A holder that released the lease had an answer to every write. The holder of a deleted Lease is not
+        # known; if there has never been a Lease, there was none.
+        is_settled = record.holder == "" if record else self._observation.highest_transitions == 0
         async with self._writing:
             began = await self._write(record, fence)
         self._is_unbroken = True
-        return Leadership(self, fence, began, continues=continues)
+        settled_at = 0.0 if is_settled else self._clock() + UNSETTLED_SECONDS
+        return Leadership(self, fence, began, continues=continues, settled_at=settled_at)
 
     async def _known_fence(self) -> int:
         if self._highest_known_fence is None:
@@ -340,7 +361,7 @@ class Elector:
         try:
             # A renewal under way is not cut off, but awaited (`_writing`): it could still be stored, and the
             # release would meet a conflict with it. No other follows, because the term has ended.
-            if is_ours:
+            if is_ours and not leadership.leaves_unanswered:
                 await self._release(leadership)
         finally:
             await _ended(renewal)

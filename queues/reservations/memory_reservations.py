@@ -19,6 +19,7 @@ from queues.reservations.reservations import (
     QuotaReservation,
     ReservationId,
     Reserved,
+    ServerLife,
     already_reserved,
     check_commit,
     check_repeated,
@@ -37,6 +38,9 @@ class InMemoryReservationStore(InMemoryPlanStore):
         super().__init__()
         #: The live reservations, at most one for each Workload and uid.
         self.reservations: dict[ReservationId, QuotaReservation] = {}
+        #: Replaced by tests, as a restart of the server does.
+        self.present_life = "1"
+        self.complete_life: str | None = None
         self._answers: dict[str, tuple[Reserved | Lost, ...]] = {}
         self._log: deque[LoggedDecision] = deque(maxlen=LOG_LENGTH)
 
@@ -106,6 +110,15 @@ class InMemoryReservationStore(InMemoryPlanStore):
         """Return the highest fence ever presented; None where there was none."""
         return self.fence
 
+    async def life(self) -> ServerLife:
+        """Return the life of the server; see `ReservationStore.life`."""
+        return ServerLife(present=self.present_life, complete=self.complete_life)
+
+    async def vouch(self, life: str, *, fence: int) -> None:
+        """Note that the store holds all that was acknowledged; see `ReservationStore.vouch`."""
+        self._check_fence(fence)
+        self.complete_life = life
+
     async def seed_fence(self, fence: int) -> None:
         """Remember `fence` where there is none or a lower one; FenceTooLow where there is a higher one."""
         # An equal fence is a repeat.
@@ -125,7 +138,7 @@ class InMemoryReservationStore(InMemoryPlanStore):
 
     def flush(self) -> None:
         """Drop everything, the fence included, like a Redis that is emptied or replaced."""
-        self.fence = None
+        self.fence = self.complete_life = None
         self.reservations.clear()
         self._answers.clear()
         self._log.clear()

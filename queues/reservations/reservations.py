@@ -111,6 +111,23 @@ class Lost:
     message: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerLife:
+    """Which life of which server answers, and which one holds all that was acknowledged.
+
+    `present` changes when the server restarts or is replaced by a replica, after which its last writes may be
+    missing. `complete` is the life for which a leader last vouched; None: no leader has.
+    """
+
+    present: str
+    complete: str | None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing that was acknowledged can be missing."""
+        return self.present == self.complete
+
+
 def already_reserved(reservation: QuotaReservation, *, holder: str, holder_fence: int) -> Lost:
     """Return the answer to a reservation whose Workload the request `holder` has already reserved."""
     return Lost(
@@ -209,6 +226,16 @@ class ReservationStore(Protocol):
 
     async def highest_fence(self) -> int | None:
         """Return the highest fence ever presented to the store; None where it knows none."""
+
+    async def life(self) -> ServerLife:
+        """Return the life of the server. It needs no fence."""
+
+    async def vouch(self, life: str, *, fence: int) -> None:
+        """Note that the store holds all that was acknowledged, if it is still in this `life`.
+
+        `life` is `ServerLife.present` as of before everything was written back: if the server has restarted
+        since, it stays incomplete.
+        """
 
     async def seed_fence(self, fence: int) -> None:
         """Remember `fence` where there is none or a lower one; FenceTooLow where there is a higher one."""

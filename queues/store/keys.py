@@ -33,6 +33,11 @@ class Keys:
         return f"{self.prefix}fence"
 
     @property
+    def life(self) -> str:
+        """A string: the life of the server that holds all that was acknowledged."""
+        return f"{self.prefix}life"
+
+    @property
     def reservations(self) -> str:
         """A hash from the field of a reservation's id (`to_field`) to its encoded value."""
         return f"{self.prefix}reservations"

@@ -14,6 +14,7 @@ from queues.reservations.reservations import (
     QuotaReservation,
     ReservationId,
     Reserved,
+    ServerLife,
     already_reserved,
     check_commit,
     check_repeated,
@@ -119,6 +120,33 @@ class RedisReservationStore(RedisPlan):
         except NoFence:
             return None
         return self._open_fence(highest)
+
+    async def life(self) -> ServerLife:
+        """Return the life of the server; see `ReservationStore.life`. An unsigned value counts as none."""
+        present = await self.present_life()
+        _, stored = await self._run(lua.LIFE, (self._keys.life,), [])
+        try:
+            complete = self.seal.open(self._keys.life, stored).decode() if stored else None
+        except ValueError:
+            complete = None
+        return ServerLife(present=present, complete=complete)
+
+    async def present_life(self) -> str:
+        """Return the ids of the server's run and of its data set.
+
+        The run id changes at each start. The replication id changes when a replica is promoted, also where
+        the same server was primary before and has lost what was written in between.
+        """
+        # Two calls: before Redis 7 INFO takes one section.
+        run = await self._send(("INFO", "server"), seconds=self._call_seconds)
+        data = await self._send(("INFO", "replication"), seconds=self._call_seconds)
+        return f"{run.get('run_id')} {data.get('master_replid')}"
+
+    async def vouch(self, life: str, *, fence: int) -> None:
+        """Note that the store holds all that was acknowledged; see `ReservationStore.vouch`."""
+        value = self.seal.close(self._keys.life, life.encode())
+        keys = (self._keys.fence, self._keys.life)
+        await self._run(lua.VOUCH, keys, [self._fence(fence), value], fence=fence)
 
     async def seed_fence(self, fence: int) -> None:
         """Remember `fence` where there is none or a lower one; FenceTooLow where there is a higher one."""

@@ -1,6 +1,9 @@
 """One term, from its beginning to its end: list, recover, decide.
 
-    list Workloads by quorum ─▶ judge the reservations ─▶ take over the plan ─▶ decide until the term ends
+    settle ─▶ list Workloads by quorum ─▶ judge the reservations ─▶ take over the plan ─▶ decide until its end
+
+If the store cannot tell what the last leader was about to write (it is lost, empty, or has restarted since),
+and that leader did not release its lease, the new one first waits until no such write can be stored any more.
 
 The list starts after the lease was won, so it shows whatever earlier leaders have written. The watch may lag
 behind it; of each object the newer version is kept.
@@ -57,6 +60,9 @@ from queues.store.failover_store import FailoverStore
 from queues.store.plan_rows import BadRow
 
 log = Log("berth.leader")
+
+# How often a leader that waits looks whether the store has come back.
+SETTLE_LOOK_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +158,8 @@ class TermRunner:
                 try:
                     # In this order: what the cluster shows, what the store holds, what was
                     # promised; only then decide.
+                    await self._settle(leadership, store)
+                    leadership.leaves_unanswered = False
                     await self._learn(executor, unknown)
                     unknown = frozenset()
                     kept = await self._recover(executor, store, leadership.fence)
@@ -173,9 +181,22 @@ class TermRunner:
                     self._control_loop.end()
                     term.end()
         finally:
+            leadership.leaves_unanswered |= bool(executor.unanswered)
             # The executor has ended, and awaited the requests that it had sent.
             if unknown is not None:
                 self._unanswered = unknown | executor.unanswered
+
+    async def _settle(self, leadership: Leadership, store: FailoverStore) -> None:
+        """Wait until no write of an earlier leader can be stored that the store does not tell of."""
+        clock, is_told = self._runtime.clock, False
+        while (left := leadership.settled_at - clock.monotonic()) > 0.0:
+            if not await store.is_blind(fence=leadership.fence):
+                return
+            if not is_told:
+                note = "nothing is admitted while writes may arrive that the store does not tell of"
+                log.warning("settling", seconds=round(left), note=note)
+            is_told = True
+            await asyncio.sleep(min(left, SETTLE_LOOK_SECONDS))
 
     def _make_term(
         self, executor: Executor, store: FailoverStore, plan_writer: PlanWriter, fence: int

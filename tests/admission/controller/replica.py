@@ -32,7 +32,7 @@ from admission.engine.engine import Engine
 from admission.reconcile.workload.context import LifecycleSettings
 from api.kube.errors import Conflict, Invalid
 from api.kube.informer import Change, ChangeType
-from api.kube.lease import Leadership
+from api.kube.lease import UNSETTLED_SECONDS, Leadership
 from api.kube.report_budget import WriteLoad
 from queues.reservations.plan import PlanState, PlanTable, PlanWrite, Store, StoredPlan
 from queues.reservations.reservations import (
@@ -41,6 +41,7 @@ from queues.reservations.reservations import (
     QuotaReservation,
     ReservationId,
     Reserved,
+    ServerLife,
     StoreUnreachable,
 )
 from tests.admission.controller.cluster import FakeCluster, Line, Object
@@ -100,6 +101,14 @@ class StoreLine:
         """Read the fence."""
         return await self._call(self.model.highest_fence)
 
+    async def life(self) -> ServerLife:
+        """Read the life of the server."""
+        return await self._call(self.model.life)
+
+    async def vouch(self, life: str, *, fence: int) -> None:
+        """Vouch for a life."""
+        await self._call(lambda: self.model.vouch(life, fence=fence))
+
     async def seed_fence(self, fence: int) -> None:
         """Seed the fence."""
         await self._call(lambda: self.model.seed_fence(fence))
@@ -142,9 +151,10 @@ class StoreLine:
 
 @dataclass
 class Lease:
-    """The election's book: the highest number given so far."""
+    """The election's book: the highest number given so far, and whether its holder gave it back."""
 
     number: int = 0
+    is_released: bool = True
 
 
 class FakeLeadership(Leadership):
@@ -156,7 +166,9 @@ class FakeLeadership(Leadership):
         self._continues = continues
         self._loop = loop
         self.is_over = False
-        lease.number = fence
+        self.settled_at = 0.0 if lease.is_released else loop.monotonic() + UNSETTLED_SECONDS
+        self.leaves_unanswered = self.settled_at > 0.0
+        lease.number, lease.is_released = fence, False
 
     def remaining_seconds(self) -> float:
         """Return what is left of the lease."""
@@ -287,12 +299,16 @@ class Replica:
         self._loop.run_until_complete(asyncio.wait([self._leading]))
         assert self._leading.cancelled(), self._leading.exception()
         self._leading = None
+        assert self.leadership is not None
+        if not self.leadership.is_over:
+            self._lease.is_released = not self.leadership.leaves_unanswered
 
     def crash(self) -> None:
         """Die: nothing more is sent or received, what is on its way arrives."""
         self.line.faults.is_cut = self.store.is_away = True
         if self._leading is not None:
             self.stop_leading()
+            self._lease.is_released = False
         for task in self._tasks:
             task.cancel()
         self.recorder.events.clear()

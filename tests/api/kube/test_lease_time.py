@@ -12,7 +12,7 @@ import pytest
 
 from api.kube.errors import Forbidden, KubeError, ServerError, TooManyRequests, Unreachable
 from api.kube.history import ClusterRestored
-from api.kube.lease import Elector, Leadership, LeaseLock, LeaseTiming
+from api.kube.lease import UNSETTLED_SECONDS, Elector, Leadership, LeaseLock, LeaseTiming
 from tests.admission.controller.virtualtime import run_virtually
 
 from .leases import LeaseLine, LeaseTable
@@ -280,7 +280,8 @@ async def _nobody_leads(_: LeaseTable) -> None:
 
 async def _another_leads(table: LeaseTable) -> None:
     async with campaigning(table, "other") as other:
-        await other.began()
+        # Long enough to know that no write of another can be stored any more.
+        (await other.began()).leaves_unanswered = False
 
 
 async def _another_dies_leading(table: LeaseTable) -> None:
@@ -421,5 +422,57 @@ def test_a_leader_that_dies_is_replaced_within_its_lease_and_never_earlier_thoug
                 # a random part too.
                 random_seconds = LOOK_SECONDS - USUAL.renew_seconds
                 assert ends_at <= loop.time() <= ends_at + LOOK_SECONDS + random_seconds
+
+    run_virtually(scenario())
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "want_seconds"),
+    [
+        pytest.param(_nobody_leads, 0.0, id="there was no leader"),
+        pytest.param(_another_leads, 0.0, id="it gave its lease back"),
+        pytest.param(_another_dies_leading, UNSETTLED_SECONDS, id="it died"),
+    ],
+)
+def test_a_write_of_the_last_leader_may_still_be_stored_unless(
+    meanwhile: Callable[[LeaseTable], Awaitable[None]], want_seconds: float
+) -> None:
+    async def scenario() -> None:
+        table = LeaseTable()
+        await meanwhile(table)
+        async with campaigning(table) as me:
+            leadership = await me.began()
+
+            left = leadership.settled_at - asyncio.get_running_loop().time()
+            assert max(0.0, left) == pytest.approx(want_seconds, abs=0.1)
+            assert leadership.leaves_unanswered is (want_seconds > 0)
+
+    run_virtually(scenario())
+
+
+def test_the_holder_of_a_lease_that_was_deleted_is_not_known() -> None:
+    async def scenario() -> None:
+        table = LeaseTable()
+        async with campaigning(table) as me:
+            await me.began()
+            me.line.is_silent = True
+            await me.ended()
+            table.lease = None
+            me.line.is_silent = False
+
+            assert (await me.began()).leaves_unanswered
+
+    run_virtually(scenario())
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+def test_a_lease_runs_out_where_a_write_has_no_answer(leaves: bool) -> None:
+    async def scenario() -> None:
+        table = LeaseTable()
+        async with campaigning(table) as me:
+            (await me.began()).leaves_unanswered = leaves
+        assert table.lease is not None
+
+        assert bool(table.lease["spec"]["holderIdentity"]) is leaves
 
     run_virtually(scenario())

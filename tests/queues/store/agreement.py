@@ -201,6 +201,12 @@ class StoreMachine(RuleBasedStateMachine):
         fence = self._fence(step)
         self._both(lambda store: store.seed_fence(fence))
 
+    @rule(life=st.sampled_from(["1", "2"]), step=STEPS)
+    def vouch(self, life: str, step: int) -> None:
+        """Vouch for the present life or another."""
+        fence = self._fence(step)
+        self._both(lambda store: store.vouch(life, fence=fence))
+
     @rule(rows=ROWS, upon=UPON, step=STEPS)
     def write_plan(self, rows: dict[PlanTable, dict[str, bytes | None]], upon: str, step: int) -> None:
         """Change rows of the plan, upon the version that is there, another one, or none (a fresh plan)."""
@@ -241,6 +247,7 @@ class StoreMachine(RuleBasedStateMachine):
         """Compare all that can be read, and let the model check itself."""
         self.model.validate()
         self._both(lambda store: store.highest_fence())
+        self._both(lambda store: store.life())
         self._both(lambda store: store.live(fence=self.model.fence or 1))
         self._both(lambda store: store.decisions(limit=1000))
         self._both(lambda store: store.plan_state())

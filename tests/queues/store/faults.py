@@ -14,6 +14,7 @@ from queues.reservations.reservations import (
     ReservationError,
     ReservationId,
     Reserved,
+    ServerLife,
 )
 
 
@@ -76,6 +77,16 @@ class FaultyStore:
         """Read, or fail."""
         self._fail()
         return self.model.fence
+
+    async def life(self) -> ServerLife:
+        """Read, or fail."""
+        self._fail()
+        return await self.model.life()
+
+    async def vouch(self, life: str, *, fence: int) -> None:
+        """Note, or fail."""
+        self._fail()
+        await self.model.vouch(life, fence=fence)
 
     async def seed_fence(self, fence: int) -> None:
         """Seed, or fail."""

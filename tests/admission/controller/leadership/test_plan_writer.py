@@ -9,6 +9,7 @@ import pytest
 from admission.controller.leadership.plan_writer import WATCH_SECONDS
 from admission.engine.restore_plan import stored_value
 from api.keys import EXPECTED_RUNTIME_SECONDS
+from api.kube.lease import UNSETTLED_SECONDS
 from api.workload import WorkloadKey, to_rfc3339
 from queues.profile.planned_start import BackfillLease, PlannedStart
 from queues.reservations.memory_reservations import InMemoryReservationStore
@@ -158,7 +159,8 @@ def test_a_promise_outlives_its_leader_and_its_store_at_once(site: Site) -> None
     site.first.crash()
     site.loop.run_for(LEASE_SECONDS)
     site.second.lead(2)
-    site.loop.run_for(10.0)
+    # It waits until no write of the first can be stored any more.
+    site.loop.run_for(UNSETTLED_SECONDS + 10.0)
 
     assert promise(site.second) == before
     assert site.stored(PlanTable.LEASES)[SMALL] == lease
@@ -210,7 +212,7 @@ def test_what_runs_have_taught_outlives_their_workloads(site: Site) -> None:
     site.first.crash()
     third = site.make("third")
     assert not third.cluster_state.engine.plan.tables()[PlanTable.RUNS]
-    third.lead(3)
+    third.lead(2)
     site.loop.run_for(10.0)
 
     (runs,) = third.cluster_state.engine.plan.tables()[PlanTable.RUNS].values()
