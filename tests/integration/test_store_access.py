@@ -1,12 +1,10 @@
 """A Redis that checks its clients: users of an ACL, a password in a file, TLS with a client's certificate.
 
-The list of users is the one that deploy/redis.yaml writes.
+The server with users is started by the script in deploy/redis.yaml.
 """
 
 from __future__ import annotations
 
-import hashlib
-import re
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -14,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import redis
+import yaml
 
 from api.http.certificates import make_authority, make_leaf
 from queues.reservations.plan import PlanTable, PlanVersion, PlanWrite
@@ -62,18 +61,34 @@ async def connected(url: str, access: StoreAccess) -> AsyncIterator[InspectedSto
         await store.close()
 
 
-def deployed_users(password: str) -> str:
-    """Return the list of users that the manifest writes for this password."""
-    (berth,) = re.findall(r'"(user berth on #\$hash .*)"', DEPLOYED.read_text())
-    return f"user default off\n{berth.replace('$hash', hashlib.sha256(password.encode()).hexdigest())}\n"
+def deployed_script(folder: Path, port: int) -> str:
+    """Return the script of the manifest's container, with its paths in this folder and on this port."""
+    (container,) = (
+        container
+        for one in yaml.safe_load_all(DEPLOYED.read_text())
+        if one["kind"] == "StatefulSet"
+        for container in one["spec"]["template"]["spec"]["containers"]
+    )
+    assert container["command"] == ["sh", "-ec"]
+    (script,) = container["args"]
+    server = f"{find_redis()[0]} --port {port}"
+    places = {"/etc/berth-redis": str(folder), "/run/redis": str(folder), "/data": str(folder)}
+    for name, place in {**places, "exec redis-server": f"exec {server}"}.items():
+        assert name in script
+        script = script.replace(name, place)
+    return str(script)
 
 
 @pytest.fixture
 def guarded(tmp_path: Path, port: int) -> Iterator[str]:
-    """Give the URL of a Redis with the users of the manifest, and write the password's file."""
-    (tmp_path / "users.acl").write_text(deployed_users(PASSWORD))
+    """Give the URL of a Redis as the manifest starts it, and write the password's file."""
+    parts.need("redis")
     (tmp_path / "password").write_text(f"{PASSWORD}\n")
-    with serving(tmp_path, port, {"port": str(port), "aclfile": str(tmp_path / "users.acl")}):
+    arguments = ["/bin/sh", "-ec", deployed_script(tmp_path, port)]
+    environment = {"APPENDFSYNC": "always"}
+    log = tmp_path / "redis.log"
+    with Child(name="redis", arguments=arguments, log=log, environment=environment) as child:
+        child.wait_ready(lambda: "Ready to accept" in log.read_text(), timeout_seconds=20.0)
         yield f"redis://berth@127.0.0.1:{port}/0"
 
 
@@ -89,8 +104,11 @@ async def use_all(store: InspectedStore) -> None:
     assert (await store.read_plan([PlanTable.RUNS])).rows == {PlanTable.RUNS: {"a/b/c": b"row"}}
     await store.restore([make_reservation("b", request_id="r2")], [make_id()], fence=5)
     await store.decisions(limit=10)
+    life = await store.life()
+    await store.vouch(life.present, fence=5)
+    assert (await store.life()).is_complete
     values = [one async for one in store.values()]
-    assert {one.kind for one in values} == {"fence", "reservations", "plan", "runs", "request"}
+    assert {one.kind for one in values} == {"fence", "life", "reservations", "plan", "runs", "request"}
     for one in values:
         await store.drop(one)
     await store.close()
