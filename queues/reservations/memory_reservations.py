@@ -111,11 +111,11 @@ class InMemoryReservationStore(InMemoryPlanStore):
         return self.fence
 
     async def life(self) -> ServerLife:
-        """Return the life of the server; see `ReservationStore.life`."""
+        """Return the life of the server; see `LivingStore.life`."""
         return ServerLife(present=self.present_life, complete=self.complete_life)
 
     async def vouch(self, life: str, *, fence: int) -> None:
-        """Note that the store holds all that was acknowledged; see `ReservationStore.vouch`."""
+        """Note that the store holds all that was acknowledged; see `LivingStore.vouch`."""
         self._check_fence(fence)
         self.complete_life = life
 

@@ -30,7 +30,7 @@ from queues.estimates.run_history import Run, RunOutcome
 from queues.estimates.runtime_estimate import RunKey
 from queues.profile.holds import Hold, Move
 from queues.profile.planned_start import BackfillLease, PlannedStart
-from queues.reservations.reservations import ReservationStore
+from queues.reservations.reservations import LivingStore, ReservationStore
 
 # The number of the schema of keys, tables and rows. A reader ignores rows with another
 # number, and reports them.
@@ -160,5 +160,5 @@ class PlanStore(Protocol):
         """Return the version and the number of rows of each table. Cheap, for polling."""
 
 
-class Store(ReservationStore, PlanStore, Protocol):
+class Store(ReservationStore, LivingStore, PlanStore, Protocol):
     """Everything that the store of one shard keeps."""

@@ -227,16 +227,6 @@ class ReservationStore(Protocol):
     async def highest_fence(self) -> int | None:
         """Return the highest fence ever presented to the store; None where it knows none."""
 
-    async def life(self) -> ServerLife:
-        """Return the life of the server. It needs no fence."""
-
-    async def vouch(self, life: str, *, fence: int) -> None:
-        """Note that the store holds all that was acknowledged, if it is still in this `life`.
-
-        `life` is `ServerLife.present` as of before everything was written back: if the server has restarted
-        since, it stays incomplete.
-        """
-
     async def seed_fence(self, fence: int) -> None:
         """Remember `fence` where there is none or a lower one; FenceTooLow where there is a higher one."""
 
@@ -248,6 +238,20 @@ class ReservationStore(Protocol):
 
     async def close(self) -> None:
         """Close connections. The store must not be used afterwards."""
+
+
+class LivingStore(Protocol):
+    """What a server says of its own life. Errors are those of `ReservationStore`."""
+
+    async def life(self) -> ServerLife:
+        """Return the life of the server. It needs no fence."""
+
+    async def vouch(self, life: str, *, fence: int) -> None:
+        """Note that the store holds all that was acknowledged, if it is still in this `life`.
+
+        `life` is `ServerLife.present` as of before everything was written back: if the server has restarted
+        since, it stays incomplete.
+        """
 
 
 def check_commit(reservations: Sequence[QuotaReservation], *, fence: int, request_id: str) -> None:

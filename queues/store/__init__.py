@@ -3,6 +3,7 @@
 Modules, in reading order:
 
     failover_store    the store as a leader uses it; its docstring has the table of states
+    blindness         whether a new leader can rely on what it finds
     write_back        what Redis lacks while it is lost
     redis_store       reservations in Redis
     redis_plan        the plan in Redis

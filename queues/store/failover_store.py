@@ -23,9 +23,8 @@ its lease after the state changed to it, calls `seed_fence`. Everything in memor
 
 A store may also have lost its last writes: it restarted (`appendfsync everysec`) or a replica replaced it.
 Its life (`ServerLife`) is then another than the one for which a leader last vouched. A leader that was there
-before writes back what it remembers and vouches for the new life. A new leader is *blind* (`is_blind`): it
-cannot know what its predecessor was about to write, as when the store is lost or empty. It then decides only
-when no such write can be stored any more.
+before writes back what it remembers and vouches for the new life. What a new leader makes of it is in
+`queues.store.blindness`.
 
 FenceTooLow always reaches the caller. A leader whose lease numbering started again raises its number above
 `FenceTooLow.highest` and continues with the new fence; pending writes are not lost.
@@ -81,13 +80,14 @@ class StoreStatus:
 
     `reason` is the message of the latest error. `unwritten` counts Workloads whose reservation has yet to be
     written to Redis. `needs_recovery`: Redis was lost when this leadership began, so it has not read what its
-    predecessor left there; call `live` once the store is UP.
+    predecessor left there; call `live` once the store is UP. `is_recovered`: it has read that.
     """
 
     state: StoreState
     reason: str
     unwritten: int
     needs_recovery: bool
+    is_recovered: bool
 
     @property
     def is_up(self) -> bool:
@@ -136,6 +136,7 @@ class FailoverStore:
             reason=self._reason,
             unwritten=len(self._write_back),
             needs_recovery=self._fence is not None and not self._is_recovered,
+            is_recovered=self._is_recovered,
         )
 
     async def run(self) -> None:
@@ -147,7 +148,7 @@ class FailoverStore:
             except TimeoutError:
                 # Without a heartbeat, the loss of a Redis that died overnight would only be noticed by the
                 # first Job of the morning.
-                await self.check()
+                await self._check()
             else:
                 await self._wait_back()
 
@@ -226,32 +227,6 @@ class FailoverStore:
                 return found
         self._refuse_to_decide()
         return await self._memory.live(fence=fence)
-
-    async def is_blind(self, *, fence: int) -> bool:
-        """Return whether reservations of earlier leaders may exist that this leadership cannot read.
-
-        Raises as `commit` does. False once `live` has reached the store.
-        """
-        if self._is_recovered:
-            return False
-        self._fence = max(fence, self._fence or 0)
-        if self._state is StoreState.UP:
-            with self._noticing():
-                life, highest = await self._store.life(), await self._store.highest_fence()
-                if highest is None:
-                    raise NoFence
-                # Each leader raises the fence by one, so a gap is a leader that never reached the store.
-                return not life.is_complete or highest < fence - 1
-        self._refuse_to_decide()
-        return True
-
-    async def life(self) -> ServerLife:
-        """Return the life of the store."""
-        return await self._store.life()
-
-    async def vouch(self, life: str, *, fence: int) -> None:
-        """Note that the store holds all that was acknowledged."""
-        await self._store.vouch(life, fence=fence)
 
     async def seed_fence(self, fence: int) -> None:
         """Give an emptied store its fence and then everything in memory. Raises FenceTooLow.
@@ -371,7 +346,7 @@ class FailoverStore:
         answers_again = dict(zip(stuck, again, strict=True))
         return tuple(answers_again.get(r.id, a) for r, a in zip(reservations, answers, strict=True))
 
-    async def check(self) -> None:
+    async def _check(self) -> None:
         """Check that an UP store answers and knows a fence, and correct what it holds."""
         if self._state is StoreState.UP:
             with suppress(NoFence), self._noticing():

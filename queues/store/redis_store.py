@@ -122,7 +122,7 @@ class RedisReservationStore(RedisPlan):
         return self._open_fence(highest)
 
     async def life(self) -> ServerLife:
-        """Return the life of the server; see `ReservationStore.life`. An unsigned value counts as none."""
+        """Return the life of the server; see `LivingStore.life`. An unsigned value counts as none."""
         present = await self.present_life()
         _, stored = await self._run(lua.LIFE, (self._keys.life,), [])
         try:
@@ -143,7 +143,7 @@ class RedisReservationStore(RedisPlan):
         return f"{run.get('run_id')} {data.get('master_replid')}"
 
     async def vouch(self, life: str, *, fence: int) -> None:
-        """Note that the store holds all that was acknowledged; see `ReservationStore.vouch`."""
+        """Note that the store holds all that was acknowledged; see `LivingStore.vouch`."""
         value = self.seal.close(self._keys.life, life.encode())
         keys = (self._keys.fence, self._keys.life)
         await self._run(lua.VOUCH, keys, [self._fence(fence), value], fence=fence)

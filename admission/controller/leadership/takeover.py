@@ -1,8 +1,11 @@
 """Takeover: what a leader does from winning the lease to its first decision, and when the store refuses it.
 
-    lease won ─▶ list Workloads by quorum ─▶ judge the reservations ─▶ decide until the lease ends
-                     ▲                                                      │
-                     └─ FenceTooLow: raise our lease; NoFence: renew, seed ─┘
+    lease won ─▶ settle ─▶ list Workloads by quorum ─▶ judge the reservations ─▶ decide until the lease ends
+                               ▲                                                      │
+                               └─ FenceTooLow: raise our lease; NoFence: renew, seed ─┘
+
+If the store cannot tell what the last leader was about to write (`queues.store.blindness`), and that leader
+did not release its lease, the new one first waits until no such write can be stored any more. It then lists.
 
 A leader that loses its lease and wins it back before any other process has led (`Leadership.continues`) does
 not list. It keeps its FailoverStore, which remembers each reservation whose outcome is open, and continues
@@ -25,6 +28,7 @@ from api.kube.errors import KubeError, first_leaf
 from api.kube.lease import Leadership
 from queues.reservations.plan import Store
 from queues.reservations.reservations import FenceTooLow, NoFence, ReservationError
+from queues.store.blindness import is_blind
 from queues.store.failover_store import FailoverStore, StoreState, StoreStatus
 from queues.store.plan_rows import BadRow
 
@@ -32,6 +36,8 @@ log = Log("berth.leader")
 
 # How long a replica rests before it retries a term that could not begin (store or API server silent).
 PAUSE_SECONDS = 0.5
+# How often a leader that waits looks whether the store has come back.
+SETTLE_LOOK_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,9 +90,27 @@ class Takeover:
                 group.create_task(plan_writer.run(), name="plan-watch")
                 await self._wait_synced()
                 while True:
+                    await self._settle(leadership, store)
                     await self._serve(leadership, store, plan_writer)
         finally:
             self._show_role("follower")
+
+    async def _settle(self, leadership: Leadership, store: FailoverStore) -> None:
+        """Wait until no write of an earlier leader can be stored that the store does not tell of."""
+        is_told = False
+        while (left := leadership.settled_at - self._clock.monotonic()) > 0.0:
+            status = store.status()
+            # What was read once is in memory, whatever has become of the store since.
+            if status.is_recovered:
+                break
+            if status.is_up and not await is_blind(self._store, fence=leadership.fence):
+                break
+            if not is_told:
+                note = "nothing is admitted while writes may arrive that the store does not tell of"
+                log.warning("settling", seconds=round(left), note=note)
+            is_told = True
+            await asyncio.sleep(min(left, SETTLE_LOOK_SECONDS))
+        leadership.leaves_unanswered = False
 
     def _begin_leadership(self) -> tuple[FailoverStore, PlanWriter]:
         """Begin with nothing: another process may have led since an earlier leadership of this one."""

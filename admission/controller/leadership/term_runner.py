@@ -1,9 +1,6 @@
 """One term, from its beginning to its end: list, recover, decide.
 
-    settle ─▶ list Workloads by quorum ─▶ judge the reservations ─▶ take over the plan ─▶ decide until its end
-
-If the store cannot tell what the last leader was about to write (it is lost, empty, or has restarted since),
-and that leader did not release its lease, the new one first waits until no such write can be stored any more.
+    list Workloads by quorum ─▶ judge the reservations ─▶ take over the plan ─▶ decide until the term ends
 
 The list starts after the lease was won, so it shows whatever earlier leaders have written. The watch may lag
 behind it; of each object the newer version is kept.
@@ -56,13 +53,11 @@ from admission.reconcile.decision_writes import admit_write
 from api.kube.errors import NotFound
 from api.kube.lease import Leadership
 from api.workload import Workload
+from queues.reservations.reservations import StoreUnreachable
 from queues.store.failover_store import FailoverStore
 from queues.store.plan_rows import BadRow
 
 log = Log("berth.leader")
-
-# How often a leader that waits looks whether the store has come back.
-SETTLE_LOOK_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,11 +153,9 @@ class TermRunner:
                 try:
                     # In this order: what the cluster shows, what the store holds, what was
                     # promised; only then decide.
-                    await self._settle(leadership, store)
-                    leadership.leaves_unanswered = False
                     await self._learn(executor, unknown)
                     unknown = frozenset()
-                    kept = await self._recover(executor, store, leadership.fence)
+                    kept = await self._recover(executor, store, leadership)
                     await plan_writer.take_over(leadership.fence)
                     log.info(
                         "deciding",
@@ -185,18 +178,6 @@ class TermRunner:
             # The executor has ended, and awaited the requests that it had sent.
             if unknown is not None:
                 self._unanswered = unknown | executor.unanswered
-
-    async def _settle(self, leadership: Leadership, store: FailoverStore) -> None:
-        """Wait until no write of an earlier leader can be stored that the store does not tell of."""
-        clock, is_told = self._runtime.clock, False
-        while (left := leadership.settled_at - clock.monotonic()) > 0.0:
-            if not await store.is_blind(fence=leadership.fence):
-                return
-            if not is_told:
-                note = "nothing is admitted while writes may arrive that the store does not tell of"
-                log.warning("settling", seconds=round(left), note=note)
-            is_told = True
-            await asyncio.sleep(min(left, SETTLE_LOOK_SECONDS))
 
     def _make_term(
         self, executor: Executor, store: FailoverStore, plan_writer: PlanWriter, fence: int
@@ -226,7 +207,7 @@ class TermRunner:
         )
 
     async def _recover(
-        self, executor: Executor, store: FailoverStore, fence: int
+        self, executor: Executor, store: FailoverStore, leadership: Leadership
     ) -> tuple[RecoveredReservation, ...]:
         """Make store and cluster agree; return the reservations that still have to be fenced off."""
         control_loop, cluster_state = self._control_loop, self._cluster_state
@@ -251,11 +232,15 @@ class TermRunner:
         )
         without_store = self._decided_without_store
         kept = await ReservationRecovery(
-            executor, store, state, fence=fence, decided_without_store=without_store
+            executor, store, state, fence=leadership.fence, decided_without_store=without_store
         ).run()
+        status = store.status()
+        # It was lost just now, before it told what may still be written: the next term waits for that.
+        if status.needs_recovery and leadership.settled_at > self._runtime.clock.monotonic():
+            raise StoreUnreachable(f"{status.reason}; what the last leader was to write is not known yet")
         # A store that is lost now may hold reservations that have not been judged; decisions from here on
         # are made without them.
-        self._decided_without_store |= store.status().needs_recovery
+        self._decided_without_store |= status.needs_recovery
         return kept
 
     async def _learn(self, executor: Executor, unknown: frozenset[ObjectTarget] | None) -> None:

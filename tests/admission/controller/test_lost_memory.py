@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from admission.decisions.api_writes import Purpose, Write
+from queues.reservations.reservations import QuotaReservation, StoreUnreachable
 from tests.admission.controller.stage import Stage
 from tests.admission.controller.virtualtime import end
 
@@ -166,5 +167,27 @@ def test_a_gap_in_the_fences_is_a_leader_that_the_store_knows_nothing_of(stage: 
 
     stage.lead()
     stage.wait(120.0)
+
+    assert stage.admitted() == ["hanging"]
+
+
+def test_a_successor_waits_when_redis_is_lost_just_as_it_reads_what_was_left(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail_with_a_hanging_write(stage, lambda _: None)
+    successor = stage.start()
+
+    async def live(*, fence: int) -> tuple[QuotaReservation, ...]:
+        successor.store.is_away = True
+        raise StoreUnreachable(f"lost when fence {fence} read it")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(successor.store, "live", live)
+        successor.lead(2)
+        stage.wait(10.0)
+        assert stage.admitted() == []
+
+    successor.store.is_away = False
+    stage.wait(20.0)
 
     assert stage.admitted() == ["hanging"]
