@@ -260,7 +260,9 @@ async def test_a_full_disk_refuses(
     ("key", "command", "want"),
     [
         pytest.param(KEYS.fence, ("HSET", "a", "b"), "a string", id="a hash in place of the fence"),
-        pytest.param(KEYS.fence, ("SET", "five"), "a whole number", id="a word in place of the fence"),
+        pytest.param(
+            KEYS.fence, ("SET", "five"), "a whole number up to 2147483646", id="a word in place of the fence"
+        ),
         pytest.param(KEYS.reservations, ("SET", "x"), "a hash", id="a string in place of the reservations"),
         pytest.param(KEYS.request("r1"), ("SADD", "x"), "a string", id="a set in place of the request"),
         pytest.param(KEYS.log, ("SET", "x"), "a stream", id="a string in place of the log"),
