@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
+from api.definitions.bounds import bounded
 from api.definitions.structural_schema import structural_schema
 from api.keys import KUEUE_GROUP
 from api.models.admission_policy import AdmissionPolicy
@@ -256,7 +257,7 @@ def _object_schema(model: type[BaseModel]) -> dict[str, Any]:
 
     The API server itself defines the fields that all objects share.
     """
-    schema = structural_schema(model)
+    schema = bounded(structural_schema(model))
     standard = {
         "apiVersion": {"type": "string", "description": "Group and version of this form of the object."},
         "kind": {"type": "string", "description": "Kind of the object."},

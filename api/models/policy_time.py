@@ -18,7 +18,8 @@ from api.models.markers import ATOMIC, list_map, object_rules, rule
 
 Fraction = Annotated[float, Field(strict=True, ge=0, le=1)]
 """A fraction from 0 to 1."""
-PositiveNumber = Annotated[float, Field(strict=True, gt=0)]
+# A hundred thousand GPUs for more than a year.
+GpuHours = Annotated[float, Field(strict=True, gt=0, le=1e9)]
 
 _ONE_TIME = (
     "has(self.schedule) ? has(self.durationSeconds) && !has(self.start) && !has(self.end)"
@@ -39,7 +40,7 @@ class Ordering(Model):
     so that no Workload starves. Under LeastAttained it moves to the next lower level each time it has waited
     this long, and is tried before all Workloads above the lowest level. 0: never. Default 86400, one day,
     which is longer than most runs."""
-    levels: Annotated[list[PositiveNumber], Field(min_length=1, max_length=16), ATOMIC] = Field(
+    levels: Annotated[list[GpuHours], Field(min_length=1, max_length=16), ATOMIC] = Field(
         default_factory=lambda: [1.0, 10.0]
     )
     """LeastAttained: upper limits of the levels, in GPU-hours received, ascending. Default 1 and 10, which

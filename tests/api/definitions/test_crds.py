@@ -135,3 +135,41 @@ def test_workloads_can_be_selected_by_their_cluster_queue() -> None:
 def test_deploy_holds_what_the_models_say() -> None:
     """If this fails, run `python -m tests.api.crd_files`."""
     assert {path.name: path.read_text() for path in FOLDER.iterdir()} == wanted()
+
+
+@each_kind
+def test_every_list_map_text_and_number_has_a_bound(kind: Kind) -> None:
+    # Those of the whole object are the API server's own.
+    own = {f"{kind.name}.{name}" for name in ("apiVersion", "kind", "metadata")}
+
+    unbounded = {path for path, node in paths(schema(kind), kind.name) if not is_bounded(node)}
+
+    assert sorted(unbounded - own) == []
+
+
+def paths(found: dict[str, Any], path: str) -> list[tuple[str, dict[str, Any]]]:
+    """Return the schema and all schemas inside it with their paths."""
+    inner = [(f"{path}.{name}", child) for name, child in found.get("properties", {}).items()]
+    for key, sign in (("items", "[]"), ("additionalProperties", "{}")):
+        if isinstance(found.get(key), dict):
+            inner.append((f"{path}{sign}", found[key]))
+    return [(path, found), *(one for name, child in inner for one in paths(child, name))]
+
+
+def is_bounded(node: dict[str, Any]) -> bool:
+    if "x-kubernetes-int-or-string" in node:
+        return "maxLength" in node
+    match node.get("type"):
+        case "array":
+            return "maxItems" in node
+        case "object":
+            return "maxProperties" in node or "additionalProperties" not in node
+        case "string":
+            return bool(node.keys() & {"maxLength", "enum", "format"})
+        # The server refuses what the format of an integer cannot hold.
+        case "integer":
+            return node.get("format") in ("int32", "int64")
+        case "number":
+            return {"minimum", "maximum"} <= node.keys()
+        case _:
+            return True

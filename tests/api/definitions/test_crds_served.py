@@ -11,7 +11,7 @@ from api.definitions.crds import crd
 from tests.api.changes import put, put_all
 from tests.api.samples import Object, full
 from tests.api.serving import KIND_BY_NAME, collection, content, create, path_of, refusal
-from tests.controlplane import Rest
+from tests.controlplane import Rest, RestError
 from tests.controlplane.definitions import CRDS
 
 each_kind = pytest.mark.parametrize("kind", KIND_BY_NAME)
@@ -160,3 +160,11 @@ def test_the_definition_is_kept_as_it_was_sent(any_server: Rest, kind: str) -> N
     kept = any_server.get(f"{CRDS}/{sent['metadata']['name']}")["spec"]
 
     assert kept == sent["spec"]
+
+
+@pytest.mark.parametrize("count", [2**31, -1, 2**63], ids=["above int32", "below 0", "above int64"])
+def test_a_number_of_pods_that_no_int32_holds_is_refused(any_server: Rest, count: int) -> None:
+    workload = put(full("Workload"), "spec.podSets.0.count", count)
+
+    with pytest.raises(RestError, match=r"spec\.podSets\[0\]\.count"):
+        create(any_server, workload)
