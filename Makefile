@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?=
 
-.PHONY: demo test coverage laws soak mutation lint check bench versus policies lock clean controlplane leaderworkerset help
+.PHONY: demo test coverage laws soak mutation lint check sbom bench versus policies lock clean controlplane leaderworkerset help
 
 help: ## Print what each target does
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -26,6 +26,11 @@ $(VENV)/.dev: $(VENV)/.run requirements-dev.lock
 $(VENV)/.mutation: $(VENV)/.dev requirements-mutation.lock
 	@echo "Installing mutmut into $(VENV) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-mutation.lock
+	@touch $@
+
+$(VENV)/.sbom: $(VENV)/.run requirements-sbom.lock
+	@echo "Installing cyclonedx-bom into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-sbom.lock
 	@touch $@
 
 demo: $(VENV)/.run ## The main job on one machine: three teams, 16 simulated GPU nodes, real Jobs, under two minutes
@@ -63,6 +68,10 @@ controlplane: $(VENV)/.dev ## Build etcd, kube-apiserver and friends once into t
 leaderworkerset: $(VENV)/.dev ## Build the real LeaderWorkerSet controller once into the cache, for an optional test
 	@$(BIN)/python -m tests.controlplane leaderworkerset
 
+sbom: $(VENV)/.sbom ## Write dist/berth.cdx.json: what the image installs, with hashes, as a CycloneDX SBOM
+	@mkdir -p dist
+	@$(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --mc-type application --output-reproducible --output-file dist/berth.cdx.json requirements.lock
+
 bench: $(VENV)/.dev ## Print the figures of bench/
 	@$(BIN)/python -m bench
 
@@ -78,6 +87,7 @@ lock: ## Pin the dependencies anew
 	@$(BIN)/pip-compile --quiet --strip-extras --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --allow-unsafe --extra dev --constraint requirements.lock --output-file requirements-dev.lock pyproject.toml
 	@$(BIN)/pip-compile --quiet --strip-extras --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --allow-unsafe --extra mutation --constraint requirements-dev.lock --output-file requirements-mutation.lock pyproject.toml
 	@cat requirements-mutation-3.13.lock >> requirements-mutation.lock
+	@$(BIN)/pip-compile --quiet --strip-extras --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --allow-unsafe --extra sbom --constraint requirements-dev.lock --output-file requirements-sbom.lock pyproject.toml
 
 clean: ## Remove what the other targets made (the control plane's cache stays)
 	@rm -rf $(VENV) .mutation coverage-report .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info

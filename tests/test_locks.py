@@ -48,8 +48,13 @@ def needed(requirement: Requirement, environment: Mapping[str, str], seen: set[s
 @pytest.mark.parametrize("python", PYTHONS)
 @pytest.mark.parametrize(
     ("lock", "extra"),
-    [("requirements.lock", ""), ("requirements-dev.lock", "dev"), ("requirements-mutation.lock", "mutation")],
-    ids=["run", "dev", "mutation"],
+    [
+        ("requirements.lock", ""),
+        ("requirements-dev.lock", "dev"),
+        ("requirements-mutation.lock", "mutation"),
+        ("requirements-sbom.lock", "sbom"),
+    ],
+    ids=["run", "dev", "mutation", "sbom"],
 )
 def test_a_lock_pins_all_that_is_needed(lock: str, extra: str, python: str, system: str) -> None:
     environment = {

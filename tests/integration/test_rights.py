@@ -5,7 +5,10 @@ The controller runs as the ServiceAccount of deploy/, with the rights that are g
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -95,6 +98,19 @@ def test_the_extenders_pods_keep_to_restricted_too(plane: ControlPlane) -> None:
     pod = {"metadata": {"name": "extender"}, "spec": spec}
 
     plane.rest.create(f"/api/v1/namespaces/{NAMESPACE}/pods?dryRun=All", pod)
+
+
+def test_a_release_names_every_image_by_its_digest(plane: ControlPlane, tmp_path: Path) -> None:
+    digest = f"sha256:{'0' * 64}"
+    overlay = {
+        "resources": [os.path.relpath(DEPLOY, tmp_path)],
+        "images": [{"name": name, "digest": digest} for name in ("berth-queue", "redis")],
+    }
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
+
+    images = re.findall(r"image: (\S+)", kubectl(plane, "kustomize", str(tmp_path)))
+
+    assert sorted(images) == [f"berth-queue@{digest}", f"redis@{digest}"]
 
 
 # --- who may do what -----------------------------------------------------------------------------
