@@ -12,7 +12,8 @@
     http           an HTTP server, certificates
 
 Modules beside them hold the values that decide: `workload`, `queueing`, `policy`, `node`, and their
-translation (`specs`, `policy_objects`). Statuses are written by `status_edit` and `workload_status`.
+translation (`specs`, `policy_objects`). Statuses are written by `status_edit` and `workload_status`,
+`quota_check` records in them what an admission was checked against.
 `checkpoint` is for training jobs and imports nothing of Berth.
 
 One policy governs a ClusterQueue (`policy.choose_policy`). Sections of several policies are not mixed, so one

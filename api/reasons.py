@@ -24,6 +24,8 @@ class ConditionType(StrEnum):
     BLOCKED_ON_PREEMPTION_GATES = "BlockedOnPreemptionGates"
     # Berth's own: pods run outside of the domains that their Workload was assigned.
     MISPLACED = "berth.dev/Misplaced"
+    # Berth's own: against which quota, and by which leader, the reservation was checked (`api.quota_check`).
+    QUOTA_CHECKED = "berth.dev/QuotaChecked"
     # Berth's own: whether the budgets allow the eviction of all pods of a group. The name is that
     # of a PodDisruptionBudget's condition.
     DISRUPTION_ALLOWED = "berth.dev/DisruptionAllowed"

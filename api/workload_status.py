@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from api.parsing.quantities import to_text
+from api.quota_check import REASON, QuotaCheck
 from api.reasons import (
     ConditionType,
     EvictionReason,
@@ -77,6 +78,12 @@ class WorkloadStatusEdit(StatusEdit):
         self.set_condition(ConditionType.QUOTA_RESERVED, True, reason="QuotaReserved", message=message)
         for type_ in _RESET_BY_ADMISSION:
             self.reset_condition(type_, reason="QuotaReserved")
+
+    def record_quota_check(self, check: QuotaCheck) -> None:
+        """Record which check gave the Workload its quota. Call it with `reserve_quota`."""
+        # Removed first, so that it always has the time of this reservation.
+        self.remove_condition(ConditionType.QUOTA_CHECKED)
+        self.set_condition(ConditionType.QUOTA_CHECKED, True, reason=REASON, message=check.message)
 
     def admit(self, *, awaits_pods: bool) -> None:
         """Admit a Workload that holds quota and has passed its checks.

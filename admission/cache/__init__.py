@@ -31,11 +31,11 @@ Decisions:
   flavors, topologies and checks while another spec names them.
 - A Workload that was preempted and reports its checkpoints waits at a level before all others of its priority
   (`savedFirst`, `PendingWorkloads._level_of`). The reason is in `admission.preemption`.
-- Over-admission is recognised by which writer checked an admission, not by usage above the quota: an
-  administrator may lower a quota under running work (`overadmission`). Only an admission that appears after
-  the first list of the term, and that no decision of this leader had assumed, is checked. It is checked one
-  second after it was seen, and evicted (`OverAdmitted`) if it does not fit beside all others. Of several the
-  latest is evicted first.
+- Over-admission is recognised by which writer checked an admission, and against which quota, not by usage
+  above the quota: an administrator may lower a quota under running work (`overadmission`). An admission is
+  checked if it appears during the term and no decision of this leader had assumed it, one second after it was
+  seen; or if the term began with it and it was checked against the present quota. It is evicted
+  (`OverAdmitted`) if it does not fit beside all others: the lowest priority first, then the latest.
 
 Nothing is scheduled here: a change only marks the trees that the next cycle has to try.
 """

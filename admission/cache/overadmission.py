@@ -5,12 +5,20 @@ it at once. Two writers can, if neither knows of the other's admission: a leader
 last patch arrives late, or another program that admits by itself. Usage beyond the quota is no proof of that,
 however. When an administrator lowers a quota, running work stays beyond it, and as in Kueue it keeps running.
 
-The difference is which writer checked the admission. An admission is *unweighed* if it appears after this
-leader's term began and no decision of this leader had assumed it. What the first list of the term shows was
-checked by an earlier leader, whatever the quota is by now. Each unweighed admission is checked once, as the
-scheduler would have: does it fit beside all others? They are checked in the order of their QuotaReserved
-conditions, so of two that exclude each other the later one is evicted. This leader's own decisions are never
-touched, nor is work that exceeds its quota only because the quota was lowered.
+The difference is which writer checked the admission, and against which quota. Two kinds are checked again:
+
+- An admission that appears after this leader's term began and that no decision of this leader had assumed
+  (*unweighed*).
+- An admission that the term began with, if it was checked against the very quota that is in force now, as its
+  record says (`api.quota_check`), and the quota of its cohort is exceeded. A leader that checks against a
+  quota admits no more than that, so another leader must have admitted without knowing of it. One that was
+  checked against another quota exceeds the present one because that was lowered. One without a record was
+  made by another program, such as Kueue, before the term began.
+
+Each is checked as the scheduler would have: does it fit beside all others? They are checked by priority and
+then in the order of their QuotaReserved conditions, so of two that exclude each other the one of lower
+priority is evicted, or else the later one. This leader's own decisions are never touched, nor is work that
+exceeds its quota only because the quota was lowered.
 
 Every kind has its own watch, so an admission may arrive before the quota that it was made on. The check
 therefore waits a moment after the admission was seen.
@@ -18,15 +26,17 @@ therefore waits a moment after the admission was seen.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from admission.cache.cache import Cache
 from admission.decisions.decision import Evict
 from admission.snapshot.held_workload import HeldWorkload
 from admission.snapshot.queue_state import QueueState
 from api.parsing.quantities import to_text
+from api.quota_check import quota_check
 from api.reasons import EvictionReason
 from api.workload import WorkloadKey
+from queues.quota.tree_digest import tree_digest
 
 # How long, in seconds, one watch may lag behind another before an admission is checked against the quota.
 SETTLING_SECONDS = 1.0
@@ -44,6 +54,25 @@ def due_at(cache: Cache, unweighed: Mapping[WorkloadKey, float]) -> float | None
     return min(seen) + SETTLING_SECONDS if seen else None
 
 
+def doubtful(cache: Cache, inherited: Iterable[HeldWorkload]) -> Iterator[WorkloadKey]:
+    """Yield which of the admissions that a term began with may have been made without knowing of others.
+
+    None where no quota is exceeded. O(queues · pairs · depth + inherited).
+    """
+    nodes = [queue.node for queue in cache.queues.values()]
+    # Where a node of the tree uses more than it has, a ClusterQueue below it has less than nothing left.
+    exceeded = {node.root for node in nodes if any(node.available(pair) < 0 for pair in node.cells)}
+    for held in inherited if exceeded else ():
+        # Otherwise it has been released, or admitted again by this leader.
+        if cache.held.get(held.key) is not held:
+            continue
+        queue, check = cache.queues.get(held.admission.cluster_queue), quota_check(held.workload)
+        if queue is None or check is None or queue.node.root not in exceeded:
+            continue
+        if check.quota == tree_digest(queue.node):
+            yield held.key
+
+
 def judge(
     cache: Cache, unweighed: Mapping[WorkloadKey, float], *, now: float
 ) -> tuple[list[WorkloadKey], list[Evict]]:
@@ -51,11 +80,14 @@ def judge(
 
     `cache` is left as it was.
 
-    In the order of their reservations, so of two admissions that exceed the quota together the later one is
-    evicted. O(unweighed · pairs · depth).
+    By priority and in the order of their reservations, so of two admissions that exceed the quota together
+    the one of lower priority, or else the later one, is evicted. O(unweighed · pairs · depth).
     """
-    # The time of the reservation is in the object, so every leader checks them in the same order.
-    held = sorted((cache.held[key] for key in unweighed), key=lambda one: (one.reserved_at, one.key))
+    # Priority and time are in the object, so every leader checks them in the same order.
+    held = sorted(
+        (cache.held[key] for key in unweighed),
+        key=lambda one: (-one.workload.priority, one.reserved_at, one.key),
+    )
     snapshot = cache.snapshot()
     placed = [(cache.queues[one.admission.cluster_queue], one) for one in held if _has_queue(cache, one)]
     # If the ClusterQueue no longer exists, there is no quota to exceed.
@@ -106,7 +138,7 @@ def _misfit(queue: QueueState, held: HeldWorkload) -> str | None:
             return (
                 f"ClusterQueue {queue.name} had {had} of {pair.resource} in flavor {pair.flavor} left when "
                 f"another writer admitted this workload with {took}; of two admissions that exceed the quota "
-                f"together, the later one is evicted"
+                f"together, the one of lower priority is evicted, or else the later one"
             )
     return None
 

@@ -34,7 +34,7 @@ class Admit(msgspec.Struct, frozen=True, kw_only=True):
     `checks` are the names of the admission checks that the chosen flavors require.
     `waited_seconds` counts from the queue timestamp (creation, or the last requeue).
     `strategy` is the placement strategy of its topology, empty without one. `on_lease`: it runs ahead of a
-    promised start and is preempted by it.
+    promised start and is preempted by it. `quota` is the digest of the quota that it was checked against.
     """
 
     key: WorkloadKey
@@ -42,6 +42,7 @@ class Admit(msgspec.Struct, frozen=True, kw_only=True):
     resource_version: str
     admission: Admission
     is_admitted: bool
+    quota: str = ""
     checks: tuple[str, ...] = ()
     waited_seconds: float = 0.0
     borrows: bool = False

@@ -15,19 +15,25 @@ from admission.reconcile.workload_writes import admitted_event, edited_version, 
 from api import keys
 from api.eviction import EvictionRequest, render_request
 from api.object_events import EventType, ObjectRef
+from api.quota_check import QuotaCheck
 from api.reasons import ConditionType
 from api.status_edit import StatusEdit
 from api.workload import to_seconds
 from api.workload_status import LEASE_WORDS, WorkloadStatusEdit
 
 
-def admit_write(decision: Admit, raw: bytes, *, now: float, awaits_pods: bool = False) -> Write:
+def admit_write(
+    decision: Admit, raw: bytes, *, now: float, fence: int = 0, awaits_pods: bool = False
+) -> Write:
     """Return the write that gives the Workload its quota, and admits it if no admission check is pending.
 
-    `awaits_pods`: waitForPodsReady is on.
+    `fence` is that of the leader, 0 where there is none. `awaits_pods`: waitForPodsReady is on.
     """
     edit = WorkloadStatusEdit(raw, now=now)
     edit.reserve_quota(decision.admission, checks=decision.checks, on_lease=decision.on_lease)
+    # The decision knows the quota: it may have changed since.
+    if decision.quota and fence:
+        edit.record_quota_check(QuotaCheck(quota=decision.quota, fence=fence))
     if decision.is_admitted:
         edit.admit(awaits_pods=awaits_pods)
     return workload_status(edit, Purpose.ADMIT, *_admit_events(decision))

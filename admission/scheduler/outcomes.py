@@ -26,6 +26,7 @@ from api.workload import Admission, Workload, to_rfc3339
 from queues.estimates.estimator import eviction_seconds
 from queues.pending.pending_queue import RequeueCause
 from queues.profile.planned_start import PlannedStart
+from queues.quota.tree_digest import tree_digest
 
 _STILL_TAKEN = "Workload fits only where preempted workloads are still running"
 _KEPT_FOR_OTHERS = "Workload fits only where room is kept for another workload that preempts others"
@@ -67,6 +68,7 @@ def admitted(entry: Entry, *, now: float) -> HeadOutcome:
         resource_version=workload.resource_version,
         admission=admission,
         is_admitted=starts_at_once(workload, admission, checks),
+        quota=tree_digest(queue.node),
         checks=checks,
         waited_seconds=max(0.0, now - entry.pending.queued_at),
         borrows=entry.assignment.borrowing > 0,

@@ -5,6 +5,7 @@ Modules, in reading order:
     resources          amounts by flavor and resource
     quota_tree         the arithmetic of the tree; the theory is in its docstring
     hierarchy          trees from the specs of ClusterQueues and Cohorts, and cycles of Cohorts
+    tree_digest        whether two decisions were made against the same quotas
     fair_sharing       the dominant resource share
     quota_windows      which window of a quota is open, and when that changes
     window_timeline    the windows of one quota, followed along time

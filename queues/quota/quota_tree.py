@@ -232,6 +232,7 @@ class QuotaNode:
         "parent",
         "quotas",
         "root",
+        "tree_digest",
         "undeclared",
         "weight_milli",
     )
@@ -257,6 +258,8 @@ class QuotaNode:
         self.undeclared: dict[FlavorResource, QuotaCell] = {}
         # The most that the node could ever lend, by resource; None until `queues.quota.fair_sharing` asks.
         self.lendable: dict[str, int] | None = None
+        # At a root: the digest of its tree; "" until `queues.quota.tree_digest` asks.
+        self.tree_digest = ""
 
     def adopt(self, child: QuotaNode) -> None:
         """Add `child` below this node. Call `build` on the root afterwards."""
@@ -268,6 +271,7 @@ class QuotaNode:
 
         O(cells of all nodes). Usage that was charged before is lost, because every cell is created again.
         """
+        self.tree_digest = ""
         nodes = list(self.nodes())
         # Children first: what they lend is part of their parent's subtree.
         for node in reversed(nodes):

@@ -5,6 +5,7 @@ A Redis is between them. Leaders die, freeze and wake, lose their network, and s
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 from admission.controller.runtime.failpoints import Step
 from tests.controlplane import ControlPlane
 from tests.integration.conftest import Cluster, Controllers
-from tests.integration.manifests import LONG, is_true, make_job
+from tests.integration.manifests import LONG, condition, is_true, make_job
 from tests.integration.proxy import Proxy
 from tests.integration.replica import SHORT_LEASE, Replica
 from tests.integration.scene import Scene
@@ -97,6 +98,20 @@ def test_one_leads_and_the_other_is_ready_and_writes_nothing(stage: Stage) -> No
     assert leader.metric("berth_writes_total") > 0
     assert leader.metric("berth_write_duration_seconds_count") > 0
     assert follower.metric("berth_writes_total") == 0
+
+
+def test_the_api_server_keeps_with_an_admission_what_it_was_checked_against(stage: Stage) -> None:
+    stage.start().wait_leading()
+    stage.scene.create_job("one", cpus=2, seconds=0.3)
+
+    stage.scene.wait_finished("one")
+
+    workload = stage.scene.wait_workload("one")
+    record, reserved = condition(workload, "berth.dev/QuotaChecked"), condition(workload, "QuotaReserved")
+    assert re.fullmatch(
+        r"Checked against quota [0-9a-f]{16} of its cohort under fence [0-9]+", record["message"]
+    )
+    assert record["lastTransitionTime"] == reserved["lastTransitionTime"]
 
 
 def test_the_follower_goes_on_within_the_lease_when_the_leader_is_killed(stage: Stage) -> None:

@@ -104,8 +104,7 @@ class ControlLoop:
         self._reconciler.begin()
         self._later.clear()
         self._calls.clear()
-        # Earlier leaders have judged all admissions that the cluster shows when a term begins.
-        self._engine.overadmission.accept_all(now=self._clock.now())
+        self._engine.overadmission.begin_term(now=self._clock.now())
         self.cluster_state.placed_pods.forget_promises()
         self.cluster_state.mark_all()
         self._board.mark_all()

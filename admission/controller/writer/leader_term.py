@@ -212,7 +212,13 @@ class LeaderTerm:
         return _Prepared(decision=decision, write=write, decided_on=seen[0])
 
     def _admission_write(self, decision: Admit, raw: bytes) -> Write:
-        return admit_write(decision, raw, now=self._clock.now(), awaits_pods=self._settings.awaits_pods)
+        return admit_write(
+            decision,
+            raw,
+            now=self._clock.now(),
+            fence=self._reservations.fence,
+            awaits_pods=self._settings.awaits_pods,
+        )
 
     def _submit_admission(self, prepared: _Prepared) -> None:
         decision, write = prepared.decision, prepared.write

@@ -12,9 +12,12 @@ from dataclasses import dataclass, replace
 import pytest
 
 from admission.cache.overadmission import SETTLING_SECONDS
+from admission.engine.overadmission_check import INHERITED_SETTLING_SECONDS
 from api.queueing import ClusterQueue
+from api.quota_check import QuotaCheck
 from api.reasons import ConditionType
-from api.workload import Workload, WorkloadKey
+from api.workload import Condition, Workload, WorkloadKey
+from queues.quota.tree_digest import tree_digest
 from tests.builders import (
     NAMESPACE,
     World,
@@ -50,7 +53,14 @@ class Term:
 
     def repair(self) -> dict[str, str]:
         """Return the Workloads evicted once all watches have caught up."""
-        self.world.now += SETTLING_SECONDS
+        return self._check(SETTLING_SECONDS)
+
+    def check_inherited(self) -> dict[str, str]:
+        """Return the Workloads evicted once what the term began with is checked too."""
+        return self._check(INHERITED_SETTLING_SECONDS)
+
+    def _check(self, wait_seconds: float) -> dict[str, str]:
+        self.world.now += wait_seconds
         found = self.world.engine.overadmission.evict_excess(now=self.world.now)
         self.world.engine.validate()
         return {one.key.name: one.reason.value for one in found}
@@ -58,7 +68,7 @@ class Term:
 
 def begin(*values: object) -> Term:
     world = World().put(*values)
-    world.engine.overadmission.accept_all(now=world.now)
+    world.engine.overadmission.begin_term(now=world.now)
     return Term(world)
 
 
@@ -140,7 +150,84 @@ def test_work_beyond_a_quota_that_was_lowered_goes_on(lowered: tuple[ClusterQueu
 
 
 def test_what_was_there_when_the_term_began_was_decided_before() -> None:
-    assert begin(queue(), shown("a", 9, at=1)).repair() == {}
+    assert begin(queue(), shown("a", 9, at=1)).check_inherited() == {}
+
+
+# --- what a term begins with ----------------------------------------------------------------------
+
+QUEUES = (queue(), other())
+QUOTA = tree_digest(World().put(*QUEUES).engine._cache.queues["queue"].node)
+
+
+def checked(
+    name: str, gpus: int, *, at: float, fence: int = 1, quota: str = QUOTA, priority: int = 0
+) -> Workload:
+    """Return a Workload as a leader has admitted it that checked it against `quota`."""
+    workload = replace(shown(name, gpus, at=at), priority=priority)
+    message = QuotaCheck(quota=quota, fence=fence).message
+    record = Condition(
+        type=ConditionType.QUOTA_CHECKED, status=True, reason="FitsQuota", message=message, at=at
+    )
+    return with_conditions(workload, record)
+
+
+@pytest.mark.parametrize(
+    ("inherited", "want_evicted"),
+    [
+        pytest.param([checked("a", 4, at=1), checked("b", 2, at=2)], [], id="what fits stays"),
+        pytest.param(
+            [checked("a", 4, at=1), checked("b", 4, at=2, fence=2)],
+            ["b"],
+            id="of two that leaders admitted against each other the later goes",
+        ),
+        pytest.param(
+            [checked("a", 4, at=1), checked("b", 4, at=2, fence=2, priority=1)],
+            ["a"],
+            id="or the one of lower priority",
+        ),
+        pytest.param(
+            [checked("a", 4, at=1, quota="0"), checked("b", 4, at=2, quota="0")],
+            [],
+            id="checked against another quota, which was lowered",
+        ),
+        pytest.param(
+            [checked("a", 4, at=1, quota="0"), checked("b", 4, at=2)],
+            ["b"],
+            id="checked against this one beside what exceeds it from before",
+        ),
+        pytest.param(
+            [shown("a", 4, at=1), shown("b", 4, at=2)], [], id="what another program admitted before stays"
+        ),
+        pytest.param(
+            [checked("a", 4, at=1), replace(checked("b", 4, at=2), admission=None)],
+            [],
+            id="what holds no quota does not count",
+        ),
+    ],
+)
+def test_admissions_that_a_term_begins_with(inherited: list[Workload], want_evicted: list[str]) -> None:
+    term = begin(*QUEUES, *inherited)
+
+    assert term.repair() == {}, "too early: watches may be late"
+    assert term.check_inherited() == dict.fromkeys(want_evicted, "OverAdmitted")
+    assert term.check_inherited() == {}, "each is reported once"
+
+
+def test_a_workload_that_goes_while_a_term_begins_leaves_the_others_their_quota() -> None:
+    gone = checked("a", 4, at=1)
+    term = begin(*QUEUES, gone, checked("b", 4, at=2))
+
+    term.world.put(finished(gone))
+
+    assert term.check_inherited() == {}
+
+
+def test_a_quota_that_is_lowered_while_a_term_begins_evicts_nothing() -> None:
+    term = begin(*QUEUES, checked("a", 4, at=1), checked("b", 2, at=2))
+
+    _lower(term.world)
+
+    assert term.check_inherited() == {}
 
 
 def test_an_admission_may_be_seen_before_the_quota_it_was_made_on() -> None:

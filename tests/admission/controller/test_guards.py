@@ -322,6 +322,51 @@ def test_a_fault_over_an_answer_keeps_the_quota_and_leaves_the_leader_leading(
 # --- two writers -------------------------------------------------------------------------------------
 
 
+def test_what_two_leaders_admitted_without_knowing_of_each_other_is_repaired_by_a_third(stage: Stage) -> None:
+    """The store loses the reservation of the first; the second is gone before it looks at what came late."""
+    stage.cluster.laws.clear()
+    first = stage.lead()
+    first.line.faults.meets = is_admission
+    first.line.faults.late_seconds.append(REQUEST_SECONDS + 1.0)
+    stage.submit("early")
+    stage.wait(0.2)
+    # It waits for its requests, so the next one leads a second before the admission arrives.
+    first.crash()
+    stage.store.reservations.clear()
+    stage.submit("urgent", priority=2)
+    second = stage.lead()
+    stage.wait(1.1)
+    second.crash()
+    assert sorted(stage.admitted()) == ["early", "urgent"]
+
+    stage.lead()
+    stage.wait(10.0)
+
+    assert stage.admitted() == ["urgent"]
+    conditions = {one["type"]: one for one in stage.workload("early")["status"]["conditions"]}
+    assert conditions["Evicted"]["reason"] == "OverAdmitted"
+
+
+def test_a_new_leader_leaves_alone_what_exceeds_a_quota_that_was_lowered(stage: Stage) -> None:
+    stage.cluster.laws.clear()
+    first = stage.lead()
+    stage.submit("one", cpus=3)
+    stage.submit("two", cpus=3)
+    stage.wait(2.0)
+    first.crash()
+    stage.cluster.edit(("ClusterQueue", "", "a"), _lower)
+
+    stage.lead()
+    stage.wait(30.0)
+
+    assert sorted(stage.admitted()) == ["one", "two"]
+
+
+def _lower(queue: Object) -> None:
+    quota = queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]
+    quota.update(nominalQuota="1", borrowingLimit="0")
+
+
 def test_what_another_writer_admits_beyond_the_quota_is_evicted_with_its_reason(stage: Stage) -> None:
     stage.cluster.laws.clear()
     stage.lead()

@@ -94,6 +94,17 @@ def test_an_admission_reserves_admits_and_forgets_why_it_waited() -> None:
     assert "resourceRequests" not in status
 
 
+def test_each_admission_records_the_quota_that_it_was_checked_against() -> None:
+    stale = condition("berth.dev/QuotaChecked", "True", "FitsQuota", "of an earlier admission")
+    decision = make_admit(quota="0123456789abcdef")
+
+    status = status_of(admit_write(decision, raw_of({"conditions": [stale]}), now=NOW, fence=7))
+
+    (record,) = (one for one in status["conditions"] if one["type"] == "berth.dev/QuotaChecked")
+    assert record["message"] == "Checked against quota 0123456789abcdef of its cohort under fence 7"
+    assert record["lastTransitionTime"] == NOW_TEXT
+
+
 def test_a_reservation_with_outstanding_checks_is_not_yet_an_admission() -> None:
     ready = {"name": "b", "state": "Ready", "message": "", "lastTransitionTime": EARLIER_TEXT}
     present = {"admissionChecks": [ready, {**ready, "name": "gone"}]}
