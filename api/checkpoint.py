@@ -24,8 +24,8 @@ Communication with Berth (docs/checkpoints.md has the manifests):
                 fits the grace period of its pods
 
 A report that fails does not affect the training: the failure is printed once to stderr, and the job
-continues. Reports bypass the proxies in the environment: proxies cannot resolve the names of a cluster, and
-must not see the token. Python 3.8 and later.
+continues. The server proves its name by TLS (`BERTH_CA_FILE`). Reports bypass the proxies in the
+environment: proxies cannot resolve the names of a cluster, and must not see the token. Python 3.8 and later.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ import json
 import os
 import re
 import signal
+import ssl
 import sys
 import threading
 import time
@@ -47,7 +48,9 @@ from types import FrameType
 
 __all__ = ["deadline", "requested", "resumed", "saved", "saving", "stopping"]
 
-_DEFAULT_URL = "http://berth-controller.berth-system:8090"
+_DEFAULT_URL = "https://berth-controller.berth-system:8090"
+# The authority of that server's certificate, beside the token; without the file the system's authorities.
+_CA_FILE = "/var/run/secrets/berth.dev/ca.crt"
 # Berth's own token first: it has a single audience, so it is useless anywhere else if it leaks.
 _TOKEN_FILES = (
     "/var/run/secrets/berth.dev/token",
@@ -228,7 +231,16 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-_opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect)
+def _opener() -> urllib.request.OpenerDirector:
+    """Return what sends a report. The authority is read again each time, because Berth renews it."""
+    given = os.environ.get("BERTH_CA_FILE")
+    path = given or (_CA_FILE if os.path.exists(_CA_FILE) else None)
+    try:
+        context = ssl.create_default_context(cafile=path)
+    except OSError as error:
+        raise ValueError(f"the authority in {path} cannot be read: {error}") from error
+    https = urllib.request.HTTPSHandler(context=context)
+    return urllib.request.build_opener(urllib.request.ProxyHandler({}), https, _NoRedirect)
 
 
 def _send(report: dict[str, object]) -> bool:
@@ -255,7 +267,7 @@ def _post(url: str, token: str, report: dict[str, object]) -> bool:
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
     try:
         request = urllib.request.Request(url, json.dumps(report).encode(), headers)
-        with _opener.open(request, timeout=_REPORT_SECONDS):
+        with _opener().open(request, timeout=_REPORT_SECONDS):
             return True
     except urllib.error.HTTPError as error:
         _complain(f"{url} answers {error.code}: {_beginning(error)}")

@@ -71,6 +71,8 @@ _DIRECT = (
     | _on(resources.EVENTS, "create", "patch")
     # The token that a report of a checkpoint comes with, and the pod that it names.
     | {Right("authentication.k8s.io", "tokenreviews", "create")}
+    # Whether the user of a token may read /v1 or /metrics.
+    | {Right("authorization.k8s.io", "subjectaccessreviews", "create")}
     | _on(resources.PODS, "get")
     # The caBundle of those that lead here.
     | _on(resources.VALIDATING_WEBHOOKS, "list", "watch", "patch")

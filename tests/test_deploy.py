@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import tomllib
 from collections.abc import Mapping
@@ -78,6 +79,13 @@ def controller_config() -> ControllerConfig:
     """Return the configuration that the controller is started with."""
     (text,) = only("ConfigMap", "berth-config")["data"].values()
     return load_config(text, source="berth-config")
+
+
+def controller_arguments() -> argparse.Namespace:
+    """Return the flags that the controller is started with."""
+    (container,) = only("Deployment", SERVICE)["spec"]["template"]["spec"]["containers"]
+    _, *command = container["command"]
+    return make_parser(command).parse_args([*command, *container["args"]])
 
 
 def ports_of(deployment: Object) -> dict[str, int]:
@@ -186,14 +194,36 @@ def test_the_controller_and_its_redis_are_reached_from_other_pods() -> None:
 
 
 def test_the_controllers_service_leads_to_the_ports_it_listens_on() -> None:
-    arguments = make_parser(["controller"]).parse_args(["controller"])
-    listening = {
+    arguments = controller_arguments()
+    ports = {
         name: getattr(arguments, f"{name}_port")
         for name in ("http", "metrics", "extender", "visibility", "webhook")
     }
+    listening = {name: port for name, port in ports.items() if port >= 0}
 
     assert ports_of(only("Deployment", SERVICE)) == listening
     assert {port["name"]: port["port"] for port in only("Service", SERVICE)["spec"]["ports"]} == listening
+
+
+def test_the_controller_is_read_by_tls_and_with_a_right_alone() -> None:
+    (container,) = only("Deployment", SERVICE)["spec"]["template"]["spec"]["containers"]
+    (monitor,) = (one for one in applied("monitoring") if one["kind"] == "ServiceMonitor")
+    (endpoint,) = monitor["spec"]["endpoints"]
+    arguments = controller_arguments()
+
+    assert not arguments.insecure
+    assert not is_loopback(arguments.bind)
+    probes = [container[name]["httpGet"]["scheme"] for name in ("livenessProbe", "readinessProbe")]
+    assert [*probes, endpoint["scheme"].upper()] == ["HTTPS"] * 3
+    assert endpoint["tlsConfig"]["serverName"] == f"{SERVICE}.{NAMESPACE}.svc"
+    assert endpoint["tlsConfig"]["ca"] == {"secret": {"name": SECRET, "key": "ca.crt"}}
+    given = {
+        url: name
+        for name in ("berth-metrics-reader", "berth-state-reader")
+        for rule in only("ClusterRole", name)["rules"]
+        for url in rule["nonResourceURLs"]
+    }
+    assert given == {"/metrics": "berth-metrics-reader", "/v1": "berth-state-reader"}
 
 
 @pytest.mark.covers("001_37", "003_19")
@@ -332,7 +362,7 @@ def test_the_controller_may_read_and_write_its_certificate_and_no_other_secret()
         for role in objects()
         if role["kind"] == kind
         for rule in role.get("rules", ())
-        if "secrets" in rule["resources"]
+        if "secrets" in rule.get("resources", ())
     ]
 
     assert [(rule.get("resourceNames"), rule["verbs"]) for rule in rules] == [
@@ -472,6 +502,26 @@ def test_kube_scheduler_can_be_configured_to_use_tls() -> None:
     assert {key: value for key, value in config.items() if key not in changed} == {
         key: value for key, value in plain.items() if key not in changed
     }
+
+
+def test_the_extender_is_called_by_kube_scheduler_alone_in_the_overlay_with_tls() -> None:
+    overlay = yaml.safe_load((DEPLOY / "extender-tls" / "kustomization.yaml").read_text())
+    (patch,) = overlay["patches"]
+    spec = yaml.safe_load(patch["patch"])["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    base = only("Deployment", "gpu-extender", "extender")
+    (base_container,) = base["spec"]["template"]["spec"]["containers"]
+    arguments = make_parser(["extender"]).parse_args(["extender", *container["args"]])
+
+    assert overlay["resources"] == ["../extender"]
+    assert patch["target"] == {"kind": base["kind"], "name": base["metadata"]["name"]}
+    assert container["name"] == base_container["name"]
+    assert set(base_container["args"]) < set(container["args"])
+    files = (arguments.tls_certificate, arguments.tls_key, arguments.client_ca)
+    assert {file.rpartition("/")[0] for file in files} == {container["volumeMounts"][0]["mountPath"]}
+    assert {file.rpartition("/")[2] for file in files} == {"tls.crt", "tls.key", "ca.crt"}
+    tls = extender_config("scheduler-config-tls.yaml")["tlsConfig"]
+    assert {"certFile", "keyFile"} <= tls.keys()
 
 
 @pytest.mark.covers("000_43")

@@ -25,15 +25,13 @@ from admission.controller.cluster_state.cluster_state import ClusterState
 from admission.controller.cluster_state.node_pod_watch import NodePodWatch
 from admission.controller.gauges.collector import QueueCollector
 from admission.controller.gauges.reader import GaugeReader, GaugeSettings
+from admission.controller.http.authorization import Authorization
 from admission.controller.http.checkpoint_reports import CheckpointReports
-from admission.controller.http.extender_process import ExtenderProcess
-from admission.controller.http.extender_profiles import extender_rules
-from admission.controller.http.extender_server import ExtenderOptions
 from admission.controller.http.health import Health
 from admission.controller.http.listening import Port, listen
 from admission.controller.http.plan_api import PlanApi
 from admission.controller.http.port_certificates import PortCertificates
-from admission.controller.http.ports import SidePorts
+from admission.controller.http.ports import ReadRoutes, SidePorts, extender_process, read_ports
 from admission.controller.http.state_api import StateApi, metrics_route
 from admission.controller.integration_rights import with_permitted_integrations
 from admission.controller.kinds import (
@@ -161,7 +159,7 @@ class Controller:
         self._reads = LargeReads(self._clock)
         self._queue_gauges = self._queue_collector(series)
         self._domain_gauges = DomainCollector(self._metrics, engine.nodes.domain_usages, self._reads)
-        self._extender = self._extender_process()
+        self._extender = extender_process(options, partial(self._metrics.count_refused, "extender"))
         self._store: RedisReservationStore | None = None
         self._reports = CheckpointReports(
             client,
@@ -189,21 +187,6 @@ class Controller:
             instance=self._identity,
             limits=EventLimits(events_per_second=events.per_second, burst=events.burst),
         )
-
-    def _extender_process(self) -> ExtenderProcess | None:
-        given = self._options
-        if given.extender_port < 0:
-            return None
-        options = ExtenderOptions(
-            kubeconfig=given.kubeconfig,
-            bind=given.bind,
-            port=given.extender_port,
-            tls_certificate=given.tls_certificate,
-            tls_key=given.tls_key,
-            rules=extender_rules(given.config.berth.extender),
-        )
-        on_refused = partial(self._metrics.count_refused, "extender")
-        return ExtenderProcess(options, given.logs, on_refused=on_refused)
 
     def _status_board(self, engine: Engine) -> StatusWriter:
         return StatusWriter(
@@ -273,7 +256,7 @@ class Controller:
     async def listen(self, stack: AsyncExitStack) -> Mapping[str, str]:
         """Serve HTTP. Return the URLs by port name."""
         urls = {}
-        for port in (*self._own_ports(), *self._side_ports.ports()):
+        for port in (*self._read_ports(), *self._side_ports.ports()):
             if port.number >= 0:
                 # -1 means off.
                 urls[port.name] = await listen(stack, port, on_refused=self._metrics.count_refused)
@@ -281,23 +264,19 @@ class Controller:
             urls["extender"] = (await stack.enter_async_context(self._extender)).url
         return urls
 
-    def _own_ports(self) -> tuple[Port, Port]:
-        """Return the ports for people: the web page with its API, and the metrics."""
-        options, health = self._options, self._health().routes()
+    def _read_ports(self) -> tuple[Port, Port]:
+        """Return the ports that people and Prometheus read."""
         decisions = self._decisions if self._store is not None else None
         plan = PlanApi(self._cluster_state, decisions, self._reads)
-        state = [
-            *StateApi(self._cluster_state, self._reads).routes(),
-            *plan.routes(),
-        ]
-        # In observe mode no checkpoint reports are stored: the leader does that.
-        if not options.observe:
-            state += self._reports.routes()
-        measures = metrics_route(self._metrics, self._queue_gauges, self._domain_gauges)
-        return (
-            Port(name="http", number=options.http_port, host=options.bind, routes=[*health, *state]),
-            Port(name="metrics", number=options.metrics_port, host=options.bind, routes=[*health, measures]),
+        routes = ReadRoutes(
+            health=self._health().routes(),
+            state=[*StateApi(self._cluster_state, self._reads).routes(), *plan.routes()],
+            # In observe mode no checkpoint reports are stored: the leader does that.
+            reports=[] if self._options.observe else self._reports.routes(),
+            metrics=[metrics_route(self._metrics, self._queue_gauges, self._domain_gauges)],
         )
+        authorization = Authorization(self._client, self._clock)
+        return read_ports(self._options, routes, certificates=self._certificates, authorization=authorization)
 
     async def _decisions(self, limit: int) -> tuple[LoggedDecision, ...]:
         assert self._store is not None, "asked only where there is a store"

@@ -17,6 +17,8 @@ from api.config.loading import ControllerConfig
 from api.objects.common import WireSelector, WireSelectorRequirement
 from queues.store.access import StoreAccess
 
+# The name in kube-scheduler's client certificate, as kubeadm makes it.
+KUBE_SCHEDULER = "system:kube-scheduler"
 # Kinds that are queued through their pods, by their framework names in the configuration.
 _SERVING = {
     "deployment": "Deployment",
@@ -34,7 +36,9 @@ class Options:
     signed. `cluster_id` None is the uid of kube-system. `observe`: decide, log and measure, but write
     nothing. `failpoint`: see `runtime.failpoints`. `logs` are the settings of the logs, for child processes.
     `tls_certificate` and `tls_key` are PEM files: the TLS ports use them instead of a self-issued
-    certificate, and the extender serves TLS with them.
+    certificate, and the extender serves TLS with them. `client_ca` is a PEM file: the extender answers only
+    clients with a certificate of this authority and one of `client_names`.
+    `insecure`: /v1 and /metrics are plain and open to all on any address, and not on loopback alone.
     """
 
     kubeconfig: str | None = None
@@ -52,6 +56,9 @@ class Options:
     webhook_port: int = 9443
     tls_certificate: str | None = None
     tls_key: str | None = None
+    client_ca: str | None = None
+    client_names: tuple[str, ...] = (KUBE_SCHEDULER,)
+    insecure: bool = False
     observe: bool = False
     require_store: bool = False
     failpoint: str | None = None

@@ -90,7 +90,8 @@ class Request:
     """A request with its body. `parameters` are the braced parts of the route's path, decoded.
 
     If a query parameter or header occurs twice, the first is used; header names are in lower case.
-    `client_name` is the common name of the client's certificate, if TLS requested one and verified it;
+    `client_name` is the common name of the client's certificate, if TLS requested one and verified it
+    (`has_client_certificate`: it may have no common name);
     `client_address` is the peer address of the connection, which may be a proxy.
     """
 
@@ -101,6 +102,7 @@ class Request:
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes | bytearray = b""
     client_name: str = ""
+    has_client_certificate: bool = False
     client_address: str = ""
 
 
@@ -391,6 +393,7 @@ def _request(request: web.Request, body: bytearray) -> Request:
         headers=_first_of_each((name.lower(), value) for name, value in request.headers.items()),
         body=body,
         client_name=_client_name(request),
+        has_client_certificate=bool(request.get_extra_info("peercert")),
         client_address=request.remote or "",
     )
 

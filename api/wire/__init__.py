@@ -8,6 +8,7 @@ Modules, in reading order:
     visibility           the visibility API
     checkpoint_report    POST /v1/checkpoints
     pod_tokens           the tokens of pods, and their review
+    access_reviews       TokenReview and SubjectAccessReview
 
 Decisions:
 

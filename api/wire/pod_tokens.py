@@ -63,11 +63,11 @@ class _Review(msgspec.Struct):
     status: _Status
 
 
-def bearer_token(header: str) -> str:
-    """Return the token of an Authorization header. Raises TokenError if there is none."""
+def bearer_token(header: str, *, whose: str = "the pod's own token") -> str:
+    """Return the token of an Authorization header. Raises TokenError if there is none: send `whose`."""
     scheme, _, token = header.partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
-        raise TokenError(401, "send the pod's own token: Authorization: Bearer <token>")
+        raise TokenError(401, f"send {whose}: Authorization: Bearer <token>")
     return token.strip()
 
 

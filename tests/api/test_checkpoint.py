@@ -8,6 +8,7 @@ import json
 import shutil
 import signal
 import socketserver
+import ssl
 import subprocess
 import sys
 import threading
@@ -22,6 +23,7 @@ import pytest
 import yaml
 
 from api import checkpoint
+from api.http.certificates import make_authority, make_leaf
 from api.wire.pod_tokens import AUDIENCE
 
 ROOT = Path(__file__).parents[2]
@@ -37,6 +39,7 @@ class Berth:
     reports: list[dict[str, Any]] = field(default_factory=list)
     starts: list[str] = field(default_factory=list)
     tokens: set[str] = field(default_factory=set)
+    server: ThreadingHTTPServer | None = None
 
 
 @pytest.fixture
@@ -65,6 +68,7 @@ def berth() -> Iterator[Berth]:
             """Say nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    noted.server = server
     noted.url = f"http://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, name="berth")
     thread.start()
@@ -72,6 +76,20 @@ def berth() -> Iterator[Berth]:
     server.shutdown()
     thread.join()
     server.server_close()
+
+
+def serve_tls(berth: Berth, folder: Path) -> Path:
+    """Let it serve TLS from now on. Return the file of its authority."""
+    assert berth.server is not None
+    authority = make_authority(now=time.time())
+    leaf = make_leaf(authority, ["127.0.0.1"], now=time.time())
+    (folder / "ca.crt").write_bytes(authority.certificate)
+    (folder / "server.pem").write_bytes(leaf.certificate + leaf.key)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "server.pem")
+    berth.server.socket = context.wrap_socket(berth.server.socket, server_side=True)
+    berth.url = berth.url.replace("http://", "https://")
+    return folder / "ca.crt"
 
 
 @dataclass
@@ -216,6 +234,38 @@ def test_a_report_that_does_not_arrive_is_said_once(
 
     assert out.splitlines()[-1] == "ends at step 9"
     assert (err.count(want), len(err.splitlines())) == (1, 1)
+
+
+def test_a_report_is_sent_by_tls_to_a_server_of_the_authority(image: Image, berth: Berth) -> None:
+    authority = serve_tls(berth, image.folder)
+
+    process = image.run("--steps", "3", "--step-seconds", "0", BERTH_CA_FILE=str(authority))
+    _, err = process.communicate(timeout=PATIENCE_SECONDS)
+
+    assert err == ""
+    assert berth.tokens == {"Bearer secret"}
+
+
+@pytest.mark.parametrize(
+    ("authority", "want"),
+    [
+        pytest.param(None, "CERTIFICATE_VERIFY_FAILED", id="no authority is given"),
+        pytest.param("missing.crt", "the authority in missing.crt cannot be read", id="its file is missing"),
+        pytest.param("token", "the authority in token cannot be read", id="its file holds something else"),
+    ],
+)
+def test_no_token_is_sent_to_a_server_that_does_not_prove_its_name(
+    authority: str | None, want: str, image: Image, berth: Berth
+) -> None:
+    serve_tls(berth, image.folder)
+    given = {} if authority is None else {"BERTH_CA_FILE": authority}
+
+    process = image.run("--steps", "3", "--step-seconds", "0", **given)
+    out, err = process.communicate(timeout=PATIENCE_SECONDS)
+
+    assert out.splitlines()[-1] == "ends at step 3"
+    assert want in err
+    assert berth.tokens == set()
 
 
 def test_a_folder_that_cannot_be_written_to_is_found_out_before_the_training(image: Image) -> None:

@@ -10,13 +10,20 @@ from pathlib import Path
 
 from admission.cli.common.arguments import Subparsers, add_command
 from admission.cli.common.errors import ExitCode, WrongUsageError
-from admission.cli.common.serving import add_certificate, announce, check_certificate, stop_on_signals
+from admission.cli.common.serving import (
+    add_certificate,
+    add_client_ca,
+    announce,
+    check_certificate,
+    check_client_ca,
+    stop_on_signals,
+)
 from admission.cli.common.settings_file import read_config
 from admission.cli.common.store_flags import add_store_access, to_store_access, to_store_keys
 from admission.controller.app import own_namespace, run_controller
 from admission.controller.runtime.failpoints import Failpoint
 from admission.controller.runtime.logs import LogSettings, configure
-from admission.controller.settings import Options
+from admission.controller.settings import KUBE_SCHEDULER, Options
 
 FAILPOINT_VARIABLE = "BERTH_FAILPOINT"
 _PORTS = (
@@ -100,6 +107,12 @@ def _add_port_flags(parser: argparse.ArgumentParser) -> None:
         parser,
         "PEM certificate of the TLS ports, also for the extender (default: Berth's own for the former)",
     )
+    add_client_ca(parser)
+    parser.add_argument(
+        "--insecure",
+        action="store_true",
+        help="serve /v1 and /metrics without TLS and to all, on other addresses than loopback, too",
+    )
 
 
 def _port(text: str) -> int:
@@ -122,6 +135,7 @@ def _run(arguments: argparse.Namespace) -> int:
 def to_options(arguments: argparse.Namespace) -> Options:
     """Return the controller options for these flags. Raises WrongUsageError."""
     check_certificate(arguments.tls_certificate, arguments.tls_key)
+    check_client_ca(arguments.client_ca, arguments.tls_certificate)
     # Require the flag: a variable left over in a shell must not crash a production controller.
     failpoint = os.environ.get(FAILPOINT_VARIABLE) if arguments.enable_failpoints else None
     try:
@@ -145,6 +159,9 @@ def to_options(arguments: argparse.Namespace) -> Options:
         webhook_port=arguments.webhook_port,
         tls_certificate=arguments.tls_certificate,
         tls_key=arguments.tls_key,
+        client_ca=arguments.client_ca,
+        client_names=tuple(arguments.client_name or (KUBE_SCHEDULER,)),
+        insecure=arguments.insecure,
         observe=arguments.observe,
         require_store=arguments.require_store,
         failpoint=failpoint,

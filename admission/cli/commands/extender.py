@@ -8,11 +8,19 @@ from pathlib import Path
 
 from admission.cli.common.arguments import Subparsers, add_command, add_kubeconfig, port
 from admission.cli.common.errors import ExitCode
-from admission.cli.common.serving import add_certificate, announce, check_certificate, stop_on_signals
+from admission.cli.common.serving import (
+    add_certificate,
+    add_client_ca,
+    announce,
+    check_certificate,
+    check_client_ca,
+    stop_on_signals,
+)
 from admission.cli.common.settings_file import read_config
 from admission.controller.http.extender_profiles import extender_rules
 from admission.controller.http.extender_server import ExtenderOptions, run_extender
 from admission.controller.runtime.logs import configure
+from admission.controller.settings import KUBE_SCHEDULER
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -28,7 +36,7 @@ def add_parser(subparsers: Subparsers) -> None:
         ),
         examples=(
             "  berth extender --kubeconfig ~/.kube/config\n"
-            "  berth extender --bind 0.0.0.0 --tls-certificate tls.crt --tls-key tls.key"
+            "  berth extender --bind 0.0.0.0 --tls-certificate tls.crt --tls-key tls.key --client-ca ca.crt"
         ),
         run=_run,
     )
@@ -45,12 +53,14 @@ def add_parser(subparsers: Subparsers) -> None:
         "--config", type=Path, metavar="FILE", help="ControllerConfig of berth.dev/v1alpha1 with `extender`"
     )
     add_certificate(parser, "serve TLS with this PEM certificate, read again when it changes")
+    add_client_ca(parser)
     parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
     parser.add_argument("--log-format", choices=("text", "json"), default="text")
 
 
 def _run(arguments: argparse.Namespace) -> int:
     check_certificate(arguments.tls_certificate, arguments.tls_key)
+    check_client_ca(arguments.client_ca, arguments.tls_certificate)
     configure(level=arguments.log_level, as_json=arguments.log_format == "json")
     options = ExtenderOptions(
         kubeconfig=arguments.kubeconfig,
@@ -58,6 +68,8 @@ def _run(arguments: argparse.Namespace) -> int:
         port=arguments.port,
         tls_certificate=arguments.tls_certificate,
         tls_key=arguments.tls_key,
+        client_ca=arguments.client_ca,
+        client_names=tuple(arguments.client_name or (KUBE_SCHEDULER,)),
         rules=extender_rules(read_config(arguments.config).berth.extender),
     )
     asyncio.run(_serve(options))

@@ -6,12 +6,14 @@ import argparse
 import asyncio
 import json
 import signal
+import ssl
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from admission.cli.common.errors import WrongUsageError
+from admission.controller.settings import KUBE_SCHEDULER
 from api.http.certificates import ServingTls, key_pair_of_files
 
 
@@ -35,6 +37,33 @@ def add_certificate(parser: argparse.ArgumentParser, what: str) -> None:
     """Add the flags for a certificate that the user provides. `what` is the help text of the certificate."""
     parser.add_argument("--tls-certificate", metavar="FILE", help=what)
     parser.add_argument("--tls-key", metavar="FILE", help="its key, PEM")
+
+
+def add_client_ca(parser: argparse.ArgumentParser) -> None:
+    """Add the flags for the certificates of the extender's clients."""
+    parser.add_argument(
+        "--client-ca",
+        metavar="FILE",
+        help="PEM authority of client certificates, which the extender then requires (with TLS only)",
+    )
+    parser.add_argument(
+        "--client-name",
+        action="append",
+        metavar="NAME",
+        help=f"common name in such a certificate; may be repeated (default {KUBE_SCHEDULER})",
+    )
+
+
+def check_client_ca(client_ca: str | None, certificate: str | None) -> None:
+    """Raise WrongUsageError unless the file holds an authority, and TLS is served with it."""
+    if client_ca is None:
+        return
+    if certificate is None:
+        raise WrongUsageError("--client-ca needs --tls-certificate and --tls-key")
+    try:
+        ssl.create_default_context(cadata=Path(client_ca).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise WrongUsageError(f"cannot read an authority from {client_ca}: {error}") from error
 
 
 def check_certificate(certificate: str | None, key: str | None) -> None:

@@ -10,14 +10,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from admission.controller.cluster_state.node_pod_watch import NodePodWatch
+from admission.controller.http.client_authority import ClientAuthority
 from admission.controller.http.extender import Extender, render_error
 from admission.controller.http.extender_profiles import ExtenderRules
 from admission.controller.http.health import Health
-from admission.controller.http.listening import Port, listen
+from admission.controller.http.listening import Port, is_loopback, listen
 from admission.controller.http.serving_certificates import FileCertificates
 from admission.controller.runtime.clock import SystemClock
 from admission.controller.runtime.logs import Log
@@ -28,16 +29,27 @@ from api.kube.resources import Resource
 
 log = Log("berth.extender")
 
+_OPEN = (
+    "any client that reaches the port may learn where pods run and keep this process busy; give --client-ca,"
+    " --tls-certificate and --tls-key"
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtenderOptions:
-    """How it is started. `port` 0 means any free port. With both PEM files it serves TLS."""
+    """How it is started. `port` 0 means any free port. With certificate and key, PEM files, it serves TLS.
+
+    With `client_ca`, a PEM file, it answers only clients with a certificate of this authority and one of
+    `client_names`. Health is open to all.
+    """
 
     kubeconfig: str | None = None
     bind: str = "127.0.0.1"
     port: int = 8888
     tls_certificate: str | None = None
     tls_key: str | None = None
+    client_ca: str | None = None
+    client_names: tuple[str, ...] = ()
     rules: ExtenderRules = field(default_factory=ExtenderRules)
 
 
@@ -92,12 +104,22 @@ def _port(
     certificates: FileCertificates | None,
 ) -> Port:
     health = Health(lambda: not watch.unsynced(), watch.unsynced)
+    routes, tls = [*extender.routes(), *extender.state_routes()], None
+    if certificates is not None:
+        tls = certificates.serving_tls()
+    if tls is not None and options.client_ca is not None:
+        authority = Path(options.client_ca).read_text(encoding="utf-8")
+        clients = ClientAuthority(authority=authority, allowed_names=options.client_names)
+        clients.request(tls.context)
+        routes = [replace(route, handler=clients.guarded(route.handler)) for route in routes]
+    elif not is_loopback(options.bind):
+        log.warning("extender-open", note=_OPEN)
     return Port(
         name="extender",
         number=options.port,
         host=options.bind,
-        routes=[*extender.routes(), *extender.state_routes(), *health.routes()],
-        tls=certificates.serving_tls() if certificates is not None else None,
+        routes=[*routes, *health.routes()],
+        tls=tls,
         render_error=render_error,
     )
 

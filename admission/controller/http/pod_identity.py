@@ -4,43 +4,30 @@ Both are requested from the API server and cached for a minute, so a job that re
 costs two reads a minute. A rejected token is cached too, but for a shorter time, since the pod may be too
 new for the server that was asked. A deleted pod can still report for the rest of that minute, but only
 about its own job.
-
-Reviews are expensive for the API server, and any client that reaches the port can cause one with a forged
-token. So each address has a budget of its own, and all addresses share another. A client that floods the port
-exhausts its own budget before the shared one.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
 from dataclasses import dataclass
 
 import msgspec
 
+from admission.controller.http.authorization import TOKEN_REVIEWS
+from admission.controller.http.review_budget import ReviewBudget
 from admission.controller.runtime.clock import Clock
-from admission.controller.runtime.token_bucket import TokenBuckets
+from admission.controller.runtime.expiring_cache import ExpiringCache
 from api.kube import resources
 from api.kube.client import Body, KubeClient
 from api.kube.errors import Invalid, KubeError, NotFound
-from api.kube.resources import Resource
 from api.objects.common import NamedObject, OwnerReference
 from api.wire.pod_tokens import PodIdentity, TokenError, expires_at, read_review, review_body
 
-REVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False)
 KNOWN_SECONDS = 60.0
 REFUSED_SECONDS = 10.0
 MOST_KNOWN = 20_000
 # The reporting program waits for two seconds.
 ASK_SECONDS = 1.5
-
-
-class TooManyReviewsError(Exception):
-    """The address, or all addresses together, sent too many requests. Retry after `retry_after_seconds`."""
-
-    def __init__(self, retry_after_seconds: float) -> None:
-        super().__init__(f"too many tokens to review; retry in {retry_after_seconds:.0f} s")
-        self.retry_after_seconds = retry_after_seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,9 +44,8 @@ class PodIdentities:
     def __init__(self, client: KubeClient, clock: Clock) -> None:
         self._client = client
         self._clock = clock
-        self._known: OrderedDict[bytes, tuple[float, Reporter | TokenError]] = OrderedDict()
-        self._by_address = TokenBuckets(per_second=2.0, burst=20.0)
-        self._in_all = TokenBuckets(per_second=50.0, burst=200.0)
+        self._known = ExpiringCache[bytes, Reporter | TokenError](MOST_KNOWN)
+        self._budget = ReviewBudget(clock)
 
     async def identify(self, token: str, *, address: str) -> Reporter:
         """Return the pod of a token.
@@ -68,8 +54,8 @@ class PodIdentities:
         server does not answer.
         """
         digest = hashlib.sha256(token.encode()).digest()
-        until, found = self._known.get(digest, (0.0, None))
-        if found is None or until <= self._clock.now():
+        found = self._known.get(digest, now=self._clock.now())
+        if found is None:
             found = await self._look_up(token, address)
             self._remember(digest, token, found)
         if isinstance(found, TokenError):
@@ -79,8 +65,10 @@ class PodIdentities:
     async def _look_up(self, token: str, address: str) -> Reporter | TokenError:
         try:
             body = Body(review_body(token, now=self._clock.now()))
-            self._check_budget(address)
-            raw = await self._client.request("POST", REVIEWS.path(), body=body, timeout_seconds=ASK_SECONDS)
+            self._budget.take(address)
+            raw = await self._client.request(
+                "POST", TOKEN_REVIEWS.path(), body=body, timeout_seconds=ASK_SECONDS
+            )
             pod = read_review(raw)
             return Reporter(pod=pod, owner=await self._owner(pod))
         except TokenError as error:
@@ -102,20 +90,10 @@ class PodIdentities:
             raise TokenError(401, f"the pod {pod.namespace}/{pod.name} was replaced by another of its name")
         return metadata.controller
 
-    def _check_budget(self, address: str) -> None:
-        now = self._clock.monotonic()
-        # In this order: a client that exceeds its own budget takes nothing from the shared one.
-        wait = self._by_address.take(address, now=now) or self._in_all.take("", now=now)
-        if wait:
-            raise TooManyReviewsError(wait)
-
     def _remember(self, digest: bytes, token: str, found: Reporter | TokenError) -> None:
         now = self._clock.now()
         if isinstance(found, TokenError):
             until = now + REFUSED_SECONDS
         else:
             until = min(now + KNOWN_SECONDS, expires_at(token))
-        self._known[digest] = (until, found)
-        self._known.move_to_end(digest)
-        if len(self._known) > MOST_KNOWN:
-            self._known.popitem(last=False)
+        self._known.put(digest, found, until=until)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from admission.controller.http.ca_injector import TrustPublisher
+from admission.controller.http.listening import is_loopback
 from admission.controller.http.serving_certificates import (
     CertificateSource,
     FileCertificates,
@@ -16,6 +17,11 @@ from admission.controller.runtime.clock import Clock
 from admission.controller.settings import Options
 from api.http.certificates import ServingTls
 from api.kube.client import KubeClient
+
+
+def is_secure(options: Options) -> bool:
+    """Return whether /v1 and /metrics are served by TLS, and to users alone that RBAC allows."""
+    return not options.insecure and not is_loopback(options.bind)
 
 
 class PortCertificates:
@@ -32,7 +38,7 @@ class PortCertificates:
         # Certificate files are renewed by others. A self-issued certificate is for kube-apiserver only.
         if options.tls_certificate is not None and options.tls_key is not None:
             self._source = FileCertificates(Path(options.tls_certificate), Path(options.tls_key))
-        elif max(options.visibility_port, options.webhook_port) >= 0:
+        elif max(options.visibility_port, options.webhook_port) >= 0 or is_secure(options):
             self._source = OwnCertificates(
                 client,
                 clock,

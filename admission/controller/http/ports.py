@@ -1,21 +1,30 @@
-"""The ports that kube-apiserver calls: visibility and webhook, each on unless its number is -1.
+"""The ports of a controller, each on unless its number is -1: where, by TLS or not, and for which clients.
 
-They always serve TLS, because kube-apiserver requires it.
+http, metrics          people and Prometheus: plain on loopback, otherwise TLS and what RBAC allows
+extender               kube-scheduler, from a child process
+visibility, webhook    kube-apiserver, which requires TLS
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from admission.controller.cluster_state.cluster_state import ClusterState
 from admission.controller.http import visibility
+from admission.controller.http.authorization import Authorization
+from admission.controller.http.client_authority import ClientAuthority
+from admission.controller.http.extender_process import ExtenderProcess
+from admission.controller.http.extender_profiles import extender_rules
+from admission.controller.http.extender_server import ExtenderOptions
 from admission.controller.http.listening import LOOPBACK, Port, is_loopback
-from admission.controller.http.port_certificates import PortCertificates
-from admission.controller.http.visibility import FrontProxy, Visibility, find_front_proxy
+from admission.controller.http.port_certificates import PortCertificates, is_secure
+from admission.controller.http.visibility import Visibility, find_front_proxy
 from admission.controller.http.webhooks import Webhooks
 from admission.controller.runtime.large_reads import LargeReads
 from admission.controller.runtime.logs import Log
 from admission.controller.settings import Options
+from api.http.server import Route
 from api.kube.client import KubeClient
 
 log = Log("berth.ports")
@@ -27,8 +36,53 @@ _NO_PROXY = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadRoutes:
+    """The routes of the ports http (`state`, `reports`) and metrics; `health` is on both."""
+
+    health: list[Route]
+    state: list[Route]
+    reports: list[Route]
+    metrics: list[Route]
+
+
+def read_ports(
+    options: Options, routes: ReadRoutes, *, certificates: PortCertificates, authorization: Authorization
+) -> tuple[Port, Port]:
+    """Return the ports http and metrics. On other addresses than loopback RBAC says who reads them."""
+    is_safe = is_secure(options)
+
+    def port(name: str, number: int, open_to_all: list[Route], read: list[Route]) -> Port:
+        guarded = [*map(authorization.guarded, read)] if is_safe else read
+        tls = certificates.serving_tls() if is_safe and number >= 0 else None
+        return Port(name=name, number=number, host=options.bind, routes=[*open_to_all, *guarded], tls=tls)
+
+    # Reports are authenticated by the token of their pod.
+    return (
+        port("http", options.http_port, [*routes.health, *routes.reports], routes.state),
+        port("metrics", options.metrics_port, routes.health, routes.metrics),
+    )
+
+
+def extender_process(options: Options, on_refused: Callable[[str, int], None]) -> ExtenderProcess | None:
+    """Return the process that serves the extender's port, None if that is off."""
+    if options.extender_port < 0:
+        return None
+    given = ExtenderOptions(
+        kubeconfig=options.kubeconfig,
+        bind=options.bind,
+        port=options.extender_port,
+        tls_certificate=options.tls_certificate,
+        tls_key=options.tls_key,
+        client_ca=options.client_ca,
+        client_names=options.client_names,
+        rules=extender_rules(options.config.berth.extender),
+    )
+    return ExtenderProcess(given, options.logs, on_refused=on_refused)
+
+
 class SidePorts:
-    """The two ports. Call prepare() first, then ports().
+    """The two ports that kube-apiserver calls. Call prepare() first, then ports().
 
     `is_ready`: whether the control loop has taken in all first lists.
     """
@@ -49,7 +103,7 @@ class SidePorts:
         self._certificates = certificates
         self._reads = reads
         self._is_ready = is_ready
-        self._proxy: FrontProxy | None = None
+        self._proxy: ClientAuthority | None = None
 
     async def prepare(self) -> None:
         """Get certificates and learn which clients may call. Raises KubeError, OSError and ValueError."""

@@ -12,13 +12,13 @@ from __future__ import annotations
 import ssl
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from admission.controller.cluster_state.cluster_state import ClusterState
+from admission.controller.http.client_authority import ClientAuthority
 from admission.controller.runtime.large_reads import LargeReads, encoded
 from admission.controller.runtime.logs import Log
 from admission.status.views import PendingWorkloadView
@@ -38,34 +38,11 @@ _ROOT = f"/apis/{wire.GROUP}"
 _CONFIG_MAP = ("kube-system", "extension-apiserver-authentication")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FrontProxy:
-    """The identity of kube-apiserver as a proxy: `authority` is PEM; without names every name is allowed."""
-
-    authority: str
-    allowed_names: tuple[str, ...] = ()
-
-    def is_allowed(self, name: str) -> bool:
-        """Return whether a certificate with this common name, signed by the authority, is accepted."""
-        return not self.allowed_names or name in self.allowed_names
-
-    def require(self, context: ssl.SSLContext) -> None:
-        """Accept only clients with a certificate of the authority.
-
-        Raises ValueError if it is not valid PEM.
-        """
-        try:
-            context.load_verify_locations(cadata=self.authority)
-        except ssl.SSLError as error:
-            raise ValueError(f"the front proxy's authority cannot be read: {error}") from error
-        context.verify_mode = ssl.CERT_REQUIRED
-
-
 class _ConfigMap(msgspec.Struct):
     data: dict[str, str] | None = None
 
 
-async def find_front_proxy(client: KubeClient) -> FrontProxy | None:
+async def find_front_proxy(client: KubeClient) -> ClientAuthority | None:
     """Return what the cluster publishes about its front proxy.
 
     None if it publishes nothing usable, or if we may not read it. Raises KubeError if the API
@@ -82,7 +59,7 @@ async def find_front_proxy(client: KubeClient) -> FrontProxy | None:
     if not authority:
         return None
     try:
-        proxy = FrontProxy(authority=authority, allowed_names=_names(data))
+        proxy = ClientAuthority(authority=authority, allowed_names=_names(data))
         # Tried on a throw-away context, so that the log can name the ConfigMap of a broken authority.
         proxy.require(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
     except (msgspec.DecodeError, ValueError) as error:
@@ -112,7 +89,7 @@ class Visibility:
         cluster_state: ClusterState,
         reads: LargeReads,
         is_ready: Callable[[], bool],
-        proxy: FrontProxy | None = None,
+        proxy: ClientAuthority | None = None,
     ) -> None:
         self._cluster_state = cluster_state
         self._reads = reads
@@ -139,17 +116,7 @@ class Visibility:
         return routes
 
     def _guarded(self, handler: Handler) -> Handler:
-        async def handle(request: Request) -> Response:
-            if self._proxy is not None and not self._proxy.is_allowed(request.client_name):
-                # The authority may sign certificates for other clients than the front proxy, too.
-                raise HttpError(
-                    403, f"{request.client_name or 'a client without a name'} may not call this API"
-                )
-            answer = await handler(request)
-            assert isinstance(answer, Response)
-            return answer
-
-        return handle
+        return handler if self._proxy is None else self._proxy.guarded(handler)
 
     async def _of_cluster(self, version: str, request: Request) -> Response:
         self._require_ready()

@@ -7,6 +7,7 @@ Modules, in reading order:
     yield_budget    how long a task may keep the event loop (10 ms)
     large_reads     long lists for HTTP, in turns of that time
     token_bucket    rate limits for callers
+    expiring_cache  answers that are valid for a time
     events          Kubernetes Events, each once in a while as long as its cause persists
     logs            structured logs of key=value pairs or JSON
     failpoints      exit at a named step, for crash tests

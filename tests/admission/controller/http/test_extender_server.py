@@ -15,8 +15,9 @@ import pytest
 
 from admission.cli.__main__ import main
 from admission.controller.http.extender_server import ExtenderOptions, run_extender
-from api.http.certificates import make_authority, make_leaf
+from api.http.certificates import KeyPair, make_authority, make_leaf
 from tests.admission.controller.extending import pod_object
+from tests.admission.controller.proxying import make_client
 from tests.embedded import EmbeddedCluster
 
 PATIENCE_SECONDS = 30.0
@@ -94,3 +95,75 @@ def test_a_certificate_that_cannot_be_served_is_wrong_usage(
 ) -> None:
     assert main([command, *flags]) == 2
     assert f"berth {command}: {want}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "want"),
+    [
+        pytest.param("system:kube-scheduler", "/filter", 200, id="kube-scheduler"),
+        pytest.param("someone", "/filter", 403, id="another client of the authority"),
+        pytest.param(None, "/filter", 401, id="a client without a certificate"),
+        pytest.param(None, "/v1/trainingjobs", 401, id="where jobs run, without a certificate"),
+        pytest.param(None, "/readyz", 200, id="a probe"),
+    ],
+)
+async def test_with_an_authority_of_clients_it_answers_kube_scheduler_and_probes(
+    embedded_server: EmbeddedCluster, tmp_path: Path, name: str | None, path: str, want: int
+) -> None:
+    authority = make_authority(now=time.time())
+    server = make_leaf(authority, ["127.0.0.1"], now=time.time())
+    for file, data in (("ca", authority.certificate), ("crt", server.certificate), ("key", server.key)):
+        (tmp_path / file).write_bytes(data)
+    tls = ssl.create_default_context(cadata=authority.certificate.decode())
+    await asyncio.to_thread(
+        present, tls, tmp_path / "client.pem", make_client(name, authority) if name else None
+    )
+
+    async with running(
+        embedded_server.kubeconfig,
+        tls_certificate=str(tmp_path / "crt"),
+        tls_key=str(tmp_path / "key"),
+        client_ca=str(tmp_path / "ca"),
+        client_names=("system:kube-scheduler",),
+    ) as url:
+        await wait_ready(url, tls)
+        method = "POST" if path == "/filter" else "GET"
+        body = {"Pod": pod_object(), "NodeNames": ["a"]} if method == "POST" else None
+        async with (
+            aiohttp.ClientSession() as session,
+            session.request(method, url + path, json=body, ssl=tls) as answer,
+        ):
+            assert answer.status == want
+
+
+def present(tls: ssl.SSLContext, file: Path, client: KeyPair | None) -> None:
+    """Let clients of this context show the certificate, if there is one."""
+    if client is not None:
+        file.write_bytes(client.certificate + client.key)
+        tls.load_cert_chain(file)
+
+
+async def test_a_client_of_another_authority_gets_no_connection(
+    embedded_server: EmbeddedCluster, tmp_path: Path
+) -> None:
+    authority, other = make_authority(now=time.time()), make_authority(now=time.time())
+    server = make_leaf(authority, ["127.0.0.1"], now=time.time())
+    for file, data in (("ca", authority.certificate), ("crt", server.certificate), ("key", server.key)):
+        (tmp_path / file).write_bytes(data)
+    tls = ssl.create_default_context(cadata=authority.certificate.decode())
+    await asyncio.to_thread(
+        present, tls, tmp_path / "client.pem", make_client("system:kube-scheduler", other)
+    )
+
+    async with (
+        running(
+            embedded_server.kubeconfig,
+            tls_certificate=str(tmp_path / "crt"),
+            tls_key=str(tmp_path / "key"),
+            client_ca=str(tmp_path / "ca"),
+        ) as url,
+        aiohttp.ClientSession() as session,
+    ):
+        with pytest.raises((aiohttp.ClientError, ssl.SSLError)):
+            async with session.get(f"{url}/healthz", ssl=tls) as answer:
+                await answer.read()

@@ -13,7 +13,8 @@ import aiohttp
 import msgspec
 import pytest
 
-from admission.controller.http.visibility import FrontProxy, Visibility, find_front_proxy, render_error
+from admission.controller.http.client_authority import ClientAuthority
+from admission.controller.http.visibility import Visibility, find_front_proxy, render_error
 from admission.controller.runtime.large_reads import LargeReads
 from api.http.certificates import KeyPair, ServingTls, make_authority, make_leaf
 from api.http.server import HttpServer
@@ -248,7 +249,7 @@ async def test_discovery_leads_from_the_group_to_its_resources(url: str) -> None
 
 
 @asynccontextmanager
-async def behind_a_proxy(proxy: FrontProxy, authority: KeyPair) -> AsyncIterator[str]:
+async def behind_a_proxy(proxy: ClientAuthority, authority: KeyPair) -> AsyncIterator[str]:
     tls = ServingTls(make_leaf(authority, ["127.0.0.1"], now=NOW))
     proxy.require(tls.context)
     async with serving(
@@ -273,7 +274,7 @@ def client_tls(folder: Path, trusted: KeyPair, own: KeyPair | None) -> ssl.SSLCo
 
 async def test_a_proxy_of_an_allowed_name_may_ask(tmp_path: Path) -> None:
     authority = make_authority(now=NOW)
-    proxy = FrontProxy(authority=authority.certificate.decode(), allowed_names=("front-proxy-client",))
+    proxy = ClientAuthority(authority=authority.certificate.decode(), allowed_names=("front-proxy-client",))
     own = make_client("front-proxy-client", authority)
 
     async with behind_a_proxy(proxy, authority) as url:
@@ -284,7 +285,7 @@ async def test_a_proxy_of_an_allowed_name_may_ask(tmp_path: Path) -> None:
 
 async def test_another_name_of_the_same_authority_may_not(tmp_path: Path) -> None:
     authority = make_authority(now=NOW)
-    proxy = FrontProxy(authority=authority.certificate.decode(), allowed_names=("front-proxy-client",))
+    proxy = ClientAuthority(authority=authority.certificate.decode(), allowed_names=("front-proxy-client",))
 
     async with behind_a_proxy(proxy, authority) as url:
         answer = await ask(url, PATH, ssl=client_tls(tmp_path, authority, make_client("eve", authority)))
@@ -297,7 +298,7 @@ async def test_a_client_other_than_the_proxy_cannot_even_connect(tmp_path: Path,
     authority, other = make_authority(now=NOW), make_authority(now=NOW)
     own = make_client("front-proxy-client", other) if "other" in shows else None
 
-    async with behind_a_proxy(FrontProxy(authority=authority.certificate.decode()), authority) as url:
+    async with behind_a_proxy(ClientAuthority(authority=authority.certificate.decode()), authority) as url:
         with pytest.raises((aiohttp.ClientError, ssl.SSLError)):
             await ask(url, PATH, ssl=client_tls(tmp_path, authority, own))
 
@@ -317,17 +318,17 @@ AUTHORITY = make_authority(now=NOW).certificate.decode().strip()
             id="names that are no list",
         ),
         pytest.param(
-            {"requestheader-client-ca-file": AUTHORITY}, FrontProxy(authority=AUTHORITY), id="any name"
+            {"requestheader-client-ca-file": AUTHORITY}, ClientAuthority(authority=AUTHORITY), id="any name"
         ),
         pytest.param(
             {"requestheader-client-ca-file": AUTHORITY, "requestheader-allowed-names": '["a","b"]'},
-            FrontProxy(authority=AUTHORITY, allowed_names=("a", "b")),
+            ClientAuthority(authority=AUTHORITY, allowed_names=("a", "b")),
             id="some names",
         ),
     ],
 )
 async def test_the_proxy_is_found_where_the_cluster_publishes_it(
-    embedded_server: EmbeddedCluster, data: dict[str, str] | None, want: FrontProxy | None
+    embedded_server: EmbeddedCluster, data: dict[str, str] | None, want: ClientAuthority | None
 ) -> None:
     async with await KubeClient.connect(embedded_server.kubeconfig) as client:
         if data is not None:

@@ -1,0 +1,36 @@
+"""How many reviews of tokens clients may cause.
+
+Reviews are expensive for the API server, and any client that reaches a port can cause one with a forged
+token. So each address has a budget of its own, and all addresses share another. A client that floods the port
+exhausts its own budget before the shared one.
+"""
+
+from __future__ import annotations
+
+from admission.controller.runtime.clock import Clock
+from admission.controller.runtime.token_bucket import TokenBuckets
+
+
+class TooManyReviewsError(Exception):
+    """The address, or all addresses together, sent too many requests. Retry after `retry_after_seconds`."""
+
+    def __init__(self, retry_after_seconds: float) -> None:
+        super().__init__(f"too many tokens to review; retry in {retry_after_seconds:.0f} s")
+        self.retry_after_seconds = retry_after_seconds
+
+
+class ReviewBudget:
+    """The budgets of one port."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._by_address = TokenBuckets(per_second=2.0, burst=20.0)
+        self._in_all = TokenBuckets(per_second=50.0, burst=200.0)
+
+    def take(self, address: str) -> None:
+        """Take one review. Raises TooManyReviewsError."""
+        now = self._clock.monotonic()
+        # In this order: a client that exceeds its own budget takes nothing from the shared one.
+        wait = self._by_address.take(address, now=now) or self._in_all.take("", now=now)
+        if wait:
+            raise TooManyReviewsError(wait)
