@@ -294,7 +294,8 @@ class _ConnectionLog(logging.LoggerAdapter[logging.Logger]):
         self._refusals = refusals
 
     def exception(self, msg: object, *args: object, exc_info: Any = True, **kwargs: Any) -> None:
-        if isinstance(exc_info, HttpProcessingError):
+        # The second: what aiohttp drops of a body that was refused unread may be malformed, too.
+        if isinstance(exc_info, (HttpProcessingError, web.RequestPayloadError)):
             self._refusals.count("malformed")
         else:
             super().exception(msg, *args, exc_info=exc_info, **kwargs)

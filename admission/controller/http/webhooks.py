@@ -190,7 +190,18 @@ def _warnings(review: AdmissionRequest, new: Mapping[str, Any]) -> tuple[str, ..
     """Return warnings for the author of a valid Job: keys that Berth does not know."""
     if _kind(review) != ("batch", "Job"):
         return ()
-    return unknown_keys(to_job(_decoded(review, JobObject)), job_template(new))
+    job, template = to_job(_decoded(review, JobObject)), job_template(new)
+    if not _has_readable_metadata(template):
+        raise HttpError(400, "spec.template of the Job, its metadata, labels and annotations must be objects")
+    return unknown_keys(job, template)
+
+
+def _has_readable_metadata(template: Any) -> bool:
+    """Return whether a template and its metadata, labels and annotations, where set, are objects."""
+    metadata = (template.get("metadata") or {}) if isinstance(template, dict) else None
+    if not isinstance(metadata, dict):
+        return False
+    return all(isinstance(metadata.get(name) or {}, dict) for name in ("labels", "annotations"))
 
 
 async def _answer_ok(request: Request) -> Response:

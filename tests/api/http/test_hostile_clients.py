@@ -437,3 +437,19 @@ async def test_each_refusal_is_reported_with_its_reason(connect: Connect) -> Non
             await client.answer()
 
     assert reasons == ["not-found", "method", "large-body", "malformed"]
+
+
+async def test_a_malformed_body_that_is_refused_unread_leaves_no_traceback(
+    connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    reasons = list[str]()
+    head = b"POST /nothing HTTP/1.1\r\nHost: x\r\nContent-Encoding: deflate\r\nContent-Length: 6\r\n\r\n"
+    async with HttpServer(ROUTES, on_refused=reasons.append) as server:
+        client = await connect(server)
+        await client.send(head + b"abcdef")
+        status, _, _ = await client.answer()
+        await until(lambda: "malformed" in reasons)
+
+    assert status == 404
+    assert [one for one in caplog.records if one.exc_info] == []

@@ -268,6 +268,23 @@ async def test_a_job_with_thousands_of_unknown_keys_takes_short_steps(url: str) 
     assert steps.longest_seconds < 0.05, steps
 
 
+@pytest.mark.parametrize(
+    "template",
+    [
+        pytest.param([1], id="a template"),
+        pytest.param({"metadata": "x"}, id="its metadata"),
+        pytest.param({"metadata": {"labels": [None]}}, id="its labels"),
+    ],
+)
+async def test_a_job_with_a_list_or_text_in_place_of_an_object_is_a_400(url: str, template: object) -> None:
+    new = job()
+    new["spec"]["template"] = template
+
+    status, answer = await ask(url, "/validate", review(new))
+
+    assert status == 400, answer
+
+
 async def test_of_many_faults_the_first_are_reported_and_the_rest_are_counted(url: str) -> None:
     group = {"coveredResources": ["cpu"], "flavors": [{"name": "No", "resources": []}] * 60}
     crowded = made("ClusterQueue", "cq", spec={"resourceGroups": [group]})
