@@ -161,9 +161,12 @@ class CycleCapacity:
 
         What its own targets leave does not count as lacking. `lack` is the result of `lack` if known.
         """
+        # Asked first: thousands of Workloads may be leaving.
+        if not holds_room(entry.queue.policy):
+            return []
         own = {target.held.key for target in entry.targets}
         others = [(queue, held) for queue, held in self.snapshot.evictions.leaving() if held.key not in own]
-        if not others or not holds_room(entry.queue.policy):
+        if not others:
             return []
         lacking, lacks_places = self.lack(entry) if lack is None else lack
         if not (lacking or lacks_places or entry.targets):
