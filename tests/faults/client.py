@@ -53,7 +53,8 @@ class ModelClient(KubeClient):
     def __init__(self, server: ApiServer, loop: ShuffledLoop, process: str) -> None:
         # Not the real one's, which has connections.
         self.server, self.origin = "model", "the model"
-        self.watch_lag = 0.0
+        # How far the watches lag behind, of all kinds or of the one with the plural `lagging` alone.
+        self.watch_lag, self.lagging = 0.0, ""
         self._model = server
         self._loop = loop
         self._process = process
@@ -136,14 +137,17 @@ class ModelClient(KubeClient):
     def _on_change(self, change: Change) -> None:
         for stream in self._streams:
             if stream.plural == change.key.plural:
-                stream.add(_line(change), self._loop, 0.002 + self.watch_lag)
+                stream.add(_line(change), self._loop, self._delay(stream))
+
+    def _delay(self, stream: WatchStream) -> float:
+        return 0.002 + (self.watch_lag if self.lagging in ("", stream.plural) else 0.0)
 
     def _bookmark(self, stream: WatchStream) -> None:
         if stream not in self._streams:
             return
         metadata = {"resourceVersion": str(self._model.etcd.version)}
         line = msgspec.json.encode({"type": "BOOKMARK", "object": {"metadata": metadata}})
-        stream.add(line, self._loop, 0.002 + self.watch_lag)
+        stream.add(line, self._loop, self._delay(stream))
         self._loop.later(_BOOKMARK_SECONDS, self._bookmark, stream)
 
 

@@ -80,7 +80,8 @@ RANGES: dict[Fault, Range] = {
     Fault.REFUSED: Range(count=(1, 6)),
     Fault.THROTTLED: Range(seconds=(0.5, 5.0), count=(1, 12)),
     Fault.OBJECT_FAILS: Range(seconds=(1.0, 30.0)),
-    Fault.WATCH_LAG: Range(seconds=(0.5, 20.0)),
+    # The count chooses what lags: all kinds, Workloads or Jobs alone.
+    Fault.WATCH_LAG: Range(seconds=(0.5, 20.0), count=(1, 3)),
     Fault.SERVER_DOWN: Range(seconds=(0.2, 25.0)),
     Fault.SERVER_SLOW: Range(seconds=(1.0, 20.0)),
     Fault.ISOLATED: Range(seconds=(0.5, 40.0)),
@@ -119,7 +120,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPlan:
-    """One Job of a user. `deleted_after` None: it stays."""
+    """One Job of a user. `deleted_after` None: it stays. `edited_after`: when it asks for other CPUs."""
 
     at: float
     queue: str
@@ -127,6 +128,7 @@ class JobPlan:
     is_urgent: bool
     seconds: float
     deleted_after: float | None = None
+    edited_after: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,4 +223,8 @@ def _job(chance: random.Random) -> JobPlan:
         is_urgent=chance.random() < 0.3,
         seconds=round(chance.choice((2.0, 8.0, 30.0)) * chance.uniform(0.5, 1.5), 3),
         deleted_after=round(chance.uniform(1.0, 30.0), 3) if chance.random() < 0.15 else None,
+        # Most edits come while the Job is being queued, or waits.
+        edited_after=round(chance.choice((0.02, 2.0, 20.0)) * chance.random(), 3)
+        if chance.random() < 0.2
+        else None,
     )

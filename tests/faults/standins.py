@@ -60,6 +60,8 @@ class StandIns:
         self._lengths[uid] = plan.seconds
         if plan.deleted_after is not None:
             self._loop.later(plan.deleted_after, self._delete, key, uid)
+        if plan.edited_after is not None:
+            self._loop.later(plan.edited_after, self._resize, key, uid)
 
     def touch(self, target: int) -> None:
         """Annotate a Workload, as another controller may."""
@@ -108,6 +110,15 @@ class StandIns:
         found = self._etcd.find(key)
         if found is not None and found["metadata"]["uid"] == uid:
             self._etcd.delete(key, at=self._now())
+
+    def _resize(self, key: Key, uid: str) -> None:
+        """Have a Job that has never run ask for other CPUs."""
+        job = self._etcd.find(key)
+        if job is None or job["metadata"]["uid"] != uid or not job["spec"]["suspend"]:
+            return
+        # The API server lets nobody change the template of a Job that has a start time.
+        if not job.get("status", {}).get("startTime"):
+            self._etcd.edit(key, _ask_otherwise)
 
     def _now(self) -> str:
         return to_rfc3339(self._loop.now())
@@ -205,6 +216,12 @@ def _is_suspended(job: Object) -> bool:
 def _annotate(item: Object, note: dict[str, str]) -> None:
     metadata = item["metadata"]
     metadata["annotations"] = {**(metadata.get("annotations") or {}), **note}
+
+
+def _ask_otherwise(job: Object) -> None:
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    requests = container["resources"]["requests"]
+    requests["cpu"] = str(1 + int(requests["cpu"]) % 4)
 
 
 def _job(name: str, plan: JobPlan) -> Object:

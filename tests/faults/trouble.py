@@ -124,6 +124,7 @@ class Trouble:
 
     def _lag(self, replica: Replica, event: Event) -> None:
         replica.client.watch_lag = event.seconds
+        replica.client.lagging = ("", "workloads", "jobs")[event.count - 1]
         self._loop.later(2 * event.seconds, self._end_lag, replica)
 
     def _end_lag(self, replica: Replica) -> None:
