@@ -152,22 +152,20 @@ def _released_while_running(stop: Any) -> Any:
     return do
 
 
-def _started_unadmitted(step: Any) -> Any:
-    def do(view: Any) -> Any:
-        held = view.match
-        if held is not None and held.workload.admission is None and view.job.is_suspended:
-            return (job_patch(view, {"spec": {"suspend": False}}, Purpose.START_JOB),)
-        return step(view)
+def _started_unadmitted(steps: Any) -> Any:
+    def start(view: Any) -> Any:
+        is_waiting = view.match is not None and view.match.workload.admission is None
+        if not (is_waiting and view.job.is_suspended):
+            return None
+        return (job_patch(view, {"spec": {"suspend": False}}, Purpose.START_JOB),)
 
-    return do
+    return (*steps[:-1], start, steps[-1])
 
 
 def _never_listed_again(pause_after: Any) -> Any:
     def do(self: Informer[Any], error: KubeError) -> float:
-        if isinstance(error, Gone):
-            error = KubeError(error.message)
-            self._failures = 0
-        return float(pause_after(self, error))
+        # Tried again at the same version, at a pace that leaves the others time.
+        return 5.0 if isinstance(error, Gone) else float(pause_after(self, error))
 
     return do
 
@@ -356,9 +354,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "release before the Job has stopped", reconcile, "_stop", _released_while_running, (Fault.TOUCHED,)
     ),
-    Mutant(
-        "Job started without admission", reconcile, "_answer_start", _started_unadmitted, (Fault.TOUCHED,)
-    ),
+    Mutant("Job started without admission", reconcile, "_STEPS", _started_unadmitted, (Fault.TOUCHED,)),
     Mutant("refused decisions are kept", ControlLoop, "forget_later", _kept_decisions, (Fault.REFUSED,)),
     Mutant("no list after 410", Informer, "_pause_after", _never_listed_again, (Fault.COMPACTION,)),
     Mutant(
