@@ -106,8 +106,6 @@ class ApiServer:
         self.silent: set[str] = set()
         self.down_until = 0.0
         self.slow_until, self.slow_seconds = 0.0, 0.0
-        # How many writes took effect, those of electors apart.
-        self.written = 0
         #: The request whose write takes effect now.
         self.committing: Request | None = None
         self._loop = loop
@@ -200,7 +198,6 @@ class ApiServer:
         if request.method == "GET":
             return self.etcd.objects[key].raw if key.name else self._list(key)
         self._on_commit(request)
-        self.written += key.plural != "leases"
         self.committing = request
         try:
             return self._write(request)

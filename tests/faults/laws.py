@@ -173,9 +173,9 @@ def _left_waiting(etcd: Etcd) -> Iterable[str]:
 
 def _jobs_out_of_step(etcd: Etcd) -> Iterable[str]:
     """Each Job has one Workload, and runs if and only if that is admitted."""
-    owned: Mapping[str, list[Object]] = {}
+    owned: dict[str, list[Object]] = {}
     for stored in etcd.of("workloads"):
-        owned = {**owned, _owner(stored.item): [*owned.get(_owner(stored.item), []), stored.item]}
+        owned.setdefault(_owner(stored.item), []).append(stored.item)
     for stored in etcd.of("jobs"):
         job = stored.item
         name, own = job["metadata"]["name"], owned.get(job["metadata"]["uid"], [])

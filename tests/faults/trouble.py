@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from api.kube.errors import Unreachable
 from tests.faults.apiserver import Hitch, HitchKind
-from tests.faults.etcd import Key, Snapshot
+from tests.faults.etcd import Snapshot
 from tests.faults.replica import Replica
 from tests.faults.schedule import Event, Fault
 
@@ -188,7 +188,7 @@ class Trouble:
         etcd = self._world.etcd
         leases = [key for key in etcd.objects if key.plural == "leases"]
         for key in leases:
-            etcd.delete(Key(*key), at="")
+            etcd.delete(key, at="")
         return bool(leases)
 
     def _close_watches(self) -> None:

@@ -47,7 +47,6 @@ class Outcome:
     digest: str = ""
     coverage: Counter[tuple[Fault, Phase]] = field(default_factory=Counter)
     recovery_seconds: float | None = None
-    commits: int = 0
 
     @property
     def law(self) -> str:
@@ -123,7 +122,6 @@ class World:
             if collects:
                 gc.enable()
         self._outcome.digest = self._trace.hexdigest()
-        self._outcome.commits = self.etcd.version
         return self._outcome
 
     def _run(self) -> None:
