@@ -36,6 +36,8 @@ class TreesToTry:
         # cycle. Each is woken alone, once no other tree is to be tried: two of them at once could block
         # each other for ever.
         self._displaced: dict[QueueTree, None] = {}
+        # ClusterQueues in which a parked Workload may wait for places on nodes, and not only for quota.
+        self._waiting_for_places: set[str] = set()
         # By waiting ClusterQueue: when a Workload that a policy spares for now may be evicted.
         self._wake_times: dict[str, float] = {}
         self._cache = cache
@@ -50,6 +52,10 @@ class TreesToTry:
     def note_displaced(self, tree: QueueTree) -> None:
         """Record that a head of the tree lost its places to what heads of other trees reserve for a cycle."""
         self._displaced[tree] = None
+
+    def note_waits_for_places(self, cluster_queue: str) -> None:
+        """Record that a Workload of the ClusterQueue was put back which places on nodes may help."""
+        self._waiting_for_places.add(cluster_queue)
 
     def wake(self, cluster_queue: str, *, is_freed: bool = False) -> None:
         """Wake the tree of a ClusterQueue; nothing happens where that does not exist.
@@ -67,13 +73,16 @@ class TreesToTry:
         """Wake every tree."""
         self._woken |= {queue.tree for queue in self._cache.queues.values()}
 
-    def wake_flavors(self, flavors: Collection[str]) -> None:
+    def wake_flavors(self, flavors: Collection[str], *, only_waiting: bool = False) -> None:
         """Wake every tree with a queue of one of these flavors: room has come free on nodes they share.
 
-        O(ClusterQueues · flavors).
+        `only_waiting`: only those with Workloads that may wait for places. In a tree whose Workloads lack
+        quota, places that come free change nothing. O(ClusterQueues · flavors).
         """
         # All queues are checked, since trees share nodes. As a rule only work with places comes here.
         for queue in self._cache.queues.values() if flavors else ():
+            if only_waiting and queue.name not in self._waiting_for_places:
+                continue
             if any(name in flavors for group in queue.groups.values() for name in group.flavors):
                 self._woken.add(queue.tree)
 
@@ -102,6 +111,7 @@ class TreesToTry:
         # It is not known which trees a change left alone, so each is tried once.
         self._unsettled = {queue.tree: None for queue in queues.values()}
         self._displaced.clear()
+        self._waiting_for_places &= queues.keys()
 
     # --- before a cycle ----------------------------------------------------------------------------------
 
@@ -177,6 +187,9 @@ class TreesToTry:
                 queue.pending.may_start_more = tree in self._freed
                 if queue.pending.wake(now=now, may_enter=entrance, is_hopeless=is_hopeless):
                     self._touched.cluster_queues.add(queue.name)
+                # What is tried now shows again what it waits for.
+                if not queue.pending.members.parked_count():
+                    self._waiting_for_places.discard(queue.name)
         self._woken.clear()
         self._freed.clear()
         self._renewed.clear()

@@ -36,6 +36,7 @@ class HeadOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
     `evictions` make room for it in a later cycle. `scan` is where its next search of flavors begins.
     `is_preemption_skipped`: it had targets, but another head of this cycle prevented their preemption.
+    `lacks_only_quota`: it is requeued for want of quota in its tree, whatever nodes are free.
     """
 
     queue: QueueState
@@ -50,6 +51,7 @@ class HeadOutcome(msgspec.Struct, frozen=True, kw_only=True):
     # that other preemptor no longer needs them.
     joins: tuple[Evict, ...] = ()
     is_preemption_skipped: bool = False
+    lacks_only_quota: bool = False
     # Its places were taken only by heads of other trees, which reserve them for this cycle but do not start.
     is_displaced: bool = False
     # When a Workload that a policy spares for now may be evicted for it; infinity: time alone does not help.

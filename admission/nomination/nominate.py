@@ -52,12 +52,16 @@ class CyclePolicy:
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """A nominated head: its flavors, and the Workloads to evict for them."""
+    """A nominated head: its flavors, and the Workloads to evict for them.
+
+    `lacks_only_quota`: it does not fit, and places on nodes had no part in that.
+    """
 
     queue: QueueState
     pending: Pending
     assignment: Assignment
     targets: tuple[Target, ...] = ()
+    lacks_only_quota: bool = False
 
     @property
     def is_preemptor(self) -> bool:
@@ -90,6 +94,13 @@ class Nominator:
         A search that continues where the last one stopped, and finds nothing, is repeated once from the first
         flavor: the head may have fitted there and only lost to another head of that cycle.
         """
+        refusals = self.snapshot.topology_cache.refusals
+        entry = yield from self._nominate(queue, pending)
+        if entry.will_fit or self.snapshot.topology_cache.refusals != refusals:
+            return entry
+        return structs.replace(entry, lacks_only_quota=True)
+
+    def _nominate(self, queue: QueueState, pending: Pending) -> Steps[Entry]:
         if pending.scan is not None and _is_outdated(pending.scan, queue, pending):
             pending.scan = None
         if pending.scan is None or not pending.scan.has_flavors_left:

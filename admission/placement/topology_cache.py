@@ -43,6 +43,8 @@ class TopologyCache:
         self._searches: dict[str, PlacementSearch] = {}
         self.usage = TopologyUsage(self._topologies)
         self.performance = Performance()
+        # How often `place` and `has_place` have found none.
+        self.refusals = 0
 
     # --- what is known -----------------------------------------------------------------------------------
 
@@ -192,6 +194,7 @@ class TopologyCache:
                 workers, leader = _workers_and_leader(members)
                 found = self.search(workers.flavor).find(workers, leader=leader, is_empty=is_empty)
                 if isinstance(found, NoPlacement):
+                    self.refusals += 1
                     return Unplaced(pod_set=workers.pod_set, message=found.message)
                 for member, assignment in _assignments(workers, leader, found):
                     placed[member.pod_set] = assignment
@@ -208,7 +211,9 @@ class TopologyCache:
         """Return whether `place` would find places for all pod sets, for searches that repeat it."""
         # By far the most common case, and hundreds of times cheaper than computing the places.
         if len(requests) == 1:
-            return self.search(requests[0].flavor).has_place(requests[0])
+            is_found = self.search(requests[0].flavor).has_place(requests[0])
+            self.refusals += not is_found
+            return is_found
         return not isinstance(self.place(requests), Unplaced)
 
 

@@ -118,7 +118,9 @@ class EntryProcessor:
             # reserved for others, their members would find them taken.
             is_reserved = self.backfill is not None and self.backfill.is_reserved(entry)
             self.capacity.reserve_for_cycle(entry, () if is_reserved else entry.assignment.places)
-        return inadmissible(entry)
+        # Under backfill it may be promised a start, which depends on the places at that time.
+        lacks_only_quota = entry.lacks_only_quota and self.backfill is None
+        return replace(inadmissible(entry), lacks_only_quota=lacks_only_quota)
 
     def _with_fewer_pods(self, entry: Entry, backfill: Backfill) -> Steps[StartCheck | None]:
         """Return the check with the highest number of its pods that can start now, None if it has to wait.

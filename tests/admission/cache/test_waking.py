@@ -8,16 +8,19 @@ import pytest
 
 from admission.decisions.decision import Wait
 from api.keys import ADMISSION_GATED_BY
+from api.node import NodeInfo
 from api.queueing import (
     ClusterQueue,
     LocalQueue,
     QueueingStrategy,
     ResourceFlavor,
     StopPolicy,
+    Topology,
 )
 from api.reasons import ConditionType, PendingReason
-from api.workload import Workload
+from api.workload import TopologyRequest, Workload
 from queues.pending.pending_queue import PendingQueue
+from tests.admission.placement.fleets import HOST
 from tests.builders import (
     NAMESPACE,
     World,
@@ -50,6 +53,31 @@ def test_a_freed_quota_wakes_the_parked() -> None:
     world.put(finished(running))
 
     assert admits(world.settle()) == ["b"]
+
+
+def test_places_that_come_free_wake_other_trees_only_where_a_workload_waits_for_places() -> None:
+    node = NodeInfo(name="n", labels={HOST: "n"}, allocatable={"gpu": 8, "pods": 100})
+
+    def on_a_node(name: str, queue: str) -> Workload:
+        pod = make_pod_set(requests={"gpu": 8}, topology_request=TopologyRequest(required=HOST))
+        return make_workload(name, queue=queue, pod_sets=(pod,))
+
+    world = make_world(
+        Topology(name="hosts", levels=(HOST,)),
+        ResourceFlavor(name="default", topology_name="hosts"),
+        node,
+        *(make_cluster_queue(name, quota=quota) for name, quota in (("full", 8), ("placed", 8), ("poor", 4))),
+        on_a_node("runs", "full"),
+    )
+    world.confirm(world.settle())
+    world.put(on_a_node("lacks-a-node", "placed"), on_a_node("lacks-quota", "poor"))
+    assert admits(world.settle()) == []
+
+    world.put(finished(world.get("runs")))
+
+    assert world.engine.wake_heads(now=world.now)
+    assert (world.active("placed"), world.active("poor")) == (["lacks-a-node"], [])
+    assert admits(world.settle()) == ["lacks-a-node"]
 
 
 def test_a_queue_without_a_head_is_not_asked_again_until_one_comes(monkeypatch: pytest.MonkeyPatch) -> None:
