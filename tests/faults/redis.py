@@ -20,7 +20,16 @@ from tests.faults.loop import ShuffledLoop
 from tests.faults.phases import Phase, phase_of_script
 
 _SCRIPTS = {script.digest: script for script in vars(lua).values() if isinstance(script, lua.Script)}
-_WRITING = frozenset({lua.COMMIT.name, lua.REMOVE.name, lua.RESTORE.name, lua.SEED.name, lua.PLAN_WRITE.name})
+_WRITING = frozenset(
+    {
+        lua.COMMIT.name,
+        lua.REMOVE.name,
+        lua.RESTORE.name,
+        lua.SEED.name,
+        lua.PLAN_WRITE.name,
+        lua.VOUCH.name,
+    }
+)
 # They present the fence, which may write it.
 _FENCED = _WRITING | {lua.LIVE.name}
 # What a server without memory refuses: a deletion takes none.
@@ -110,6 +119,9 @@ class ModelRedis:
             return redis.exceptions.ReadOnlyError("You can't write against a read only replica.")
         if now < self.full_until and name in _GROWING:
             return redis.exceptions.OutOfMemoryError("command not allowed when used memory > 'maxmemory'.")
+        if command[0] == "INFO":
+            # A restart and a fail-over begin another life; fakeredis knows no such sections.
+            return {"run_id": f"run-{self._starts}", "master_replid": f"replication-{self._starts}"}
         try:
             answer = self._data.execute_command(*command)
         except redis.RedisError as error:

@@ -43,7 +43,7 @@ REFUSED = make_schedule(
 HANGING = make_schedule(
     Event(at=10.0, fault=Fault.VERY_LATE, seconds=25.0, phase=Phase.ADMIT),
     Event(at=10.0, fault=Fault.KILLED, seconds=60.0, phase=Phase.CREATE),
-    jobs=(make_job(1.0, seconds=20.0), make_job(5.0), make_job(21.5, is_urgent=True)),
+    jobs=(make_job(1.0, seconds=20.0), make_job(5.0), make_job(23.0, is_urgent=True)),
 )
 
 # Which schedule misses which guard, and the law that is then broken.

@@ -66,8 +66,8 @@ class Reconciler:
         self._deadlines: Timers[WorkloadKey] = Timers()
         self._backoffs: Backoffs[ObjectTarget] = Backoffs()
         # For each object written on behalf of another (a pod to be ungated, a Workload to be created): which
-        # objects asked. They are looked at again if the write fails.
-        self._askers: dict[ObjectTarget, dict[ObjectTarget, None]] = {}
+        # objects asked, and whether their own write was sent. They look again if it was not, or fails.
+        self._askers: dict[ObjectTarget, dict[ObjectTarget, bool]] = {}
         self._refusals = RefusedEvictions()
 
     def begin(self) -> None:
@@ -188,12 +188,13 @@ class Reconciler:
                 self._events.send(action)
                 continue
             target = _target(action)
-            if not self.is_postponed(term, target):
+            is_sent = not self.is_postponed(term, target)
+            if is_sent:
                 self._submit(term, action)
             # The asker must learn whether its write succeeds. A write in flight or in its pause is reported
             # later, so the asker is remembered. In observe mode no write is ever reported.
             if asker not in (None, target) and self.is_postponed(term, target):
-                self._askers.setdefault(target, {})[asker] = None
+                self._askers.setdefault(target, {})[asker] = is_sent
 
     def _submit(self, term: Acting, write: Write) -> None:
         term.writer.submit(write)
@@ -251,11 +252,7 @@ class Reconciler:
         elif write.kind == "Pod":
             # While the write was in flight the unit was left alone, even if the watch brought changes.
             self._cluster_state.pods.mark_pod((target.namespace, target.name))
-        if isinstance(result, Written):
-            # The write that was asked for is done, so no asker needs another look.
-            self._askers.pop(target, None)
-        else:
-            self._look_at_askers(target)
+        self._look_at_askers(target, is_done=isinstance(result, Written))
 
     def _take_object(self, target: ObjectTarget, write: Write, raw: bytes) -> bool:
         """Take in the object that the server returned. Return whether it could be read."""
@@ -286,10 +283,14 @@ class Reconciler:
             self._board.mark(*target)
             self._cluster_state.keeping.mark(target)
 
-    def _look_at_askers(self, target: ObjectTarget) -> None:
-        """Look again at the objects that asked for a write on `target`, which failed."""
-        for asker in self._askers.pop(target, ()):
-            self._look_again(asker)
+    def _look_at_askers(self, target: ObjectTarget, *, is_done: bool = False) -> None:
+        """Look again at the objects that asked for a write on `target`, which has been answered.
+
+        `is_done`: it was stored, so only those look again whose own write waited behind it and was not sent.
+        """
+        for asker, is_sent in self._askers.pop(target, {}).items():
+            if not (is_done and is_sent):
+                self._look_again(asker)
 
 
 def _target(write: Write) -> ObjectTarget:
