@@ -8,7 +8,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-_BENCHES = ("decide", "promises", "placement", "extender", "throughput", "recovery", "failover")
+_BENCHES = ("decide", "scale", "promises", "placement", "extender", "throughput", "recovery", "failover")
 
 
 def main() -> int:
