@@ -13,13 +13,13 @@ ends running Workloads one at a time; each end admits a successor. The columns a
 
     MB            peak resident memory, with the interpreter and the modules
     intake µs     to take in a pending Workload
-    first µs      of the first decisions, for each pending Workload
+    first ms      of the first decisions after that, on the heads of all ClusterQueues
     decision µs   for an end and all that follows from it, for each admission
     step ms       the longest step of all that without a pause, during which a controller handles no event
 
 Times are CPU times of the process. The last lines of an axis say how each column grows over its three
-largest points, as the power of the axis: a time with a power near 0 stays the same, so that the whole work
-is linear. Memory is linear with a power of 1 or less. Nothing is asserted.
+largest points, as the power of the axis. The time for one Workload or one end is to stay the same, with a
+power near 0; memory and the first decisions are linear with a power of 1 or less. Nothing is asserted.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ AXES = {
 }
 _QUICK_AXES = {"pending": (1_000, 4_000), "nodes": (100, 400), "queues": (10, 100)}
 # By column: the power of the axis up to which the whole work, or the memory, is linear.
-_LINEAR = {"mb": 1.0, "intake_us": 0.0, "first_us": 0.0, "decision_us": 0.0}
+_LINEAR = {"mb": 1.0, "intake_us": 0.0, "first_ms": 1.0, "decision_us": 0.0}
 Answer = TypeVar("Answer")
 
 
@@ -104,11 +104,11 @@ _QUICK_POINT = Point(pending=2_000, nodes=200, queues=20)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """What a point costs: MB of memory, microseconds of CPU time, and the longest step in milliseconds."""
+    """What a point costs, as the description of this module lists it."""
 
     mb: float
     intake_us: float
-    first_us: float
+    first_ms: float
     decision_us: float
     step_ms: float
     admissions: int
@@ -194,7 +194,7 @@ def measure(point: Point, ends: int) -> Figures:
     return Figures(
         mb=cost_of(os.getpid()).peak_mb,
         intake_us=1e6 * (times[1] - times[0]) / point.pending,
-        first_us=1e6 * (times[3] - times[2]) / point.pending,
+        first_ms=1e3 * (times[3] - times[2]),
         decision_us=1e6 * (times[4] - times[3]) / max(1, admissions),
         step_ms=1e3 * cluster.longest,
         admissions=admissions,
@@ -300,7 +300,7 @@ def not_linear(powers: dict[str, float]) -> list[str]:
     return [column for column, found in powers.items() if found > _LINEAR[column] + _NOISE]
 
 
-_HEADINGS = ("MB", "intake µs", "first µs", "decision µs", "step ms")
+_HEADINGS = ("MB", "intake µs", "first ms", "decision µs", "step ms")
 
 
 def _row(first: str, cells: Sequence[str]) -> str:
@@ -309,7 +309,7 @@ def _row(first: str, cells: Sequence[str]) -> str:
 
 def to_row(size: int, figures: Figures) -> str:
     """Return a line of the table."""
-    cells = (figures.mb, figures.intake_us, figures.first_us, figures.decision_us)
+    cells = (figures.mb, figures.intake_us, figures.first_ms, figures.decision_us)
     late = " over 50" if figures.step_ms > _STEP_TARGET_MS else ""
     return _row(f"{size:,}", [*(f"{cell:,.0f}" for cell in cells), f"{figures.step_ms:,.1f}"]) + late
 

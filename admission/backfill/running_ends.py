@@ -67,6 +67,7 @@ class RunningEnds:
         self._leases.pop(key, None)
         self._run_estimates.note_ended(key)
         self._stopping.discard(key)
+        self._eviction_seconds.pop(key, None)
 
     def clear(self) -> None:
         """Forget leases, raised estimates and evictions under way."""

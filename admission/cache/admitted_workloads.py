@@ -167,7 +167,7 @@ class AdmittedWorkloads:
         """Change admission and places, and have Workloads tried that may use what comes free."""
         held.admission = admission
         self._cache.move(held, places_of(admission, self._index.records[held.key].requests))
-        self._note_left(held)
+        self.note_freed({place.flavor for place in held.places})
 
     def forget_all(self) -> None:
         """Take back every unconfirmed decision, and have all reasons for waiting reported again."""
@@ -203,15 +203,10 @@ class AdmittedWorkloads:
             self._touched.cluster_queues.add(queue.name)
             self._trees.wake(queue.name, is_freed=True)
         if held.places:
-            self._note_left(held)
-
-    def _note_left(self, held: HeldWorkload) -> None:
-        """Have Workloads tried again that wait for places, where a Workload has left some."""
-        self._trees.wake_flavors({place.flavor for place in held.places}, only_waiting=True)
-        self.second_pass.retry()
+            self.note_freed({place.flavor for place in held.places})
 
     def note_freed(self, flavors: Collection[str]) -> None:
-        """Have all Workloads tried again that may use nodes of these flavors, where room has come free.
+        """Have Workloads tried again that wait for places on nodes of these flavors, where some are free.
 
         Flavors of different trees may share nodes, so Workloads of any tree may fit now.
         """

@@ -56,6 +56,8 @@ class Cache:
     topology_cache: TopologyCache = field(default_factory=TopologyCache)
     moves: RecentMoves = field(default_factory=RecentMoves)
     holds: CapacityHolds = field(default_factory=CapacityHolds)
+    # The ClusterQueues in which a back-off may be running; names of deleted ones go with the next look.
+    backing_off: set[str] = field(default_factory=set)
     # Past usage of LocalQueues, None where admission fair sharing is not configured.
     ledger: UsageLedger | None = None
     tenants: NodeTenants = field(init=False)
@@ -204,7 +206,7 @@ class Cache:
                 tree = trees[node.root] = QueueTree(root=node.root, generation=self.next_generation())
             # The queue state is new each time, but its pending Workloads stay, parked or not.
             known = self.queues.get(name)
-            pending = known.pending if known is not None else PendingQueue(name)
+            pending = known.pending if known is not None else PendingQueue(name, backing_off=self.backing_off)
             pending.strategy = spec.queueing_strategy
             queue = QueueState(spec=spec, node=node, tree=tree, pending=pending)
             queue.policy = policies[name]

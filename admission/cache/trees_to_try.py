@@ -7,7 +7,8 @@ costs one pass over each tree and not one per event.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections import defaultdict
+from collections.abc import Collection, Iterable
 
 from admission.cache.cache import Cache
 from admission.cache.touched_statuses import TouchedStatuses
@@ -36,10 +37,12 @@ class TreesToTry:
         # cycle. Each is woken alone, once no other tree is to be tried: two of them at once could block
         # each other for ever.
         self._displaced: dict[QueueTree, None] = {}
-        # ClusterQueues in which a parked Workload may wait for places on nodes, and not only for quota.
-        self._waiting_for_places: set[str] = set()
+        # Trees in which a parked Workload may wait for places on nodes, and not only for quota.
+        self._waiting_for_places: set[QueueTree] = set()
         # By waiting ClusterQueue: when a Workload that a policy spares for now may be evicted.
         self._wake_times: dict[str, float] = {}
+        # The trees with a queue of each flavor.
+        self._by_flavor: dict[str, list[QueueTree]] = {}
         self._cache = cache
         self._touched = touched
 
@@ -53,9 +56,9 @@ class TreesToTry:
         """Record that a head of the tree lost its places to what heads of other trees reserve for a cycle."""
         self._displaced[tree] = None
 
-    def note_waits_for_places(self, cluster_queue: str) -> None:
-        """Record that a Workload of the ClusterQueue was put back which places on nodes may help."""
-        self._waiting_for_places.add(cluster_queue)
+    def note_waits_for_places(self, tree: QueueTree) -> None:
+        """Record that a Workload of the tree was put back which places on nodes may help."""
+        self._waiting_for_places.add(tree)
 
     def wake(self, cluster_queue: str, *, is_freed: bool = False) -> None:
         """Wake the tree of a ClusterQueue; nothing happens where that does not exist.
@@ -73,18 +76,15 @@ class TreesToTry:
         """Wake every tree."""
         self._woken |= {queue.tree for queue in self._cache.queues.values()}
 
-    def wake_flavors(self, flavors: Collection[str], *, only_waiting: bool = False) -> None:
-        """Wake every tree with a queue of one of these flavors: room has come free on nodes they share.
+    def wake_flavors(self, flavors: Collection[str]) -> None:
+        """Wake the trees with a queue of one of these flavors: room has come free on nodes they share.
 
-        `only_waiting`: only those with Workloads that may wait for places. In a tree whose Workloads lack
-        quota, places that come free change nothing. O(ClusterQueues · flavors).
+        Not a tree whose Workloads all lack quota, which no node gives them. O(trees of these flavors).
         """
-        # All queues are checked, since trees share nodes. As a rule only work with places comes here.
-        for queue in self._cache.queues.values() if flavors else ():
-            if only_waiting and queue.name not in self._waiting_for_places:
-                continue
-            if any(name in flavors for group in queue.groups.values() for name in group.flavors):
-                self._woken.add(queue.tree)
+        for flavor in flavors:
+            for tree in self._by_flavor.get(flavor, ()):
+                if tree in self._waiting_for_places:
+                    self._woken.add(tree)
 
     def wake_at(self, cluster_queue: str, at: float) -> None:
         """Try the ClusterQueue's tree again at `at` (Unix seconds), unless an earlier time is set."""
@@ -111,14 +111,16 @@ class TreesToTry:
         # It is not known which trees a change left alone, so each is tried once.
         self._unsettled = {queue.tree: None for queue in queues.values()}
         self._displaced.clear()
-        self._waiting_for_places &= queues.keys()
+        # Every parked Workload of a changed tree is tried, and shows what it waits for; not so of others.
+        self._waiting_for_places = set(self._unsettled)
+        self._by_flavor = _trees_by_flavor(queues.values())
 
     # --- before a cycle ----------------------------------------------------------------------------------
 
     def next_wake_at(self) -> float | None:
         """Return when time alone next wakes a Workload (Unix seconds), by a back-off or `wake_at`."""
-        # One look at the heap of each queue; there is no timer per Workload.
-        ends = [queue.pending.parked_alone.next_retry_at() for queue in self._cache.queues.values()]
+        # One look at the heap of each queue that has back-offs; there is no timer per Workload.
+        ends = [queue.pending.parked_alone.next_retry_at() for queue in self._backing_off()]
         return min((end for end in (*ends, *self._wake_times.values()) if end is not None), default=None)
 
     def has_heads(self, tree: QueueTree | None = None) -> bool:
@@ -179,28 +181,48 @@ class TreesToTry:
         # Sorted, since the order of a set differs from run to run and that of the trees tried must not.
         for tree in sorted(self._woken, key=lambda tree: (tree.root.is_queue, tree.root.name)):
             self._unsettled[tree] = None
-            for queue in tree.queues:
-                # In a tree built again every Workload is tried: what it failed at may not exist any more.
-                is_hopeless = None if tree in self._renewed else self._hopeless_in(queue)
-                entrance = _Entrance(self._cache, queue)
-                # Whatever else wakes a tree may come in any order, which must not change a decision.
-                queue.pending.may_start_more = tree in self._freed
-                if queue.pending.wake(now=now, may_enter=entrance, is_hopeless=is_hopeless):
-                    self._touched.cluster_queues.add(queue.name)
-                # What is tried now shows again what it waits for.
-                if not queue.pending.members.parked_count():
-                    self._waiting_for_places.discard(queue.name)
+            self._wake_tree(tree)
         self._woken.clear()
         self._freed.clear()
         self._renewed.clear()
         # In all trees, woken or not: a back-off ends by the clock alone.
-        for queue in self._cache.queues.values():
-            # Asked first, since this is done for every queue before every cycle, and few have any.
-            if queue.pending.parked_alone.has_ends and queue.pending.release_due(now=now):
+        for queue in self._backing_off():
+            if queue.pending.release_due(now=now):
                 self._unsettled[queue.tree] = None
                 self._touched.cluster_queues.add(queue.name)
 
-    def _hopeless_in(self, queue: QueueState) -> Callable[[Pending], bool] | None:
+    def _wake_tree(self, tree: QueueTree) -> None:
+        # What is tried now shows again what it waits for.
+        waits_for_places = False
+        for queue in tree.queues:
+            # In a tree built again every Workload is tried: what it failed at may not exist any more.
+            is_hopeless = None if tree in self._renewed else self._hopeless_in(queue)
+            entrance, pending = _Entrance(self._cache, queue), queue.pending
+            # Whatever else wakes a tree may come in any order, which must not change a decision.
+            pending.may_start_more = tree in self._freed
+            if pending.wake(now=self._cache.now, may_enter=entrance, is_hopeless=is_hopeless):
+                self._touched.cluster_queues.add(queue.name)
+            # Those that stay parked as hopeless were asked; what others wait for is as it was.
+            waits_for_places |= is_hopeless.lacks_places if is_hopeless is not None else False
+            waits_for_places |= bool(pending.parked_alone) and tree in self._waiting_for_places
+        if waits_for_places:
+            self._waiting_for_places.add(tree)
+        else:
+            self._waiting_for_places.discard(tree)
+
+    def _backing_off(self) -> list[QueueState]:
+        """Return the ClusterQueues with Workloads that back off, by name."""
+        found = []
+        # Few of thousands have any, and this is asked before every cycle.
+        for name in sorted(self._cache.backing_off):
+            queue = self._cache.queues.get(name)
+            if queue is not None and queue.pending.parked_alone.has_ends:
+                found.append(queue)
+            else:
+                self._cache.backing_off.discard(name)
+        return found
+
+    def _hopeless_in(self, queue: QueueState) -> _Hopeless | None:
         """Return a cheap test for parked Workloads that cannot start now; None if there is none.
 
         A Workload that has no room may get some by evictions, or be promised some for later; for those the
@@ -210,14 +232,34 @@ class TreesToTry:
         # The test pays only where the answer depends on nodes; see above.
         if not never_preempts(queue) or not self._cache.topology_cache.has_flavors:
             return None
-        snapshot, promises = self._cache.snapshot(), self._cache.schedule_plan.promises
+        return _Hopeless(self._cache, queue)
+
+
+class _Hopeless:
+    """Whether a parked Workload of a queue certainly cannot start now.
+
+    `lacks_places`: one that was hopeless has quota, and no room on nodes.
+    """
+
+    __slots__ = ("_cache", "_queue", "_snapshot", "lacks_places")
+
+    def __init__(self, cache: Cache, queue: QueueState) -> None:
+        self.lacks_places = False
+        self._cache = cache
+        self._queue = queue
+        self._snapshot = cache.snapshot()
+
+    def __call__(self, pending: Pending) -> bool:
+        queue = self._queue
+        if self._cache.schedule_plan.promises.may_promise(pending, queue):
+            return False
+        if not may_have_quota(self._snapshot, queue, pending):
+            return True
         # A Workload that others may be moved for can start on nodes that are full now.
-        may_start = may_have_quota if moves_others(queue) else may_have_room
-
-        def is_hopeless(pending: Pending) -> bool:
-            return not promises.may_promise(pending, queue) and not may_start(snapshot, queue, pending)
-
-        return is_hopeless
+        if moves_others(queue) or may_have_room(self._snapshot, queue, pending):
+            return False
+        self.lacks_places = True
+        return True
 
 
 class _Entrance:
@@ -253,3 +295,14 @@ class _Entrance:
 def _has_head(tree: QueueTree) -> bool:
     """Return whether an active queue of the tree has a Workload to try."""
     return any(not queue.inactive and queue.pending.has_head() for queue in tree.queues)
+
+
+def _trees_by_flavor(queues: Iterable[QueueState]) -> dict[str, list[QueueTree]]:
+    """Return for each flavor the trees with a queue of it."""
+    # Dictionaries as ordered sets, so that a tree is in each list once.
+    found: defaultdict[str, dict[QueueTree, None]] = defaultdict(dict)
+    for queue in queues:
+        for group in queue.groups.values():
+            for name in group.flavors:
+                found[name][queue.tree] = None
+    return {name: list(trees) for name, trees in found.items()}

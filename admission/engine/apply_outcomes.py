@@ -60,7 +60,7 @@ class OutcomeApplier:
         cause = self._reason(outcome, is_kept)
         is_parked = queue.pending.requeue(pending, cause, now=now, reported=reported)
         if not outcome.lacks_only_quota:
-            self._workload_store.trees.note_waits_for_places(queue.name)
+            self._workload_store.trees.note_waits_for_places(queue.tree)
         if is_parked:
             self._workload_store.touched.cluster_queues.add(queue.name)
             self._workload_store.pending.explain_again(queue.name)

@@ -11,6 +11,7 @@ from admission.cache.specs import Spec
 from admission.cache.workload_record import LocalQueueKey
 from admission.cache.workload_store import WorkloadStore
 from admission.engine.under_way import UnderWay
+from admission.scheduler.cycle_statistics import CycleStatistics
 from api.disruption_budget import DisruptionBudget
 from api.jobs.resource_requests import LimitRange, RuntimeClass
 from api.node import NodeInfo, PodUsage
@@ -34,10 +35,13 @@ class Updates:
     that is under way ends at every change.
     """
 
-    def __init__(self, cache: Cache, workload_store: WorkloadStore, under_way: UnderWay) -> None:
+    def __init__(
+        self, cache: Cache, workload_store: WorkloadStore, under_way: UnderWay, tally: CycleStatistics
+    ) -> None:
         self._cache = cache
         self._workload_store = workload_store
         self._under_way = under_way
+        self._tally = tally
 
     def upsert(self, value: Upsertable, *, now: float) -> None:
         """Take in an object, new or changed. An equal one changes nothing and costs next to nothing.
@@ -105,6 +109,7 @@ class Updates:
         elif kind is PodUsage:
             self._nodes_changed(self._cache.topology_cache.drop_pod(_pair(key)))
         elif self._cache.specs.remove_spec(kind, str(key)) and kind is ClusterQueue:
+            self._tally.forget(str(key))
             self._reroute_queue(str(key))
 
     def unreadable(self, kind: type, key: ObjectKey, message: str, *, now: float) -> None:

@@ -21,7 +21,7 @@ SUCCESS, UNSCHEDULABLE = "success", "unschedulable"
 
 
 class CycleStatistics:
-    """Counts the outcomes of cycles. One task owns it."""
+    """Counts the outcomes of cycles, by ClusterQueue for as long as that exists. One task owns it."""
 
     def __init__(self) -> None:
         # How many decisions were made since the start, those beside the cycles included.
@@ -43,6 +43,12 @@ class CycleStatistics:
             self.skips[queue] = int(outcome.is_preemption_skipped)
             if outcome.recomputation is not None:
                 self.recomputations[queue, outcome.recomputation] += 1
+
+    def forget(self, cluster_queue: str) -> None:
+        """Drop the counts of a ClusterQueue that was deleted."""
+        self.skips.pop(cluster_queue, None)
+        for key in [key for key in self.recomputations if key[0] == cluster_queue]:
+            del self.recomputations[key]
 
 
 def workload_type(workload: Workload) -> str:

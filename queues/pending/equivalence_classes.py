@@ -166,6 +166,9 @@ class EquivalenceClasses:
 
     def _unpark(self, is_hopeless: Callable[[Pending], bool] | None) -> bool:
         """Make parked classes active. Return whether any became active."""
+        # Common: this is asked of every queue of a tree, and few of a thousand have anything parked.
+        if not self._parked:
+            return False
         staying: set[ClassKey] = set()
         waking: set[ClassKey] = set()
         for _, class_ in self._of(self._parked):

@@ -11,9 +11,14 @@ from queues.pending.entries import Pending
 
 
 class ParkedAlone:
-    """The Workloads of one queue that are parked alone: they wait for an event, or for a back-off to end."""
+    """The Workloads of one queue that are parked alone: they wait for an event, or for a back-off to end.
 
-    def __init__(self) -> None:
+    The name of the queue is added to `backing_off`, which queues share, when a back-off begins.
+    """
+
+    def __init__(self, queue: str, backing_off: set[str]) -> None:
+        self._queue = queue
+        self._backing_off = backing_off
         self._parked: dict[WorkloadKey, Pending] = {}
         # By the end of a back-off. An entry may be stale: the Workload has left, or has a new back-off, which
         # has an entry of its own. Stale entries are dropped when they reach the top.
@@ -47,6 +52,7 @@ class ParkedAlone:
         self._parked[pending.key] = pending
         # Without a known end the Workload waits for an event, not for the clock.
         if 0 < pending.retry_at < inf:
+            self._backing_off.add(self._queue)
             self._sequence += 1
             heappush(self._ends, (pending.retry_at, self._sequence, pending))
 

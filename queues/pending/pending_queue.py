@@ -51,13 +51,22 @@ class PendingStatistics:
 
 
 class PendingQueue:
-    """The pending Workloads of one ClusterQueue. One task owns it; it reads no clock."""
+    """The pending Workloads of one ClusterQueue. One task owns it; it reads no clock.
 
-    def __init__(self, name: str, strategy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO) -> None:
+    It adds its name to `backing_off` when a back-off begins, and leaves it to the owner to remove it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        strategy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO,
+        *,
+        backing_off: set[str] | None = None,
+    ) -> None:
         self.name = name
         self.strategy = strategy
         self.precedence = Precedence()
-        self.parked_alone = ParkedAlone()
+        self.parked_alone = ParkedAlone(name, backing_off if backing_off is not None else set())
         self._classes = EquivalenceClasses()
         self.members = Members(self._classes, self.parked_alone)
         # The head that is being decided on. Queries still report it as pending, but it is no member.

@@ -16,7 +16,7 @@ _SVG = "{http://www.w3.org/2000/svg}"
 
 
 def figures(**values: float) -> Figures:
-    flat = {"mb": 100.0, "intake_us": 30.0, "first_us": 1.0, "decision_us": 500.0, "step_ms": 5.0}
+    flat = {"mb": 100.0, "intake_us": 30.0, "first_ms": 1.0, "decision_us": 500.0, "step_ms": 5.0}
     return Figures(admissions=10, **{**flat, **values})
 
 

@@ -29,6 +29,8 @@ from admission.controller.writer.write_order import ObjectTarget
 from admission.engine.engine import Engine
 from admission.reconcile.workload.context import LifecycleSettings
 from api.kube import resources
+from api.kube.errors import first_leaf
+from api.kube.history import ClusterRestored
 from api.kube.informer import Informer
 from api.kube.lease import Elector, LeaseLock, LeaseTiming
 from api.kube.report_budget import WriteLoad
@@ -143,6 +145,11 @@ class Replica:
         self._loop.kill(self.name)
         self.client.stop_listening()
 
+    def has_met_restore(self) -> bool:
+        """Return whether it has noticed that etcd was restored from a backup, which ends it."""
+        tasks = [*self._tasks, *([] if self._leading is None else [self._leading])]
+        return any(task.done() and not task.cancelled() and _is_restore(task.exception()) for task in tasks)
+
     def failure(self) -> str | None:
         """Return what is wrong with the process itself; None if nothing is."""
         for task in self._tasks:
@@ -208,6 +215,12 @@ class Replica:
 
     def _is_busy(self, key: tuple[str, str, str]) -> bool:
         return self.control_loop.is_busy(ObjectTarget(*key))
+
+
+def _is_restore(error: BaseException | None) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        error = first_leaf(error)
+    return isinstance(error, ClusterRestored)
 
 
 def _ignore(*_: object) -> None:

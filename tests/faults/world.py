@@ -147,6 +147,11 @@ class World:
             # By the loop: something spins, or nothing will ever happen again.
             except AssertionError as error:
                 self._failures.append(f"spinning: {error}")
+            for replica in [one for one in self.replicas if one.has_met_restore()]:
+                # As `run_controller` does: another begins in its place, with nothing that it knew.
+                replica.kill()
+                self.replicas.remove(replica)
+                self.add_replica(replica.machine)
             failures = [failure for one in self.replicas if (failure := one.failure()) is not None]
             self._outcome.broken += [*self._laws.broken, *self._failures, *failures]
         return not self._outcome.broken

@@ -128,7 +128,7 @@ class QueueCollector(Collector):
         )
         queues = {queue.name: queue.labels for queue in self._snapshots.cluster_queues}
         for (name, result), count in statistics.recomputations.items():
-            # The statistics keep queues that are gone, whose series have ended.
+            # The snapshots are a moment old: a queue may be missing that has begun or ended since.
             if name in queues:
                 again.add_metric((role, name, result, *queues[name]), count)
         yield again

@@ -321,3 +321,13 @@ def test_all_of_it_is_forgotten_at_once_except_how_long_evictions_take() -> None
     running.ends.forget_eviction_times()
     assert running.ends.eviction_times() == set()
     assert running.ends.latest_end(running.claim(), now=START) == START + 100
+
+
+def test_the_eviction_time_of_work_that_gave_its_quota_back_is_forgotten() -> None:
+    running = Running()
+    running.note()
+    assert running.ends.eviction_times()
+
+    running.ends.note_released(KEY)
+
+    assert running.ends.eviction_times() == set()

@@ -23,7 +23,7 @@ class Queue:
     """Members: one of the class `large`, which is parked with a reason, two of another, one parked alone."""
 
     def __init__(self) -> None:
-        self.classes, self.alone = EquivalenceClasses(), ParkedAlone()
+        self.classes, self.alone = EquivalenceClasses(), ParkedAlone("queue", set())
         self.members = Members(self.classes, self.alone)
         self.large = make_pending("large", shape=b"large")
         self.first, self.second = make_pending("first"), make_pending("second")

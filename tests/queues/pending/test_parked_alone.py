@@ -13,7 +13,7 @@ from tests.builders import make_workload
 
 def make_parked(*entries: tuple[str, float]) -> tuple[ParkedAlone, dict[str, Pending]]:
     """Park a Workload of each name with the end of its back-off."""
-    parked = ParkedAlone()
+    parked = ParkedAlone("queue", set())
     made = {
         name: Pending(workload=make_workload(name), requests=(), shape=b"", queued_at=0.0, retry_at=retry_at)
         for name, retry_at in entries
