@@ -128,6 +128,8 @@ class PodCounts:
     _rankings: dict[int, Ranking] = field(default_factory=dict)
     # How many leaves have room for each number of pods; None until the largest is asked for.
     _leaves_by_room: Counter[int] | None = None
+    # How many pods all leaves have room for; None until it is asked for.
+    _on_leaves: int | None = None
     # The room of leaves over time, by spot, for repeated questions (`admission.placement.topology.pod_room`).
     courses: dict[Spot, RecordedRoom] = field(default_factory=dict)
 
@@ -183,6 +185,15 @@ class PodCounts:
             self._leaves_by_room = Counter([self.pods[leaf] for leaf in self.site.tree.at_level[-1]])
         return max(self._leaves_by_room, default=0)
 
+    def on_leaves(self) -> int:
+        """Return how many pods all leaves together have room for, each considered by itself.
+
+        Not the counts of the widest domains, which may be rounded down to whole slices.
+        """
+        if self._on_leaves is None:
+            self._on_leaves = sum([self.pods[leaf] for leaf in self.site.tree.at_level[-1]])
+        return self._on_leaves
+
     def _extend(self, missing: int) -> None:
         """Add empty entries for domains that are new in the tree."""
         for column in (self.pods, self.slices, self.leader):
@@ -199,7 +210,7 @@ class PodCounts:
         leaves = tree.at_level[-1]
         # Reasons are computed when a message needs them, so that counting is fast.
         self._unexplained.update(leaves, self._excluded)
-        self._leaves_by_room = None
+        self._leaves_by_room = self._on_leaves = None
         self._recount_all()
         if self.shape.leader is not None:
             # The leaves come first, then the sums above them.
@@ -251,7 +262,9 @@ class PodCounts:
             self.slices[:] = pods if size == 1 else [count // size for count in pods]
 
     def _follow_rooms(self, before: Mapping[int, tuple[int, int]]) -> None:
-        """Update the number of leaves per room after these leaves changed. A new leaf had room for 0."""
+        """Update what is counted of all leaves after these changed. A new leaf had room for 0."""
+        if self._on_leaves is not None:
+            self._on_leaves += sum([self.pods[leaf] - had for leaf, (had, _) in before.items()])
         rooms = self._leaves_by_room
         if rooms is None:
             return

@@ -23,9 +23,7 @@ class PodRoom:
 
     def total(self) -> int:
         """Return how many of the pods all leaves together have room for."""
-        # Summed over leaves, because counts above them may be rounded down to whole slices.
-        pods = self.counts.pods
-        return sum([pods[leaf] for leaf in self.counts.site.tree.at_level[-1]])
+        return self.counts.on_leaves()
 
     def at(self, spot: Spot, change: Mapping[str, int]) -> int:
         """Return how many pods would fit on the spot if `change` more were taken; 0 for an unknown leaf."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from admission.placement.topology import changelog
 from admission.placement.topology.place import Place, place_of
 from admission.placement.topology.placement_options import PlacementOptions, Strategy
 from admission.placement.topology.request import PlacementRequest
@@ -18,6 +20,7 @@ from api.objects.common import WireTaint
 from api.policy import DomainRules
 from tests.admission.placement.fleets import (
     BLOCK,
+    FLAVOR,
     GPU,
     HOST,
     LEVELS,
@@ -159,6 +162,12 @@ def _full_world() -> World:
     return world
 
 
+def _room(topology_cache: TopologyCache, request: PlacementRequest) -> int | None:
+    """Return how many pods of the request all nodes have room for, each considered by itself."""
+    room = topology_cache.search(FLAVOR).room(request)
+    return room.total() if room is not None else None
+
+
 @given(_HISTORIES)
 @trying(30)
 def test_whatever_happened_places_equal_those_of_a_plain_search(history: _History) -> None:
@@ -186,6 +195,8 @@ def test_whatever_happened_answers_and_reasons_equal_those_of_a_fresh_start(hist
             assert counts(world.topology_cache, request) == counts(fresh, request)
             empty = world.topology_cache.place([request], is_empty=True)
             assert empty == fresh.place([request], is_empty=True)
+            # The sum over all nodes, which is kept from one question to the next.
+            assert _room(world.topology_cache, request) == _room(fresh, request)
 
 
 def test_a_search_that_is_kept_learns_how_later_runs_went() -> None:
@@ -196,3 +207,16 @@ def test_a_search_that_is_kept_learns_how_later_runs_went() -> None:
     topology_cache.observe(["n0"], uid="a", at=1.0, outcome=0.0)
 
     assert counts(topology_cache, request) == {"main": {"n1": 1}}
+
+
+def test_a_sum_that_is_kept_is_right_after_more_changes_than_the_log_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(changelog, "_LONGEST", 2)
+    topology_cache, request = make_fleet({"b0": {"r0": [8] * 6}}), make_request(1, gpus=8)
+    assert _room(topology_cache, request) == 6
+
+    for number in range(5):
+        topology_cache.drop_node(f"n{number}")
+
+    assert _room(topology_cache, request) == 1
