@@ -45,6 +45,9 @@ MOST_SHAPES = 48
 # More pods than any leaf takes.
 _MOST_PODS = 1 << 40
 _TOPOLOGY_DOMAIN = "topologyDomain"
+# All leaves are counted once a fourth of them has changed, but never for a few changed leaves.
+_FULL_PASS_SHARE = 4
+_FEW = 1_000
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
@@ -161,8 +164,10 @@ class PodCounts:
         self.refusals.refresh()
         # New domains get their place in the lists before anything is counted.
         self._extend(len(self.site.tree) - len(self.pods))
-        # Both ways give the same numbers; only the cost differs.
-        if changed is None or used is None:
+        # Both ways give the same numbers; only the cost differs. A full pass goes column by column, so it is
+        # the cheaper one long before all leaves have changed, as when all nodes are labelled again.
+        many = len(self.site.tree.at_level[-1]) // _FULL_PASS_SHARE
+        if changed is None or used is None or len(changed) + len(used) > max(many, _FEW):
             self._count_all()
         else:
             self._count(changed | used)

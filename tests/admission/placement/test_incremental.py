@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 import pytest
@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from admission.placement.topology import changelog
+from admission.placement.topology import changelog, pod_counts
 from admission.placement.topology.place import Place, place_of
 from admission.placement.topology.placement_options import PlacementOptions, Strategy
+from admission.placement.topology.pod_counts import PodCounts
 from admission.placement.topology.request import PlacementRequest
 from admission.placement.topology_cache import TopologyCache, Unplaced
 from api.node import NodeInfo, PodUsage
@@ -220,3 +221,25 @@ def test_a_sum_that_is_kept_is_right_after_more_changes_than_the_log_has(
         topology_cache.drop_node(f"n{number}")
 
     assert _room(topology_cache, request) == 1
+
+
+def test_leaves_that_have_nearly_all_changed_are_counted_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pod_counts, "_FEW", 2)
+    counted, recount = list[int](), PodCounts._recount
+
+    def note(self: PodCounts, leaves: Collection[int]) -> dict[int, tuple[int, int]]:
+        counted.append(len(leaves))
+        return recount(self, leaves)
+
+    monkeypatch.setattr(PodCounts, "_recount", note)
+    world, request = _full_world(), make_request(6, gpus=2, required=RACK)
+    counts(world.topology_cache, request)
+
+    world.put("n3", 4, is_moved=False, is_tainted=False, is_ready=True)
+    counts(world.topology_cache, request)
+    for number in range(10):
+        world.put(f"n{number}", 4, is_moved=True, is_tainted=False, is_ready=True)
+
+    assert counts(world.topology_cache, request) == counts(world.rebuilt(), request)
+    # One by one the single node alone, not the ten.
+    assert counted == [1]
