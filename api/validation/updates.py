@@ -101,14 +101,14 @@ def _is_shrunk(before: Sequence[_Object], after: Sequence[_Object]) -> bool:
         return False
     pairs = list(zip(before, after, strict=True))
     return all({**old, "count": 0} == {**new, "count": 0} for old, new in pairs) and all(
-        new.get("count", 1) <= old.get("count", 1) for old, new in pairs
+        _count(new, default=1) <= _count(old, default=1) for old, new in pairs
     )
 
 
 def _reclaimable_errors(before: _Object, after: _Object) -> Iterator[FieldError]:
-    now = {one.get("name"): one.get("count", 0) for one in _items(after, "reclaimablePods")}
+    now = {_name(one): _count(one) for one in _items(after, "reclaimablePods")}
     for one in _items(before, "reclaimablePods"):
-        name, count = one.get("name"), one.get("count", 0)
+        name, count = _name(one), _count(one)
         if now.get(name, 0) < count:
             rule = f"cannot fall below {count} while quota is reserved"
             yield FieldError(
@@ -117,7 +117,7 @@ def _reclaimable_errors(before: _Object, after: _Object) -> Iterator[FieldError]
 
 
 def _admission_errors(before: _Object, after: _Object) -> Iterator[FieldError]:
-    old, new = before.get("admission"), after.get("admission")
+    old, new = _part(before, "admission"), _part(after, "admission")
     if old and new and _frozen_part(old) != _frozen_part(new):
         yield FieldError(path="status.admission", value=new.get("clusterQueue"), rule=_RESERVED)
 
@@ -133,20 +133,21 @@ def _frozen_part(admission: _Object) -> object:
 
 
 def _check_errors(before: _Object, after: _Object) -> Iterator[FieldError]:
-    ready = {one.get("name"): one for one in _items(before, "admissionChecks") if one.get("state") == "Ready"}
+    ready = {_name(one): one for one in _items(before, "admissionChecks") if one.get("state") == "Ready"}
     for one in _items(after, "admissionChecks"):
-        old = ready.get(one.get("name"))
+        old = ready.get(_name(one))
         if old is None or one.get("state") != "Ready":
             continue
         if (old.get("podSetUpdates") or []) != (one.get("podSetUpdates") or []):
-            path = f"status.admissionChecks[{one.get('name')}].podSetUpdates"
+            path = f"status.admissionChecks[{_name(one)}].podSetUpdates"
             yield FieldError(
                 path=path, value=one.get("podSetUpdates"), rule="cannot change while the check is Ready"
             )
 
 
 def _cluster_errors(before: _Object, after: _Object) -> Iterator[FieldError]:
-    cluster, nominated = after.get("clusterName"), before.get("nominatedClusterNames") or []
+    cluster, names = after.get("clusterName"), before.get("nominatedClusterNames")
+    nominated = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
     if cluster and not before.get("clusterName") and cluster not in nominated:
         rule = f"must be one of the nominated clusters: {', '.join(nominated) or 'there are none'}"
         yield FieldError(path="status.clusterName", value=cluster, rule=rule)
@@ -159,6 +160,8 @@ def _is_true(status: _Object, type_: str) -> bool:
 
 
 # --- reading -------------------------------------------------------------------------------------
+#
+# A value of another type than the schema's counts as not given: the schema's own fault is reported beside.
 
 
 def _part(obj: _Object, name: str) -> _Object:
@@ -169,6 +172,16 @@ def _part(obj: _Object, name: str) -> _Object:
 def _items(obj: _Object, name: str) -> Sequence[_Object]:
     value = obj.get(name)
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def _name(obj: _Object) -> str:
+    value = obj.get("name")
+    return value if isinstance(value, str) else ""
+
+
+def _count(obj: _Object, *, default: int = 0) -> int:
+    value = obj.get("count")
+    return value if isinstance(value, int) else default
 
 
 def _key(obj: _Object, key: str) -> str:

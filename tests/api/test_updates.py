@@ -258,3 +258,19 @@ def test_a_new_fault_beside_an_old_one_is_said() -> None:
     new = make_job({QUEUE: "My Queue", LIMIT: "long"}, suspend=True)
 
     assert [error.path for error in validate_update(old, new)] == [f"metadata.labels[{LIMIT}]"]
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        pytest.param({"reclaimablePods": [{"name": [], "count": "x"}]}, id="pods that can be reclaimed"),
+        pytest.param({"admission": ["a"]}, id="the admission"),
+        pytest.param({"admissionChecks": [{"name": {}, "state": "Ready"}]}, id="a check"),
+        pytest.param({"clusterName": {}, "nominatedClusterNames": 5}, id="the clusters"),
+    ],
+)
+def test_a_change_to_another_type_gets_the_fault_of_the_schema_and_no_error(status: Object) -> None:
+    old, new = make_workload(**RESERVED), make_workload(**{**RESERVED, **status})
+
+    assert validate_update(old, new) != ()
+    assert validate_update(new, old) == ()
