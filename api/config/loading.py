@@ -234,6 +234,8 @@ def _documents(text: str, source: str) -> list[dict[str, Any]]:
         loaded = [document for document in yaml.safe_load_all(text) if document is not None]
     except yaml.YAMLError as error:
         raise ConfigError([f"{source}: {_yaml_fault(error)}"]) from error
+    except RecursionError as error:
+        raise ConfigError([f"{source} is nested too deep"]) from error
     faults = list(_document_faults(loaded, source))
     if faults:
         raise ConfigError(faults)
@@ -255,7 +257,7 @@ def _document_faults(documents: list[Any], source: str) -> Iterator[str]:
         if not isinstance(document, dict):
             yield f"{place} is not a mapping; {_EXPECTED}"
             continue
-        version, kind = document.get("apiVersion"), document.get("kind")
+        version, kind = str(document.get("apiVersion")), str(document.get("kind"))
         if not _is_expected(version, kind):
             yield f"{place} is {kind} of {version}; {_EXPECTED}"
         # There is no defined order in which two documents of a kind could be merged.

@@ -568,3 +568,17 @@ def test_without_such_a_document_there_is_no_policy() -> None:
 )
 def test_a_wrong_document_of_the_topology_scheduler_is_refused(spec: str, want: str) -> None:
     assert faults(TOPOLOGY.format(kind="SchedulerConfig") + spec) == [want]
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        pytest.param("[" * 5_000, "a test is nested too deep", id="nested deep"),
+        pytest.param("kind: [a]", "a test: document 1 is ['a'] of None; expected", id="a list for a kind"),
+    ],
+)
+def test_a_file_that_is_no_configuration_is_refused_with_a_sentence(text: str, want: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        load_config(text, source="a test")
+
+    assert refused.value.sentences[0].startswith(want)

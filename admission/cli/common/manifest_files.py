@@ -15,6 +15,8 @@ from api.definitions.conversion import convert
 
 _SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 _STDIN = "-"
+# Of a document. The deepest field of a Kubernetes object is at about 20; what walks a document needs a bound.
+_MOST_LEVELS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +99,19 @@ def _documents(source: str, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
                 raise WrongUsageError(
                     f"{source} holds a {type(document).__name__}, expected an object with a kind"
                 )
+            if _is_deeper(document, _MOST_LEVELS):
+                raise WrongUsageError(f"{source} is nested too deep: more than {_MOST_LEVELS} levels")
             yield number, document
     except yaml.YAMLError as error:
         raise WrongUsageError(f"{source} is neither YAML nor JSON: {' '.join(str(error).split())}") from error
+    except RecursionError as error:
+        raise WrongUsageError(f"{source} is nested too deep: more than {_MOST_LEVELS} levels") from error
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    """Return whether objects and lists are nested in more levels than these."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return any(levels == 0 or _is_deeper(one, levels - 1) for one in inner)
 
 
 def _objects(source: str, document: dict[str, Any]) -> Iterator[Any]:

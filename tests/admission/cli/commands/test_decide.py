@@ -361,3 +361,14 @@ def test_the_example_of_quota_windows_is_decided_with_the_example_queues(
 
     assert code == 0
     assert result["admissions"]
+
+
+@pytest.mark.parametrize("command", ["decide", "convert"])
+def test_manifests_that_are_nested_too_deep_are_refused_with_the_name_of_their_file(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "deep.yaml"
+    path.write_text('{"kind": "Topology", "spec": ' + "[" * 5_000 + "]" * 5_000 + "}")
+
+    assert main([command, "-f", str(path)]) == 2
+    assert capsys.readouterr().err == f"berth {command}: {path} is nested too deep: more than 100 levels\n"
