@@ -319,7 +319,7 @@ def _take_broken(board: StatusWriter, cluster_state: ClusterState, kind: str, fo
     try:
         metadata = msgspec.json.decode(found.raw, type=NamedObject).metadata
     # Not even its name can be decoded.
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return
     cluster_state.inspection.note(kind, metadata, found.error, found.raw)
     if kind in KEPT_KINDS:

@@ -236,6 +236,10 @@ class ClusterState:
 
     def take_unreadable(self, kind: type, namespace: str, name: str, error: str) -> None:
         """Record an object that could not be decoded."""
+        # Not even its name could be: no other object depends on it, and the log is all that can name it.
+        if not name:
+            self.observers.report_unreadable(kind.__name__, namespace, name, error)
+            return
         if kind not in (Job, Pod, Workload):
             self.specs.take_unreadable(kind, namespace, name, error)
             return
@@ -247,8 +251,8 @@ class ClusterState:
 
     def drop_unreadable(self, kind: type, namespace: str, name: str) -> None:
         """Record that an object is gone that could not be decoded."""
-        # The engine knows none of these kinds.
-        is_kept_elsewhere = kind in (Job, Pod, PriorityClassObject)
+        # The engine knows none of these kinds, and no object without a name.
+        is_kept_elsewhere = kind in (Job, Pod, PriorityClassObject) or not name
         if is_kept_elsewhere or (kind is Workload and self.workloads.get((namespace, name)) is not None):
             # For a Workload: another of the same name exists by now and is readable.
             return

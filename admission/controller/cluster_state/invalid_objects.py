@@ -53,7 +53,12 @@ class InvalidObjects:
         if self._judged.get(key) == version and metadata.generation:
             return
         self._judged[key] = version
-        faults = validate(msgspec.json.decode(raw))
+        try:
+            faults = validate(msgspec.json.decode(raw))
+        # In a field that no struct has, so that the object itself could be decoded.
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            self.note(kind, metadata, f"it cannot be read: {error}", raw)
+            return
         if faults:
             more = f"; and {len(faults) - _MOST_FAULTS} more" if len(faults) > _MOST_FAULTS else ""
             self.note(kind, metadata, "; ".join(map(str, faults[:_MOST_FAULTS])) + more, raw)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from admission.controller.cluster_state.cluster_state import ClusterState, ClusterStateSettings
-from admission.controller.kinds import watched_kinds
+from admission.controller.kinds import WatchedKind, topology_kinds, watched_kinds
 from admission.controller.loop.status_writer import StatusWriter
 from admission.controller.metrics.labels import MetricLabels
 from admission.controller.metrics.measuring import measure
@@ -21,6 +21,7 @@ from api.kube.credentials import FixedCredentials
 from api.kube.events import EventRecorder
 from api.kube.informer import Change, ChangeType
 from api.kube.kubeconfig import Endpoint
+from api.kube.listing import Reader, Unreadable
 from api.kube.report_budget import WriteLoad
 from tests.admission.controller.fakes import FakeClock
 
@@ -44,8 +45,10 @@ class Known:
         self.cluster_state = ClusterState(engine, FakeClock(), settings or ClusterStateSettings())
         measure(self.cluster_state, self.metrics, events, QueueSeries(labels))
         board = StatusWriter(engine, WriteLoad(), with_share=False, is_busy=lambda _: False)
-        kinds = watched_kinds(self.cluster_state, board, labels)
-        self._kinds = {kind.resource.kind: kind for kind in kinds}
+        # Pods are watched twice where they are queued: all of them, and those that a queue has marked.
+        self._kinds: dict[str, list[WatchedKind]] = {}
+        for kind in (*watched_kinds(self.cluster_state, board, labels), *topology_kinds(self.cluster_state)):
+            self._kinds.setdefault(kind.resource.kind, []).append(kind)
         self._versions = 0
         for obj in objects:
             self.tell(obj)
@@ -57,8 +60,19 @@ class Known:
         raw = msgspec.json.encode(
             {**obj, "metadata": {**metadata, "resourceVersion": str(self._versions)}},
         )
-        kind = self._kinds[obj["kind"]]
-        kind.take(Change(type_, msgspec.json.decode(raw, type=kind.wire), None, raw))
+        for kind in self._kinds[obj["kind"]]:
+            kind.take(Change(type_, msgspec.json.decode(raw, type=kind.wire), None, raw))
+
+    def tell_bytes(self, kind: str, raw: bytes) -> None:
+        """Let it see what a server has sent as an object of this kind, readable or not."""
+        for watched in self._kinds[kind]:
+            found, own = Reader(watched.wire, watched.resource).read(msgspec.Raw(raw))
+            if not isinstance(found, Unreadable):
+                watched.take(Change(ChangeType.ADDED, found, None, own))
+                continue
+            self.cluster_state.take_unreadable(watched.value, found.namespace, found.name, found.error)
+            if watched.take_broken is not None:
+                watched.take_broken(found)
 
 
 def made(kind: str, name: str, namespace: str = "", *, version: str = KUEUE, **fields: Any) -> Object:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from api.kube.informer import ChangeType
 from api.workload import Workload, WorkloadKey
 from tests.admission.controller.known import (
@@ -66,3 +68,27 @@ def test_the_end_of_an_unreadable_one_leaves_another_of_its_name_alone() -> None
     known.cluster_state.drop_unreadable(Workload, "team", "w")
 
     assert known.cluster_state.engine.workloads.workload(WorkloadKey("team", "w")) is not None
+
+
+@pytest.mark.parametrize("kind", ["Workload", "LocalQueue", "ClusterQueue", "Topology", "Node", "Pod", "Job"])
+@pytest.mark.parametrize(
+    "raw", [b"", b"[]", b'{"metadata": {"name": "\x80"}}', b'{"metadata":' + b"[" * 5_000]
+)
+def test_an_object_whose_name_cannot_be_read_changes_nothing(kind: str, raw: bytes) -> None:
+    known = make_known()
+
+    known.tell_bytes(kind, raw)
+
+    known.tell(workload("w"))
+    assert problem(known, "w") is None
+    known.cluster_state.engine.validate()
+
+
+def test_a_fault_in_a_field_that_is_not_used_is_noted() -> None:
+    known = make_known()
+
+    known.tell_bytes("ResourceFlavor", b'{"metadata": {"name": "f"}, "junk": "\x80"}')
+
+    said = known.cluster_state.inspection.sentence("ResourceFlavor", "", "f")
+    assert said is not None
+    assert said.startswith("it cannot be read: 'utf-8' codec can't decode")
