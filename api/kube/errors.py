@@ -90,7 +90,7 @@ class AlreadyExists(KubeError):
 class Conflict(KubeError):
     """The object has changed since the resourceVersion that was sent (409).
 
-    Read the object again and decide anew whether the write still applies; sending the same write again
+    Read the object again and decide again whether the write still applies; sending the same write again
     repeats the conflict.
     """
 

@@ -15,7 +15,7 @@ LONGEST_WAIT_SECONDS = 1.0
 
 
 class WriteLoad:
-    """What precedes reports. Whoever decides keeps it up to date, and the budgets read it.
+    """What precedes reports. The control loop keeps it up to date, and the budgets read it.
 
     `decided` counts admissions and evictions and only increases. `is_behind` is whether writes that carry
     out decisions have no answer yet.

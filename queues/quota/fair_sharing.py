@@ -74,8 +74,8 @@ def dominant_resource_share(node: QuotaNode) -> DominantShare:
     """Return the node's share of what its parent could lend; no share for a root, which cannot borrow.
 
     Reads the present usage, trials included, so a caller that tries a Workload on the tree gets the share
-    with it. A node whose borrowed resources nobody could lend, as after a quota was deleted, has a share of 0
-    but still counts as borrowing. O(cells of the node).
+    with it. A node whose borrowed resources no other node could lend, as after a quota was deleted, has a
+    share of 0 but still counts as borrowing. O(cells of the node).
     Source: Kueue, pkg/cache/scheduler/fair_sharing.go, dominantResourceShare.
     """
     if node.parent is None:

@@ -99,7 +99,7 @@ class Etcd:
         return self._commit(key, {**item, "metadata": metadata}, type_)
 
     def edit(self, key: Key, change: Callable[[Object], None]) -> None:
-        """Change an object as somebody with any version would."""
+        """Change an object as a client with any version would."""
         item = msgspec.json.decode(self.objects[key].raw)
         change(item)
         self.update(key, item)

@@ -99,7 +99,7 @@ class ModelRedis:
         if now < self.down_until or starts != self._starts:
             self._answer(answered, redis.exceptions.ConnectionError("Connection refused"))
         elif now < self.hung_until:
-            # It reads what has come once it goes on, though nobody waits for the answer any more.
+            # It reads what has come once it goes on, though no client waits for the answer any more.
             self._loop.later(
                 self.hung_until - now + self._way(), self._arrive, command, name, starts, answered
             )

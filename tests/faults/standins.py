@@ -116,7 +116,7 @@ class StandIns:
         job = self._etcd.find(key)
         if job is None or job["metadata"]["uid"] != uid or not job["spec"]["suspend"]:
             return
-        # The API server lets nobody change the template of a Job that has a start time.
+        # The API server lets no client change the template of a Job that has a start time.
         if not job.get("status", {}).get("startTime"):
             self._etcd.edit(key, _ask_otherwise)
 

@@ -108,7 +108,7 @@ class World:
         before, slice_seconds = random.getstate(), yield_budget.SLICE_SECONDS
         # Of informers and electors, which draw from the process's own generator.
         random.seed(self._schedule.seed)
-        # Half of the worlds give way to all else after each step of a cycle.
+        # Half of the worlds yield to all else after each step of a cycle.
         yield_budget.SLICE_SECONDS = -1.0 if self._schedule.seed % 2 else slice_seconds
         collects = gc.isenabled()
         # Tasks of killed processes must not be closed at some moment by the collector.
@@ -216,6 +216,6 @@ class World:
 
     def _note_failure(self, _: Any, context: dict[str, Any]) -> None:
         error = context.get("exception")
-        # A future whose error nobody asked for says nothing; a callback that failed is a fault of the world.
+        # A future whose error is not asked for says nothing; a callback that failed is a fault of the world.
         if "handle" in context:
             self._failures.append(f"the world failed: {error!r}")

@@ -1,4 +1,4 @@
-"""deploy/ on a real API server, as `kubectl apply -k` leaves it, and what the server lets whom do there."""
+"""deploy/ on a real API server, as `kubectl apply -k` leaves it, and what the server allows to which user."""
 
 from __future__ import annotations
 
