@@ -1,0 +1,8 @@
+"""All targets, by name."""
+
+from __future__ import annotations
+
+from tests.fuzz import files, objects, texts
+from tests.fuzz.target import Target
+
+TARGETS: tuple[Target, ...] = (*texts.TARGETS, *objects.TARGETS, *files.TARGETS)
