@@ -137,6 +137,20 @@ def _ends_of(file: str) -> Iterator[str]:
         yield from ("/".join(parts[begin:end]) + "/" for end in range(begin + 1, len(parts)))
 
 
+_DEFINED_TESTS = frozenset(
+    name
+    for path in (ROOT / "tests").rglob("test_*.py")
+    for name in re.findall(r"^(?:async )?def (test_\w+)", path.read_text(), flags=re.MULTILINE)
+)
+
+
+@pytest.mark.parametrize("page", [page for page, text in sorted(TEXTS.items()) if "`test_" in text])
+def test_the_tests_that_a_page_names_exist(page: str) -> None:
+    named = set(re.findall(r"`(test_\w+)`", TEXTS[page]))
+
+    assert named - _DEFINED_TESTS == set()
+
+
 def test_every_page_is_in_the_navigation() -> None:
     navigation = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
 
