@@ -186,6 +186,12 @@ LEAST, ELASTIC, GATES = keys.JOB_MIN_PARALLELISM, keys.ELASTIC_JOB, keys.ADMISSI
             id="a cluster that was not nominated",
         ),
         pytest.param(
+            make_workload(nominatedClusterNames=5),
+            make_workload(clusterName="c"),
+            'status.clusterName is "c": must be one of the nominated clusters: there are none',
+            id="a cluster where the nominated ones are no list",
+        ),
+        pytest.param(
             make_workload(gates="x.io/a"),
             make_workload(gates="x.io/b"),
             f'metadata.annotations[{GATES}] is "x.io/b": gates can be removed but not added',
@@ -266,7 +272,6 @@ def test_a_new_fault_beside_an_old_one_is_said() -> None:
         pytest.param({"reclaimablePods": [{"name": [], "count": "x"}]}, id="pods that can be reclaimed"),
         pytest.param({"admission": ["a"]}, id="the admission"),
         pytest.param({"admissionChecks": [{"name": {}, "state": "Ready"}]}, id="a check"),
-        pytest.param({"clusterName": {}, "nominatedClusterNames": 5}, id="the clusters"),
     ],
 )
 def test_a_change_to_another_type_gets_the_fault_of_the_schema_and_no_error(status: Object) -> None:
