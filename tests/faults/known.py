@@ -33,5 +33,5 @@ def findings() -> dict[str, Finding]:
 
 
 # Until versions have passed those of before a restore, they repeat: a write that was decided on a version of
-# the lost history is accepted for another object of the same version. `etcdutl --bump-revision` rules that out.
+# the lost history is accepted for another object of the same version. `etcdutl --bump-revision` prevents it.
 APART: tuple[frozenset[Fault], ...] = (frozenset({Fault.ETCD_RESTORED}),)
