@@ -1,11 +1,13 @@
 """Decisions per second of the core alone: `python -m bench.decide`. No API server, no Redis, no clock.
 
-Three shapes in virtual time, with every decision carried out at once:
+Four shapes in virtual time, with every decision carried out at once:
 - backlog: 15,000 Workloads in 5 cohorts of 6 ClusterQueues, small, medium and large ones mixed as in Kueue's
   own scalability test, all submitted at the start;
 - baseline: the same, arriving at that test's pace, so that later ones of higher
   priority preempt earlier ones;
-- wide: 1,000 ClusterQueues in one tree of cohorts, so that every change affects all of them.
+- wide: 1,000 ClusterQueues in one tree of cohorts, so that every change affects all of them;
+- placed: a fifth of the baseline, whose gangs need a place in a rack of 640 nodes that have room for all, and
+  whose runs end one at a time.
 
 A full cluster (full): about 2,000 Workloads run and 15,000 wait, and at each end a successor is chosen. The
 output is the cost of such an end, with everything that follows.
@@ -27,6 +29,7 @@ from heapq import heappop, heappush
 from admission.controller.runtime.gc_freeze import keep_collector_off_what_lives_long
 from admission.decisions.decision import Admit, Decision, Evict
 from admission.engine.engine import Engine
+from api.node import NodeInfo
 from api.objects.common import WireSelector
 from api.objects.templates import WireContainer, WirePodSpec, WirePodTemplate, WireResources
 from api.queueing import (
@@ -40,9 +43,19 @@ from api.queueing import (
     ResourceFlavor,
     ResourceGroup,
     ResourceQuota,
+    Topology,
 )
 from api.reasons import ConditionType
-from api.workload import Admission, Condition, PodSet, PodSetAssignment, Workload, WorkloadKey
+from api.workload import (
+    Admission,
+    Condition,
+    PodSet,
+    PodSetAssignment,
+    TopologyRequest,
+    Workload,
+    WorkloadKey,
+)
+from bench.placement import HOST, RACK
 
 _TARGET_PER_SECOND = 10_000
 _SEARCH_TARGET_MS = 100.0
@@ -61,11 +74,15 @@ class Class:
     priority: int
     every_seconds: float
     run_seconds: float
+    pods: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """A cluster and its Workloads. `depth` is the number of cohort levels above a ClusterQueue."""
+    """A cluster and its Workloads. `depth` is the number of cohort levels above a ClusterQueue.
+
+    With `nodes`, pods are placed by topology. Runs end `apart_seconds` after each other at least.
+    """
 
     name: str
     cohorts: int
@@ -74,6 +91,8 @@ class Shape:
     nominal_cpu: int
     borrowing_cpu: int
     classes: tuple[Class, ...]
+    nodes: int = 0
+    apart_seconds: float = 0.0
 
     def queues(self) -> Iterator[tuple[str, str]]:
         """Yield the ClusterQueues, each with its cohort."""
@@ -110,7 +129,14 @@ _WIDE = Shape(
         Class(name="large", count=5, cpu=20, priority=100, every_seconds=0.2, run_seconds=1.0),
     ),
 )
-
+_PODS = {"small": 2, "medium": 4, "large": 8}
+_PLACED = replace(
+    _BASELINE,
+    name="placed",
+    nodes=640,
+    apart_seconds=0.02,
+    classes=tuple(replace(one, count=one.count // 5, pods=_PODS[one.name]) for one in _BASELINE.classes),
+)
 
 # Equal priorities, so that no Workload is preempted; distinct run times, so that they end one at a time.
 _FULL = replace(
@@ -145,6 +171,7 @@ class Run:
     evicts: int = 0
     finished: int = 0
     _sequence: int = 0
+    _last_end: float = 0.0
 
     def go(self) -> None:
         """Submit everything, and decide until all Workloads have finished."""
@@ -221,7 +248,10 @@ class Run:
             self._put(workload, now)
             # With `most_ends` the run times are spread, so that no two Workloads end at the same instant.
             spread = self.admits * 0.137 if self.most_ends is not None else 0.0
-            self._plan(now + self.run_seconds[workload.key] + spread % 997, "finish", workload)
+            ends = now + self.run_seconds[workload.key] + spread % 997
+            if self.shape.apart_seconds:
+                ends = self._last_end = max(ends, self._last_end + self.shape.apart_seconds)
+            self._plan(ends, "finish", workload)
         elif isinstance(decision, Evict):
             self.evicts += 1
             # Its pods stop at once: it is evicted, and then loses its quota.
@@ -236,9 +266,14 @@ def _with(workload: Workload, *conditions: Condition) -> Workload:
 
 def _cluster(
     shape: Shape,
-) -> Iterator[Namespace | ResourceFlavor | Cohort | ClusterQueue | LocalQueue]:
+) -> Iterator[Namespace | Topology | NodeInfo | ResourceFlavor | Cohort | ClusterQueue | LocalQueue]:
     yield Namespace(name=_NAMESPACE)
-    yield ResourceFlavor(name="default")
+    if shape.nodes:
+        yield Topology(name="default", levels=(RACK, HOST))
+    for number in range(shape.nodes):
+        labels = {RACK: f"rack-{number // 64}", HOST: f"node-{number}"}
+        yield NodeInfo(name=labels[HOST], labels=labels, allocatable={"cpu": 96_000, "pods": 110})
+    yield ResourceFlavor(name="default", topology_name="default" if shape.nodes else None)
     if shape.depth > 1:
         for cohort in range(shape.cohorts):
             yield Cohort(name=f"cohort-{cohort}", parent="root")
@@ -260,14 +295,15 @@ def _cluster(
         yield LocalQueue(namespace=_NAMESPACE, name=name, cluster_queue=name)
 
 
-def _workload(name: str, queue: str, *, cpu: int, priority: int, at: float = 0.0) -> Workload:
-    requests = WireResources(requests={"cpu": str(cpu)})
+def _workload(name: str, queue: str, *, cpu: int, priority: int, at: float = 0.0, pods: int = 1) -> Workload:
+    requests = WireResources(requests={"cpu": f"{1000 * cpu // pods}m"})
+    topology = TopologyRequest(required=RACK) if pods > 1 else None
     template = WirePodTemplate(spec=WirePodSpec(containers=(WireContainer(name="c", resources=requests),)))
     return Workload(
         key=WorkloadKey(_NAMESPACE, name),
         uid=name,
         created_at=at,
-        pod_sets=(PodSet(name="main", count=1, template=template),),
+        pod_sets=(PodSet(name="main", count=pods, template=template, topology_request=topology),),
         queue_name=queue,
         priority=priority,
         generation=1,
@@ -288,7 +324,9 @@ def _submissions(shape: Shape) -> Iterator[tuple[float, Workload, float]]:
             for index in range(class_.count):
                 at = round((index + 1) * class_.every_seconds, 6)
                 name = f"{queue}-{class_.name}-{index}"
-                workload = _workload(name, queue, cpu=class_.cpu, priority=class_.priority, at=at)
+                workload = _workload(
+                    name, queue, cpu=class_.cpu, priority=class_.priority, at=at, pods=class_.pods
+                )
                 yield at, workload, class_.run_seconds
 
 
@@ -346,7 +384,7 @@ def _search() -> str:
 def main() -> None:
     """Run all shapes, or the named one, and print a line for each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    shapes = {shape.name: shape for shape in (_BACKLOG, _BASELINE, _WIDE)}
+    shapes = {shape.name: shape for shape in (_BACKLOG, _BASELINE, _WIDE, _PLACED)}
     parser.add_argument("what", nargs="?", choices=(*shapes, "full", "search"))
     chosen = parser.parse_args().what
     for name, shape in shapes.items():
