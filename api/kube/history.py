@@ -36,9 +36,13 @@ class History:
 
         Only for reads that cannot be late: a list or object read by quorum, an answer to a write, a watch.
         """
-        check_order(self._what, known=self._latest, shown=version)
+        self.check(version)
         if version_number(version):
             self._latest = version
+
+    def check(self, version: str) -> None:
+        """Raise ClusterRestored as `see` does. The version is not noted: earlier changes may be shown yet."""
+        check_order(self._what, known=self._latest, shown=version)
 
 
 def check_order(what: str, *, known: str, shown: str) -> None:

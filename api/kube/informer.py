@@ -226,7 +226,8 @@ class Informer(Generic[T]):
         versions reach the lost ones. A list of one object is the cheapest read by quorum that has a version.
         """
         page = await self._client.fetch_page(self._what.path, {**self._what.params, "limit": "1"})
-        self._history.see(list_version(page))
+        # Not noted: the watch begins at an earlier version, and shows what has happened since.
+        self._history.check(list_version(page))
 
     async def _list(self) -> None:
         """Read all objects, report the differences to the copy, and remember the version to watch from."""

@@ -163,6 +163,8 @@ class Line:
     def __init__(self, cluster: FakeCluster, loop: VirtualLoop, chance: random.Random) -> None:
         self.faults = Faults()
         self.hears_after_seconds = 0.0
+        # Kinds whose changes arrive before anything else that happens later.
+        self.hears_at_once: set[str] = set()
         self.answers_after_seconds = 0.0
         # How often it has listed, and the names of the Workloads that it has read.
         self.lists = 0
@@ -194,6 +196,9 @@ class Line:
 
         def on_change(type_: ChangeType, obj: Object) -> None:
             delay = self._chance.uniform(0.001, 0.02) + self.hears_after_seconds
+            if obj["kind"] in self.hears_at_once:
+                self._loop.call_soon(hear, type_, obj)
+                return
             last[0] = max(last[0], self._loop.time() + delay)
             self._loop.call_at(last[0], hear, type_, obj)
 

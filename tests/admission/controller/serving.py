@@ -15,6 +15,7 @@ from api.kube.errors import KubeError
 from api.kube.informer import ChangeType
 from tests.admission.controller.cluster import Key, Object
 from tests.admission.controller.grouped import MEMBERS, GroupVictims, PodCluster, member
+from tests.admission.controller.replica import Replica
 from tests.admission.controller.victims import BERTH
 from tests.admission.controller.virtualtime import VirtualLoop
 
@@ -80,6 +81,13 @@ class ShardVictims(GroupVictims):
         self.on_write: Callable[[Write], None] | None = None
         self._annotations = {keys.MIN_REPLICAS: "0", **annotations}
         super().__init__(rules={"preferInference": {}})
+
+    def _make(self) -> Replica:
+        replica = super()._make()
+        # What a budget allows is known before the pods of a group are evicted. Tests of a budget that
+        # tightens meanwhile say so themselves.
+        replica.line.hears_at_once.add(BUDGET[0])
+        return replica
 
     def allow(self, count: int) -> None:
         """Have a budget that lets `count` pods go."""

@@ -432,6 +432,20 @@ async def test_an_informer_ends_when_versions_go_back(
     assert "its etcd was restored from a backup" in await restored(client)
 
 
+async def test_a_watch_that_goes_on_shows_what_happened_before_the_servers_present_version(
+    scripted: ScriptedServer, client: KubeClient
+) -> None:
+    scripted.version = "60"
+    scripted.will(
+        page([widget("a", "12")], "50"),
+        watch(then="end"),
+        watch(event("MODIFIED", widget("a", "55")), event("MODIFIED", widget("a", "60"))),
+    )
+
+    async with follow(client) as followed:
+        assert await followed.described(3) == ["ADDED a@12", "MODIFIED a@55", "MODIFIED a@60"]
+
+
 async def test_versions_that_are_no_numbers_have_no_order(
     scripted: ScriptedServer, client: KubeClient
 ) -> None:
