@@ -111,7 +111,7 @@ class TreesToTry:
         # It is not known which trees a change left alone, so each is tried once.
         self._unsettled = {queue.tree: None for queue in queues.values()}
         self._displaced.clear()
-        # Every parked Workload of a changed tree is tried, and shows what it waits for; not so of others.
+        # What their Workloads wait for is known again once each tree has been woken.
         self._waiting_for_places = set(self._unsettled)
         self._by_flavor = _trees_by_flavor(queues.values())
 
@@ -203,7 +203,7 @@ class TreesToTry:
             if pending.wake(now=self._cache.now, may_enter=entrance, is_hopeless=is_hopeless):
                 self._touched.cluster_queues.add(queue.name)
             # Those that stay parked as hopeless were asked; what others wait for is as it was.
-            waits_for_places |= is_hopeless.lacks_places if is_hopeless is not None else False
+            waits_for_places |= is_hopeless is not None and is_hopeless.lacks_places
             waits_for_places |= bool(pending.parked_alone) and tree in self._waiting_for_places
         if waits_for_places:
             self._waiting_for_places.add(tree)
