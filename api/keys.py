@@ -31,6 +31,8 @@ JOB_DEADLINE_SECONDS = BERTH_PREFIX + "job-deadline-seconds"
 PLANNED_START = BERTH_PREFIX + "planned-start"
 PLANNED_DOMAIN = BERTH_PREFIX + "planned-domain"
 EXPECTED_START = BERTH_PREFIX + "expected-start"
+# Written on a Workload: nodes where its pods could not be bound, each with the time (`api.excluded_nodes`).
+EXCLUDED_NODES = BERTH_PREFIX + "excluded-nodes"
 
 # On a Job.
 QUEUE_NAME = _KUEUE + "queue-name"
@@ -180,6 +182,7 @@ BERTH_WRITTEN_KEYS = frozenset(
         "planned-start",
         "planned-domain",
         "job-deadline-seconds",
+        "excluded-nodes",
         "eviction",
         "fence",
         "checkpoint-measured",

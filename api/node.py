@@ -108,6 +108,14 @@ def is_finished(wire: PodObject) -> bool:
     return wire.status.phase in _TERMINAL_PHASES
 
 
+def unschedulable_message(wire: PodObject) -> str | None:
+    """Return kube-scheduler's words on why it finds no node for the pod; None where it has not refused it."""
+    for condition in wire.status.conditions or ():
+        if condition.type == "PodScheduled" and condition.reason == "Unschedulable":
+            return condition.message
+    return None
+
+
 def is_placed_by_topology(wire: PodObject) -> bool:
     """Return whether the pod has a topology request, and so is counted through its Workload."""
     annotations = wire.metadata.annotations or {}

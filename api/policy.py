@@ -168,11 +168,15 @@ class Consolidation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
-    """spec.placement.recovery: from which failing nodes pods are removed, and when."""
+    """spec.placement.recovery: from which failing nodes pods are removed, and when.
+
+    `unschedulable_seconds`: how long a pod may stay without a node; 0 means for ever.
+    """
 
     not_ready_seconds: int = 0
     leave_tainted_nodes: bool = False
     leave_cordoned_nodes: bool = False
+    unschedulable_seconds: int = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

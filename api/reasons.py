@@ -24,6 +24,8 @@ class ConditionType(StrEnum):
     BLOCKED_ON_PREEMPTION_GATES = "BlockedOnPreemptionGates"
     # Berth's own: pods run outside of the domains that their Workload was assigned.
     MISPLACED = "berth.dev/Misplaced"
+    # Berth's own: kube-scheduler finds no node for pods that were not assigned to single nodes.
+    PODS_UNSCHEDULABLE = "berth.dev/PodsUnschedulable"
     # Berth's own: against which quota, and by which leader, the reservation was checked (`api.quota_check`).
     QUOTA_CHECKED = "berth.dev/QuotaChecked"
     # Berth's own: whether the budgets allow the eviction of all pods of a group. The name is that
@@ -75,6 +77,8 @@ class EvictionReason(StrEnum):
     BACKFILL_LEASE_EXPIRED = "BackfillLeaseExpired"
     # Berth's own: it uses capacity that an advance reservation needs from now on.
     RESERVATION_DUE = "ReservationDue"
+    # Berth's own: kube-scheduler cannot bind its pods to the nodes that they were assigned.
+    PODS_UNSCHEDULABLE = "PodsUnschedulable"
 
 
 class PreemptionReason(StrEnum):
@@ -106,6 +110,7 @@ class RequeueReason(StrEnum):
     OVER_ADMITTED = "OverAdmitted"
     BACKFILL_LEASE_EXPIRED = "BackfillLeaseExpired"
     RESERVATION_DUE = "ReservationDue"
+    PODS_UNSCHEDULABLE = "PodsUnschedulable"
     BACKOFF_FINISHED = "BackoffFinished"
     REACTIVATED = "Reactivated"
     CLUSTER_QUEUE_RESTARTED = "ClusterQueueRestarted"

@@ -47,6 +47,7 @@ _REQUEUED_AT_ONCE = frozenset(
         EvictionReason.OVER_ADMITTED.value,
         EvictionReason.BACKFILL_LEASE_EXPIRED.value,
         EvictionReason.RESERVATION_DUE.value,
+        EvictionReason.PODS_UNSCHEDULABLE.value,
     }
 )
 

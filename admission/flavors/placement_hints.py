@@ -12,6 +12,7 @@ from admission.placement.topology.placement_options import PlacementOptions, Str
 from admission.placement.topology.request import Bandwidth, PlacementRequest
 from admission.snapshot.queue_state import QueueState
 from api import keys
+from api.excluded_nodes import parse_excluded
 from api.jobs.placement_annotations import STRATEGIES, parse_bandwidth, read_key, sources_of
 from api.jobs.resource_requests import gpus_of
 from api.policy import StrategyChoice
@@ -32,12 +33,13 @@ def with_hints(
 ) -> PlacementRequest:
     """Return the request with what the policy and the Workload's annotations ask of its placement.
 
-    Without a `placement` section in the policy only the reserved domain applies, and annotations are ignored.
+    Without a `placement` section in the policy only the reserved domain and the excluded nodes apply, and
+    annotations of users are ignored.
     An annotation with an unknown value counts as absent: a strategy falls back to that of the policy, and a
     bandwidth that cannot be parsed is no condition.
     """
-    request, policy = inside_reservation(request, queue, workload), queue.policy
-    rules = policy.placement
+    request = without_excluded(inside_reservation(request, queue, workload), workload)
+    policy, rules = queue.policy, queue.policy.placement
     if rules is None:
         return request
     sources, with_aliases = sources_of(workload, pod_set), policy.reads_aliases
@@ -70,6 +72,14 @@ def inside_reservation(request: PlacementRequest, queue: QueueState, workload: W
     if domain is None:
         return request
     return replace(request, rules=replace(request.rules, domain=domain.values))
+
+
+def without_excluded(request: PlacementRequest, workload: Workload) -> PlacementRequest:
+    """Return the request without the nodes that are excluded for the Workload."""
+    text = workload.annotations.get(keys.EXCLUDED_NODES)
+    if text is None:
+        return request
+    return replace(request, rules=replace(request.rules, excluded=frozenset(parse_excluded(text))))
 
 
 def reserved_domain(queue: QueueState, workload: Workload) -> ReservedDomain | None:

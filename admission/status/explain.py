@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from admission.flavors.flavor_refusal import flavor_refusal
-from admission.flavors.placement_hints import inside_reservation
+from admission.flavors.placement_hints import inside_reservation, without_excluded
 from admission.flavors.topology_assigner import placement_request
 from admission.placement.search import PlacementSearch
 from admission.placement.topology.pod_counts import PodCounts
@@ -148,7 +148,7 @@ def _topology(
     flavor, rules = snapshot.objects.flavors[name], queue.policy.placement
     # The same request as the cycle makes, step by step; an explanation of another one would mislead.
     request = placement_request(pod_set, asked, flavor, count=asked.count, rules=rules)
-    request = inside_reservation(request, queue, workload)
+    request = without_excluded(inside_reservation(request, queue, workload), workload)
     levels = search.site.levels
     plan = make_plan(request, levels)
     if isinstance(plan, NoPlacement):

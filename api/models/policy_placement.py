@@ -80,7 +80,7 @@ class Consolidation(Model):
 
 class Recovery(Model):
     """Removes pods of placed gangs from a failing node, so that their replacement need
-    not wait for Kubernetes."""
+    not wait for Kubernetes, and places Workloads elsewhere whose pods cannot be bound."""
 
     not_ready_seconds: Count = 0
     """How long a node must be not ready first. Default 0, because Kubernetes itself waits 40 s before it
@@ -90,6 +90,10 @@ class Recovery(Model):
     false: NoSchedule does not affect running pods, and Kubernetes evicts pods because of NoExecute."""
     leave_cordoned_nodes: bool = False
     """Whether pods leave a cordoned node. Default false: they keep running until the node is drained."""
+    unschedulable_seconds: Count = 60
+    """How long kube-scheduler may fail to bind a pod of an admitted Workload. After that the node that the
+    pod was assigned is excluded for an hour for this Workload, which is evicted and queued again. Pods that
+    were not assigned a single node are only reported. 0: pods may wait without a limit."""
 
 
 class PlacementSection(Model):
@@ -110,7 +114,8 @@ class PlacementSection(Model):
     consolidation: Consolidation | None = None
     """Moves small running work to free a domain for a gang."""
     recovery: Recovery | None = None
-    """Removes pods of gangs from failing nodes early."""
+    """Removes pods of gangs from failing nodes early, and places Workloads elsewhere whose pods cannot be
+    bound."""
     bandwidth_label: LabelKey = "berth.dev/network-bandwidth"
     """Node label with the network bandwidth of the node, such as 400Gb; for instance
     ib.coreweave.cloud/speed. A node without the label does not run Workloads that request bandwidth."""

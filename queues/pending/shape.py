@@ -10,13 +10,13 @@ from __future__ import annotations
 import msgspec
 
 from api.jobs.resource_requests import PodSetRequests
-from api.keys import PLACEMENT_KEYS, RESERVATION
+from api.keys import EXCLUDED_NODES, PLACEMENT_KEYS, RESERVATION
 from api.objects.templates import WirePodSpec
 from api.workload import PodSet, Workload
 
 _NO_SPEC = WirePodSpec()
-# A member of a reservation may be placed on nodes where others are not.
-_SHAPING_KEYS = PLACEMENT_KEYS | {RESERVATION}
+# A member of a reservation may be placed on nodes where others are not. Excluded nodes are a Workload's own.
+_SHAPING_KEYS = PLACEMENT_KEYS | {RESERVATION, EXCLUDED_NODES}
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 
 

@@ -371,7 +371,12 @@ FULL: dict[str, Object] = {
                 },
                 "fragmentation": "Avoid",
                 "consolidation": {"maxMovesPerHour": 2, "minWaitingSeconds": 300, "maxLostSeconds": 900},
-                "recovery": {"notReadySeconds": 5, "leaveTaintedNodes": True, "leaveCordonedNodes": True},
+                "recovery": {
+                    "notReadySeconds": 5,
+                    "leaveTaintedNodes": True,
+                    "leaveCordonedNodes": True,
+                    "unschedulableSeconds": 30,
+                },
                 "bandwidthLabel": "ib.coreweave.cloud/speed",
             },
             "quotaWindows": [

@@ -6,12 +6,23 @@ controller makes new ones, the real scheduler binds them where Berth sends them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 
-from tests.integration.manifests import KUEUE, POOL, Object, condition, is_true, kueue_object, make_job, quota
+from tests.integration.manifests import (
+    KUEUE,
+    LONG,
+    POOL,
+    RUNTIME,
+    Object,
+    condition,
+    is_true,
+    kueue_object,
+    make_job,
+    quota,
+)
 from tests.integration.nodes import GPUS_A_NODE, LEAF, NODES_A_LEAF, SPINE
 from tests.integration.replica import Replica
 from tests.integration.scene import Scene
@@ -72,13 +83,28 @@ def create_policy(scene: Scene, spec: Object) -> None:
     scene.rest.create("/apis/berth.dev/v1alpha1/admissionpolicies", body)
 
 
-def create_gang(scene: Scene, name: str, *, nodes: int, queue: str = "main", **pod_spec: Any) -> None:
+def create_port_holder(scene: Scene, name: str, *, node: str, port: Object) -> None:
+    """Create a pod without a queue that takes a port of a node, and wait until it is there."""
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "annotations": {RUNTIME: f"{LONG:g}"}},
+        "spec": {"nodeName": node, "containers": [{"name": "main", "image": "none", "ports": [port]}]},
+    }
+    scene.rest.create(scene.pods, pod)
+    scene.rest.wait(f"{scene.pods}/{name}", lambda found: found["status"]["phase"] == "Running")
+
+
+def create_gang(
+    scene: Scene, name: str, *, nodes: int, queue: str = "main", ports: Sequence[Object] = (), **pod_spec: Any
+) -> None:
     """Create a Job of one pod a node which needs one leaf."""
     job = make_job(name, pods=nodes, queue=queue, **pod_spec)
     template = job["spec"]["template"]
     template["metadata"]["annotations"][REQUIRED] = LEAF
     gpus = {GPU: GPUS_A_NODE}
-    template["spec"]["containers"][0]["resources"] = {"requests": gpus, "limits": gpus}
+    (container,) = template["spec"]["containers"]
+    container["resources"], container["ports"] = {"requests": gpus, "limits": gpus}, [*ports]
     job["spec"]["backoffLimit"] = 20
     scene.rest.create(scene.jobs, job)
 
@@ -200,3 +226,28 @@ def test_a_policy_has_pods_leave_a_node_on_which_kubernetes_would_leave_them(sce
     after = wait_running(scene, "gang")
     assert before[1] in after
     assert {leaf_of(node) for node in after} == {leaf_of(before[0])}
+
+
+def test_a_gang_whose_pod_kube_scheduler_refuses_moves_to_another_node(scene: Scene) -> None:
+    create_queues(scene, "main", nodes=1)
+    create_policy(scene, {"placement": {"recovery": {"unschedulableSeconds": 2}}})
+    port = {"containerPort": 80, "hostPort": 18080}
+    # Equal gangs get equal nodes: the first shows which one the second will be sent to.
+    create_gang(scene, "first", nodes=1)
+    (taken,) = wait_running(scene, "first")
+    create_port_holder(scene, "holder", node=taken, port=port)
+    scene.delete_job("first")
+
+    create_gang(scene, "gang", nodes=1, ports=[port])
+
+    workload = scene.wait_workload("gang", lambda found: assigned(found) not in ([], [taken]), "another node")
+    assert wait_running(scene, "gang") != [taken]
+    assert taken in workload["metadata"]["annotations"]["berth.dev/excluded-nodes"]
+    assert workload["status"]["schedulingStats"]["evictions"] == [
+        {"reason": "PodsUnschedulable", "underlyingCause": "", "count": 1}
+    ]
+    for name in (workload["metadata"]["name"], "gang"):
+        scene.wait_events(name, "PodsUnschedulable")
+        (note,) = {note for note in scene.notes_about(name) if note.startswith("Pod gang-")}
+        assert f"could not be bound to node {taken} within 2 s: " in note
+        assert "free ports" in note

@@ -67,8 +67,8 @@ class NodeCache:
         """Take a changed or deleted spec: some need nodes and pods, or other labels of nodes."""
         if isinstance(value, ResourceFlavor) and value.topology_name is not None:
             self.needed.set()
-        elif isinstance(value, AdmissionPolicy) and value.preemption is not None:
-            # Victims are asked for checkpoints through their pods.
+        elif isinstance(value, AdmissionPolicy) and (value.preemption is not None or _recovers(value)):
+            # Victims are asked for checkpoints through their pods, and pods show that they cannot be bound.
             self.needed.set()
         if kind in (ResourceFlavor, Topology):
             self._inspect_all()
@@ -170,3 +170,9 @@ class NodeCache:
             for host in self._unready.values():
                 for workload in self._engine.nodes.tenants(host):
                     self._mark(workload)
+
+
+def _recovers(policy: AdmissionPolicy) -> bool:
+    """Return whether the policy acts on pods that cannot be bound."""
+    recovery = policy.placement.recovery if policy.placement is not None else None
+    return recovery is not None and recovery.unschedulable_seconds > 0

@@ -1,7 +1,7 @@
 """Pods that are placed by topology, until they have ended: which wait at their gate, and where the rest run.
 
 A placed pod's usage is counted through its Workload. The pod itself is kept in the order in which pods were
-first seen.
+first seen. Pods of other Workloads are kept from the moment that kube-scheduler finds no node for them.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from admission.controller.cluster_state.observers import Observers
 from admission.controller.runtime.clock import Clock
 from admission.decisions.api_writes import Write
 from admission.engine.engine import Engine
-from admission.reconcile.workload.context import PlacedPod
+from admission.reconcile.workload.context import PlacedPod, Unschedulable
 from api import keys
 from api.kube.informer import Change, ChangeType
-from api.node import PodUsage, is_finished, is_placed_by_topology, to_pod_usage
+from api.node import PodUsage, is_finished, is_placed_by_topology, to_pod_usage, unschedulable_message
 from api.objects.cluster import PodObject
 from api.workload import WorkloadKey
 
@@ -105,7 +105,8 @@ class PlacedPods:
         if is_finished(obj) or metadata.deletion_timestamp or workload is None:
             self._forget(metadata.uid)
             return
-        if known is None and not is_placed_by_topology(obj):
+        unschedulable = self._unschedulable(obj, known)
+        if known is None and unschedulable is None and not is_placed_by_topology(obj):
             return
         if known is not None and _is_older(metadata.resource_version, known.pod.resource_version):
             return
@@ -118,6 +119,7 @@ class PlacedPods:
             gates=gates,
             node_selector=obj.spec.node_selector or {},
             node=obj.spec.node_name or "",
+            unschedulable=unschedulable,
         )
         key = WorkloadKey(metadata.namespace, workload)
         admitted = self._engine.workloads.workload(key)
@@ -126,8 +128,20 @@ class PlacedPods:
         promised = known.promised if known is not None and pod.is_gated else None
         self._pods[metadata.uid] = _Known(pod, key, promised)
         self._by_workload.setdefault(key, {})[metadata.uid] = None
-        if pod.is_gated or not self._is_in_place(key, pod):
+        had_node = known is None or known.pod.unschedulable is None
+        if pod.is_gated or not self._is_in_place(key, pod) or had_node != (unschedulable is None):
             self._mark(key)
+
+    def _unschedulable(self, obj: PodObject, known: _Known | None) -> Unschedulable | None:
+        """Return since when the pod has no node, by this process's clock.
+
+        The condition's own time may be that of its scheduling gate, since its status has not changed since.
+        """
+        words = unschedulable_message(obj)
+        if words is None:
+            return None
+        before = known.pod.unschedulable if known is not None else None
+        return Unschedulable(since=before.since if before is not None else self._clock.now(), message=words)
 
     def _forget(self, uid: str) -> None:
         known = self._pods.pop(uid, None)

@@ -1,6 +1,7 @@
 """The nodes that refuse the pods of a request whatever is free on them, and why.
 
-The reasons are taint, selector, affinity, bandwidth, and being outside the domain that a reservation keeps.
+The reasons are taint, selector, affinity, bandwidth, being outside the domain that a reservation keeps, and
+that pods of the Workload could not be bound there.
 
 They are computed once for each node and set of rules, and again when the node changes. Shapes with equal
 rules share the result, and so do the real and the empty cluster. Nodes that are equal in all labels that the
@@ -51,7 +52,7 @@ class NodeExclusions:
     def _takes_all(self) -> bool:
         """Whether every node without taints may be used, so that only tainted nodes need evaluation."""
         rules = self.rules
-        is_open = not rules.node_selector and not rules.domain
+        is_open = not rules.node_selector and not rules.domain and not rules.excluded
         return is_open and rules.affinity is None and rules.bandwidth is None
 
     def refresh(self) -> None:
@@ -80,7 +81,7 @@ class NodeExclusions:
         for leaf in leaves:
             refusal = None
             if leaf in hooked:
-                refusal = self._refusal_by_domain(leaf)
+                refusal = self._refusal_by_domain(leaf) or self._refusal_by_exclusion(leaf)
                 # Only where a leaf is one node. Otherwise it counts as the sum of its nodes.
                 for node in nodes[leaf].values() if refusal is None and self.site.is_by_host else ():
                     refusal = self._refusal_by_taint(node) if node.taints else None
@@ -98,6 +99,10 @@ class NodeExclusions:
         domain = self.rules.domain
         is_outside = domain and self.site.tree.values[leaf][: len(domain)] != domain
         return "outsideReservation" if is_outside else None
+
+    def _refusal_by_exclusion(self, leaf: int) -> str | None:
+        host = self.site.tree.values[leaf][-1]
+        return "couldNotBind" if self.site.is_by_host and host in self.rules.excluded else None
 
     def _refusal_by_taint(self, node: NodeInfo) -> str | None:
         taint = find_untolerated(node.taints, self.rules.tolerations)

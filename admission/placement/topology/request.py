@@ -44,7 +44,7 @@ class NodeRules(msgspec.Struct, frozen=True):
     """Which nodes the pods may use, by their spec, their flavor and their policy.
 
     `domain` is the domain that the pods' reservation keeps, by its level values, the
-    widest first; empty: any.
+    widest first; empty: any. `excluded` are hosts where pods of the Workload could not be bound.
     """
 
     node_selector: tuple[tuple[str, str], ...] = ()
@@ -52,6 +52,7 @@ class NodeRules(msgspec.Struct, frozen=True):
     tolerations: tuple[WireToleration, ...] = ()
     bandwidth: Bandwidth | None = None
     domain: tuple[str, ...] = ()
+    excluded: frozenset[str] = frozenset()
 
 
 class PlacementRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ Modules, in reading order:
     admitted     rules for Workloads that hold quota
     promised     annotations about a promised start
     nodes        failed nodes under a placed Workload
+    unbound      pods that kube-scheduler cannot bind where they were sent
     misplaced    pods that run on other nodes than their Workload was given
     ungate       which pods are ungated, and on which nodes
     saving       evictions that wait for a checkpoint

@@ -40,12 +40,20 @@ class LifecycleSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Unschedulable:
+    """That kube-scheduler has found no node for a pod since then (Unix seconds), and its own words."""
+
+    since: float
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedPod:
-    """A pod of a placed Workload that has not ended and is not terminating.
+    """A pod that has not ended and is not terminating, of a placed Workload or without a node.
 
     `gates` are all its scheduling gates. `node` is the node that it is bound to, "" if it is unbound.
     `promised` are the node labels in an ungating patch in flight: the pod counts in that domain, although it
-    does not show the labels yet.
+    does not show the labels yet. `unschedulable` None: kube-scheduler has not refused it.
     """
 
     namespace: str
@@ -57,6 +65,7 @@ class PlacedPod:
     node_selector: Mapping[str, str]
     node: str = ""
     promised: Mapping[str, str] | None = None
+    unschedulable: Unschedulable | None = None
 
     @property
     def version(self) -> ObjectVersion:

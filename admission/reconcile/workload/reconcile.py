@@ -7,7 +7,7 @@ report why it waits:
     going     deleted, finished, its owner gone
     leaving   deactivated; waiting for a checkpoint or for disruption budgets; evicted with nothing to stop
     returning back-off over, activated again, its queue running again
-    admitted  checks, stopped queues, unready pods, execution time, failed nodes, gated pods
+    admitted  checks, stopped queues, unready pods, execution time, failed nodes, unbound and gated pods
     waiting   problems with its queue
 
 No step requires an owner: a Workload created by another program has the same life. Jobs are stopped and
@@ -36,6 +36,7 @@ from admission.reconcile.workload.misplaced import answer_misplaced_pods
 from admission.reconcile.workload.nodes import answer_lost_nodes, next_look_at
 from admission.reconcile.workload.promised import answer_promise
 from admission.reconcile.workload.saving import answer_eviction_request, next_stage_look
+from admission.reconcile.workload.unbound import answer_excluded_nodes, answer_unbound_pods, next_unbound_look
 from admission.reconcile.workload.ungate import answer_gated_pods
 from admission.reconcile.workload_writes import (
     finalizer_off,
@@ -64,7 +65,7 @@ def reconcile_workload(
     wake_at = next_deadline(workload, pods_ready=settings.pods_ready, retention=settings.retention, now=now)
     wake_at = _earlier(_earlier(wake_at, next_look_at(look)), next_stage_look(look))
     wake_at = _earlier(_earlier(wake_at, context.turns_at), taken_back_at(workload))
-    wake_at = _earlier(wake_at, spared_until(workload))
+    wake_at = _earlier(_earlier(wake_at, spared_until(workload)), next_unbound_look(look))
     for step in _STEPS:
         answer = step(look)
         if answer is not None:
@@ -253,10 +254,12 @@ _STEPS: tuple[Callable[[Look], Answer], ...] = (
     admitted.answer_readiness,
     admitted.answer_execution_time,
     answer_lost_nodes,
+    answer_unbound_pods,
     answer_misplaced_pods,
     answer_gated_pods,
     answer_refusal_over,
     _answer_queue_problem,
+    answer_excluded_nodes,
     answer_promise,
 )
 

@@ -42,7 +42,8 @@ class Known:
         self.metrics = Metrics(version="test")
         events = EventReporter(EventRecorder(KubeClient(nowhere), WriteLoad(), instance="a test"))
         engine, labels = Engine(), labels or MetricLabels()
-        self.cluster_state = ClusterState(engine, FakeClock(), settings or ClusterStateSettings())
+        self.clock = FakeClock()
+        self.cluster_state = ClusterState(engine, self.clock, settings or ClusterStateSettings())
         measure(self.cluster_state, self.metrics, events, QueueSeries(labels))
         board = StatusWriter(engine, WriteLoad(), with_share=False, is_busy=lambda _: False)
         # Pods are watched twice where they are queued: all of them, and those that a queue has marked.

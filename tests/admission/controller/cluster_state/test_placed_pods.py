@@ -127,3 +127,56 @@ def test_an_ungated_pod_and_another_term_end_the_promise() -> None:
 
     known.cluster_state.placed_pods.forget_promises()
     assert promises(known) == {"a": None, "b": None}
+
+
+def refused(name: str, *, version: int, reason: str = "Unschedulable", placed: bool = True) -> PodObject:
+    """Return the pod with the condition that kube-scheduler sets; its time is that of its gate."""
+    raw = msgspec.to_builtins(pod(name, version=version, gated=False))
+    raw["status"]["conditions"] = [
+        {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": reason,
+            "message": "0/1 nodes are available",
+            "lastTransitionTime": "2020-01-01T00:00:00Z",
+        }
+    ]
+    if not placed:
+        raw["metadata"]["annotations"] = {"kueue.x-k8s.io/workload": "w"}
+    return msgspec.convert(raw, PodObject)
+
+
+def refused_since(known: Known) -> list[float | None]:
+    """Return since when each of the Workload's pods has no node."""
+    pods = known.cluster_state.placed_pods.pods_of(W)
+    return [one.unschedulable.since if one.unschedulable is not None else None for one in pods]
+
+
+def test_a_pod_without_a_node_marks_its_workload_once_and_keeps_its_first_time() -> None:
+    known = Known()
+    see(known, refused("a", version=1, reason="SchedulingGated"))
+    known.cluster_state.marks.take_workload()
+    assert refused_since(known) == [None]
+
+    see(known, refused("a", version=2))
+    first = known.clock.now()
+    assert known.cluster_state.marks.take_workload() == ("team", "w")
+    known.clock.at += 30
+    see(known, refused("a", version=3))
+
+    assert refused_since(known) == [first]
+    assert known.cluster_state.marks.take_workload() is None
+
+    see(known, pod("a", version=4, gated=False))
+    assert refused_since(known) == [None]
+    assert known.cluster_state.marks.take_workload() == ("team", "w")
+
+
+def test_a_pod_of_a_flavor_without_topology_is_kept_once_it_has_no_node() -> None:
+    known = Known()
+    see(known, refused("a", version=1, reason="", placed=False))
+    assert names(known) == []
+
+    see(known, refused("a", version=2, placed=False))
+
+    assert len(refused_since(known)) == 1
