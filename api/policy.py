@@ -170,10 +170,12 @@ class Consolidation:
 class Recovery:
     """spec.placement.recovery: from which failing nodes pods are removed, and when.
 
-    `unschedulable_seconds`: how long a pod may stay without a node; 0 means for ever.
+    `heartbeat_seconds`: how long a node's Lease may stay without renewal, `unschedulable_seconds`: how long a
+    pod may stay without a node; 0 means for ever.
     """
 
     not_ready_seconds: int = 0
+    heartbeat_seconds: int = 20
     leave_tainted_nodes: bool = False
     leave_cordoned_nodes: bool = False
     unschedulable_seconds: int = 60

@@ -66,8 +66,8 @@ USED_AT_HOME = _on(resources.LEASES, "get", "create", "update") | _on(
 _DIRECT = (
     # Whether its own namespace is there.
     _on(resources.NAMESPACES, "get")
-    # Whether a Kueue is alive.
-    | _on(resources.LEASES, "list")
+    # Whether a Kueue is alive, and which nodes are.
+    | _on(resources.LEASES, "list", "watch")
     | _on(resources.EVENTS, "create", "patch")
     # The token that a report of a checkpoint comes with, and the pod that it names.
     | {Right("authentication.k8s.io", "tokenreviews", "create")}

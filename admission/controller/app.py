@@ -25,6 +25,7 @@ from admission.controller.cluster_state.cluster_state import ClusterState
 from admission.controller.cluster_state.node_pod_watch import NodePodWatch
 from admission.controller.gauges.collector import QueueCollector
 from admission.controller.gauges.reader import GaugeReader, GaugeSettings
+from admission.controller.heartbeat_watch import HeartbeatWatch
 from admission.controller.http.authorization import Authorization
 from admission.controller.http.checkpoint_reports import CheckpointReports
 from admission.controller.http.health import Health
@@ -156,6 +157,9 @@ class Controller:
         kinds = watched_kinds(self._cluster_state, board, labels)
         self._informers = [self._informer(kind) for kind in kinds]
         self._node_pod_watch = NodePodWatch(client, self._note_watch_error)
+        self._heartbeat_watch = HeartbeatWatch(
+            client, self._cluster_state.nodes.heartbeats, self._control_loop, self._note_watch_error
+        )
         self._reads = LargeReads(self._clock)
         self._queue_gauges = self._queue_collector(series)
         self._domain_gauges = DomainCollector(self._metrics, engine.nodes.domain_usages, self._reads)
@@ -315,6 +319,7 @@ class Controller:
                     group.create_task(self._watchdog.run(control_loop), name="watchdog"),
                     group.create_task(self._settle(), name="first-sync"),
                     group.create_task(self._watch_nodes_and_pods(), name="watch-nodes-and-pods"),
+                    group.create_task(self._heartbeat_watch.run(), name="heartbeats"),
                 ]
                 if not self._options.observe:
                     background.append(group.create_task(self._reports.run(), name="checkpoint-reports"))

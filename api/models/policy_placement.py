@@ -85,6 +85,10 @@ class Recovery(Model):
     not_ready_seconds: Count = 0
     """How long a node must be not ready first. Default 0, because Kubernetes itself waits 40 s before it
     marks a node as not ready. Kubernetes evicts pods after their tolerationSeconds, by default 300."""
+    heartbeat_seconds: Count = 20
+    """After how many seconds without a renewal of the node's Lease pods leave it. Kubelets renew it every
+    10 s, and Kubernetes calls the node ready for 50 s. Less than 15 counts as 15, and with 0 only what
+    Kubernetes says counts."""
     leave_tainted_nodes: bool = False
     """Whether pods leave a node that gets a NoSchedule or NoExecute taint which they do not tolerate. Default
     false: NoSchedule does not affect running pods, and Kubernetes evicts pods because of NoExecute."""

@@ -375,6 +375,7 @@ FULL: dict[str, Object] = {
                     "notReadySeconds": 5,
                     "leaveTaintedNodes": True,
                     "leaveCordonedNodes": True,
+                    "heartbeatSeconds": 30,
                     "unschedulableSeconds": 30,
                 },
                 "bandwidthLabel": "ib.coreweave.cloud/speed",

@@ -6,6 +6,7 @@ controller makes new ones, the real scheduler binds them where Berth sends them.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -36,6 +37,16 @@ GPU = "nvidia.com/gpu"
 RECOVERED = "topology_scheduler_recovery_duration_seconds_count"
 # The Job controller waits ten seconds before it replaces a failed pod.
 RECOVERY_SECONDS = 60.0
+# What the API server adds to every pod, unless it is told otherwise.
+STOCK_TOLERATIONS = [
+    {
+        "key": f"node.kubernetes.io/{key}",
+        "operator": "Exists",
+        "effect": "NoExecute",
+        "tolerationSeconds": 300,
+    }
+    for key in ("not-ready", "unreachable")
+]
 
 
 @pytest.fixture
@@ -62,6 +73,15 @@ def set_ready(scene: Scene, node: str, *, ready: bool) -> None:
     path = f"/api/v1/nodes/{node}"
     scene.rest.patch(path, body)
     scene.rest.wait(path, lambda found: is_true(found, "Ready") == ready)
+
+
+def silence(scene: Scene, node: str) -> None:
+    """Cut a node off right after its kubelet was heard; it is stopped like a machine without power."""
+    lease = f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{node}"
+    renewed = scene.rest.get(lease)["spec"]["renewTime"]
+    scene.rest.wait(lease, lambda found: found["spec"]["renewTime"] != renewed)
+    body = {"metadata": {"annotations": {"berth.dev/simulated-ready": "silent"}}}
+    scene.rest.patch(f"/api/v1/nodes/{node}", body)
 
 
 def create_queues(scene: Scene, *names: str, nodes: int) -> None:
@@ -251,3 +271,24 @@ def test_a_gang_whose_pod_kube_scheduler_refuses_moves_to_another_node(scene: Sc
         (note,) = {note for note in scene.notes_about(name) if note.startswith("Pod gang-")}
         assert f"could not be bound to node {taken} within 2 s: " in note
         assert "free ports" in note
+
+
+@pytest.mark.covers("002_17", "002_24")
+def test_thirty_seconds_after_a_nodes_last_heartbeat_its_gang_runs_elsewhere_on_stock_tolerations(
+    scene: Scene,
+) -> None:
+    create_queues(scene, "main", nodes=3)
+    create_policy(scene, {"placement": {"recovery": {}}})
+    create_gang(scene, "gang", nodes=3, tolerations=STOCK_TOLERATIONS)
+    before = wait_running(scene, "gang")
+
+    silence(scene, before[0])
+    last_heard = time.monotonic()
+
+    scene.wait_workload("gang", lambda found: before[0] not in assigned(found), f"left {before[0]}")
+    after = wait_running(scene, "gang")
+    assert time.monotonic() - last_heard < 30.0
+    assert {leaf_of(node) for node in after} == {leaf_of(node) for node in before}
+    assert is_true(scene.rest.get(f"/api/v1/nodes/{before[0]}"), "Ready"), "Kubernetes has not noticed yet"
+    heard_again = {"metadata": {"annotations": {"berth.dev/simulated-ready": None}}}
+    scene.rest.patch(f"/api/v1/nodes/{before[0]}", heard_again)

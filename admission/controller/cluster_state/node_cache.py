@@ -7,20 +7,27 @@ none of them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
+from admission.controller.cluster_state.heartbeats import Heartbeats
 from admission.controller.cluster_state.invalid_objects import InvalidObjects
 from admission.controller.cluster_state.observers import Observers
 from admission.controller.runtime.clock import Clock
 from admission.engine.engine import Engine
-from admission.placement.topology.node_health import NodeFault, is_healthy, is_same_health
+from admission.placement.topology.node_health import (
+    Fault,
+    NodeFault,
+    assigned_hosts,
+    is_healthy,
+    is_same_health,
+)
 from api.keys import HOSTNAME
 from api.kube.informer import Change, ChangeType
 from api.node import NodeInfo, to_node
 from api.objects.cluster import NodeObject
 from api.objects.common import Meta
 from api.parsing.prices import node_price_problem
-from api.policy import AdmissionPolicy
+from api.policy import AdmissionPolicy, Recovery
 from api.queueing import ResourceFlavor, Topology
 from api.workload import Workload, WorkloadKey
 
@@ -62,6 +69,9 @@ class NodeCache:
         self._observers = observers
         self._clock = clock
         self._mark = mark
+        self.heartbeats = Heartbeats(clock, self._note_quiet)
+        # Hosts of which nothing is heard, since when (Unix seconds).
+        self._quiet_hosts: dict[str, float] = {}
 
     def observe_spec(self, kind: type, value: object | None) -> None:
         """Take a changed or deleted spec: some need nodes and pods, or other labels of nodes."""
@@ -70,6 +80,12 @@ class NodeCache:
         elif isinstance(value, AdmissionPolicy) and (value.preemption is not None or _recovers(value)):
             # Victims are asked for checkpoints through their pods, and pods show that they cannot be bound.
             self.needed.set()
+        if (
+            isinstance(value, AdmissionPolicy)
+            and (recovery := _recovery(value))
+            and recovery.heartbeat_seconds
+        ):
+            self.heartbeats.needed.set()
         if kind in (ResourceFlavor, Topology):
             self._inspect_all()
 
@@ -112,7 +128,29 @@ class NodeCache:
 
     def faults(self, workload: Workload) -> tuple[NodeFault, ...] | None:
         """Return the faults of the nodes under a Workload's pods; None while nodes are not known."""
-        return self._engine.nodes.node_faults(workload) if self.is_synced else None
+        if not self.is_synced:
+            return None
+        faults = self._engine.nodes.node_faults(workload)
+        known = {fault.node for fault in faults}
+        return (*faults, *(fault for fault in self._quiet_faults(workload) if fault.node not in known))
+
+    def _quiet_faults(self, workload: Workload) -> Iterator[NodeFault]:
+        """Yield the nodes under a Workload's pods of which nothing is heard."""
+        if self._quiet_hosts and workload.admission is not None:
+            for host in sorted(assigned_hosts(workload.admission) & self._quiet_hosts.keys()):
+                yield NodeFault(node=host, fault=Fault.QUIET, since=self._quiet_hosts[host])
+
+    def _note_quiet(self, name: str) -> None:
+        """Mark the Workloads on a node that fell quiet or is heard again."""
+        node, since = self._engine.nodes.node(name), self.heartbeats.quiet_since(name)
+        host = node.labels.get(HOSTNAME, name) if node is not None else name
+        if since is None:
+            self._quiet_hosts.pop(host, None)
+        else:
+            self._quiet_hosts[host] = since
+            self._faulty_since.setdefault(host, self._clock.monotonic())
+        for workload in self._engine.nodes.tenants(host):
+            self._mark(workload)
 
     def seconds_since_fault(self, hosts: Iterable[str]) -> float | None:
         """Return how long ago the first of these hosts was seen to fail; None if none has failed."""
@@ -172,7 +210,11 @@ class NodeCache:
                     self._mark(workload)
 
 
+def _recovery(policy: AdmissionPolicy) -> Recovery | None:
+    return policy.placement.recovery if policy.placement is not None else None
+
+
 def _recovers(policy: AdmissionPolicy) -> bool:
     """Return whether the policy acts on pods that cannot be bound."""
-    recovery = policy.placement.recovery if policy.placement is not None else None
+    recovery = _recovery(policy)
     return recovery is not None and recovery.unschedulable_seconds > 0

@@ -5,6 +5,7 @@
     not ready  Ready is False or Unknown                                       lost when its pods are
     tainted    NoSchedule or NoExecute that the pods do not tolerate           lost when its pods are
     cordoned   spec.unschedulable, which the node controller makes a taint     lost when its pods are
+    quiet      its kubelet has not renewed the node's Lease                    lost by a policy alone
 
 A fault alone says nothing about the pods: a node that is briefly not ready still runs them. When a fault
 makes a node *lost* to a Workload is decided by `admission.reconcile.workload.nodes`.
@@ -21,7 +22,7 @@ from api.keys import HOSTNAME
 from api.node import NodeInfo
 from api.objects.common import WireTaint, WireToleration
 from api.selectors import find_untolerated, taint_text
-from api.workload import TopologyAssignment
+from api.workload import Admission, TopologyAssignment
 
 # The taint that the node controller puts on a node with spec.unschedulable.
 _CORDON = WireTaint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
@@ -56,6 +57,7 @@ class Fault(StrEnum):
     NOT_READY = "NotReady"
     TAINTED = "Tainted"
     CORDONED = "Cordoned"
+    QUIET = "Quiet"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +81,8 @@ class NodeFault:
                 return f"{self.node} has the untolerated taint {self.detail}"
             case Fault.CORDONED:
                 return f"{self.node} is cordoned"
+            case Fault.QUIET:
+                return f"{self.node} has not renewed its Lease"
 
 
 def hosts_of(assignment: TopologyAssignment) -> Iterator[str]:
@@ -86,6 +90,12 @@ def hosts_of(assignment: TopologyAssignment) -> Iterator[str]:
     if assignment.levels[-1:] == (HOSTNAME,):
         for domain in assignment.domains:
             yield domain.values[-1]
+
+
+def assigned_hosts(admission: Admission) -> set[str]:
+    """Return the hosts on which the pods of an admission were placed."""
+    assignments = (one.topology for one in admission.pod_sets if one.topology is not None)
+    return {host for assignment in assignments for host in hosts_of(assignment)}
 
 
 def is_healthy(node: NodeInfo | None) -> bool:

@@ -8,7 +8,8 @@ A fault makes a node lost to a Workload
     tainted           once no pod of the Workload runs on it
 
 so that a short outage of a node has no effect, and no pod runs next to its replacement. A policy
-(spec.placement.recovery) may have pods leave such a node at once: they are deleted, and the node is lost. The
+(spec.placement.recovery) may have pods leave such a node at once, or a quiet one, whose kubelet has not been
+heard of for a while: they are failed, or deleted where a kubelet can stop them, and the node is lost. The
 second pass (`admission.engine.second_pass`) then finds other nodes. A pod that was ungated for a lost node
 and is not bound yet would wait forever. It is failed, so that its Job creates another one, which stays gated
 until it has a domain.
@@ -22,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 
 from admission.decisions.api_writes import Event, Purpose, Write, pod_ref
-from admission.placement.topology.node_health import NOT_READY_SECONDS, Fault, NodeFault, hosts_of
+from admission.placement.topology.node_health import NOT_READY_SECONDS, Fault, NodeFault, assigned_hosts
 from admission.reconcile.decision_writes import evict_write
 from admission.reconcile.workload.context import PlacedPod
 from admission.reconcile.workload.look import Answer, Look, eviction
@@ -30,7 +31,7 @@ from admission.reconcile.workload_writes import workload_status
 from api.keys import HOSTNAME
 from api.object_events import EventType
 from api.reasons import EvictionReason
-from api.workload import Workload, to_rfc3339
+from api.workload import to_rfc3339
 
 # The CRD limits status.unhealthyNodes to this many entries.
 MOST_UNHEALTHY = 8
@@ -38,6 +39,8 @@ MOST_UNHEALTHY = 8
 _TERMINATED = "TerminatedByKueue"
 _DISRUPTED = "DisruptionTarget"
 _UNSCHEDULABLE = "UnschedulableOnAssignedNode"
+# Faults of nodes whose kubelet does not answer, or cannot be relied upon to stop pods.
+_WITHOUT_KUBELET = frozenset({Fault.NOT_READY, Fault.QUIET})
 
 
 def answer_lost_nodes(look: Look) -> Answer:
@@ -53,13 +56,17 @@ def answer_lost_nodes(look: Look) -> Answer:
 
 def next_look_at(look: Look) -> float | None:
     """Return when a node will have been not ready for too long; None if no such time is waited for."""
-    limits = [] if look.context.settings.node_failures.awaits_pods else [NOT_READY_SECONDS]
+    limits: dict[Fault, list[float]] = {Fault.NOT_READY: [], Fault.QUIET: []}
+    if not look.context.settings.node_failures.awaits_pods:
+        limits[Fault.NOT_READY].append(NOT_READY_SECONDS)
     if look.context.recovery is not None:
-        limits.append(look.context.recovery.not_ready_seconds)
-    if not limits or not _is_placed(look):
+        limits[Fault.NOT_READY].append(look.context.recovery.not_ready_seconds)
+        limits[Fault.QUIET].append(look.context.recovery.heartbeat_seconds)
+    if not _is_placed(look):
         return None
-    faults = [fault for fault in look.context.faults or () if fault.fault is Fault.NOT_READY]
-    instants = [fault.since + limit for fault in faults for limit in limits]
+    instants = [
+        fault.since + limit for fault in look.context.faults or () for limit in limits.get(fault.fault, ())
+    ]
     # Only future instants: those that have passed were handled in this look.
     return min((at for at in instants if at > look.now), default=None)
 
@@ -108,6 +115,8 @@ def _is_to_be_left(look: Look, fault: NodeFault) -> bool:
             return rules.leave_tainted_nodes
         case Fault.CORDONED:
             return rules.leave_cordoned_nodes
+        case Fault.QUIET:
+            return rules.heartbeat_seconds > 0 and look.is_due(fault.since + rules.heartbeat_seconds)
     # GONE and SILENT need no rule: the node is lost at once.
     return False
 
@@ -144,50 +153,56 @@ def _events(look: Look, new: Iterable[NodeFault]) -> list[Event]:
 
 
 def _leaving_pods(look: Look) -> Iterator[Write]:
-    """Yield the deletion of each pod on a node that a policy moves pods off."""
+    """Yield the write that ends each pod on a node that a policy moves pods off."""
     left = {fault.node: fault for fault in look.context.faults or () if _is_to_be_left(look, fault)}
     for pod in look.context.pods:
-        if pod.node in left:
-            note = f"The pod leaves its node: {left[pod.node]}"
+        fault = left.get(pod.node)
+        if fault is None:
+            continue
+        note = f"The pod leaves its node: {fault}"
+        if fault.fault in _WITHOUT_KUBELET:
+            # Deleted, it would be terminating for as long as no kubelet says that it has stopped.
+            yield _failing(pod, note, look.now, ready_until=fault.since)
+        else:
             # In any version: no change of the pod keeps it on its node.
             yield pod.version.in_any_version.deletion(Purpose.MOVE_POD, _pod_event(pod, note))
 
 
 def _stranded_pods(look: Look, lost: Collection[str]) -> Iterator[Write]:
     """Yield the write that fails each pod which was ungated for a node where it will never run."""
-    hosts = _assigned(look.workload)
+    hosts = assigned_hosts(look.workload.admission) if look.workload.admission is not None else set()
     for pod in look.context.pods:
         host = pod.node_selector.get(HOSTNAME)
         is_stranded = host is not None and (host in lost or host not in hosts)
         # Without assigned hosts the selector is the user's own, and not to be judged here.
         if hosts and is_stranded and not pod.is_gated and not pod.node:
-            yield _failing(look, pod, str(host))
+            message = f"The pod was assigned to node {host}, which has failed, and was not running there"
+            yield _failing(pod, message, look.now)
 
 
-def _assigned(workload: Workload) -> set[str]:
-    if workload.admission is None:
-        return set()
-    assignments = (one.topology for one in workload.admission.pod_sets if one.topology is not None)
-    return {host for assignment in assignments for host in hosts_of(assignment)}
+def _failing(pod: PlacedPod, message: str, now: float, *, ready_until: float | None = None) -> Write:
+    """Return the write that fails the pod, as a disruption, which a Job need not count as a failure.
 
-
-def _failing(look: Look, pod: PlacedPod, host: str) -> Write:
-    """Return the write that fails the pod, as a disruption, which a Job need not count as a failure."""
+    `ready_until` is when it was last known to be ready. The Job controller replaces a failed pod ten seconds
+    after that, and a pod of a lost node has waited for longer than that already.
+    """
     # A pod failure policy can ignore failures with the condition DisruptionTarget.
-    message = f"The pod was assigned to node {host}, which has failed, and was not running there"
-    at = to_rfc3339(look.now)
-    conditions = [
-        {
-            "type": type_,
-            "status": "True",
-            "reason": _UNSCHEDULABLE,
-            "message": message,
-            "lastTransitionTime": at,
-        }
-        for type_ in (_TERMINATED, _DISRUPTED)
-    ]
+    conditions = [_condition(type_, "True", message, now) for type_ in (_TERMINATED, _DISRUPTED)]
+    if ready_until is not None:
+        conditions.append(_condition("Ready", "False", message, ready_until))
     status = {"phase": "Failed", "reason": _TERMINATED, "conditions": conditions}
-    return pod.version.status_patch(status, Purpose.FAIL_POD, _pod_event(pod, message))
+    # In any version: a pod whose node is lost is not going to run, whatever else is written about it.
+    return pod.version.in_any_version.status_patch(status, Purpose.FAIL_POD, _pod_event(pod, message))
+
+
+def _condition(type_: str, status: str, message: str, at: float) -> dict[str, str]:
+    return {
+        "type": type_,
+        "status": status,
+        "reason": _UNSCHEDULABLE,
+        "message": message,
+        "lastTransitionTime": to_rfc3339(at),
+    }
 
 
 def _pod_event(pod: PlacedPod, note: str) -> Event:

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from admission.decisions.api_writes import Event, Purpose, job_ref
-from admission.placement.topology.node_health import hosts_of
+from admission.placement.topology.node_health import assigned_hosts
 from admission.reconcile.decision_writes import evict_write
 from admission.reconcile.workload.context import PlacedPod, Unschedulable
 from admission.reconcile.workload.look import Answer, Look, eviction
@@ -89,11 +89,8 @@ def _host(workload: Workload, pod: PlacedPod) -> str | None:
 
     Without an assignment by host the selector is the user's own.
     """
-    admission = workload.admission
-    assignments = [one.topology for one in admission.pod_sets if one.topology] if admission else []
-    hosts = {host for assignment in assignments for host in hosts_of(assignment)}
     host = pod.node_selector.get(HOSTNAME)
-    return host if host in hosts else None
+    return host if workload.admission is not None and host in assigned_hosts(workload.admission) else None
 
 
 def _exclude(look: Look, hosts: Mapping[str, tuple[PlacedPod, str]]) -> Answer:

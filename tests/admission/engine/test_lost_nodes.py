@@ -30,6 +30,7 @@ from api.workload import (
     TopologyAssignment,
     Workload,
     WorkloadKey,
+    to_rfc3339,
 )
 
 HOST = "kubernetes.io/hostname"
@@ -186,8 +187,10 @@ def test_a_policy_has_pods_leave_a_failing_node(
     result = look(make_gang(), fault, pods=HERE, recovery=recovery)
 
     assert unhealthy_nodes(result) == want
-    deleted = [write.name for write in writes(result) if write.purpose is Purpose.MOVE_POD]
-    assert deleted == ([] if want is None else ["p0"])
+    # A kubelet that does not answer cannot stop a pod that is deleted.
+    purpose = Purpose.FAIL_POD if fault.fault is Fault.NOT_READY else Purpose.MOVE_POD
+    ended = [(write.name, write.purpose) for write in writes(result) if write.kind == "Pod"]
+    assert ended == ([] if want is None else [("p0", purpose)])
 
 
 def test_the_end_of_a_policys_tolerance_is_waited_for() -> None:
@@ -306,3 +309,32 @@ def test_a_node_has_a_fault(nodes: list[NodeInfo], want: str | None) -> None:
     fault = host_fault("n0", nodes, (WireToleration(key="old", operator="Exists"),))
 
     assert (str(fault) if fault is not None else None) == want
+
+
+QUIET = NodeFault(node="n0", fault=Fault.QUIET, since=NOW - 20)
+
+
+@pytest.mark.parametrize(
+    ("recovery", "lost", "wake_at"),
+    [
+        pytest.param(None, None, None, id="nothing without a policy"),
+        pytest.param(Recovery(), ["n0"], None, id="it is lost after 20 s"),
+        pytest.param(Recovery(heartbeat_seconds=25), None, NOW + 5, id="not before the policy's time"),
+        pytest.param(Recovery(heartbeat_seconds=0), None, None, id="nothing where it waits for Kubernetes"),
+    ],
+)
+def test_of_a_quiet_node(recovery: Recovery | None, lost: list[str] | None, wake_at: float | None) -> None:
+    result = look(make_gang(), QUIET, pods=HERE, recovery=recovery)
+
+    assert (unhealthy_nodes(result), result.wake_at) == (lost, wake_at)
+
+
+def test_a_pod_on_a_lost_node_fails_as_of_its_last_heartbeat_so_that_its_job_replaces_it_at_once() -> None:
+    result = look(make_gang(), QUIET, pods=HERE, recovery=Recovery())
+
+    (failed,) = (write for write in writes(result) if write.purpose is Purpose.FAIL_POD)
+    status = msgspec.json.decode(failed.body)["status"]
+    conditions = {one["type"]: (one["status"], one["lastTransitionTime"]) for one in status["conditions"]}
+    assert (failed.name, status["phase"]) == ("p0", "Failed")
+    assert conditions["Ready"] == ("False", to_rfc3339(NOW - 20))
+    assert conditions["DisruptionTarget"] == ("True", to_rfc3339(NOW))

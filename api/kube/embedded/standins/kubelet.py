@@ -6,7 +6,8 @@ annotations: it runs for `berth.dev/simulated-runtime-seconds` (1), then exits w
 when its grace period is over. A pod that may restart its containers (restartPolicy OnFailure) fails anyway.
 
 A node that is not ready simulates a lost node: its pods do not change until it is ready again. The annotation
-`berth.dev/simulated-ready: "false"` on the Node controls this state.
+`berth.dev/simulated-ready: "false"` on the Node controls this state. With `silent` the node does not even say
+so: it stops renewing its Lease, as a machine without power does.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
@@ -28,15 +30,19 @@ from api.kube.embedded.standins.work import WorkQueue
 from api.kube.errors import AlreadyExists, NotFound
 from api.kube.informer import Change, ChangeType
 from api.kube.listing import Key
-from api.kube.resources import NODES, PODS
+from api.kube.resources import LEASES, NODES, PODS
 from api.objects.cluster import NodeObject
 from api.workload import to_rfc3339
 
 _PREFIX: Final = "berth.dev/simulated-"
 READY_ANNOTATION: Final = f"{_PREFIX}ready"
 _DEFAULT_RUNTIME_SECONDS: Final = 1.0
-# The real cluster marks a node as not ready after 40 s without a heartbeat.
-_HEARTBEAT_SECONDS: Final = 15.0
+_SILENT: Final = "silent"
+# Like a real kubelet: the Lease is renewed every ten seconds, and an unchanged status is repeated after five
+# minutes. The node controller marks a node as not ready after 50 s without either.
+_HEARTBEAT_SECONDS: Final = 10.0
+_STATUS_SECONDS: Final = 300.0
+_LEASE_NAMESPACE: Final = "kube-node-lease"
 _UNREADY_TAINT: Final = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 _VERSION: Final = "v1.36.0-simulated"
 
@@ -64,6 +70,9 @@ class Kubelet:
         self._addresses = {node.name: _address(10, number) for number, node in enumerate(nodes)}
         self._speed = speed
         self._unready: set[str] = set()
+        self._silent: set[str] = set()
+        # When a node's status was last written, in loop time.
+        self._reported_at: dict[str, float] = {}
         # When the run of a pod ends, in loop time, by uid. The end of its shutdown has a separate key.
         self._ends: dict[str, float] = {}
         self._pod_count = 0
@@ -96,7 +105,12 @@ class Kubelet:
             self._heartbeats.add(("", name))
             return
         self._note_registered()
-        ready = (change.object.metadata.annotations or {}).get(READY_ANNOTATION) != "false"
+        asked = (change.object.metadata.annotations or {}).get(READY_ANNOTATION)
+        if asked == _SILENT:
+            self._silent.add(name)
+        else:
+            self._silent.discard(name)
+        ready = asked not in ("false", _SILENT)
         if ready == (name in self._unready):
             self._note_ready(name, ready)
             self._heartbeats.add(("", name))
@@ -110,9 +124,28 @@ class Kubelet:
             self._pods.add(key)
 
     async def _sync_node(self, key: Key) -> float:
-        name = key[1]
-        await self._write_node(self._nodes[name], is_new=key not in self._mirror.nodes)
+        name, now = key[1], asyncio.get_running_loop().time()
+        if name in self._silent:
+            return _HEARTBEAT_SECONDS
+        await self._renew_lease(name)
+        node, is_ready = self._mirror.nodes.get(key), name not in self._unready
+        is_due = now - self._reported_at.get(name, -_STATUS_SECONDS) >= _STATUS_SECONDS
+        # Compared with the node itself: its first taint may come back from the node controller.
+        if is_due or node is None or _is_ready(node) != is_ready:
+            await self._write_node(self._nodes[name], is_new=node is None)
+            self._reported_at[name] = now
         return _HEARTBEAT_SECONDS
+
+    async def _renew_lease(self, node: str) -> None:
+        renewed_at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        spec = {"holderIdentity": node, "leaseDurationSeconds": 40, "renewTime": renewed_at}
+        lease = {"metadata": {"name": node}, "spec": spec}
+        try:
+            await self._client.merge_patch(LEASES, node, msgspec.json.encode(lease), _LEASE_NAMESPACE)
+        except NotFound:
+            lease |= {"apiVersion": LEASES.api_version, "kind": LEASES.kind}
+            with contextlib.suppress(AlreadyExists):
+                await self._client.create(LEASES, msgspec.json.encode(lease), _LEASE_NAMESPACE)
 
     async def _write_node(self, spec: NodeSpec, *, is_new: bool) -> None:
         is_ready = spec.name not in self._unready
