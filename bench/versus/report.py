@@ -68,18 +68,19 @@ class Figure(NamedTuple):
 
 
 def read_recorded(folder: Path) -> Recorded:
-    """Return what the runner left in its output folder."""
+    """Return what the runner left in its output folder, about the Workloads that it created itself."""
     summary = yaml.safe_load((folder / "summary.yaml").read_text())
     counts: dict[str, int] = {}
     waited_ms: dict[str, int] = {}
-    for name, found in summary["workloadClasses"].items():
+    classes = {name: found for name, found in summary["workloadClasses"].items() if name}
+    for name, found in classes.items():
         of = name.partition("-")[0]
         counts[of] = counts.get(of, 0) + found["count"]
         waited_ms[of] = waited_ms.get(of, 0) + found["count"] * found["averageTimeToAdmissionMs"]
     with (folder / "wlStates.csv").open(newline="") as file:
-        unfinished = sum(row["ms to finish"] == "0" for row in csv.DictReader(file))
+        unfinished = sum(row["ms to finish"] == "0" for row in csv.DictReader(file) if row["class name"])
     return Recorded(
-        evictions=sum(found["totalEvictions"] for found in summary["workloadClasses"].values()),
+        evictions=sum(found["totalEvictions"] for found in classes.values()),
         admission_seconds={of: waited_ms[of] / count / 1000 for of, count in counts.items()},
         unfinished=unfinished,
         dropped_events=summary["droppedWorkloadEvents"],

@@ -31,6 +31,7 @@ from bench.versus.build import KueueAssets
 from bench.versus.proxy import DelayingProxy
 from bench.versus.report import Turn, metric_total, read_recorded
 from bench.versus.shapes import SHAPES, Config, workload_count
+from bench.versus.standing_queue import StandingQueue
 from tests.children import Child, ChildError, Port
 from tests.controlplane import Assets, ControlPlane
 from tests.controlplane.definitions import install_crds
@@ -44,10 +45,13 @@ _APISERVER_FLAGS = ("--max-requests-inflight=5000", "--max-mutating-requests-inf
 _RUNNER_LIMITS = ("--qps", "1000", "--burst", "2000")
 # Of a controller on two busy cores.
 _READY_SECONDS = 90.0
+_READY_ANSWERS = 30
 # Long enough to delete the namespaces and queues of the large shape.
 _CLEANUP_SECONDS = 300.0
 _LOOK_SECONDS = 0.1
 _PROGRESS_SECONDS = 5.0
+# While the controller does not know all Workloads: at small scales the run may end as soon as it does.
+_KNOWN_SECONDS = 1.0
 
 
 class Controller(StrEnum):
@@ -105,12 +109,15 @@ class Bench:
         output = plane.folder / "runner"
         output.mkdir()
         with self._controller(controller, plane.folder, kubeconfig, port) as process:
-            # The runner would not wait for a controller that has set no ClusterQueue to Active yet.
-            process.wait_ready(lambda: bool(_metrics(metrics)), timeout_seconds=_READY_SECONDS)
+            standing = StandingQueue(plane.rest)
+            standing.create()
+            # A distant server answers a dozen times until a controller leads and has listed what is there.
+            ready_seconds = _READY_SECONDS + _READY_ANSWERS * self._setting.delay_seconds
+            process.wait_ready(standing.is_reported, timeout_seconds=ready_seconds)
             before = _costs(plane, process)
             with self._runner(plane, output) as runner:
                 started = time.monotonic()
-                self._wait_recorded(runner, process, output, self._reporter(metrics, started, say))
+                self._wait_recorded(runner, process, output, self._reporter(metrics, standing, say))
                 seconds = time.monotonic() - started
                 after = _costs(plane, process)
                 runner_cost = cost_of(runner.pid)
@@ -125,7 +132,7 @@ class Bench:
         if recorded.unfinished and not recorded.dropped_events:
             raise TurnFailed(
                 f"the runner ended with {recorded.unfinished} Workloads unfinished, because no active "
-                "ClusterQueue reported pending or reserving Workloads; at a larger --scale it ends later"
+                "ClusterQueue reported pending or reserving Workloads"
             )
         return Turn(
             controller=controller,
@@ -142,7 +149,7 @@ class Bench:
         )
 
     def _wait_recorded(
-        self, runner: Child, controller: Child, output: Path, report: Callable[[], None]
+        self, runner: Child, controller: Child, output: Path, report: Callable[[], float]
     ) -> None:
         """Return when the runner has written its summary. Raises TurnFailed when a process ends before."""
         next_report = 0.0
@@ -152,18 +159,22 @@ class Bench:
                 if not child.is_running():
                     raise TurnFailed(f"{child.name} ended early{child.log_tail()}")
             if time.monotonic() > next_report:
-                report()
-                next_report = time.monotonic() + _PROGRESS_SECONDS
+                next_report = time.monotonic() + report()
             time.sleep(_LOOK_SECONDS)
 
-    def _reporter(self, metrics: Rest, started: float, say: Callable[[str], None]) -> Callable[[], None]:
-        total = workload_count(self._setting.config)
+    def _reporter(
+        self, metrics: Rest, standing: StandingQueue, say: Callable[[str], None]
+    ) -> Callable[[], float]:
+        """Return what reads the metrics, and returns after how many seconds to read them again."""
+        total, started = workload_count(self._setting.config), time.monotonic()
 
-        def report() -> None:
+        def report() -> float:
             # A busy controller must not keep this process from noticing the end of the run.
             text = _metrics(metrics, timeout_seconds=0.5)
             admissions = metric_total(text, "kueue_admitted_workloads_total")
             say(f"{time.monotonic() - started:.0f} s: {admissions:,} admissions, {total:,} Workloads")
+            standing.empty_once_all_known(text, total)
+            return _PROGRESS_SECONDS if standing.is_empty else _KNOWN_SECONDS
 
         return report
 

@@ -29,11 +29,13 @@ workloadClasses:
   large-required-rack: {averageTimeToAdmissionMs: 4000, count: 1, totalEvictions: 0}
   large-balanced-rack: {averageTimeToAdmissionMs: 1000, count: 3, totalEvictions: 2}
   small: {averageTimeToAdmissionMs: 500, count: 2, totalEvictions: 5}
+  "": {averageTimeToAdmissionMs: 0, count: 1, totalEvictions: 0}
 droppedWorkloadEvents: 7
 """
 _WORKLOADS = """id,class name,namespace,name,ms to admitted,ms to finish,num evictions
 0,small,cq-0,small-0,100,400,0
 1,small,cq-0,small-1,100,0,5
+2,,default,standing,0,0,0
 """
 
 TURN = Turn(
