@@ -6,7 +6,7 @@ once however often it is made, and the control loop takes marks one by one. Pods
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from admission.controller.cluster_state.object_cache import ObjectCache, ObjectKey, Seen
 from admission.controller.cluster_state.observers import WorkloadTransition
@@ -25,8 +25,10 @@ class DirtySet:
         # Dictionaries for their order: the object that was marked first is looked at first.
         self._jobs: dict[ObjectKey, None] = {}
         self._workloads: dict[ObjectKey, None] = {}
-        # Specs that concern all Workloads often change in bursts, so these marks are made when one is taken.
-        self._are_all_marked = False
+        # Marks of all Workloads are not made but swept: a hundred thousand at once would hold up the event
+        # loop, and specs that concern all of them often change in bursts.
+        self._is_unfinished_due = self._is_everything_due = False
+        self._sweep: Iterator[ObjectKey] | None = None
 
     # --- taking -------------------------------------------------------------------------------------------
 
@@ -36,9 +38,13 @@ class DirtySet:
 
     def take_workload(self) -> ObjectKey | None:
         """Return a marked Workload and remove its mark; None if there is none."""
-        if self._are_all_marked:
-            self._are_all_marked = False
-            self._mark_workloads(seen for seen in self._known_workloads if not seen.value.is_finished)
+        if self._sweep is None:
+            self._sweep = self._swept()
+        if (key := next(self._sweep, None)) is not None:
+            # Looked at once, though it may have a mark of its own.
+            self._workloads.pop(key, None)
+            return key
+        self._sweep = None
         return _pop_first(self._workloads)
 
     # --- marking ------------------------------------------------------------------------------------------
@@ -96,14 +102,14 @@ class DirtySet:
 
     def all_unfinished(self) -> None:
         """Mark every Workload that is not finished. One pass over all of them serves many changes."""
-        self._are_all_marked = True
+        self._is_unfinished_due = True
 
     def everything(self) -> None:
         """Mark every Job, pod and Workload."""
         self.all_jobs()
-        self._mark_workloads(self._known_workloads)
-        for seen in self._known_workloads:
-            self._pods.mark(self._pods.unit_of_workload(seen.value), has_workload=True)
+        self._is_everything_due = True
+        # A pass that is under way is part of this one.
+        self._sweep = None
 
     def forget_job(self, key: ObjectKey, uid: str) -> None:
         """Mark only the Workloads of a Job that is gone."""
@@ -118,6 +124,20 @@ class DirtySet:
             # A follower takes no marks, so marks of deleted objects would pile up.
             self._workloads.pop(change.workload.key, None)
         self._mark_owner(change.workload)
+
+    def _swept(self) -> Iterator[ObjectKey]:
+        """Yield the Workloads of passes that are due, and mark the pods that they stand for."""
+        while self._is_everything_due or self._is_unfinished_due:
+            is_everything = self._is_everything_due
+            self._is_everything_due = self._is_unfinished_due = False
+            for key in self._known_workloads.all_keys():
+                # It may have gone since the pass began.
+                seen = self._known_workloads.get(key)
+                if seen is None or (seen.value.is_finished and not is_everything):
+                    continue
+                if is_everything:
+                    self._pods.mark(self._pods.unit_of_workload(seen.value), has_workload=True)
+                yield key
 
     def _mark_workloads(self, workloads: Iterable[Seen[Workload]]) -> None:
         self._workloads.update(((seen.metadata.namespace, seen.metadata.name), None) for seen in workloads)

@@ -50,6 +50,10 @@ class ObjectCache(Generic[V]):
     def __iter__(self) -> Iterator[Seen[V]]:
         return iter(self._objects.values())
 
+    def all_keys(self) -> tuple[ObjectKey, ...]:
+        """Return the namespaces and names of all objects, as they are now."""
+        return tuple(self._objects)
+
     def get(self, key: ObjectKey) -> Seen[V] | None:
         """Return the object as last seen; None if there is none."""
         return self._objects.get(key)
