@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -85,12 +84,6 @@ def read_recorded(folder: Path) -> Recorded:
         unfinished=unfinished,
         dropped_events=summary["droppedWorkloadEvents"],
     )
-
-
-def metric_total(metrics: str, name: str) -> int:
-    """Return the sum of all series of a counter in the text of /metrics."""
-    pattern = rf"^{name}(?:{{[^}}]*}})? (\S+)$"
-    return int(sum(float(value) for value in re.findall(pattern, metrics, re.MULTILINE)))
 
 
 def figures(turns: Sequence[Turn]) -> list[Figure]:

@@ -29,7 +29,7 @@ from bench.processes import Cost, cost_of, cost_of_tree
 from bench.throughput import writes_by_purpose
 from bench.versus.build import KueueAssets
 from bench.versus.proxy import DelayingProxy
-from bench.versus.report import Turn, metric_total, read_recorded
+from bench.versus.report import Turn, read_recorded
 from bench.versus.shapes import SHAPES, Config, workload_count
 from bench.versus.standing_queue import StandingQueue
 from tests.children import Child, ChildError, Port
@@ -50,7 +50,8 @@ _READY_ANSWERS = 30
 _CLEANUP_SECONDS = 300.0
 _LOOK_SECONDS = 0.1
 _PROGRESS_SECONDS = 5.0
-# While the controller does not know all Workloads: at small scales the run may end as soon as it does.
+_METRICS_SECONDS = 60.0
+# While the controller has not reported all Workloads: a short run ends as soon as it has.
 _KNOWN_SECONDS = 1.0
 
 
@@ -109,19 +110,19 @@ class Bench:
         output = plane.folder / "runner"
         output.mkdir()
         with self._controller(controller, plane.folder, kubeconfig, port) as process:
-            standing = StandingQueue(plane.rest)
+            standing = StandingQueue(plane.rest, answer_seconds=self._setting.delay_seconds)
             standing.create()
             # A distant server answers a dozen times until a controller leads and has listed what is there.
             ready_seconds = _READY_SECONDS + _READY_ANSWERS * self._setting.delay_seconds
-            process.wait_ready(standing.is_reported, timeout_seconds=ready_seconds)
+            process.wait_ready(lambda: bool(standing.reported), timeout_seconds=ready_seconds)
             before = _costs(plane, process)
             with self._runner(plane, output) as runner:
                 started = time.monotonic()
-                self._wait_recorded(runner, process, output, self._reporter(metrics, standing, say))
+                self._wait_recorded(runner, process, output, self._reporter(standing, say))
                 seconds = time.monotonic() - started
                 after = _costs(plane, process)
                 runner_cost = cost_of(runner.pid)
-                text = _metrics(metrics)
+                writes = _writes(metrics) if controller is Controller.BERTH else {}
                 losses = _leader_losses(plane.rest) if controller is Controller.BERTH else None
                 say(f"{seconds:.0f} s: done; the runner deletes its objects")
                 process.stop()
@@ -145,7 +146,7 @@ class Bench:
             peak_mb=after.controller.peak_mb,
             recorded=recorded,
             leader_losses=losses,
-            writes=writes_by_purpose(text),
+            writes=writes,
         )
 
     def _wait_recorded(
@@ -162,18 +163,19 @@ class Bench:
                 next_report = time.monotonic() + report()
             time.sleep(_LOOK_SECONDS)
 
-    def _reporter(
-        self, metrics: Rest, standing: StandingQueue, say: Callable[[str], None]
-    ) -> Callable[[], float]:
-        """Return what reads the metrics, and returns after how many seconds to read them again."""
+    def _reporter(self, standing: StandingQueue, say: Callable[[str], None]) -> Callable[[], float]:
+        """Return what looks at the run, and returns after how many seconds to look again.
+
+        The metrics are not read for that: those of a thousand queues take a controller seconds.
+        """
         total, started = workload_count(self._setting.config), time.monotonic()
 
         def report() -> float:
-            # A busy controller must not keep this process from noticing the end of the run.
-            text = _metrics(metrics, timeout_seconds=0.5)
-            admissions = metric_total(text, "kueue_admitted_workloads_total")
-            say(f"{time.monotonic() - started:.0f} s: {admissions:,} admissions, {total:,} Workloads")
-            standing.empty_once_all_known(text, total)
+            # A busy server may not answer in time: it is asked again.
+            with contextlib.suppress(OSError, RestError):
+                standing.empty_once_all_reported(total)
+            about = "all are known" if standing.is_empty else "the runner creates them"
+            say(f"{time.monotonic() - started:.0f} s: {total:,} Workloads, {about}")
             return _PROGRESS_SECONDS if standing.is_empty else _KNOWN_SECONDS
 
         return report
@@ -237,12 +239,13 @@ def _costs(plane: ControlPlane, controller: Child) -> _Costs:
     )
 
 
-def _metrics(metrics: Rest, *, timeout_seconds: float = 10.0) -> str:
-    """Return the controller's metrics; nothing if it does not serve them in time."""
+def _writes(metrics: Rest) -> dict[str, int]:
+    """Return the controller's writes by purpose; none if it does not serve its metrics in time."""
     try:
-        return str(metrics.request("GET", "/metrics", timeout_seconds=timeout_seconds))
+        text = str(metrics.request("GET", "/metrics", timeout_seconds=_METRICS_SECONDS))
     except (OSError, RestError):
-        return ""
+        return {}
+    return writes_by_purpose(text)
 
 
 def _leader_losses(rest: Rest) -> int:

@@ -1,4 +1,4 @@
-"""The queue that keeps Kueue's runner recording until the controller knows every Workload."""
+"""The queue that keeps Kueue's runner recording until the controller has reported every Workload."""
 
 from __future__ import annotations
 
@@ -16,20 +16,29 @@ class Objects(Rest):
     def __init__(self) -> None:
         super().__init__("http://127.0.0.1:1")
         self.objects: dict[str, dict[str, Any]] = {}
+        self.others = 0
 
     def create(self, path: str, body: Any) -> None:
-        self.objects[f"{path}/{body['metadata']['name']}"] = body
+        assert self.objects.setdefault(f"{path}/{body['metadata']['name']}", body) is body
 
     def get(self, path: str) -> Any:
+        if path.endswith("/workloads?limit=1"):
+            rest = len(self.workloads) + self.others - 1
+            return {"items": [{}], "metadata": {"remainingItemCount": rest} if rest else {}}
         return self.objects[path]
 
     def delete(self, path: str, options: object = None) -> None:
         del self.objects[path]
 
-    def of(self, kind: str) -> dict[str, Any]:
-        """Return the only object of a kind."""
-        [found] = [one for one in self.objects.values() if one["kind"] == kind]
-        return found
+    @property
+    def workloads(self) -> list[str]:
+        return [path.rpartition("/")[2] for path in self.objects if "/workloads/" in path]
+
+    def report(self, *, pending: int, active: str = "True") -> None:
+        """Write the queue's status, as a controller would."""
+        [queue] = [one for one in self.objects.values() if one["kind"] == "ClusterQueue"]
+        conditions = [{"type": "Active", "status": active}]
+        queue["status"] = {"conditions": conditions, "pendingWorkloads": pending}
 
 
 @pytest.fixture
@@ -39,61 +48,55 @@ def server() -> Objects:
 
 @pytest.fixture
 def queue(server: Objects) -> StandingQueue:
-    queue = StandingQueue(server)
+    queue = StandingQueue(server, answer_seconds=1.0)
     queue.create()
     return queue
 
 
-def metrics(*, pending: int, reserving: int, finished: int) -> str:
-    return (
-        f'kueue_pending_workloads{{cluster_queue="standing"}} 1\n'
-        f'kueue_pending_workloads{{cluster_queue="a"}} {pending}\n'
-        f'kueue_reserving_active_workloads{{cluster_queue="a"}} {reserving}\n'
-        f'kueue_finished_workloads{{cluster_queue="a"}} {finished}\n'
-    )
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The only element is the time in seconds."""
+    now = [100.0]
+    monkeypatch.setattr("bench.versus.standing_queue.time.monotonic", lambda: now[0])
+    return now
 
 
 @pytest.mark.parametrize(
-    ("status", "want"),
+    ("active", "pending", "want"),
     [
-        pytest.param(None, False, id="a controller has not written a status"),
-        pytest.param(("False", 1), False, id="the queue is not active yet"),
-        pytest.param(("True", 0), False, id="the Workload is not known yet"),
-        pytest.param(("True", 1), True, id="the queue is active and the Workload waits"),
+        pytest.param("False", 1, 0, id="the queue is not active yet"),
+        pytest.param("True", 0, 0, id="the Workload is not known yet"),
+        pytest.param("True", 1, 1, id="the queue is active and the Workload waits"),
     ],
 )
 def test_a_controller_works_once_it_reports_the_workload(
-    server: Objects, queue: StandingQueue, status: tuple[str, int] | None, want: bool
+    server: Objects, queue: StandingQueue, active: str, pending: int, want: int
 ) -> None:
-    if status is not None:
-        conditions = [{"type": "Active", "status": status[0]}]
-        server.of("ClusterQueue")["status"] = {"conditions": conditions, "pendingWorkloads": status[1]}
+    assert queue.reported == 0
+    server.report(active=active, pending=pending)
 
-    assert queue.is_reported() is want
+    assert queue.reported == want
 
 
-@pytest.mark.parametrize(
-    ("text", "want_empty"),
-    [
-        pytest.param("", False, id="the controller did not answer in time"),
-        pytest.param(metrics(pending=3, reserving=2, finished=4), False, id="one Workload is on its way"),
-        pytest.param(metrics(pending=3, reserving=2, finished=5), True, id="all are known"),
-        pytest.param(metrics(pending=0, reserving=0, finished=10), True, id="all have finished"),
-    ],
-)
-def test_the_queue_is_emptied_once_the_controller_knows_all_workloads(
-    server: Objects, queue: StandingQueue, text: str, want_empty: bool
+def test_the_queue_is_emptied_a_moment_after_a_workload_created_last_is_reported(
+    server: Objects, queue: StandingQueue, clock: list[float]
 ) -> None:
-    queue.empty_once_all_known(text, 10)
+    def look() -> list[str]:
+        queue.empty_once_all_reported(10)
+        return server.workloads
 
-    assert queue.is_empty is want_empty
-    assert any("/workloads/" in path for path in server.objects) is not want_empty
-
-
-def test_the_queue_is_emptied_only_once(server: Objects, queue: StandingQueue) -> None:
-    text = metrics(pending=0, reserving=0, finished=11)
-
-    queue.empty_once_all_known(text, 10)
-    queue.empty_once_all_known(text, 10)
-
+    server.report(pending=1)
+    server.others = 9
+    assert look() == ["standing-first"]
+    server.others = 10
+    assert look() == ["standing-first", "standing-last"]
+    assert look() == look() == ["standing-first", "standing-last"]
+    server.report(pending=2)
+    look()
+    clock[0] += 3.9
+    assert len(look()) == 2
+    clock[0] += 0.1
+    assert not queue.is_empty
+    assert look() == []
     assert queue.is_empty
+    look()

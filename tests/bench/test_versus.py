@@ -20,7 +20,7 @@ from bench.versus import __main__ as command
 from bench.versus import report
 from bench.versus.build import build_kueue
 from bench.versus.proxy import DelayingProxy
-from bench.versus.report import Recorded, Turn, metric_total, read_recorded, to_json, to_table
+from bench.versus.report import Recorded, Turn, read_recorded, to_json, to_table
 from bench.versus.shapes import SHAPES, Config, scaled, workload_count
 from tests.controlplane import binaries
 
@@ -92,13 +92,6 @@ def test_the_classes_of_the_topology_shape_are_read_by_size(tmp_path: Path) -> N
     assert read_recorded(tmp_path) == Recorded(
         evictions=7, admission_seconds={"large": 1.75, "small": 0.5}, unfinished=1, dropped_events=7
     )
-
-
-def test_a_counter_is_summed_over_its_series() -> None:
-    text = 'x_total{cluster_queue="a"} 3\nx_total{cluster_queue="b"} 4.0\nx_totals 9\n# x_total 8\n'
-
-    assert metric_total(text, "x_total") == 7
-    assert metric_total("", "x_total") == 0
 
 
 # The table
