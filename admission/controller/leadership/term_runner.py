@@ -174,7 +174,7 @@ class TermRunner:
                     self._control_loop.end()
                     term.end()
         finally:
-            leadership.leaves_unanswered |= bool(executor.unanswered)
+            leadership.leaves_unanswered |= executor.leaves_open
             # The executor has ended, and awaited the requests that it had sent.
             if unknown is not None:
                 self._unanswered = unknown | executor.unanswered

@@ -107,6 +107,8 @@ class _Delivery:
     # The version on which an attempt may still be stored, "" if none can be. It is kept here, because it
     # belongs to the result however the order ends, also by a bug.
     may_land_on: str = ""
+    # Whether an attempt has no answer, so that it may still be stored.
+    is_open: bool = False
     # When the last request was sent (monotonic seconds).
     sent_at: float = 0.0
 
@@ -218,6 +220,11 @@ class Executor:
     def unanswered(self) -> frozenset[ObjectTarget]:
         """Return the objects that a write was being sent to, once `run` has ended: what it did is unknown."""
         return frozenset(target for target, lane in self._lanes.items() if lane.delivery is not None)
+
+    @property
+    def leaves_open(self) -> bool:
+        """Return whether a write may still be stored once `run` has ended, because it had no answer."""
+        return any(lane.delivery is not None and lane.delivery.is_open for lane in self._lanes.values())
 
     async def run(self) -> None:
         """Send orders until cancelled."""
@@ -406,7 +413,7 @@ class Executor:
         )
         rebuilt = order.rebuild(raw) if raw and order.rebuild is not None else None
         if has_moved_on:
-            delivery.may_land_on = ""
+            delivery.may_land_on, delivery.is_open = "", False
         if rebuilt is None and (has_moved_on or (raw and order.rebuild is not None)):
             return Moot(raw=raw)
         if delivery.conflicts >= MAX_CONFLICTS or delivery.unanswered >= MAX_UNANSWERED:
@@ -424,7 +431,7 @@ class Executor:
             order.before()
         delivery.sent_at = self._clock.monotonic()
         try:
-            raw = await self._send(delivery.write)
+            raw = await self._send(delivery)
             if order.after is not None:
                 order.after()
         except (KubeError, _LeaseTooShort):
@@ -438,17 +445,17 @@ class Executor:
         self.in_flight_limit.note_answer(delivery.sent_at, self._clock.monotonic(), has_backlog=has_backlog)
         return raw
 
-    async def _send(self, write: Write) -> bytes:
-        request = asyncio.ensure_future(self._send_in_time(write))
+    async def _send(self, delivery: _Delivery) -> bytes:
+        request = asyncio.ensure_future(self._send_in_time(delivery.write))
         try:
             # Shielded: a request that is cut off may still be stored when another replica leads already.
             return await asyncio.shield(request)
         except asyncio.CancelledError:
             # This takes at most the request's own timeout, and the lease is valid for longer than that.
             await asyncio.wait([request])
-            if not request.cancelled():
-                request.exception()
             raise
+        finally:
+            delivery.is_open = _is_open(request, was_open=delivery.is_open)
 
     async def _send_in_time(self, write: Write) -> bytes:
         # Checked in the same step that hands the request to the network: the process may have been suspended
@@ -484,6 +491,17 @@ class Executor:
 
 class _LeaseTooShort(Exception):
     """Nothing was sent: the lease leaves a request too little time."""
+
+
+def _is_open(request: asyncio.Future[bytes], *, was_open: bool) -> bool:
+    """Return whether a write may still be stored after this attempt. `was_open`: after those before it."""
+    error = None if request.cancelled() else request.exception()
+    if isinstance(error, Conflict | AlreadyExists):
+        return False
+    # A refusal of this attempt says nothing of one that had no answer.
+    if isinstance(error, KubeError | _LeaseTooShort) and not isinstance(error, Unreachable | ServerError):
+        return was_open
+    return request.cancelled() or error is not None
 
 
 def _changed(order: WriteOrder) -> bytes:

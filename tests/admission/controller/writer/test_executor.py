@@ -624,3 +624,48 @@ async def test_a_busy_object_is_known_as_busy() -> None:
 
         assert executor.is_busy(ObjectTarget("Workload", "team", "x"))
         assert not executor.is_busy(ObjectTarget("Workload", "team", "y"))
+
+
+_REFUSED, _BUSY = Forbidden("no", status=403), TooManyRequests("busy", status=429)
+
+
+@pytest.mark.parametrize(
+    ("answers", "want"),
+    [
+        pytest.param([b"{}"], False, id="it was stored"),
+        pytest.param([_REFUSED], False, id="it was refused"),
+        pytest.param([_BUSY], False, id="the server was too busy for it"),
+        pytest.param([Conflict("old")], False, id="the object had changed"),
+        pytest.param([Timeout("late")], True, id="it had no answer"),
+        pytest.param([ServerError("boom"), _BUSY], True, id="an attempt before it had no answer"),
+        pytest.param([ServerError("boom"), Conflict("old")], False, id="an attempt before it was stored"),
+        pytest.param([_BUSY, b"{}"], False, id="an attempt before it was turned away"),
+    ],
+)
+async def test_once_the_last_request_is_answered_it_is_known_whether_it_may_still_be_stored(
+    answers: list[Answer], want: bool
+) -> None:
+    sender = FakeSender(answers=answers, reads=[object_at("7")] * 2, gate=asyncio.Event())
+    executor = make_executor(sender)
+    executor.sleep = at_once
+    last, sent = asyncio.Event(), len(answers)
+    assert sender.gate is not None
+    sender.gate.set()
+
+    def note(write: Write) -> None:
+        if len(sender.sent) == sent:
+            assert sender.gate is not None
+            sender.gate.clear()
+            last.set()
+
+    sender.on_send = note
+    task = asyncio.create_task(executor.run())
+    executor.submit(WriteOrder(write=make_write(resource_version="7"), on_result=lambda result: None))
+    await last.wait()
+    task.cancel()
+    await asyncio.sleep(0)
+    sender.gate.set()
+    await asyncio.gather(task, return_exceptions=True)
+
+    assert len(sender.sent) == sent
+    assert executor.leaves_open is want
