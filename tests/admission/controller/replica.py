@@ -44,6 +44,7 @@ from queues.reservations.reservations import (
     ServerLife,
     StoreUnreachable,
 )
+from queues.store.redis_scripts import CALL_SECONDS, SLOW_SECONDS
 from tests.admission.controller.cluster import FakeCluster, Line, Object
 from tests.admission.controller.fakes import FakeRecorder
 from tests.admission.controller.virtualtime import VirtualLoop
@@ -64,6 +65,8 @@ class StoreLine:
         self.is_away = False
         # How many of the next calls take effect though their answer is lost.
         self.lost = 0
+        # A call takes effect half-way, whether its caller still waits or not.
+        self.answers_after_seconds = 0.0
         self._chance = chance
 
     async def commit(
@@ -95,7 +98,7 @@ class StoreLine:
 
     async def live(self, *, fence: int) -> tuple[QuotaReservation, ...]:
         """Read all."""
-        return await self._call(lambda: self.model.live(fence=fence))
+        return await self._call(lambda: self.model.live(fence=fence), seconds=SLOW_SECONDS)
 
     async def highest_fence(self) -> int | None:
         """Read the fence."""
@@ -123,7 +126,7 @@ class StoreLine:
 
     async def read_plan(self, tables: Collection[PlanTable]) -> StoredPlan:
         """Read the plan."""
-        return await self._call(lambda: self.model.read_plan(tables))
+        return await self._call(lambda: self.model.read_plan(tables), seconds=SLOW_SECONDS)
 
     async def plan_state(self) -> PlanState:
         """Look at the plan."""
@@ -136,16 +139,28 @@ class StoreLine:
     async def close(self) -> None:
         """Do nothing."""
 
-    async def _call(self, call: Callable[[], Awaitable[T]]) -> T:
+    async def _call(self, call: Callable[[], Awaitable[T]], *, seconds: float = CALL_SECONDS) -> T:
         await asyncio.sleep(self._chance.uniform(0.0005, 0.002))
         if self.is_away:
             await asyncio.sleep(0.1)
             raise StoreUnreachable("the store is away")
+        if self.answers_after_seconds:
+            served = asyncio.ensure_future(self._serve_slowly(call))
+            done, _ = await asyncio.wait([served], timeout=seconds)
+            if not done:
+                raise StoreUnreachable("the store did not answer in time")
+            return served.result()
         answer = await call()
         if self.lost:
             self.lost -= 1
             raise StoreUnreachable("the answer was lost")
         await asyncio.sleep(self._chance.uniform(0.0005, 0.002))
+        return answer
+
+    async def _serve_slowly(self, call: Callable[[], Awaitable[T]]) -> T:
+        await asyncio.sleep(self.answers_after_seconds / 2)
+        answer = await call()
+        await asyncio.sleep(self.answers_after_seconds / 2)
         return answer
 
 

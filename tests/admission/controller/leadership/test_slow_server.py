@@ -1,4 +1,4 @@
-"""A leader, its election included, at a server that is slow or refuses requests: slower, and nothing else."""
+"""A leader, its election included, where server, watch or Redis are slow or refuse: slower, nothing else."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from admission.decisions.api_writes import Purpose
 from api.kube.errors import KubeError, TooManyRequests
 from api.kube.lease import Elector, LeaseLock, LeaseTiming
 from tests.admission.controller.replica import Replica
-from tests.admission.controller.stage import Stage
+from tests.admission.controller.stage import Stage, key_of
 from tests.admission.controller.virtualtime import end
 from tests.api.kube.leases import LeaseLine, LeaseTable
 
@@ -40,6 +40,7 @@ def stage() -> Iterator[Stage]:
 def elect(stage: Stage) -> Elected:
     """Start a replica and its elector, with the usual times of the lease."""
     replica, line = stage.start(), LeaseLine(LeaseTable())
+    line.seconds = 0.01
     lock = LeaseLock(name="berth-default", namespace="berth-system", identity=replica.name)
     elector = Elector(line.client, lock, LeaseTiming(), on_error=lambda _: None, clock=stage.loop.monotonic)
     return Elected(replica, line, stage.loop.create_task(elector.run(replica.takeover.lead)))
@@ -86,5 +87,62 @@ def test_a_leader_is_only_slower_at_a_server_that_answers_429_to_half_of_all_req
     stage.wait(60.0)
     assert stage.admitted() == NAMES
 
+    stage.wait(600.0)
+    check_all_admitted_once(stage, elected)
+
+
+def test_a_leader_is_only_slower_with_a_watch_that_is_a_minute_late(stage: Stage) -> None:
+    elected = elect(stage)
+    stage.wait(5.0)
+    elected.replica.line.hears_after_seconds = 60.0
+    for name in NAMES:
+        stage.submit(name, cpus=1)
+
+    stage.wait(59.0)
+    assert stage.admitted() == []
+    stage.wait(2.0)
+    assert stage.admitted() == NAMES
+
+    stage.wait(600.0)
+    check_all_admitted_once(stage, elected)
+
+
+def test_what_a_late_watch_has_not_shown_yet_is_not_given_twice(stage: Stage) -> None:
+    elected = elect(stage)
+    stage.wait(5.0)
+    elected.replica.line.hears_after_seconds = 60.0
+    # Two that exclude each other, which `Stage` checks at every change. The first ends unseen for a minute.
+    for name in ("first", "second"):
+        stage.submit(name)
+    stage.wait(90.0)
+    assert stage.admitted() == ["first"]
+    stage.cluster.delete(key_of("first"))
+
+    stage.wait(59.0)
+    assert stage.admitted() == []
+    stage.wait(2.0)
+    assert stage.admitted() == ["second"]
+
+
+@pytest.mark.parametrize(
+    "seconds",
+    [
+        pytest.param(0.1, id="each answer comes in its time"),
+        pytest.param(0.5, id="each answer comes too late, so that Redis counts as lost"),
+    ],
+)
+def test_a_leader_is_only_slower_with_a_redis_whose_every_answer_is_late(
+    seconds: float, stage: Stage
+) -> None:
+    elected = elect(stage)
+    elected.replica.store.answers_after_seconds = seconds
+    for name in NAMES:
+        stage.submit(name, cpus=1)
+
+    stage.wait(90.0)
+    assert stage.admitted() == NAMES
+
+    # It is written back what was decided meanwhile.
+    elected.replica.store.answers_after_seconds = 0.0
     stage.wait(600.0)
     check_all_admitted_once(stage, elected)
