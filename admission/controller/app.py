@@ -58,7 +58,7 @@ from admission.controller.metrics.registry import FOLLOWER, Metrics
 from admission.controller.runtime.clock import SystemClock
 from admission.controller.runtime.events import EventReporter
 from admission.controller.runtime.failpoints import Failpoint
-from admission.controller.runtime.gc_freeze import keep_collector_off_what_lives_long
+from admission.controller.runtime.gc_freeze import keep_collector_off_what_lives_long, stop_collector
 from admission.controller.runtime.large_reads import LargeReads
 from admission.controller.runtime.logs import Log
 from admission.controller.runtime.runtime import Runtime
@@ -306,7 +306,7 @@ class Controller:
         """Run all tasks until `stop` is set."""
         # A collection of a large old generation stops the event loop for hundreds of milliseconds. Reference
         # counting frees nearly everything, and `_settle` freezes the rest.
-        gc.disable()
+        stop_collector()
         try:
             async with asyncio.TaskGroup() as group:
                 background = [

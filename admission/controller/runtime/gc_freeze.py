@@ -17,9 +17,22 @@ import gc
 _THRESHOLDS = (10_000, 10, 1_000)
 
 
-def keep_collector_off_what_lives_long() -> None:
-    """Collect once, exempt all objects that exist now, and collect later ones at a low frequency."""
+def stop_collector() -> None:
+    """Collect once and exempt all objects that exist now; then collect nothing until it starts again.
+
+    To be called before the cluster is in memory, while a collection looks at little more than modules.
+    """
     gc.collect()
+    gc.freeze()
+    gc.disable()
+
+
+def keep_collector_off_what_lives_long() -> None:
+    """Exempt all objects that exist now, and collect later ones at a low frequency.
+
+    Without a collection, which would stop the event loop for as long as it looks at the whole cluster: a
+    second at 100,000 Workloads. Of two million objects of the first lists it found 62 to be garbage.
+    """
     gc.freeze()
     gc.enable()
     gc.set_threshold(*_THRESHOLDS)
