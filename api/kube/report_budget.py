@@ -32,7 +32,8 @@ class ReportBudget:
     def __init__(self, load: WriteLoad, *, per_second: float, burst: float) -> None:
         self._load = load
         self._decided = load.decided
-        self._per_second = per_second
+        #: May be changed at any time.
+        self.per_second = per_second
         self._burst = burst
         self._tokens = burst
         self._filled_at: float | None = None
@@ -42,11 +43,11 @@ class ReportBudget:
         """Return in how many seconds a report may be sent; 0: now."""
         self._fill(now)
         # A rate may be lower than one report in LONGEST_WAIT_SECONDS.
-        pause = max(LONGEST_WAIT_SECONDS, 1.0 / self._per_second)
+        pause = max(LONGEST_WAIT_SECONDS, 1.0 / self.per_second)
         longest = max(0.0, self._taken_at + pause - now)
         if self._load.is_behind:
             return longest
-        return min(longest, max(0.0, (1.0 - self._tokens) / self._per_second))
+        return min(longest, max(0.0, (1.0 - self._tokens) / self.per_second))
 
     def take(self, now: float) -> None:
         """Take a token for a report that is sent now."""
@@ -57,7 +58,7 @@ class ReportBudget:
     def _fill(self, now: float) -> None:
         since = now - self._filled_at if self._filled_at is not None else 0.0
         self._filled_at = now
-        filled = 0.0 if self._load.is_behind else since * self._per_second
+        filled = 0.0 if self._load.is_behind else since * self.per_second
         decided, self._decided = self._load.decided - self._decided, self._load.decided
         # Limited at both ends: neither a quiet night nor a busy hour outweighs what happens now.
         self._tokens = min(self._burst, max(0.0, self._tokens + filled - decided))

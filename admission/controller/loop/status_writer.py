@@ -2,8 +2,9 @@
 
 Statuses change with every admission, and each write costs the API server as much as an admission does, so
 they are collected. In quiet times a changed status is written at once. Under load all objects share a budget
-(`api.kube.report_budget`), and the one that has waited longest is written first. A status that would not
-change is not written.
+(`api.kube.report_budget`), and the one that has waited longest is written first. The first status of a queue
+is not held back: until then it does not show whether it is active, and each has only one. A status that
+would not change is not written.
 """
 
 from __future__ import annotations
@@ -24,8 +25,11 @@ from api.policy_objects import AdmissionPolicyObject
 
 BoardKey = tuple[str, str, str]
 
-# Status writes per second in quiet times, and how many may be written at once.
+# Status writes per second in quiet times, and how many may be written at once. With many objects more are
+# written, so that each is after ROUND_SECONDS, but no more than Kueue sends by default.
 WRITES_PER_SECOND = 10.0
+MOST_WRITES_PER_SECOND = 50.0
+ROUND_SECONDS = 20.0
 BURST = 40.0
 
 KINDS: dict[str, type[msgspec.Struct]] = {
@@ -34,6 +38,8 @@ KINDS: dict[str, type[msgspec.Struct]] = {
     "Cohort": CohortObject,
     "AdmissionPolicy": AdmissionPolicyObject,
 }
+# Those whose status says from the start whether they are active.
+_QUEUES = ("ClusterQueue", "LocalQueue")
 
 
 class StatusWriter:
@@ -55,6 +61,8 @@ class StatusWriter:
         self._fault_of = fault_of
         self._raw: dict[BoardKey, tuple[Meta, bytes]] = {}
         self._due: OrderedDict[BoardKey, None] = OrderedDict()
+        # Queues that show no status yet, due or not.
+        self._new: dict[BoardKey, None] = {}
         # The version that resulted from our last status write, and the status that it wrote.
         self._written: dict[BoardKey, tuple[str, object]] = {}
         self._budget = ReportBudget(load, per_second=WRITES_PER_SECOND, burst=BURST)
@@ -72,6 +80,11 @@ class StatusWriter:
             return
         self._raw[key] = (metadata, raw)
         self._due[key] = None
+        if key[0] in _QUEUES and key not in self._written and b'"Active"' not in raw:
+            self._new[key] = None
+        else:
+            self._new.pop(key, None)
+        self._set_rate()
 
     def see_raw(self, kind: str, raw: bytes) -> None:
         """Take an object's bytes from the answer to a write, or from the read after a conflict."""
@@ -92,7 +105,9 @@ class StatusWriter:
         if known is not None and known[0].uid == metadata.uid:
             del self._raw[key]
             self._due.pop(key, None)
+            self._new.pop(key, None)
             self._written.pop(key, None)
+            self._set_rate()
 
     def mark(self, kind: str, namespace: str, name: str) -> None:
         """Mark this status to be checked."""
@@ -113,8 +128,8 @@ class StatusWriter:
         # Objects that decisions touched since the last call are due as well.
         self._note_touched()
         # A copy, because the list changes between two checks.
-        for key in list(self._due):
-            if self._budget.seconds_to_next(monotonic) > 0:
+        for key in list(dict.fromkeys((*self._new, *self._due))):
+            if key not in self._new and self._budget.seconds_to_next(monotonic) > 0:
                 return
             # Skip an object whose write is in flight: the answer marks it again.
             if key not in self._due or self._is_busy(key):
@@ -123,6 +138,7 @@ class StatusWriter:
             write = self._write(key, now)
             # Only a write uses the budget; a check is free.
             if write is not None:
+                self._new.pop(key, None)
                 self._budget.take(monotonic)
             yield write
 
@@ -131,8 +147,14 @@ class StatusWriter:
         self._note_touched()
         if not self._due:
             return None
+        is_free = any(key in self._due for key in self._new)
+        wait = 0.0 if is_free else self._budget.seconds_to_next(monotonic)
         # Not at once even if the budget allows it, so that the changes of one busy moment are collected.
-        return max(0.1, self._budget.seconds_to_next(monotonic))
+        return max(0.1, wait)
+
+    def _set_rate(self) -> None:
+        wanted = len(self._raw) / ROUND_SECONDS
+        self._budget.per_second = min(MOST_WRITES_PER_SECOND, max(WRITES_PER_SECOND, wanted))
 
     def _note_touched(self) -> None:
         touched = self._engine.drain_touched()

@@ -8,7 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from admission.controller.loop.status_writer import BURST, WRITES_PER_SECOND, BoardKey, StatusWriter
+from admission.controller.loop.status_writer import (
+    BURST,
+    ROUND_SECONDS,
+    WRITES_PER_SECOND,
+    BoardKey,
+    StatusWriter,
+)
 from admission.decisions.api_writes import Purpose, Write
 from api.kube.report_budget import WriteLoad
 from api.objects.common import Meta
@@ -18,9 +24,9 @@ NOW = 1_800_000_000.0
 
 
 class Stage:
-    """A board of `count` ClusterQueues, named q0, q1, ..."""
+    """A board of ClusterQueues, named q0, q1, ... `are_new`: none has a status yet."""
 
-    def __init__(self, queues: int = 1) -> None:
+    def __init__(self, queues: int = 1, *, are_new: bool = False) -> None:
         self.busy: set[BoardKey] = set()
         names = [f"q{number}" for number in range(queues)]
         self.known = Known(made("ResourceFlavor", "f"), *(cluster_queue_object(name, "4") for name in names))
@@ -28,8 +34,9 @@ class Stage:
         self.board = StatusWriter(
             self.known.cluster_state.engine, self.load, with_share=False, is_busy=lambda key: key in self.busy
         )
+        shown: dict[str, Any] = {} if are_new else {"conditions": [{"type": "Active", "status": "Unknown"}]}
         for name in names:
-            self.see(name)
+            self.see(name, **shown)
 
     def see(self, name: str, *, uid: str = "first", version: str = "5", **status: Any) -> None:
         """Let the board see the queue."""
@@ -112,6 +119,41 @@ def test_statuses_make_way_for_decisions() -> None:
     stage.load.is_behind = True
 
     assert [len(stage.due(at=at)) for at in (0.0, 0.5, 1.0, 1.5)] == [1, 0, 1, 0]
+
+
+def test_first_statuses_are_all_written_at_once_whatever_else_is_to_be_written() -> None:
+    stage = Stage(queues=3 * int(BURST), are_new=True)
+    stage.load.decided += int(BURST)
+    stage.load.is_behind = True
+
+    first = stage.due()
+
+    assert len(first) == 3 * BURST
+    # The next ones wait for the budget, though nothing has shown the first yet.
+    for write in first:
+        stage.board.mark("ClusterQueue", "", write.name)
+    assert len(stage.due(at=1.0)) == 1
+
+
+def test_a_new_queue_comes_before_all_that_wait() -> None:
+    stage = Stage(queues=int(BURST) + 2)
+    stage.due(at=0.0)
+    stage.known.tell(cluster_queue_object("new", "4"))
+
+    stage.see("new")
+
+    assert [write.name for write in stage.due(at=0.0)] == ["new"]
+    assert stage.board.seconds_to_next(0.0) is not None
+
+
+def test_each_of_many_statuses_is_written_within_a_round() -> None:
+    queues = int(ROUND_SECONDS * WRITES_PER_SECOND * 4)
+    stage = Stage(queues=queues)
+
+    written = [len(stage.due(at=float(second))) for second in range(int(ROUND_SECONDS) + 1)]
+
+    assert written[1] == queues / ROUND_SECONDS
+    assert sum(written) == queues
 
 
 def test_the_object_that_waits_longest_is_written_first() -> None:
