@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Container, Iterable, Mapping
 
 from tests.admission.controller.tenancy import QUOTAS, cpus_of
-from tests.faults.apiserver import ApiServer
-from tests.faults.etcd import Change, Etcd, Object
+from tests.faults.apiserver import ApiServer, Request
+from tests.faults.etcd import Change, Etcd, Key, Object
 from tests.faults.loop import ShuffledLoop
 from tests.faults.phases import Phase, has_admission, is_true
 from tests.faults.redis import ModelRedis
@@ -17,6 +18,37 @@ from tests.faults.standins import is_over
 _LEADERS = frozenset(
     {Phase.ADMIT, Phase.START, Phase.EVICT, Phase.STOP, Phase.RELEASE, Phase.FENCE, Phase.FINISH}
 )
+
+# More writes than this to one object within these seconds by one process mean that it writes without a pause.
+# Statuses of queues are written most often, up to 11 times.
+_MANY_WRITES, _SPIN_SECONDS = 40, 10.0
+
+
+class SendLaws:
+    """Looks at each request that a process sends. `broken` is as in CommitLaws."""
+
+    def __init__(self, loop: ShuffledLoop) -> None:
+        self.broken: list[str] = []
+        self._loop = loop
+        # When each process last wrote to each object.
+        self._sent: dict[tuple[str, str, Key], deque[float]] = {}
+
+    def see(self, request: Request) -> None:
+        """Check that the process does not write to one object over and over."""
+        if not request.is_write:
+            return
+        now, key = self._loop.time(), request.key
+        name = key.name or request.body["metadata"]["name"]
+        address = request.process, request.method, key._replace(name=name)
+        sent = self._sent.setdefault(address, deque(maxlen=_MANY_WRITES))
+        if len(sent) == _MANY_WRITES and now - sent[0] < _SPIN_SECONDS:
+            self.broken.append(
+                f"spinning: {request.process} has sent {_MANY_WRITES} writes ({request.method}) to "
+                f"{key.plural} {name} within {now - sent[0]:.1f} s at {now:.3f}"
+            )
+            # One sentence for so many writes.
+            sent.clear()
+        sent.append(now)
 
 
 class CommitLaws:

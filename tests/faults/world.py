@@ -17,7 +17,7 @@ from typing import Any
 from admission.controller.runtime import yield_budget
 from tests.faults.apiserver import ApiServer, Request
 from tests.faults.etcd import Change, Etcd
-from tests.faults.laws import CommitLaws, broken_at_rest
+from tests.faults.laws import CommitLaws, SendLaws, broken_at_rest
 from tests.faults.loop import ShuffledLoop
 from tests.faults.phases import Phase
 from tests.faults.redis import ModelRedis
@@ -80,6 +80,7 @@ class World:
         self.redis = ModelRedis(self.loop, chance, on_call=self._note_call)
         self.stand_ins = StandIns(self.etcd, self.loop, chance)
         self._laws = CommitLaws(self.etcd, self.server, self.loop, tolerated=self.stand_ins.admitted)
+        self._send_laws = SendLaws(self.loop)
         self.replicas: list[Replica] = []
         self._trouble = Trouble(self)
         self._armed: list[tuple[Event, list[int]]] = []
@@ -153,7 +154,8 @@ class World:
                 self.replicas.remove(replica)
                 self.add_replica(replica.machine)
             failures = [failure for one in self.replicas if (failure := one.failure()) is not None]
-            self._outcome.broken += [*self._laws.broken, *self._failures, *failures]
+            broken = (*self._laws.broken, *self._send_laws.broken, *self._failures, *failures)
+            self._outcome.broken += broken
         return not self._outcome.broken
 
     def _recover(self) -> None:
@@ -178,6 +180,7 @@ class World:
             self._armed.append((event, [event.nth]))
 
     def _note_request(self, request: Request) -> None:
+        self._send_laws.see(request)
         self._reach(request.process, request.phase)
 
     def _note_call(self, process: str, name: str, phase: Phase | None) -> None:

@@ -244,8 +244,12 @@ class Reconciler:
                 log.warning("write-refused", purpose=write.purpose, target="/".join(target), error=error)
                 return
             case Vanished():
-                self._backoffs.forget(target)
                 log.debug("object-vanished", target="/".join(target), purpose=write.purpose)
+                if self._is_still_wanted(target, write):
+                    # Each look would ask for the same write, until the watch shows that the object is gone.
+                    self.fail(target)
+                    return
+                self._backoffs.forget(target)
         # A moot write shows that the object has changed, whatever its kind.
         if write.kind in _RECONCILED or isinstance(result, Moot):
             self._look_again(target)
@@ -270,6 +274,16 @@ class Reconciler:
         if raw:
             self._board.see_raw(write.kind, raw)
         return True
+
+    def _is_still_wanted(self, target: ObjectTarget, write: Write) -> bool:
+        """Return whether a write that met 404 looks needed: to create an object, or on one that is cached."""
+        state, key = self._cluster_state, (target.namespace, target.name)
+        cached = {
+            "Job": state.jobs.get(key),
+            "Workload": state.workloads.get(key),
+            "Pod": state.pods.get(key),
+        }
+        return write.verb is Verb.CREATE or cached.get(target.kind) is not None
 
     def _unit_of(self, target: ObjectTarget) -> UnitKey | None:
         seen = self._cluster_state.pods.get((target.namespace, target.name))

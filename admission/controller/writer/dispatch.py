@@ -24,6 +24,7 @@ from admission.controller.writer.write_order import (
     ObjectTarget,
     Refused,
     Result,
+    Vanished,
     WriteOrder,
     Written,
 )
@@ -205,7 +206,7 @@ class Dispatch:
             return reassign_write(decision, raw, now=self._clock.now())
 
         def answered(result: Result) -> None:
-            if isinstance(result, Refused):
+            if isinstance(result, Refused | Vanished):
                 self._hooks.forget_later(decision.id)
             elif not isinstance(result, Written):
                 self._hooks.forget(decision.id)

@@ -256,9 +256,9 @@ class LeaderTerm:
             case Refused(may_land_on=version) if version:
                 self.fence_off(decision.id, version)
             case _:
-                # After a refusal an immediate retry would be refused again, so there is a pause. A Workload
-                # that has changed or gone needs none.
-                forget = self._hooks.forget_later if isinstance(result, Refused) else self._hooks.forget
+                # An immediate retry would end the same way, so there is a pause: after a refusal, and while
+                # the watch still shows a Workload that is gone. One that has changed needs none.
+                forget = self._hooks.forget if isinstance(result, Moot) else self._hooks.forget_later
                 self._give_back(decision.id, forget)
         if not isinstance(result, Written):
             log.warning("admission-not-written", workload=decision.key, result=_result_text(result))

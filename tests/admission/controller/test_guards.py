@@ -168,6 +168,24 @@ def test_a_leader_whose_watch_lags_does_not_take_the_old_one_of_a_name_for_the_n
     assert stage.admitted() == ["again"]
 
 
+def test_a_workload_that_is_gone_and_still_shown_is_tried_after_growing_pauses(stage: Stage) -> None:
+    leader = stage.lead()
+    stage.wait(1.0)
+    leader.line.hears_after_seconds = 5.0
+    stage.submit("gone")
+    leader.line.hears_after_seconds = 60.0
+    stage.wait(1.0)
+    stage.cluster.delete(key_of("gone"))
+
+    stage.wait(30.0)
+    assert 3 <= written(stage, Purpose.ADMIT) <= 6
+
+    stage.submit("next")
+    stage.wait(90.0)
+    assert stage.admitted() == ["next"]
+    assert stage.store.reservations == {}
+
+
 # --- what a dead leader left behind ------------------------------------------------------------------
 
 
