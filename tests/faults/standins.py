@@ -131,10 +131,14 @@ class StandIns:
             self._soon(self._sync, key)
 
     def _on_change(self, change: Change) -> None:
+        if change.key.plural == "workloads" and change.type is ChangeType.ADDED:
+            # One that was created late may have lost its owner meanwhile.
+            for uid in _owners(change.after.item):
+                self._soon(self._collect_orphans, uid)
         if change.key.plural != "jobs":
             return
         if change.type is ChangeType.DELETED:
-            self._soon(self._collect, change.after.item["metadata"]["uid"])
+            self._soon(self._collect_orphans, change.after.item["metadata"]["uid"])
         else:
             self._soon(self._sync, change.key)
 
@@ -190,11 +194,13 @@ class StandIns:
             "lastTransitionTime": self._now(),
         }
 
-    def _collect(self, uid: str) -> None:
-        """Delete what a deleted Job owned."""
-        for key, stored in list(self._etcd.objects.items()):
-            owners = stored.item["metadata"].get("ownerReferences") or ()
-            if key.plural == "workloads" and any(owner["uid"] == uid for owner in owners):
+    def _collect_orphans(self, uid: str) -> None:
+        """Delete what the object with this uid owned, if it is gone."""
+        objects = self._etcd.objects
+        if any(stored.item["metadata"]["uid"] == uid for stored in objects.values()):
+            return
+        for key, stored in list(objects.items()):
+            if key.plural == "workloads" and uid in _owners(stored.item):
                 self._etcd.delete(key, at=self._now())
 
 
@@ -202,6 +208,10 @@ def may_be_admitted(workload: Object) -> bool:
     """Return whether a Workload waits for quota."""
     has_ended = is_true(workload, "Finished") or "deletionTimestamp" in workload["metadata"]
     return not (has_ended or workload.get("status", {}).get("admission"))
+
+
+def _owners(item: Object) -> list[str]:
+    return [owner["uid"] for owner in item["metadata"].get("ownerReferences") or ()]
 
 
 def is_over(job: Object) -> bool:
