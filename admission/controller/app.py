@@ -260,6 +260,7 @@ class Controller:
     async def listen(self, stack: AsyncExitStack) -> Mapping[str, str]:
         """Serve HTTP. Return the URLs by port name."""
         urls = {}
+        stack.push_async_callback(self._side_ports.close)
         for port in (*self._read_ports(), *self._side_ports.ports()):
             if port.number >= 0:
                 # -1 means off.

@@ -17,10 +17,10 @@ from admission.controller.cluster_state.pod_groups import PodGroups
 from admission.controller.cluster_state.spec_cache import SpecCache
 from admission.controller.cluster_state.workload_pods import WorkloadPods
 from admission.engine.engine import Engine
-from admission.reconcile.job.context import Ancestor, JobContext, JobSettings, PodOwner
+from admission.reconcile.job.context import Ancestor, JobContext, JobSettings
 from admission.reconcile.workload.context import LifecycleContext, LifecycleSettings, Owner
 from api.jobs.job import Job
-from api.jobs.pod import Pod, claims_job
+from api.jobs.pod import claims_job
 from api.objects.common import WireSelector
 from api.policy import KUEUE, Recovery
 from api.selectors import matches_selector
@@ -73,11 +73,14 @@ class ReconcileContexts:
             awaits_ends=self._awaits_ends,
             saved_at=lambda job: self.workload_pods.saved_at(job.uid),
             ancestor=self._ancestor,
-            pod_owner=self._pod_owner,
             workload_priority_classes=self.specs.workload_priorities,
             may_use_class=self.specs.may_use_class,
             priority_classes=self.specs.priorities,
         )
+
+    def selects_pods_of(self, namespace: str) -> bool:
+        """Return whether pods of the namespace are queued, as far as its labels decide it."""
+        return matches_selector(self.settings.pod_namespace_selector, self.specs.labels_of(namespace))
 
     def of_workload(self, workload: Workload) -> LifecycleContext:
         """Return what a Workload's reconciliation needs to know of the cluster."""
@@ -151,10 +154,7 @@ class ReconcileContexts:
         return selector is None or matches_selector(selector, self.specs.labels_of(namespace))
 
     def _is_pod_selected(self, namespace: str, labels: Mapping[str, str]) -> bool:
-        settings = self.settings
-        return matches_selector(settings.pod_selector, labels) and matches_selector(
-            settings.pod_namespace_selector, self.specs.labels_of(namespace)
-        )
+        return matches_selector(self.settings.pod_selector, labels) and self.selects_pods_of(namespace)
 
     def _ancestor(self, job: Job) -> Ancestor:
         """Return the state of the Job's queued ancestor. Only Jobs count as ancestors here."""
@@ -180,26 +180,6 @@ class ReconcileContexts:
         # A finished Workload keeps its condition Admitted.
         is_admitted = any(one.is_admitted and not one.is_finished for one in workloads)
         return Ancestor.ADMITTED if is_admitted else Ancestor.WAITING
-
-    def _pod_owner(self, pod: Pod) -> PodOwner:
-        """Return whether the Job that a new pod names waits for the pod.
-
-        It does if the Job controller may have created the pod: it creates pods only for an unfinished Job of
-        its own, with labels that the Job's selector matches. Of those it deletes all that are too many. It
-        gives up a pod that does not match, and does not look at a finished Job nor at another controller's.
-        """
-        if pod.owner is None or not claims_job(pod.owner):
-            return PodOwner.NONE
-        seen = self.jobs.by_uid(pod.owner.uid)
-        if seen is None:
-            return PodOwner.UNKNOWN
-        job = seen.value
-        is_same = (job.namespace, job.name) == (pod.namespace, pod.owner.name)
-        # Whether it is suspended is not asked: the watch may lag behind the start.
-        gets_pods = job.outcome is None and not job.is_deleted and not job.has_foreign_controller
-        if is_same and gets_pods and matches_selector(job.selector, pod.labels):
-            return PodOwner.COUNTED
-        return PodOwner.NOT_COUNTED
 
 
 def workloads_of(job: Seen[Job], workloads: ObjectCache[Workload]) -> tuple[Seen[Workload], ...]:

@@ -8,6 +8,8 @@ Modules, in reading order:
     state_api               metrics, state of queues and Workloads as JSON
     plan_api                the plan and the decision log
     webhooks                validation, defaults, Jobs suspended in time
+    review_answers          what they answer
+    review_process          the answers to large reviews, in a child process
     visibility              Kueue's visibility API
     extender                /filter and /prioritize for kube-scheduler
     extender_profiles       its profiles in a running process

@@ -19,6 +19,7 @@ from admission.controller.http.extender_profiles import extender_rules
 from admission.controller.http.extender_server import ExtenderOptions
 from admission.controller.http.listening import LOOPBACK, Port, is_loopback
 from admission.controller.http.port_certificates import PortCertificates, is_secure
+from admission.controller.http.review_process import ReviewProcess
 from admission.controller.http.visibility import Visibility, find_front_proxy
 from admission.controller.http.webhooks import Webhooks
 from admission.controller.runtime.large_reads import LargeReads
@@ -82,7 +83,7 @@ def extender_process(options: Options, on_refused: Callable[[str, int], None]) -
 
 
 class SidePorts:
-    """The two ports that kube-apiserver calls. Call prepare() first, then ports().
+    """The two ports that kube-apiserver calls. Call prepare() first, then ports(), and close() at the end.
 
     `is_ready`: whether the control loop has taken in all first lists.
     """
@@ -104,6 +105,7 @@ class SidePorts:
         self._reads = reads
         self._is_ready = is_ready
         self._proxy: ClientAuthority | None = None
+        self._reviews = ReviewProcess()
 
     async def prepare(self) -> None:
         """Get certificates and learn which clients may call. Raises KubeError, OSError and ValueError."""
@@ -121,9 +123,13 @@ class SidePorts:
                 name="webhook",
                 number=self._options.webhook_port,
                 host=self._options.bind,
-                routes=Webhooks(self._cluster_state, self._is_ready).routes(),
+                routes=Webhooks(self._cluster_state, self._is_ready, self._reviews).routes(),
                 tls=self._certificates.serving_tls(),
             )
+
+    async def close(self) -> None:
+        """End the child process that answers large reviews."""
+        await self._reviews.close()
 
     def _visibility_port(self) -> Port:
         host, tls = self._options.bind, self._certificates.serving_tls()

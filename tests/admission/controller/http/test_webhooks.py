@@ -13,7 +13,9 @@ import aiohttp
 import pytest
 
 from admission.controller.cluster_state.cluster_state import ClusterStateSettings
-from admission.controller.http.webhooks import MOST_FAULTS, Webhooks
+from admission.controller.http.review_answers import MOST_FAULTS
+from admission.controller.http.review_process import ReviewProcess
+from admission.controller.http.webhooks import Webhooks
 from admission.reconcile.pod.parents import group_name
 from api import keys
 from api.http.server import HttpServer
@@ -35,7 +37,8 @@ LEADER_WORKER_SET = "leaderworkerset.x-k8s.io/leaderworkerset"
 @asynccontextmanager
 async def serving(known: Known, *, is_ready: bool = True) -> AsyncIterator[str]:
     """Serve; yield the URL."""
-    async with HttpServer(Webhooks(known.cluster_state, lambda: is_ready).routes()) as server:
+    routes = Webhooks(known.cluster_state, lambda: is_ready, ReviewProcess()).routes()
+    async with HttpServer(routes) as server:
         yield server.url
 
 

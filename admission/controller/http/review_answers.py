@@ -1,0 +1,276 @@
+"""The answers to AdmissionReviews, as pure functions of a review and of what surrounds its object.
+
+Small reviews are answered on the event loop, large ones in a child process (`review_process`). So all that
+an answer depends on apart from the review is one value that can be sent: `Surroundings`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Never, TypeVar
+
+import msgspec
+
+from admission.reconcile.job.context import JobContext, JobSettings, PodOwner
+from admission.reconcile.job.defaults import DEFAULT_NAME, job_defaults
+from admission.reconcile.pod.defaults import pod_defaults
+from admission.reconcile.pod.parents import SERVING_GROUPS, parent_warnings, template_changes
+from api import keys
+from api.http.server import HttpError
+from api.jobs.job import to_job
+from api.jobs.job_workload import job_template, unknown_keys
+from api.jobs.pod import Pod, claims_job, to_pod
+from api.objects.cluster import JobObject, PodObject
+from api.objects.common import OwnerReference, Wire, WireSelector
+from api.parsing.faults import ABSENT, FieldError
+from api.selectors import matches_selector
+from api.validation import validate, validate_update
+from api.wire import admission_review
+from api.wire.admission_review import AdmissionRequest, Operation, read_object
+
+# An author corrects a few at a time; a list of a million empty entries has as many faults.
+MOST_FAULTS = 50
+
+Decoded = TypeVar("Decoded", JobObject, PodObject)
+
+
+class OwnerJob(msgspec.Struct, frozen=True, kw_only=True):
+    """The Job with the uid that a pod names. `gets_pods`: the Job controller creates pods for it."""
+
+    namespace: str
+    name: str
+    gets_pods: bool
+    selector: WireSelector | None
+
+
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of the namespace of a request, and of the configuration.
+
+    `is_ready`: the control loop has taken in all first lists. `holds_pods` and `serving_kinds`: the
+    integrations that are on. `owner`: None if no Job has the uid that the pod names.
+    """
+
+    is_ready: bool
+    holds_pods: bool
+    serving_kinds: frozenset[str]
+    manages_without_queue_name: bool
+    is_managed: bool
+    has_default_queue: bool
+    has_default_class: bool
+    selects_pods: bool
+    pod_selector: WireSelector
+    owner: OwnerJob | None
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """The body of an answer. `refused`: why the object is refused; empty if it is not."""
+
+    body: bytes
+    refused: str = ""
+
+
+class _OwnedMetadata(Wire, frozen=True):
+    owner_references: tuple[OwnerReference, ...] | None = None
+
+
+class _Owned(Wire, frozen=True):
+    """The part of an object that says who owns it."""
+
+    metadata: _OwnedMetadata = _OwnedMetadata()
+
+
+_OWNED = msgspec.json.Decoder(_Owned)
+
+
+def mutate(review: AdmissionRequest, around: Surroundings) -> Answer:
+    """Return what the object lacks. Raises HttpError."""
+    # Deployments and StatefulSets do not need the caches, so they are answered at once.
+    if _is_serving(review, around):
+        return _answer_serving(review)
+    make_patch = {("batch", "Job"): _job_patch, ("", "Pod"): _pod_patch}.get(_kind(review))
+    # A request on a subresource (status, scale) creates no Job.
+    is_asked = review.operation is Operation.CREATE and not review.sub_resource
+    if make_patch is None or not is_asked:
+        return Answer(body=admission_review.allow(review.uid))
+    # An object that may have to be queued must not start before that is known: the user has to retry.
+    if not around.is_ready:
+        raise HttpError(503, "the caches have not synced yet; try again in a moment")
+    return Answer(body=admission_review.allow(review.uid, patch=make_patch(review, around)))
+
+
+def check(review: AdmissionRequest, around: Surroundings) -> Answer:
+    """Return whether the object is valid, with all its faults. Raises HttpError."""
+    # DELETE has no new object to check.
+    if review.operation not in (Operation.CREATE, Operation.UPDATE):
+        return Answer(body=admission_review.allow(review.uid))
+    new, old = _object(review.object), _object(review.old_object)
+    errors = _errors(review, old, new, has_default_queue=around.has_default_queue)
+    if not errors:
+        return Answer(body=admission_review.allow(review.uid, warnings=_warnings(review, new)))
+    shown, more = errors[:MOST_FAULTS], len(errors) - MOST_FAULTS
+    message = "; ".join([*map(str, shown), *([f"{more} more faults"] if more > 0 else ())])
+    return Answer(body=admission_review.refuse(review.uid, message), refused=message)
+
+
+def controller_uid(review: AdmissionRequest) -> str:
+    """Return the uid of the controller that a pod names; empty for other kinds and if there is none."""
+    if _kind(review) != ("", "Pod"):
+        return ""
+    try:
+        owners = _OWNED.decode(review.object).metadata.owner_references or ()
+    # The answer says what is wrong with the object.
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ""
+    return next((one.uid for one in owners if one.controller), "")
+
+
+# --- /mutate -------------------------------------------------------------------------------------
+
+
+def _is_serving(review: AdmissionRequest, around: Surroundings) -> bool:
+    group, kind = _kind(review)
+    is_served = SERVING_GROUPS.get(kind) == group and kind in around.serving_kinds
+    return is_served and not review.sub_resource
+
+
+def _answer_serving(review: AdmissionRequest) -> Answer:
+    """Answer for a new or changed Deployment or StatefulSet, from the object alone."""
+    body = _object(review.object)
+    patch = admission_review.changes_patch(body, template_changes(review.kind.kind, body))
+    return Answer(body=admission_review.allow(review.uid, patch=patch, warnings=parent_warnings(body)))
+
+
+def _pod_patch(review: AdmissionRequest, around: Surroundings) -> list[dict[str, Any]]:
+    # Without the pod integration nothing would ever remove the gate.
+    if not around.holds_pods:
+        return []
+    body = _object(review.object)
+    pod = to_pod(_decoded(review, PodObject))
+    context = _context(around)
+    changes = pod_defaults(
+        pod, body, context, creator=review.user_info.username, has_default_queue=around.has_default_queue
+    )
+    if changes and pod.owner is not None and context.pod_owner(pod) is PodOwner.UNKNOWN:
+        # A new Job may not have been seen yet. Its pods must not be queued beside it, and no other pod
+        # may pass. The Job controller tries again.
+        job = f"Job {pod.namespace}/{pod.owner.name} with uid {pod.owner.uid}"
+        raise HttpError(503, f"the pod's controller, {job}, is not known; try again in a moment")
+    return admission_review.changes_patch(body, changes)
+
+
+def _job_patch(review: AdmissionRequest, around: Surroundings) -> list[dict[str, Any]]:
+    body = _object(review.object)
+    job = to_job(_decoded(review, JobObject))
+    defaults = job_defaults(job, _context(around), has_default_queue=around.has_default_queue)
+    patch = admission_review.labels_patch(body, defaults.labels)
+    if defaults.suspends:
+        # `add` replaces an existing value: a Job may say suspend: false.
+        patch.append({"op": "add", "path": "/spec/suspend", "value": True})
+    return patch
+
+
+def _context(around: Surroundings) -> JobContext:
+    """Return what the defaults of a Job or pod of the namespace may ask for."""
+    return JobContext(
+        injection=_no_injection,
+        settings=JobSettings(manages_without_queue_name=around.manages_without_queue_name),
+        is_namespace_managed=lambda _: around.is_managed,
+        is_pod_selected=lambda _, labels: (
+            around.selects_pods and matches_selector(around.pod_selector, labels)
+        ),
+        pod_owner=lambda pod: _pod_owner(pod, around.owner),
+        workload_priority_classes={DEFAULT_NAME: 0} if around.has_default_class else {},
+    )
+
+
+def _no_injection(_: object) -> Never:
+    raise AssertionError("a review starts no pods")
+
+
+def _pod_owner(pod: Pod, job: OwnerJob | None) -> PodOwner:
+    """Return whether the Job that a new pod names waits for the pod.
+
+    It does if the Job controller may have created the pod: it creates pods only for an unfinished Job of
+    its own, with labels that the Job's selector matches. Of those it deletes all that are too many. It
+    gives up a pod that does not match, and does not look at a finished Job nor at another controller's.
+    """
+    if pod.owner is None or not claims_job(pod.owner):
+        return PodOwner.NONE
+    if job is None:
+        return PodOwner.UNKNOWN
+    is_same = (job.namespace, job.name) == (pod.namespace, pod.owner.name)
+    if is_same and job.gets_pods and matches_selector(job.selector, pod.labels):
+        return PodOwner.COUNTED
+    return PodOwner.NOT_COUNTED
+
+
+# --- /validate -----------------------------------------------------------------------------------
+
+
+def _errors(
+    review: AdmissionRequest, old: Mapping[str, Any], new: Mapping[str, Any], *, has_default_queue: bool
+) -> tuple[FieldError, ...]:
+    if review.operation is Operation.CREATE:
+        return validate(new)
+    # An object that is being deleted is not checked, so that its deletion can finish.
+    if (new.get("metadata") or {}).get("deletionTimestamp"):
+        return ()
+    errors = validate_update(old, new)
+    # Only in a namespace with a default queue, which would queue the Job again at once: removing the
+    # label would have no effect.
+    if _kind(review) == ("batch", "Job") and has_default_queue:
+        errors = (*errors, *_removed_queue(old, new))
+    return errors
+
+
+def _removed_queue(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[FieldError, ...]:
+    before, after = (
+        ((obj.get("metadata") or {}).get("labels") or {}).get(keys.QUEUE_NAME) for obj in (old, new)
+    )
+    if not before or after:
+        return ()
+    rule = f"cannot be removed in a namespace with a LocalQueue named {DEFAULT_NAME}; it was {before!r}"
+    return (FieldError(path=f"metadata.labels[{keys.QUEUE_NAME}]", value=ABSENT, rule=rule),)
+
+
+def _warnings(review: AdmissionRequest, new: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return warnings for the author of a valid Job: keys that Berth does not know."""
+    if _kind(review) != ("batch", "Job"):
+        return ()
+    job, template = to_job(_decoded(review, JobObject)), job_template(new)
+    if not _has_readable_metadata(template):
+        raise HttpError(400, "spec.template of the Job, its metadata, labels and annotations must be objects")
+    return unknown_keys(job, template)
+
+
+def _has_readable_metadata(template: Any) -> bool:
+    """Return whether a template and its metadata, labels and annotations, where set, are objects."""
+    metadata = (template.get("metadata") or {}) if isinstance(template, dict) else None
+    if not isinstance(metadata, dict):
+        return False
+    return all(isinstance(metadata.get(name) or {}, dict) for name in ("labels", "annotations"))
+
+
+# --- both ----------------------------------------------------------------------------------------
+
+
+def _kind(review: AdmissionRequest) -> tuple[str, str]:
+    return review.kind.group, review.kind.kind
+
+
+def _object(raw: msgspec.Raw) -> dict[str, Any]:
+    try:
+        return read_object(raw)
+    except ValueError as error:
+        raise HttpError(400, str(error)) from error
+
+
+def _decoded(review: AdmissionRequest, wire: type[Decoded]) -> Decoded:
+    """Return the object under review, with the namespace of the request."""
+    try:
+        found = msgspec.json.decode(review.object, type=wire)
+    except msgspec.DecodeError as error:
+        raise HttpError(400, f"the {review.kind.kind} cannot be read: {error}") from error
+    # In an AdmissionReview the object may lack the namespace that it is created in.
+    metadata = msgspec.structs.replace(found.metadata, namespace=review.namespace or found.metadata.namespace)
+    return msgspec.structs.replace(found, metadata=metadata)

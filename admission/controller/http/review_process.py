@@ -1,0 +1,147 @@
+"""A child process that answers large AdmissionReviews.
+
+To read and check an object of 1.5 MiB takes up to 0.4 s in which a process does nothing else, threads
+included, because the parser keeps Python's interpreter lock. In the process that leads that would delay the
+lease and all watches.
+
+    parent ── length, Order in MessagePack ──▶ child       (stdin)
+    parent ◀── length, Reply in MessagePack ── child       (stdout)
+
+The child starts with the first large review. It exits when its stdin ends, so it always ends with its parent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import BinaryIO, Literal
+
+import msgspec
+
+from admission.controller.http import review_answers
+from admission.controller.http.review_answers import Answer, Surroundings, controller_uid
+from admission.controller.runtime.logs import Log
+from api.http.server import HttpError
+from api.wire.admission_review import AdmissionRequest, read_review
+
+log = Log("berth.webhooks")
+
+# kube-apiserver waits 5 s (deploy/webhooks), and a start takes up to a second of them.
+ANSWER_SECONDS = 10.0
+_LENGTH_BYTES = 4
+
+Way = Literal["controller", "mutate", "validate"]
+WAYS: Mapping[Way, Callable[[AdmissionRequest, Surroundings], Answer]] = {
+    "controller": lambda review, _: Answer(body=controller_uid(review).encode()),
+    "mutate": review_answers.mutate,
+    "validate": review_answers.check,
+}
+
+
+class _Order(msgspec.Struct, frozen=True):
+    way: Way
+    body: bytes
+    around: Surroundings
+
+
+class _Refusal(msgspec.Struct, frozen=True, tag=True):
+    """An answer with an error status."""
+
+    status: int
+    message: str
+
+
+class _Done(msgspec.Struct, frozen=True, tag=True):
+    answer: Answer
+
+
+class ReviewProcess:
+    """The child. The caller asks one question at a time, and calls close() at the end."""
+
+    def __init__(self) -> None:
+        self._child: asyncio.subprocess.Process | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The child's process id; None while there is none."""
+        return self._child.pid if self._child is not None else None
+
+    async def answer(self, way: Way, body: bytes | bytearray, around: Surroundings) -> Answer:
+        """Return the child's answer to a review. Raises HttpError."""
+        order = msgspec.msgpack.encode(_Order(way, bytes(body), around))
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                reply = await self._exchange(order)
+        # Its answer would be taken for that to the next question.
+        except BaseException as error:
+            await self.close()
+            if not isinstance(error, (OSError, EOFError)):
+                raise
+            log.warning("review-process-ended", error=error or type(error).__name__)
+            raise HttpError(503, "the review was not answered; try again in a moment") from error
+        if isinstance(reply, _Refusal):
+            raise HttpError(reply.status, reply.message)
+        return reply.answer
+
+    async def close(self) -> None:
+        """End the child."""
+        child, self._child = self._child, None
+        if child is None:
+            return
+        # It answers questions alone, so a kill loses nothing.
+        with suppress(ProcessLookupError):
+            child.kill()
+        await child.wait()
+
+    async def _exchange(self, order: bytes) -> _Done | _Refusal:
+        if self._child is None:
+            self._child = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", __name__),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                # Ctrl-C in the terminal is for the parent to handle.
+                start_new_session=True,
+            )
+        assert self._child.stdin is not None
+        assert self._child.stdout is not None
+        self._child.stdin.write(_framed(order))
+        await self._child.stdin.drain()
+        length = int.from_bytes(await self._child.stdout.readexactly(_LENGTH_BYTES))
+        reply: _Done | _Refusal = _REPLY.decode(await self._child.stdout.readexactly(length))
+        return reply
+
+
+_ORDER = msgspec.msgpack.Decoder(_Order)
+_REPLY = msgspec.msgpack.Decoder(_Done | _Refusal)
+
+
+def _framed(message: bytes) -> bytes:
+    return len(message).to_bytes(_LENGTH_BYTES) + message
+
+
+# --- the child ---------------------------------------------------------------------------------------
+
+
+def _serve(questions: BinaryIO, answers: BinaryIO) -> None:
+    """Answer until the questions end."""
+    # A collection goes through all that was read so far, many times while a large object is read.
+    gc.disable()
+    while len(prefix := questions.read(_LENGTH_BYTES)) == _LENGTH_BYTES:
+        order = _ORDER.decode(questions.read(int.from_bytes(prefix)))
+        answers.write(_framed(msgspec.msgpack.encode(_reply(order))))
+        answers.flush()
+        gc.collect()
+
+
+def _reply(order: _Order) -> _Done | _Refusal:
+    try:
+        return _Done(WAYS[order.way](read_review(order.body), order.around))
+    except HttpError as error:
+        return _Refusal(error.status, error.message)
+
+
+if __name__ == "__main__":
+    _serve(sys.stdin.buffer, sys.stdout.buffer)
