@@ -23,6 +23,7 @@ from admission.controller.http.serving_certificates import SECRET, SERVICE
 from admission.controller.integration_rights import INTEGRATIONS
 from admission.controller.settings import cluster_state_settings
 from api.config.loading import ControllerConfig, load_config
+from api.definitions.crds import KINDS
 from api.wire.visibility import GROUP, VERSIONS
 from tests import rights
 
@@ -339,7 +340,7 @@ def test_the_flow_schema_is_for_what_the_election_asks_and_for_no_other_request(
     assert spec["priorityLevelConfiguration"]["name"] == "leader-election"
 
 
-def test_rights_that_are_bound_to_names_are_for_what_leads_to_the_controller() -> None:
+def test_rights_that_are_bound_to_names_are_for_its_kinds_and_what_leads_to_the_controller() -> None:
     bound = {
         (group, resource): {*rule["resourceNames"]}
         for rule in only("ClusterRole", SERVICE)["rules"]
@@ -352,6 +353,9 @@ def test_rights_that_are_bound_to_names_are_for_what_leads_to_the_controller() -
         ("admissionregistration.k8s.io", "validatingwebhookconfigurations"): {WEBHOOKS},
         ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"): {WEBHOOKS},
         ("apiregistration.k8s.io", "apiservices"): {f"{version}.{GROUP}" for version in VERSIONS},
+        ("apiextensions.k8s.io", "customresourcedefinitions"): {
+            f"{kind.plural}.{kind.group}" for kind in KINDS
+        },
     }
 
 

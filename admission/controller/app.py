@@ -55,6 +55,7 @@ from admission.controller.metrics.measuring import measure
 from admission.controller.metrics.placement_metrics import DomainCollector
 from admission.controller.metrics.queue_series import QueueSeries
 from admission.controller.metrics.registry import FOLLOWER, Metrics
+from admission.controller.older_definitions import report_older_definitions
 from admission.controller.runtime.clock import SystemClock
 from admission.controller.runtime.events import EventReporter
 from admission.controller.runtime.failpoints import Failpoint
@@ -225,6 +226,7 @@ class Controller:
         for sentence in (*self._options.config.warnings, *self._options.config.unused()):
             log.warning("configuration", note=sentence)
         log.info("starting", server=self._client.server, server_version=await self._client.server_version())
+        await report_older_definitions(self._client)
         if self._options.observe:
             await self._side_ports.prepare()
             return
