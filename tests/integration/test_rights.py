@@ -14,15 +14,17 @@ from typing import Any
 import pytest
 import yaml
 
+from admission.controller.http.ca_injector import WEBHOOKS
 from tests import parts
 from tests.controlplane import ControlPlane, Rest, RestError, find_assets
-from tests.integration import shipped
+from tests.controlplane.definitions import install_crds
+from tests.integration import leadersets, shipped
 from tests.integration.conftest import Cluster, Controllers
 from tests.integration.manifests import make_workload
 from tests.integration.nodes import simulated_nodes
-from tests.integration.pods import create, make_pod, wait_gone, wait_pod
-from tests.integration.scene import Scene
+from tests.integration.played import play_all
 from tests.integration.shipped import CONTROLLER, DEPLOY, NAMESPACE, bind, kubectl, may
+from tests.integration.test_serving import REGISTRATION, is_asked, is_trusting, registration
 from tests.integration.waiting import wait_for
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("rights")]
@@ -280,20 +282,22 @@ def test_the_roles_of_deploy_are_all_that_a_controller_needs(
     plane: ControlPlane, controllers: Controllers, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     with simulated_nodes(plane.kubeconfig, tmp_path_factory.mktemp("nodes"), "blue:1:64"):
-        scene = Cluster(rest=plane.rest, kubeconfig=plane.kubeconfig, pool="blue").new_scene()
-        queue = scene.create_queue(cpus=2, preemption={"withinClusterQueue": "LowerPriority"})
-        priority = {"kueue.x-k8s.io/priority-class": scene.create_priority("high", 10)}
+        cluster = Cluster(rest=plane.rest, kubeconfig=plane.kubeconfig, pool="blue")
         ports = ("--visibility-port", "0", "--webhook-port", "0", "--extender-port", "0")
         account = shipped.account_kubeconfig(plane)
         started = controllers.start(
             account, "--namespace", NAMESPACE, *ports, config=SHIPPED_CONFIG, name="bound"
         )
         started.wait_leading()
-
-        play_jobs(scene, priority)
-        play_pods(scene, priority)
-        scene.rest.delete(f"/apis/kueue.x-k8s.io/v1beta2/clusterqueues/{queue}")
-        wait_for(lambda: not scene.rest.exists(f"/apis/kueue.x-k8s.io/v1beta2/clusterqueues/{queue}"), "gone")
+        # It picks the kind up as it appears, and publishes its CA bundle.
+        install_crds(plane.rest, [leadersets.DEFINITION])
+        plane.rest.create(REGISTRATION, registration(f"{started.urls()['webhook']}/mutate"))
+        try:
+            plane.rest.wait(f"{REGISTRATION}/{WEBHOOKS}", is_trusting)
+            wait_for(lambda: is_asked(cluster.new_scene()), "the webhook being asked")
+            play_all(cluster, started)
+        finally:
+            plane.rest.delete(f"{REGISTRATION}/{WEBHOOKS}")
 
     assert "forbidden" not in started.log().lower()
 
@@ -324,31 +328,3 @@ def test_an_integration_without_its_role_is_switched_off_and_named(
             }
             plane.rest.create(f"{shipped.RBAC}/clusterrolebindings", body)
     assert "forbidden" not in started.log().lower()
-
-
-def play_jobs(scene: Scene, priority: dict[str, str]) -> None:
-    """Start, preempt, restart and finish Jobs."""
-    scene.create_job("short", seconds=0.1)
-    scene.wait_finished("short")
-    scene.create_job("low", cpus=2)
-    scene.wait_admitted("low")
-    scene.create_job("high", cpus=2, labels=priority)
-    scene.wait_admitted("high")
-    scene.wait_pending("low")
-    scene.delete_job("high")
-    scene.wait_admitted("low")
-    scene.delete_job("low")
-    scene.delete_job("short")
-    wait_for(lambda: scene.rest.get(scene.workloads)["items"] == [], "the Workloads gone")
-
-
-def play_pods(scene: Scene, priority: dict[str, str]) -> None:
-    """Let pods go, and end one that is preempted."""
-    create(scene, make_pod("first", cpus=2))
-    wait_pod(scene, "first", "Running")
-    create(scene, make_pod("second", cpus=2, labels=priority))
-    wait_pod(scene, "second", "Running")
-    wait_gone(scene, "first")
-    scene.rest.delete(f"{scene.pods}/second")
-    wait_gone(scene, "second")
-    wait_for(lambda: scene.rest.get(scene.workloads)["items"] == [], "the Workloads gone")
