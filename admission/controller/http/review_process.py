@@ -4,6 +4,7 @@ To read and check an object of 1.5 MiB takes up to 0.4 s in which a process does
 included, because the parser keeps Python's interpreter lock. In the process that leads that would delay the
 lease and all watches.
 
+    parent ◀── one byte when it has started ── child       (stdout)
     parent ── length, Order in MessagePack ──▶ child       (stdin)
     parent ◀── length, Reply in MessagePack ── child       (stdout)
 
@@ -29,9 +30,10 @@ from api.wire.admission_review import AdmissionRequest, read_review
 
 log = Log("berth.webhooks")
 
-# kube-apiserver waits 5 s (deploy/webhooks), and a start takes up to a second of them.
-ANSWER_SECONDS = 10.0
+# kube-apiserver waits 5 s (deploy/webhooks), and then closes the connection, which cancels the request.
+ANSWER_SECONDS = 30.0
 _LENGTH_BYTES = 4
+_READY = b"R"
 
 Way = Literal["controller", "mutate", "validate"]
 WAYS: Mapping[Way, Callable[[AdmissionRequest, Surroundings], Answer]] = {
@@ -62,56 +64,76 @@ class ReviewProcess:
     """The child. The caller asks one question at a time, and calls close() at the end."""
 
     def __init__(self) -> None:
-        self._child: asyncio.subprocess.Process | None = None
+        # The start is a task of its own: a client that does not wait for it must not end it.
+        self._start: asyncio.Task[asyncio.subprocess.Process] | None = None
 
     @property
     def pid(self) -> int | None:
         """The child's process id; None while there is none."""
-        return self._child.pid if self._child is not None else None
+        return self._start.result().pid if self._start is not None and self._start.done() else None
 
     async def answer(self, way: Way, body: bytes | bytearray, around: Surroundings) -> Answer:
         """Return the child's answer to a review. Raises HttpError."""
         order = msgspec.msgpack.encode(_Order(way, bytes(body), around))
+        if self._start is None:
+            self._start = asyncio.create_task(_started(), name="review-process")
+        try:
+            child = await asyncio.shield(self._start)
+        except OSError as error:
+            self._start = None
+            raise _unanswered(error) from error
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                reply = await self._exchange(order)
+                reply = await _exchange(child, order)
         # Its answer would be taken for that to the next question.
         except BaseException as error:
             await self.close()
             if not isinstance(error, (OSError, EOFError)):
                 raise
-            log.warning("review-process-ended", error=error or type(error).__name__)
-            raise HttpError(503, "the review was not answered; try again in a moment") from error
+            raise _unanswered(error) from error
         if isinstance(reply, _Refusal):
             raise HttpError(reply.status, reply.message)
         return reply.answer
 
     async def close(self) -> None:
         """End the child."""
-        child, self._child = self._child, None
-        if child is None:
+        start, self._start = self._start, None
+        if start is None:
             return
+        child = await start
         # It answers questions alone, so a kill loses nothing.
         with suppress(ProcessLookupError):
             child.kill()
         await child.wait()
 
-    async def _exchange(self, order: bytes) -> _Done | _Refusal:
-        if self._child is None:
-            self._child = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", __name__),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                # Ctrl-C in the terminal is for the parent to handle.
-                start_new_session=True,
-            )
-        assert self._child.stdin is not None
-        assert self._child.stdout is not None
-        self._child.stdin.write(_framed(order))
-        await self._child.stdin.drain()
-        length = int.from_bytes(await self._child.stdout.readexactly(_LENGTH_BYTES))
-        reply: _Done | _Refusal = _REPLY.decode(await self._child.stdout.readexactly(length))
-        return reply
+
+def _unanswered(error: Exception) -> HttpError:
+    log.warning("review-process-ended", error=repr(error))
+    return HttpError(503, "the review was not answered; try again in a moment")
+
+
+async def _started() -> asyncio.subprocess.Process:
+    """Start the child; return it once it reads questions, or has ended."""
+    child = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", __name__),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        # Ctrl-C in the terminal is for the parent to handle.
+        start_new_session=True,
+    )
+    assert child.stdout is not None
+    await child.stdout.read(len(_READY))
+    return child
+
+
+async def _exchange(child: asyncio.subprocess.Process, order: bytes) -> _Done | _Refusal:
+    assert child.stdin is not None
+    assert child.stdout is not None
+    child.stdin.write(_framed(order))
+    await child.stdin.drain()
+    length = int.from_bytes(await child.stdout.readexactly(_LENGTH_BYTES))
+    reply: _Done | _Refusal = _REPLY.decode(await child.stdout.readexactly(length))
+    return reply
 
 
 _ORDER = msgspec.msgpack.Decoder(_Order)
@@ -129,6 +151,8 @@ def _serve(questions: BinaryIO, answers: BinaryIO) -> None:
     """Answer until the questions end."""
     # A collection goes through all that was read so far, many times while a large object is read.
     gc.disable()
+    answers.write(_READY)
+    answers.flush()
     while len(prefix := questions.read(_LENGTH_BYTES)) == _LENGTH_BYTES:
         order = _ORDER.decode(questions.read(int.from_bytes(prefix)))
         answers.write(_framed(msgspec.msgpack.encode(_reply(order))))
