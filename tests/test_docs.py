@@ -19,6 +19,7 @@ from api.config.berth import Settings
 from api.config.fields import Section
 from api.config.loading import ACTED_UPON
 from tests import cli_reference, policy_reference
+from tests.integration.test_rights import RIGHTS
 from tests.metrics import served_names
 
 ROOT = Path(__file__).parent.parent
@@ -223,3 +224,12 @@ def _settings(section: type[Section], path: str) -> Iterator[str]:
             yield from _settings(inner, f"{written}.")
         else:
             yield written
+
+
+def test_the_rights_in_the_threat_model_are_those_that_a_cluster_answers() -> None:
+    """`RIGHTS` is compared with the answers of kube-apiserver."""
+    section = (ROOT / "docs" / "security.md").read_text().partition("## Rights")[2].partition("\n## ")[0]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in section.splitlines() if "`" in line]
+    shown = {row[0].strip("`"): " ".join(cell or "no" for cell in row[1:]) for row in rows if len(row) == 5}
+
+    assert shown == RIGHTS

@@ -23,6 +23,7 @@ from tests.integration.conftest import Cluster, Controllers
 from tests.integration.manifests import make_workload
 from tests.integration.nodes import simulated_nodes
 from tests.integration.played import play_all
+from tests.integration.pods import make_pod
 from tests.integration.shipped import CONTROLLER, DEPLOY, NAMESPACE, bind, kubectl, may
 from tests.integration.test_serving import REGISTRATION, is_asked, is_trusting, registration
 from tests.integration.waiting import wait_for
@@ -33,7 +34,7 @@ pytestmark = [pytest.mark.real, pytest.mark.xdist_group("rights")]
 STRICT = "--enable-admission-plugins=OwnerReferencesPermissionEnforcement"
 KUEUE = "kueue.x-k8s.io"
 SHIPPED_CONFIG = yaml.safe_load((DEPLOY / "config.yaml").read_text())["data"]["config.yaml"]
-USER, ADMIN, CHECKER = "ada", "quota-admin", "check-controller"
+USER, ADMIN, CHECKER, EDITOR = "ada", "quota-admin", "check-controller", "edith"
 REFUSED = "the status of a Workload is written by Berth alone"
 
 
@@ -41,7 +42,8 @@ REFUSED = "the status of a Workload is written by Berth alone"
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """Give a control plane of its own with deploy/ applied, and users with roles.
 
-    USER has the shipped role in the namespace `team`, ADMIN the other one everywhere.
+    USER has the shipped role in the namespace `team`, ADMIN the other one everywhere. EDITOR has the role of
+    the cluster that lets it write pods in `team`.
     """
     parts.need("controllers")
     parts.need("kubectl")
@@ -55,6 +57,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
         plane.rest.create("/api/v1/namespaces", {"metadata": {"name": "team"}})
         bind(plane, "berth-batch-user-role", USER, namespace="team")
         bind(plane, "berth-batch-admin-role", ADMIN)
+        bind(plane, "edit", EDITOR, namespace="team")
         make_check_controller(plane)
         wait_for(lambda: may(plane, USER, "create batch/jobs", namespace="team"), "the roles collected")
         yield plane
@@ -272,6 +275,48 @@ def test_none_but_the_controller_says_what_was_measured_of_a_workload(
 
     found = plane.rest.get(workload)["metadata"]["annotations"]
     assert found == {"berth.dev/checkpoint-measured": '{"save":[1]}', "berth.dev/priority-boost": "2"}
+
+
+@pytest.fixture
+def held_pod(plane: ControlPlane) -> Iterator[str]:
+    """Give the path of a pod that waits in a queue, as the webhook leaves it."""
+    collection = "/api/v1/namespaces/team/pods"
+    plane.rest.wait("/api/v1/namespaces/team/serviceaccounts", lambda found: found["items"])
+    plane.rest.create(collection, make_pod("held"))
+    yield f"{collection}/held"
+    as_user(plane, CONTROLLER).patch(f"{collection}/held", {"metadata": {"finalizers": None}})
+    plane.rest.delete(f"{collection}/held", {"gracePeriodSeconds": 0})
+
+
+OFF: dict[str, Any] = {
+    "the label": {"metadata": {"labels": {"kueue.x-k8s.io/managed": None}}},
+    "the gate": {"spec": {"schedulingGates": None}},
+    "the finalizer": {"metadata": {"finalizers": None}},
+}
+
+
+@pytest.mark.parametrize("what", OFF)
+def test_a_tenant_that_may_write_pods_cannot_take_from_a_queued_pod(
+    plane: ControlPlane, held_pod: str, what: str
+) -> None:
+    editor = as_user(plane, EDITOR)
+    wait_for(lambda: may(plane, EDITOR, "patch /pods", namespace="team"), "the role collected")
+    dry = f"{held_pod}?dryRun=All"
+    wait_for(lambda: is_forbidden(lambda: editor.patch(dry, OFF[what])), "the policy in force")
+
+    with pytest.raises(RestError, match=r"berth-queued-pods.* of a (queued )?pod"):
+        editor.patch(held_pod, OFF[what])
+    # Everything else of it is the tenant's.
+    editor.patch(held_pod, {"metadata": {"labels": {"team": "a"}}})
+    as_user(plane, CONTROLLER).patch(held_pod, OFF[what])
+
+
+def test_the_finalizer_of_a_pod_that_has_ended_may_be_removed(plane: ControlPlane, held_pod: str) -> None:
+    wait_for(lambda: may(plane, EDITOR, "patch /pods", namespace="team"), "the role collected")
+    as_user(plane, CONTROLLER).patch(held_pod, OFF["the gate"])
+    plane.rest.patch(f"{held_pod}/status", {"status": {"phase": "Succeeded"}})
+
+    as_user(plane, EDITOR).patch(held_pod, OFF["the finalizer"])
 
 
 # --- the controller ------------------------------------------------------------------------------

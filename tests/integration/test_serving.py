@@ -18,7 +18,7 @@ from tests.integration import leadersets
 from tests.integration.conftest import Cluster, Options
 from tests.integration.leadersets import GROUP, LeaderWorkerSetPlayer
 from tests.integration.manifests import LONG, QUEUE_NAME, RUNTIME, Object, condition, is_true
-from tests.integration.pods import is_gated
+from tests.integration.pods import is_gated, make_pod
 from tests.integration.replica import Replica
 from tests.integration.scene import Scene
 from tests.integration.waiting import wait_for
@@ -185,6 +185,17 @@ def create_budget(scene: Scene, app: str, minimum: int) -> None:
     body = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": app}, "spec": spec}
     scene.rest.create(path, body)
     scene.rest.wait(f"{path}/{app}", lambda found: found.get("status", {}).get("currentHealthy", 0) > minimum)
+
+
+# --- pods ----------------------------------------------------------------------------------------
+
+
+def test_a_pod_in_a_queue_that_is_created_on_a_node_is_refused(scene: Scene) -> None:
+    scene.create_queue(cpus=1)
+    body = make_pod("placed", is_held=False, nodeName=f"{scene.pool}-0")
+
+    with pytest.raises(RestError, match=f'spec.nodeName is "{scene.pool}-0": a pod in a queue gets its node'):
+        scene.rest.create(scene.pods, body)
 
 
 # --- Deployments ---------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import msgspec
 
 from admission.reconcile.job.context import JobContext, JobSettings, PodOwner
 from admission.reconcile.job.defaults import DEFAULT_NAME, job_defaults
-from admission.reconcile.pod.defaults import pod_defaults
+from admission.reconcile.pod.defaults import placed_fault, pod_defaults
 from admission.reconcile.pod.parents import SERVING_GROUPS, parent_warnings, template_changes
 from api import keys
 from api.http.server import HttpError
@@ -87,15 +87,15 @@ def mutate(review: AdmissionRequest, around: Surroundings) -> Answer:
     # Deployments and StatefulSets do not need the caches, so they are answered at once.
     if _is_serving(review, around):
         return _answer_serving(review)
-    make_patch = {("batch", "Job"): _job_patch, ("", "Pod"): _pod_patch}.get(_kind(review))
+    answer = {("batch", "Job"): _answer_job, ("", "Pod"): _answer_pod}.get(_kind(review))
     # A request on a subresource (status, scale) creates no Job.
     is_asked = review.operation is Operation.CREATE and not review.sub_resource
-    if make_patch is None or not is_asked:
+    if answer is None or not is_asked:
         return Answer(body=admission_review.allow(review.uid))
     # An object that may have to be queued must not start before that is known: the user has to retry.
     if not around.is_ready:
         raise HttpError(503, "the caches have not synced yet; try again in a moment")
-    return Answer(body=admission_review.allow(review.uid, patch=make_patch(review, around)))
+    return answer(review, around)
 
 
 def check(review: AdmissionRequest, around: Surroundings) -> Answer:
@@ -140,10 +140,10 @@ def _answer_serving(review: AdmissionRequest) -> Answer:
     return Answer(body=admission_review.allow(review.uid, patch=patch, warnings=parent_warnings(body)))
 
 
-def _pod_patch(review: AdmissionRequest, around: Surroundings) -> list[dict[str, Any]]:
+def _answer_pod(review: AdmissionRequest, around: Surroundings) -> Answer:
     # Without the pod integration nothing would ever remove the gate.
     if not around.holds_pods:
-        return []
+        return Answer(body=admission_review.allow(review.uid))
     body = _object(review.object)
     pod = to_pod(_decoded(review, PodObject))
     context = _context(around)
@@ -155,10 +155,13 @@ def _pod_patch(review: AdmissionRequest, around: Surroundings) -> list[dict[str,
         # may pass. The Job controller tries again.
         job = f"Job {pod.namespace}/{pod.owner.name} with uid {pod.owner.uid}"
         raise HttpError(503, f"the pod's controller, {job}, is not known; try again in a moment")
-    return admission_review.changes_patch(body, changes)
+    if changes and (fault := placed_fault(pod)) is not None:
+        return Answer(body=admission_review.refuse(review.uid, str(fault)), refused=str(fault))
+    patch = admission_review.changes_patch(body, changes)
+    return Answer(body=admission_review.allow(review.uid, patch=patch))
 
 
-def _job_patch(review: AdmissionRequest, around: Surroundings) -> list[dict[str, Any]]:
+def _answer_job(review: AdmissionRequest, around: Surroundings) -> Answer:
     body = _object(review.object)
     job = to_job(_decoded(review, JobObject))
     defaults = job_defaults(job, _context(around), has_default_queue=around.has_default_queue)
@@ -166,7 +169,7 @@ def _job_patch(review: AdmissionRequest, around: Surroundings) -> list[dict[str,
     if defaults.suspends:
         # `add` replaces an existing value: a Job may say suspend: false.
         patch.append({"op": "add", "path": "/spec/suspend", "value": True})
-    return patch
+    return Answer(body=admission_review.allow(review.uid, patch=patch))
 
 
 def _context(around: Surroundings) -> JobContext:

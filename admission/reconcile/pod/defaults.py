@@ -16,6 +16,7 @@ from admission.reconcile.job.defaults import DEFAULT_NAME, has_default_class
 from admission.reconcile.pod.parents import group_of_leader_worker_set
 from api import keys
 from api.jobs.pod import Pod, claims_daemon_set, role_of
+from api.parsing.faults import FieldError
 
 Changes = dict[tuple[str, ...], object]
 
@@ -24,6 +25,8 @@ Changes = dict[tuple[str, ...], object]
 _DAEMON_SET_CONTROLLERS = frozenset(
     {"system:serviceaccount:kube-system:daemon-set-controller", "system:kube-controller-manager"}
 )
+# NodeRestriction keeps a kubelet to pods on its own node.
+_KUBELETS = "system:node:"
 
 
 def pod_defaults(
@@ -31,10 +34,9 @@ def pod_defaults(
 ) -> Changes:
     """Return the fields of a pod that is being created, as whole values by path; {} if it is not queued.
 
-    `creator` is the name of the user who creates it. `has_default_queue`: whether its namespace has one. A
-    pod that is created with a node cannot be gated; this includes all static pods.
+    `creator` is the name of the user who creates it. `has_default_queue`: whether its namespace has one.
     """
-    if pod.node or _is_exempt(pod, context, creator) or not context.is_namespace_managed(pod.namespace):
+    if _is_exempt(pod, context, creator) or not context.is_namespace_managed(pod.namespace):
         return {}
     if not context.is_pod_selected(pod.namespace, pod.labels):
         return {}
@@ -60,8 +62,19 @@ def pod_defaults(
     return changes
 
 
+def placed_fault(pod: Pod) -> FieldError | None:
+    """Return what is wrong with a queued pod that is created on a node: nothing could hold it there."""
+    if not pod.node:
+        return None
+    rule = "a pod in a queue gets its node when it is admitted; leave it out, or set spec.nodeSelector"
+    return FieldError(path="spec.nodeName", value=pod.node, rule=rule)
+
+
 def _is_exempt(pod: Pod, context: JobContext, creator: str) -> bool:
     """Return whether the pod's controller waits for it, or must not be held up by a queue."""
+    # A kubelet reports its static pods, which run already. It can create no others.
+    if pod.node and creator.startswith(_KUBELETS):
+        return True
     if claims_daemon_set(pod.owner):
         # DaemonSets are not watched, but the API server says who creates the pod.
         return creator in _DAEMON_SET_CONTROLLERS

@@ -461,17 +461,27 @@ async def test_a_pod_without_a_queue_goes_to_the_default_queue_of_its_namespace(
     assert held["metadata"]["labels"][keys.QUEUE_NAME] == "default"
 
 
+async def test_a_pod_is_left_as_it_is_where_it_names_no_queue(pods_url: str) -> None:
+    assert await response(pods_url, "/mutate", review(pod())) == {"allowed": True}
+
+
 @pytest.mark.parametrize(
-    "new",
+    ("creator", "want"),
     [
-        pytest.param(pod(), id="it names no queue"),
-        pytest.param(
-            pod(labels={keys.QUEUE_NAME: "lq"}, spec={"nodeName": "n"}), id="it is on a node already"
-        ),
+        pytest.param("tenant", False, id="not that of a user"),
+        pytest.param("system:node:n", True, id="that of its kubelet, which reports a static pod"),
     ],
 )
-async def test_a_pod_is_left_as_it_is_where(pods_url: str, new: Object) -> None:
-    assert "patch" not in await response(pods_url, "/mutate", review(new))
+async def test_a_pod_in_a_queue_that_is_created_on_a_node_is_allowed_if_it_is(
+    pods_url: str, creator: str, want: bool
+) -> None:
+    new = pod(labels={keys.QUEUE_NAME: "lq"}, spec={"nodeName": "n"})
+
+    answer = await response(pods_url, "/mutate", review(new, userInfo={"username": creator}))
+
+    assert (answer["allowed"], "patch" in answer) == (want, False)
+    if not want:
+        assert answer["status"]["message"].startswith('spec.nodeName is "n": a pod in a queue gets its node')
 
 
 OF_JOB = {"batch.kubernetes.io/controller-uid": "j"}
