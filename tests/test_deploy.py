@@ -269,16 +269,31 @@ def test_the_controllers_replicas_are_spread_and_keep_away_from_redis() -> None:
         for kind, name in (("Deployment", SERVICE), ("StatefulSet", "berth-redis"))
     )
     (apart,) = spec["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
-    spread = {one["topologyKey"]: one["labelSelector"] for one in spec["topologySpreadConstraints"]}
-
     assert apart["podAffinityTerm"]["topologyKey"] == "kubernetes.io/hostname"
-    assert apart["podAffinityTerm"]["labelSelector"]["matchLabels"].items() <= redis.items()
-    assert spread.keys() == {"kubernetes.io/hostname", "topology.kubernetes.io/zone"}
-    assert all(selector["matchLabels"].items() <= own.items() for selector in spread.values())
+    assert apart["podAffinityTerm"]["labelSelector"] == {"matchLabels": redis}
+    # Preferred, so that one node is enough, and by revision, so that an update is spread as well.
+    assert spec["topologySpreadConstraints"] == [
+        {
+            "maxSkew": 1,
+            "topologyKey": key,
+            "whenUnsatisfiable": "ScheduleAnyway",
+            "labelSelector": {"matchLabels": own},
+            "matchLabelKeys": ["pod-template-hash"],
+        }
+        for key in ("kubernetes.io/hostname", "topology.kubernetes.io/zone")
+    ]
 
 
 def test_a_drain_leaves_one_replica_of_the_controller() -> None:
-    assert only("PodDisruptionBudget", SERVICE)["spec"]["minAvailable"] == 1
+    found = only("PodDisruptionBudget", SERVICE)["spec"]
+    own = only("Deployment", SERVICE)["spec"]["template"]["metadata"]["labels"]
+
+    # One that is not ready keeps no node from being drained.
+    assert found == {
+        "minAvailable": 1,
+        "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        "selector": {"matchLabels": own},
+    }
 
 
 @pytest.mark.covers("002_27")
