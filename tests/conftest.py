@@ -5,6 +5,7 @@ What the parts are and how to get them: tests/parts.py. What each fixture gives 
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -103,6 +104,22 @@ def _children(item: pytest.Item) -> Iterator[Child]:
             yield value.child
         else:
             yield from getattr(value, "children", ())
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _temporary_files_of_children() -> Iterator[None]:
+    """Let children keep temporary files in a directory that goes with the tests: most are killed at the end.
+
+    Its path is short, because sockets are made in it.
+    """
+    # The tests' own stay where pytest keeps those of the last runs.
+    tempfile.gettempdir()
+    with (
+        tempfile.TemporaryDirectory(prefix="bt-", ignore_cleanup_errors=True) as folder,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setenv("TMPDIR", folder)
+        yield
 
 
 @pytest.fixture(scope="session")

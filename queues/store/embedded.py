@@ -6,7 +6,8 @@ that only this user may enter, and on no port. It passes every write to the kern
 killed child loses nothing; a machine that loses power loses at most the last second.
 
 A child that ends by itself is started again. The directory is locked, and the child holds the lock as well:
-two servers never write the same files, even where one of them has outlived its parent.
+two servers never write the same files, even where one of them has outlived its parent. The private directory
+is locked in the same way: what a killed process has left there is deleted by the next one that starts.
 """
 
 from __future__ import annotations
@@ -40,6 +41,10 @@ STOP_SECONDS = 5.0
 RESTART_SECONDS = 0.5
 # The path of a Unix socket may have about 104 characters, so a longer temporary directory is not used.
 _LONGEST_DIRECTORY = 70
+
+_PRIVATE = "berth-"
+# The file in the private directory that is locked for as long as the directory is used.
+_PRIVATE_LOCK = "private.lock"
 
 # The file in the data directory that holds the signing keys.
 SIGNING_KEY = "signing-key"
@@ -99,7 +104,8 @@ class EmbeddedRedis:
         # Two lines, because Redis gives the reason for its end in the last one or two.
         self._said: deque[str] = deque(maxlen=2)
         self._private: Path | None = None
-        self._lock: int | None = None
+        #: Of the private directory, then of the data.
+        self._locks: list[int] = []
         #: The URL for other clients on this machine; None for fakeredis.
         self.url: str | None = None
         #: The keys that sign its values: new ones, or those in the directory where its data is kept.
@@ -151,26 +157,25 @@ class EmbeddedRedis:
 
     async def _start(self, server: str, directory: str | Path | None, *, shard: str) -> RedisReservationStore:
         # The socket is never in the data directory, whose path may be too long for a socket.
-        self._private = _make_private_directory()
+        self._private, lock = _make_private_directory()
+        self._locks.append(lock)
         data = _prepare(Path(directory) if directory is not None else self._private / "data")
         # Locked before the server starts, which would otherwise read files that another one writes.
-        self._lock = _take_lock(data)
+        self._locks.append(_take_lock(data))
         if directory is not None:
             self.signing_keys = _own_keys(data)
         self.url = f"unix://{self._private}/redis.sock"
         self._store = RedisReservationStore.from_url(self.url, shard=shard, directory=str(data))
         command = _to_command(server, data, self._private)
-        # The child inherits the lock. If this process is killed, a child that outlives it keeps others out.
-        self._listener = await self._spawn(command, self._lock)
+        self._listener = await self._spawn(command)
         await self._wait_ready(self._store, self._listener, data)
         # Only after it was ready: a restart does not cure what ends a child at its first start.
         self._supervisor = asyncio.create_task(
-            self._supervise(self._listener, command, self._lock),
-            name="embedded-store",
+            self._supervise(self._listener, command), name="embedded-store"
         )
         return self._store
 
-    async def _spawn(self, command: Sequence[str], lock: int) -> asyncio.Task[int]:
+    async def _spawn(self, command: Sequence[str]) -> asyncio.Task[int]:
         self._process = await asyncio.create_subprocess_exec(
             # -I and -S: the user's environment and site packages do not run in the child before
             # it becomes the server.
@@ -179,7 +184,8 @@ class EmbeddedRedis:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
-            pass_fds=(lock,),
+            # If this process is killed, a child that outlives it keeps others out.
+            pass_fds=self._locks,
             process_group=0,  # Ctrl-C in the terminal is for this process to handle
         )
         return asyncio.create_task(self._listen(self._process), name="embedded-store-output")
@@ -213,13 +219,13 @@ class EmbeddedRedis:
             "repair that directory or free space on its disk, or give the store another directory"
         )
 
-    async def _supervise(self, listener: asyncio.Task[int], command: Sequence[str], lock: int) -> None:
+    async def _supervise(self, listener: asyncio.Task[int], command: Sequence[str]) -> None:
         while True:
             await asyncio.wait({listener})  # not the task itself, which would be cancelled with this one
             code = listener.result()
             logger.warning("event=embedded-store-ended code=%d said=%r", code, "; ".join(self._said))
             await asyncio.sleep(RESTART_SECONDS)
-            listener = self._listener = await self._spawn(command, lock)
+            listener = self._listener = await self._spawn(command)
 
     async def _end_process(self) -> None:
         if self._process is not None and self._process.returncode is None:
@@ -238,13 +244,14 @@ class EmbeddedRedis:
         if self._process is not None and self._process.returncode is None:
             with suppress(ProcessLookupError):
                 self._process.kill()
-        if self._lock is not None:
-            os.close(self._lock)
         if self._private is not None:
             shutil.rmtree(self._private, ignore_errors=True)
+        for lock in self._locks:
+            os.close(lock)
         # Reset to the state before the first start, so that the object can be started again.
         self._process = self._listener = self._supervisor = self._store = None
-        self._lock = self._private = self.url = None
+        self._private = self.url = None
+        self._locks = []
 
 
 async def _cancel(task: asyncio.Task[None] | None) -> None:
@@ -255,17 +262,52 @@ async def _cancel(task: asyncio.Task[None] | None) -> None:
             await task
 
 
-def _make_private_directory() -> Path:
+def _make_private_directory() -> tuple[Path, int]:
+    """Return a directory that only this user may enter, and its lock."""
     base = tempfile.gettempdir()
     if len(base) > _LONGEST_DIRECTORY:
         base = "/tmp"
+    _delete_abandoned(Path(base))
     try:
-        return Path(tempfile.mkdtemp(prefix="berth-", dir=base))
+        # Another process that starts at this moment may find the directory before it is locked.
+        while (made := _make_locked(base)) is None:
+            pass
     except OSError as error:
         raise StoreRefused(
             f"the embedded Redis needs a directory for its socket in {base} ({error.strerror}): "
             "free space there, or name another place in TMPDIR"
         ) from error
+    return made
+
+
+def _make_locked(base: str) -> tuple[Path, int] | None:
+    """Return a new directory and its lock; None if it was deleted before it was locked."""
+    import fcntl  # not on Windows, where there is no child to lock for
+
+    private = Path(tempfile.mkdtemp(prefix=_PRIVATE, dir=base))
+    lock = os.open(private / _PRIVATE_LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    if os.fstat(lock).st_nlink:
+        return private, lock
+    os.close(lock)
+    return None
+
+
+def _delete_abandoned(base: Path) -> None:
+    """Delete the private directories of processes that were killed."""
+    import fcntl
+
+    for private in base.glob(f"{_PRIVATE}*"):
+        # Of another user, not a directory of this kind, or in use.
+        with suppress(OSError):
+            if private.lstat().st_uid != os.getuid():
+                continue
+            lock = os.open(private / _PRIVATE_LOCK, os.O_RDWR | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(private, ignore_errors=True)
+            finally:
+                os.close(lock)
 
 
 def _prepare(directory: Path) -> Path:

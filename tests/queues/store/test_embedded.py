@@ -150,7 +150,7 @@ from queues.store.embedded import EmbeddedRedis
 
 async def main():
     embedded = EmbeddedRedis()
-    await embedded.start(sys.argv[1])
+    await embedded.start(sys.argv[1] or None)
     print(embedded.pid, flush=True)
     await asyncio.sleep(60)
 
@@ -173,6 +173,40 @@ async def test_the_child_dies_with_a_killed_parent(tmp_path: Path, short_directo
     await parent.wait()
 
     await wait_dead(child)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="optional: only Linux ties a child to its parent")
+async def test_what_a_killed_process_leaves_is_deleted_by_the_next_one(
+    short_directory: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", short_directory)
+    kept = Path(tempfile.mkdtemp(prefix="berth-of-another-program-", dir=short_directory))
+    async with EmbeddedRedis() as running:
+        await running.start()
+        parent = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", _PARENT, ""),
+            stdout=asyncio.subprocess.PIPE,
+            env={**os.environ, "TMPDIR": short_directory},
+        )
+        assert parent.stdout is not None
+        child = int(await parent.stdout.readline())
+        assert len(directories(short_directory)) == 3
+        parent.kill()
+        await parent.wait()
+        await wait_dead(child)
+
+        async with EmbeddedRedis() as another:
+            await another.start()
+
+            present = {Path((one.url or "").removeprefix("unix://")).parent for one in (running, another)}
+            assert directories(short_directory) == {kept, *present}
+
+    assert directories(short_directory) == {kept}
+
+
+def directories(base: str) -> set[Path]:
+    """Return what is in a directory."""
+    return set(Path(base).iterdir())
 
 
 async def test_two_stores_do_not_share_a_directory(tmp_path: Path) -> None:
