@@ -8,6 +8,7 @@ Modules, in reading order:
     prices        prices of hardware by the hour
     cron          five-field cron lines
     schedule      when a cron line fires in a time zone
+    protobuf_wire  numbered fields of protobuf messages
     faults        what is wrong with an object: path, value and rule
     problems      SpecError: an object that cannot be used
 

@@ -13,16 +13,16 @@ Source: Kubernetes, the generated.proto of apimachinery/runtime, core/v1, authen
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from api.kube.embedded.apply.errors import bad_request, unsupported_media_type
+from api.parsing.protobuf_wire import read_fields
 
 PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 _MAGIC: Final = b"k8s\x00"
 _TEXT, _MAP, _NUMBER, _BOOL = "text", "map", "number", "bool"
 _TEXTS, _BYTES_MAP, _QUANTITIES = "texts", "map of bytes", "map of quantities"
-_VARINT, _FIXED_64, _BYTES, _FIXED_32 = 0, 1, 2, 5
 
 _Message = Mapping[int, tuple[str, Any]]
 _METADATA: Final[_Message] = {
@@ -110,7 +110,7 @@ def read_protobuf(body: bytes) -> dict[str, Any]:
         message = _KINDS.get((head.get("apiVersion", ""), head.get("kind", "")))
         if message is None:
             raise unsupported_media_type(("application/json", "application/yaml"))
-        raw = next((value for number, value in _fields(envelope) if number == 2), b"")
+        raw = next((value for number, value in read_fields(envelope) if number == 2), b"")
         return {**head, **_read(_as_bytes(raw), message)}
     except (ValueError, IndexError) as error:
         raise bad_request(f"the object provided is unrecognized: {error}") from error
@@ -119,7 +119,7 @@ def read_protobuf(body: bytes) -> dict[str, Any]:
 def _read(data: bytes, message: _Message, *, is_partial: bool = False) -> dict[str, Any]:
     """Return the fields of a message by name; with `is_partial`, unknown fields are ignored."""
     found: dict[str, Any] = {}
-    for number, value in _fields(data):
+    for number, value in read_fields(data):
         if number not in message:
             if not is_partial and not _is_blank(value):
                 raise unsupported_media_type(("application/json", "application/yaml"))
@@ -140,7 +140,7 @@ def _read(data: bytes, message: _Message, *, is_partial: bool = False) -> dict[s
 
 def _entry(data: bytes, form: str) -> tuple[str, str]:
     """Return the key and value of one entry of a map, in their JSON form."""
-    parts = dict(_fields(data))
+    parts = dict(read_fields(data))
     key, value = _as_bytes(parts.get(1, b"")).decode(), _as_bytes(parts.get(2, b""))
     if form == _BYTES_MAP:
         return key, base64.b64encode(value).decode()
@@ -152,7 +152,7 @@ def _is_blank(value: int | bytes) -> bool:
     if isinstance(value, int):
         return value == 0
     try:
-        return all(_is_blank(part) for _, part in _fields(value))
+        return all(_is_blank(part) for _, part in read_fields(value))
     except (ValueError, IndexError):
         return False
 
@@ -172,38 +172,3 @@ def _as_bytes(value: int | bytes) -> bytes:
     if isinstance(value, int):
         raise ValueError("found a number where a message is expected")
     return value
-
-
-def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yield the number and value of each field. Raises ValueError, or IndexError if the data is truncated."""
-    at = 0
-    while at < len(data):
-        tag, at = _varint(data, at)
-        match tag & 7:
-            case kind if kind == _VARINT:
-                value, at = _varint(data, at)
-                yield tag >> 3, value
-                continue
-            case kind if kind == _BYTES:
-                size, at = _varint(data, at)
-            case kind if kind == _FIXED_64:
-                size = 8
-            case kind if kind == _FIXED_32:
-                size = 4
-            case kind:
-                raise ValueError(f"wire type {kind} is not known")
-        if at + size > len(data):
-            raise ValueError("the data is cut off")
-        yield tag >> 3, data[at : at + size]
-        at += size
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while shift < 64:
-        byte = data[at]
-        value |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 0x80:
-            return value, at
-    raise ValueError("a number is longer than 64 bits")
