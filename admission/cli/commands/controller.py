@@ -10,13 +10,12 @@ from pathlib import Path
 
 from admission.cli.common.arguments import Subparsers, add_command
 from admission.cli.common.errors import ExitCode, WrongUsageError
+from admission.cli.common.running import announce, stop_on_signals
 from admission.cli.common.serving import (
     add_certificate,
     add_client_ca,
-    announce,
     check_certificate,
     check_client_ca,
-    stop_on_signals,
 )
 from admission.cli.common.settings_file import read_config
 from admission.cli.common.store_flags import add_store_access, to_store_access, to_store_keys

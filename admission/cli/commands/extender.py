@@ -8,13 +8,12 @@ from pathlib import Path
 
 from admission.cli.common.arguments import Subparsers, add_command, add_kubeconfig, port
 from admission.cli.common.errors import ExitCode
+from admission.cli.common.running import announce, stop_on_signals
 from admission.cli.common.serving import (
     add_certificate,
     add_client_ca,
-    announce,
     check_certificate,
     check_client_ca,
-    stop_on_signals,
 )
 from admission.cli.common.settings_file import read_config
 from admission.controller.http.extender_profiles import extender_rules

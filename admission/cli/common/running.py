@@ -1,10 +1,12 @@
-"""Runs the asynchronous commands in one event loop, with an orderly end by Ctrl-C or SIGTERM."""
+"""Runs asynchronous commands in one event loop: their ready line, and an orderly end by Ctrl-C or SIGTERM."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
-from collections.abc import Coroutine
+import sys
+from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -44,3 +46,19 @@ async def _until_stopped(work: Coroutine[Any, Any, int]) -> int:
         if stops:
             raise KeyboardInterrupt from None
         raise
+
+
+def announce(urls: Mapping[str, str]) -> None:
+    """Print one line of JSON with the URL of each port by name."""
+    # The only line on stdout, unless serving begins again. A caller that set port 0 learns the port from it.
+    sys.stdout.write(json.dumps({"event": "listening", **urls}) + "\n")
+    sys.stdout.flush()
+
+
+def stop_on_signals(stop: asyncio.Event) -> None:
+    """Set `stop` on SIGTERM and SIGINT, if the event loop supports signal handlers."""
+    loop = asyncio.get_running_loop()
+    for number in _STOPS:
+        # Windows has no such handlers; there, Ctrl-C ends the loop by an exception.
+        with suppress(NotImplementedError):
+            loop.add_signal_handler(number, stop.set)

@@ -1,36 +1,14 @@
-"""What commands that serve until they are stopped share: the ready line, signals and the certificate."""
+"""The flags of commands that serve TLS: a certificate, and the authority of client certificates."""
 
 from __future__ import annotations
 
 import argparse
-import asyncio
-import json
-import signal
 import ssl
-import sys
-from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 
 from admission.cli.common.errors import WrongUsageError
 from admission.controller.settings import KUBE_SCHEDULER
 from api.http.certificates import ServingTls, key_pair_of_files
-
-
-def announce(urls: Mapping[str, str]) -> None:
-    """Print one line of JSON with the URL of each port by name."""
-    # The only line on stdout, unless serving begins again. A caller that set port 0 learns the port from it.
-    sys.stdout.write(json.dumps({"event": "listening", **urls}) + "\n")
-    sys.stdout.flush()
-
-
-def stop_on_signals(stop: asyncio.Event) -> None:
-    """Set `stop` on SIGTERM and SIGINT, if the event loop supports signal handlers."""
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        # Windows has no such handlers; there, Ctrl-C ends the loop by an exception.
-        with suppress(NotImplementedError):
-            loop.add_signal_handler(number, stop.set)
 
 
 def add_certificate(parser: argparse.ArgumentParser, what: str) -> None:
