@@ -108,6 +108,10 @@ NODE_GPU_MEMORY_MIB = "nvidia.com/gpu.memory"
 NODE_GPU_INTERCONNECT = "gpu-interconnect"
 NODE_GPU_GENERATION = "gpu-generation"
 NODE_COST_PER_HOUR = "node-cost-per-hour"
+# Written by the node agent as GPU feature discovery writes it: ampere, hopper.
+NODE_GPU_FAMILY = "nvidia.com/gpu.family"
+# On a node: the version of the node agent that wrote its labels.
+NODE_AGENT_VERSION = BERTH_PREFIX + "node-agent-version"
 
 # Kubernetes' own key.
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
@@ -190,6 +194,7 @@ BERTH_WRITTEN_KEYS = frozenset(
         "checkpoint-deadline",
         "managed-by",
         "replica-of",
+        "gpu-ids",
     )
 )
 

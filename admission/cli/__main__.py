@@ -47,6 +47,9 @@ COMMANDS = {
     "store": Command("store", "dump, check or rebuild what Redis holds"),
     "apiserver": Command("apiserver", "run only the embedded API server with simulated nodes"),
     "extender": Command("extender", "run only the scheduler extender for kube-scheduler"),
+    "node-agent": Command(
+        "node_agent", "label this node by its GPUs, and its pods by the GPUs that they have"
+    ),
     "convert": Command("convert", "convert manifests from Kueue's v1beta1 to v1beta2"),
     "crds": Command("crds", "print the CustomResourceDefinitions"),
     "version": Command("version", "print Berth's version"),
