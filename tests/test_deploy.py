@@ -22,16 +22,18 @@ from admission.controller.http.listening import is_loopback
 from admission.controller.http.serving_certificates import SECRET, SERVICE
 from admission.controller.integration_rights import INTEGRATIONS
 from admission.controller.settings import cluster_state_settings
+from api import keys
 from api.config.loading import ControllerConfig, load_config
 from api.definitions.crds import KINDS
 from api.wire.visibility import GROUP, VERSIONS
 from tests import rights
+from tests.admission.node_agent.recorded import labels_of
 
 ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "deploy"
 NAMESPACE = "berth-system"
 # The folders that `kubectl apply -k` takes, below deploy/, and files in them that it does not.
-FOLDERS = ("", "extender", "integrations", "monitoring", "visibility", "webhooks")
+FOLDERS = ("", "extender", "integrations", "monitoring", "node-agent", "visibility", "webhooks")
 APART = {"scheduler-config.yaml", "scheduler-config-tls.yaml", "rules.yaml"}
 Object = dict[str, Any]
 
@@ -60,9 +62,8 @@ def applied(folder: str = "") -> tuple[Object, ...]:
 
 def pod_templates(folder: str = "") -> list[Object]:
     """Return the pod templates that a folder applies."""
-    return [
-        one["spec"]["template"] for one in applied(folder) if one["kind"] in ("Deployment", "StatefulSet")
-    ]
+    kinds = ("DaemonSet", "Deployment", "StatefulSet")
+    return [one["spec"]["template"] for one in applied(folder) if one["kind"] in kinds]
 
 
 def selected(selector: Mapping[str, str], templates: list[Object]) -> list[Object]:
@@ -146,7 +147,7 @@ def test_a_service_selects_pods_that_listen_on_its_ports(folder: str, name: str)
         assert {port.get("targetPort", port["port"]) for port in spec["ports"]} <= listening
 
 
-@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "PodDisruptionBudget"])
+@pytest.mark.parametrize("kind", ["DaemonSet", "Deployment", "StatefulSet", "PodDisruptionBudget"])
 def test_a_selector_of_pods_finds_those_of_its_folder(kind: str) -> None:
     found = [(folder, one) for folder in FOLDERS for one in applied(folder) if one["kind"] == kind]
 
@@ -165,7 +166,7 @@ def test_prometheus_scrapes_the_controllers_service() -> None:
     assert [one["port"] for one in spec["endpoints"]] == ["metrics"]
 
 
-@pytest.mark.parametrize("folder", ["", "extender"])
+@pytest.mark.parametrize("folder", ["", "extender", "node-agent"])
 def test_probes_ask_ports_that_the_container_names(folder: str) -> None:
     for template in pod_templates(folder):
         for container in template["spec"]["containers"]:
@@ -490,7 +491,9 @@ def test_the_image_starts_the_command_of_the_package() -> None:
     )
 
     programs = {
-        container["command"][0] for folder in ("", "extender") for container in own_containers(folder)
+        container["command"][0]
+        for folder in ("", "extender", "node-agent")
+        for container in own_containers(folder)
     }
     assert programs == {*yaml.safe_load(line.removeprefix("ENTRYPOINT "))} == {*scripts}
 
@@ -555,3 +558,44 @@ def test_kube_schedulers_configuration_elects_a_leader() -> None:
     config = yaml.safe_load((DEPLOY / "extender" / "scheduler-config.yaml").read_text())
 
     assert config["leaderElection"] == {"leaderElect": True}
+
+
+# --- the node agent ------------------------------------------------------------------------------
+
+
+def test_the_node_agent_is_started_on_the_port_of_its_probes_with_the_kubelets_socket() -> None:
+    spec = only("DaemonSet", "berth-node-agent", "node-agent")["spec"]["template"]["spec"]
+    (container,), (volume,) = spec["containers"], spec["volumes"]
+    _, *command = container["command"]
+    arguments = make_parser(command).parse_args([*command, *container["args"]])
+    (mount,) = container["volumeMounts"]
+
+    assert ports_of(only("DaemonSet", "berth-node-agent", "node-agent")) == {"health": arguments.port}
+    assert not is_loopback(arguments.bind)
+    assert volume["hostPath"]["path"] == mount["mountPath"] == arguments.kubelet_socket.rpartition("/")[0]
+    assert mount["readOnly"]
+    node = {one["name"]: one.get("valueFrom") for one in container["env"]}["NODE_NAME"]
+    assert node == {"fieldRef": {"fieldPath": "spec.nodeName"}}
+
+
+def test_the_policies_of_the_node_agent_allow_what_it_writes_and_concern_its_account_alone() -> None:
+    policies = [one for one in applied("node-agent") if one["kind"] == "ValidatingAdmissionPolicy"]
+    account = only("ServiceAccount", "berth-node-agent", "node-agent")["metadata"]
+    user = f"system:serviceaccount:{account['namespace']}:{account['name']}"
+    (own,) = (
+        variable["expression"]
+        for policy in policies
+        for variable in policy["spec"]["variables"]
+        if variable["name"] == "ownLabels"
+    )
+
+    written = {
+        *(key for machine in ("nvswitch", "nvl72") for key in labels_of(machine)),
+        keys.NODE_NUMA_NODE,
+    }
+    islands = {key for key in written if key.startswith(keys.NODE_ISLAND_PREFIX)}
+    assert {*yaml.safe_load(own)} == written - islands
+    assert len(policies) == 2
+    for policy in policies:
+        (condition,) = policy["spec"]["matchConditions"]
+        assert condition["expression"] == f"request.userInfo.username == '{user}'"
