@@ -4,10 +4,11 @@ Data-parallel training (`ddp`) averages its gradients over all its GPUs, so it n
 island. Tensor parallelism requires the fast fabric in any case. A pod with one GPU has no such
 traffic and runs anywhere.
 
-The islands of a node are read from labels, which a labeller of yours writes (from `nvidia-smi topo -m`):
+The islands of a node are read from labels, which the node agent writes (`admission.node_agent`):
 
     berth.dev/nvlink-island.0: "0-3"        the GPUs 0 to 3 are linked with each other
-    berth.dev/nvlink-island.1: "4"          an island of four; their indexes are not given
+    berth.dev/nvlink-island.1: "4_6-7"      the GPUs 4, 6 and 7
+    berth.dev/nvlink-island.2: "4"          an island of four; their indexes are not given
     nvidia.com/gpu-topology: nvswitch       without such labels: all GPUs of the node are one island
 
 Free GPUs count, not the size of the island: by total capacity a second job of four would be sent to an island
@@ -74,13 +75,22 @@ def _islands(view: NodeView) -> list[_Island]:
 
 
 def _island(value: str) -> _Island:
-    first, dash, last = value.partition("-")
-    begin, end = whole_number(first), whole_number(last)
-    if dash and begin is not None and end is not None:
-        # Capped at 1,024 GPUs: a mistaken label such as "0-9999999999" must not create a huge set.
-        ids = frozenset(range(begin, min(end, begin + 1023) + 1))
-        return _Island(len(ids), ids)
-    return _Island(whole_number(value) or 0, frozenset())
+    parts = [_indexes(part) for part in value.split("_")]
+    ids = frozenset(number for part in parts for number in part)
+    # One number alone is how many GPUs it has; a part that is none leaves the whole value without meaning.
+    if (count := whole_number(value)) is not None:
+        return _Island(count, frozenset())
+    return _Island(len(ids), ids) if all(parts) else _Island(0, frozenset())
+
+
+def _indexes(part: str) -> range:
+    """Return the GPUs of "2" or "0-3"; an empty range for any other text."""
+    first, dash, last = part.partition("-")
+    begin, end = whole_number(first), whole_number(last if dash else first)
+    if begin is None or end is None:
+        return range(0)
+    # Capped at 1,024 GPUs: a mistaken label such as "0-9999999999" must not create a huge set.
+    return range(begin, min(end, begin + 1023) + 1)
 
 
 def _judge(pod: PodFacts, view: NodeView, arguments: Arguments) -> Refusal | None:

@@ -322,6 +322,26 @@ async def test_of_an_island_only_free_gpus_count(embedded: str) -> None:
     assert three == {}
 
 
+@pytest.mark.covers("001_03", "001_11")
+@pytest.mark.parametrize(
+    ("island", "taken", "free"),
+    [
+        pytest.param("0_2", "1,3", 2, id="two that are no neighbours"),
+        pytest.param("0_2-4", "2,5", 3, id="one and a range"),
+        pytest.param("0_x", "5", 0, id="a part that is no number"),
+        pytest.param("3-0", "5", 0, id="a range that ends before it begins"),
+    ],
+)
+async def test_an_island_lists_gpus_that_are_no_neighbours(
+    embedded: str, island: str, taken: str, free: int
+) -> None:
+    known = pod("known", gpus=2, on="n", annotations={"berth.dev/gpu-ids": taken})
+    async with cluster(embedded, node("n", gpus=8, island_a=island), known) as served:
+        fits = [not await failed(served, pod(gpus=gpus, annotations=DDP), "n") for gpus in (2, 3, 4)]
+
+    assert fits == [gpus <= free for gpus in (2, 3, 4)]
+
+
 @pytest.mark.covers("001_11")
 @pytest.mark.parametrize(
     ("islands", "running", "fits"),
