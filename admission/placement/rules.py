@@ -175,7 +175,8 @@ def _groups(
         return
     if not rule.is_adjacent:
         yield tuple(leaves)
-    elif rules.adjacency_label is not None:
+    # Nodes without the label have no row, so that one policy serves clusters with and without it.
+    elif rules.adjacency_label is not None and any(leaf.place is not None for leaf in leaves):
         yield from _rows(leaves, pods)
     else:
         yield from _siblings(leaves, pods)

@@ -31,7 +31,7 @@ class DomainRules(Model):
     """Node label that identifies a leaf. Absent: the level of the Topology directly above the nodes."""
     adjacency_label: LabelKey | None = None
     """Node label whose integer value is the position of a leaf; leaves are adjacent if their positions are
-    consecutive. Absent: leaves are adjacent if they share the domain above."""
+    consecutive. Absent, or on none of the nodes: leaves are adjacent if they share the domain above."""
     max_nodes_per_leaf: PositiveCount = 4
     """Maximum number of nodes of one leaf that one gang may use. Default 4."""
     max_gpus_per_leaf: PositiveCount = Field(default=32, alias="maxGPUsPerLeaf")
