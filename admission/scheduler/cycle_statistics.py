@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from itertools import chain
 
 from admission.decisions.decision import Admit
 from admission.nomination.head_outcome import HeadOutcome
+from api.jobs.placement_annotations import read_key
 from api.keys import WORKLOAD_TYPE
 from api.workload import Workload
 
@@ -39,7 +41,8 @@ class CycleStatistics:
         for outcome in outcomes:
             queue, workload = outcome.queue.name, outcome.pending.workload
             result = SUCCESS if isinstance(outcome.decision, Admit) else UNSCHEDULABLE
-            self.attempts[workload_type(workload), result] += 1
+            named = workload_type(workload, with_aliases=outcome.queue.policy.reads_aliases)
+            self.attempts[named, result] += 1
             self.skips[queue] = int(outcome.is_preemption_skipped)
             if outcome.recomputation is not None:
                 self.recomputations[queue, outcome.recomputation] += 1
@@ -51,13 +54,13 @@ class CycleStatistics:
             del self.recomputations[key]
 
 
-def workload_type(workload: Workload) -> str:
-    """Return the type named by the Workload, or by the first pod template that names one, else UNKNOWN."""
-    named = workload.labels.get(WORKLOAD_TYPE) or workload.annotations.get(WORKLOAD_TYPE)
-    for pod_set in workload.pod_sets:
-        metadata = pod_set.template.metadata
-        if named is None and metadata is not None:
-            named = (metadata.labels or {}).get(WORKLOAD_TYPE) or (metadata.annotations or {}).get(
-                WORKLOAD_TYPE
-            )
+def workload_type(workload: Workload, *, with_aliases: bool) -> str:
+    """Return the type named by the Workload, or by the first pod template that names one, else UNKNOWN.
+
+    With `with_aliases` the label workload-type names it as well, which a policy may allow.
+    """
+    templates = (one.template.metadata for one in workload.pod_sets)
+    of_pods = ((one.labels, one.annotations) for one in templates if one is not None)
+    sources = (workload.labels, workload.annotations, *chain.from_iterable(of_pods))
+    named = read_key(WORKLOAD_TYPE, sources, with_aliases=with_aliases).lower()
     return named if named in WORKLOAD_TYPES else UNKNOWN

@@ -242,5 +242,27 @@ def test_attempts_are_counted_by_the_type_of_the_workload_and_the_result(
         assert replica.metric("ai_scheduler_attempts_total", **labels) >= 1
 
 
+@pytest.mark.covers("001_39")
+def test_attempts_are_counted_by_the_articles_label_where_the_policy_reads_it(
+    replica: Replica, scene: Scene
+) -> None:
+    policies = "/apis/berth.dev/v1alpha1/admissionpolicies"
+    queue = scene.rest.get(f"{scene.local_queues}/unmeasured")["spec"]["clusterQueue"]
+    spec = {"clusterQueues": {"names": [queue]}, "aliases": "Articles"}
+    policy = {**kueue_object("AdmissionPolicy", {"name": queue}, spec), "apiVersion": "berth.dev/v1alpha1"}
+    scene.rest.create(policies, policy)
+    scene.rest.wait(
+        f"{policies}/{queue}", lambda found: found.get("status", {}).get("clusterQueues") == [queue]
+    )
+    job = make_job("answers", cpus=1, queue="unmeasured", seconds=0.1)
+    job["spec"]["template"]["metadata"]["labels"] = {"workload-type": "inference"}
+
+    scene.rest.create(scene.jobs, job)
+    scene.wait_true("answers", "Finished")
+
+    assert replica.metric("ai_scheduler_attempts_total", workload_type="inference", result="success") == 1
+    scene.rest.delete(f"{policies}/{queue}")
+
+
 def _text(replica: Replica) -> str:
     return replica.get("metrics", "/metrics")[1]
