@@ -18,7 +18,8 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from admission.cli.__main__ import make_parser
+from admission.cli.__main__ import main, make_parser
+from admission.cli.common.settings_file import read_config
 from admission.cli.trial.recommended import recommended_text
 from admission.controller.http.ca_injector import WEBHOOKS
 from admission.controller.http.listening import is_loopback
@@ -235,15 +236,43 @@ def test_the_controller_is_read_by_tls_and_with_a_right_alone() -> None:
 def test_the_controller_reads_a_configuration_that_it_understands() -> None:
     pod = only("Deployment", SERVICE)["spec"]["template"]["spec"]
     (container,) = pod["containers"]
-    (volume,) = (one for one in pod["volumes"] if "configMap" in one)
-    files = only("ConfigMap", volume["configMap"]["name"])["data"]
-
-    (path,) = (arg.removeprefix("--config=") for arg in container["args"] if arg.startswith("--config="))
-    folder, _, name = path.rpartition("/")
-    config = load_config(files[name], source=path)
+    (volume,) = (one for one in pod["volumes"] if "projected" in one)
+    (folder,) = (arg.removeprefix("--config=") for arg in container["args"] if arg.startswith("--config="))
+    own, topology = (one["configMap"] for one in volume["projected"]["sources"])
+    config = load_config(only("ConfigMap", own["name"])["data"]["config.yaml"], source=folder)
 
     assert {"name": volume["name"], "mountPath": folder, "readOnly": True} in container["volumeMounts"]
     assert (*config.warnings, *config.unused()) == ()
+    # Without it the controller starts as well.
+    assert topology["optional"]
+
+
+@pytest.mark.covers("002_16")
+def test_the_topology_schedulers_config_map_is_read_once_it_is_applied(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pod = only("Deployment", SERVICE)["spec"]["template"]["spec"]
+    (volume,) = (one for one in pod["volumes"] if "projected" in one)
+    shipped = only("ConfigMap", "topology-scheduler-config", "policies")
+    assert shipped["metadata"]["namespace"] == NAMESPACE
+    maps = {"berth-config": only("ConfigMap", "berth-config"), shipped["metadata"]["name"]: shipped}
+    mount = tmp_path / "mount"
+    mount.mkdir()
+    # As the kubelet mounts them.
+    for source in (one["configMap"] for one in volume["projected"]["sources"]):
+        data = maps[source["name"]]["data"]
+        for item in source.get("items") or [{"key": key, "path": key} for key in data]:
+            (mount / item["path"]).write_text(data[item["key"]])
+
+    found = read_config(mount)
+
+    assert found.topology is not None
+    policy = found.topology.to_policy()
+    assert (policy.name, policy.reads_aliases) == ("topology-scheduler-config", True)
+    assert (*found.warnings, *found.unused()) == ()
+    (mount / "topology-scheduler-config.yaml").write_text("kind: Unknown")
+    assert main(["decide", "-f", str(DEPLOY / "crds"), "--config", str(mount)]) == 2
+    assert f"berth decide: {mount}" in capsys.readouterr().err
 
 
 def test_the_controller_alone_reaches_redis_with_the_password_of_the_secret() -> None:

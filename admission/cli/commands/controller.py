@@ -59,7 +59,8 @@ def add_parser(subparsers: Subparsers) -> None:
         "--config",
         type=Path,
         metavar="FILE",
-        help="Kueue's Configuration, Berth's ControllerConfig, a topology SchedulerConfig",
+        help="Kueue's Configuration, Berth's ControllerConfig, a topology SchedulerConfig; or a folder of"
+        " such files that end in .yaml",
     )
     parser.add_argument(
         "--namespace", metavar="NS", help="of leases and secrets (default: own namespace or berth-system)"

@@ -22,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from admission.cli.common.arguments import Subparsers, add_command, add_manifests, existing_file, positive
+from admission.cli.common.arguments import Subparsers, add_command, add_manifests, file_or_folder, positive
 from admission.cli.common.errors import ExitCode, WrongUsageError
 from admission.cli.common.manifest_files import read_manifests
 from admission.cli.common.manifest_loader import load
@@ -58,7 +58,7 @@ def add_parser(subparsers: Subparsers) -> None:
         run=_run,
     )
     add_manifests(parser)
-    parser.add_argument("--config", type=existing_file, metavar="FILE", help="Kueue's Configuration file")
+    parser.add_argument("--config", type=file_or_folder, metavar="FILE", help="Kueue's Configuration file")
     parser.add_argument(
         "--cycles", type=positive, metavar="N", help="stop after N cycles (default: when all is decided)"
     )

@@ -16,7 +16,7 @@ from itertools import groupby
 
 from rich.console import Console
 
-from admission.cli.common.arguments import Subparsers, add_command, add_kubeconfig, existing_file
+from admission.cli.common.arguments import Subparsers, add_command, add_kubeconfig, file_or_folder
 from admission.cli.common.cluster_engine import engine_of, list_cluster
 from admission.cli.common.errors import ExitCode, WrongUsageError
 from admission.cli.common.running import run
@@ -67,7 +67,9 @@ def add_parser(subparsers: Subparsers) -> None:
         "workload", metavar="WORKLOAD", help="name of the Workload or its Job; NAMESPACE/NAME, or use -n"
     )
     parser.add_argument("-n", "--namespace", metavar="NS", help="its namespace (default: default)")
-    parser.add_argument("--config", type=existing_file, metavar="FILE", help="the controller's --config file")
+    parser.add_argument(
+        "--config", type=file_or_folder, metavar="FILE", help="the controller's --config file"
+    )
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table", help="default: table")
     add_kubeconfig(parser)
 

@@ -14,7 +14,7 @@ import yaml
 from rich.table import Table
 from rich.text import Text
 
-from admission.cli.common.arguments import Subparsers, add_command, add_kubeconfig, existing_file
+from admission.cli.common.arguments import Subparsers, add_command, add_kubeconfig, file_or_folder
 from admission.cli.common.cluster_engine import ORDER_KINDS, Listing, engine_of, list_cluster, queue_places
 from admission.cli.common.errors import ExitCode, WrongUsageError
 from admission.cli.common.running import run
@@ -81,7 +81,7 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     parser.add_argument(
         "--config",
-        type=existing_file,
+        type=file_or_folder,
         metavar="FILE",
         help="the controller's --config file, for the order of Workloads with admissionFairSharing",
     )

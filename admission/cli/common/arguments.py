@@ -175,6 +175,14 @@ def port(text: str) -> int:
     return int(text)
 
 
+def file_or_folder(text: str) -> Path:
+    """Parse the path of an existing file or folder. Raises ArgumentTypeError."""
+    path = Path(text)
+    if not path.exists():
+        raise argparse.ArgumentTypeError(f"{text} does not exist")
+    return path
+
+
 def existing_file(text: str) -> Path:
     """Parse the path of an existing file. Raises ArgumentTypeError."""
     path = Path(text)

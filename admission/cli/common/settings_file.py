@@ -18,14 +18,22 @@ def read_settings(config: Path | None) -> EngineSettings:
 def read_config(config: Path | None, *, namespace: str = DEFAULT_NAMESPACE) -> ControllerConfig:
     """Return the configuration in the file, or the defaults for None. Raises WrongUsageError.
 
-    `namespace` is the one in which the controller runs.
+    The files of a folder that end in .yaml count as one. `namespace` is the one in which the controller runs.
     """
     if config is None:
         return ControllerConfig()
     try:
-        return load_config(config.read_text(encoding="utf-8"), source=str(config), namespace=namespace)
+        return load_config(_text(config), source=str(config), namespace=namespace)
     except ConfigError as error:
         # Report all faults of the file at once. Otherwise each start would report only the next one.
         raise WrongUsageError("; ".join(error.sentences)) from error
     except (OSError, UnicodeDecodeError) as error:
         raise WrongUsageError(f"cannot read the configuration {config}: {error}") from error
+
+
+def _text(config: Path) -> str:
+    # The files of a folder are as many documents: each ConfigMap that is mounted there brings its own.
+    files = sorted(config.glob("*.yaml")) if config.is_dir() else [config]
+    if not files:
+        raise WrongUsageError(f"{config} has no file that ends in .yaml")
+    return "\n---\n".join(file.read_text(encoding="utf-8") for file in files)
