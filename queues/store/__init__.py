@@ -10,6 +10,8 @@ Modules, in reading order:
     redis_scripts     how scripts are sent: at most twice, within 250 ms
     lua               the scripts of the folder `scripts`, one for each transition
     keys              every key
+    clients           the client for a URL: one server, a primary that Sentinels name, a node of a cluster
+    replication       when a write counts: replicas and disks that must have it
     access            password and TLS files of a connection
     seal              signatures of stored values
     encoding          reservations and log entries as bytes

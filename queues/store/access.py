@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import SplitResult
 
 import redis
 from redis.credentials import CredentialProvider
@@ -20,10 +20,12 @@ from redis.credentials import CredentialProvider
 class StoreAccess:
     """Paths of PEM files, and of the file that holds the password and nothing else; None: not used.
 
-    `certificate` and `key` identify this client and go together.
+    `certificate` and `key` identify this client and go together. `sentinel_password_file` is for the default
+    user of the Sentinels.
     """
 
     password_file: str | None = None
+    sentinel_password_file: str | None = None
     ca: str | None = None
     certificate: str | None = None
     key: str | None = None
@@ -62,12 +64,11 @@ def read_password(path: str) -> str:
     return password
 
 
-def connection_options(url: str, access: StoreAccess) -> tuple[str, Mapping[str, Any]]:
-    """Return URL and options for the client library. Raises ValueError where they contradict."""
+def access_options(parts: SplitResult, access: StoreAccess) -> tuple[SplitResult, Mapping[str, Any]]:
+    """Return the URL and options for the client library. Raises ValueError where they contradict."""
     options: dict[str, Any] = {}
-    parts = urlsplit(url)
-    if access.uses_tls and parts.scheme != "rediss":
-        raise ValueError("its CA, certificate and key are for TLS, and the URL does not begin with rediss://")
+    if access.uses_tls and not parts.scheme.startswith("rediss"):
+        raise ValueError("its CA, certificate and key are for TLS, and the URL does not begin with rediss")
     if access.uses_tls:
         files = {"ssl_ca_certs": access.ca, "ssl_certfile": access.certificate, "ssl_keyfile": access.key}
         options |= {name: path for name, path in files.items() if path is not None}
@@ -76,5 +77,5 @@ def connection_options(url: str, access: StoreAccess) -> tuple[str, Mapping[str,
             raise ValueError("a password is in the URL and in a file; take it out of the URL")
         options["credential_provider"] = PasswordFile(parts.username or "", access.password_file)
         # The library accepts the user's name in one place only.
-        url = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
-    return url, options
+        parts = parts._replace(netloc=parts.netloc.rpartition("@")[2])
+    return parts, options

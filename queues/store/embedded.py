@@ -28,6 +28,7 @@ from typing import Self
 
 from queues.reservations.reservations import StoreRefused, StoreUnreachable
 from queues.store.faults import StoreLocation
+from queues.store.redis_scripts import Execute
 from queues.store.redis_store import RedisReservationStore
 from queues.store.seal import BadSigningKey, new_key, read_keys
 
@@ -392,7 +393,7 @@ def _to_command(server: str, data: Path, private: Path) -> tuple[str, ...]:
 class _VolatileStore(RedisReservationStore):
     """The store on fakeredis, which lives as long as this process and knows no INFO."""
 
-    async def present_life(self) -> str:
+    async def present_life(self, _: Execute | None = None, /) -> str:
         """Return the same for as long as the process lives."""
         return "this process"
 

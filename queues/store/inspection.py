@@ -13,9 +13,9 @@ from typing import Any
 
 from queues.reservations.plan import SCHEMA, PlanTable, to_plan_version
 from queues.store import encoding, plan_rows
+from queues.store.clients import SLOW_SECONDS
 from queues.store.keys import to_id
 from queues.store.plan_rows import RowFault
-from queues.store.redis_scripts import SLOW_SECONDS
 from queues.store.redis_store import RedisReservationStore
 from queues.store.seal import NotSigned
 

@@ -8,8 +8,9 @@ from typing import Any
 from queues.reservations.plan import PlanState, PlanTable, PlanVersion, PlanWrite, StoredPlan, to_plan_version
 from queues.reservations.reservations import CorruptValue
 from queues.store import lua
+from queues.store.clients import SLOW_SECONDS
 from queues.store.plan_rows import UNSIGNED
-from queues.store.redis_scripts import SLOW_SECONDS, RedisScripts
+from queues.store.redis_scripts import RedisScripts
 from queues.store.seal import NotSigned
 
 TABLES = tuple(PlanTable)
@@ -39,7 +40,7 @@ class RedisPlan(RedisScripts):
             arguments += [part for field, row in put for part in (_to_bytes(field), row)]
             arguments += map(_to_bytes, dropped)
         try:
-            answer = await self._run(lua.PLAN_WRITE, keys, arguments, fence=fence)
+            answer = await self._run(lua.PLAN_WRITE, keys, arguments, fence=fence, is_write=True)
         except CorruptValue as error:
             # A table can be replaced: the next write of the whole plan overwrites the foreign value.
             if error.key in (self._keys.fence, self._keys.plan):

@@ -5,24 +5,23 @@ half of 250 ms is sent once more on another connection, and then fails with Stor
 harmless: commits are identified by their request id, writes of the plan by their version, and the other
 transitions state a result. The time that a caller waits for a free connection does not count, because it
 says nothing about Redis.
+
+A write that replicas or disks must have (`queues.store.replication`) is followed by WAIT or WAITAOF on the
+same connection. If they do not, that is like a call without an answer: StoreUnreachable.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Self
-from urllib.parse import urlsplit
 
 import redis
-from redis.asyncio import BlockingConnectionPool, Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
+from redis.asyncio import Redis
 
 from queues.reservations.reservations import (
-    BadStoreUrl,
     CorruptValue,
     FenceTooLow,
     NoFence,
@@ -30,9 +29,11 @@ from queues.reservations.reservations import (
     StoreUnreachable,
 )
 from queues.store import lua
-from queues.store.access import StoreAccess, connection_options
+from queues.store.access import StoreAccess
+from queues.store.clients import CONNECTIONS, SLOW_SECONDS, to_client
 from queues.store.faults import StoreLocation, to_reservation_error, unreachable, without_password
 from queues.store.keys import Keys
+from queues.store.replication import ACKNOWLEDGE_SECONDS, Replication
 from queues.store.seal import SIGNED, Seal
 
 logger = logging.getLogger(__name__)
@@ -42,13 +43,9 @@ CALL_SECONDS = 0.125
 # Extra time for a large call: a cycle of 1,000 Workloads is 8 MB, which Redis receives in 0.1 s on the same
 # machine and in 0.8 s over a slow network.
 BYTES_PER_SECOND = 10_000_000
-# For calls that may take longer: a ping, because it opens the connections that later calls use, possibly with
-# TLS over a long distance; and reading all reservations, or the whole plan.
-SLOW_SECONDS = 2.0
-# Calls in flight. The leader commits, confirms and probes; more calls at once would only queue up in Redis.
-CONNECTIONS = 8
 
-_URL_FORM = "a store's URL is redis://[[USER]:PASSWORD@]HOST[:PORT][/DB], rediss://… for TLS, or unix:///PATH"
+# Sends one command and returns its answer. The library gives this method no types.
+Execute = Callable[..., Awaitable[Any]]
 
 
 def log_corrupt(error: CorruptValue) -> None:
@@ -72,8 +69,7 @@ class RedisScripts:
         on_corrupt: Callable[[CorruptValue], None] = log_corrupt,
     ) -> None:
         self._client = client
-        # The library gives this method no types.
-        self._execute: Callable[..., Awaitable[Any]] = client.execute_command
+        self._execute: Execute = client.execute_command
         self._keys = Keys(shard)
         self._call_seconds = call_seconds
         self._connections = asyncio.Semaphore(CONNECTIONS)
@@ -81,6 +77,8 @@ class RedisScripts:
         self.on_corrupt = on_corrupt
         #: Signs and checks values; without keys it does neither. To be replaced before the first call.
         self.seal = Seal()
+        #: What Redis must do with a write before it counts. To be replaced before the first call.
+        self.replication = Replication()
         #: Where the store is, for messages.
         self.place = place
 
@@ -97,17 +95,20 @@ class RedisScripts:
     ) -> Self:
         """Return the store at `url`, without connecting yet; `ping` shows whether it serves.
 
-        Accepts redis://, rediss:// and unix:// with user, password, database, and the library's options in
-        the query; `access` adds what is kept in files. `directory` marks an embedded Redis in messages.
+        `queues.store.clients` lists the forms of URLs, which may have the library's options in the query;
+        `access` adds what is kept in files. `directory` marks an embedded Redis in messages.
         Raises BadStoreUrl.
         """
         place = StoreLocation(address=without_password(url), directory=directory)
-        client = _to_client(url, place, access or StoreAccess())
+        client = to_client(url, place, access or StoreAccess(), shard=shard)
         return cls(client, place=place, shard=shard, call_seconds=call_seconds, on_corrupt=on_corrupt)
 
     async def ping(self) -> None:
-        """Return when Redis answers. Raises StoreUnreachable after 2 s."""
-        await self._send(("PING",), seconds=SLOW_SECONDS)
+        """Return when Redis answers and has its replicas. Raises StoreUnreachable after 2 s for either."""
+        async with self._one_connection() as execute:
+            await self._send(("PING",), seconds=SLOW_SECONDS, execute=execute)
+            if self.replication:
+                await self._wait_acknowledged(execute)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -121,19 +122,30 @@ class RedisScripts:
         *,
         fence: int = 0,
         seconds: float | None = None,
+        is_write: bool = False,
     ) -> list[bytes]:
-        """Run a script and return its answer, OK or DUP. Other answers are raised as errors."""
+        """Run a script and return its answer, OK or DUP. Other answers are raised as errors.
+
+        With `is_write`, under `fence`, returns once the write counts (`replication`).
+        """
         # Only encoded values are counted: keys and numbers are a few bytes each.
         size = sum(len(argument) for argument in arguments if isinstance(argument, bytes))
         seconds = (seconds or self._call_seconds) + size / BYTES_PER_SECOND
         command = (len(keys), *keys, *arguments)
         async with self._connections:
+            attempt = self._run_acknowledged if is_write and self.replication else self._run_once
             try:
-                answer = await self._run_once(script, command, seconds=seconds)
+                answer = await attempt(script, command, seconds=seconds)
+            except _NotAcknowledged:
+                raise
             except StoreUnreachable:
                 # A second attempt, because mostly one connection is lost and a new one works at once. If
                 # that gets no answer either, Redis is lost.
-                answer = await self._run_once(script, command, seconds=seconds)
+                answer = await attempt(script, command, seconds=seconds)
+        return self._checked(answer, fence=fence)
+
+    def _checked(self, answer: list[bytes], *, fence: int = 0) -> list[bytes]:
+        """Return an answer, OK or DUP. Raises what the others mean for a caller with `fence`."""
         match answer:
             case [b"NOFENCE"]:
                 raise NoFence
@@ -154,20 +166,57 @@ class RedisScripts:
         except ValueError:
             raise CorruptValue(self._keys.fence, expected=SIGNED, is_unsigned=True) from None
 
-    async def _run_once(self, script: lua.Script, command: Sequence[Any], *, seconds: float) -> list[bytes]:
+    async def _run_once(
+        self, script: lua.Script, command: Sequence[Any], *, seconds: float, execute: Execute | None = None
+    ) -> list[bytes]:
         try:
             # By digest, because the text of a script is larger than most of its calls.
-            answer = await self._send(("EVALSHA", script.digest, *command), seconds=seconds)
+            answer = await self._send(("EVALSHA", script.digest, *command), seconds=seconds, execute=execute)
         except _ScriptUnknown:
             # A restarted or emptied Redis does not know the script. EVAL runs it and loads it again.
-            answer = await self._send(("EVAL", script.source, *command), seconds=seconds)
+            answer = await self._send(("EVAL", script.source, *command), seconds=seconds, execute=execute)
         return list(answer)
 
-    async def _send(self, command: Sequence[Any], *, seconds: float) -> Any:
+    async def _run_acknowledged(
+        self, script: lua.Script, command: Sequence[Any], *, seconds: float
+    ) -> list[bytes]:
+        """Run a script that writes, and return its answer once its write counts."""
+        async with self._one_connection() as execute:
+            answer = await self._run_once(script, command, seconds=seconds, execute=execute)
+            if answer[0] not in (b"OK", b"DUP"):
+                return answer
+            # WAIT is about the last write of its connection, and a repeated commit writes nothing. The first
+            # argument of each script that writes is the caller's fence, which this writes.
+            fence = command[1 + command[0]]
+            touch = (2, self._keys.fence, self._keys.reservations, fence, 0)
+            await self._run_once(lua.RESTORE, touch, seconds=seconds, execute=execute)
+            await self._wait_acknowledged(execute)
+        return answer
+
+    async def _wait_acknowledged(self, execute: Execute) -> None:
+        """Return once the writes of this connection count. Raises StoreUnreachable if they do not."""
+        seconds = ACKNOWLEDGE_SECONDS + self._call_seconds
+        answer = await self._send(self.replication.command, seconds=seconds, execute=execute)
+        if lack := self.replication.lacks(answer):
+            raise _NotAcknowledged(
+                f"{self.place} does not keep writes as asked ({lack}): start its replicas, "
+                "or ask for fewer with --redis-replicas"
+            )
+
+    @asynccontextmanager
+    async def _one_connection(self) -> AsyncIterator[Execute]:
+        """Give what sends commands on one connection, which is opened by the first of them."""
+        one = self._client.client()
+        try:
+            yield one.execute_command
+        finally:
+            await one.aclose()
+
+    async def _send(self, command: Sequence[Any], *, seconds: float, execute: Execute | None = None) -> Any:
         try:
             # A call cancelled here closes its connection, so a later call cannot receive its late answer.
             async with asyncio.timeout(seconds):
-                return await self._execute(*command)
+                return await (execute or self._execute)(*command)
         except redis.exceptions.NoScriptError:
             raise _ScriptUnknown from None
         except TimeoutError as error:
@@ -176,35 +225,9 @@ class RedisScripts:
             raise to_reservation_error(error, self.place) from error
 
 
+class _NotAcknowledged(StoreUnreachable):
+    """Redis answered, and replicas or disks lack the write. A repeated call would find the same."""
+
+
 class _ScriptUnknown(ReservationError):
     """Redis does not know the script of this digest. Never leaves this module."""
-
-
-def _to_client(url: str, place: StoreLocation, access: StoreAccess) -> Redis:
-    options: Mapping[str, Any] = {
-        # RESP2: RESP3 has no advantage here, and several proxies do not support it.
-        "protocol": 2,
-        # The library's own retry would silently send a script again after a lost reply.
-        "retry": Retry(NoBackoff(), 0),
-        # The only time limit is asyncio.timeout around the whole call.
-        "socket_timeout": None,
-        "socket_connect_timeout": SLOW_SECONDS,
-        "max_connections": CONNECTIONS,
-    }
-    try:
-        _check_database(url)
-        url, of_files = connection_options(url, access)
-        # Blocking: a caller waits for a free connection instead of getting an error.
-        pool = BlockingConnectionPool.from_url(url, **options, **of_files)
-        # An unknown option only shows when a connection object is created; it is not opened here.
-        pool.connection_class(**pool.connection_kwargs)
-    except (ValueError, TypeError) as error:
-        raise BadStoreUrl(f"{place.address!r} is no store's URL ({error}); {_URL_FORM}") from error
-    return Redis.from_pool(pool)
-
-
-def _check_database(url: str) -> None:
-    # The library would silently use database 0 for anything that is not a number.
-    parts = urlsplit(url)
-    if parts.scheme != "unix" and not re.fullmatch(r"/?\d*", parts.path):
-        raise ValueError(f"{parts.path!r} is no database number")

@@ -20,9 +20,10 @@ from queues.reservations.reservations import (
     check_repeated,
 )
 from queues.store import encoding, lua
+from queues.store.clients import SLOW_SECONDS
 from queues.store.keys import to_field, to_id
 from queues.store.redis_plan import RedisPlan
-from queues.store.redis_scripts import SLOW_SECONDS
+from queues.store.redis_scripts import Execute
 from queues.store.seal import SIGNED, NotSigned
 
 # How many seconds a commit's answer is kept for repeats. A repeat follows within a second; ten minutes
@@ -65,7 +66,7 @@ class RedisReservationStore(RedisPlan):
         number_of = {r.id: number for number, r in enumerate(reservations, start=1)}
         for entry in log:
             arguments += [number_of.get((entry.key, entry.uid), 0), encoding.encode_entry(entry)]
-        outcome, joined = await self._run(lua.COMMIT, keys, arguments, fence=fence)
+        outcome, joined = await self._run(lua.COMMIT, keys, arguments, fence=fence, is_write=True)
         # Each answer ends with a newline, so that empty answers can be counted.
         answers = joined.decode().split("\n")[:-1]
         check_repeated(request_id, answers=len(answers), reservations=len(reservations))
@@ -87,7 +88,8 @@ class RedisReservationStore(RedisPlan):
         arguments: list[Any] = [self._fence(fence), len(held)]
         arguments += [part for r in held for part in self._encode(r)]
         arguments += [to_field(id_) for id_ in gone]
-        await self._run(lua.RESTORE, (self._keys.fence, self._keys.reservations), arguments, fence=fence)
+        keys = (self._keys.fence, self._keys.reservations)
+        await self._run(lua.RESTORE, keys, arguments, fence=fence, is_write=True)
 
     async def live(self, *, fence: int) -> tuple[QuotaReservation, ...]:
         """Return all reservations, oldest first. Unreadable and unsigned ones are reported and dropped."""
@@ -122,35 +124,46 @@ class RedisReservationStore(RedisPlan):
         return self._open_fence(highest)
 
     async def life(self) -> ServerLife:
-        """Return the life of the server; see `LivingStore.life`. An unsigned value counts as none."""
-        present = await self.present_life()
-        _, stored = await self._run(lua.LIFE, (self._keys.life,), [])
+        """Return the life of the server; see `LivingStore.life`. An unsigned value counts as none.
+
+        Raises StoreUnreachable where the server has fewer replicas than it must have: after a fail-over, the
+        former primary does not know that there is another.
+        """
+        # On one connection: during a fail-over two may lead to two servers, and what one of them holds would
+        # count for the life of the other.
+        async with self._one_connection() as execute:
+            present = await self.present_life(execute)
+            command = (1, self._keys.life)
+            answer = await self._run_once(lua.LIFE, command, seconds=self._call_seconds, execute=execute)
+            _, stored = self._checked(answer)
+            if self.replication:
+                await self._wait_acknowledged(execute)
         try:
             complete = self.seal.open(self._keys.life, stored).decode() if stored else None
         except ValueError:
             complete = None
         return ServerLife(present=present, complete=complete)
 
-    async def present_life(self) -> str:
+    async def present_life(self, execute: Execute | None = None, /) -> str:
         """Return the ids of the server's run and of its data set.
 
         The run id changes at each start. The replication id changes when a replica is promoted, also where
         the same server was primary before and has lost what was written in between.
         """
         # Two calls: before Redis 7 INFO takes one section.
-        run = await self._send(("INFO", "server"), seconds=self._call_seconds)
-        data = await self._send(("INFO", "replication"), seconds=self._call_seconds)
+        run = await self._send(("INFO", "server"), seconds=self._call_seconds, execute=execute)
+        data = await self._send(("INFO", "replication"), seconds=self._call_seconds, execute=execute)
         return f"{run.get('run_id')} {data.get('master_replid')}"
 
     async def vouch(self, life: str, *, fence: int) -> None:
         """Note that the store holds all that was acknowledged; see `LivingStore.vouch`."""
         value = self.seal.close(self._keys.life, life.encode())
         keys = (self._keys.fence, self._keys.life)
-        await self._run(lua.VOUCH, keys, [self._fence(fence), value], fence=fence)
+        await self._run(lua.VOUCH, keys, [self._fence(fence), value], fence=fence, is_write=True)
 
     async def seed_fence(self, fence: int) -> None:
         """Remember `fence` where there is none or a lower one; FenceTooLow where there is a higher one."""
-        await self._run(lua.SEED, (self._keys.fence,), [self._fence(fence)], fence=fence)
+        await self._run(lua.SEED, (self._keys.fence,), [self._fence(fence)], fence=fence, is_write=True)
 
     async def decisions(self, *, limit: int) -> tuple[LoggedDecision, ...]:
         """Return the last `limit` log entries, the newest first. Unreadable ones are left out."""

@@ -145,6 +145,10 @@ class _Client:
         """Carry out one call."""
         return await self._model.call(self._process, command)
 
+    def client(self) -> _Client:
+        """Return a client with one connection."""
+        return self
+
     async def aclose(self, close_connection_pool: bool | None = None) -> None:
         """Do nothing: there are no connections."""
 

@@ -18,7 +18,13 @@ from admission.cli.common.serving import (
     check_client_ca,
 )
 from admission.cli.common.settings_file import read_config
-from admission.cli.common.store_flags import add_store_access, to_store_access, to_store_keys
+from admission.cli.common.store_flags import (
+    add_replication,
+    add_store_access,
+    to_replication,
+    to_store_access,
+    to_store_keys,
+)
 from admission.controller.app import own_namespace, run_controller
 from admission.controller.runtime.failpoints import Failpoint
 from admission.controller.runtime.logs import LogSettings, configure
@@ -78,7 +84,9 @@ def add_parser(subparsers: Subparsers) -> None:
 def _add_store_flags(parser: argparse.ArgumentParser) -> None:
     store = parser.add_mutually_exclusive_group()
     store.add_argument(
-        "--redis", metavar="URL", help="URL of the shared store: redis://, rediss:// or unix://"
+        "--redis",
+        metavar="URL",
+        help="URL of the shared store: redis://, redis+sentinel://, redis+cluster:// (rediss: TLS) or unix://",
     )
     store.add_argument(
         "--embedded-store",
@@ -89,6 +97,7 @@ def _add_store_flags(parser: argparse.ArgumentParser) -> None:
         "--store-directory", metavar="DIR", help="where the embedded store keeps its data (default: not kept)"
     )
     add_store_access(parser)
+    add_replication(parser)
 
 
 def _add_port_flags(parser: argparse.ArgumentParser) -> None:
@@ -148,6 +157,7 @@ def to_options(arguments: argparse.Namespace) -> Options:
         namespace=arguments.namespace,
         redis_url=arguments.redis,
         store_access=to_store_access(arguments),
+        store_replication=to_replication(arguments),
         store_keys=to_store_keys(arguments),
         cluster_id=arguments.cluster_id,
         store_directory=arguments.store_directory,

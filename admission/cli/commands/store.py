@@ -60,7 +60,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "--redis",
         metavar="URL",
         required=True,
-        help="redis://, rediss:// or unix:// URL; a controller logs that of its embedded store",
+        help="URL as of `berth controller`, which logs that of its embedded store",
     )
     add_store_access(parser)
     parser.add_argument("--shard", default="default", metavar="NAME", help="default: %(default)s")

@@ -37,6 +37,7 @@ async def open_store(
             yield store
         return
     store = RedisReservationStore.from_url(options.redis_url, shard=shard, access=options.store_access)
+    store.replication = options.store_replication
     try:
         await _guard(store, client, options, metrics, keys=options.store_keys)
         await _greet(store, is_required=options.require_store)

@@ -24,6 +24,7 @@ from queues.store import encoding
 from queues.store.faults import StoreLocation
 from queues.store.keys import Keys, to_field
 from queues.store.plan_rows import RowFault, read_rows
+from queues.store.redis_scripts import Execute
 from queues.store.redis_store import RedisReservationStore
 from queues.store.seal import Seal
 from tests.admission.controller.cluster import Object
@@ -38,7 +39,7 @@ W = WorkloadKey("team", "w")
 class OneLife(RedisReservationStore):
     """The store on a Redis that never restarts; fakeredis knows no INFO."""
 
-    async def present_life(self) -> str:
+    async def present_life(self, _: Execute | None = None, /) -> str:
         """Return the only life."""
         return "1"
 

@@ -9,6 +9,7 @@ from redis.asyncio import Redis
 
 from queues.reservations.reservations import CorruptValue
 from queues.store.faults import StoreLocation
+from queues.store.redis_scripts import Execute
 from queues.store.redis_store import RedisReservationStore
 from queues.store.seal import Seal
 from tests.examples import trying
@@ -28,7 +29,7 @@ def ignore(_: CorruptValue) -> None:
 class OneLife(RedisReservationStore):
     """The store on a Redis that never restarts; fakeredis knows no INFO."""
 
-    async def present_life(self) -> str:
+    async def present_life(self, _: Execute | None = None, /) -> str:
         """Return what the model says too."""
         return "1"
 

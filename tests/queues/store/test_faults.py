@@ -16,8 +16,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from queues.reservations.reservations import BadStoreUrl, ReservationError, StoreRefused, StoreUnreachable
+from queues.store.access import StoreAccess
 from queues.store.faults import StoreLocation, unreachable, without_password
 from queues.store.redis_store import RedisReservationStore
+from tests.children import Port
 
 
 @asynccontextmanager
@@ -172,6 +174,16 @@ async def test_a_certificate_without_a_trusted_authority(tmp_path: Path) -> None
         pytest.param("redis://localhost:70000", "Port out of range", id="a port out of range"),
         pytest.param("redis://localhost/mine", "'/mine' is no database number", id="a database by name"),
         pytest.param("redis://localhost?nonsense=1", "nonsense", id="an option that does not exist"),
+        pytest.param("redis+sentinel://localhost", "the name of the service is missing", id="no service"),
+        pytest.param(
+            "redis+sentinel://a,b/s/mine", "'mine' is no database number", id="a service's database"
+        ),
+        pytest.param("redis+sentinel://a,:26379/s", "':26379' is no host", id="a port alone"),
+        pytest.param("redis+sentinel://a:x/s", "Port could not be cast", id="a port that is no number"),
+        pytest.param("redis+cluster://a,b/1", "a cluster has no database numbers", id="a cluster's database"),
+        pytest.param("redis+cluster://a?nonsense=1", "nonsense", id="an option of a cluster"),
+        pytest.param("redis+other://a", "is no store's URL", id="another group"),
+        pytest.param("http+cluster://a", "is not known", id="a cluster of another scheme"),
         pytest.param("redis://localhost?db=x", "Invalid value for 'db'", id="an option's value"),
     ],
 )
@@ -228,3 +240,29 @@ def test_an_embedded_store_that_does_not_answer_is_not_the_users_to_start() -> N
     assert message.startswith("the embedded Redis in /data/store does not answer (nothing within 125 ms)")
     assert "started again by itself" in message
     assert "URL" not in message
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "redis+sentinel://u:p@{},{}/berth/2",
+        "redis+cluster://u:p@{},{}",
+        "rediss+sentinel://{},{}/berth",
+        "rediss+cluster://{}",
+    ],
+)
+async def test_a_group_without_a_server_that_answers_is_unreachable(form: str) -> None:
+    port = Port()
+    try:
+        error = await failure(form.format(f"127.0.0.1:{port.number}", f"[::1]:{port.number}"))
+    finally:
+        port.release()
+
+    assert isinstance(error, StoreUnreachable)
+    assert "does not answer" in str(error)
+    assert ":p@" not in str(error)
+
+
+def test_the_password_of_sentinels_is_for_sentinels() -> None:
+    with pytest.raises(BadStoreUrl, match=r"the URL does not begin with redis\+sentinel"):
+        RedisReservationStore.from_url("redis://h", access=StoreAccess(sentinel_password_file="f"))

@@ -9,8 +9,15 @@ from pathlib import Path
 import pytest
 
 from admission.cli.common.errors import WrongUsageError
-from admission.cli.common.store_flags import add_store_access, to_store_access, to_store_keys
+from admission.cli.common.store_flags import (
+    add_replication,
+    add_store_access,
+    to_replication,
+    to_store_access,
+    to_store_keys,
+)
 from queues.store.access import StoreAccess
+from queues.store.replication import Replication
 
 
 @pytest.fixture
@@ -26,6 +33,7 @@ def parse(folder: Path, flags: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--redis")
     add_store_access(parser)
+    add_replication(parser)
     return parser.parse_args([flag.replace("TMP", str(folder)) for flag in flags])
 
 
@@ -36,6 +44,34 @@ def test_files_are_passed_on_by_name(folder: Path) -> None:
     access = StoreAccess(password_file=str(folder / "password"), ca=str(folder / "pem"))
     assert to_store_access(arguments) == access
     assert to_store_keys(arguments) == ("0" * 64,)
+
+
+@pytest.mark.parametrize(
+    ("flags", "replication"),
+    [
+        pytest.param([], Replication(), id="nothing is waited for by default"),
+        pytest.param(["--redis=r", "--redis-replicas=2"], Replication(replicas=2), id="two replicas"),
+        pytest.param(["--redis=r", "--redis-on-disk"], Replication(on_disk=True), id="the disk"),
+    ],
+)
+def test_when_a_write_counts(folder: Path, flags: Sequence[str], replication: Replication) -> None:
+    assert to_replication(parse(folder, flags)) == replication
+
+
+@pytest.mark.parametrize("flag", ["--redis-replicas=1", "--redis-on-disk"])
+def test_replicas_are_those_of_a_redis(folder: Path, flag: str) -> None:
+    with pytest.raises(WrongUsageError, match="is for the Redis of --redis, and there is none"):
+        to_replication(parse(folder, [flag]))
+
+
+@pytest.mark.parametrize("text", ["-1", "101", "x", "1.5", "²", ""])
+def test_a_number_of_replicas_that_is_none(
+    folder: Path, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        parse(folder, ["--redis=r", f"--redis-replicas={text}"])
+
+    assert "is no number of replicas: expected 0 to 100" in capsys.readouterr().err
 
 
 def test_nothing_is_needed(folder: Path) -> None:
