@@ -107,11 +107,15 @@ NODE_GPU_MEMORY_GB = "gpu-memory-gb"
 NODE_GPU_MEMORY_MIB = "nvidia.com/gpu.memory"
 NODE_GPU_INTERCONNECT = "gpu-interconnect"
 NODE_GPU_GENERATION = "gpu-generation"
+NODE_COMPUTE_MAJOR = "nvidia.com/gpu.compute.major"
 NODE_COST_PER_HOUR = "node-cost-per-hour"
 # Written by the node agent as GPU feature discovery writes it: ampere, hopper.
 NODE_GPU_FAMILY = "nvidia.com/gpu.family"
 # On a node: the version of the node agent that wrote its labels.
 NODE_AGENT_VERSION = BERTH_PREFIX + "node-agent-version"
+# On a Job, its pod template or a pod: the least generation of the GPUs, and what links them.
+GPU_GENERATION = BERTH_PREFIX + "gpu-generation"
+GPU_INTERCONNECT = BERTH_PREFIX + "gpu-interconnect"
 
 # Kubernetes' own key.
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
@@ -159,6 +163,8 @@ BERTH_TEMPLATE_KEYS = frozenset(
         "gpu-count",
         "parallelism",
         "gpu-memory-mib",
+        "gpu-generation",
+        "gpu-interconnect",
         "gpu-milli",
         "numa-node",
         "expected-runtime-seconds",
@@ -208,6 +214,18 @@ ALIASES = {
     LATENCY_SENSITIVE: _ARTICLES + "latency-sensitive",
     GPU_COUNT: _ARTICLES + "gpu-count",
 }
+# What pods ask of the hardware of their nodes (`admission.hardware`).
+HARDWARE_KEYS = frozenset(
+    {
+        WANTED_GPU_MODEL,
+        GPU_MEMORY_MIB,
+        GPU_GENERATION,
+        GPU_INTERCONNECT,
+        PARALLELISM,
+        WORKLOAD_TYPE,
+        ALIASES[WORKLOAD_TYPE],
+    }
+)
 # Workloads with equal requests may be placed differently if one of these keys differs.
 PLACEMENT_KEYS = frozenset(ALIASES) | frozenset(ALIASES.values())
 # Controllers of admission checks that provide the nodes. Source: Kueue, pkg/controller/admissionchecks.

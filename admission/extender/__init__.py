@@ -3,20 +3,19 @@
 Modules, in reading order:
 
     profiles     the rules that apply to a pod, by its scheduler name
-    rules        what a filter and a scorer are
+    rules        what a refusal and a scorer are
     facts        a pod and a node as the rules see them
     book         the pods bound to each node
     sampling     how many nodes a filter evaluates
     gpu_fit      fit and score by GPU model, NVLink fabric and NUMA node
     gpu_aware    free GPUs and GPU memory
-    islands      GPUs that are linked
-    intensity    CPU- and GPU-intensive pods
     isolation    training apart from inference
     cost         spot nodes, then cheap nodes
 
 Decisions:
 
-- Each rule is a pure function of one pod and one node, in a module of its own. The scheduler name that
+- Which nodes are refused is decided by `admission.hardware`, which admission and placement ask too. What is
+  here scores nodes, by the same facts. The scheduler name that
   kube-scheduler passes on selects the rules, so several policies live in one process, and a manifest
   opts in and out.
 - Which pods run on a node is collected once for each request, from a watch of all pods. A watch that begins

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from admission.extender.facts import NodeView, PodFacts
+from admission.hardware.node_hardware import NodeKinds
 from api.node import NodeInfo
 from api.parsing.quantities import add_amounts
 
@@ -20,6 +21,7 @@ class NodeBook:
     _pods: dict[str, dict[_Key, PodFacts]] = field(default_factory=dict)
     _where: dict[_Key, str] = field(default_factory=dict)
     _views: dict[str, NodeView] = field(default_factory=dict)
+    _kinds: NodeKinds = field(default_factory=NodeKinds)
 
     def put_node(self, node: NodeInfo) -> None:
         """Add or update a node."""
@@ -63,7 +65,7 @@ class NodeBook:
         used: dict[str, int] = {}
         for pod in pods.values():
             add_amounts(used, pod.requests)
-        return NodeView(node=node, used=used, pods=tuple(pods.values()))
+        return NodeView(node=node, hardware=self._kinds.of(node), used=used, pods=tuple(pods.values()))
 
     def validate(self) -> None:
         """Raise AssertionError where the indexes disagree."""

@@ -14,6 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from admission.hardware.fit import model_misfit
 from api.wire.extender import NO_LABELS, NodeLabels, PodNeeds
 
 # The score range of the extender protocol, which kube-scheduler scales to its own 0-100.
@@ -21,8 +22,6 @@ BEST_SCORE = 10
 PLAIN_SCORE = 1
 NO_SCORE = 0
 
-NO_MODEL_LABEL = "Node does not have a GPU model label"
-OTHER_MODEL = "GPU model mismatch"
 UNKNOWN_NODE = "Node is not known to the extender"
 
 
@@ -79,9 +78,8 @@ def failed_nodes(pod: PodNeeds, candidates: NodeCandidates) -> Mapping[str, str]
 
 def _verdict(model: str, wanted: str) -> str:
     """Return why a node of this model fails; empty where it passes."""
-    if model.lower() == wanted.lower():
-        return ""
-    return OTHER_MODEL if model else NO_MODEL_LABEL
+    found = model_misfit(wanted, model)
+    return found.reason if found is not None else ""
 
 
 def score_nodes(

@@ -5,7 +5,7 @@
                  otherwise                               50
 
     inference    s = (GPU memory of inference here + its own) / GPU memory of the node
-                 s < 0.7: 60      0.7 ≤ s ≤ 0.8: 95      s > 0.8: 30 (it may run out)      s > 1: refused
+                 s < 0.7: 60      0.7 ≤ s ≤ 0.8: 95      s > 0.8: 30 (it may run out)
 
     others                                               50
 
@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from admission.extender.facts import NodeView, PodFacts
-from admission.extender.rules import Arguments, Filter, Refusal, Scorer
+from admission.extender.rules import Scorer
 
 _MIB_PER_GB = 1024
 NEIGHBOUR, IN_A_ROW, PLAIN = 10, 90, 50
@@ -31,12 +31,11 @@ def saturation(pod: PodFacts, view: NodeView) -> float | None:
 
     Above 1 where it would not suffice. None where the node's GPU memory is unknown.
     """
-    memory = view.gpus * view.gpu_memory_gb * _MIB_PER_GB
+    memory = view.hardware.gpus * view.hardware.memory_gb * _MIB_PER_GB
     # Without its GPU memory the node can be neither preferred nor refused.
     if memory <= 0:
         return None
-    used = sum(one.gpu_memory_mib for one in view.pods if one.kind == "inference")
-    return (used + pod.gpu_memory_mib) / memory
+    return (view.load.inference_mib + pod.hardware.memory_mib) / memory
 
 
 def longest_row(view: NodeView) -> int:
@@ -45,7 +44,7 @@ def longest_row(view: NodeView) -> int:
     Pods that do not record their GPUs are assumed to have the lowest free ones, as device plugins give them.
     """
     taken = {number for pod in view.pods for number in pod.gpu_ids}
-    free = [number for number in range(view.gpus) if number not in taken]
+    free = [number for number in range(view.hardware.gpus) if number not in taken]
     unrecorded = sum(pod.gpus for pod in view.pods if not pod.gpu_ids)
     return _longest(free[unrecorded:])
 
@@ -60,12 +59,12 @@ def _longest(numbers: Iterable[int]) -> int:
 
 
 def _score(pod: PodFacts, view: NodeView) -> float:
-    if pod.kind == "training":
+    if pod.hardware.kind == "training":
         # A low score, not a refusal: training beside inference is better than training that waits.
-        if any(one.kind == "inference" for one in view.pods):
+        if any(one.hardware.kind == "inference" for one in view.pods):
             return NEIGHBOUR
         return IN_A_ROW if longest_row(view) >= pod.gpus else PLAIN
-    if pod.kind == "inference":
+    if pod.hardware.kind == "inference":
         share = saturation(pod, view)
         if share is None:
             return PLAIN
@@ -76,21 +75,4 @@ def _score(pod: PodFacts, view: NodeView) -> float:
     return PLAIN
 
 
-def _judge(pod: PodFacts, view: NodeView, arguments: Arguments) -> Refusal | None:
-    del arguments
-    share = saturation(pod, view)
-    if share is None or share <= 1:
-        return None
-    memory = view.gpus * view.gpu_memory_gb
-    needed = -(-pod.gpu_memory_mib // _MIB_PER_GB)
-    reason = f"insufficient GPU memory for inference: {needed}GB more would make {share:.0%} of {memory}GB"
-    # Final where the pod alone is too large for the node.
-    return Refusal(reason, is_final=pod.gpu_memory_mib > memory * _MIB_PER_GB)
-
-
-MEMORY_FILTER = Filter(
-    name="InferenceMemory",
-    concerns=lambda pod: pod.kind == "inference" and pod.gpu_memory_mib > 0,
-    judge=_judge,
-)
 ISOLATION_SCORE = Scorer(name="WorkloadIsolation", score=_score, most=100)

@@ -1,4 +1,4 @@
-"""The types of rules: a filter refuses a node with a reason, a scorer says how well a node suits a pod."""
+"""The types of answers: a refusal of a node with its reason, and how well a node suits a pod."""
 
 from __future__ import annotations
 
@@ -16,27 +16,6 @@ class Refusal(NamedTuple):
 
     reason: str
     is_final: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Arguments:
-    """The rules' settings from the configuration.
-
-    `required_topologies` are the values of `nvidia.com/gpu-topology` on which tensor parallelism runs.
-    `min_gpu_memory_gb` is the least memory of a GPU, in GB, for a pod that requests GPUs.
-    """
-
-    required_topologies: tuple[str, ...] = ("nvlink", "nvswitch")
-    min_gpu_memory_gb: int = 8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Filter:
-    """A filter. `concerns` returns whether it applies to a pod; it is called once and not for each node."""
-
-    name: str
-    concerns: Callable[[PodFacts], bool]
-    judge: Callable[[PodFacts, NodeView, Arguments], Refusal | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

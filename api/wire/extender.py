@@ -224,7 +224,7 @@ def _needs(pod: _Pod | None) -> PodNeeds | None:
     return PodNeeds(
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,
-        gpu_model=labels.get(keys.WANTED_GPU_MODEL, ""),
+        gpu_model=annotations.get(keys.WANTED_GPU_MODEL) or labels.get(keys.WANTED_GPU_MODEL, ""),
         gpus=_gpus(pod.spec, _limit),
         requested_gpus=_gpus(pod.spec, _request),
         numa_node=annotations.get(keys.NUMA_NODE, "0"),

@@ -15,9 +15,12 @@ from admission.controller.runtime.logs import Log
 from admission.extender.book import NodeBook
 from admission.extender.facts import NodeView, PodFacts, to_ask
 from admission.extender.gpu_fit import NodeCandidates
-from admission.extender.profiles import BUILT_IN, PLAIN, ExtenderProfile, concerns, refusals, scores
-from admission.extender.rules import Arguments, Refusal
+from admission.extender.profiles import BUILT_IN, PLAIN, ExtenderProfile, refusals, scores
+from admission.extender.rules import Refusal
 from admission.extender.sampling import Rotation, look_until, nodes_to_find
+from admission.hardware.fit import HardwareRequest, request_of
+from admission.hardware.rules import HardwareRules
+from admission.hardware.settings import hardware_rules
 from api.config.berth import ExtenderSettings
 from api.node import NodeInfo, is_finished, to_node
 from api.objects.cluster import NodeObject, PodObject
@@ -34,10 +37,10 @@ _BUILT_IN = {profile.name: profile for profile in BUILT_IN}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtenderRules:
-    """The profiles by scheduler name, and the arguments of their rules. The defaults are built in."""
+    """The profiles by scheduler name, and the rules that filter. The defaults are built in."""
 
     profiles: Mapping[str, ExtenderProfile] = field(default_factory=lambda: _BUILT_IN)
-    arguments: Arguments = field(default_factory=Arguments)
+    hardware: HardwareRules = field(default_factory=HardwareRules)
 
     def profile_of(self, scheduler_name: str) -> ExtenderProfile:
         """Return the profile for a pod's spec.schedulerName."""
@@ -49,17 +52,14 @@ def extender_rules(settings: ExtenderSettings) -> ExtenderRules:
     given = (
         ExtenderProfile(
             name=one.scheduler_name,
-            filters=tuple(one.filters),
             scores=tuple((score.name, score.weight) for score in one.scores),
             percentage_of_nodes_to_score=one.percentage_of_nodes_to_score,
         )
         for one in settings.profiles
     )
-    arguments = Arguments(
-        required_topologies=tuple(word.lower() for word in settings.required_topologies),
-        min_gpu_memory_gb=settings.min_gpu_memory_gb,
+    return ExtenderRules(
+        profiles=_BUILT_IN | {one.name: one for one in given}, hardware=hardware_rules(settings)
     )
-    return ExtenderRules(profiles=_BUILT_IN | {one.name: one for one in given}, arguments=arguments)
 
 
 class ProfileRules:
@@ -113,11 +113,14 @@ class ProfileRules:
     def refusals(
         self, scheduler_name: str, pod: PodFacts, candidates: NodeCandidates, raw: Iterable[msgspec.Raw]
     ) -> Mapping[str, Refusal]:
-        """Return which of the candidates the rules of the pod's profile refuse, and why."""
-        profile = self._rules.profile_of(scheduler_name)
-        if not concerns(profile, pod):
+        """Return which of the candidates the hardware does not suit the pod on, and why.
+
+        The model alone is compared elsewhere, by the labels of the request.
+        """
+        need = request_of(pod.hardware, pod.gpus, self._rules.hardware, scheduler_name)
+        if need is None or need == HardwareRequest(gpus=need.gpus, model=need.model):
             return {}
-        return refusals(profile, pod, self._views(candidates, raw), self._rules.arguments)
+        return refusals(need, self._views(candidates, raw))
 
     def has_scores(self, scheduler_name: str) -> bool:
         """Return whether rules score the pods of this scheduler name."""

@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 from admission.controller.http.extender_profiles import extender_rules
-from admission.extender.profiles import FILTERS, SCORERS
+from admission.extender.profiles import SCORERS
+from admission.hardware.rules import Rule
 from api.config.berth import ExtenderProfile, ExtenderScore, ExtenderSettings, FilterName, ScoreName
 from api.kube import resources
 from api.kube.client import KubeClient
@@ -589,7 +590,7 @@ async def test_a_profile_of_your_own_weighs_its_scores(embedded: str) -> None:
 
 
 def test_the_configuration_knows_the_rules_that_there_are() -> None:
-    assert set(get_args(FilterName)) == set(FILTERS)
+    assert set(get_args(FilterName)) == set(Rule)
     assert set(get_args(ScoreName)) == set(SCORERS)
 
 
