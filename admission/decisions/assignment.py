@@ -32,7 +32,8 @@ _SEVERITY = {
     PendingReason.TOPOLOGY_PLACEMENT_FAILED: 1,
     PendingReason.WAITING_FOR_QUOTA: 2,
     PendingReason.EXCEEDS_MAX_QUOTA: 3,
-    PendingReason.NO_MATCHING_FLAVOR: 4,
+    PendingReason.MISCONFIGURED: 4,
+    PendingReason.NO_MATCHING_FLAVOR: 5,
 }
 
 

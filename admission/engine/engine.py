@@ -44,6 +44,7 @@ from admission.engine.under_way import UnderWay
 from admission.engine.updates import Updates
 from admission.engine.usage_sampling import UsageSampling
 from admission.engine.workload_queries import WorkloadQueries
+from admission.hardware.rules import HardwareRules
 from admission.nomination.head_outcome import HeadOutcome
 from admission.nomination.nominate import CyclePolicy
 from admission.placement.topology.node_health import NodeFailureSettings
@@ -89,6 +90,7 @@ class EngineSettings:
     admission_fair_sharing: AdmissionFairSharing | None = None
     node_failures: NodeFailureSettings = field(default_factory=NodeFailureSettings)
     placement: PlacementGates = field(default_factory=PlacementGates)
+    hardware: HardwareRules = field(default_factory=HardwareRules)
     default_policy: AdmissionPolicy = KUEUE
 
 
@@ -108,7 +110,7 @@ class Engine:
         cache = Cache(
             ledger=UsageLedger(sharing) if sharing is not None else None,
             specs=Specs(default_policy=settings.default_policy),
-            topology_cache=TopologyCache(settings.placement),
+            topology_cache=TopologyCache(settings.placement, settings.hardware),
         )
         workload_store = WorkloadStore(
             cache, resources=settings.resources, requeuing_timestamp=settings.requeuing_timestamp

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from admission.engine.engine import EngineSettings
+from admission.hardware.settings import hardware_rules
 from admission.placement.topology.node_health import NodeFailureSettings
 from admission.placement.topology.request import PlacementGates
 from admission.preemption.fair_sharing import FairPreemption, FairRule
@@ -28,6 +29,7 @@ def engine_settings(config: ControllerConfig) -> EngineSettings:
         requeuing_timestamp=RequeuingTimestamp(timestamp),
         node_failures=node_failure_settings(config),
         placement=_placement_gates(config),
+        hardware=hardware_rules(config.berth.extender),
         default_policy=config.default_policy or KUEUE,
         fair_sharing=None if sharing is None else FairPreemption(rules=_rules(sharing.preemption_strategies)),
         admission_fair_sharing=None

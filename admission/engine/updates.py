@@ -173,6 +173,9 @@ class Updates:
             self._cache.schedule_plan.note_nodes()
             if are_nodes:
                 self._cache.note_nodes()
+        # A kind of node has come that Workloads may wait for, with a topology or without.
+        if are_nodes and self._cache.topology_cache.hardware.take_news():
+            self._workload_store.trees.wake_all()
 
     # --- specs -------------------------------------------------------------------------------------------
 

@@ -150,7 +150,7 @@ def _needs(snapshot: Snapshot, queue: QueueState, pending: Pending) -> Iterator[
                     request = placement_request(
                         pod_set, asked, snapshot.objects.flavors[flavor], count=count, rules=rules
                     )
-                    request = with_hints(request, queue, pending.workload, pod_set)
+                    request = with_hints(snapshot, request, queue, pending.workload, pod_set)
                 taken = ((cells[name][1], amounts[name]) for name in group.resources if name in amounts)
                 options.append(Option(flavor=flavor, amounts=tuple(taken), request=request))
             yield tuple(options)

@@ -4,7 +4,7 @@ Theory of operation. Pod sets are served in order, each on top of what those bef
 one resource group share their flavor, and the pod sets of one topology group share all their flavors. For
 each group the flavors are scanned in the ClusterQueue's order:
 
-    1 refuse   taints, labels, topology and pins rule a flavor out, whatever is used
+    1 refuse   taints, labels, topology, hardware and pins rule a flavor out, whatever is used
     2 weigh    every requested resource gets a grade (`admission.decisions.flavor_mode`): does it fit, would
                evictions help, how far up the tree does it borrow; the worst grade counts for the flavor
     3 stop     at the first flavor that `flavorFungibility` accepts; if it accepts none, the best one counts
@@ -29,7 +29,7 @@ from typing import NamedTuple, Protocol
 from admission.decisions.assignment import Assignment, Attempt, FlavorChoice, Mode, PodSetChoice, more_severe
 from admission.decisions.assignment_memo import QuotaAnswer
 from admission.decisions.flavor_mode import BEST, MODES, WORST, Grade, Granular, is_preferred, should_try_next
-from admission.flavors.flavor_refusal import flavor_refusal
+from admission.flavors.flavor_refusal import FlavorRefusal, flavor_refusal
 from admission.snapshot.queue_state import QueueGroup, QueueState
 from admission.snapshot.snapshot import Snapshot
 from api.jobs.resource_requests import PODS, QuotaCheckStrategy
@@ -223,15 +223,18 @@ class FlavorSearch:
             return -1
         return scan.tried[pod_set].get(resource, -1)
 
-    def _refusal(self, name: str, members: list[_Member], resource: str) -> _Refusal | None:
+    def _refusal(self, name: str, members: list[_Member], resource: str) -> FlavorRefusal | None:
         """Return why these pods cannot use the flavor whatever its quota, None where they can."""
         # The members share one flavor, so a pin of any member that names it is enough.
         if self.pins is not None and all(self.pins[m.position].get(resource) != name for m in members):
-            return _Refusal(f"flavor {name} is not the one nominated for {resource}")
+            return FlavorRefusal(f"flavor {name} is not the one nominated for {resource}")
         for member in members:
-            message = flavor_refusal(self.snapshot, self.queue, name, self.pending.workload, member.pod_set)
-            if message is not None:
-                return _Refusal(message)
+            asked = self.pending.requests[member.position]
+            refusal = flavor_refusal(
+                self.snapshot, self.queue, name, self.pending.workload, member.pod_set, asked
+            )
+            if refusal is not None:
+                return refusal
         return None
 
     def _weigh(
@@ -311,13 +314,6 @@ class _Member(NamedTuple):
     pod_set: PodSet
     pods: int
     requests: dict[str, int]
-
-
-class _Refusal(NamedTuple):
-    """Why a flavor is out of the question whatever its quota."""
-
-    message: str
-    reason: PendingReason = PendingReason.NO_MATCHING_FLAVOR
 
 
 class _SearchReport(NamedTuple):

@@ -1,52 +1,78 @@
 """Flavor refusals: why pods cannot use a flavor whatever its quota, for the search and `berth explain`.
 
 The reasons are those of Kueue: a flavor that does not exist, whose topology does not suit the request, whose
-taints are not tolerated, or whose node labels contradict the pod's selector or affinity. One is Berth's own
-and is checked first: the capacity reserved for the Workload is of another flavor. The first that applies is
-reported.
+taints are not tolerated, or whose node labels contradict the pod's selector or affinity. Two are Berth's own:
+first, the capacity reserved for the Workload is of another flavor; last, no node of the flavor has the
+hardware that the pods need. The first that applies is reported.
 Source: Kueue, pkg/scheduler/flavorassigner, checkFlavorForPodSets.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+from admission.flavors.hardware_needs import hardware_refusal
 from admission.flavors.placement_hints import reserved_domain
 from admission.snapshot.queue_state import QueueState
 from admission.snapshot.snapshot import Snapshot
+from api.jobs.resource_requests import PodSetRequests
 from api.objects.templates import WirePodSpec
 from api.queueing import ResourceFlavor
+from api.reasons import PendingReason
 from api.selectors import find_untolerated, matches_flavor, taint_text
 from api.workload import PodSet, TopologyRequest, Workload
 
 _NO_SPEC = WirePodSpec()
 
 
+class FlavorRefusal(NamedTuple):
+    """Why a flavor is out of the question whatever its quota: a sentence, and the reason to report."""
+
+    message: str
+    reason: PendingReason = PendingReason.NO_MATCHING_FLAVOR
+
+
 def flavor_refusal(
-    snapshot: Snapshot, queue: QueueState, name: str, workload: Workload, pod_set: PodSet
-) -> str | None:
+    snapshot: Snapshot,
+    queue: QueueState,
+    name: str,
+    workload: Workload,
+    pod_set: PodSet,
+    asked: PodSetRequests,
+) -> FlavorRefusal | None:
     """Return why these pods of the Workload cannot use the flavor whatever its quota, None where they can.
 
-    Depends on specs, annotations and the calendar, never on usage. The sentence is part of the condition's
-    message and is Kueue's where Kueue has the reason.
+    Depends on specs, annotations, the calendar and the kinds of nodes, never on usage. The sentence is part
+    of the condition's message and is Kueue's where Kueue has the reason.
     """
     message = _reservation_refusal(queue, workload, name)
     if message is not None:
-        return message
+        return FlavorRefusal(message)
     flavor = snapshot.objects.flavors.get(name)
     if flavor is None:
-        return f"flavor {name} not found"
-    asked = pod_set.topology_request
-    if flavor.topology_name is not None or asked is not None:
-        message = _topology_refusal(snapshot, queue, flavor, asked)
+        return FlavorRefusal(f"flavor {name} not found")
+    request = pod_set.topology_request
+    if flavor.topology_name is not None or request is not None:
+        message = _topology_refusal(snapshot, queue, flavor, request)
         if message is not None:
-            return message
+            return FlavorRefusal(message)
+    message = _pod_refusal(flavor, pod_set)
+    if message is not None:
+        return FlavorRefusal(message)
+    message = hardware_refusal(snapshot, queue, flavor, workload, pod_set, asked)
+    return None if message is None else FlavorRefusal(message, PendingReason.MISCONFIGURED)
+
+
+def _pod_refusal(flavor: ResourceFlavor, pod_set: PodSet) -> str | None:
+    """Return why taints or node labels of the flavor keep these pods away, None where they do not."""
     spec = pod_set.template.spec or _NO_SPEC
     if flavor.node_taints:
         # The flavor's tolerations count too: they are added to the pods at the start of the Job.
         taint = find_untolerated(flavor.node_taints, (*(spec.tolerations or ()), *flavor.tolerations))
         if taint is not None:
-            return f"untolerated taint {taint_text(taint)} in flavor {name}"
+            return f"untolerated taint {taint_text(taint)} in flavor {flavor.name}"
     if flavor.node_labels and not matches_flavor(spec, flavor.node_labels):
-        return f"flavor {name} doesn't match node affinity"
+        return f"flavor {flavor.name} doesn't match node affinity"
     return None
 
 

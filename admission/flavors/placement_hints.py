@@ -8,9 +8,11 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from admission.calendar.reserved_domains import ReservedDomain
+from admission.flavors.hardware_needs import hardware_need
 from admission.placement.topology.placement_options import PlacementOptions, Strategy
 from admission.placement.topology.request import Bandwidth, PlacementRequest
 from admission.snapshot.queue_state import QueueState
+from admission.snapshot.snapshot import Snapshot
 from api import keys
 from api.excluded_nodes import parse_excluded
 from api.jobs.placement_annotations import STRATEGIES, parse_bandwidth, read_key, sources_of
@@ -29,16 +31,18 @@ _BY_TYPE = {"training": Strategy.CONSOLIDATED, "inference": Strategy.DISTRIBUTED
 
 
 def with_hints(
-    request: PlacementRequest, queue: QueueState, workload: Workload, pod_set: PodSet
+    snapshot: Snapshot, request: PlacementRequest, queue: QueueState, workload: Workload, pod_set: PodSet
 ) -> PlacementRequest:
     """Return the request with what the policy and the Workload's annotations ask of its placement.
 
-    Without a `placement` section in the policy only the reserved domain and the excluded nodes apply, and
-    annotations of users are ignored.
+    Without a `placement` section in the policy only hardware, the reserved domain and the excluded nodes apply.
     An annotation with an unknown value counts as absent: a strategy falls back to that of the policy, and a
     bandwidth that cannot be parsed is no condition.
     """
-    request = without_excluded(inside_reservation(request, queue, workload), workload)
+    need = hardware_need(snapshot, queue, workload, pod_set, gpus_of(request.per_pod))
+    if need is not None:
+        request = replace(request, rules=replace(request.rules, hardware=need))
+    request = _without_excluded(_inside_reservation(request, queue, workload), workload)
     policy, rules = queue.policy, queue.policy.placement
     if rules is None:
         return request
@@ -63,7 +67,7 @@ def with_hints(
     return replace(request, options=options, rules=limited)
 
 
-def inside_reservation(request: PlacementRequest, queue: QueueState, workload: Workload) -> PlacementRequest:
+def _inside_reservation(request: PlacementRequest, queue: QueueState, workload: Workload) -> PlacementRequest:
     """Return the request limited to the Workload's reserved domain; the same request where it has none.
 
     Only nodes in that domain are offered then. The domain is given by the values of its levels, widest first.
@@ -74,7 +78,7 @@ def inside_reservation(request: PlacementRequest, queue: QueueState, workload: W
     return replace(request, rules=replace(request.rules, domain=domain.values))
 
 
-def without_excluded(request: PlacementRequest, workload: Workload) -> PlacementRequest:
+def _without_excluded(request: PlacementRequest, workload: Workload) -> PlacementRequest:
     """Return the request without the nodes that are excluded for the Workload."""
     text = workload.annotations.get(keys.EXCLUDED_NODES)
     if text is None:

@@ -65,7 +65,9 @@ def _placement_requests(
         )
     )
     return tuple(
-        with_hints(request, queue, workload, pod_set) for pod_set, request in found if request is not None
+        with_hints(snapshot, request, queue, workload, pod_set)
+        for pod_set, request in found
+        if request is not None
     )
 
 
@@ -220,7 +222,7 @@ def _requests_of(
         )
         queue = snapshot.queues.get(held.admission.cluster_queue)
         if queue is not None:
-            request = with_hints(request, queue, held.workload, pod_set)
+            request = with_hints(snapshot, request, queue, held.workload, pod_set)
         yield one, request
 
 

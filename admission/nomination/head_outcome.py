@@ -73,8 +73,10 @@ def inadmissible(entry: Entry) -> HeadOutcome:
 
     No start is promised to it.
     """
-    is_no_fit = entry.assignment.mode is Mode.NO_FIT
-    return waiting(entry, RequeueCause.NO_FIT if is_no_fit else RequeueCause.PREEMPTION_NO_CANDIDATES)
+    if entry.assignment.mode is not Mode.NO_FIT:
+        return waiting(entry, RequeueCause.PREEMPTION_NO_CANDIDATES)
+    is_misfit = entry.assignment.pending_reason() is PendingReason.MISCONFIGURED
+    return waiting(entry, RequeueCause.HARDWARE_MISFIT if is_misfit else RequeueCause.NO_FIT)
 
 
 def waiting(entry: Entry, requeue: RequeueCause) -> HeadOutcome:

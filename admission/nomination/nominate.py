@@ -32,6 +32,7 @@ from msgspec import structs
 from admission.decisions.assignment import Assignment, Mode
 from admission.flavors.assignment_cache import learn, recall
 from admission.flavors.flavor_assigner import FlavorSearch, Pins
+from admission.flavors.hardware_needs import needs_hardware
 from admission.flavors.topology_assigner import place, with_later_places
 from admission.preemption.fair_sharing import FairPreemption
 from admission.preemption.preemptor import Preemptor
@@ -140,8 +141,10 @@ class Nominator:
     def _search(self, queue: QueueState, pending: Pending) -> Steps[Entry]:
         """Search from the first flavor, unless the result is known from an equal Workload."""
         # With a topology, equal requests may have different answers: which nodes are free is
-        # no question of quota.
-        is_shared = not self.snapshot.topology_cache.has_flavors
+        # no question of quota. Nor is which nodes have the hardware.
+        is_shared = not self.snapshot.topology_cache.has_flavors and not needs_hardware(
+            self.snapshot, queue, pending
+        )
         known = recall(queue, pending, self.preemptor.finds_no_victim) if is_shared else None
         if known is not None:
             return Entry(queue=queue, pending=pending, assignment=known)

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from admission.hardware.inventory import HardwareInventory
+from admission.hardware.rules import HardwareRules
 from admission.placement.performance import Performance
 from admission.placement.search import PlacementSearch
 from admission.placement.topology.flavor_topology import FlavorTopology
@@ -34,9 +36,11 @@ class Unplaced:
 class TopologyCache:
     """Nodes, pods and the topologies of flavors. One task owns it."""
 
-    def __init__(self, gates: PlacementGates | None = None) -> None:
+    def __init__(self, gates: PlacementGates | None = None, hardware: HardwareRules | None = None) -> None:
         self._gates = gates or PlacementGates()
         self.nodes = Nodes()
+        # What all nodes offer, also those of flavors without a topology.
+        self.hardware = HardwareInventory(hardware)
         self._specs: dict[str, tuple[ResourceFlavor, Topology]] = {}
         # Both by flavor. A flavor without a topology is in neither.
         self._topologies: dict[str, FlavorTopology] = {}
@@ -52,6 +56,7 @@ class TopologyCache:
         """Add or update a node. Return the flavors whose nodes have changed."""
         if not self.nodes.put(node):
             return frozenset()
+        self.hardware.put(node)
         taken = self.nodes.taken(node.name)
         return frozenset(
             flavor for flavor, topology in self._topologies.items() if topology.put_node(node, taken)
@@ -60,6 +65,7 @@ class TopologyCache:
     def drop_node(self, name: str) -> frozenset[str]:
         """Remove a node. Return the flavors whose nodes have changed."""
         self.nodes.drop(name)
+        self.hardware.drop(name)
         return frozenset(flavor for flavor, topology in self._topologies.items() if topology.drop_node(name))
 
     def put_pod(self, pod: PodUsage) -> frozenset[str]:
@@ -116,7 +122,13 @@ class TopologyCache:
         return True
 
     def _make_topology(self, name: str, flavor: ResourceFlavor, spec: Topology) -> FlavorTopology:
-        topology = FlavorTopology(flavor=name, levels=spec.levels, node_labels=flavor.node_labels, used={})
+        topology = FlavorTopology(
+            flavor=name,
+            levels=spec.levels,
+            node_labels=flavor.node_labels,
+            used={},
+            hardware=self.hardware,
+        )
         topology.used = self.usage.new_record(is_by_host=topology.is_by_host)
         for node in self.nodes.by_name.values():
             topology.put_node(node, self.nodes.taken(node.name))

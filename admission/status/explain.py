@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from admission.flavors.flavor_refusal import flavor_refusal
-from admission.flavors.placement_hints import inside_reservation, without_excluded
+from admission.flavors.placement_hints import with_hints
 from admission.flavors.topology_assigner import placement_request
 from admission.placement.search import PlacementSearch
 from admission.placement.topology.pod_counts import PodCounts
@@ -112,9 +112,9 @@ def _flavors(
     names = dict.fromkeys(name for group in queue.groups.values() for name in group.flavors)
     for name in names:
         # If a flavor is ruled out whatever is free, the reason is shown instead of numbers.
-        refusal = flavor_refusal(snapshot, queue, name, workload, pod_set)
+        refusal = flavor_refusal(snapshot, queue, name, workload, pod_set, asked)
         if refusal is not None:
-            yield FlavorLines(flavor=name, refusal=refusal)
+            yield FlavorLines(flavor=name, refusal=refusal.message)
         else:
             yield FlavorLines(
                 flavor=name,
@@ -148,7 +148,7 @@ def _topology(
     flavor, rules = snapshot.objects.flavors[name], queue.policy.placement
     # The same request as the cycle makes, step by step; an explanation of another one would mislead.
     request = placement_request(pod_set, asked, flavor, count=asked.count, rules=rules)
-    request = without_excluded(inside_reservation(request, queue, workload), workload)
+    request = with_hints(snapshot, request, queue, workload, pod_set)
     levels = search.site.levels
     plan = make_plan(request, levels)
     if isinstance(plan, NoPlacement):

@@ -40,9 +40,9 @@ _SIMILARITY = 0.6
 MOST_UNKNOWN_KEYS = 10
 
 _PROVISIONING_PREFIX = "provreq.kueue.x-k8s.io/"
-_ALIASES = frozenset(keys.ALIASES.values())
 # These change while the Job runs; admission.reconcile.checkpoints copies them by a rule of its own.
 _NOT_COPIED = frozenset(keys.BERTH_PREFIX + name for name in ("checkpoint-time", "checkpoint-step"))
+_COPIED = (keys.BERTH_TEMPLATE_KEYS | keys.HARDWARE_KEYS | frozenset(keys.ALIASES.values())) - _NOT_COPIED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,7 +202,7 @@ def copied_annotations(job: Queued) -> dict[str, str]:
         for key, value in source.items()
         # The keys without a berth.dev/ prefix are copied whether or not a policy reads them: policies may
         # change while the Workload exists.
-        if (key in keys.BERTH_TEMPLATE_KEYS or key in _ALIASES) and key not in _NOT_COPIED
+        if key in _COPIED
     }
     if job.active_deadline_seconds is not None:
         # Decisions on the Workload do not read its Job.

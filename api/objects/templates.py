@@ -71,6 +71,7 @@ class WirePodSpec(Wire, frozen=True):
     priority_class_name: str | None = None
     node_selector: dict[str, str] | None = None
     node_name: str | None = None
+    scheduler_name: str | None = None
     affinity: WireAffinity | None = None
     tolerations: tuple[WireToleration, ...] | None = None
     scheduling_gates: tuple[dict[str, str], ...] | None = None

@@ -18,6 +18,8 @@ class RequeueCause(StrEnum):
     GENERIC = ""
     NAMESPACE_MISMATCH = "NamespaceMismatch"
     NO_FIT = "NoFit"
+    # No node of its flavors has the hardware that its pods need.
+    HARDWARE_MISFIT = "HardwareMisfit"
     PREEMPTION_NO_CANDIDATES = "PreemptionNoCandidates"
     FAILED_AFTER_NOMINATION = "FailedAfterNomination"
     PENDING_PREEMPTION = "PendingPreemption"
@@ -42,7 +44,11 @@ _IMMEDIATE = frozenset(
         RequeueCause.STILL_TAKEN,
     }
 )
-_WHOLE_CLASS = frozenset({RequeueCause.NO_FIT, RequeueCause.PREEMPTION_NO_CANDIDATES})
+_WHOLE_CLASS = frozenset(
+    {RequeueCause.NO_FIT, RequeueCause.HARDWARE_MISFIT, RequeueCause.PREEMPTION_NO_CANDIDATES}
+)
+# Nothing that happens in the queue helps: the head of a StrictFIFO queue would block all behind it for ever.
+_PASSED_OVER = frozenset({RequeueCause.NAMESPACE_MISMATCH, RequeueCause.HARDWARE_MISFIT})
 # Reasons caused by a promised start. Their number shows whether trying more Workloads is worthwhile.
 FOR_A_PROMISE = frozenset({RequeueCause.HELD_BACK, RequeueCause.TOO_LONG})
 
@@ -50,8 +56,7 @@ FOR_A_PROMISE = frozenset({RequeueCause.HELD_BACK, RequeueCause.TOO_LONG})
 def is_immediate(pending: Pending, reason: RequeueCause, strategy: QueueingStrategy) -> bool:
     """Return whether the Workload is to be tried again at once, as a StrictFIFO head always is."""
     if strategy is QueueingStrategy.STRICT_FIFO:
-        # A head from a namespace that the queue does not select would block all Workloads behind it for ever.
-        return reason is not RequeueCause.NAMESPACE_MISMATCH
+        return reason not in _PASSED_OVER
     return reason in _IMMEDIATE or _holds_capacity(pending, reason)
 
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 import msgspec
 
 from api.jobs.resource_requests import PodSetRequests
-from api.keys import EXCLUDED_NODES, PLACEMENT_KEYS, RESERVATION
+from api.keys import EXCLUDED_NODES, HARDWARE_KEYS, PLACEMENT_KEYS, RESERVATION
 from api.objects.templates import WirePodSpec
 from api.workload import PodSet, Workload
 
 _NO_SPEC = WirePodSpec()
 # A member of a reservation may be placed on nodes where others are not. Excluded nodes are a Workload's own.
-_SHAPING_KEYS = PLACEMENT_KEYS | {RESERVATION, EXCLUDED_NODES}
+_SHAPING_KEYS = PLACEMENT_KEYS | HARDWARE_KEYS | {RESERVATION, EXCLUDED_NODES}
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 
 
@@ -41,6 +41,8 @@ def shape_of(workload: Workload, requests: tuple[PodSetRequests, ...]) -> bytes:
                 spec.node_selector,
                 spec.affinity,
                 spec.tolerations,
+                # It selects the hardware rules that bind the pods.
+                spec.scheduler_name,
                 _placement_annotations(workload, pod_set),
             )
         )
@@ -48,7 +50,7 @@ def shape_of(workload: Workload, requests: tuple[PodSetRequests, ...]) -> bytes:
 
 
 def _placement_annotations(workload: Workload, pod_set: PodSet) -> list[tuple[str, str]]:
-    """Return the Workload's and its template's annotations and labels by which a policy places pods."""
+    """Return the Workload's and its template's annotations and labels by which pods are placed."""
     metadata = pod_set.template.metadata
     sources = (workload.annotations, *((metadata.annotations, metadata.labels) if metadata else ()))
     # Sorted by key within each source, because dicts keep the order of the object.

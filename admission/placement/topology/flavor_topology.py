@@ -28,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from admission.hardware.inventory import HardwareInventory
 from admission.placement.topology.changelog import ChangeLog
 from admission.placement.topology.tree import DomainTree, Values
 from api.keys import HOSTNAME
@@ -60,6 +61,8 @@ class FlavorTopology:
     nodes: dict[int, dict[str, NodeInfo]] = field(default_factory=dict)
     # Leaves with a tainted node: as a rule few, and the only ones that refuse pods without a selector.
     tainted: dict[int, None] = field(default_factory=dict)
+    # What nodes offer, which all flavors share.
+    hardware: HardwareInventory = field(default_factory=HardwareInventory)
     nodes_log: ChangeLog = field(default_factory=ChangeLog)
     uses_log: ChangeLog = field(default_factory=ChangeLog)
     is_by_host: bool = field(init=False)

@@ -1,7 +1,7 @@
 """The nodes that refuse the pods of a request whatever is free on them, and why.
 
-The reasons are taint, selector, affinity, bandwidth, being outside the domain that a reservation keeps, and
-that pods of the Workload could not be bound there.
+The reasons are taint, selector, affinity, bandwidth, hardware that does not fit, being outside the domain that a
+reservation keeps, and that pods of the Workload could not be bound there.
 
 They are computed once for each node and set of rules, and again when the node changes. Shapes with equal
 rules share the result, and so do the real and the empty cluster. Nodes that are equal in all labels that the
@@ -10,9 +10,11 @@ rules name share a verdict: twenty thousand nodes are of a few kinds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
+from admission.hardware.fit import Misfit, misfit
+from admission.hardware.node_hardware import NodeHardware
 from admission.placement.topology.flavor_topology import FlavorTopology
 from admission.placement.topology.request import NodeRules
 from api.node import NodeInfo
@@ -28,7 +30,8 @@ _Kind = tuple[str | None, ...]
 class NodeExclusions:
     """Why leaves refuse pods with these rules, in the words of Kueue's messages.
 
-    Nodes are evaluated only where every leaf is one; the reserved domain is evaluated on any tree.
+    Nodes are evaluated only where every leaf is one; the reserved domain is evaluated on any tree, and so is
+    hardware: a leaf of several nodes is refused where none of them fits.
     """
 
     site: FlavorTopology
@@ -39,6 +42,7 @@ class NodeExclusions:
     _keys: tuple[str, ...] = field(init=False)
     _names_nodes: bool = field(init=False)
     _verdicts: dict[_Kind, str | None] = field(default_factory=dict)
+    _misfits: dict[NodeHardware, Misfit | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         rules = self.rules
@@ -53,7 +57,8 @@ class NodeExclusions:
         """Whether every node without taints may be used, so that only tainted nodes need evaluation."""
         rules = self.rules
         is_open = not rules.node_selector and not rules.domain and not rules.excluded
-        return is_open and rules.affinity is None and rules.bandwidth is None
+        is_plain = rules.bandwidth is None and rules.hardware is None
+        return is_open and is_plain and rules.affinity is None
 
     def refresh(self) -> None:
         """Evaluate again the nodes that have changed since the last call.
@@ -62,7 +67,8 @@ class NodeExclusions:
         """
         log = self.site.nodes_log
         # Where a leaf is not one node its nodes are not evaluated, so there is nothing to update.
-        if self._read_to == log.end or not (self.site.is_by_host or self.rules.domain):
+        is_judged = self.site.is_by_host or self.rules.domain or self.rules.hardware is not None
+        if self._read_to == log.end or not is_judged:
             return
         changed = log.since(self._read_to)
         self._read_to = log.end
@@ -75,25 +81,45 @@ class NodeExclusions:
             self._look_at(self.site.tree.at_level[-1])
 
     def _look_at(self, leaves: Iterable[int]) -> None:
-        """Evaluate these leaves: by domain first, then by taint, then by labels."""
-        nodes, hooked = self.site.nodes, self.site.tree.at_level[-1]
-        takes_all = self._takes_all
+        """Evaluate these leaves: by domain first, then by taint, by labels and by hardware."""
+        hooked = self.site.tree.at_level[-1]
         for leaf in leaves:
             refusal = None
             if leaf in hooked:
+                nodes = self.site.nodes[leaf].values()
                 refusal = self._refusal_by_domain(leaf) or self._refusal_by_exclusion(leaf)
-                # Only where a leaf is one node. Otherwise it counts as the sum of its nodes.
-                for node in nodes[leaf].values() if refusal is None and self.site.is_by_host else ():
-                    refusal = self._refusal_by_taint(node) if node.taints else None
-                    if refusal is None and not takes_all:
-                        refusal = self._refusal_by_labels(node)
-                    if refusal is not None:
-                        # One node of a host suffices: pods could be bound to it.
-                        break
+                if refusal is None:
+                    refusal = self._refusal_by_nodes(nodes) if self.site.is_by_host else self._misfit(nodes)
             if refusal is None:
                 self.by_leaf.pop(leaf, None)
             else:
                 self.by_leaf[leaf] = refusal
+
+    def _refusal_by_nodes(self, nodes: Collection[NodeInfo]) -> str | None:
+        """Return why a host refuses the pods; one of its nodes suffices, since pods could be bound to it."""
+        takes_all = self._takes_all
+        for node in nodes:
+            refusal = self._refusal_by_taint(node) if node.taints else None
+            if refusal is None and not takes_all:
+                refusal = self._refusal_by_labels(node) or self._misfit((node,))
+            if refusal is not None:
+                return refusal
+        return None
+
+    def _misfit(self, nodes: Collection[NodeInfo]) -> str | None:
+        """Return why the hardware of none of these nodes fits, None where that of one does."""
+        need, found = self.rules.hardware, None
+        if need is None:
+            return None
+        for node in nodes:
+            kind = self.site.hardware.of(node)
+            # Once for each kind of node, whatever their number.
+            if kind not in self._misfits:
+                self._misfits[kind] = misfit(need, kind)
+            found = self._misfits[kind]
+            if found is None:
+                return None
+        return None if found is None else found.reason
 
     def _refusal_by_domain(self, leaf: int) -> str | None:
         domain = self.rules.domain

@@ -14,6 +14,7 @@ from itertools import pairwise
 
 import msgspec
 
+from admission.hardware.fit import HardwareRequest
 from admission.placement.topology.placement_options import PlacementOptions
 from api.jobs.placement_annotations import parse_bandwidth
 from api.keys import NETWORK_BANDWIDTH
@@ -44,7 +45,8 @@ class NodeRules(msgspec.Struct, frozen=True):
     """Which nodes the pods may use, by their spec, their flavor and their policy.
 
     `domain` is the domain that the pods' reservation keeps, by its level values, the
-    widest first; empty: any. `excluded` are hosts where pods of the Workload could not be bound.
+    widest first; empty: any. `hardware` is what each pod needs of its node's hardware. `excluded` are hosts
+    where pods of the Workload could not be bound.
     """
 
     node_selector: tuple[tuple[str, str], ...] = ()
@@ -53,6 +55,7 @@ class NodeRules(msgspec.Struct, frozen=True):
     bandwidth: Bandwidth | None = None
     domain: tuple[str, ...] = ()
     excluded: frozenset[str] = frozenset()
+    hardware: HardwareRequest | None = None
 
 
 class PlacementRequest(msgspec.Struct, frozen=True, kw_only=True):

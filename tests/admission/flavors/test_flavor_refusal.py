@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 from admission.flavors.flavor_refusal import flavor_refusal
+from admission.placement.topology_cache import TopologyCache
+from api.jobs.resource_requests import PodSetRequests
+from api.policy import KUEUE
 from api.queueing import ResourceFlavor
 from tests.builders import make_workload
 
@@ -34,11 +37,15 @@ def test_inside_a_reserved_domain(is_member: bool, flavor: str, want: str | None
         "disk": SimpleNamespace(flavors=("plain",)),
         "gpu": SimpleNamespace(flavors=("a100", "h100")),
     }
-    queue: Any = SimpleNamespace(reservations=((kept, None),), groups=groups)
+    queue: Any = SimpleNamespace(
+        reservations=((kept, None),), groups=groups, policy=KUEUE, delayed_flavors=frozenset()
+    )
 
     names = ("a100", "h100", "plain", "unknown")
     flavors = {name: ResourceFlavor(name=name) for name in names}
-    snapshot: Any = SimpleNamespace(objects=SimpleNamespace(flavors=flavors))
+    snapshot: Any = SimpleNamespace(objects=SimpleNamespace(flavors=flavors), topology_cache=TopologyCache())
     workload = make_workload("gang")
 
-    assert flavor_refusal(snapshot, queue, flavor, workload, workload.pod_sets[0]) == want
+    asked = PodSetRequests(name="main", count=1, per_pod={})
+    refusal = flavor_refusal(snapshot, queue, flavor, workload, workload.pod_sets[0], asked)
+    assert (refusal.message if refusal is not None else None) == want

@@ -1,0 +1,61 @@
+"""What the pods of a Workload need of hardware, and why no node of a flavor has it."""
+
+from __future__ import annotations
+
+from admission.hardware.fit import HardwareRequest, request_of
+from admission.hardware.pod_hardware import read_pod
+from admission.snapshot.queue_state import QueueState
+from admission.snapshot.snapshot import Snapshot
+from api.jobs.resource_requests import PodSetRequests, gpus_of
+from api.objects.common import Meta
+from api.objects.templates import WirePodSpec
+from api.queueing import ResourceFlavor
+from api.workload import PodSet, Workload
+from queues.pending.pending_queue import Pending
+
+_NO_META = Meta()
+_NO_SPEC = WirePodSpec()
+
+
+def hardware_need(
+    snapshot: Snapshot, queue: QueueState, workload: Workload, pod_set: PodSet, gpus: int
+) -> HardwareRequest | None:
+    """Return what each pod of the pod set, with this number of GPUs, needs; None where every node fits.
+
+    The keys are read on the pod template, as the scheduler extender will read them on the pods, and then on
+    the Workload, which copies them from its Job.
+    """
+    meta, spec = pod_set.template.metadata or _NO_META, pod_set.template.spec or _NO_SPEC
+    pod = read_pod(
+        meta.annotations, meta.labels, job=workload.annotations, reads_aliases=queue.policy.reads_aliases
+    )
+    return request_of(pod, gpus, snapshot.topology_cache.hardware.rules, spec.scheduler_name or "")
+
+
+def needs_hardware(snapshot: Snapshot, queue: QueueState, pending: Pending) -> bool:
+    """Return whether any pod of the Workload fits some nodes only, so that nodes decide about its flavors."""
+    return any(
+        hardware_need(snapshot, queue, pending.workload, pod_set, gpus_of(asked.on_node)) is not None
+        for pod_set, asked in zip(pending.workload.pod_sets, pending.requests, strict=False)
+    )
+
+
+def hardware_refusal(
+    snapshot: Snapshot,
+    queue: QueueState,
+    flavor: ResourceFlavor,
+    workload: Workload,
+    pod_set: PodSet,
+    asked: PodSetRequests,
+) -> str | None:
+    """Return why no node of the flavor can ever run these pods, None where one can.
+
+    None also where the flavor's nodes are not known: there are none yet, or they are provisioned on demand.
+    """
+    if flavor.name in queue.delayed_flavors:
+        return None
+    need = hardware_need(snapshot, queue, workload, pod_set, gpus_of(asked.on_node))
+    if need is None:
+        return None
+    found = snapshot.topology_cache.hardware.refusal(flavor.node_labels, need)
+    return None if found is None else f"flavor {flavor.name}: {found}"

@@ -1,0 +1,137 @@
+"""Hardware at admission: a flavor none of whose nodes fits is refused, and holds up no other Workload."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+import pytest
+
+from admission.decisions.decision import Admit, Wait
+from api.node import NodeInfo
+from api.objects.common import Meta
+from api.policy import AdmissionPolicy, Aliases
+from api.queueing import QueueingStrategy, ResourceFlavor, Topology
+from api.reasons import PendingReason
+from api.workload import PodSet, Workload
+from tests.builders import World, make_cluster_queue, make_group, make_template, make_workload
+
+GPU, HOST = "nvidia.com/gpu", "kubernetes.io/hostname"
+MODEL = "accelerator.sched.io/gpu-model"
+TOPOLOGY = Topology(name="hosts", levels=(HOST,))
+
+
+def node(name: str, model: str, **labels: str) -> NodeInfo:
+    return NodeInfo(
+        name=name,
+        labels={HOST: name, "nvidia.com/gpu.product": model, **labels},
+        allocatable={GPU: 8, "cpu": 64_000, "pods": 110},
+    )
+
+
+def world(*nodes: NodeInfo, has_topology: bool = True, flavors: Mapping[str, str] | None = None) -> World:
+    world = World().put(TOPOLOGY, *nodes)
+    names = flavors or {"gpu": ""}
+    for name, pool in names.items():
+        world.put(
+            ResourceFlavor(
+                name=name,
+                topology_name="hosts" if has_topology else None,
+                node_labels={"pool": pool} if pool else {},
+            )
+        )
+    group = make_group(*names, resource=GPU, **dict.fromkeys(names, 64))
+    return world.put(
+        make_cluster_queue("queue", groups=(group,), queueing_strategy=QueueingStrategy.STRICT_FIFO)
+    )
+
+
+def workload(
+    name: str,
+    keys: Mapping[str, str] | None = None,
+    *,
+    job: Mapping[str, str] | None = None,
+    gpus: int = 4,
+    at: float = 0,
+) -> Workload:
+    template = msgspec.structs.replace(
+        make_template({GPU: gpus}), metadata=Meta(annotations=dict(keys or {}))
+    )
+    pods = PodSet(name="main", count=1, template=template)
+    return make_workload(name, pod_sets=(pods,), annotations=dict(job or {}), at=at)
+
+
+def hosts(decision: object) -> list[str]:
+    assert isinstance(decision, Admit)
+    (pod_set,) = decision.admission.pod_sets
+    assert pod_set.topology is not None
+    return [domain.values[-1] for domain in pod_set.topology.domains]
+
+
+@pytest.mark.parametrize("is_of_job", [True, False], ids=["on the Job", "on the pod template"])
+def test_a_pod_is_placed_on_the_model_that_it_asks_for(is_of_job: bool) -> None:
+    keys = {MODEL: "A100"}
+    asking = workload("w", job=keys) if is_of_job else workload("w", keys)
+    (decision,) = world(node("n1", "V100"), node("n2", "A100"), node("n3", "V100")).put(asking).settle()
+
+    assert hosts(decision) == ["n2"]
+
+
+@pytest.mark.parametrize("has_topology", [True, False], ids=["with a topology", "without"])
+def test_what_no_node_can_run_is_misconfigured_and_holds_up_nothing(has_topology: bool) -> None:
+    here = world(node("n1", "V100"), node("n2", "V100"), has_topology=has_topology)
+    first, second = here.put(workload("no", {MODEL: "A100"}), workload("next", at=1)).settle()
+
+    assert isinstance(first, Wait)
+    assert first.reason is PendingReason.MISCONFIGURED
+    assert first.message == (
+        "couldn't assign flavors to pod set main: flavor gpu: none of 2 nodes has the hardware that its pods "
+        "need: 2 × GPU model mismatch (need A100, has V100)"
+    )
+    assert isinstance(second, Admit)
+    assert here.active() == []
+
+
+@pytest.mark.parametrize("has_topology", [True, False], ids=["with a topology", "without"])
+def test_it_is_tried_again_when_such_a_node_comes(has_topology: bool) -> None:
+    here = world(node("n1", "V100"), has_topology=has_topology).put(workload("w", {MODEL: "A100"}))
+    here.settle()
+    assert here.put(node("n3", "V100")).settle() == []
+
+    (decision,) = here.put(node("n2", "A100")).settle()
+    assert isinstance(decision, Admit)
+
+
+@pytest.mark.parametrize("has_topology", [True, False], ids=["with topologies", "without"])
+def test_the_flavor_with_the_hardware_is_chosen(has_topology: bool) -> None:
+    nodes = node("n1", "V100", pool="old"), node("n2", "A100", pool="new")
+    here = world(*nodes, has_topology=has_topology, flavors={"old": "old", "new": "new"})
+    (decision,) = here.put(workload("w", {MODEL: "A100"})).settle()
+
+    assert isinstance(decision, Admit)
+    assert decision.admission.pod_sets[0].flavors == {GPU: "new"}
+
+
+def test_a_flavor_without_known_nodes_is_not_judged() -> None:
+    (decision,) = world(has_topology=False).put(workload("w", {MODEL: "A100"})).settle()
+
+    assert isinstance(decision, Admit)
+
+
+def test_an_answer_is_not_shared_by_what_asks_for_other_hardware() -> None:
+    here = world(node("n1", "V100"), has_topology=False)
+    decisions = here.put(workload("v", {MODEL: "V100"}), workload("a", {MODEL: "A100"}, at=1)).settle()
+
+    assert [type(one) for one in decisions] == [Admit, Wait]
+
+
+def test_an_alias_on_the_job_counts_under_a_policy_that_reads_aliases() -> None:
+    asking = workload("w", job={"workload-type": "GPU-intensive"}, gpus=0)
+    cpu_node = NodeInfo(name="n", labels={HOST: "n"}, allocatable={"cpu": 64_000, "pods": 110})
+    without, reading = (world(cpu_node).put(*policy) for policy in ((), (ALIASES,)))
+
+    assert isinstance(without.put(asking).settle()[0], Admit)
+    assert isinstance(reading.put(asking).settle()[0], Wait)
+
+
+ALIASES = AdmissionPolicy(name="articles", aliases=Aliases.ARTICLES)
