@@ -35,7 +35,7 @@ def with_hints(
 ) -> PlacementRequest:
     """Return the request with what the policy and the Workload's annotations ask of its placement.
 
-    Without a `placement` section in the policy only hardware, the reserved domain and the excluded nodes apply.
+    Without a `placement` section in the policy only hardware, the reserved domain and excluded nodes apply.
     An annotation with an unknown value counts as absent: a strategy falls back to that of the policy, and a
     bandwidth that cannot be parsed is no condition.
     """

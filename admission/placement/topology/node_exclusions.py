@@ -1,7 +1,7 @@
 """The nodes that refuse the pods of a request whatever is free on them, and why.
 
-The reasons are taint, selector, affinity, bandwidth, hardware that does not fit, being outside the domain that a
-reservation keeps, and that pods of the Workload could not be bound there.
+The reasons are taint, selector, affinity, bandwidth, hardware that does not fit, being outside the domain
+that a reservation keeps, and that pods of the Workload could not be bound there.
 
 They are computed once for each node and set of rules, and again when the node changes. Shapes with equal
 rules share the result, and so do the real and the empty cluster. Nodes that are equal in all labels that the

@@ -44,7 +44,8 @@ from queues.reservations.reservations import (
     ServerLife,
     StoreUnreachable,
 )
-from queues.store.redis_scripts import CALL_SECONDS, SLOW_SECONDS
+from queues.store.clients import SLOW_SECONDS
+from queues.store.redis_scripts import CALL_SECONDS
 from tests.admission.controller.cluster import FakeCluster, Line, Object
 from tests.admission.controller.fakes import FakeRecorder
 from tests.admission.controller.virtualtime import VirtualLoop
