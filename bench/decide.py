@@ -31,17 +31,14 @@ from admission.decisions.decision import Admit, Decision, Evict
 from admission.engine.engine import Engine
 from api.node import NodeInfo
 from api.objects.common import WireSelector
-from api.objects.templates import WireContainer, WirePodSpec, WirePodTemplate, WireResources
 from api.queueing import (
     ClusterQueue,
     Cohort,
-    FlavorQuotas,
     LocalQueue,
     Namespace,
     Preemption,
     PreemptionPolicy,
     ResourceFlavor,
-    ResourceGroup,
     ResourceQuota,
     Topology,
 )
@@ -55,13 +52,12 @@ from api.workload import (
     Workload,
     WorkloadKey,
 )
+from bench.cluster import NAMESPACE, STEP_TARGET_MS, admitted, pod_template, resource_groups, with_conditions
 from bench.placement import HOST, RACK
 
 _TARGET_PER_SECOND = 10_000
 _SEARCH_TARGET_MS = 100.0
-_STEP_TARGET_MS = 50.0
 _CANDIDATES = 700
-_NAMESPACE = "bench"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,7 +195,7 @@ class Run:
         if what == "finish":
             if self.workloads[workload.key] is not workload:
                 return  # evicted meanwhile
-            workload = _with(workload, Condition(type=ConditionType.FINISHED, status=True, at=now))
+            workload = with_conditions(workload, Condition(type=ConditionType.FINISHED, status=True, at=now))
             self.finished += 1
         self._put(workload, now)
 
@@ -237,7 +233,7 @@ class Run:
         if isinstance(decision, Admit):
             self.admits += 1
             workload = replace(
-                _with(
+                with_conditions(
                     workload,
                     Condition(type=ConditionType.QUOTA_RESERVED, status=True, at=now),
                     Condition(type=ConditionType.ADMITTED, status=True, at=now),
@@ -257,17 +253,13 @@ class Run:
             # Its pods stop at once: it is evicted, and then loses its quota.
             evicted = Condition(type=ConditionType.EVICTED, status=True, reason=decision.reason, at=now)
             reserved = Condition(type=ConditionType.QUOTA_RESERVED, status=False, at=now)
-            self._put(replace(_with(workload, evicted, reserved), admission=None), now)
-
-
-def _with(workload: Workload, *conditions: Condition) -> Workload:
-    return replace(workload, conditions={**workload.conditions, **{one.type: one for one in conditions}})
+            self._put(replace(with_conditions(workload, evicted, reserved), admission=None), now)
 
 
 def _cluster(
     shape: Shape,
 ) -> Iterator[Namespace | Topology | NodeInfo | ResourceFlavor | Cohort | ClusterQueue | LocalQueue]:
-    yield Namespace(name=_NAMESPACE)
+    yield Namespace(name=NAMESPACE)
     if shape.nodes:
         yield Topology(name="default", levels=(RACK, HOST))
     for number in range(shape.nodes):
@@ -278,29 +270,26 @@ def _cluster(
         for cohort in range(shape.cohorts):
             yield Cohort(name=f"cohort-{cohort}", parent="root")
     quota = ResourceQuota(nominal=shape.nominal_cpu * 1000, borrowing_limit=shape.borrowing_cpu * 1000)
-    group = ResourceGroup(
-        covered_resources=("cpu",), flavors=(FlavorQuotas(name="default", resources={"cpu": quota}),)
-    )
+    groups = resource_groups("cpu", "default", quota)
     for name, cohort_name in shape.queues():
         yield ClusterQueue(
             name=name,
             cohort=cohort_name,
-            resource_groups=(group,),
+            resource_groups=groups,
             namespace_selector=WireSelector(),
             preemption=Preemption(
                 within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY,
                 reclaim_within_cohort=PreemptionPolicy.ANY,
             ),
         )
-        yield LocalQueue(namespace=_NAMESPACE, name=name, cluster_queue=name)
+        yield LocalQueue(namespace=NAMESPACE, name=name, cluster_queue=name)
 
 
 def _workload(name: str, queue: str, *, cpu: int, priority: int, at: float = 0.0, pods: int = 1) -> Workload:
-    requests = WireResources(requests={"cpu": f"{1000 * cpu // pods}m"})
     topology = TopologyRequest(required=RACK) if pods > 1 else None
-    template = WirePodTemplate(spec=WirePodSpec(containers=(WireContainer(name="c", resources=requests),)))
+    template = pod_template("cpu", f"{1000 * cpu // pods}m")
     return Workload(
-        key=WorkloadKey(_NAMESPACE, name),
+        key=WorkloadKey(NAMESPACE, name),
         uid=name,
         created_at=at,
         pod_sets=(PodSet(name="main", count=pods, template=template, topology_request=topology),),
@@ -310,12 +299,9 @@ def _workload(name: str, queue: str, *, cpu: int, priority: int, at: float = 0.0
     )
 
 
-def _admitted(workload: Workload, *, cpu: int) -> Workload:
+def _running(workload: Workload, *, cpu: int) -> Workload:
     assignment = PodSetAssignment(name="main", count=1, flavors={"cpu": "default"}, usage={"cpu": cpu * 1000})
-    admission = Admission(cluster_queue=workload.queue_name, pod_sets=(assignment,))
-    reserved = Condition(type=ConditionType.QUOTA_RESERVED, status=True)
-    admitted = Condition(type=ConditionType.ADMITTED, status=True)
-    return replace(_with(workload, reserved, admitted), admission=admission)
+    return admitted(workload, Admission(cluster_queue=workload.queue_name, pod_sets=(assignment,)), 0.0)
 
 
 def _submissions(shape: Shape) -> Iterator[tuple[float, Workload, float]]:
@@ -341,7 +327,7 @@ def _report(shape: Shape) -> str:
         f"decisions/s of engine time (target {_TARGET_PER_SECOND:,}); "
         f"{run.cycles:,} cycles, mean {1000 * run.engine_seconds / run.cycles:.2f} ms, "
         f"longest {1000 * run.longest_cycle_seconds:.1f} ms, longest step without a pause "
-        f"{1000 * run.longest_step_seconds:.1f} ms (target {_STEP_TARGET_MS:.0f}); "
+        f"{1000 * run.longest_step_seconds:.1f} ms (target {STEP_TARGET_MS:.0f}); "
         f"{run.admits:,} admissions, {run.evicts:,} evictions"
     )
 
@@ -355,7 +341,7 @@ def _full() -> str:
         f"full      {running:>6} running, {len(run.workloads) - run.admits:,} waiting: an end costs "
         f"{1e6 * sum(times) / len(times):,.0f} µs, at the 99th percentile "
         f"{1e6 * times[len(times) * 99 // 100]:,.0f} µs, and {run.cycles / run.finished:.1f} cycles; longest "
-        f"step without a pause {1000 * run.longest_step_seconds:.1f} ms (target {_STEP_TARGET_MS:.0f})"
+        f"step without a pause {1000 * run.longest_step_seconds:.1f} ms (target {STEP_TARGET_MS:.0f})"
     )
 
 
@@ -367,7 +353,7 @@ def _search() -> str:
         engine.objects.upsert(value, now=0.0)
     for index in range(_CANDIDATES):
         workload = _workload(f"running-{index:03}", f"queue-0-{1 + index % 20}", cpu=1, priority=index % 7)
-        engine.objects.upsert(_admitted(workload, cpu=1), now=0.0)
+        engine.objects.upsert(_running(workload, cpu=1), now=0.0)
     # Every other queue borrows 1 CPU of the first one's 34; 14 are free, so 6 must be reclaimed.
     engine.objects.upsert(_workload("urgent", "queue-0-0", cpu=20, priority=9), now=1.0)
     engine.wake_heads(now=1.0)

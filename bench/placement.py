@@ -17,7 +17,7 @@ import random
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 from msgspec import structs
@@ -32,24 +32,19 @@ from admission.placement.topology.request import PlacementRequest
 from admission.placement.topology_cache import TopologyCache, Unplaced
 from api.node import NodeInfo
 from api.objects.common import WireSelector
-from api.objects.templates import WireContainer, WirePodSpec, WirePodTemplate, WireResources
 from api.policy import AdmissionPolicy, DomainRules, PreemptionRules
 from api.queueing import (
     ClusterQueue,
-    FlavorQuotas,
     LocalQueue,
     Namespace,
     Preemption,
     PreemptionPolicy,
     ResourceFlavor,
-    ResourceGroup,
     ResourceQuota,
     Topology,
 )
-from api.reasons import ConditionType
 from api.workload import (
     Admission,
-    Condition,
     DomainCount,
     PodSet,
     PodSetAssignment,
@@ -58,6 +53,7 @@ from api.workload import (
     Workload,
     WorkloadKey,
 )
+from bench.cluster import STEP_TARGET_MS, admitted, pod_template, resource_groups
 
 GPU = "nvidia.com/gpu"
 BLOCK, RACK, HOST = "block", "rack", "kubernetes.io/hostname"
@@ -67,8 +63,6 @@ GANG = 16
 # The targets in milliseconds for a gang, by number of nodes, and for the search for victims.
 TARGET_MS = {640: 0.1, 20_000: 0.5}
 SEARCH_TARGET_MS = 100
-# The target in milliseconds for any step without a pause.
-STEP_TARGET_MS = 50
 SEARCH_NODES, CANDIDATES = 2_000, 700
 
 _PER_POD = taken_per_pod({GPU: 8})
@@ -174,7 +168,6 @@ def measure(nodes: int, share: float, request: PlacementRequest, rounds: int) ->
 def make_busy_engine(*, by_loss: bool) -> Engine:
     """Return an engine whose 2,000 nodes are in use by 700 Workloads of 2 to 4 nodes each."""
     engine = Engine()
-    quotas = FlavorQuotas(name="gpus", resources={GPU: ResourceQuota(nominal=8 * SEARCH_NODES)})
     values: list[Upsertable] = [
         Namespace(name="bench"),
         Topology(name="default", levels=(BLOCK, RACK, HOST)),
@@ -182,7 +175,7 @@ def make_busy_engine(*, by_loss: bool) -> Engine:
         ClusterQueue(
             name="queue",
             namespace_selector=WireSelector(),
-            resource_groups=(ResourceGroup(covered_resources=(GPU,), flavors=(quotas,)),),
+            resource_groups=resource_groups(GPU, "gpus", ResourceQuota(nominal=8 * SEARCH_NODES)),
             preemption=Preemption(within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY),
         ),
         LocalQueue(namespace="bench", name="queue", cluster_queue="queue"),
@@ -203,8 +196,7 @@ def make_busy_engine(*, by_loss: bool) -> Engine:
 
 
 def _workload(name: str, pods: int, priority: int) -> Workload:
-    resources = WireResources(requests={GPU: 8})
-    template = WirePodTemplate(spec=WirePodSpec(containers=(WireContainer(resources=resources),)))
+    template = pod_template(GPU, "8")
     topology = TopologyRequest(required=RACK)
     return Workload(
         key=WorkloadKey("bench", name),
@@ -226,12 +218,8 @@ def _running(name: str, hosts: list[int], priority: int) -> Workload:
         usage={GPU: 8 * len(hosts)},
         topology=TopologyAssignment(levels=(HOST,), domains=domains),
     )
-    conditions = (ConditionType.QUOTA_RESERVED, ConditionType.ADMITTED)
-    return replace(
-        workload,
-        admission=Admission(cluster_queue="queue", pod_sets=(assignment,)),
-        conditions={one: Condition(type=one, status=True, at=float(-priority)) for one in conditions},
-    )
+    admission = Admission(cluster_queue="queue", pod_sets=(assignment,))
+    return admitted(workload, admission, float(-priority))
 
 
 def search(*, by_loss: bool) -> str:
@@ -250,7 +238,7 @@ def search(*, by_loss: bool) -> str:
     return (
         f"{CANDIDATES} candidates on {SEARCH_NODES:,} nodes, {order}: {spent:.0f} ms for {victims} victims "
         f"(target {SEARCH_TARGET_MS} ms; Kueue: up to 40 s), longest step {longest:.1f} ms "
-        f"(target {STEP_TARGET_MS} ms)"
+        f"(target {STEP_TARGET_MS:.0f} ms)"
     )
 
 

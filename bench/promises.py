@@ -15,118 +15,49 @@ from __future__ import annotations
 
 import argparse
 import random
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from typing import Any
 
 from admission.controller.runtime.gc_freeze import keep_collector_off_what_lives_long
-from admission.decisions.decision import Admit
-from admission.engine.engine import Engine
 from api.keys import EXPECTED_RUNTIME_SECONDS
 from api.node import NodeInfo
 from api.objects.common import WireSelector
-from api.objects.templates import WireContainer, WirePodSpec, WirePodTemplate, WireResources
 from api.policy import AdmissionPolicy, Backfill, BackfillMode, Estimates
 from api.queueing import (
     ClusterQueue,
-    FlavorQuotas,
     LocalQueue,
     Namespace,
     ResourceFlavor,
-    ResourceGroup,
     ResourceQuota,
     Topology,
 )
-from api.reasons import ConditionType
-from api.workload import Condition, PodSet, TopologyRequest, Workload, WorkloadKey
+from api.workload import PodSet, TopologyRequest, Workload, WorkloadKey
+from bench.cluster import NAMESPACE, STEP_TARGET_MS, Cluster, pod_template, resource_groups
 
-_NAMESPACE = "bench"
 _GPU = "nvidia.com/gpu"
 _HOST = "kubernetes.io/hostname"
 _PER_NODE = 8
 _NODES_OF_RACK = 16
 _QUEUES_OF_COHORT = 10
-_STEP_TARGET_MS = 50.0
-Answer = TypeVar("Answer")
-
-
-@dataclass(slots=True, kw_only=True)
-class Cluster:
-    """An engine with every call timed. `spent` and `longest` are in seconds since they were last set to 0."""
-
-    engine: Engine = field(default_factory=Engine)
-    workloads: dict[WorkloadKey, Workload] = field(default_factory=dict)
-    running: list[WorkloadKey] = field(default_factory=list)
-    spent: float = 0.0
-    longest: float = 0.0
-
-    def put(self, value: Any, now: float) -> None:
-        """Add or update an object."""
-        if isinstance(value, Workload):
-            self.workloads[value.key] = value
-        self._timed(lambda: self.engine.objects.upsert(value, now=now))
-
-    def decide(self, now: float) -> None:
-        """Decide until nothing is left to decide, in steps as the controller does."""
-        engine = self.engine
-        self._catch_up(now)
-        while self._timed(lambda: engine.wake_heads(now=now)):
-            while self._timed(lambda: engine.settle(now=now)):
-                pass
-            cycle = self._timed(lambda: engine.begin_cycle(now=now))
-            while self._timed(cycle.step):
-                pass
-            for decision in cycle.decisions:
-                if isinstance(decision, Admit):
-                    self._admit(decision, now)
-            self._catch_up(now)
-
-    def end(self, key: WorkloadKey, now: float) -> None:
-        """Finish a Workload."""
-        finished = Condition(type=ConditionType.FINISHED, status=True, reason="Succeeded", at=now)
-        self.put(_with(self.workloads[key], finished), now)
-
-    def _admit(self, decision: Admit, now: float) -> None:
-        types = (ConditionType.QUOTA_RESERVED, ConditionType.ADMITTED)
-        conditions = [Condition(type=type_, status=True, at=now) for type_ in types]
-        self.running.append(decision.key)
-        self.put(replace(_with(self.workloads[decision.key], *conditions), admission=decision.admission), now)
-
-    def _catch_up(self, now: float) -> None:
-        while self._timed(lambda: self.engine.catch_up(now=now)):
-            pass
-
-    def _timed(self, call: Callable[[], Answer]) -> Answer:
-        began = time.process_time()
-        answer = call()
-        spent = time.process_time() - began
-        self.spent += spent
-        self.longest = max(self.longest, spent)
-        return answer
-
-
-def _with(workload: Workload, *conditions: Condition) -> Workload:
-    return replace(workload, conditions={**workload.conditions, **{one.type: one for one in conditions}})
 
 
 def _specs(queues: int, nodes: int, depth: int) -> Iterator[Any]:
-    yield Namespace(name=_NAMESPACE)
+    yield Namespace(name=NAMESPACE)
     yield Topology(name="racks", levels=("rack", _HOST))
     yield ResourceFlavor(name="default", topology_name="racks")
     for number in range(nodes):
         labels = {_HOST: f"n{number:04}", "rack": f"r{number // _NODES_OF_RACK}"}
         yield NodeInfo(name=labels[_HOST], labels=labels, allocatable={_GPU: _PER_NODE, "pods": 110})
     quota = ResourceQuota(nominal=nodes * _PER_NODE // queues)
-    flavors = (FlavorQuotas(name="default", resources={_GPU: quota}),)
+    groups = resource_groups(_GPU, "default", quota)
     for number in range(queues):
         yield ClusterQueue(
             name=_queue(number),
             cohort=f"cohort-{number // _QUEUES_OF_COHORT}",
-            resource_groups=(ResourceGroup(covered_resources=(_GPU,), flavors=flavors),),
+            resource_groups=groups,
             namespace_selector=WireSelector(),
         )
-        yield LocalQueue(namespace=_NAMESPACE, name=_queue(number), cluster_queue=_queue(number))
+        yield LocalQueue(namespace=NAMESPACE, name=_queue(number), cluster_queue=_queue(number))
     backfill = Backfill(mode=BackfillMode.CONSERVATIVE, reservation_depth=depth)
     yield AdmissionPolicy(name="conservative", backfill=backfill, estimates=Estimates())
 
@@ -137,12 +68,11 @@ def _workloads(count: int, queues: int) -> Iterator[Workload]:
         gpus = chance.choice((1, 1, 2, 4, _PER_NODE))
         pods = chance.choice((1, 1, 1, 2, 4)) if gpus == _PER_NODE else 1
         seconds = chance.choice((600, 1800, 3600, 7200, 20000)) * chance.uniform(0.8, 1.2)
-        requests = WireResources(requests={_GPU: str(gpus)})
-        spec = WirePodSpec(containers=(WireContainer(name="c", resources=requests),))
         asked = TopologyRequest(required="rack") if pods > 1 else None
-        pod_set = PodSet(name="main", count=pods, template=WirePodTemplate(spec=spec), topology_request=asked)
+        template = pod_template(_GPU, str(gpus))
+        pod_set = PodSet(name="main", count=pods, template=template, topology_request=asked)
         yield Workload(
-            key=WorkloadKey(_NAMESPACE, f"w{number:05}"),
+            key=WorkloadKey(NAMESPACE, f"w{number:05}"),
             uid=f"w{number:05}",
             created_at=0.0,
             pod_sets=(pod_set,),
@@ -168,25 +98,23 @@ def main() -> None:
     for workload in _workloads(wanted.workloads, wanted.queues):
         cluster.put(workload, 0.0)
     keep_collector_off_what_lives_long()
-    cluster.spent = cluster.longest = 0.0
+    cluster.reset()
     cluster.decide(0.0)
     promises = len(cluster.engine.promises.plan()[0])
     print(
         f"promises  {promises:>6} made, {len(cluster.running):,} running, {wanted.workloads:,} there: "
         f"{1000 * cluster.spent / max(1, promises):,.1f} ms each in total; longest step without a pause "
-        f"{1000 * cluster.longest:.1f} ms (target {_STEP_TARGET_MS:.0f})",
+        f"{1000 * cluster.longest:.1f} ms (target {STEP_TARGET_MS:.0f})",
         flush=True,
     )
-    cluster.spent = cluster.longest = 0.0
+    cluster.reset()
     for number, key in enumerate(cluster.running[: wanted.ends]):
-        now = 60.0 * (number + 1)
-        cluster.end(key, now)
-        cluster.decide(now)
+        cluster.end(key, 60.0 * (number + 1))
     each = 1000 * cluster.spent / max(1, wanted.ends)
     print(
         f"ends      {wanted.ends:>6} of running work, before their time: {each:,.0f} ms "
         f"each, with all that follows; longest step without a pause {1000 * cluster.longest:.1f} ms "
-        f"(target {_STEP_TARGET_MS:.0f})"
+        f"(target {STEP_TARGET_MS:.0f})"
     )
 
 

@@ -1,6 +1,7 @@
 """How memory and decisions grow with a cluster: `python -m bench.scale`. No API server, no Redis, no clock.
 
     python -m bench.scale [--quick] [--axis pending|nodes|queues] [-o table|json] [--picture FILE]
+    python -m bench.scale --restart 100000 [--server embedded|real]
 
 One axis at a time, with the others fixed at 20,000 pending Workloads, 1,000 nodes and 100 ClusterQueues:
 - pending: 1,000 to 200,000 Workloads that wait;
@@ -20,32 +21,32 @@ ends running Workloads one at a time; each end admits a successor. The columns a
 Times are CPU times of the process. The last lines of an axis say how each column grows over its three
 largest points, as the power of the axis. The time for one Workload or one end is to stay the same, with a
 power near 0; memory and the first decisions are linear with a power of 1 or less. Nothing is asserted.
+
+With --restart a controller is started and restarted instead, with so many Workloads on an API server
+(`bench.restart`): the seconds to its first admission, with the CPU time and memory until then.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import math
 import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from admission.controller.runtime.gc_freeze import keep_collector_off_what_lives_long
-from admission.decisions.decision import Admit
-from admission.engine.engine import Engine
 from api.objects.common import WireSelector
-from api.objects.templates import WireContainer, WirePodSpec, WirePodTemplate, WireResources
 from api.queueing import (
     ClusterQueue,
     Cohort,
-    FlavorQuotas,
     LocalQueue,
     Namespace,
     ResourceFlavor,
@@ -53,10 +54,8 @@ from api.queueing import (
     ResourceQuota,
     Topology,
 )
-from api.reasons import ConditionType
 from api.workload import (
     Admission,
-    Condition,
     DomainCount,
     PodSet,
     PodSetAssignment,
@@ -65,14 +64,15 @@ from api.workload import (
     Workload,
     WorkloadKey,
 )
+from bench import restart
+from bench.cluster import NAMESPACE, STEP_TARGET_MS, Cluster, pod_template, resource_groups
 from bench.curves import Curve, power, to_svg
 from bench.placement import BLOCK, GPU, HOST, RACK, make_node
 from bench.processes import cost_of
+from bench.throughput import SERVERS
 
-_NAMESPACE = "bench"
 _GPUS = 8
 _QUEUES_OF_COHORT = 10
-_STEP_TARGET_MS = 50.0
 # How many running Workloads end: enough for a mean, and few enough for the largest points.
 _ENDS, _QUICK_ENDS = 100, 50
 # A power above which a column counts as not linear. The rest is what the noise of a busy machine explains.
@@ -87,7 +87,6 @@ AXES = {
 _QUICK_AXES = {"pending": (1_000, 4_000), "nodes": (100, 400), "queues": (10, 100)}
 # By column: the power of the axis up to which the whole work, or the memory, is linear.
 _LINEAR = {"mb": 1.0, "intake_us": 0.0, "first_ms": 1.0, "decision_us": 0.0}
-Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,56 +113,6 @@ class Figures:
     admissions: int
 
 
-@dataclass(slots=True)
-class Cluster:
-    """An engine whose decisions are carried out at once; `longest` is its longest step in seconds of CPU."""
-
-    engine: Engine = field(default_factory=Engine)
-    workloads: dict[WorkloadKey, Workload] = field(default_factory=dict)
-    running: list[WorkloadKey] = field(default_factory=list)
-    admissions: int = 0
-    longest: float = 0.0
-
-    def put(self, value: Any, now: float) -> None:
-        """Add or update an object."""
-        if isinstance(value, Workload):
-            self.workloads[value.key] = value
-        self._step(lambda: self.engine.objects.upsert(value, now=now))
-
-    def end(self, now: float) -> None:
-        """Finish the Workload that has run longest, and decide."""
-        finished = Condition(type=ConditionType.FINISHED, status=True, reason="Succeeded", at=now)
-        self.put(_with(self.workloads[self.running.pop(0)], finished), now)
-        self.decide(now)
-
-    def decide(self, now: float) -> None:
-        """Decide until nothing is left to decide, in steps as the controller does."""
-        engine = self.engine
-        self._catch_up(now)
-        while self._step(lambda: engine.wake_heads(now=now)):
-            while self._step(lambda: engine.settle(now=now)):
-                pass
-            cycle = self._step(lambda: engine.begin_cycle(now=now))
-            while self._step(cycle.step):
-                pass
-            for decision in cycle.decisions:
-                if isinstance(decision, Admit):
-                    self.admissions += 1
-                    self.running.append(decision.key)
-                    self.put(_admitted(self.workloads[decision.key], decision.admission, now), now)
-            self._catch_up(now)
-
-    def _catch_up(self, now: float) -> None:
-        while self._step(lambda: self.engine.catch_up(now=now)):
-            pass
-
-    def _step(self, call: Callable[[], Answer]) -> Answer:
-        began = time.process_time()
-        answer = call()
-        self.longest = max(self.longest, time.process_time() - began)
-        return answer
-
-
 def measure(point: Point, ends: int) -> Figures:
     """Return what a cluster of this size costs. To be called in a process of its own, for its memory."""
     cluster = Cluster()
@@ -171,12 +120,10 @@ def measure(point: Point, ends: int) -> Figures:
         cluster.put(value, 0.0)
     cluster.decide(0.0)
     for workload, node in _running(point):
-        admission = _admission(workload, node)
-        cluster.running.append(workload.key)
-        cluster.put(_admitted(workload, admission, 0.0), 0.0)
+        cluster.run(workload, _admission(workload, node), 0.0)
     cluster.decide(0.0)
     keep_collector_off_what_lives_long()
-    cluster.longest = 0.0
+    cluster.reset()
     pending = list(_pending(point))
     times = [time.process_time()]
     for workload in pending:
@@ -188,7 +135,8 @@ def measure(point: Point, ends: int) -> Figures:
     times.append(time.process_time())
     before = cluster.admissions
     for number in range(ends):
-        cluster.end(2.0 + number)
+        # The one that has run longest.
+        cluster.end(cluster.running[0], 2.0 + number)
     times.append(time.process_time())
     admissions = cluster.admissions - before
     return Figures(
@@ -203,7 +151,7 @@ def measure(point: Point, ends: int) -> Figures:
 
 def _specs(point: Point) -> Iterator[Any]:
     """Yield everything but Workloads. The GPUs are the cohorts', in equal shares of whole nodes."""
-    yield Namespace(name=_NAMESPACE)
+    yield Namespace(name=NAMESPACE)
     yield Topology(name="default", levels=(BLOCK, RACK, HOST))
     yield ResourceFlavor(name="gpus", topology_name="default")
     for number in range(point.nodes):
@@ -212,21 +160,20 @@ def _specs(point: Point) -> Iterator[Any]:
     for number in range(cohorts):
         # The first cohorts have the nodes that do not divide evenly.
         nodes = point.nodes // cohorts + (number < point.nodes % cohorts)
-        yield Cohort(name=f"cohort-{number}", resource_groups=(_group(nodes * _GPUS),))
+        yield Cohort(name=f"cohort-{number}", resource_groups=_groups(nodes * _GPUS))
     for number in range(point.queues):
         name = _queue(number)
         yield ClusterQueue(
             name=name,
             cohort=f"cohort-{number // _QUEUES_OF_COHORT}",
-            resource_groups=(_group(0),),
+            resource_groups=_groups(0),
             namespace_selector=WireSelector(),
         )
-        yield LocalQueue(namespace=_NAMESPACE, name=name, cluster_queue=name)
+        yield LocalQueue(namespace=NAMESPACE, name=name, cluster_queue=name)
 
 
-def _group(gpus: int) -> ResourceGroup:
-    quotas = FlavorQuotas(name="gpus", resources={GPU: ResourceQuota(nominal=gpus)})
-    return ResourceGroup(covered_resources=(GPU,), flavors=(quotas,))
+def _groups(gpus: int) -> tuple[ResourceGroup, ...]:
+    return resource_groups(GPU, "gpus", ResourceQuota(nominal=gpus))
 
 
 def _running(point: Point) -> Iterator[tuple[Workload, int]]:
@@ -244,11 +191,10 @@ def _pending(point: Point) -> Iterator[Workload]:
 
 
 def _workload(name: str, queue: int, *, at: float = 0.0) -> Workload:
-    requests = WireResources(requests={GPU: str(_GPUS)})
-    template = WirePodTemplate(spec=WirePodSpec(containers=(WireContainer(name="c", resources=requests),)))
+    template = pod_template(GPU, str(_GPUS))
     asked = TopologyRequest(preferred=RACK)
     return Workload(
-        key=WorkloadKey(_NAMESPACE, name),
+        key=WorkloadKey(NAMESPACE, name),
         uid=name,
         created_at=at,
         pod_sets=(PodSet(name="main", count=1, template=template, topology_request=asked),),
@@ -263,16 +209,6 @@ def _admission(workload: Workload, node: int) -> Admission:
         name="main", count=1, flavors={GPU: "gpus"}, usage={GPU: _GPUS}, topology=where
     )
     return Admission(cluster_queue=workload.queue_name, pod_sets=(assignment,))
-
-
-def _admitted(workload: Workload, admission: Admission, at: float) -> Workload:
-    types = (ConditionType.QUOTA_RESERVED, ConditionType.ADMITTED)
-    conditions = (Condition(type=type_, status=True, at=at) for type_ in types)
-    return replace(_with(workload, *conditions), admission=admission)
-
-
-def _with(workload: Workload, *conditions: Condition) -> Workload:
-    return replace(workload, conditions={**workload.conditions, **{one.type: one for one in conditions}})
 
 
 def _queue(number: int) -> str:
@@ -310,7 +246,7 @@ def _row(first: str, cells: Sequence[str]) -> str:
 def to_row(size: int, figures: Figures) -> str:
     """Return a line of the table."""
     cells = (figures.mb, figures.intake_us, figures.first_ms, figures.decision_us)
-    late = " over 50" if figures.step_ms > _STEP_TARGET_MS else ""
+    late = " over 50" if figures.step_ms > STEP_TARGET_MS else ""
     return _row(f"{size:,}", [*(f"{cell:,.0f}" for cell in cells), f"{figures.step_ms:,.1f}"]) + late
 
 
@@ -324,6 +260,9 @@ def _summary(axis: str, powers: dict[str, float]) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure the axes and print a table or JSON."""
     asked = _parser().parse_args(arguments)
+    if asked.restart is not None:
+        asyncio.run(_restart(asked.server, asked.restart, as_json=asked.output == "json"))
+        return 0
     axes, fixed = (_QUICK_AXES, _QUICK_POINT) if asked.quick else (AXES, Point())
     found: dict[str, list[tuple[int, Figures]]] = {}
     for axis in [asked.axis] if asked.axis else axes:
@@ -341,6 +280,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if asked.picture is not None:
         asked.picture.write_text(picture(found))
     return 0
+
+
+async def _restart(server: str, total: int, *, as_json: bool) -> None:
+    found = []
+    async for started in restart.measure(server, total):
+        found.append(asdict(started))
+        if not as_json:
+            print(started.to_text(), flush=True)
+    if as_json:
+        print(json.dumps({"workloads": total, "server": server, "starts": found}, indent=1))
 
 
 def _as_json(axis: str, points: Sequence[tuple[int, Figures]], fixed: Point) -> dict[str, Any]:
@@ -376,6 +325,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help="two small points of each axis, in a minute")
     parser.add_argument("--axis", choices=tuple(AXES), help="this axis only")
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    parser.add_argument(
+        "--restart", type=int, metavar="WORKLOADS", help="start a controller twice with so many Workloads"
+    )
+    parser.add_argument(
+        "--server", choices=tuple(SERVERS), default="embedded", help="of --restart; default embedded"
+    )
     parser.add_argument("--picture", type=Path, help="write the curves as an SVG to this file")
     return parser
 

@@ -43,9 +43,13 @@ def queue_objects() -> Iterator[dict[str, Any]]:
         for number in range(QUEUES_PER_COHORT):
             name = f"cq-{cohort}-{number}"
             yield _kueue("ClusterQueue", name, _queue_spec(f"cohort-{cohort}"))
-            queue = _kueue("LocalQueue", name, {"clusterQueue": name})
-            queue["metadata"]["namespace"] = NAMESPACE
-            yield queue
+            yield _local_queue(name)
+
+
+def empty_queue_objects(name: str) -> Iterator[dict[str, Any]]:
+    """Yield a ClusterQueue of 20 CPUs in no cohort, and its LocalQueue."""
+    yield _kueue("ClusterQueue", name, _queue_spec(None))
+    yield _local_queue(name)
 
 
 def workload_objects(total: int) -> Iterator[dict[str, Any]]:
@@ -55,31 +59,41 @@ def workload_objects(total: int) -> Iterator[dict[str, Any]]:
     for number in range(total):
         queue = queues[number % len(queues)]
         class_ = classes[(number // len(queues)) % len(classes)]
-        yield _workload(f"w{number:05}-{class_.name}", queue, class_)
+        workload = workload_object(
+            f"w{number:05}-{class_.name}", queue, cpus=class_.cpus, priority=class_.priority
+        )
+        workload["metadata"]["annotations"] = {RUNTIME_ANNOTATION: str(class_.runtime_seconds)}
+        yield workload
 
 
-def _workload(name: str, queue: str, class_: Class) -> dict[str, Any]:
-    container = {"name": "c", "image": "pause", "resources": {"requests": {"cpu": str(class_.cpus)}}}
+def workload_object(name: str, queue: str, *, cpus: int, priority: int = 0) -> dict[str, Any]:
+    """Return a Workload of one pod."""
+    container = {"name": "c", "image": "pause", "resources": {"requests": {"cpu": str(cpus)}}}
     template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
     workload = _kueue(
         "Workload",
         name,
         {
             "queueName": queue,
-            "priority": class_.priority,
+            "priority": priority,
             "podSets": [{"name": "main", "count": 1, "template": template}],
         },
     )
     workload["metadata"]["namespace"] = NAMESPACE
-    workload["metadata"]["annotations"] = {RUNTIME_ANNOTATION: str(class_.runtime_seconds)}
     return workload
 
 
-def _queue_spec(cohort: str) -> dict[str, Any]:
-    quota = {"name": "cpu", "nominalQuota": "20", "borrowingLimit": "100"}
+def _local_queue(name: str) -> dict[str, Any]:
+    queue = _kueue("LocalQueue", name, {"clusterQueue": name})
+    queue["metadata"]["namespace"] = NAMESPACE
+    return queue
+
+
+def _queue_spec(cohort: str | None) -> dict[str, Any]:
+    quota = {"name": "cpu", "nominalQuota": "20"} | ({"borrowingLimit": "100"} if cohort else {})
     flavors = [{"name": "default", "resources": [quota]}]
     return {
-        "cohortName": cohort,
+        **({"cohortName": cohort} if cohort else {}),
         "namespaceSelector": {},
         "queueingStrategy": "BestEffortFIFO",
         "preemption": {"reclaimWithinCohort": "Any", "withinClusterQueue": "LowerPriority"},

@@ -10,6 +10,7 @@ import pytest
 
 from bench import scale
 from bench.curves import Curve, power, to_svg
+from bench.restart import Started
 from bench.scale import Figures, Point, growth, main, measure, not_linear
 
 _SVG = "{http://www.w3.org/2000/svg}"
@@ -68,3 +69,17 @@ def test_json_has_the_size_and_the_figures_of_each_point(
     points = json.loads(capsys.readouterr().out)["queues"]["points"]
     assert [(one["pending"], one["nodes"], one["queues"]) for one in points] == [(40, 20, 2), (40, 20, 4)]
     assert all(one["mb"] > 0 for one in points)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "mb", "is_over"),
+    [
+        pytest.param(19.9, 1500.0, False, id="within both targets"),
+        pytest.param(20.1, 100.0, True, id="too late"),
+        pytest.param(1.0, 1537.0, True, id="too large"),
+    ],
+)
+def test_a_start_beyond_a_target_says_so(seconds: float, mb: float, is_over: bool) -> None:
+    started = Started(name="restart", seconds=seconds, cpu_seconds=5.0, mb=mb)
+
+    assert started.to_text().endswith(" over") is is_over
