@@ -313,11 +313,16 @@ class ControlLoop:
         self, term: Acting, take: Callable[[], Key | None], look: Callable[[Acting, Key], None]
     ) -> None:
         pace = YieldBudget(self._clock)
+        # One pass over all objects. A fault that marks them again and again is no progress.
+        left = len(self.cluster_state.workloads) + len(self.cluster_state.jobs)
         # Only the present term takes marks: a new term marks everything once.
         while self._term is term and (key := take()) is not None:
             self._guarded(partial(look, term, key))
+            left -= 1
             # Events are taken in between two looks, so that later looks do not see old objects.
             if await pace.yield_if_due():
+                if left >= 0:
+                    self.progress.go_on()
                 await self._take_in()
 
     def _note_due(self) -> None:

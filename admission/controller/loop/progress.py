@@ -1,8 +1,9 @@
 """Progress of the control loop: since when it works on a turn that has not ended.
 
 A turn takes in what has arrived and acts on it. It ends by itself within moments, whatever the API server and
-the store answer: writes are not awaited, and each call of the store has a timeout. A turn that ends by an
-unforeseen error has not done its work either, so the next turn continues its time.
+the store answer: writes are not awaited, and each call of the store has a timeout. Only a pass over all
+objects may take longer, where they are many and the processor is another's: it says that it goes on. A turn
+that ends by an unforeseen error has not done its work either, so the next turn continues its time.
 """
 
 from __future__ import annotations
@@ -21,6 +22,11 @@ class Progress:
     def begin(self) -> None:
         """Note that a turn begins."""
         if self._since is None:
+            self._since = self._clock.monotonic()
+
+    def go_on(self) -> None:
+        """Note that the turn gets on with work of a known size, however long it takes on a busy machine."""
+        if self._since is not None:
             self._since = self._clock.monotonic()
 
     def finish(self) -> None:

@@ -30,6 +30,7 @@ from admission.engine.engine import Engine
 from admission.reconcile.workload.context import LifecycleResult
 from api.kube.errors import Conflict, Forbidden, Invalid, KubeError
 from api.kube.report_budget import WriteLoad
+from api.workload import Workload
 from tests.admission.controller.fakes import FakeRecorder
 from tests.admission.controller.tenancy import make_workload
 from tests.admission.controller.virtualtime import VirtualLoop, end
@@ -178,3 +179,35 @@ def test_reports_make_way_while_the_term_is_behind(stage: Stage) -> None:
     stage.control_loop.end()
 
     assert not stage.load.is_behind
+
+
+@pytest.mark.parametrize(
+    ("is_endless", "want"),
+    [
+        pytest.param(False, False, id="one pass over all objects gets on, however slow"),
+        pytest.param(True, True, id="objects that are marked again at each look do not"),
+    ],
+)
+def test_looks_that_take_long_are_a_stall_only_where_they_do_not_end(
+    is_endless: bool, want: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage, unfinished, count = Stage(), [0.0], 120
+
+    def look(workload: Workload, *_: object, **__: object) -> LifecycleResult:
+        stage.loop.passed += 1.0
+        unfinished.append(stage.control_loop.progress.unfinished_seconds)
+        if is_endless and len(unfinished) < 3 * count:
+            stage.cluster_state.mark("Workload", (workload.key.namespace, workload.key.name))
+        return LifecycleResult()
+
+    monkeypatch.setattr(reconcile_queue, "reconcile_workload", look)
+    for number in range(count):
+        workload = make_workload(f"w{number}", "a", 1, 0)
+        workload["metadata"] |= {"uid": f"uid-{number}", "resourceVersion": "7", "generation": 1}
+        stage.cluster_state.see_raw("Workload", encode(workload))
+    stage.begin()
+    stage.loop.run_for(3.0 * count)
+
+    assert len(unfinished) > count
+    assert (max(unfinished) > 60.0) is want
+    end(stage.loop)
