@@ -25,12 +25,14 @@ from api.policy_objects import AdmissionPolicyObject
 
 BoardKey = tuple[str, str, str]
 
-# Status writes per second in quiet times, and how many may be written at once. With many objects more are
-# written, so that each is after ROUND_SECONDS, but no more than Kueue sends by default.
+# Status writes per second in quiet times, and how many may be written at once.
 WRITES_PER_SECOND = 10.0
-MOST_WRITES_PER_SECOND = 50.0
-ROUND_SECONDS = 20.0
 BURST = 40.0
+# Once nothing was decided for QUIET_SECONDS, and there are many objects, more are written, so that each is
+# after ROUND_SECONDS, but no more than Kueue sends by default. Before that they would soon be outdated.
+QUIET_SECONDS = 2.0
+ROUND_SECONDS = 20.0
+MOST_WRITES_PER_SECOND = 50.0
 
 KINDS: dict[str, type[msgspec.Struct]] = {
     "ClusterQueue": ClusterQueueObject,
@@ -66,6 +68,9 @@ class StatusWriter:
         # The version that resulted from our last status write, and the status that it wrote.
         self._written: dict[BoardKey, tuple[str, object]] = {}
         self._budget = ReportBudget(load, per_second=WRITES_PER_SECOND, burst=BURST)
+        self._load = load
+        # How much was decided when that was last looked at, and since when it is so much.
+        self._decided, self._quiet_since = load.decided, float("-inf")
 
     def see(self, kind: str, metadata: Meta, raw: bytes) -> None:
         """Take the object as it is now and mark its status to be checked.
@@ -84,7 +89,6 @@ class StatusWriter:
             self._new[key] = None
         else:
             self._new.pop(key, None)
-        self._set_rate()
 
     def see_raw(self, kind: str, raw: bytes) -> None:
         """Take an object's bytes from the answer to a write, or from the read after a conflict."""
@@ -107,7 +111,6 @@ class StatusWriter:
             self._due.pop(key, None)
             self._new.pop(key, None)
             self._written.pop(key, None)
-            self._set_rate()
 
     def mark(self, kind: str, namespace: str, name: str) -> None:
         """Mark this status to be checked."""
@@ -127,6 +130,7 @@ class StatusWriter:
         """
         # Objects that decisions touched since the last call are due as well.
         self._note_touched()
+        self._set_rate(monotonic)
         # A copy, because the list changes between two checks.
         for key in list(dict.fromkeys((*self._new, *self._due))):
             if key not in self._new and self._budget.seconds_to_next(monotonic) > 0:
@@ -152,8 +156,11 @@ class StatusWriter:
         # Not at once even if the budget allows it, so that the changes of one busy moment are collected.
         return max(0.1, wait)
 
-    def _set_rate(self) -> None:
-        wanted = len(self._raw) / ROUND_SECONDS
+    def _set_rate(self, monotonic: float) -> None:
+        if self._load.decided != self._decided:
+            self._decided, self._quiet_since = self._load.decided, monotonic
+        is_quiet = monotonic >= self._quiet_since + QUIET_SECONDS
+        wanted = len(self._raw) / ROUND_SECONDS if is_quiet else 0.0
         self._budget.per_second = min(MOST_WRITES_PER_SECOND, max(WRITES_PER_SECOND, wanted))
 
     def _note_touched(self) -> None:

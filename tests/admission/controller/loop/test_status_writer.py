@@ -156,6 +156,16 @@ def test_each_of_many_statuses_is_written_within_a_round() -> None:
     assert sum(written) == queues
 
 
+def test_many_statuses_wait_for_quiet_times() -> None:
+    stage = Stage(queues=int(ROUND_SECONDS * WRITES_PER_SECOND * 4))
+    stage.due(at=0.0)
+    stage.load.decided += 1
+
+    written = [len(stage.due(at=float(second))) for second in range(1, 6)]
+
+    assert written == [9, 10, 40, 40, 40]
+
+
 def test_the_object_that_waits_longest_is_written_first() -> None:
     stage = Stage(queues=int(BURST) + 2)
     stage.due(at=0.0)
