@@ -84,6 +84,7 @@ AXES = {
     "nodes": (100, 500, 1_000, 5_000, 10_000, 20_000),
     "queues": (10, 50, 100, 500, 1_000, 5_000),
 }
+_AXIS_WORDS = {"pending": "pending Workloads", "nodes": "nodes", "queues": "ClusterQueues"}
 _QUICK_AXES = {"pending": (1_000, 4_000), "nodes": (100, 400), "queues": (10, 100)}
 # By column: the power of the axis up to which the whole work, or the memory, is linear.
 _LINEAR = {"mb": 1.0, "intake_us": 0.0, "first_ms": 1.0, "decision_us": 0.0}
@@ -303,11 +304,11 @@ def _as_json(axis: str, points: Sequence[tuple[int, Figures]], fixed: Point) -> 
 
 def picture(found: dict[str, list[tuple[int, Figures]]]) -> str:
     """Return an SVG with memory and the cost of a decision along each axis, on logarithmic scales."""
-    columns = (("mb", "MB"), ("decision_us", "µs for a decision"))
+    columns = (("mb", "memory in MB"), ("decision_us", "CPU µs for an end and its admission"))
     return to_svg(
         [
             Curve(
-                title=f"{words}, by {axis}",
+                title=f"{words}, by {_AXIS_WORDS[axis]}",
                 points=tuple((size, getattr(figures, column)) for size, figures in points),
             )
             for axis, points in found.items()
