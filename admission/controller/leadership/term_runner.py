@@ -25,7 +25,7 @@ known the cluster (it listed, or continued one that did), and the watch of Workl
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
@@ -244,26 +244,32 @@ class TermRunner:
         return kept
 
     async def _learn(self, executor: Executor, unknown: frozenset[ObjectTarget] | None) -> None:
-        """Read by quorum the Workloads whose state is unknown, and return once they have been taken in.
+        """Read by quorum the objects whose state is unknown, and return once they have been taken in.
 
         They are posted one by one: thousands of them in one call would delay the renewal of the lease.
         """
         # Before they are read: decisions of an earlier term count only if the cluster shows them.
         self._control_loop.forget_all()
         if unknown is None:
-            found = await self._api.list_all("Workload")
+            await self._take(("Workload", raw) for raw in await self._api.list_all("Workload"))
+            # A list of all Jobs would take as long again.
+            unknown = await self._control_loop.ask(lambda: _jobs_to_read(self._cluster_state))
         else:
-            targets = [target for target in unknown if target.kind == "Workload"]
-            log.info("continuing", note="no other process has led since the last term", read=len(targets))
-            found = await asyncio.gather(*(self._read(executor, target) for target in targets))
-        for raw in found:
+            log.info("continuing", note="no other process has led since the last term", read=len(unknown))
+        targets = sorted(target for target in unknown if target.kind in ("Workload", "Job"))
+        answers = await asyncio.gather(*(self._read(executor, target) for target in targets))
+        await self._take((target.kind, raw) for target, raw in zip(targets, answers, strict=True))
+
+    async def _take(self, found: Iterable[tuple[str, bytes]]) -> None:
+        """Have the control loop take in objects, each a kind and its bytes, and return once it has."""
+        for kind, raw in found:
             if raw:
-                self._control_loop.post(partial(self._cluster_state.see_raw, "Workload", raw))
+                self._control_loop.post(partial(self._cluster_state.see_raw, kind, raw))
         # Calls are made in order, so once this one is answered all objects have been taken in.
         await self._control_loop.ask(lambda: None)
 
     async def _read(self, executor: Executor, target: ObjectTarget) -> bytes:
-        """Return a Workload's bytes; b"" if it is gone, which the watch will show."""
+        """Return an object's bytes; b"" if it is gone, which the watch will show."""
         try:
             return await executor.read(target)
         except NotFound:
@@ -274,3 +280,14 @@ class TermRunner:
         metrics.write_seconds.labels(role, purpose).observe(seconds)
         metrics.in_flight_limit.labels(role).set(limit.allowed)
         metrics.api_latency.labels(role).set(limit.latency_seconds)
+
+
+def _jobs_to_read(state: ClusterState) -> frozenset[ObjectTarget]:
+    """Return the Jobs that another leader may have started although no watch shows it yet.
+
+    Quota must not be given back while they run.
+    """
+    owners = (seen.metadata.controller for seen in state.workloads if seen.value.is_admitted)
+    jobs = (state.jobs.by_uid(owner.uid) for owner in owners if owner is not None)
+    waiting = (job.metadata for job in jobs if job is not None and job.value.is_suspended)
+    return frozenset(ObjectTarget("Job", metadata.namespace, metadata.name) for metadata in waiting)
