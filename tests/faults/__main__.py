@@ -25,7 +25,7 @@ from pathlib import Path
 import msgspec
 
 from tests.faults.known import APART
-from tests.faults.mutants import MUTANTS
+from tests.faults.mutants import MUTANTS, Mutant
 from tests.faults.phases import Phase
 from tests.faults.schedule import Fault, Schedule, draw
 from tests.faults.shrink import shrink
@@ -38,10 +38,14 @@ _TWICE_EVERY = 25
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__.split("\n")[0])
-    parser.add_argument("--seeds", default="0..100", help="which seeds to run, the last one excluded: A..B")
+    parser.add_argument("--seeds", help="which seeds to run, the last one excluded: A..B (default: 0..100)")
     parser.add_argument("--schedule", type=Path, help="run the schedule of this file instead")
     parser.add_argument("--all", action="store_true", help="with the faults that are kept apart (known.py)")
-    parser.add_argument("--mutants", action="store_true", help="which seed finds each mistake of mutants.py")
+    parser.add_argument(
+        "--mutants",
+        action="store_true",
+        help="check that its seed finds each mistake of mutants.py; with --seeds, which seed is the first to",
+    )
     parser.add_argument("--workers", type=int, default=2, help="how many processes (default: 2)")
     options = parser.parse_args(arguments)
     prepare_process()
@@ -49,7 +53,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         outcome = run(msgspec.json.decode(options.schedule.read_bytes(), type=Schedule))
         print(*(outcome.broken or ["no law was broken"]), sep="\n")
         return bool(outcome.broken)
-    first, separator, last = options.seeds.partition("..")
+    if options.mutants and options.seeds is None:
+        return _find_mutants(None, workers=options.workers)
+    first, separator, last = (options.seeds or "0..100").partition("..")
     if not separator or not first.isdigit() or not last.isdigit():
         parser.error(f"--seeds {options.seeds}: expected A..B with two whole numbers")
     seeds = range(int(first), int(last))
@@ -87,29 +93,40 @@ def _run_seeds(seeds: range, apart: tuple[frozenset[Fault], ...], *, workers: in
     return failed > 0
 
 
-def _find_mutants(seeds: range, *, workers: int) -> int:
-    """Print for each mutant the first seed that finds it; return 1 if one was not found."""
+def _find_mutants(seeds: range | None, *, workers: int) -> int:
+    """Print for each mutant the first of the seeds that finds it; return 1 if one was not found.
+
+    Without `seeds` each has the one of the table, and those that have none there are left out.
+    """
+    numbers = [number for number, mutant in enumerate(MUTANTS) if seeds or mutant.seed is not None]
     width = max(len(mutant.title) for mutant in MUTANTS)
     missed = 0
     with ProcessPoolExecutor(workers) as pool:
-        tried = pool.map(_first_seed, range(len(MUTANTS)), [seeds] * len(MUTANTS))
-        for mutant, (seed, law) in zip(MUTANTS, tried, strict=True):
+        tried = pool.map(_first_seed, numbers, [seeds] * len(numbers))
+        for number, (seed, law) in zip(numbers, tried, strict=True):
             missed += seed is None
-            result = f"not in {len(seeds)} seeds" if seed is None else f"seed {seed}: {law}"
-            print(f"{mutant.title:<{width}}  {result}", flush=True)
-    print(f"{len(MUTANTS)} mutants, {missed} of them not found")
+            result = "not found" if seed is None else f"seed {seed}: {law}"
+            print(f"{MUTANTS[number].title:<{width}}  {result}", flush=True)
+    print(f"{len(numbers)} mutants, {missed} of them not found")
     return missed > 0
 
 
-def _first_seed(number: int, seeds: range) -> tuple[int | None, str]:
+def _first_seed(number: int, seeds: range | None) -> tuple[int | None, str]:
     """Return the first seed of the mutant's faults that finds it, and the law that is broken."""
     mutant = MUTANTS[number]
-    with mutant.applied():
-        for seed in seeds:
-            outcome = run(draw(seed, among=mutant.faults))
-            if outcome.broken:
-                return seed, outcome.broken[0].splitlines()[0]
+    for seed in seeds or (mutant.seed,):
+        law = _law_against(mutant, seed) if seed is not None else ""
+        if law:
+            return seed, law
     return None, ""
+
+
+def _law_against(mutant: Mutant, seed: int) -> str:
+    """Return the law that is broken by the mutant, and not without it; "" if the seed does not find it."""
+    schedule = draw(seed, among=mutant.faults)
+    with mutant.applied():
+        law = run(schedule).law
+    return law if law and not run(schedule).broken else ""
 
 
 def _try_seed(seed: int, apart: tuple[frozenset[Fault], ...]) -> tuple[Outcome, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Container, Iterable, Mapping
 
@@ -11,7 +12,7 @@ from tests.faults.etcd import Change, Etcd, Key, Object
 from tests.faults.loop import ShuffledLoop
 from tests.faults.phases import Phase, has_admission, is_true
 from tests.faults.redis import ModelRedis
-from tests.faults.replica import Replica
+from tests.faults.replica import TIMING, Replica
 from tests.faults.standins import is_over
 
 # What only a leader may send.
@@ -35,7 +36,8 @@ class SendLaws:
 
     def see(self, request: Request) -> None:
         """Check that the process does not write to one object over and over."""
-        if not request.is_write:
+        # A lease that cannot be renewed is tried at a steady pace until it has run out.
+        if not request.is_write or request.key.plural == "leases":
             return
         now, key = self._loop.time(), request.key
         name = key.name or request.body["metadata"]["name"]
@@ -65,6 +67,8 @@ class CommitLaws:
         self._loop = loop
         # Which process took the lease, and when.
         self._taken: list[tuple[float, str]] = []
+        # When somebody last deleted it: another may take it at once, and its holder does not know.
+        self._lease_deleted_at = -math.inf
         etcd.listeners.append(self._on_change)
 
     def _on_change(self, change: Change) -> None:
@@ -86,6 +90,9 @@ class CommitLaws:
         self.broken += [f"{sentence} {at}" for sentence in found if sentence is not None]
 
     def _note_lease(self, change: Change) -> None:
+        if change.now is None:
+            self._lease_deleted_at = self._loop.time()
+            return
         holder = change.after.item["spec"].get("holderIdentity") or ""
         if holder and (not self._taken or self._taken[-1][1] != holder):
             self._taken.append((self._loop.time(), holder))
@@ -141,9 +148,11 @@ class CommitLaws:
         return None if is_admitted else "start: the Job has no admitted Workload"
 
     def _sent_without_lease(self) -> str | None:
-        """No write is sent by a process after another has taken the lease."""
+        """No write is sent by a process after another has taken the lease, unless that was deleted."""
         request = self._server.committing
         if request is None or request.phase not in _LEADERS or self._etcd.restores:
+            return None
+        if request.sent_at - self._lease_deleted_at < TIMING.duration_seconds:
             return None
         holder = next((name for at, name in reversed(self._taken) if at <= request.sent_at), "")
         if holder == request.process:

@@ -3,11 +3,16 @@
 A schedule is drawn before the run and does not depend on what the controller does, so one that was shrunk
 means the same after the code has changed. Swarm testing: each seed enables a random part of the faults,
 because a run in which everything fails all the time never gets far enough to reach the rare states.
+
+About half of the events are aimed: four faults of each seed strike once in each phase of the protocol, and
+consecutive seeds take turns, so that every fault meets every phase equally often. Phases that few runs reach
+by themselves are brought about: by Jobs that preempt, a change of the leader, and admissions that fail.
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -15,6 +20,14 @@ from tests.faults.phases import Phase
 
 # Faults begin and Jobs arrive within this time.
 HORIZON_SECONDS = 90.0
+# How many faults of a seed are aimed at all phases.
+_AIMED_FAULTS = 4
+_PHASES = tuple(phase for phase in Phase if phase is not Phase.IDLE)
+# Aimed at more often, since many runs do not reach them in time.
+_RARE_PHASES = (
+    *(phase for phase in _PHASES if phase not in (Phase.ACQUIRE, Phase.RENEW, Phase.LIST, Phase.ADMIT)),
+    *(Phase.STOP, Phase.RELEASE, Phase.FENCE),
+)
 
 
 class Fault(StrEnum):
@@ -147,10 +160,6 @@ class Schedule:
         """Return how many things happen in it."""
         return len(self.jobs) + len(self.events)
 
-    def without_fault(self, fault: Fault) -> Schedule:
-        """Return the schedule in which this fault never happens."""
-        return replace(self, events=tuple(event for event in self.events if event.fault is not fault))
-
 
 def draw(seed: int, *, apart: tuple[frozenset[Fault], ...] = (), among: tuple[Fault, ...] = ()) -> Schedule:
     """Return the schedule of a seed. Of each set in `apart`, at least one fault does not occur in it.
@@ -158,21 +167,24 @@ def draw(seed: int, *, apart: tuple[frozenset[Fault], ...] = (), among: tuple[Fa
     `among`: these faults alone are enabled, and all of them.
     """
     chance = random.Random(f"schedule {seed}")
-    faults = list(among) or _enabled(chance, apart)
+    # Each of them may strike alone, if it is not apart from all others.
+    alone = list(among) or [fault for fault in Fault if frozenset({fault}) not in apart]
     replicas = chance.choice((1, 2, 2, 2, 3))
-    events = _events(chance, faults)
+    events = [*_events(chance, list(among) or _enabled(chance, apart, alone))]
+    events += [event for event in _aimed(chance, seed, alone) if not _are_apart(event, events, apart)]
+    events += () if among else _provoking_events(chance)
     has_skews = chance.random() < 0.4
     return Schedule(
         seed=seed,
         is_shuffled=chance.random() < 0.8,
         skews=tuple(chance.uniform(-60, 60) if has_skews else 0.0 for _ in range(replicas)),
         rates=tuple(chance.uniform(0.995, 1.005) if has_skews else 1.0 for _ in range(replicas)),
-        jobs=tuple(_job(chance) for _ in range(chance.randint(4, 18))),
+        jobs=(*(_job(chance) for _ in range(chance.randint(2, 12))), *_preempting_jobs(chance)),
         events=tuple(sorted(events, key=lambda event: event.at)),
     )
 
 
-def _enabled(chance: random.Random, apart: tuple[frozenset[Fault], ...]) -> list[Fault]:
+def _enabled(chance: random.Random, apart: tuple[frozenset[Fault], ...], alone: list[Fault]) -> list[Fault]:
     share = chance.choice((0.1, 0.2, 0.4))
     faults = [fault for fault in Fault if chance.random() < share]
     # Most of what the protocol guards against needs a change of the leader.
@@ -182,37 +194,72 @@ def _enabled(chance: random.Random, apart: tuple[frozenset[Fault], ...]) -> list
         if group <= set(faults):
             dropped = chance.choice(sorted(group))
             faults = [fault for fault in faults if fault is not dropped]
-    # Each of them may strike alone, if it is not apart from all others.
-    alone = [fault for fault in Fault if frozenset({fault}) not in apart]
     return faults or [chance.choice(alone)]
 
 
-def _events(chance: random.Random, faults: list[Fault]) -> tuple[Event, ...]:
-    events: list[Event] = []
-    for _ in range(chance.randint(3, 18)):
-        event = _event(chance, chance.choice(faults))
+def _are_apart(event: Event, others: list[Event], apart: tuple[frozenset[Fault], ...]) -> bool:
+    faults = {event.fault, *(other.fault for other in others)}
+    return any(group <= faults for group in apart)
+
+
+def _events(chance: random.Random, faults: list[Fault]) -> Iterator[Event]:
+    last: Event | None = None
+    for _ in range(chance.randint(2, 10)):
+        phase = chance.choice(_PHASES) if chance.random() < 0.3 else None
+        event = _event(chance, chance.choice(faults), phase, nth=chance.choice((1, 1, 2, 3)))
         # What breaks a protocol is often two faults at the same moment.
-        if events and events[-1].phase is not None and chance.random() < 0.3:
-            last = events[-1]
+        if last is not None and last.phase is not None and chance.random() < 0.3:
             event = replace(event, at=last.at, phase=last.phase, nth=last.nth)
-        events.append(event)
-    return tuple(events)
+        yield event
+        last = event
 
 
-def _event(chance: random.Random, fault: Fault) -> Event:
+def _aimed(chance: random.Random, seed: int, faults: list[Fault]) -> Iterator[Event]:
+    """Yield events for each phase. In as many seeds as there are faults, all of them meet every phase."""
+    turn, first = divmod(seed, len(faults))
+    for number, phase in enumerate((*_PHASES, *_RARE_PHASES)):
+        group = (number + turn) % _AIMED_FAULTS
+        fault = faults[(first + group * len(faults) // _AIMED_FAULTS) % len(faults)]
+        yield _event(chance, fault, phase)
+
+
+def _event(chance: random.Random, fault: Fault, phase: Phase | None, *, nth: int = 1) -> Event:
     drawn_from = RANGES.get(fault, Range())
-    is_aimed = chance.random() < 0.6
-    phases = [phase for phase in Phase if phase is not Phase.IDLE]
     return Event(
         # One that waits for a phase needs time to meet it.
-        at=round(chance.uniform(0.0, (0.6 if is_aimed else 1.0) * HORIZON_SECONDS), 3),
+        at=round(chance.uniform(0.0, (1.0 if phase is None else 0.4) * HORIZON_SECONDS), 3),
         fault=fault,
         seconds=round(chance.uniform(*drawn_from.seconds), 3),
         count=chance.randint(*drawn_from.count),
         target=chance.randint(0, 5),
-        phase=chance.choice(phases) if is_aimed else None,
-        nth=chance.choice((1, 1, 2, 3)),
+        phase=phase,
+        nth=nth,
     )
+
+
+def _provoking_events(chance: random.Random) -> Iterator[Event]:
+    """Bring about the phases of a new leader, and those after an admission without an answer."""
+    seconds = chance.uniform(0.5, 5.0)
+    yield Event(at=_late(chance), fault=Fault.STOPPED, seconds=round(seconds, 3), target=1)
+    for _ in range(4):
+        at = _late(chance)
+        # It may have been stored or not, and is refused when it is sent again.
+        yield Event(at=at, fault=Fault.ERROR_BEFORE, phase=Phase.ADMIT)
+        yield Event(at=at, fault=Fault.REFUSED, count=6, phase=Phase.ADMIT)
+
+
+def _preempting_jobs(chance: random.Random) -> Iterator[JobPlan]:
+    """Yield pairs of Jobs, of which the second preempts the first if that runs in time."""
+    for _ in range(4):
+        at = _late(chance) - 5.0
+        filling = JobPlan(at=at, queue="a", cpus=4, is_urgent=False, seconds=60.0)
+        yield filling
+        yield replace(filling, at=at + 5.0, is_urgent=True, seconds=2.0)
+
+
+def _late(chance: random.Random) -> float:
+    """Return a time at which most of what is aimed waits for its phase, and which leaves time to meet it."""
+    return round(chance.uniform(0.2, 0.9) * HORIZON_SECONDS, 3)
 
 
 def _job(chance: random.Random) -> JobPlan:

@@ -1,13 +1,14 @@
-"""A guard of the protocol that is taken out is missed: without it, and only then, a schedule breaks a law.
-
-The seeds find more of them (`python -m tests.faults --mutants`), which takes minutes.
-"""
+"""A guard of the protocol that is taken out is missed: without it, and only then, a schedule breaks a law."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 
-from tests.faults.mutants import MUTANTS
+from tests.faults.mutants import MUTANTS, Mutant
 from tests.faults.phases import Phase
 from tests.faults.schedule import Event, Fault, JobPlan, Schedule
 from tests.faults.world import run
@@ -75,3 +76,19 @@ def test_without_a_guard_a_law_is_broken(title: str, schedule: Schedule, want: s
         outcome = run(schedule)
 
     assert outcome.law == want
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.title)
+def test_what_a_mutant_takes_out_is_there(mutant: Mutant) -> None:
+    with mutant.applied():
+        pass
+
+
+@pytest.mark.slow
+def test_the_seeds_of_the_mutants_find_them() -> None:
+    """In a process of its own, as in `test_no_seed_breaks_a_law`."""
+    command = [sys.executable, "-m", "tests.faults", "--mutants"]
+
+    ended = subprocess.run(command, env=os.environ, capture_output=True, text=True, check=False)
+
+    assert ended.returncode == 0, ended.stdout + ended.stderr

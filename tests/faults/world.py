@@ -195,17 +195,20 @@ class World:
             event, left = armed
             if event.phase is phase:
                 left[0] -= 1
-                if left[0] == 0:
+                # One that cannot happen yet waits for the next time.
+                if left[0] <= 0 and self._strike(event, process):
                     self._armed.remove(armed)
-                    self._strike(event, process)
 
-    def _strike(self, event: Event, process: str) -> None:
+    def _strike(self, event: Event, process: str) -> bool:
+        """Let a fault happen; return whether it could."""
         at, phase = self._reached
         if self.loop.passed - at > _PHASE_SECONDS:
             phase = Phase.IDLE
-        if self._trouble.strike(event, process):
-            self._outcome.coverage[event.fault, phase] += 1
-            self._trace.update(f"{self.loop.passed:.6f} {event.fault}\n".encode())
+        if not self._trouble.strike(event, process):
+            return False
+        self._outcome.coverage[event.fault, phase] += 1
+        self._trace.update(f"{self.loop.passed:.6f} {event.fault}\n".encode())
+        return True
 
     def _note_write(self, request: Request) -> None:
         if request.key.plural != "leases":
