@@ -104,6 +104,7 @@ class Leadership:
         *,
         continues: bool = False,
         settled_at: float = 0.0,
+        decides_without_store: bool = False,
     ) -> None:
         #: Until then (monotonic seconds) a write of an earlier leader may still be stored.
         self.settled_at = settled_at
@@ -114,6 +115,9 @@ class Leadership:
         self._fence = fence
         self._renewed_at = renewed_at
         self._continues = continues
+        # Whether the next write of the Lease is to say so, and whether it certainly says so now.
+        self._wants_without_store = decides_without_store
+        self._is_without_store = decides_without_store
         self._renewed = asyncio.Event()
         self._ended = False
 
@@ -126,6 +130,30 @@ class Leadership:
     def continues(self) -> bool:
         """Whether no other process has led since the last term of this one; False in its first."""
         return self._continues
+
+    @property
+    def decides_without_store(self) -> bool:
+        """Whether the Lease tells the next leader that this one, or one before, decides without the store.
+
+        The next leader then does not rely on what the store shows.
+        """
+        return self._is_without_store
+
+    def note_store(self, *, is_complete: bool) -> None:
+        """Have the Lease tell whether the store shows all that was decided.
+
+        If it does not, nothing may be decided before `decides_without_store` is true, which takes one write
+        of the Lease. The opposite is written with the next renewal.
+        """
+        self._wants_without_store = not is_complete
+        if not is_complete and not self._is_without_store:
+            self._elector.renew_soon()
+
+    def take_note(self) -> bool:
+        """Return what the write of the Lease that begins now is to say: `decides_without_store`."""
+        # It may be stored without an answer.
+        self._is_without_store &= self._wants_without_store
+        return self._wants_without_store
 
     def remaining_seconds(self) -> float:
         """Return for how many seconds no other process can lead; 0 or less if another may.
@@ -169,8 +197,9 @@ class Leadership:
         """
         return await self._elector.raise_fence(self, above)
 
-    def note_renewal(self, fence: int, began_at: float) -> None:
-        """Record a successful renewal that started at `began_at`."""
+    def note_renewal(self, fence: int, began_at: float, *, without_store: bool) -> None:
+        """Record a successful renewal that started at `began_at`, and what it said of the store."""
+        self._is_without_store = without_store
         # Counted from the start of the request and not from its response: the server may have stored it at
         # any time in between, and other candidates count the lease from then.
         self._fence, self._renewed_at = fence, began_at
@@ -314,11 +343,20 @@ class Elector:
         # A holder that released the lease had an answer to every write. The holder of a deleted Lease is not
         # known; if there has never been a Lease, there was none.
         is_settled = record.holder == "" if record else self._observation.highest_transitions == 0
+        # What an earlier leader says of the store holds until this one knows it to be complete.
+        without_store = record is not None and record.decides_without_store
         async with self._writing:
-            began = await self._write(record, fence)
+            began = await self._write(record, fence, without_store=without_store)
         self._is_unbroken = True
         settled_at = 0.0 if is_settled else self._clock() + UNSETTLED_SECONDS
-        return Leadership(self, fence, began, continues=continues, settled_at=settled_at)
+        return Leadership(
+            self,
+            fence,
+            began,
+            continues=continues,
+            settled_at=settled_at,
+            decides_without_store=without_store,
+        )
 
     async def _known_fence(self) -> int:
         if self._highest_known_fence is None:
@@ -428,7 +466,8 @@ class Elector:
         """
         try:
             async with asyncio.timeout(timeout_seconds), self._writing:
-                began, fence = await self._write_ours(leadership, at_least)
+                without_store = leadership.take_note()
+                began, fence = await self._write_ours(leadership, at_least, without_store=without_store)
         except TimeoutError as error:
             message = f"the lease {self._lock.name} could not be written in {timeout_seconds:.2f} s"
             raise Timeout(message) from error
@@ -436,14 +475,15 @@ class Elector:
             # Ended before the caller sees the error: no write may rely on a lease that is known to be lost.
             leadership.end()
             raise
-        leadership.note_renewal(fence, began)
+        leadership.note_renewal(fence, began, without_store=without_store)
 
     async def _release(self, leadership: Leadership) -> None:
         """Release the lease, so that another candidate need not wait for its end."""
         try:
             async with asyncio.timeout(RELEASE_SECONDS), self._writing:
                 # One second is the API's minimum; without a holder the duration is not used.
-                await self._write_ours(leadership, 0, holder="", seconds=1.0)
+                without_store = leadership.take_note()
+                await self._write_ours(leadership, 0, holder="", seconds=1.0, without_store=without_store)
         # A failed release is harmless: other candidates wait for the end of the lease, as after a crash.
         except (KubeError, TimeoutError, ClusterRestored) as error:
             log.warning("release_failed lease=%s error=%r", self._lock.name, str(error))
@@ -453,6 +493,7 @@ class Elector:
         leadership: Leadership,
         at_least: int,
         *,
+        without_store: bool,
         holder: str | None = None,
         seconds: float | None = None,
     ) -> tuple[float, int]:
@@ -461,7 +502,10 @@ class Elector:
         while True:
             with contextlib.suppress(Conflict):
                 record = self._observation.record
-                return await self._write(record, fence, holder=holder, seconds=seconds), fence
+                began = await self._write(
+                    record, fence, without_store=without_store, holder=holder, seconds=seconds
+                )
+                return began, fence
             # A conflict alone does not mean that the lease is lost: a user may have annotated the Lease, or
             # this process's own last write was stored although its response was lost.
             await self._look()
@@ -487,6 +531,7 @@ class Elector:
         record: LeaseRecord | None,
         fence: int,
         *,
+        without_store: bool,
         holder: str | None = None,
         seconds: float | None = None,
     ) -> float:
@@ -496,6 +541,7 @@ class Elector:
             duration_seconds=self.timing.duration_seconds if seconds is None else seconds,
             transitions=fence,
             written_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            decides_without_store=without_store,
         )
         # Recorded before the request, so that a claim with a lost response is recognized
         # as this process's own.

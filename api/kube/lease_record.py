@@ -18,6 +18,9 @@ import msgspec
 from api.kube.errors import malformed
 from api.kube.resources import LEASES
 
+# "true" while the holder decides without the store: it knows of writes that the store does not tell of.
+WITHOUT_STORE = "berth.dev/decides-without-store"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseRecord:
@@ -32,6 +35,7 @@ class LeaseRecord:
     duration_seconds: float | None
     transitions: int
     version: str
+    decides_without_store: bool
     mark: tuple[object, ...]
     object: Mapping[str, Any]
 
@@ -49,7 +53,8 @@ def parse_lease(body: bytes) -> LeaseRecord:
     spec = read.get("spec")
     spec = spec if isinstance(spec, dict) else {}
     metadata = read.get("metadata")
-    version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
+    metadata = metadata if isinstance(metadata, dict) else {}
+    version, annotations = metadata.get("resourceVersion"), metadata.get("annotations")
     holder, duration = spec.get("holderIdentity"), _number(spec.get("leaseDurationSeconds"))
     return LeaseRecord(
         holder=holder if isinstance(holder, str) else "",
@@ -58,6 +63,7 @@ def parse_lease(body: bytes) -> LeaseRecord:
         duration_seconds=duration or None,
         transitions=_number(spec.get("leaseTransitions")),
         version=version if isinstance(version, str) else "",
+        decides_without_store=isinstance(annotations, dict) and annotations.get(WITHOUT_STORE) == "true",
         # All four fields: a change of any of them shows that the holder is alive, even if its clock is
         # coarse or has stopped.
         mark=(holder, spec.get("renewTime"), spec.get("acquireTime"), spec.get("leaseTransitions")),
@@ -76,6 +82,7 @@ class LeaseClaim:
     duration_seconds: float
     transitions: int
     written_at: str
+    decides_without_store: bool = False
 
     def onto(self, record: LeaseRecord | None, name: str) -> bytes:
         """Return the Lease to write: `record` with this claim and all other fields unchanged.
@@ -97,8 +104,21 @@ class LeaseClaim:
             "leaseTransitions": self.transitions,
             "renewTime": self.written_at,
         }
+        whole["metadata"] = self._annotated(whole.get("metadata"))
         kind = {"apiVersion": LEASES.api_version, "kind": LEASES.kind}
         return msgspec.json.encode({**whole, **kind, "spec": spec})
+
+    def _annotated(self, metadata: object) -> dict[str, Any]:
+        """Return the metadata with the annotation, or without it, and all else unchanged."""
+        annotated = dict(metadata) if isinstance(metadata, dict) else {}
+        old = annotated.get("annotations")
+        annotations = dict(old) if isinstance(old, dict) else {}
+        annotations.pop(WITHOUT_STORE, None)
+        if self.decides_without_store:
+            annotations[WITHOUT_STORE] = "true"
+        if annotations or old is not None:
+            annotated["annotations"] = annotations
+        return annotated
 
 
 class Observation:

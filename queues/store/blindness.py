@@ -16,7 +16,7 @@ async def is_blind(store: Store, *, fence: int) -> bool:
 
     `fence` is that of the new leader, whether the store has been presented it or not. True where the store
     is lost or empty, has restarted or been replaced since a leader vouched for it, or has not seen the fence
-    before ours.
+    before ours. What the store cannot show is a leader that decided without it: that one's Lease says so.
     """
     try:
         life, highest = await store.life(), await store.highest_fence()

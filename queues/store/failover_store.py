@@ -15,7 +15,7 @@ reservation that Redis holds for that leadership, and uses its own memory while 
                                                                          NEEDS_SEED: NoFence
     NEEDS_SEED   raises NoFence     memory             raises NoFence    UP: `seed_fence`
                                                                          LOST: no answer, or refused
-    ¹ with `require_store`: raises StoreUnreachable
+    ¹ with `require_store`, and until `may_decide_alone`: raises StoreUnreachable
 
 A Redis that returns empty may have failed over to a replica that never received the fence. Only the lease
 then shows which process leads. In NEEDS_SEED nothing is therefore decided until the leader, having renewed
@@ -100,6 +100,8 @@ class FailoverStore:
 
     `run` must run beside it to notice loss and return. `on_change` is called after each change of state and
     after recovery, and must not raise. With `require_store`, admission stops while the store is lost.
+    `may_decide_alone` is called before each decision without the store, and returns whether the next leader
+    will know that there are such: until then none is made.
     """
 
     def __init__(
@@ -108,12 +110,14 @@ class FailoverStore:
         *,
         require_store: bool = False,
         on_change: Callable[[StoreStatus], None] = lambda _: None,
+        may_decide_alone: Callable[[], bool] = lambda: True,
         first_probe_seconds: float = FIRST_PROBE_SECONDS,
         heartbeat_seconds: float = HEARTBEAT_SECONDS,
     ) -> None:
         self._store = store
         self._require_store = require_store
         self._on_change = on_change
+        self._may_decide_alone = may_decide_alone
         self._first_probe_seconds = first_probe_seconds
         self._heartbeat_seconds = heartbeat_seconds
         #: What Redis holds, or should hold, for this leadership.
@@ -179,6 +183,8 @@ class FailoverStore:
                 # is written back. For an id that Redis does not hold this changes nothing.
                 self._write_back.note(reservation.id for reservation in reservations)
             self._refuse_to_decide()
+            if reservations and not self._may_decide_alone():
+                raise StoreUnreachable(f"{self._reason}; nothing is admitted before the Lease says so")
             return await self._commit_in_memory(reservations, fence, request_id, log)
 
     async def confirm(self, ids: Sequence[ReservationId], *, fence: int) -> None:

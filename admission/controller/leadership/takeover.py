@@ -7,6 +7,10 @@
 If the store cannot tell what the last leader was about to write (`queues.store.blindness`), and that leader
 did not release its lease, the new one first waits until no such write can be stored any more. It then lists.
 
+A leader that loses the store and decides without it notes that in its Lease before it decides: the store may
+be back in the life that it was in, and would seem to show everything. The note stays until a leader has read
+the store and written back what it lacked.
+
 A leader that loses its lease and wins it back before any other process has led (`Leadership.continues`) does
 not list. It keeps its FailoverStore, which remembers each reservation whose outcome is open, and continues
 under a higher fence. Why that is safe, and what happens within a term, is in
@@ -75,12 +79,14 @@ class Takeover:
         self._is_store_up = True
         # What the last leadership knew of the store and wrote to the plan; None before the first.
         self._led: tuple[FailoverStore, PlanWriter] | None = None
+        self._leadership: Leadership | None = None
 
     async def lead(self, leadership: Leadership) -> None:
         """Decide until cancelled. If the store refuses a call, a new term begins."""
         if self._led is None or not leadership.continues:
             self._led = self._begin_leadership()
         store, plan_writer = self._led
+        self._leadership = leadership
         self._show_role("leader")
         self._note_store(store.status())
         try:
@@ -103,7 +109,9 @@ class Takeover:
             # What was read once is in memory, whatever has become of the store since.
             if status.is_recovered:
                 break
-            if status.is_up and not await is_blind(self._store, fence=leadership.fence):
+            # A leader that decided without the store has left nothing there, whatever the store shows.
+            is_complete = status.is_up and not leadership.decides_without_store
+            if is_complete and not await is_blind(self._store, fence=leadership.fence):
                 break
             if not is_told:
                 note = "nothing is admitted while writes may arrive that the store does not tell of"
@@ -120,6 +128,7 @@ class Takeover:
             self._store,
             require_store=self._settings.require_store,
             on_change=self._note_store,
+            may_decide_alone=self._may_decide_alone,
         )
         return store, self._terms.plan_writer(store, note=self._note_ignored, count=self._count_plan_write)
 
@@ -165,8 +174,16 @@ class Takeover:
         self._metrics.role = role
         self._metrics.leading.labels(role, self._settings.shard).set(float(role == "leader"))
 
+    def _may_decide_alone(self) -> bool:
+        """Return whether the Lease tells the next leader that the store lacks decisions; have it do so."""
+        assert self._leadership is not None
+        self._leadership.note_store(is_complete=False)
+        return self._leadership.decides_without_store
+
     def _note_store(self, status: StoreStatus) -> None:
         """Report the store's state, and act on a change at once rather than at the next decision."""
+        if self._leadership is not None and status.is_up and status.is_recovered and not status.unwritten:
+            self._leadership.note_store(is_complete=True)
         self._metrics.store_up.labels(self._metrics.role).set(float(status.is_up))
         if status.is_up and not self._is_store_up:
             log.info("store-back", unwritten=status.unwritten)

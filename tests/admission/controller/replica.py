@@ -167,10 +167,11 @@ class StoreLine:
 
 @dataclass
 class Lease:
-    """The election's book: the highest number given so far, and whether its holder gave it back."""
+    """The election's book: the highest number given so far, whether its holder gave it back, and its note."""
 
     number: int = 0
     is_released: bool = True
+    decides_without_store: bool = False
 
 
 class FakeLeadership(Leadership):
@@ -185,6 +186,19 @@ class FakeLeadership(Leadership):
         self.settled_at = 0.0 if lease.is_released else loop.monotonic() + UNSETTLED_SECONDS
         self.leaves_unanswered = self.settled_at > 0.0
         lease.number, lease.is_released = fence, False
+
+    @property
+    def decides_without_store(self) -> bool:
+        """Return what the lease says."""
+        return self._lease.decides_without_store
+
+    def note_store(self, *, is_complete: bool) -> None:
+        """Note it after the time of a request, unless the lease is another's by then."""
+        self._loop.call_later(0.005, self._note, not is_complete)
+
+    def _note(self, without_store: bool) -> None:
+        if not self.is_over and self._lease.number == self._fence:
+            self._lease.decides_without_store = without_store
 
     def remaining_seconds(self) -> float:
         """Return what is left of the lease."""

@@ -191,3 +191,69 @@ def test_a_successor_waits_when_redis_is_lost_just_as_it_reads_what_was_left(
     stage.wait(20.0)
 
     assert stage.admitted() == ["hanging"]
+
+
+def fail_while_cut_off(stage: Stage, *, seconds_before: float = 1.0) -> None:
+    """Let a leader that has lost the store admit `hanging` and die before its write is stored."""
+    leader = stage.lead()
+    stage.wait(1.0)
+    leader.store.is_away = True
+    stage.submit("small", cpus=0)
+    stage.wait(seconds_before)
+    leader.line.faults.meets = is_admission
+    leader.line.faults.late_seconds.append(HANGS_SECONDS)
+    stage.submit("hanging")
+    stage.wait(1.0)
+    assert stage.store.reservations == {}
+    assert leader.line.faults.late_seconds == []
+    leader.crash()
+    stage.submit("other", priority=1)
+
+
+def test_quota_is_given_once_when_a_leader_that_was_cut_off_from_redis_dies(stage: Stage) -> None:
+    """12 of 6 were admitted: Redis had never restarted, so it seemed to show everything."""
+    fail_while_cut_off(stage)
+
+    stage.lead()
+    stage.wait(HANGS_SECONDS - 5.0)
+    assert "other" not in stage.admitted()
+
+    stage.wait(60.0)
+    assert "hanging" in stage.admitted()
+
+
+def test_the_lease_says_so_until_a_leader_has_read_the_store(stage: Stage) -> None:
+    fail_while_cut_off(stage)
+    second = stage.lead()
+    stage.wait(10.0)
+    second.crash()
+
+    third = stage.lead()
+    stage.wait(HANGS_SECONDS - 15.0)
+    assert "other" not in stage.admitted()
+    stage.wait(60.0)
+    third.crash()
+    stage.submit("next", cpus=0)
+
+    stage.lead()
+    stage.wait(5.0)
+
+    assert "next" in stage.admitted()
+
+
+def test_a_leader_that_has_written_back_leaves_no_wait(stage: Stage) -> None:
+    leader = stage.lead()
+    stage.wait(1.0)
+    leader.store.is_away = True
+    stage.submit("first", cpus=1)
+    stage.wait(5.0)
+    assert stage.admitted() == ["first"]
+    leader.store.is_away = False
+    stage.wait(10.0)
+    leader.crash()
+    stage.submit("next", cpus=1)
+
+    stage.lead()
+    stage.wait(5.0)
+
+    assert stage.admitted() == ["first", "next"]

@@ -553,6 +553,7 @@ def record(
         duration_seconds=seconds,
         transitions=transitions,
         version="1",
+        decides_without_store=False,
         mark=(holder, renewed, transitions),
         object={},
     )

@@ -13,6 +13,7 @@ import pytest
 from api.kube.errors import Forbidden, KubeError, ServerError, TooManyRequests, Unreachable
 from api.kube.history import ClusterRestored
 from api.kube.lease import UNSETTLED_SECONDS, Elector, Leadership, LeaseLock, LeaseTiming
+from api.kube.lease_record import WITHOUT_STORE
 from tests.admission.controller.virtualtime import run_virtually
 
 from .leases import LeaseLine, LeaseTable
@@ -474,5 +475,57 @@ def test_a_lease_runs_out_where_a_write_has_no_answer(leaves: bool) -> None:
         assert table.lease is not None
 
         assert bool(table.lease["spec"]["holderIdentity"]) is leaves
+
+    run_virtually(scenario())
+
+
+def _note_of(table: LeaseTable) -> object:
+    assert table.lease is not None
+    return table.lease["metadata"].get("annotations", {}).get(WITHOUT_STORE)
+
+
+def test_the_lease_tells_the_next_leader_that_its_holder_decides_without_the_store() -> None:
+    async def scenario() -> None:
+        table = LeaseTable()
+        async with campaigning(table) as me:
+            mine = await me.began()
+            mine.note_store(is_complete=False)
+            assert not mine.decides_without_store
+            await asyncio.sleep(0.1)
+            assert mine.decides_without_store
+            assert _note_of(table) == "true"
+            me.line.is_silent = True
+            await me.ended()
+            async with campaigning(table, "other") as other:
+                others = await other.began()
+                assert others.decides_without_store
+
+                others.note_store(is_complete=True)
+                await asyncio.sleep(LeaseTiming().renew_seconds + 0.1)
+
+                assert not others.decides_without_store
+                assert _note_of(table) is None
+
+    run_virtually(scenario())
+
+
+def test_a_note_that_is_about_to_be_taken_back_does_not_count() -> None:
+    """Its removal may be stored at any moment of the request, which began before the store was lost again."""
+
+    async def scenario() -> None:
+        table = LeaseTable()
+        async with campaigning(table) as me:
+            mine = await me.began()
+            mine.note_store(is_complete=False)
+            await asyncio.sleep(0.1)
+            mine.note_store(is_complete=True)
+            assert not mine.take_note()
+
+            mine.note_store(is_complete=False)
+
+            assert not mine.decides_without_store
+            await asyncio.sleep(0.1)
+            assert mine.decides_without_store
+            assert _note_of(table) == "true"
 
     run_virtually(scenario())
