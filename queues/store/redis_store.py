@@ -92,7 +92,10 @@ class RedisReservationStore(RedisPlan):
         await self._run(lua.RESTORE, keys, arguments, fence=fence, is_write=True)
 
     async def live(self, *, fence: int) -> tuple[QuotaReservation, ...]:
-        """Return all reservations, oldest first. Unreadable and unsigned ones are reported and dropped."""
+        """Return all reservations, oldest first. Unreadable and unsigned ones are reported and dropped.
+
+        Those that a former key signed are signed anew, so that the former key can be removed.
+        """
         # A small call first presents the fence and shows quickly whether Redis answers. The
         # large one then gets more time.
         await self._remove((), fence=fence)
@@ -101,10 +104,13 @@ class RedisReservationStore(RedisPlan):
         found: list[QuotaReservation] = []
         unreadable: list[bytes] = []
         unsigned: list[bytes] = []
+        outdated: list[QuotaReservation] = []
         # HGETALL returns a flat list: field, value, field, value.
         for field, value in zip(flat[::2], flat[1::2], strict=True):
             try:
                 found.append(self._decode(field, value))
+                if self.seal.is_outdated(self._keys.reservation(field.decode()), value):
+                    outdated.append(found[-1])
             except NotSigned:
                 unsigned.append(field)
             except ValueError:
@@ -113,6 +119,8 @@ class RedisReservationStore(RedisPlan):
             self._report(field, is_unsigned=field in unsigned)
         if unsigned or unreadable:
             await self._remove([*unsigned, *unreadable], fence=fence)
+        if outdated:
+            await self.restore(outdated, (), fence=fence)
         return tuple(sorted(found, key=lambda r: (r.reserved_at, r.id)))
 
     async def highest_fence(self) -> int | None:

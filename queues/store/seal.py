@@ -78,6 +78,10 @@ class Seal:
             raise NotSigned(f"{place} is not signed with this installation's key")
         return value
 
+    def is_outdated(self, place: str, stored: bytes) -> bool:
+        """Return whether a value that `open` accepts would be signed with another key now."""
+        return bool(self._keys) and stored != self.close(place, self.open(place, stored))
+
 
 def new_key() -> str:
     """Return a new random signing key."""
