@@ -8,7 +8,17 @@ from __future__ import annotations
 import subprocess
 import sys
 
-_BENCHES = ("decide", "scale", "promises", "placement", "extender", "throughput", "recovery", "failover")
+_BENCHES = (
+    "decide",
+    "scale",
+    "promises",
+    "placement",
+    "extender",
+    "throughput",
+    "recovery",
+    "failover",
+    "outages",
+)
 
 
 def main() -> int:
