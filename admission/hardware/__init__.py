@@ -8,6 +8,7 @@ Modules, in reading order:
     pod_hardware    what the keys of a pod say: model, memory, parallelism, type
     islands         the linked GPUs of a node, and what pods leave of them
     node_hardware   what a node offers, by its labels and amounts
+    gpu_pods        the pods with GPUs on each node, and how many more find an island
     fit             the one function: fits, or not, and why
     inventory       the kinds of nodes that the flavors have, and why none of them fits
 

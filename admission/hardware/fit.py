@@ -49,6 +49,11 @@ class HardwareRequest(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True
     topologies: tuple[str, ...] = ()
     inference_mib: int = 0
 
+    @property
+    def is_linked(self) -> bool:
+        """Whether all GPUs of the pod must be in one island."""
+        return Rule.LINKED_GPUS in self.rules and not self.topologies
+
 
 class NodeLoad(msgspec.Struct, frozen=True, kw_only=True):
     """What pods use of a node: its GPUs in all and by pod, and the GPU memory of inference."""

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from admission.hardware.fit import HardwareRequest, misfit
+from admission.hardware.gpu_pods import GpuPods
 from admission.hardware.node_hardware import NodeHardware, NodeKinds
 from admission.hardware.rules import HardwareRules
 from api.node import NodeInfo
@@ -26,6 +27,8 @@ class HardwareInventory:
 
     def __init__(self, rules: HardwareRules | None = None) -> None:
         self.rules = rules or HardwareRules()
+        # The pods with GPUs on all nodes, placed by Berth or not.
+        self.gpu_pods = GpuPods()
         # Whether a flavor that was asked about has another choice of kinds since `take_news`.
         self._has_news = False
         self._kinds = NodeKinds()

@@ -18,6 +18,7 @@ from admission.placement.topology.nodes import Nodes, PodKey
 from admission.placement.topology.place import Place, place_of
 from admission.placement.topology.request import NoPlacement, Placement, PlacementGates, PlacementRequest
 from admission.placement.topology_usage import TopologyUsage
+from api.jobs.resource_requests import gpus_of
 from api.keys import HOSTNAME
 from api.node import NodeInfo, PodUsage
 from api.queueing import ResourceFlavor, Topology
@@ -113,6 +114,7 @@ class TopologyCache:
         self._specs = wanted
         # The new trees count no places; the caller takes those of all Workloads again.
         self.usage.clear()
+        self.hardware.gpu_pods.clear_leaves()
         self._topologies.clear()
         self._searches.clear()
         for name, (flavor, spec) in sorted(wanted.items()):
@@ -136,6 +138,7 @@ class TopologyCache:
 
     def _take(self, pod: PodUsage, *, sign: int) -> frozenset[str]:
         """Count what a pod takes (1) or gives back (-1). Return the flavors that include its node."""
+        self.hardware.gpu_pods.add(pod.node, gpus=gpus_of(pod.requests), pods=sign)
         return frozenset(
             flavor
             for flavor, topology in self._topologies.items()

@@ -46,6 +46,8 @@ class TopologyUsage:
             for names, taken, given in place.changes(is_by_host=topology.is_by_host):
                 change = (names, taken, given) if sign > 0 else (names, given, taken)
                 self._change(topology, change, is_empty=is_empty)
+            if place.gpus and not is_empty:
+                _count_gpus(topology, place, sign)
 
     def fits(self, places: Iterable[Place]) -> bool:
         """Return whether the places are free and their nodes present."""
@@ -164,3 +166,10 @@ class TopologyUsage:
         for other in self._topologies.values():
             if other is topology or (topology.is_by_host and other.is_by_host):
                 other.use(names, amounts)
+
+
+def _count_gpus(topology: FlavorTopology, place: Place, sign: int) -> None:
+    """Count the place's pods on each leaf by their GPUs."""
+    add, gpus = topology.hardware.gpu_pods.add, place.gpus
+    for domain in place.assignment.domains:
+        add(topology.spot_of(domain.values), gpus=gpus, pods=sign * domain.count)

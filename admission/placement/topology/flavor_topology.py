@@ -230,6 +230,10 @@ class FlavorTopology:
                 return leaf
         return None
 
+    def spot_of(self, values: Values) -> tuple[str, Values]:
+        """Return the spot that an assignment's level values name."""
+        return self.owner, values[-1:] if self.is_by_host else values
+
     def domain_count(self, leaf: int, count: int) -> DomainCount:
         """Return the entry of an assignment that puts `count` pods on the leaf."""
         key = leaf, count

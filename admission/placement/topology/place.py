@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from admission.placement.topology.flavor_topology import Amounts
 from admission.placement.topology.request import PlacementRequest
 from admission.placement.topology.tree import Values
-from api.jobs.resource_requests import PODS
+from api.jobs.resource_requests import PODS, gpus_of
 from api.workload import TopologyAssignment
 
 # The leaves that change, what is taken of each, and the same amounts negated.
@@ -25,7 +25,12 @@ class Place:
     flavor: str
     assignment: TopologyAssignment
     per_pod: Amounts
+    gpus: int = field(init=False, repr=False, compare=False)
     _changes: dict[bool, list[Change]] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # Of each pod: how many GPUs it has decides which islands are left for others.
+        object.__setattr__(self, "gpus", gpus_of(self.per_pod))
 
     def changes(self, *, is_by_host: bool) -> list[Change]:
         """Return the changes of taking the place, leaves with equal counts together. Cached.

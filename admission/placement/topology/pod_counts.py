@@ -260,6 +260,10 @@ class PodCounts:
         # Refused leaves take no pod, whatever is free on them.
         for leaf in self.refusals.by_leaf:
             pods[leaf] = 0
+        if self._is_linked:
+            for leaf in self.site.tree.at_level[-1]:
+                if pods[leaf]:
+                    pods[leaf] = min(pods[leaf], self._linked_room(leaf))
         # In place, because rankings and other readers hold these lists.
         self.pods[:] = pods
         if self.shape.slice_level == self.site.tree.depth - 1:
@@ -286,7 +290,7 @@ class PodCounts:
         A leaf without nodes has nothing free, so its count is 0.
         """
         pods, slices, refused, columns = self.pods, self.slices, self.refusals.by_leaf, self._columns
-        has_slices = self.shape.slice_level == self.site.tree.depth - 1
+        has_slices, is_linked = self.shape.slice_level == self.site.tree.depth - 1, self._is_linked
         before: dict[int, tuple[int, int]] = {}
         for leaf in leaves:
             fewest = 0 if leaf in refused else _MOST_PODS
@@ -297,6 +301,8 @@ class PodCounts:
                     fewest = count
             if fewest < 0:
                 fewest = 0
+            if is_linked and fewest:
+                fewest = min(fewest, self._linked_room(leaf))
             if fewest != pods[leaf]:
                 # Only changed leaves are passed on, with their former counts.
                 before[leaf] = pods[leaf], slices[leaf]
@@ -412,8 +418,10 @@ class PodCounts:
         known = self.refusals.by_leaf.get(leaf)
         if known is not None:
             return known
-        # The first lacking resource by name, so that the same state always gives the same reason.
-        return next((lack for column, amount, lack in self._columns if column[leaf] < amount), "")
+        # The first lacking resource by name, so that the same state always gives the same reason. If none
+        # lacks, the free GPUs are in no one island.
+        islands = "fragmented NVLink islands" if self._is_linked else ""
+        return next((lack for column, amount, lack in self._columns if column[leaf] < amount), islands)
 
     def pods_after(self, leaf: int, change: Amounts) -> int:
         """Return how many pods would fit on the leaf if `change` more of it were taken.
@@ -425,7 +433,28 @@ class PodCounts:
         fewest = _MOST_PODS
         for (column, amount, _), (resource, _) in zip(self._columns, self.shape.per_pod, strict=True):
             fewest = min(fewest, (column[leaf] - change.get(resource, 0)) // amount)
+        # What is taken at another time is known by amounts alone, and not which islands it breaks up.
+        if self._is_linked and fewest > 0 and not change:
+            fewest = min(fewest, self._linked_room(leaf))
         return max(fewest, 0)
+
+    @property
+    def _is_linked(self) -> bool:
+        """Whether each pod's GPUs must be in one island of its node."""
+        need = self.shape.rules.hardware
+        return need is not None and need.is_linked and self.site.is_by_host
+
+    def _linked_room(self, leaf: int) -> int:
+        """Return how many more pods the islands of the leaf's nodes hold beside those that are there."""
+        need, hardware = self.shape.rules.hardware, self.site.hardware
+        if need is None:
+            return _MOST_PODS
+        nodes = self.site.nodes[leaf].values()
+        placed = () if self.shape.is_empty else (self.site.spot_of(self.site.tree.values[leaf]),)
+        return sum(
+            hardware.gpu_pods.linked_room(hardware.of(node).islands, (node.name, *placed), need.gpus)
+            for node in nodes
+        )
 
     def free_for(self, leaf: int) -> tuple[int, ...] | None:
         """Return what the leaf has free of each requested resource, None where it refuses the pods."""

@@ -1,0 +1,241 @@
+"""Laws of hardware, for any nodes and any pods.
+
+- whatever node admission assigns, the scheduler extender does not refuse it when the pods come one by one;
+- what no node can ever run is Misconfigured, and nothing else is;
+- Workloads of equal shape need the same hardware.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import hypothesis.strategies as st
+import msgspec
+from hypothesis import given
+
+from admission.decisions.decision import Admit, Wait
+from admission.extender.book import NodeBook
+from admission.extender.facts import PodFacts
+from admission.extender.profiles import refusals
+from admission.flavors.hardware_needs import hardware_need
+from admission.hardware.fit import HardwareRequest, misfit, request_of
+from admission.hardware.node_hardware import node_hardware
+from admission.hardware.rules import BUILT_IN, HardwareRules
+from api.jobs.resource_requests import gpus_of, pod_requests, pod_set_requests
+from api.keys import HARDWARE_KEYS
+from api.node import NodeInfo
+from api.objects.common import Meta
+from api.queueing import ResourceFlavor, Topology
+from api.reasons import PendingReason
+from api.workload import PodSet, Workload
+from queues.pending.shape import shape_of
+from tests.builders import World, finished, make_cluster_queue, make_group, make_template, make_workload
+
+GPU, HOST = "nvidia.com/gpu", "kubernetes.io/hostname"
+RULES = HardwareRules()
+# Islands of a node are equal, as they are built.
+NODE_LABELS: dict[str, tuple[str, ...]] = {
+    "nvidia.com/gpu.product": ("A100", "V100"),
+    "nvidia.com/gpu.memory": ("16160", "81559", "odd"),
+    "nvidia.com/gpu-topology": ("nvlink", "nvswitch", "pcie"),
+    "gpu-interconnect": ("nvlink", "pcie"),
+    "gpu-generation": ("v100", "a100", "?"),
+}
+ISLANDS: tuple[dict[str, str], ...] = (
+    {},
+    {"berth.dev/nvlink-island.0": "0-3", "berth.dev/nvlink-island.1": "4-7"},
+    {f"berth.dev/nvlink-island.{one}": "2" for one in range(4)},
+)
+ASKED: dict[str, tuple[str, ...]] = {
+    "accelerator.sched.io/gpu-model": ("a100", "V100", "H100"),
+    "berth.dev/gpu-memory-mib": ("15000", "30000", "160000", "much"),
+    "berth.dev/gpu-generation": ("ampere", "7", "h100"),
+    "berth.dev/gpu-interconnect": ("nvlink", "nvswitch"),
+    "berth.dev/parallelism": ("ddp", "tensor", "none"),
+    "berth.dev/workload-type": ("training", "inference"),
+    "workload-type": ("CPU-intensive", "GPU-intensive", "inference"),
+}
+
+
+def some(values: dict[str, tuple[str, ...]], least: int = 0) -> st.SearchStrategy[dict[str, str]]:
+    """Return a strategy for some of the keys, each with one of its values."""
+    keys = st.sets(st.sampled_from(sorted(values)), min_size=least, max_size=3 if least == 0 else None)
+    return keys.flatmap(
+        lambda chosen: st.fixed_dictionaries({key: st.sampled_from(values[key]) for key in sorted(chosen)})
+    )
+
+
+@st.composite
+def nodes(draw: st.DrawFn) -> list[NodeInfo]:
+    found = []
+    for index in range(draw(st.integers(1, 4))):
+        labels = {HOST: f"n{index}", **draw(some(NODE_LABELS, least=3)), **draw(st.sampled_from(ISLANDS))}
+        amounts = {GPU: 8, "cpu": draw(st.sampled_from([1000, 64_000])), "pods": 110}
+        found.append(NodeInfo(name=f"n{index}", labels=labels, allocatable=amounts))
+    return found
+
+
+@st.composite
+def workloads(draw: st.DrawFn) -> list[Workload]:
+    found = []
+    for index in range(draw(st.integers(1, 6))):
+        gpus = draw(st.sampled_from([1, 2, 3, 4, 8]))
+        template = make_template({GPU: gpus})
+        assert template.spec is not None
+        spec = msgspec.structs.replace(
+            template.spec, scheduler_name=draw(st.sampled_from(["", "other", *BUILT_IN]))
+        )
+        meta = Meta(annotations=draw(some(ASKED)), labels=draw(some(ASKED)))
+        pods = PodSet(
+            name="main",
+            count=draw(st.integers(1, 4)),
+            template=msgspec.structs.replace(template, spec=spec, metadata=meta),
+        )
+        job = draw(some(ASKED)) if draw(st.booleans()) else {}
+        found.append(make_workload(f"w{index}", pod_sets=(pods,), annotations=job, at=index))
+    return found
+
+
+def cluster(fleet: Sequence[NodeInfo]) -> World:
+    world = World().put(Topology(name="hosts", levels=(HOST,)), *fleet)
+    world.put(ResourceFlavor(name="gpu", topology_name="hosts"))
+    return world.put(make_cluster_queue("queue", groups=(make_group("gpu", resource=GPU, gpu=10_000),)))
+
+
+def as_pod(workload: Workload, number: int) -> PodFacts:
+    """Return a pod of the Workload as kube-scheduler sends it to the extender."""
+    template = workload.pod_sets[0].template
+    assert template.metadata is not None
+    assert template.spec is not None
+    return PodFacts(
+        namespace="team",
+        name=f"{workload.key.name}-{number}",
+        annotations=template.metadata.annotations or {},
+        labels=template.metadata.labels or {},
+        requests=pod_requests(template.spec),
+    )
+
+
+def need_of(workload: Workload, pod: PodFacts) -> HardwareRequest | None:
+    spec = workload.pod_sets[0].template.spec
+    assert spec is not None
+    return request_of(pod.hardware, pod.gpus, RULES, spec.scheduler_name or "")
+
+
+def placed(decision: Admit) -> Iterator[str]:
+    (pod_set,) = decision.admission.pod_sets
+    assert pod_set.topology is not None
+    for domain in pod_set.topology.domains:
+        yield from [domain.values[-1]] * domain.count
+
+
+@given(nodes(), workloads(), st.data())
+def test_no_pod_is_refused_where_it_was_sent(
+    fleet: list[NodeInfo], asking: list[Workload], data: st.DataObject
+) -> None:
+    send(fleet, asking, data)
+
+
+@given(
+    st.sampled_from(ISLANDS[1:]),
+    st.lists(st.tuples(st.integers(1, 3), st.booleans()), min_size=4, max_size=6),
+    st.data(),
+)
+def test_no_linked_pod_is_refused_where_it_was_sent(
+    islands: dict[str, str], sizes: list[tuple[int, bool]], data: st.DataObject
+) -> None:
+    node = NodeInfo(name="n", labels={HOST: "n", **islands}, allocatable={GPU: 8, "cpu": 64_000, "pods": 110})
+    asking = []
+    for index, (gpus, is_linked) in enumerate(sizes):
+        keys = {"berth.dev/parallelism": "ddp"} if is_linked else {}
+        template = msgspec.structs.replace(make_template({GPU: gpus}), metadata=Meta(annotations=keys))
+        asking.append(make_workload(f"w{index}", pod_sets=(PodSet(name="main", count=1, template=template),)))
+    # Small pods of several sizes break up islands before the node is full.
+    send([node], asking, data)
+
+
+def send(fleet: list[NodeInfo], asking: list[Workload], data: st.DataObject) -> None:
+    """Admit the Workloads one after another, and bind their pods where the extender is asked."""
+    world, book = cluster(fleet), NodeBook()
+    for node in fleet:
+        book.put_node(node)
+    of_workload: dict[str, list[PodFacts]] = {}
+    for workload in asking:
+        decisions = world.put(workload).settle()
+        world.confirm(decisions)
+        for decision in decisions:
+            if isinstance(decision, Admit):
+                sent = world.get(decision.key.name)
+                for number, host in enumerate(placed(decision)):
+                    pod = as_pod(sent, number)
+                    need = need_of(sent, pod)
+                    refused = {} if need is None else refusals(need, {host: book.view(host)})
+                    assert refused == {}, (sent.key.name, number, refused)
+                    book.bind(pod, host)
+                    of_workload.setdefault(decision.key.name, []).append(pod)
+        done = data.draw(st.sampled_from(["", *sorted(of_workload)]))
+        if done:
+            for pod in of_workload.pop(done):
+                book.release((pod.namespace, pod.name))
+            world.put(finished(world.get(done)))
+
+
+@given(nodes(), workloads())
+def test_what_no_node_can_run_is_misconfigured_and_nothing_else(
+    fleet: list[NodeInfo], asking: list[Workload]
+) -> None:
+    kinds = [node_hardware(node) for node in fleet]
+    for workload in asking:
+        world = cluster(fleet)
+        (decision,) = world.put(workload).settle()
+        queue = world.engine._cache.queues["queue"]
+        need = hardware_need(
+            world.engine._cache.snapshot(),
+            queue,
+            workload,
+            workload.pod_sets[0],
+            gpus_of(as_pod(workload, 0).requests),
+        )
+        never = need is not None and all(misfit(need, kind) is not None for kind in kinds)
+        is_misconfigured = isinstance(decision, Wait) and decision.reason is PendingReason.MISCONFIGURED
+        assert is_misconfigured == never
+
+
+@given(workloads(), some(ASKED), st.sampled_from(["annotations", "labels", "job", "scheduler"]))
+def test_workloads_of_equal_shape_need_the_same_hardware(
+    asking: list[Workload], keys: dict[str, str], where: str
+) -> None:
+    world = cluster([])
+    queue, snapshot = world.engine._cache.queues["queue"], world.engine._cache.snapshot()
+
+    def answer(workload: Workload) -> tuple[bytes, HardwareRequest | None]:
+        (pod_set,) = workload.pod_sets
+        asked = pod_set_requests(pod_set)
+        need = hardware_need(snapshot, queue, workload, pod_set, gpus_of(asked.on_node))
+        return shape_of(workload, (asked,)), need
+
+    for workload in asking:
+        (shape, need), (other_shape, other_need) = answer(workload), answer(asks(workload, keys, where))
+        assert shape != other_shape or need == other_need
+
+
+def asks(workload: Workload, keys: dict[str, str], where: str) -> Workload:
+    """Return the Workload with these keys, or another scheduler name, in one place."""
+    if where == "job":
+        return replace(workload, annotations=keys)
+    template = workload.pod_sets[0].template
+    assert template.metadata is not None
+    assert template.spec is not None
+    change: dict[str, Any] = (
+        {"spec": msgspec.structs.replace(template.spec, scheduler_name="gpu-aware-scheduler")}
+        if where == "scheduler"
+        else {"metadata": msgspec.structs.replace(template.metadata, **{where: keys})}
+    )
+    changed = replace(workload.pod_sets[0], template=msgspec.structs.replace(template, **change))
+    return replace(workload, pod_sets=(changed,))
+
+
+def test_every_key_that_is_asked_for_is_tried_here() -> None:
+    assert ASKED.keys() == HARDWARE_KEYS
