@@ -71,11 +71,19 @@ async def test_nothing_is_sent_while_nothing_changes(client: KubeClient) -> None
 async def test_a_label_that_no_longer_holds_goes_also_after_a_restart(client: KubeClient) -> None:
     await writer(client).write(T4)
 
-    await writer(client, "0.9").write({MODEL: "Tesla-T4"})
+    await writer(client).write({MODEL: "Tesla-T4"})
+
+    assert (await metadata(client))["labels"] == {"zone": "a", MODEL: "Tesla-T4"}
+
+
+async def test_another_version_of_the_agent_takes_its_labels_over(client: KubeClient) -> None:
+    await writer(client, "2.0").write({**T4, "nvidia.com/gpu.family": "turing"})
+
+    assert (await writer(client, "1.0").write(T4)).changed
 
     found = await metadata(client)
-    assert found["labels"] == {"zone": "a", MODEL: "Tesla-T4"}
-    assert found["annotations"] == {VERSION: "0.9"}
+    assert found["labels"] == {"zone": "a", **T4}
+    assert found["annotations"] == {VERSION: "1.0"}
 
 
 async def test_without_any_label_nothing_of_the_agent_stays(client: KubeClient) -> None:
