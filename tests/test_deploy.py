@@ -232,7 +232,7 @@ def test_the_controller_is_read_by_tls_and_with_a_right_alone() -> None:
     assert given == {"/metrics": "berth-metrics-reader", "/v1": "berth-state-reader"}
 
 
-@pytest.mark.covers("001_37", "003_19")
+@pytest.mark.covers("001_37")
 def test_the_controller_reads_a_configuration_that_it_understands() -> None:
     pod = only("Deployment", SERVICE)["spec"]["template"]["spec"]
     (container,) = pod["containers"]
@@ -350,6 +350,7 @@ def test_the_controller_runs_under_its_own_account_with_no_role_but_its_own() ->
     }
 
 
+@pytest.mark.covers("003_19")
 def test_the_controller_has_the_rights_that_it_uses_and_changes_nothing_else() -> None:
     settings = cluster_state_settings(controller_config(), namespace=NAMESPACE)
     used = rights.used_everywhere(settings)
@@ -462,6 +463,8 @@ def test_the_extenders_service_leads_from_port_80_to_8888() -> None:
     assert kustomization["namespace"] == "kube-system"
     assert [(port["port"], port["targetPort"]) for port in service["spec"]["ports"]] == [(80, 8888)]
     assert make_parser(["extender"]).parse_args(["extender"]).port == 8888
+    (template,) = selected(service["spec"]["selector"], pod_templates("extender"))
+    assert template["spec"]["containers"][0]["command"] == ["berth", "extender"]
     assert ports_of(only("Deployment", "gpu-extender", "extender")) == {"extender": 8888}
 
 

@@ -246,9 +246,15 @@ def test_one_controller_is_scheduler_domain_manager_plugin_and_metrics(
     plugin = Replica(real_cluster.kubeconfig, tmp_path, *flags, name="plugin")
     with plugin.child:
         plugin.wait_ready()
-        body = {"Pod": {"metadata": {"name": "p"}, "spec": {"containers": []}}, "NodeNames": names}
+        # It asks for all GPUs of a node, by a profile that counts those that are free.
+        resources = {"requests": {GPU: str(GPUS_A_NODE)}}
+        spec = {"schedulerName": "gpu-aware-scheduler", "containers": [{"name": "m", "resources": resources}]}
+        body = {"Pod": {"metadata": {"name": "p"}, "spec": spec}, "NodeNames": names}
         request = urllib.request.Request(f"{plugin.urls()['extender']}/filter", json.dumps(body).encode())
         with urllib.request.urlopen(request, timeout=30.0) as response:
-            passed = json.load(response)["nodeNames"]
+            answer = json.load(response)
 
-    assert sorted(passed) == names
+    # The gang uses them all.
+    need = f"insufficient GPU: need {GPUS_A_NODE}, available 0"
+    assert answer["failedNodes"] == dict.fromkeys(names, need)
+    assert not answer.get("nodeNames")

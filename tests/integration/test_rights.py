@@ -322,7 +322,7 @@ def test_the_finalizer_of_a_pod_that_has_ended_may_be_removed(plane: ControlPlan
 # --- the controller ------------------------------------------------------------------------------
 
 
-@pytest.mark.covers("002_27")
+@pytest.mark.covers("002_27", "003_19")
 def test_the_roles_of_deploy_are_all_that_a_controller_needs(
     plane: ControlPlane, controllers: Controllers, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
