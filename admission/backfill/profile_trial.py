@@ -15,7 +15,7 @@ from admission.decisions.assignment import Assignment, Mode
 from admission.decisions.flavor_mode import Grade, Granular
 from admission.flavors.feasibility import may_have_quota, rooms_of
 from admission.flavors.flavor_assigner import FlavorSearch, Pins
-from admission.flavors.topology_assigner import place, place_again
+from admission.flavors.topology_assigner import place, place_again, with_requests
 from admission.nomination.nominate import CyclePolicy
 from admission.snapshot.queue_state import QueueState
 from admission.snapshot.snapshot import Snapshot
@@ -130,7 +130,8 @@ class StartTrial:
         nodes.
         """
         assigned = self._search.assign(self.counts)
-        assignment = finish(place(self.snapshot, self.queue, self.pending, assigned))
+        asking = with_requests(self.snapshot, self.queue, self.pending, assigned)
+        assignment = finish(place(self.snapshot, asking))
         if assignment.mode is not Mode.FIT:
             return None
         # Spots are computed only if there is a topology; quota alone occupies no nodes.

@@ -11,8 +11,9 @@ questions with their answers, and the assignment that follows from them:
 
 Flavors before the chosen one must be permanently unusable: by taints, labels, or an amount above what the
 tree could ever give. A flavor that is only full now may have room next time, so such a result makes no plan.
-Neither does a place in a topology. Plans belong to a `QueueState`, which every change of specs replaces. A
-search that depends on more than shape, specs and usage (a policy, a forecast) must not use this cache.
+Plans belong to a `QueueState`, which every change of specs replaces. A search that depends on more than
+shape, specs and usage (a policy, a forecast) must not use this cache. A plan has what the pods request of a
+topology, but no place: the topology keeps those for as long as no node changes.
 
 A search that finds neither room nor victims is kept as well, as an impasse. Every end of a small Workload
 wakes the large ones that wait for much more. Without the impasse all of these are searched for again, only
@@ -122,7 +123,9 @@ def _learn_plan(queue: QueueState, pending: Pending, found: Assignment) -> None:
     # Clears all plans at once: the shapes in use return at their next search, and no order has to be kept.
     if len(queue.plans) >= _MOST_PLANS:
         queue.plans.clear()
-    found = replace(found, admission=found.to_admission(queue.name))
+    # With a topology the admission names the nodes, which are found anew for each Workload.
+    if not found.placing:
+        found = replace(found, admission=found.to_admission(queue.name))
     queue.plans[pending.shape] = RememberedAssignment(steps=steps, found=found)
 
 

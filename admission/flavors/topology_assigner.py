@@ -231,22 +231,32 @@ def flavors_of(assignment: PodSetAssignment) -> list[str]:
     return sorted(set(assignment.flavors.values()))
 
 
-def place(
+def with_requests(
     snapshot: Snapshot, queue: QueueState, pending: Pending, assignment: Assignment
-) -> Steps[Assignment]:
-    """Return the assignment with a place for every pod set that needs one, or with a lower mode.
+) -> Assignment:
+    """Return the assignment with what its pods request of the topologies.
 
-    Pod sets that are placed later are marked, and request no place now. A generator: it pauses between steps.
-
-    The mode is lowered to PREEMPT where the pods would fit if others left, and to NO_FIT where they do not
-    fit on the empty cluster either; the message of the search becomes a reason of the pod set. The snapshot
-    is not changed: the caller applies the places when it admits.
+    Pod sets that are placed later are marked, and request no place now.
     """
     assignment = _with_delays(snapshot, queue, assignment)
     requests = _placement_requests(snapshot, queue, pending, assignment)
     if not requests:
         return assignment
-    assignment = replace(assignment, placing=requests, strategy=requests[0].strategy)
+    return replace(assignment, placing=requests, strategy=requests[0].strategy)
+
+
+def place(snapshot: Snapshot, assignment: Assignment) -> Steps[Assignment]:
+    """Return the assignment with a place for everything in `placing`, or with a lower mode.
+
+    A generator: it pauses between steps.
+
+    The mode is lowered to PREEMPT where the pods would fit if others left, and to NO_FIT where they do not
+    fit on the empty cluster either; the message of the search becomes a reason of the pod set. The snapshot
+    is not changed: the caller applies the places when it admits.
+    """
+    requests = assignment.placing
+    if not requests:
+        return assignment
     if assignment.mode is Mode.FIT:
         yield from snapshot.topology_cache.preparing(requests)
         found = snapshot.topology_cache.place(requests)
@@ -302,14 +312,13 @@ def place_again(
 
     None where pods have no place there, or nodes are not free, or the pods may no longer use them.
     """
-    assignment = _with_delays(snapshot, queue, assignment)
-    requests = _placement_requests(snapshot, queue, pending, assignment)
+    assignment = with_requests(snapshot, queue, pending, assignment)
+    requests = assignment.placing
     placed = {one.name: one.topology for one in admission.pod_sets if one.topology is not None}
     if placed.keys() != {request.pod_set for request in requests}:
         return None
     if not requests:
         return assignment
-    assignment = replace(assignment, placing=requests, strategy=requests[0].strategy)
     assignment = _with_places(assignment, placed)
     topology_cache = snapshot.topology_cache
     for request, taken in zip(requests, assignment.places, strict=True):
@@ -368,6 +377,8 @@ def _lowered(assignment: Assignment, names: Collection[str], mode: Mode, message
 
 def _lowered_choice(choice: PodSetChoice, mode: Mode, message: str) -> PodSetChoice:
     """Return the choice with at most this mode, and the message as one more reason of the pod set."""
+    if not message and all(chosen.mode <= mode for chosen in choice.choices.values()):
+        return choice if choice.mode <= mode else replace(choice, mode=mode)
     choices = {
         resource: replace(chosen, mode=min(chosen.mode, mode)) for resource, chosen in choice.choices.items()
     }

@@ -33,7 +33,7 @@ from admission.decisions.assignment import Assignment, Mode
 from admission.flavors.assignment_cache import learn, recall
 from admission.flavors.flavor_assigner import FlavorSearch, Pins
 from admission.flavors.hardware_needs import needs_hardware
-from admission.flavors.topology_assigner import place, with_later_places
+from admission.flavors.topology_assigner import place, with_later_places, with_requests
 from admission.preemption.fair_sharing import FairPreemption
 from admission.preemption.preemptor import Preemptor
 from admission.preemption.targets import Target
@@ -139,21 +139,29 @@ class Nominator:
         return (yield from self._fewer_pods(self._search_of(entry.queue, entry.pending), accepts))
 
     def _search(self, queue: QueueState, pending: Pending) -> Steps[Entry]:
-        """Search from the first flavor, unless the result is known from an equal Workload."""
-        # With a topology, equal requests may have different answers: which nodes are free is
-        # no question of quota. Nor is which nodes have the hardware.
-        is_shared = not self.snapshot.topology_cache.has_flavors and not needs_hardware(
-            self.snapshot, queue, pending
-        )
+        """Search from the first flavor, unless the flavors are known from an equal Workload."""
+        # Which domain is reserved for a Workload depends on its LocalQueue, which is no part of its shape, and
+        # which nodes have the hardware that it needs is no question of quota.
+        has_own_domain = queue.reservations and self.snapshot.topology_cache.has_flavors
+        is_shared = not has_own_domain and not needs_hardware(self.snapshot, queue, pending)
         known = recall(queue, pending, self.preemptor.finds_no_victim) if is_shared else None
-        if known is not None:
+        if known is not None and not known.placing:
             return Entry(queue=queue, pending=pending, assignment=known)
         search = self._search_of(queue, pending)
-        needs_all = not _spare_pods(pending)
-        whole = yield from self._attempt(search, None)
-        if is_shared and not whole.targets and (whole.will_fit or needs_all):
-            learn(search, whole.assignment)
+        flavors = known or self._flavors(search, None)
+        whole = yield from self._complete(queue, pending, flavors)
+        if is_shared and known is None:
+            self._learn(search, flavors, whole)
         return whole if whole.will_fit else (yield from self._or_fewer_pods(search, whole))
+
+    def _learn(self, search: FlavorSearch, flavors: Assignment, whole: Entry) -> None:
+        """Keep the flavors for equal Workloads, unless they depend on the Workloads that would be evicted.
+
+        Places are not kept: which nodes are free changes with every start and end.
+        """
+        has_room = flavors.mode is Mode.FIT
+        if has_room or not (whole.targets or _spare_pods(search.pending)):
+            learn(search, flavors)
 
     def _find(self, search: FlavorSearch) -> Steps[Entry]:
         """Return the entry with all pods where that is promising, else with as many as can be."""
@@ -173,9 +181,15 @@ class Nominator:
 
     def _attempt(self, search: FlavorSearch, counts: tuple[int, ...] | None) -> Steps[Entry]:
         """Return the entry for these numbers of pods: flavors first, then places, then victims."""
-        queue, pending = search.queue, search.pending
-        flavors = search.assign(counts)
-        assignment = yield from place(self.snapshot, queue, pending, flavors)
+        return (yield from self._complete(search.queue, search.pending, self._flavors(search, counts)))
+
+    def _flavors(self, search: FlavorSearch, counts: tuple[int, ...] | None) -> Assignment:
+        """Return the flavors for these numbers of pods, with what the pods request of the topologies."""
+        return with_requests(self.snapshot, search.queue, search.pending, search.assign(counts))
+
+    def _complete(self, queue: QueueState, pending: Pending, flavors: Assignment) -> Steps[Entry]:
+        """Return the entry for these flavors, with places and victims."""
+        assignment = yield from place(self.snapshot, flavors)
         targets: tuple[Target, ...] = ()
         if assignment.mode is Mode.PREEMPT:
             # Only this mode needs victims. They are searched for once, for the whole Workload.

@@ -5,7 +5,7 @@ Nodes and pods are reported by events. Workloads take their places in `usage` wh
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from admission.hardware.inventory import HardwareInventory
@@ -34,6 +34,31 @@ class Unplaced:
     message: str
 
 
+# The places of each pod set, by its name.
+Found = Mapping[str, TopologyAssignment] | Unplaced
+# Placements kept for one state of the nodes, for users whose requests are all different.
+_MOST_KEPT = 1024
+
+
+class KeptPlacements:
+    """What was found for requests in one state of the nodes, which a number stands for."""
+
+    def __init__(self) -> None:
+        self._state = -1
+        self._found: dict[tuple[PlacementRequest, ...], Found] = {}
+
+    def get(self, requests: Sequence[PlacementRequest], state: int) -> Found | None:
+        """Return what was found in this state, None where it is not known."""
+        return self._found.get(tuple(requests)) if state == self._state else None
+
+    def put(self, requests: Sequence[PlacementRequest], found: Found, state: int) -> None:
+        """Keep what was found in this state, and nothing of others."""
+        if state != self._state or len(self._found) >= _MOST_KEPT:
+            self._state = state
+            self._found.clear()
+        self._found[tuple(requests)] = found
+
+
 class TopologyCache:
     """Nodes, pods and the topologies of flavors. One task owns it."""
 
@@ -48,6 +73,9 @@ class TopologyCache:
         self._searches: dict[str, PlacementSearch] = {}
         self.usage = TopologyUsage(self._topologies)
         self.performance = Performance()
+        # How often the empty cluster has changed: by nodes, the pods of others, or what hosts have achieved.
+        self._node_changes = 0
+        self._found, self._found_on_empty = KeptPlacements(), KeptPlacements()
         # How often `place` and `has_place` have found none.
         self.refusals = 0
 
@@ -58,6 +86,7 @@ class TopologyCache:
         if not self.nodes.put(node):
             return frozenset()
         self.hardware.put(node)
+        self._node_changes += 1
         taken = self.nodes.taken(node.name)
         return frozenset(
             flavor for flavor, topology in self._topologies.items() if topology.put_node(node, taken)
@@ -67,6 +96,7 @@ class TopologyCache:
         """Remove a node. Return the flavors whose nodes have changed."""
         self.nodes.drop(name)
         self.hardware.drop(name)
+        self._node_changes += 1
         return frozenset(flavor for flavor, topology in self._topologies.items() if topology.drop_node(name))
 
     def put_pod(self, pod: PodUsage) -> frozenset[str]:
@@ -94,6 +124,7 @@ class TopologyCache:
     def observe(self, hosts: Collection[str], *, uid: str, at: float, outcome: float) -> None:
         """Record the outcome of a run that ended `at` on these hosts. A run counts once, by its uid."""
         self.performance.observe(hosts, uid=uid, at=at, outcome=outcome)
+        self._node_changes += 1
         for topology in self._topologies.values():
             if topology.is_by_host:
                 # Scores are read per leaf, and readers of leaves follow the log.
@@ -117,6 +148,8 @@ class TopologyCache:
         self.hardware.gpu_pods.clear_leaves()
         self._topologies.clear()
         self._searches.clear()
+        # The logs of the new trees begin again, so that no earlier placement may be found by their ends.
+        self._found, self._found_on_empty = KeptPlacements(), KeptPlacements()
         for name, (flavor, spec) in sorted(wanted.items()):
             topology = self._topologies[name] = self._make_topology(name, flavor, spec)
             search = self._searches[name] = PlacementSearch(topology, spec.name, self._gates)
@@ -139,11 +172,13 @@ class TopologyCache:
     def _take(self, pod: PodUsage, *, sign: int) -> frozenset[str]:
         """Count what a pod takes (1) or gives back (-1). Return the flavors that include its node."""
         self.hardware.gpu_pods.add(pod.node, gpus=gpus_of(pod.requests), pods=sign)
-        return frozenset(
+        flavors = frozenset(
             flavor
             for flavor, topology in self._topologies.items()
             if topology.take(pod.node, pod.requests, sign=sign)
         )
+        self._node_changes += bool(flavors)
+        return flavors
 
     # --- questions ---------------------------------------------------------------------------------------
 
@@ -186,21 +221,36 @@ class TopologyCache:
         """Return the search in the flavor's nodes. Raises KeyError for a flavor without a topology."""
         return self._searches[flavor]
 
-    def preparing(self, requests: Iterable[PlacementRequest]) -> Steps[None]:
+    def preparing(self, requests: Sequence[PlacementRequest]) -> Steps[None]:
         """Compute in steps what `place` needs for shapes that are not cached.
 
         This has no other effect: `place` would compute it itself, without a pause.
         """
+        if self._found.get(requests, self._state()) is not None:
+            return
         for request in requests:
             yield from self.search(request.flavor).preparing(request)
 
-    def place(
-        self, requests: Sequence[PlacementRequest], *, is_empty: bool = False
-    ) -> dict[str, TopologyAssignment] | Unplaced:
+    def place(self, requests: Sequence[PlacementRequest], *, is_empty: bool = False) -> Found:
         """Return the places of all pod sets, each beside those before it; or the first without a place.
 
-        Nothing is held on return. `is_empty`: as if no other Workload was placed.
+        Nothing is held on return. `is_empty`: as if no other Workload was placed. Equal requests in the same
+        state cost a look-up.
         """
+        kept = self._found_on_empty if is_empty else self._found
+        found = kept.get(requests, self._node_changes if is_empty else self._state())
+        if found is None:
+            found = self._find(requests, is_empty=is_empty)
+            # A trial of several pod sets moves the logs, and leaves the nodes as they were.
+            kept.put(requests, found, self._node_changes if is_empty else self._state())
+        self.refusals += isinstance(found, Unplaced)
+        return found
+
+    def _state(self) -> int:
+        """Return a number that rises with every change of nodes and of what Workloads take of them."""
+        return sum([one.nodes_log.end + one.uses_log.end for one in self._topologies.values()])
+
+    def _find(self, requests: Sequence[PlacementRequest], *, is_empty: bool) -> Found:
         placed: dict[str, TopologyAssignment] = {}
         taken: list[Place] = []
         groups = _groups(requests)
@@ -209,7 +259,6 @@ class TopologyCache:
                 workers, leader = _workers_and_leader(members)
                 found = self.search(workers.flavor).find(workers, leader=leader, is_empty=is_empty)
                 if isinstance(found, NoPlacement):
-                    self.refusals += 1
                     return Unplaced(pod_set=workers.pod_set, message=found.message)
                 for member, assignment in _assignments(workers, leader, found):
                     placed[member.pod_set] = assignment

@@ -149,6 +149,8 @@ class Preemptor:
 
     def _targets(self, need: PreemptionRequest) -> Steps[tuple[Target, ...]]:
         """Return the answer to a request, searched once for each state of decisions."""
+        if self.finds_no_victim(need.queue, need.pending, need.pairs):
+            return ()
         # The state of a trial does not come again, so its answer is not cached.
         if self.snapshot.trial.is_open:
             return (yield from self._search(need))

@@ -129,13 +129,20 @@ class CycleCapacity:
             return self.fits(entry)
 
     def _fit(self, entry: Entry) -> tuple[bool, bool]:
-        """Return whether its quota, and whether its places are free once its targets are gone."""
-        usage, places, node = entry.assignment.usage, entry.assignment.places, entry.queue.node
+        """Return whether its quota, and with that also its places are free once its targets are gone."""
         if not entry.targets:
-            return node.fits(usage), not places or self.snapshot.topology_cache.usage.fits(places)
+            return self._fits_now(entry)
         # Only for this check; at the end of the block the targets are back on the snapshot.
         with self.snapshot.trial.without((target.queue, target.held) for target in entry.targets):
-            return node.fits(usage), self.snapshot.topology_cache.usage.fits(places)
+            return self._fits_now(entry)
+
+    def _fits_now(self, entry: Entry) -> tuple[bool, bool]:
+        assignment = entry.assignment
+        # Places are no question for most heads of a busy cohort: another has taken the quota.
+        if not entry.queue.node.fits(assignment.usage):
+            return False, False
+        places = assignment.places
+        return True, not places or self.snapshot.topology_cache.usage.fits(places)
 
     def lack(self, entry: Entry) -> Lack:
         """Return the quota of which the entry has too little, and whether its places are taken.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import hypothesis.strategies as st
@@ -14,10 +15,13 @@ from admission.decisions.flavor_mode import Grade, Granular
 from admission.engine.engine import EngineSettings
 from admission.flavors.flavor_assigner import FlavorSearch
 from admission.nomination import nominate
+from admission.placement.topology_cache import KeptPlacements
 from admission.preemption.fair_sharing import FairPreemption
 from admission.preemption.preemptor import Preemptor
-from api.queueing import Preemption, PreemptionPolicy, ResourceFlavor
-from api.workload import WorkloadKey
+from api.keys import HOSTNAME
+from api.node import NodeInfo
+from api.queueing import Preemption, PreemptionPolicy, ResourceFlavor, Topology
+from api.workload import TopologyRequest, Workload, WorkloadKey
 from tests.builders import (
     NAMESPACE,
     World,
@@ -59,6 +63,44 @@ def test_recalled_answers_are_those_of_a_search(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nominate, "recall", lambda *_: None)
         searched = story(values, sharing, [*ends])
+
+    assert recalled == searched
+
+
+def on_nodes(values: list[Any], room: int) -> list[Any]:
+    """Return the cluster with nodes in two racks, where all pods are placed, some of them in one domain."""
+    within = [None, TopologyRequest(required="rack"), TopologyRequest(required=HOSTNAME)]
+    labels = [{"rack": f"r{number // 2}", HOSTNAME: f"n{number}"} for number in range(4)]
+    free = {"gpu": room, "disk": 99, "pods": 99}
+    nodes = [NodeInfo(name=one[HOSTNAME], labels=one, allocatable=free) for one in labels]
+
+    def placed(value: Any, number: int) -> Any:
+        match value:
+            case ResourceFlavor():
+                return replace(value, topology_name="nodes")
+            case Workload():
+                asked = within[number % len(within)]
+                return replace(
+                    value, pod_sets=tuple(replace(one, topology_request=asked) for one in value.pod_sets)
+                )
+        return value
+
+    topology = Topology(name="nodes", levels=("rack", HOSTNAME))
+    return [topology, *nodes, *(placed(value, number) for number, value in enumerate(values))]
+
+
+@trying(60)
+@given(clusters(), st.integers(1, 4), st.lists(st.integers(0, 99), max_size=8))
+def test_answers_recalled_with_places_are_those_of_a_search(
+    values: list[Any], room: int, ends: list[int]
+) -> None:
+    values = on_nodes(values, room)
+    recalled = story(values, None, [*ends])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nominate, "recall", lambda *_: None)
+        patch.setattr(KeptPlacements, "get", lambda *_: None)
+        patch.setattr(Preemptor, "finds_no_victim", lambda *_: False)
+        searched = story(values, None, [*ends])
 
     assert recalled == searched
 

@@ -72,6 +72,10 @@ class PlacementRequest(msgspec.Struct, frozen=True, kw_only=True):
     options: PlacementOptions | None = None
     """A policy's options for pod sets without a topology request of their own."""
 
+    def __hash__(self) -> int:
+        # Amounts by resource cannot be hashed, and the rest tells nearly all requests apart.
+        return hash((self.flavor, self.pod_set, self.count, self.topology))
+
     @property
     def strategy(self) -> str:
         """The strategy that places the pods; `kueue` with a topology request of their own, or no policy."""

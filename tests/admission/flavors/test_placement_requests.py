@@ -18,6 +18,7 @@ from admission.flavors.topology_assigner import (
     places_of,
     requests_again,
     with_later_places,
+    with_requests,
 )
 from admission.placement.replacement import RemainingPlace
 from admission.placement.topology.place import Place
@@ -358,7 +359,7 @@ def place_head(world: World) -> tuple[Snapshot, Assignment]:
     snapshot, pending = pop(world)
     queue = snapshot.queues["queue"]
     search = FlavorSearch(snapshot=snapshot, queue=queue, pending=pending, oracle=NoVictims())
-    return snapshot, finish(place(snapshot, queue, pending, search.assign()))
+    return snapshot, finish(place(snapshot, with_requests(snapshot, queue, pending, search.assign())))
 
 
 TWO = (pods("a", 2, gpus=2), pods("b"))

@@ -6,7 +6,7 @@ admission (as many pods as fit).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -390,13 +390,27 @@ def test_what_fewer_pods_were_found_for_is_not_known_as_what_all_get() -> None:
     assert counts == [4, 4]
 
 
-def test_with_a_topology_each_of_a_shape_is_searched_by_itself() -> None:
-    node = NodeInfo(name="n1", labels={HOSTNAME: "n1"}, allocatable={"gpu": 8, "pods": 99})
-    placed = ResourceFlavor(name="racks", topology_name="t")
-    world = make_world(*(make_workload(name) for name in "ab"), Topology(name="t", levels=(HOSTNAME,)))
-    heads = Heads(world.put(placed, node))
+def test_with_a_topology_those_of_a_shape_share_their_flavors_and_not_their_places() -> None:
+    node = NodeInfo(name="n1", labels={HOSTNAME: "n1"}, allocatable={"gpu": 1, "pods": 99})
+    racks = ResourceFlavor(name="racks", topology_name="t")
+    world = make_world(
+        *(make_workload(name) for name in "abc"),
+        Topology(name="t", levels=(HOSTNAME,)),
+        racks,
+        node,
+        replace(node, name="n2", labels={HOSTNAME: "n2"}),
+        groups=(make_group(racks=99),),
+    )
+    heads = Heads(world)
 
-    assert [heads.nominate().assignment.admission for _ in "ab"] == [None, None]
+    found = []
+    for _ in "abc":
+        entry = heads.nominate()
+        heads.snapshot.trial.reserve(entry.queue, entry.assignment.usage, entry.assignment.places)
+        found.append((entry.assignment.mode, entry.assignment.to_admission("queue").pod_sets[0].topology))
+
+    assert [mode for mode, _ in found] == [Mode.FIT, Mode.FIT, Mode.PREEMPT]
+    assert [one.domains[0].values if one is not None else None for _, one in found[:2]] == [("n1",), ("n2",)]
 
 
 # --- settings --------------------------------------------------------------------------------------------

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 from admission.placement.topology.place import Place, place_of
 from admission.placement.topology_cache import TopologyCache, Unplaced
+from api.node import PodUsage
 from api.queueing import ResourceFlavor, Topology
 from api.workload import TopologyAssignment
 from tests.admission.placement.fleets import (
@@ -31,8 +33,9 @@ REQUESTS = (
 def test_what_is_kept_equals_what_is_worked_out_from_scratch() -> None:
     rng = random.Random(7)
     topology_cache, nodes, places = make_fleet({}), {}, list[Place]()
+    pods: dict[str, PodUsage] = {}
     for _ in range(120):
-        event = rng.randrange(4)
+        event = rng.randrange(5)
         name = f"n{rng.randrange(12)}"
         if event == 0:
             number = int(name[1:])
@@ -43,6 +46,9 @@ def test_what_is_kept_equals_what_is_worked_out_from_scratch() -> None:
             topology_cache.drop_node(name)
         elif event == 2 and places:
             topology_cache.usage.use([places.pop(rng.randrange(len(places)))], sign=-1)
+        elif event == 3:
+            pods[name] = PodUsage(namespace="ns", name=name, node=name, requests={GPU: rng.randrange(3)})
+            topology_cache.put_pod(pods[name] if rng.random() < 0.7 else replace(pods.pop(name), node=""))
         else:
             request = rng.choice(REQUESTS)
             found = topology_cache.place([request])
@@ -53,9 +59,16 @@ def test_what_is_kept_equals_what_is_worked_out_from_scratch() -> None:
         fresh = make_fleet({})
         for node in nodes.values():
             fresh.put_node(node)
+        for pod in pods.values():
+            fresh.put_pod(pod)
         fresh.usage.use(places, sign=1)
         for request in REQUESTS:
             assert counts(topology_cache, request) == counts(fresh, request)
+            for is_empty in (False, True):
+                want = fresh.place([request], is_empty=is_empty)
+                # The second time it is a look-up.
+                for _ in range(2):
+                    assert topology_cache.place([request], is_empty=is_empty) == want
         topology_cache.usage.validate(places)
 
 
