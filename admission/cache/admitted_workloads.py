@@ -266,7 +266,8 @@ class AdmittedWorkloads:
         if workload.awaits_place and not held.workload.awaits_place:
             self.second_pass.add(workload.key)
         before, stated_end = (held.is_evicted, held.leaves_by), _stated_end(held.workload)
-        was_evicted = held.workload.is_evicted
+        # A Workload that is admitted again was not leaving, though its object still showed the last eviction.
+        was_evicted = held.workload.is_evicted and not held.is_assumed
         has_new_priority = workload.priority != held.workload.priority
         held.workload = workload
         if has_new_priority:

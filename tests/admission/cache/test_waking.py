@@ -32,6 +32,7 @@ from tests.builders import (
     make_pod_set,
     make_template,
     make_workload,
+    released,
     reserved,
     waits,
     with_conditions,
@@ -300,3 +301,15 @@ def test_removing_a_cluster_queue_takes_its_workloads_out_and_a_new_one_takes_th
 
     world.put(make_cluster_queue(quota=4))
     assert admits(world.settle()) == ["w"]
+
+
+def test_an_admission_after_an_eviction_wakes_none_when_the_object_shows_it() -> None:
+    again = released(make_workload("again"))
+    world = make_world(make_cluster_queue(quota=2), again, make_workload("large", at=1, gpus=2))
+    decisions = world.settle()
+    assert (admits(decisions), world.parked()) == (["again"], ["large"])
+
+    world.confirm(decisions)
+
+    assert not world.engine.wake_heads(now=world.now)
+    assert world.parked() == ["large"]
