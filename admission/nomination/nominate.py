@@ -140,8 +140,8 @@ class Nominator:
 
     def _search(self, queue: QueueState, pending: Pending) -> Steps[Entry]:
         """Search from the first flavor, unless the flavors are known from an equal Workload."""
-        # Which domain is reserved for a Workload depends on its LocalQueue, which is no part of its shape, and
-        # which nodes have the hardware that it needs is no question of quota.
+        # Which domain is reserved for a Workload depends on its LocalQueue, which is no part of its shape.
+        # Which nodes have the hardware that it needs is no question of quota.
         has_own_domain = queue.reservations and self.snapshot.topology_cache.has_flavors
         is_shared = not has_own_domain and not needs_hardware(self.snapshot, queue, pending)
         known = recall(queue, pending, self.preemptor.finds_no_victim) if is_shared else None

@@ -7,7 +7,7 @@ import pytest
 from admission.hardware.gpu_pods import GpuPods
 from admission.hardware.islands import Island
 
-PAIR = (Island(4, 0), Island(4, 4))
+PAIR = (Island(4, frozenset(range(4))), Island(4, frozenset(range(4, 8))))
 
 
 @pytest.mark.parametrize(
