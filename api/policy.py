@@ -29,6 +29,7 @@ class OrderingMode(StrEnum):
 
     PRIORITY = "Priority"
     SHORTEST_PREDICTED = "ShortestPredicted"
+    EARLIEST_EXPECTED_END = "EarliestExpectedEnd"
     LEAST_ATTAINED = "LeastAttained"
 
 

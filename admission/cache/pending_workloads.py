@@ -16,7 +16,13 @@ from admission.cache.workload_index import WorkloadIndex
 from admission.cache.workload_record import WorkloadRecord, reservation_problem
 from admission.decisions.decision import Evict
 from admission.preemption.checkpoint_before_eviction import awaits_resume
-from admission.preemption.least_attained import LeastAttained, least_attained, pending_level, predicted_level
+from admission.preemption.least_attained import (
+    LeastAttained,
+    expected_end_level,
+    least_attained,
+    pending_level,
+    predicted_level,
+)
 from admission.snapshot.attained_service import AttainedService
 from admission.snapshot.queue_state import QueueState
 from api.eviction import eviction_request
@@ -126,6 +132,9 @@ class PendingWorkloads:
         ordering = queue.policy.ordering
         if ordering is None or ordering.mode is OrderingMode.PRIORITY:
             return RETURNING if _returns_first(record.workload, queue) else 0
+        if ordering.mode is OrderingMode.EARLIEST_EXPECTED_END:
+            estimate = self._cache.estimator.estimate(record.workload, queue.policy)
+            return expected_end_level(record.workload, estimate, ordering)
         # It also moves up by waiting alone, which no event reports.
         self.turns.watch_waiting(record.workload, ordering, now=self._cache.now)
         if ordering.mode is OrderingMode.SHORTEST_PREDICTED:

@@ -30,6 +30,8 @@ from queues.quota.resources import by_resource
 _DEFAULTS = PreemptionRules()
 # In seconds: above every estimate (68 years).
 _UNKNOWN = 2**31 - 1
+# In Unix seconds: after every expected end.
+_LAST = 2**53
 # The least time between two examinations of one Workload.
 _SOONEST_SECONDS = 1.0
 
@@ -97,6 +99,18 @@ def predicted_level(workload: Workload, estimate: Estimate | None, ordering: Ord
     if ages(workload, ordering, now=now):
         return FIRST
     return _UNKNOWN if estimate is None else min(_UNKNOWN, ceil(estimate.seconds))
+
+
+def expected_end_level(workload: Workload, estimate: Estimate | None, ordering: Ordering) -> int:
+    """Return the level of a pending Workload where the earliest expected end goes first: that end.
+
+    It is the end of a run that begins at the creation, in whole Unix seconds. A Workload without an estimate
+    counts as long as the longest one, `age_seconds`; without an age it goes last.
+    """
+    longest = inf if ordering.age_seconds is None else ordering.age_seconds
+    seconds = longest if estimate is None else min(longest, estimate.seconds)
+    # Later ones cannot pass it any more once it has waited for that long: no Workload starves.
+    return _LAST if seconds == inf else ceil(workload.created_at + seconds)
 
 
 def rules_of(queue: QueueState) -> PreemptionRules:

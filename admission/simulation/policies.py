@@ -28,6 +28,8 @@ from api.policy import (
 )
 from api.queueing import QueueingStrategy
 
+# Orders that need run times.
+_BY_LENGTH = (OrderingMode.SHORTEST_PREDICTED, OrderingMode.EARLIEST_EXPECTED_END)
 # The estimate for a Workload without earlier runs. It is rather long, because most Workloads are shorter.
 _DEFAULT_SECONDS = 14_400
 
@@ -82,7 +84,7 @@ class Policy:
     @property
     def reads_estimates(self) -> bool:
         """Return whether the policy uses expected run times. Other policies get none."""
-        is_by_length = self.ordering is not None and self.ordering.mode is OrderingMode.SHORTEST_PREDICTED
+        is_by_length = self.ordering is not None and self.ordering.mode in _BY_LENGTH
         return self.backfill is not None or is_by_length
 
     def runs_in_hold(self, job: TraceJob) -> bool:
@@ -127,6 +129,11 @@ _ALL = (
         name="shortest-predicted",
         summary="shortest expected run time first, but Jobs that have waited a day before all",
         ordering=Ordering(mode=OrderingMode.SHORTEST_PREDICTED),
+    ),
+    Policy(
+        name="expected-end",
+        summary="earliest sum of submit and expected run time first",
+        ordering=Ordering(mode=OrderingMode.EARLIEST_EXPECTED_END, age_seconds=604_800),
     ),
     Policy(
         name="least-attained",

@@ -31,15 +31,18 @@ _ONE_TIME_RULE = rule(_ONE_TIME, "give start and end, or schedule and durationSe
 class Ordering(Model):
     """Order in which Workloads of equal priority are tried."""
 
-    mode: Literal["Priority", "ShortestPredicted", "LeastAttained"] = "Priority"
+    mode: Literal["Priority", "ShortestPredicted", "EarliestExpectedEnd", "LeastAttained"] = "Priority"
     """Priority: by creation time, as in Kueue. ShortestPredicted: the shortest estimated run time first.
+    EarliestExpectedEnd: the earliest sum of creation time and estimated run time first, so that short
+    Workloads pass long ones, and each can be passed only for as long as it runs itself.
     LeastAttained: the least device time received so far first, which needs no estimate; a Workload of a lower
     level may then preempt running ones of a higher level."""
     age_seconds: Count = 86400
     """A Workload that has waited this long is tried before all others of its priority, whatever the mode is,
     so that no Workload starves. Under LeastAttained it moves to the next lower level each time it has waited
-    this long, and is tried before all Workloads above the lowest level. 0: never. Default 86400, one day,
-    which is longer than most runs."""
+    this long, and is tried before all Workloads above the lowest level. Under EarliestExpectedEnd longer
+    and unknown run times count as this long. 0: never. Default 86400, one day, which is longer than most
+    runs."""
     levels: Annotated[list[GpuHours], Field(min_length=1, max_length=16), ATOMIC] = Field(
         default_factory=lambda: [1.0, 10.0]
     )

@@ -142,6 +142,9 @@ def cluster_queues(draw: st.DrawFn, name: str, flavors: int) -> Queue:
     )
 
 
+_BY_LENGTH = (OrderingMode.SHORTEST_PREDICTED, OrderingMode.EARLIEST_EXPECTED_END)
+
+
 @st.composite
 def rules(draw: st.DrawFn) -> Rules:
     mode = draw(st.sampled_from([None, *BackfillMode]))
@@ -151,7 +154,7 @@ def rules(draw: st.DrawFn) -> Rules:
         hold=draw(st.sampled_from([None, 0, 30, 300])),
         runtime=draw(st.sampled_from([0, 30])),
         moves_after=draw(st.sampled_from([None, None, 0, 20])),
-        ordering=draw(st.sampled_from([None, None, OrderingMode.SHORTEST_PREDICTED])),
+        ordering=draw(st.sampled_from([None, *_BY_LENGTH])),
     )
 
 
