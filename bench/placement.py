@@ -26,6 +26,9 @@ from admission.controller.runtime.gc_freeze import keep_collector_off_what_lives
 from admission.decisions.decision import Evict
 from admission.engine.engine import Engine
 from admission.engine.updates import Upsertable
+from admission.hardware.fit import request_of
+from admission.hardware.pod_hardware import read_pod
+from admission.hardware.rules import HardwareRules
 from admission.placement.topology.place import Place, place_of, taken_per_pod
 from admission.placement.topology.placement_options import PlacementOptions
 from admission.placement.topology.request import PlacementRequest
@@ -65,6 +68,18 @@ TARGET_MS = {640: 0.1, 20_000: 0.5}
 SEARCH_TARGET_MS = 100
 SEARCH_NODES, CANDIDATES = 2_000, 700
 
+_HARDWARE = {
+    "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB",
+    "nvidia.com/gpu.memory": "81559",
+    "nvidia.com/gpu-topology": "nvswitch",
+}
+_ASKED = {
+    "accelerator.sched.io/gpu-model": "NVIDIA-A100-SXM4-80GB",
+    "berth.dev/gpu-memory-mib": "600000",
+    "berth.dev/gpu-generation": "ampere",
+    "berth.dev/gpu-interconnect": "nvswitch",
+    "berth.dev/parallelism": "ddp",
+}
 _PER_POD = taken_per_pod({GPU: 8})
 _RULES = DomainRules(max_nodes_per_leaf=GANG, max_gpus_per_leaf=8 * GANG)
 
@@ -83,7 +98,8 @@ class Figures:
 def make_node(number: int) -> NodeInfo:
     """Return a node with 8 GPUs, in its rack."""
     rack = number // NODES_A_RACK
-    labels = {BLOCK: f"b{rack // RACKS_A_BLOCK:03}", RACK: f"r{rack:04}", HOST: f"n{number:05}"}
+    places = {BLOCK: f"b{rack // RACKS_A_BLOCK:03}", RACK: f"r{rack:04}", HOST: f"n{number:05}"}
+    labels = {**places, **_HARDWARE}
     return NodeInfo(name=labels[HOST], labels=labels, allocatable={GPU: 8, "pods": 110})
 
 
@@ -100,13 +116,21 @@ def make_fleet(nodes: int) -> TopologyCache:
 
 
 def gangs() -> dict[str, PlacementRequest]:
-    """Return a gang for each way of placement."""
+    """Return a gang for each way of placement, without and with all that pods may ask of hardware."""
     plain = PlacementRequest(pod_set="main", flavor="gpus", count=GANG, per_pod=_PER_POD)
-    return {
+    ways = {
         "Kueue's": structs.replace(plain, topology=TopologyRequest(preferred=RACK)),
         "by rules": structs.replace(plain, options=PlacementOptions(rules=_RULES, gpus_per_pod=8)),
         "by score": structs.replace(plain, options=PlacementOptions(gpus_per_pod=8)),
     }
+    need = request_of(read_pod(_ASKED, {}), 8, HardwareRules(), "gpu-aware-scheduler")
+    asking = structs.replace(plain.rules, hardware=need)
+    found = {}
+    # Next to each other, so that both are measured under the same load of the machine.
+    for way, request in ways.items():
+        found[way] = request
+        found[f"{way} + hw"] = structs.replace(request, rules=asking)
+    return found
 
 
 def fill(
@@ -249,7 +273,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=300)
     options = parser.parse_args()
     print(
-        f"{'nodes':>7} {'full':>5} {'way':<9} {'gang µs':>8} {'p99':>7} {'new shape':>10} {'step':>7} "
+        f"{'nodes':>7} {'full':>5} {'way':<13} {'gang µs':>8} {'p99':>7} {'new shape':>10} {'step':>7} "
         f"{'node change':>12}"
     )
     for nodes in options.nodes:
@@ -259,7 +283,7 @@ def main() -> None:
                 target = TARGET_MS.get(nodes)
                 aim = f"  target {target * 1000:.0f} µs" if target else ""
                 print(
-                    f"{nodes:>7} {share:>5.0%} {way:<9} {row.gang:>8.0f} {row.gang_p99:>7.0f} "
+                    f"{nodes:>7} {share:>5.0%} {way:<13} {row.gang:>8.0f} {row.gang_p99:>7.0f} "
                     f"{row.shape:>10.0f} {row.longest_step:>7.0f} {row.node:>12.0f}{aim}"
                 )
     for by_loss in (False, True):

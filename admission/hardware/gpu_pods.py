@@ -19,6 +19,9 @@ class GpuPods:
         self._sizes: dict[Hashable, dict[int, int]] = {}
         self._rooms: dict[tuple[Sequence[Island], Sizes, int], int] = {}
 
+    def __contains__(self, place: Hashable) -> bool:
+        return place in self._sizes
+
     def add(self, place: Hashable, *, gpus: int, pods: int) -> None:
         """Count this many more pods of `gpus` GPUs each at a place; a negative number removes them."""
         if not gpus or not pods:

@@ -29,6 +29,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from admission.hardware.inventory import HardwareInventory
+from admission.hardware.node_hardware import NodeHardware
 from admission.placement.topology.changelog import ChangeLog
 from admission.placement.topology.tree import DomainTree, Values
 from api.keys import HOSTNAME
@@ -63,6 +64,8 @@ class FlavorTopology:
     tainted: dict[int, None] = field(default_factory=dict)
     # What nodes offer, which all flavors share.
     hardware: HardwareInventory = field(default_factory=HardwareInventory)
+    # The leaves with a node of each kind, so that a new request costs an answer for each kind.
+    kinds: dict[NodeHardware, dict[int, None]] = field(default_factory=dict)
     nodes_log: ChangeLog = field(default_factory=ChangeLog)
     uses_log: ChangeLog = field(default_factory=ChangeLog)
     is_by_host: bool = field(init=False)
@@ -99,6 +102,7 @@ class FlavorTopology:
         leaf = self._hook(tuple(node.labels[level] for level in self.levels))
         self._leaf_of_node[node.name] = leaf
         self.nodes.setdefault(leaf, {})[node.name] = node
+        self.kinds.setdefault(self.hardware.of(node), {})[leaf] = None
         if node.taints:
             self.tainted[leaf] = None
         left = self._left_on_node[node.name] = dict(node.allocatable)
@@ -131,7 +135,12 @@ class FlavorTopology:
         leaf = self._leaf_of_node.pop(name, None)
         if leaf is None:
             return False
-        del self.nodes[leaf][name]
+        kind = self.hardware.of(self.nodes[leaf].pop(name))
+        # Two nodes of one kind may share a leaf.
+        if all(self.hardware.of(node) != kind for node in self.nodes[leaf].values()):
+            del self.kinds[kind][leaf]
+            if not self.kinds[kind]:
+                del self.kinds[kind]
         # The last tainted node of the leaf is gone.
         if leaf in self.tainted and not any(node.taints for node in self.nodes[leaf].values()):
             del self.tainted[leaf]

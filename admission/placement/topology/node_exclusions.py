@@ -55,10 +55,14 @@ class NodeExclusions:
     @property
     def _takes_all(self) -> bool:
         """Whether every node without taints may be used, so that only tainted nodes need evaluation."""
+        return self._is_open and self.rules.hardware is None
+
+    @property
+    def _is_open(self) -> bool:
+        """Whether nothing but taints and hardware refuses nodes."""
         rules = self.rules
-        is_open = not rules.node_selector and not rules.domain and not rules.excluded
-        is_plain = rules.bandwidth is None and rules.hardware is None
-        return is_open and is_plain and rules.affinity is None
+        is_anywhere = not rules.node_selector and not rules.domain and not rules.excluded
+        return is_anywhere and rules.affinity is None and rules.bandwidth is None
 
     def refresh(self) -> None:
         """Evaluate again the nodes that have changed since the last call.
@@ -77,8 +81,19 @@ class NodeExclusions:
         elif self._takes_all:
             # Only tainted nodes can refuse; nodes that refused before may have lost their taint.
             self._look_at({**self.by_leaf, **self.site.tainted})
+        elif self._is_open and self.site.is_by_host:
+            self._refuse_kinds()
+            self._look_at(self.site.tainted)
         else:
             self._look_at(self.site.tree.at_level[-1])
+
+    def _refuse_kinds(self) -> None:
+        """Refuse the leaves with a node of a kind that does not fit, and no others."""
+        self.by_leaf.clear()
+        for kind, leaves in self.site.kinds.items():
+            found = self._misfit_of(kind)
+            if found is not None:
+                self.by_leaf.update(dict.fromkeys(leaves, found.reason))
 
     def _look_at(self, leaves: Iterable[int]) -> None:
         """Evaluate these leaves: by domain first, then by taint, by labels and by hardware."""
@@ -108,18 +123,20 @@ class NodeExclusions:
 
     def _misfit(self, nodes: Collection[NodeInfo]) -> str | None:
         """Return why the hardware of none of these nodes fits, None where that of one does."""
-        need, found = self.rules.hardware, None
-        if need is None:
-            return None
+        found = None
         for node in nodes:
-            kind = self.site.hardware.of(node)
-            # Once for each kind of node, whatever their number.
-            if kind not in self._misfits:
-                self._misfits[kind] = misfit(need, kind)
-            found = self._misfits[kind]
+            found = self._misfit_of(self.site.hardware.of(node))
             if found is None:
                 return None
         return None if found is None else found.reason
+
+    def _misfit_of(self, kind: NodeHardware) -> Misfit | None:
+        """Return why nodes of this kind do not fit, evaluated once whatever their number."""
+        if self.rules.hardware is None:
+            return None
+        if kind not in self._misfits:
+            self._misfits[kind] = misfit(self.rules.hardware, kind)
+        return self._misfits[kind]
 
     def _refusal_by_domain(self, leaf: int) -> str | None:
         domain = self.rules.domain

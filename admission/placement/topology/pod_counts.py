@@ -35,6 +35,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from admission.placement.topology.flavor_topology import Amounts, FlavorTopology
+from admission.placement.topology.linked_room import LinkedRoom
 from admission.placement.topology.node_exclusions import NodeExclusions
 from admission.placement.topology.ranking import Ranking
 from admission.placement.topology.request import NodeRules, PlacementPlan
@@ -128,6 +129,8 @@ class PodCounts:
     _columns: tuple[tuple[list[int], int, str], ...] = field(init=False)
     # For each resource of the leader or the pods: the column, the leader's amount, the amount per pod.
     _leader_columns: tuple[tuple[list[int], int, int], ...] = field(init=False)
+    # The room in islands, None for pods whose GPUs need no link.
+    _linked: LinkedRoom | None = None
     _rankings: dict[int, Ranking] = field(default_factory=dict)
     # How many leaves have room for each number of pods; None until the largest is asked for.
     _leaves_by_room: Counter[int] | None = None
@@ -137,6 +140,9 @@ class PodCounts:
     courses: dict[Spot, RecordedRoom] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        need = self.shape.rules.hardware
+        if need is not None and need.is_linked and self.site.is_by_host:
+            self._linked = LinkedRoom(site=self.site, gpus=need.gpus, is_empty=self.shape.is_empty)
         shape, column = self.shape, self.site.capacity if self.shape.is_empty else self.site.free
         self._columns = tuple((column(one), amount, f'resource "{one}"') for one, amount in shape.per_pod)
         per_pod, leader = dict(shape.per_pod), dict(shape.leader or ())
@@ -260,10 +266,8 @@ class PodCounts:
         # Refused leaves take no pod, whatever is free on them.
         for leaf in self.refusals.by_leaf:
             pods[leaf] = 0
-        if self._is_linked:
-            for leaf in self.site.tree.at_level[-1]:
-                if pods[leaf]:
-                    pods[leaf] = min(pods[leaf], self._linked_room(leaf))
+        if self._linked is not None:
+            self._linked.limit(pods)
         # In place, because rankings and other readers hold these lists.
         self.pods[:] = pods
         if self.shape.slice_level == self.site.tree.depth - 1:
@@ -290,7 +294,7 @@ class PodCounts:
         A leaf without nodes has nothing free, so its count is 0.
         """
         pods, slices, refused, columns = self.pods, self.slices, self.refusals.by_leaf, self._columns
-        has_slices, is_linked = self.shape.slice_level == self.site.tree.depth - 1, self._is_linked
+        has_slices, linked = self.shape.slice_level == self.site.tree.depth - 1, self._linked
         before: dict[int, tuple[int, int]] = {}
         for leaf in leaves:
             fewest = 0 if leaf in refused else _MOST_PODS
@@ -301,8 +305,8 @@ class PodCounts:
                     fewest = count
             if fewest < 0:
                 fewest = 0
-            if is_linked and fewest:
-                fewest = min(fewest, self._linked_room(leaf))
+            if linked is not None and fewest:
+                fewest = min(fewest, linked.at(leaf))
             if fewest != pods[leaf]:
                 # Only changed leaves are passed on, with their former counts.
                 before[leaf] = pods[leaf], slices[leaf]
@@ -420,7 +424,7 @@ class PodCounts:
             return known
         # The first lacking resource by name, so that the same state always gives the same reason. If none
         # lacks, the free GPUs are in no one island.
-        islands = "fragmented NVLink islands" if self._is_linked else ""
+        islands = "fragmented NVLink islands" if self._linked is not None else ""
         return next((lack for column, amount, lack in self._columns if column[leaf] < amount), islands)
 
     def pods_after(self, leaf: int, change: Amounts) -> int:
@@ -434,27 +438,9 @@ class PodCounts:
         for (column, amount, _), (resource, _) in zip(self._columns, self.shape.per_pod, strict=True):
             fewest = min(fewest, (column[leaf] - change.get(resource, 0)) // amount)
         # What is taken at another time is known by amounts alone, and not which islands it breaks up.
-        if self._is_linked and fewest > 0 and not change:
-            fewest = min(fewest, self._linked_room(leaf))
+        if self._linked is not None and fewest > 0 and not change:
+            fewest = min(fewest, self._linked.at(leaf))
         return max(fewest, 0)
-
-    @property
-    def _is_linked(self) -> bool:
-        """Whether each pod's GPUs must be in one island of its node."""
-        need = self.shape.rules.hardware
-        return need is not None and need.is_linked and self.site.is_by_host
-
-    def _linked_room(self, leaf: int) -> int:
-        """Return how many more pods the islands of the leaf's nodes hold beside those that are there."""
-        need, hardware = self.shape.rules.hardware, self.site.hardware
-        if need is None:
-            return _MOST_PODS
-        nodes = self.site.nodes[leaf].values()
-        placed = () if self.shape.is_empty else (self.site.spot_of(self.site.tree.values[leaf]),)
-        return sum(
-            hardware.gpu_pods.linked_room(hardware.of(node).islands, (node.name, *placed), need.gpus)
-            for node in nodes
-        )
 
     def free_for(self, leaf: int) -> tuple[int, ...] | None:
         """Return what the leaf has free of each requested resource, None where it refuses the pods."""

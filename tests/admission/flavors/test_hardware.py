@@ -10,7 +10,7 @@ import pytest
 from admission.decisions.decision import Admit, Wait
 from api.node import NodeInfo
 from api.objects.common import Meta
-from api.policy import AdmissionPolicy, Aliases
+from api.policy import AdmissionPolicy, Aliases, Backfill, BackfillMode
 from api.queueing import QueueingStrategy, ResourceFlavor, Topology
 from api.reasons import PendingReason
 from api.workload import PodSet, Workload
@@ -135,3 +135,20 @@ def test_an_alias_on_the_job_counts_under_a_policy_that_reads_aliases() -> None:
 
 
 ALIASES = AdmissionPolicy(name="articles", aliases=Aliases.ARTICLES)
+
+
+def test_it_is_promised_no_start_and_the_next_one_is() -> None:
+    easy = AdmissionPolicy(name="easy", backfill=Backfill(mode=BackfillMode.EASY))
+    runs = {"berth.dev/expected-runtime-seconds": "600"}
+    here = world(node("n1", "V100")).put(easy, workload("running", job=runs, gpus=8))
+    here.confirm(here.settle())
+    impossible, waiting = (
+        workload("no", job={**runs, MODEL: "A100"}, gpus=8, at=1),
+        workload("next", job={**runs, MODEL: "V100"}, gpus=8, at=2),
+    )
+    here.put(impossible, waiting).settle()
+
+    promises = here.engine.promises
+    assert promises.planned(impossible.key) is None
+    assert promises.expected_start(impossible.key) is None
+    assert promises.planned(waiting.key) is not None
