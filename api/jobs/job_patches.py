@@ -25,6 +25,8 @@ from api.jobs.pod_template import Injection, Template, injection_patch, merged_i
 from api.objects.common import WireToleration
 from api.workload import PodSetAssignment, TopologyAssignment, Workload
 
+_ALIASES = frozenset(keys.ALIASES.values())
+
 
 def start_injection(
     workload: Workload,
@@ -45,7 +47,11 @@ def start_injection(
     selector, one_of = _chosen_domains(assignment.topology)
     injection = Injection(
         labels=_labels(workload, assignment),
-        annotations={keys.WORKLOAD: workload.key.name, **_topology_annotations(workload, assignment)},
+        annotations={
+            keys.WORKLOAD: workload.key.name,
+            **_topology_annotations(workload, assignment),
+            **_hardware_annotations(workload, assignment),
+        },
         node_selector={**selector, **node_labels},
         tolerations=tuple(toleration_body(toleration) for toleration in tolerations),
         # The gate holds each pod until its domain is written to it: without the gate, the scheduler could
@@ -158,6 +164,20 @@ def _topology_annotations(workload: Workload, assignment: PodSetAssignment) -> d
     asked = any(ps.name == assignment.name and ps.topology_request is not None for ps in workload.pod_sets)
     # A placement without a request comes from a ClusterQueue in which every flavor has a topology.
     return {keys.UNCONSTRAINED_TOPOLOGY: "true"} if _is_placed(assignment) and not asked else {}
+
+
+def _hardware_annotations(workload: Workload, assignment: PodSetAssignment) -> dict[str, str]:
+    """Return what the Job asks of hardware and its pods do not: the scheduler extender sees only pods."""
+    pod_set = next((one for one in workload.pod_sets if one.name == assignment.name), None)
+    metadata = pod_set.template.metadata if pod_set is not None else None
+    said = {**(metadata.labels or {}), **(metadata.annotations or {})} if metadata is not None else {}
+    # An alias on a Job counts by its policy, which the extender does not know.
+    asked = (keys.HARDWARE_KEYS - _ALIASES) & workload.annotations.keys()
+    return {
+        key: workload.annotations[key]
+        for key in sorted(asked)
+        if key not in said and keys.ALIASES.get(key) not in said
+    }
 
 
 def _is_placed(assignment: PodSetAssignment) -> bool:

@@ -1,7 +1,7 @@
 """Simulated nodes of a real cluster: Berth's kubelet stand-in in a process of its own.
 
 `python -m tests.integration.nodes KUBECONFIG POOL:COUNT:CPUS ...` serves the nodes until it is ended; with
-`--fabric` in place of a pool, those of `fabric_nodes`.
+`--fabric` in place of a pool, those of `fabric_nodes`, and with `--models` those of `model_nodes`.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from tests.integration.manifests import POOL
 
 SPINE, LEAF = "test.berth.dev/spine", "test.berth.dev/leaf"
 SPINES, LEAVES, NODES_A_LEAF, GPUS_A_NODE = 2, 16, 4, 8
-FABRIC = "--fabric"
+FABRIC, MODELS = "--fabric", "--models"
 
 
 @contextmanager
 def simulated_nodes(kubeconfig: str, folder: Path, *pools: str) -> Iterator[Child]:
-    """Serve pools of nodes, each given as POOL:COUNT:CPUS or as FABRIC, while the block runs."""
+    """Serve pools of nodes, each given as POOL:COUNT:CPUS, as FABRIC or as MODELS, while the block runs."""
     arguments = [sys.executable, "-m", __name__, kubeconfig, *pools]
     with Child(name="simulated-nodes", arguments=arguments, log=folder / "nodes.log") as child:
         child.wait_ready(lambda: "ready" in child.log.read_text(), timeout_seconds=90.0)
@@ -50,7 +50,17 @@ def fabric_nodes() -> Iterator[NodeSpec]:
             yield NodeSpec(name=f"leaf-{leaf}-{number}", allocatable=allocatable, labels=place)
 
 
+def model_nodes() -> Iterator[NodeSpec]:
+    """Yield two empty nodes of eight GPUs: `v100` and `a100`, in the order of their names' placement."""
+    allocatable = {"cpu": "64", "memory": "64Gi", "nvidia.com/gpu": str(GPUS_A_NODE)}
+    for name in ("v100", "a100"):
+        labels = {POOL: "models", "nvidia.com/gpu.product": name.upper()}
+        yield NodeSpec(name=f"gpu-{name}", allocatable=allocatable, labels=labels)
+
+
 def _nodes(text: str) -> Iterator[NodeSpec]:
+    if text == MODELS:
+        return model_nodes()
     return fabric_nodes() if text == FABRIC else pool_nodes(text)
 
 

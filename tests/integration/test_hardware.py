@@ -1,0 +1,102 @@
+"""Hardware on a real control plane: the node that admission assigns is one that the extender lets through.
+
+Its kube-scheduler asks Berth's own extender, and its two empty nodes of eight GPUs are of different models.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.children import Child
+from tests.controlplane import ControlPlane, Rest
+from tests.controlplane.plane import answers
+from tests.integration.extending import SCHEDULER, kube_scheduler, listening
+from tests.integration.manifests import KUEUE, POOL, Object, kueue_object, make_job, quota
+from tests.integration.nodes import MODELS, simulated_nodes
+from tests.integration.replica import BERTH, Replica
+from tests.integration.scene import Scene
+from tests.integration.waiting import wait_for
+
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("hardware")]
+
+GPU, MODEL = "nvidia.com/gpu", "accelerator.sched.io/gpu-model"
+
+
+@pytest.fixture(scope="module")
+def models(
+    control_plane: ControlPlane, real_controller: Replica, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Replica]:
+    """Give the controller of a cluster with nodes of two models and the extender."""
+    folder = tmp_path_factory.mktemp("models")
+    arguments = [BERTH, "extender", "--kubeconfig", control_plane.kubeconfig, "--port", "0"]
+    with (
+        simulated_nodes(str(control_plane.kubeconfig), folder, MODELS),
+        Child(name="extender", arguments=arguments, log=folder / "extender.log") as extender,
+    ):
+        extender.wait_ready(lambda: bool(listening(extender)), timeout_seconds=90.0)
+        extender.wait_ready(lambda: answers(Rest(listening(extender)), "/readyz"), timeout_seconds=90.0)
+        with kube_scheduler(control_plane, folder, listening(extender)):
+            yield real_controller
+
+
+@pytest.fixture
+def scene(models: Replica, real_scene: Scene) -> Scene:
+    """Give a namespace whose queue has both nodes, each a domain of its own."""
+    assert models.child.is_running()
+    rest, name = real_scene.rest, real_scene.scoped("models")
+    levels = [{"nodeLabel": "kubernetes.io/hostname"}]
+    rest.create(f"/apis/{KUEUE}/topologies", kueue_object("Topology", {"name": name}, {"levels": levels}))
+    spec = {"nodeLabels": {POOL: "models"}, "topologyName": name}
+    rest.create(f"/apis/{KUEUE}/resourceflavors", kueue_object("ResourceFlavor", {"name": name}, spec))
+    queue = real_scene.create_cluster_queue(
+        "main", quota(name, GPU, nominal=64), queueingStrategy="StrictFIFO"
+    )
+    real_scene.create_local_queue("main", queue)
+    return real_scene
+
+
+def job(name: str, model: str, *, on_job: bool) -> Object:
+    """Return a Job of one pod with eight GPUs of this model, which its Job or its pod template asks for."""
+    container = {"name": "main", "image": "none", "resources": {"limits": {GPU: 8}}}
+    body = make_job(
+        name,
+        annotations={MODEL: model} if on_job else {},
+        schedulerName=SCHEDULER,
+        containers=[container],
+    )
+    if not on_job:
+        body["spec"]["template"]["metadata"]["labels"] = {MODEL: model}
+    return body
+
+
+@pytest.mark.covers("000_14", "000_17")
+@pytest.mark.parametrize("on_job", [False, True], ids=["asked by the pod template", "asked by the Job"])
+def test_a_job_is_bound_to_the_node_of_its_model(scene: Scene, on_job: bool) -> None:
+    scene.rest.create(scene.jobs, job("train", "A100", on_job=on_job))
+
+    pods = wait_for(
+        lambda: [pod for pod in scene.pods_of("train") if pod["spec"].get("nodeName")], "its pod is bound"
+    )
+    assert [pod["spec"]["nodeName"] for pod in pods] == ["gpu-a100"]
+    # What the Job asks is on its pods too, where the extender reads it.
+    assert MODEL in pods[0]["metadata"]["labels" if not on_job else "annotations"]
+
+
+@pytest.mark.covers("000_19")
+def test_a_job_that_no_node_can_run_is_misconfigured_at_once_and_holds_up_nothing(scene: Scene) -> None:
+    began = time.monotonic()
+    scene.rest.create(scene.jobs, job("impossible", "H100", on_job=True))
+    waiting = scene.wait_pending("impossible", "Misconfigured")
+    seconds = time.monotonic() - began
+    scene.rest.create(scene.jobs, job("next", "V100", on_job=False))
+
+    assert waiting["message"].endswith(
+        "none of 2 nodes has the hardware that its pods need: 1 × GPU model mismatch (need H100, has A100); "
+        "1 × GPU model mismatch (need H100, has V100)"
+    )
+    assert seconds < 2
+    scene.wait_admitted("next")
+    assert scene.job("impossible")["spec"]["suspend"] is True
