@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 import pytest
 
-from admission.decisions.decision import Admit, Wait
+from admission.decisions.decision import Admit, Evict, Wait
+from admission.flavors.topology_assigner import placed_pod_sets
 from api.node import NodeInfo
 from api.objects.common import Meta
 from api.policy import AdmissionPolicy, Aliases, Backfill, BackfillMode
-from api.queueing import QueueingStrategy, ResourceFlavor, Topology
+from api.queueing import Preemption, PreemptionPolicy, QueueingStrategy, ResourceFlavor, Topology
 from api.reasons import PendingReason
 from api.workload import PodSet, Workload
 from tests.builders import World, make_cluster_queue, make_group, make_template, make_workload
@@ -29,7 +31,12 @@ def node(name: str, model: str, **labels: str) -> NodeInfo:
     )
 
 
-def world(*nodes: NodeInfo, has_topology: bool = True, flavors: Mapping[str, str] | None = None) -> World:
+def world(
+    *nodes: NodeInfo,
+    has_topology: bool = True,
+    flavors: Mapping[str, str] | None = None,
+    **queue: Any,
+) -> World:
     world = World().put(TOPOLOGY, *nodes)
     names = flavors or {"gpu": ""}
     for name, pool in names.items():
@@ -41,9 +48,8 @@ def world(*nodes: NodeInfo, has_topology: bool = True, flavors: Mapping[str, str
             )
         )
     group = make_group(*names, resource=GPU, **dict.fromkeys(names, 64))
-    return world.put(
-        make_cluster_queue("queue", groups=(group,), queueing_strategy=QueueingStrategy.STRICT_FIFO)
-    )
+    strict = QueueingStrategy.STRICT_FIFO
+    return world.put(make_cluster_queue("queue", groups=(group,), queueing_strategy=strict, **queue))
 
 
 def workload(
@@ -52,13 +58,13 @@ def workload(
     *,
     job: Mapping[str, str] | None = None,
     gpus: int = 4,
-    at: float = 0,
+    **fields: Any,
 ) -> Workload:
     template = msgspec.structs.replace(
         make_template({GPU: gpus}), metadata=Meta(annotations=dict(keys or {}))
     )
     pods = PodSet(name="main", count=1, template=template)
-    return make_workload(name, pod_sets=(pods,), annotations=dict(job or {}), at=at)
+    return make_workload(name, pod_sets=(pods,), annotations=dict(job or {}), **fields)
 
 
 def hosts(decision: object) -> list[str]:
@@ -152,3 +158,28 @@ def test_it_is_promised_no_start_and_the_next_one_is() -> None:
     assert promises.planned(impossible.key) is None
     assert promises.expected_start(impossible.key) is None
     assert promises.planned(waiting.key) is not None
+
+
+@pytest.mark.parametrize("model", ["A100", "V100"])
+def test_only_what_runs_on_the_hardware_is_evicted_for_it(model: str) -> None:
+    preemption = Preemption(within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY)
+    here = world(node("n1", "V100"), node("n2", "A100"), preemption=preemption)
+    for name, asked in (("on-v100", "V100"), ("on-a100", "A100")):
+        here.put(workload(name, {MODEL: asked}, gpus=8))
+        here.confirm(here.settle())
+
+    decisions = here.put(workload("urgent", {MODEL: model}, gpus=8, priority=9, at=1)).cycle()
+
+    assert [one.key.name for one in decisions if isinstance(one, Evict)] == [f"on-{model.lower()}"]
+
+
+def test_pods_of_a_failed_node_go_where_the_hardware_is() -> None:
+    here = world(node("n1", "V100"), node("n2", "A100")).put(workload("w", job={MODEL: "A100"}))
+    here.confirm(here.settle())
+    cache, key = here.engine._cache, here.get("w").key
+    record = here.engine._workload_store.index.records[key]
+
+    (remaining,) = placed_pod_sets(cache.snapshot(), cache.held[key], record.requests)
+
+    assert remaining.request.rules.hardware is not None
+    assert remaining.request.rules.hardware.model == "A100"
