@@ -31,7 +31,7 @@ class NodeQueries:
         return self._cache.topology_cache.nodes.get(name)
 
     def label_problems(self, node: str) -> list[str]:
-        """Return what is wrong with a node's labels for the topologies that it belongs to, as messages.
+        """Return what is wrong with a node's labels on hardware and for its topologies, as messages.
 
         A node without some of a topology's level labels is not used for it.
         """

@@ -10,6 +10,7 @@ Modules, in reading order:
     node_hardware   what a node offers, by its labels and amounts
     gpu_pods        the pods with GPUs on each node, and how many more find an island
     fit             the one function: fits, or not, and why
+    label_problems  labels of nodes that cannot be understood
     inventory       the kinds of nodes that the flavors have, and why none of them fits
 
 Decisions:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from admission.hardware.inventory import HardwareInventory
+from admission.hardware.label_problems import hardware_problems
 from admission.hardware.rules import HardwareRules
 from admission.placement.performance import Performance
 from admission.placement.search import PlacementSearch
@@ -188,12 +189,12 @@ class TopologyCache:
         return bool(self._searches)
 
     def label_problems(self, name: str) -> list[str]:
-        """Return one sentence for each problem of a node's labels with the topologies of its flavors."""
+        """Return a sentence for each problem of a node's labels on hardware and on its flavors' levels."""
         node = self.nodes.get(name)
         if node is None:
             return []
         at_host = self.nodes.at_host(node.labels.get(HOSTNAME, ""))
-        found: dict[str, None] = {}
+        found: dict[str, None] = dict.fromkeys(hardware_problems(node))
         for search in self._searches.values():
             if search.site.is_of_flavor(node):
                 found.update(

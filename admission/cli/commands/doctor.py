@@ -20,6 +20,7 @@ from admission.cli.common.arguments import Subparsers, add_command, add_kubeconf
 from admission.cli.common.errors import ExitCode, WrongUsageError
 from admission.cli.common.running import run
 from admission.cli.views.tables import make_console, make_table, print_table
+from admission.hardware.label_problems import hardware_problems
 from admission.placement.topology.hierarchy import DomainHierarchy, inspect
 from api.keys import HOSTNAME
 from api.kube.client import KubeClient
@@ -115,7 +116,7 @@ async def _doctor(arguments: argparse.Namespace) -> int:
         devices=_devices(nodes),
         views=views,
         obstacles=tuple(obstacles),
-        unreadable=tuple(unreadable),
+        unreadable=(*unreadable, *(said for node in nodes for said in hardware_problems(node))),
     )
     _print(found, arguments.output)
     return ExitCode.DOES_NOT_HOLD if found.obstacles else ExitCode.DONE
