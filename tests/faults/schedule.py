@@ -4,9 +4,9 @@ A schedule is drawn before the run and does not depend on what the controller do
 means the same after the code has changed. Swarm testing: each seed enables a random part of the faults,
 because a run in which everything fails all the time never gets far enough to reach the rare states.
 
-About half of the events are aimed: four faults of each seed strike once in each phase of the protocol, and
-consecutive seeds take turns, so that every fault meets every phase equally often. Phases that few runs reach
-by themselves are brought about: by Jobs that preempt, a change of the leader, and admissions that fail.
+About half of the events are aimed: four faults of each seed wait for every phase of the protocol, and
+consecutive seeds take turns, so that every fault waits for every phase equally often. Phases that few runs
+reach by themselves are brought about: by Jobs that preempt, a change of the leader, and admissions that fail.
 """
 
 from __future__ import annotations
