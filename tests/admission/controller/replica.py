@@ -177,8 +177,11 @@ class Lease:
 class FakeLeadership(Leadership):
     """One time of leading, renewed without fail until it is said to have ended."""
 
-    def __init__(self, lease: Lease, fence: int, loop: VirtualLoop, *, continues: bool) -> None:
+    def __init__(
+        self, lease: Lease, fence: int, loop: VirtualLoop, *, continues: bool, is_cut: Callable[[], bool]
+    ) -> None:
         self._lease = lease
+        self._is_cut = is_cut
         self._fence = fence
         self._continues = continues
         self._loop = loop
@@ -193,11 +196,11 @@ class FakeLeadership(Leadership):
         return self._lease.decides_without_store
 
     def note_store(self, *, is_complete: bool) -> None:
-        """Note it after the time of a request, unless the lease is another's by then."""
+        """Note it after the time of a request, unless that is cut off or the lease is another's by then."""
         self._loop.call_later(0.005, self._note, not is_complete)
 
     def _note(self, without_store: bool) -> None:
-        if not self.is_over and self._lease.number == self._fence:
+        if not self.is_over and not self._is_cut() and self._lease.number == self._fence:
             self._lease.decides_without_store = without_store
 
     def remaining_seconds(self) -> float:
@@ -319,7 +322,9 @@ class Replica:
     def lead(self, fence: int, *, continues: bool = False) -> None:
         """Lead with this fence. `continues`: no other replica has led since this one did."""
         assert self._leading is None
-        self.leadership = FakeLeadership(self._lease, fence, self._loop, continues=continues)
+        self.leadership = FakeLeadership(
+            self._lease, fence, self._loop, continues=continues, is_cut=lambda: self.line.faults.is_cut
+        )
         self._leading = self._loop.create_task(self.takeover.lead(self.leadership))
 
     def stop_leading(self) -> None:
