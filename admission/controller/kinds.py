@@ -23,7 +23,7 @@ from api.jobs.resource_requests import LimitRange, RuntimeClass
 from api.kube import resources
 from api.kube.client import KubeClient
 from api.kube.informer import Change, ChangeType, Informer, Listener, ListWatch
-from api.kube.listing import Unreadable
+from api.kube.listing import Key, Unreadable
 from api.kube.resources import Resource
 from api.node import NodeInfo, PodUsage
 from api.objects.cluster import (
@@ -61,6 +61,8 @@ class WatchedKind:
     `params` narrow what is listed and watched. `keeps_raw`: keep the bytes, because writes are built from
     them. `take_broken` is called with objects that cannot be decoded, in addition to the cluster state.
 
+    `take_list` is called with the keys and the version of each complete list.
+
     `is_optional`: a cluster without the kind is no error, and the kind is watched once its CRD appears.
     """
 
@@ -72,6 +74,7 @@ class WatchedKind:
     is_optional: bool = True
     params: Mapping[str, str] = field(default_factory=dict)
     take_broken: Callable[[Unreadable], None] | None = None
+    take_list: Callable[[frozenset[Key], str], None] | None = None
 
 
 def watched_kinds(
@@ -165,6 +168,7 @@ def _plain_kinds(cluster_state: ClusterState, board: StatusWriter) -> tuple[Watc
             wire=WorkloadObject,
             value=Workload,
             take=cluster_state.take_workload,
+            take_list=cluster_state.drop_unlisted_workloads,
             keeps_raw=True,
         ),
         WatchedKind(
@@ -172,6 +176,7 @@ def _plain_kinds(cluster_state: ClusterState, board: StatusWriter) -> tuple[Watc
             wire=JobObject,
             value=Job,
             take=cluster_state.take_job,
+            take_list=cluster_state.drop_unlisted_jobs,
             keeps_raw=True,
             is_optional=False,
         ),
@@ -249,10 +254,14 @@ def make_listener(kind: WatchedKind, control_loop: ControlLoop, cluster_state: C
     def drop_unreadable(key: tuple[str, str]) -> None:
         control_loop.post(partial(cluster_state.drop_unreadable, kind.value, *key))
 
+    take_list = kind.take_list
     return Listener(
         on_change=lambda change: control_loop.post(partial(kind.take, change)),
         on_unreadable=take_unreadable,
         on_unreadable_gone=drop_unreadable,
+        on_list=None
+        if take_list is None
+        else lambda keys, version: control_loop.post(partial(take_list, keys, version)),
     )
 
 

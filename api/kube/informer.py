@@ -129,12 +129,15 @@ class Listener(Generic[T]):
 
     `on_unreadable` is called for each object that cannot be decoded, which is logged by default, because an
     object that is silently ignored is the hardest fault to find. `on_unreadable_gone` is called when an
-    object is deleted whose last state could not be decoded.
+    object is deleted whose last state could not be decoded. `on_list` is called with the keys of every
+    complete list and its version: for listeners that learn of objects in other ways too, perhaps of one
+    whose deletion no event shows.
     """
 
     on_change: Callable[[Change[T]], None]
     on_unreadable: Callable[[Unreadable], None] | None = None
     on_unreadable_gone: Callable[[Key], None] | None = None
+    on_list: Callable[[frozenset[Key], str], None] | None = None
 
 
 class Informer(Generic[T]):
@@ -171,6 +174,7 @@ class Informer(Generic[T]):
         self._on_change = listener.on_change
         self._on_unreadable = listener.on_unreadable or partial(log_unreadable, resource)
         self._on_unreadable_gone = listener.on_unreadable_gone or _ignore
+        self._on_list = listener.on_list
         self._on_error = on_error or partial(_log_error, resource)
         self._reader = Reader(what.type_, resource)
         self._keep_raw = keep_raw
@@ -246,6 +250,8 @@ class Informer(Generic[T]):
                 version = page.resource_version
         # Deletions come last, when all pages are read: an object that is not on this page may be on the next.
         self._drop_all_but(seen)
+        if self._on_list is not None:
+            self._on_list(frozenset(seen), version)
         self._version = version
         self._missing = 0
         self._recovered()

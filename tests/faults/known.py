@@ -34,10 +34,4 @@ def findings() -> dict[str, Finding]:
 
 # Until versions have passed those of before a restore, they repeat: a write that was decided on a version of
 # the lost history is accepted for another object of the same version. `etcdutl --bump-revision` prevents it.
-# A Workload that only a list of the leader has shown, and that is deleted before a broken watch comes back
-# after a compaction, is kept for ever (findings/).
-APART: tuple[frozenset[Fault], ...] = (
-    frozenset({Fault.ETCD_RESTORED}),
-    frozenset({Fault.COMPACTION, Fault.ISOLATED}),
-    frozenset({Fault.COMPACTION, Fault.SERVER_DOWN}),
-)
+APART: tuple[frozenset[Fault], ...] = (frozenset({Fault.ETCD_RESTORED}),)

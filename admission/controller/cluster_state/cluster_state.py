@@ -35,8 +35,9 @@ from admission.preemption.replicas import is_counted
 from api.jobs.job import Job, to_job
 from api.jobs.pod import Pod
 from api.kube.informer import Change, ChangeType
+from api.kube.listing import Key
 from api.objects.cluster import JobObject, PodObject, ScaledObject
-from api.objects.common import NamedObject
+from api.objects.common import Meta, NamedObject
 from api.objects.queues import PriorityClassObject
 from api.objects.workloads import WorkloadObject
 from api.workload import Workload, WorkloadKey, to_workload
@@ -120,19 +121,34 @@ class ClusterState:
 
     def take_job(self, change: Change[JobObject]) -> None:
         """Take a change of a Job."""
-        metadata = change.object.metadata
-        if change.type is not ChangeType.DELETED:
+        if change.type is ChangeType.DELETED:
+            self._forget_job(change.object.metadata)
+        else:
             self._see_job(change.object, change.raw or b"")
-        # The Job is gone: only its Workloads have to be looked at.
-        elif self.jobs.forget(metadata):
-            self.marks.forget_job((metadata.namespace, metadata.name), metadata.uid)
+
+    def drop_unlisted_jobs(self, listed: frozenset[Key], version: str) -> None:
+        """Take a complete list of Jobs: those that it lacks are gone."""
+        for seen in self.jobs.missing_from(listed, version):
+            self._forget_job(seen.metadata)
 
     def take_workload(self, change: Change[WorkloadObject]) -> None:
         """Take a change of a Workload."""
-        metadata = change.object.metadata
-        if change.type is not ChangeType.DELETED:
+        if change.type is ChangeType.DELETED:
+            self._forget_workload(change.object.metadata)
+        else:
             self._see_workload(change.object, change.raw or b"")
-            return
+
+    def drop_unlisted_workloads(self, listed: frozenset[Key], version: str) -> None:
+        """Take a complete list of Workloads: those that it lacks are gone."""
+        for seen in self.workloads.missing_from(listed, version):
+            self._forget_workload(seen.metadata)
+
+    def _forget_job(self, metadata: Meta) -> None:
+        # The Job is gone: only its Workloads have to be looked at.
+        if self.jobs.forget(metadata):
+            self.marks.forget_job((metadata.namespace, metadata.name), metadata.uid)
+
+    def _forget_workload(self, metadata: Meta) -> None:
         key, now = (metadata.namespace, metadata.name), self._clock.now()
         # Read before it is forgotten: observers compare with it.
         known = self.workloads.get(key)

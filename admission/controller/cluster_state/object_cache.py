@@ -12,7 +12,7 @@ The bytes are kept because writes are built from them: fields of newer API versi
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -66,6 +66,19 @@ class ObjectCache(Generic[V]):
     def owned_by(self, uid: str) -> tuple[Seen[V], ...]:
         """Return the objects whose controlling owner has this uid, by name."""
         return tuple(self._objects[key] for key in sorted(self._by_owner.get(uid, ())))
+
+    def missing_from(self, listed: Collection[ObjectKey], version: str) -> tuple[Seen[V], ...]:
+        """Return the objects that a list of this version should show if they existed, and does not.
+
+        Some are known from a leader's own list or from the answer to a write, and were deleted before the
+        watch, which was broken, could show that they existed.
+        """
+        at = version_number(version)
+        return tuple(
+            seen
+            for key, seen in self._objects.items()
+            if key not in listed and version_number(seen.metadata.resource_version) <= at
+        )
 
     def is_newer(self, metadata: Meta) -> bool:
         """Return whether this metadata is newer than what is known of the object."""

@@ -53,6 +53,7 @@ class Followed:
         **options: Any,
     ) -> None:
         self.reports: asyncio.Queue[Change[Widget] | Unreadable | KubeError] = asyncio.Queue()
+        self.lists: list[tuple[set[str], str]] = []
         self.informer = Informer(
             client,
             ListWatch(resource=JOBS, type_=Widget, optional=optional),
@@ -60,6 +61,7 @@ class Followed:
                 on_change=self.reports.put_nowait,
                 on_unreadable=self.reports.put_nowait,
                 on_unreadable_gone=on_unreadable_gone,
+                on_list=lambda keys, version: self.lists.append(({name for _, name in keys}, version)),
             ),
             on_error=self.reports.put_nowait,
             **{"timing": IMPATIENT, **options},
@@ -214,6 +216,10 @@ async def test_after_a_410_the_list_is_read_again_and_the_differences_are_report
         assert deleted.object.spec.size == 7, "a deletion found by listing carries the last known state"
         assert followed.held() == {"same": "1", "changed": "21", "new": "22"}
         assert followed.informer.relists == 2
+        assert followed.lists == [
+            ({"same", "changed", "deleted"}, "10"),
+            ({"same", "changed", "new"}, "30"),
+        ]
 
 
 async def test_a_page_that_expired_makes_the_list_begin_again(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from api.kube.informer import ChangeType
@@ -92,3 +93,24 @@ def test_a_fault_in_a_field_that_is_not_used_is_noted() -> None:
     said = known.cluster_state.inspection.sentence("ResourceFlavor", "", "f")
     assert said is not None
     assert said.startswith("it cannot be read: 'utf-8' codec can't decode")
+
+
+@pytest.mark.parametrize(
+    ("listed", "version", "is_known"),
+    [
+        pytest.param([], "9", False, id="one that a later list lacks is gone"),
+        pytest.param(["w"], "9", True, id="one that it shows stays"),
+        pytest.param([], "6", True, id="one that is newer than the list stays"),
+    ],
+)
+def test_a_workload_that_no_event_has_shown(listed: list[str], version: str, is_known: bool) -> None:
+    known = make_known()
+    # As a leader's own list shows it, or the answer to a write.
+    shown = workload("w")
+    shown["metadata"]["resourceVersion"] = "7"
+    assert known.cluster_state.see_raw("Workload", msgspec.json.encode(shown))
+
+    known.cluster_state.drop_unlisted_workloads(frozenset(("team", name) for name in listed), version)
+
+    found = known.cluster_state.engine.workloads.workload(WorkloadKey("team", "w"))
+    assert (found is not None) == is_known
