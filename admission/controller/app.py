@@ -63,7 +63,7 @@ from admission.controller.runtime.gc_freeze import keep_collector_off_what_lives
 from admission.controller.runtime.large_reads import LargeReads
 from admission.controller.runtime.logs import Log
 from admission.controller.runtime.runtime import Runtime
-from admission.controller.settings import Options, cluster_state_settings
+from admission.controller.settings import DEFAULT_NAMESPACE, Options, cluster_state_settings
 from admission.controller.writer.executor import ExecutorLimits
 from admission.controller.writer.leader_term import TermSettings
 from admission.controller.writer.observe_mode import ObserveMode
@@ -71,7 +71,6 @@ from admission.controller.writer.requests import KubeSender
 from admission.controller.writer.write_order import ObjectTarget
 from admission.engine.engine import Engine
 from admission.engine.settings import engine_settings
-from api.config.loading import DEFAULT_NAMESPACE
 from api.kube import resources
 from api.kube.client import KubeClient
 from api.kube.errors import AlreadyExists, Forbidden, KubeError

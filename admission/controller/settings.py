@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import msgspec
+from msgspec import structs
 
 from admission.controller.cluster_state.cluster_state import ClusterStateSettings
 from admission.controller.runtime.logs import LogSettings
@@ -18,6 +18,7 @@ from api.objects.common import WireSelector, WireSelectorRequirement
 from queues.store.access import StoreAccess
 from queues.store.replication import Replication
 
+DEFAULT_NAMESPACE = "berth-system"
 # The name in kube-scheduler's client certificate, as kubeadm makes it.
 KUBE_SCHEDULER = "system:kube-scheduler"
 # Kinds that are queued through their pods, by their framework names in the configuration.
@@ -122,11 +123,9 @@ def _selector(given: Selector | None) -> WireSelector:
 
 
 def _namespace_selector(config: ControllerConfig, namespace: str) -> WireSelector:
-    """Return the given selector, or Kueue's default: all namespaces except kube-system and our own."""
+    """Return the given selector, or all but kube-system as in Kueue, and never our own namespace."""
     given = config.kueue.managed_jobs_namespace_selector
-    if given is not None:
-        return msgspec.convert(given.model_dump(by_alias=True, exclude_none=True), WireSelector)
-    others = WireSelectorRequirement(
-        key="kubernetes.io/metadata.name", operator="NotIn", values=("kube-system", namespace)
-    )
-    return WireSelector(match_expressions=(others,))
+    excluded = ("kube-system", namespace) if given is None else (namespace,)
+    others = WireSelectorRequirement(key="kubernetes.io/metadata.name", operator="NotIn", values=excluded)
+    selector = _selector(given)
+    return structs.replace(selector, match_expressions=(*(selector.match_expressions or ()), others))

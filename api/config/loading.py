@@ -27,8 +27,6 @@ from api.parsing.faults import validation_errors
 from api.parsing.quantities import parse
 from api.policy import AdmissionPolicy
 
-DEFAULT_NAMESPACE = "berth-system"
-
 _KUEUE_VERSIONS = ("config.kueue.x-k8s.io/v1beta1", "config.kueue.x-k8s.io/v1beta2")
 _EXPECTED = (
     "expected Configuration of config.kueue.x-k8s.io/v1beta1 or v1beta2,"
@@ -189,11 +187,10 @@ class ControllerConfig:
             yield f"{self.source}: metrics.customLabels has no effect unless featureGates.{gate} is true"
 
 
-def load_config(text: str, *, source: str, namespace: str = DEFAULT_NAMESPACE) -> ControllerConfig:
+def load_config(text: str, *, source: str) -> ControllerConfig:
     """Return the configuration in the YAML `text`.
 
-    `source` is the file name used in messages. `namespace` is the controller's own, which must stay unmanaged
-    unless the file names another. Unknown fields only give warnings, because a newer Kueue may
+    `source` is the file name used in messages. Unknown fields only give warnings, because a newer Kueue may
     define them. Raises ConfigError with all faults at once.
     """
     documents = _documents(text, source)
@@ -214,7 +211,7 @@ def load_config(text: str, *, source: str, namespace: str = DEFAULT_NAMESPACE) -
     # Rules between fields need fields that are valid by themselves.
     if not faults:
         found = [
-            *configuration_errors(kueue, namespace=kueue.namespace or namespace),
+            *configuration_errors(kueue),
             *settings_errors(berth),
         ]
         faults = [f"{source}: {fault}" for fault in found]

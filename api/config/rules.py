@@ -25,13 +25,13 @@ _LABELS_PER_KIND = {"ClusterQueue": 6, "LocalQueue": 6, "Cohort": 6, "Workload":
 _TRACKED_VALUES = {"ClusterQueue": 16, "LocalQueue": 16, "Cohort": 16, "Workload": 12}
 
 
-def configuration_errors(configuration: Configuration, *, namespace: str) -> Iterator[FieldError]:
-    """Yield the violations of rules in Kueue's configuration; `namespace` is the one that Berth runs in."""
+def configuration_errors(configuration: Configuration) -> Iterator[FieldError]:
+    """Yield the violations of rules in Kueue's configuration."""
     yield from _leader_election(configuration.leader_election)
     yield from _custom_labels(configuration.metrics.custom_labels)
     yield from _tls(configuration)
     yield from _frameworks(configuration)
-    yield from _managed_namespaces(configuration, namespace)
+    yield from _managed_namespaces(configuration)
     yield from _multi_kueue(configuration.multi_kueue)
     yield from _preemption_strategies(configuration)
     yield from _transformations(configuration)
@@ -147,10 +147,11 @@ def _external(path: str, kinds: list[str]) -> Iterator[FieldError]:
         yield FieldError(path=path, value=kind, rule="must be listed once")
 
 
-def _managed_namespaces(configuration: Configuration, namespace: str) -> Iterator[FieldError]:
-    """Yield a fault if the selector includes system pods.
+def _managed_namespaces(configuration: Configuration) -> Iterator[FieldError]:
+    """Yield a fault if the selector includes system pods, or those of the namespace that the file names.
 
-    These must never wait for a queue that depends on them.
+    These must never wait for a queue that depends on them. The file of a Kueue installation excludes Kueue's
+    namespace, and cannot know Berth's own, which is never managed whatever the selector is.
     """
     path, selector = "managedJobsNamespaceSelector", configuration.managed_jobs_namespace_selector
     if selector is None:
@@ -160,8 +161,8 @@ def _managed_namespaces(configuration: Configuration, namespace: str) -> Iterato
     # Only pods are protected: Jobs of the system may wait, because no controller runs as a Job.
     if "pod" not in configuration.integrations.frameworks:
         return
-    for protected in ("kube-system", namespace):
-        if matches_selector(wire, {"kubernetes.io/metadata.name": protected}):
+    for protected in ("kube-system", configuration.namespace):
+        if protected and matches_selector(wire, {"kubernetes.io/metadata.name": protected}):
             rule = f"must not match the namespace {protected} while integrations.frameworks has pod"
             yield FieldError(path=path, value=_written(selector), rule=rule)
 

@@ -437,6 +437,14 @@ def test_jobs_are_managed_and_reported_even_if_the_frameworks_do_not_list_them()
             id="the system's pods in a queue",
         ),
         pytest.param(
+            KUEUE + "integrations: {frameworks: [pod]}\n"
+            "namespace: kueue-system\n"
+            "managedJobsNamespaceSelector: {matchLabels: {kubernetes.io/metadata.name: kueue-system}}",
+            'f.yaml: managedJobsNamespaceSelector is {"matchLabels": {"kubernetes.io/metadata.name":'
+            ' "kueue-system"}}: must not match the namespace kueue-system while integrations.frameworks has',
+            id="the pods of the namespace that the file names in a queue",
+        ),
+        pytest.param(
             KUEUE + "managedJobsNamespaceSelector: {matchExpressions: [{key: a, operator: In}]}",
             "f.yaml: managedJobsNamespaceSelector is [\"In\"]: matchExpressions for 'a': In needs values",
             id="a selector that selects nothing",

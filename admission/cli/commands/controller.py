@@ -25,7 +25,7 @@ from admission.cli.common.store_flags import (
     to_store_access,
     to_store_keys,
 )
-from admission.controller.app import own_namespace, run_controller
+from admission.controller.app import run_controller
 from admission.controller.runtime.failpoints import Failpoint
 from admission.controller.runtime.logs import LogSettings, configure
 from admission.controller.settings import KUBE_SCHEDULER, Options
@@ -176,7 +176,7 @@ def to_options(arguments: argparse.Namespace) -> Options:
         require_store=arguments.require_store,
         failpoint=failpoint,
         logs=LogSettings(level=arguments.log_level, as_json=arguments.log_format == "json"),
-        config=read_config(arguments.config, namespace=own_namespace(arguments.namespace)),
+        config=read_config(arguments.config),
     )
 
 

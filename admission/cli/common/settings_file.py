@@ -7,7 +7,7 @@ from pathlib import Path
 from admission.cli.common.errors import WrongUsageError
 from admission.engine.engine import EngineSettings
 from admission.engine.settings import engine_settings
-from api.config.loading import DEFAULT_NAMESPACE, ConfigError, ControllerConfig, load_config
+from api.config.loading import ConfigError, ControllerConfig, load_config
 
 
 def read_settings(config: Path | None) -> EngineSettings:
@@ -15,15 +15,15 @@ def read_settings(config: Path | None) -> EngineSettings:
     return EngineSettings() if config is None else engine_settings(read_config(config))
 
 
-def read_config(config: Path | None, *, namespace: str = DEFAULT_NAMESPACE) -> ControllerConfig:
+def read_config(config: Path | None) -> ControllerConfig:
     """Return the configuration in the file, or the defaults for None. Raises WrongUsageError.
 
-    The files of a folder that end in .yaml count as one. `namespace` is the one in which the controller runs.
+    The files of a folder that end in .yaml count as one.
     """
     if config is None:
         return ControllerConfig()
     try:
-        return load_config(_text(config), source=str(config), namespace=namespace)
+        return load_config(_text(config), source=str(config))
     except ConfigError as error:
         # Report all faults of the file at once. Otherwise each start would report only the next one.
         raise WrongUsageError("; ".join(error.sentences)) from error

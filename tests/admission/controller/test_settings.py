@@ -1,0 +1,45 @@
+"""Which namespaces are managed: what a file says, and what it cannot know of Berth."""
+
+from __future__ import annotations
+
+import pytest
+
+from admission.controller.settings import cluster_state_settings
+from api.config.loading import load_config
+from api.selectors import matches_selector
+
+_KUEUE = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
+_WITH_PODS = _KUEUE + "integrations: {frameworks: [batch/job, pod]}\n"
+_AS_INSTALLED = _WITH_PODS + (
+    "managedJobsNamespaceSelector:\n"
+    "  matchExpressions:\n"
+    "  - {key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system, kueue-system]}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "unmanaged"),
+    [
+        pytest.param(_KUEUE, {"kube-system", "berth-system"}, id="Kueue's default"),
+        pytest.param(
+            _AS_INSTALLED,
+            {"kube-system", "kueue-system", "berth-system"},
+            id="the file of a Kueue installation, which cannot know Berth's namespace",
+        ),
+        pytest.param(
+            _KUEUE
+            + "managedJobsNamespaceSelector: {matchLabels: {kubernetes.io/metadata.name: berth-system}}",
+            {"kube-system", "kueue-system", "berth-system", "team"},
+            id="a file that names Berth's namespace alone",
+        ),
+    ],
+)
+def test_unmanaged_are(text: str, unmanaged: set[str]) -> None:
+    config = load_config(text, source="kueue.yaml")
+
+    selector = cluster_state_settings(config, namespace="berth-system").namespace_selector
+
+    assert selector is not None
+    names = {"kube-system", "kueue-system", "berth-system", "team"}
+    managed = {name for name in names if matches_selector(selector, {"kubernetes.io/metadata.name": name})}
+    assert names - managed == unmanaged
