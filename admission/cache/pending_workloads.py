@@ -6,6 +6,7 @@ Workloads active again is decided by `admission.cache.trees_to_try`.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping
 
 from admission.cache.cache import Cache
@@ -47,7 +48,7 @@ class PendingWorkloads:
         requeuing_timestamp: RequeuingTimestamp,
     ) -> None:
         # Pending Workloads without a reported reason why they wait.
-        self.unreported: dict[WorkloadKey, None] = {}
+        self.unreported: OrderedDict[WorkloadKey, None] = OrderedDict()
         # Those of a ClusterQueue for which no reason was known when one was to be reported.
         self.unexplained: dict[str, dict[WorkloadKey, None]] = {}
         # By pending Workload: the evictions it joined, of Workloads that save a checkpoint for another one.

@@ -7,7 +7,7 @@ costs one pass over each tree and not one per event.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Iterable
 
 from admission.cache.cache import Cache
@@ -26,7 +26,7 @@ class TreesToTry:
 
     def __init__(self, cache: Cache, touched: TouchedStatuses) -> None:
         # Trees whose heads have not been tried since something changed, those marked first coming first.
-        self._unsettled: dict[QueueTree, None] = {}
+        self._unsettled: OrderedDict[QueueTree, None] = OrderedDict()
         # Trees where something may fit that did not before, to be woken before the next cycle.
         self._woken: set[QueueTree] = set()
         # Those of them in which a Workload has given its quota back.
@@ -36,7 +36,7 @@ class TreesToTry:
         # Trees where a head was refused only for places that heads of other trees reserved in that
         # cycle. Each is woken alone, once no other tree is to be tried: two of them at once could block
         # each other for ever.
-        self._displaced: dict[QueueTree, None] = {}
+        self._displaced: OrderedDict[QueueTree, None] = OrderedDict()
         # Trees in which a parked Workload may wait for places on nodes, and not only for quota.
         self._waiting_for_places: set[QueueTree] = set()
         # By waiting ClusterQueue: when a Workload that a policy spares for now may be evicted.
@@ -109,7 +109,7 @@ class TreesToTry:
         self._freed.clear()
         self._woken = changed | {queues[name].tree for name in names if name in queues}
         # It is not known which trees a change left alone, so each is tried once.
-        self._unsettled = {queue.tree: None for queue in queues.values()}
+        self._unsettled = OrderedDict.fromkeys(queue.tree for queue in queues.values())
         self._displaced.clear()
         # What their Workloads wait for is known again once each tree has been woken.
         self._waiting_for_places = set(self._unsettled)
@@ -147,9 +147,8 @@ class TreesToTry:
         heads: list[tuple[QueueState, Pending]] = []
         while self._unsettled and len(heads) < most:
             # The tree that was marked first, so that none is passed over, however many there are.
-            tree = next(iter(self._unsettled))
             # It is tried again only if something changes in it.
-            del self._unsettled[tree]
+            tree, _ = self._unsettled.popitem(last=False)
             # Whole trees, even beyond the limit: the heads of one tree compete and must be compared.
             for queue in tree.queues:
                 # An inactive queue keeps its Workloads, but they are not tried.
@@ -163,8 +162,7 @@ class TreesToTry:
     def wake_displaced(self) -> None:
         """Wake one tree with displaced heads, where no other tree is to be tried."""
         if self._displaced and not self._woken and not self.has_heads():
-            first = next(iter(self._displaced))
-            del self._displaced[first]
+            first, _ = self._displaced.popitem(last=False)
             self._woken.add(first)
 
     def wake_due(self) -> None:

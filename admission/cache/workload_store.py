@@ -7,8 +7,8 @@ is marked: trees to try or to wake (`admission.cache.trees_to_try`), statuses to
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable
-from itertools import islice
 
 from admission.cache.admitted_workloads import AdmittedWorkloads
 from admission.cache.cache import Cache
@@ -48,7 +48,7 @@ class WorkloadStore:
             requeuing_timestamp=requeuing_timestamp,
         )
         # Workloads to be put into their place once changed specs have taken effect.
-        self._unplaced: dict[WorkloadKey, WorkloadRecord] = {}
+        self._unplaced: OrderedDict[WorkloadKey, WorkloadRecord] = OrderedDict()
         # LocalQueues whose ClusterQueue is to be woken once changed specs have taken effect.
         self._rerouted: set[LocalQueueKey] = set()
         # Of the Workloads to be placed, those whose requests have to be computed again first.
@@ -169,8 +169,8 @@ class WorkloadStore:
         that decides uses `refresh`.
         """
         self._take_effect()
-        for key in list(islice(self._unplaced, most)):
-            record = self._unplaced.pop(key)
+        for _ in range(min(most, len(self._unplaced))):
+            key, record = self._unplaced.popitem(last=False)
             if key in self._unread:
                 self._unread.discard(key)
                 if self._may_be_reread(record):

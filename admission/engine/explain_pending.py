@@ -27,8 +27,7 @@ def explain(cache: Cache, index: WorkloadIndex, pending: PendingWorkloads, *, li
     """
     waits: list[Wait] = []
     while pending.unreported and len(waits) < limit:
-        key = next(iter(pending.unreported))
-        del pending.unreported[key]
+        key, _ = pending.unreported.popitem(last=False)
         waits += _explanation(cache, index, pending, key)
     return tuple(waits)
 

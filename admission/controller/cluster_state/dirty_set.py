@@ -6,6 +6,7 @@ once however often it is made, and the control loop takes marks one by one. Pods
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 
 from admission.controller.cluster_state.object_cache import ObjectCache, ObjectKey, Seen
@@ -22,9 +23,9 @@ class DirtySet:
         self._known_jobs = jobs
         self._known_workloads = workloads
         self._pods = pods
-        # Dictionaries for their order: the object that was marked first is looked at first.
-        self._jobs: dict[ObjectKey, None] = {}
-        self._workloads: dict[ObjectKey, None] = {}
+        # For their order: the object that was marked first is looked at first.
+        self._jobs: OrderedDict[ObjectKey, None] = OrderedDict()
+        self._workloads: OrderedDict[ObjectKey, None] = OrderedDict()
         # Marks of all Workloads are not made but swept: a hundred thousand at once would hold up the event
         # loop, and specs that concern all of them often change in bursts.
         self._is_unfinished_due = self._is_everything_due = False
@@ -150,8 +151,5 @@ class DirtySet:
             self.job_of(workload.owner_uid)
 
 
-def _pop_first(marks: dict[ObjectKey, None]) -> ObjectKey | None:
-    key = next(iter(marks), None)
-    if key is not None:
-        del marks[key]
-    return key
+def _pop_first(marks: OrderedDict[ObjectKey, None]) -> ObjectKey | None:
+    return marks.popitem(last=False)[0] if marks else None

@@ -8,6 +8,7 @@ Valid=False if the kind has conditions. An object that can be used despite its f
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import NamedTuple
 
 import msgspec
@@ -43,7 +44,7 @@ class InvalidObjects:
     def __init__(self) -> None:
         self._found: dict[_Key, Finding] = {}
         self._judged: dict[_Key, tuple[str, int]] = {}
-        self._unreported: dict[_Key, None] = {}
+        self._unreported: OrderedDict[_Key, None] = OrderedDict()
 
     def look(self, kind: str, metadata: Meta, raw: bytes) -> None:
         """Check an object as it is now, unless only its status has changed since the last check."""
@@ -109,8 +110,7 @@ class InvalidObjects:
         if not self._unreported:
             return ()
         # One at a time, so that the caller may stop between two.
-        key = next(iter(self._unreported))
-        del self._unreported[key]
+        key, _ = self._unreported.popitem(last=False)
         kind, found = key[0], self._found[key]
         reports = (_event(kind, found),)
         return (*reports, *_waiting(found, now=now)) if kind == "Workload" else reports

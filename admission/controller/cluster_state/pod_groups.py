@@ -6,6 +6,7 @@ template, but are left out: their Job is reconciled instead.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
@@ -46,7 +47,7 @@ class PodGroups:
         self._ending: set[str] = set()
         self._pods: ObjectCache[Pod] = ObjectCache()
         self._units: dict[UnitKey, dict[ObjectKey, None]] = {}
-        self._dirty: dict[UnitKey, None] = {}
+        self._dirty: OrderedDict[UnitKey, None] = OrderedDict()
         # How many pods each serving group should have, by the replicas of its owner.
         self._scales: dict[UnitKey, int] = {}
 
@@ -146,10 +147,7 @@ class PodGroups:
 
     def take_dirty(self) -> UnitKey | None:
         """Return a marked unit and remove its mark; None if there is none."""
-        unit = next(iter(self._dirty), None)
-        if unit is not None:
-            del self._dirty[unit]
-        return unit
+        return self._dirty.popitem(last=False)[0] if self._dirty else None
 
     # --- storing ----------------------------------------------------------------------------------
 
