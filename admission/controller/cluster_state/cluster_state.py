@@ -59,7 +59,12 @@ class ClusterState:
         self.serving_kinds = settings.serving_kinds
         self.pods = PodGroups(self.observers, is_kept=settings.with_pods, note_empty=self._note_empty_group)
         self.leader_worker_sets = LeaderWorkerSets()
-        self.marks = DirtySet(jobs=self.jobs, workloads=self.workloads, pods=self.pods)
+        self.marks = DirtySet(
+            jobs=self.jobs,
+            workloads=self.workloads,
+            pods=self.pods,
+            held=lambda: (key for key, _ in engine.workloads.admissions()),
+        )
         mark = self.marks.workload
         self.nodes = NodeCache(engine, clock, observers=self.observers, inspection=self.inspection, mark=mark)
         self.placed_pods = PlacedPods(engine, clock, observers=self.observers, mark=mark)

@@ -2,12 +2,15 @@
 
 Whatever may change the next step of an object marks that object and those that depend on it. A mark is kept
 once however often it is made, and the control loop takes marks one by one. Pods have theirs in `PodGroups`.
+
+What concerns all Workloads starts a sweep over them, which is taken apart from the marks: a look at each of a
+hundred thousand takes seconds, and decisions need not wait for it.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from admission.controller.cluster_state.object_cache import ObjectCache, ObjectKey, Seen
 from admission.controller.cluster_state.observers import WorkloadTransition
@@ -19,10 +22,19 @@ from api.workload import Workload, WorkloadKey
 class DirtySet:
     """The marked Jobs and Workloads. The object caches know which belong together."""
 
-    def __init__(self, *, jobs: ObjectCache[Job], workloads: ObjectCache[Workload], pods: PodGroups) -> None:
+    def __init__(
+        self,
+        *,
+        jobs: ObjectCache[Job],
+        workloads: ObjectCache[Workload],
+        pods: PodGroups,
+        held: Callable[[], Iterable[WorkloadKey]],
+    ) -> None:
+        """`held` returns the Workloads that hold quota, which come first: they may give it back."""
         self._known_jobs = jobs
         self._known_workloads = workloads
         self._pods = pods
+        self._held = held
         # For their order: the object that was marked first is looked at first.
         self._jobs: OrderedDict[ObjectKey, None] = OrderedDict()
         self._workloads: OrderedDict[ObjectKey, None] = OrderedDict()
@@ -38,7 +50,11 @@ class DirtySet:
         return _pop_first(self._jobs)
 
     def take_workload(self) -> ObjectKey | None:
-        """Return a marked Workload and remove its mark; None if there is none."""
+        """Return a Workload with a mark of its own and remove the mark; None if there is none."""
+        return _pop_first(self._workloads)
+
+    def take_swept(self) -> ObjectKey | None:
+        """Return the next Workload of a pass over all of them; None if no pass is under way."""
         if self._sweep is None:
             self._sweep = self._swept()
         if (key := next(self._sweep, None)) is not None:
@@ -46,7 +62,7 @@ class DirtySet:
             self._workloads.pop(key, None)
             return key
         self._sweep = None
-        return _pop_first(self._workloads)
+        return None
 
     # --- marking ------------------------------------------------------------------------------------------
 
@@ -106,9 +122,11 @@ class DirtySet:
         self._is_unfinished_due = True
 
     def everything(self) -> None:
-        """Mark every Job, pod and Workload."""
+        """Mark every Job, pod and Workload; those Workloads that hold quota each by a mark of its own."""
         self.all_jobs()
         self._is_everything_due = True
+        # The pass comes by all, but decisions wait for those that may give quota back.
+        self._workloads = OrderedDict.fromkeys(self._held())
         # A pass that is under way is part of this one.
         self._sweep = None
 
@@ -131,7 +149,7 @@ class DirtySet:
         while self._is_everything_due or self._is_unfinished_due:
             is_everything = self._is_everything_due
             self._is_everything_due = self._is_unfinished_due = False
-            for key in self._known_workloads.all_keys():
+            for key in dict.fromkeys((*self._held(), *self._known_workloads.all_keys())):
                 # It may have gone since the pass began.
                 seen = self._known_workloads.get(key)
                 if seen is None or (seen.value.is_finished and not is_everything):

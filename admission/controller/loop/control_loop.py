@@ -49,6 +49,8 @@ WATCH_SECONDS = 1.0
 EXPLAINED_AT_ONCE = 50
 # A row of cycles ends after this long, so that wait reasons, statuses and deadlines are not held up.
 TURN_SECONDS = 0.25
+# A pass over all Workloads makes way for decisions after this long, and goes on in the next turn.
+SWEEP_SECONDS = 0.05
 # How long the cycle rests after the store failed to answer or refused a call.
 STORE_PAUSE_SECONDS = 0.25
 
@@ -253,6 +255,8 @@ class ControlLoop:
         # Statuses come last, because each of the other steps changes them.
         self._note_due()
         self._engine.usage_sampling.sample(now=self._clock.now())
+        # Before the marks: a look at a Workload marks the pods that it stands for.
+        await self._sweep(term)
         await self._reconcile(term)
         await term.flush()
         await self._repair(term)
@@ -323,6 +327,17 @@ class ControlLoop:
             if await pace.yield_if_due():
                 if left >= 0:
                     self.progress.go_on()
+                await self._take_in()
+
+    async def _sweep(self, term: Acting) -> None:
+        """Look at the next Workloads of a pass over all of them. The next turns go on with it."""
+        pace, ends_at = YieldBudget(self._clock), self._clock.monotonic() + SWEEP_SECONDS
+        while self._term is term and (key := self.cluster_state.marks.take_swept()) is not None:
+            self._guarded(partial(self._reconciler.look_at_workload, term, key))
+            if self._clock.monotonic() > ends_at:
+                self._wake.set()
+                return
+            if await pace.yield_if_due():
                 await self._take_in()
 
     def _note_due(self) -> None:

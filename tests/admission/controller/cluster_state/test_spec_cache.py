@@ -50,7 +50,8 @@ def make_known() -> Known:
 def marked(known: Known) -> list[str]:
     """Take all marks; return the names of what was marked."""
     marks = known.cluster_state.marks
-    keys = [*iter(marks.take_workload, None), *iter(marks.take_job, None)]
+    takes = (marks.take_workload, marks.take_swept, marks.take_job)
+    keys = [key for take in takes for key in iter(take, None)]
     return [key[1] for key in keys if key is not None]
 
 

@@ -25,12 +25,15 @@ from admission.controller.writer.write_order import (
     Written,
 )
 from admission.decisions.api_writes import Purpose, Verb, Write
-from admission.decisions.decision import Decision, Reassign, Wait
+from admission.decisions.decision import Admit, Decision, Reassign, Wait
 from admission.engine.engine import Engine
 from admission.reconcile.workload.context import LifecycleResult
 from api.kube.errors import Conflict, Forbidden, Invalid, KubeError
 from api.kube.report_budget import WriteLoad
+from api.objects.common import WireSelector
+from api.queueing import ClusterQueue, LocalQueue, Namespace, ResourceFlavor, ResourceQuota
 from api.workload import Workload
+from bench.cluster import resource_groups
 from tests.admission.controller.fakes import FakeRecorder
 from tests.admission.controller.tenancy import make_workload
 from tests.admission.controller.virtualtime import VirtualLoop, end
@@ -48,12 +51,14 @@ class FakeTerm:
 
     def __init__(self, loop: VirtualLoop) -> None:
         self.asked_at: list[float] = []
+        self.decided: list[Decision | Reassign] = []
         self._loop = loop
         self._busy: set[ObjectTarget] = set()
         self.writer = self
 
     async def carry_out(self, decisions: Sequence[Decision | Reassign]) -> None:
-        """Nothing is decided here."""
+        """Take note of what was decided."""
+        self.decided += decisions
 
     async def flush(self) -> None:
         """Nothing is reserved here."""
@@ -99,6 +104,13 @@ class Stage:
         self.control_loop.post(partial(self.cluster_state.see_raw, "Workload", encode(workload)))
         self._running = self.loop.create_task(self.control_loop.run())
         self.loop.run_for(0.1)
+
+    def see_workloads(self, count: int) -> None:
+        """Take in so many Workloads."""
+        for number in range(count):
+            workload = make_workload(f"w{number}", "a", 1, 0)
+            workload["metadata"] |= {"uid": f"uid-{number}", "resourceVersion": "7", "generation": 1}
+            self.cluster_state.see_raw("Workload", encode(workload))
 
     def begin(self) -> None:
         """Lead."""
@@ -201,13 +213,38 @@ def test_looks_that_take_long_are_a_stall_only_where_they_do_not_end(
         return LifecycleResult()
 
     monkeypatch.setattr(reconcile_queue, "reconcile_workload", look)
-    for number in range(count):
-        workload = make_workload(f"w{number}", "a", 1, 0)
-        workload["metadata"] |= {"uid": f"uid-{number}", "resourceVersion": "7", "generation": 1}
-        stage.cluster_state.see_raw("Workload", encode(workload))
+    stage.see_workloads(count)
     stage.begin()
     stage.loop.run_for(3.0 * count)
 
     assert len(unfinished) > count
     assert (max(unfinished) > 60.0) is want
+    end(stage.loop)
+
+
+def test_the_first_admission_does_not_wait_for_a_look_at_each_pending_workload(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage, looks_before, count = Stage(), [0, 0], 500
+
+    def look(*_: object, **__: object) -> LifecycleResult:
+        stage.loop.passed += 0.001
+        looks_before[bool(stage.term.decided)] += 1
+        return LifecycleResult()
+
+    monkeypatch.setattr(reconcile_queue, "reconcile_workload", look)
+    groups = resource_groups("cpu", "default", ResourceQuota(nominal=1_000))
+    queue = ClusterQueue(name="cq", resource_groups=groups, namespace_selector=WireSelector())
+    local_queue = LocalQueue(namespace="team", name="a", cluster_queue="cq")
+    for spec in (Namespace(name="team"), ResourceFlavor(name="default"), queue, local_queue):
+        stage.cluster_state.engine.objects.upsert(spec, now=stage.loop.now())
+    stage.see_workloads(count)
+    stage.begin()
+    stage.loop.run_for(10.0)
+
+    before, after = looks_before
+    assert before < count / 5
+    assert before + after > count
+    # The quota is for one core, which the first takes.
+    assert sum(isinstance(one, Admit) for one in stage.term.decided) == 1
     end(stage.loop)
