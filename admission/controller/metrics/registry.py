@@ -15,10 +15,10 @@ from prometheus_client import (
     CollectorRegistry,
     ProcessCollector,
     disable_created_metrics,
-    generate_latest,
 )
 from prometheus_client.metrics import MetricWrapperBase
 
+from admission.controller.metrics import exposition
 from admission.decisions.api_writes import Event
 from api.object_events import EventType
 from api.reasons import PendingReason
@@ -211,7 +211,7 @@ class Metrics:
 
     def render(self) -> bytes:
         """Return the text in Prometheus' exposition format."""
-        return generate_latest(self.registry)
+        return exposition.render(self.registry)
 
     def counter(self, name: str, text: str, labels: tuple[str, ...]) -> Counter:
         """Return a new counter whose first label is replica_role. `_total` is appended to its name."""
