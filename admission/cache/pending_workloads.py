@@ -32,7 +32,7 @@ from api.queueing import LocalQueue, PreemptionPolicy
 from api.workload import Workload, WorkloadKey
 from queues.estimates.estimator import kind_of
 from queues.pending.least_attained import RETURNING
-from queues.pending.ordering import RequeuingTimestamp
+from queues.pending.ordering import RequeuingTimestamp, comes_first, queued_at
 
 
 class PendingWorkloads:
@@ -133,15 +133,18 @@ class PendingWorkloads:
         ordering = queue.policy.ordering
         if ordering is None or ordering.mode is OrderingMode.PRIORITY:
             return RETURNING if _returns_first(record.workload, queue) else 0
-        if ordering.mode is OrderingMode.EARLIEST_EXPECTED_END:
-            estimate = self._cache.estimator.estimate(record.workload, queue.policy)
-            return expected_end_level(record.workload, estimate, ordering)
-        # It also moves up by waiting alone, which no event reports.
-        self.turns.watch_waiting(record.workload, ordering, now=self._cache.now)
+        if ordering.mode is not OrderingMode.EARLIEST_EXPECTED_END:
+            # It also moves up by waiting alone, which no event reports.
+            self.turns.watch_waiting(record.workload, ordering, now=self._cache.now)
+        if ordering.mode is OrderingMode.LEAST_ATTAINED:
+            return pending_level(record.workload, record.requests, ordering, now=self._cache.now)
+        # However long it runs: under every order it goes before the others of its priority.
+        if comes_first(record.workload):
+            return RETURNING
+        estimate = self._cache.estimator.estimate(record.workload, queue.policy)
         if ordering.mode is OrderingMode.SHORTEST_PREDICTED:
-            estimate = self._cache.estimator.estimate(record.workload, queue.policy)
             return predicted_level(record.workload, estimate, ordering, now=self._cache.now)
-        return pending_level(record.workload, record.requests, ordering, now=self._cache.now)
+        return expected_end_level(queued_at(record.workload, self._timestamp), estimate, ordering)
 
     def leave(self, record: WorkloadRecord) -> None:
         """Record that the Workload is in no queue any more.

@@ -101,16 +101,17 @@ def predicted_level(workload: Workload, estimate: Estimate | None, ordering: Ord
     return _UNKNOWN if estimate is None else min(_UNKNOWN, ceil(estimate.seconds))
 
 
-def expected_end_level(workload: Workload, estimate: Estimate | None, ordering: Ordering) -> int:
+def expected_end_level(since: float, estimate: Estimate | None, ordering: Ordering) -> int:
     """Return the level of a pending Workload where the earliest expected end goes first: that end.
 
-    It is the end of a run that begins at the creation, in whole Unix seconds. A Workload without an estimate
-    counts as long as the longest one, `age_seconds`; without an age it goes last.
+    It is the end of a run that begins when the Workload was queued (`since`, by which equals are ordered), in
+    whole Unix seconds. A Workload without an estimate counts as long as the longest one, `age_seconds`;
+    without an age it goes last. So where there are no estimates, the order is that of `since`.
     """
     longest = inf if ordering.age_seconds is None else ordering.age_seconds
     seconds = longest if estimate is None else min(longest, estimate.seconds)
     # Later ones cannot pass it any more once it has waited for that long: no Workload starves.
-    return _LAST if seconds == inf else ceil(workload.created_at + seconds)
+    return _LAST if seconds == inf else ceil(since + seconds)
 
 
 def rules_of(queue: QueueState) -> PreemptionRules:

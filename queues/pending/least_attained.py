@@ -29,7 +29,8 @@ from math import ceil, inf
 
 # Before every level: a Workload that has waited too long.
 FIRST = -1
-# The same where no service is counted: a preempted Workload that returns (`savedFirst` of a policy).
+# The same where no service is counted: a preempted Workload that returns (`savedFirst` of a policy), or one
+# that lost its nodes where Workloads are ordered by run time.
 RETURNING = -2
 
 # Levels are checked once a minute, or more often where the minimum run time is short. A turn that begins a

@@ -114,9 +114,9 @@ def test_where_the_shortest_goes_first_the_level_is(seconds: float | None, now: 
 @pytest.mark.parametrize(
     ("seconds", "age_seconds", "want"),
     [
-        pytest.param(60.5, 100, 1061, id="its creation and its estimate, in whole seconds"),
-        pytest.param(500.0, 100, 1100, id="no later than an age after its creation"),
-        pytest.param(None, 100, 1100, id="an age after its creation, without an estimate"),
+        pytest.param(60.5, 100, 1061, id="when it was queued and its estimate, in whole seconds"),
+        pytest.param(500.0, 100, 1100, id="no later than an age after that"),
+        pytest.param(None, 100, 1100, id="an age after that, without an estimate"),
         pytest.param(500.0, None, 1500, id="as late as it is, without an age"),
         pytest.param(None, None, 2**53, id="the last, without estimate and age"),
     ],
@@ -127,7 +127,7 @@ def test_where_the_earliest_expected_end_goes_first_the_level_is(
     estimate = None if seconds is None else Estimate(seconds=seconds, source=Source.JOB_DEADLINE)
     ordering = Ordering(mode=OrderingMode.EARLIEST_EXPECTED_END, age_seconds=age_seconds)
 
-    assert expected_end_level(replace(NEW, created_at=1000.0), estimate, ordering) == want
+    assert expected_end_level(1000.0, estimate, ordering) == want
 
 
 POLICY = AdmissionPolicy(
