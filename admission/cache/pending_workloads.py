@@ -27,7 +27,7 @@ from admission.preemption.least_attained import (
 from admission.snapshot.attained_service import AttainedService
 from admission.snapshot.queue_state import QueueState
 from api.eviction import eviction_request
-from api.policy import Aliases, OrderingMode
+from api.policy import Aliases, Ordering, OrderingMode
 from api.queueing import LocalQueue, PreemptionPolicy
 from api.workload import Workload, WorkloadKey
 from queues.estimates.estimator import kind_of
@@ -131,7 +131,7 @@ class PendingWorkloads:
     def _level_of(self, record: WorkloadRecord, queue: QueueState) -> int:
         """Return the level at which a Workload waits in the queue."""
         ordering = queue.policy.ordering
-        if ordering is None or ordering.mode is OrderingMode.PRIORITY:
+        if ordering is None or _is_by_priority(ordering, queue):
             return RETURNING if _returns_first(record.workload, queue) else 0
         if ordering.mode is not OrderingMode.EARLIEST_EXPECTED_END:
             # It also moves up by waiting alone, which no event reports.
@@ -278,6 +278,16 @@ def _order_of(queue: QueueState) -> object:
         saved_first,
         levels_matter(queue),
     )
+
+
+def _is_by_priority(ordering: Ordering, queue: QueueState) -> bool:
+    """Return whether equals are ordered by age alone.
+
+    So they are where newer Workloads are preempted for older ones: one that passes an older Workload because
+    its end is expected earlier would be stopped by that one as soon as it has started.
+    """
+    is_by_end = ordering.mode is OrderingMode.EARLIEST_EXPECTED_END
+    return ordering.mode is OrderingMode.PRIORITY or (is_by_end and _is_by_age(queue))
 
 
 def _returns_first(workload: Workload, queue: QueueState) -> bool:

@@ -35,7 +35,8 @@ class Ordering(Model):
     """Priority: by creation time, as in Kueue. ShortestPredicted: the shortest estimated run time first.
     EarliestExpectedEnd: the earliest sum of creation time and estimated run time first, so that short
     Workloads pass long ones, and each can be passed only for as long as it runs itself; as under Priority
-    where no run time is known.
+    where no run time is known, and in a ClusterQueue with withinClusterQueue: LowerOrNewerEqualPriority,
+    where the older Workload would stop the shorter one.
     LeastAttained: the least device time received so far first, which needs no estimate; a Workload of a lower
     level may then preempt running ones of a higher level."""
     age_seconds: Count = 86400
