@@ -20,7 +20,7 @@ import yaml
 
 from admission.cli.__main__ import main, make_parser
 from admission.cli.common.settings_file import read_config
-from admission.cli.trial.recommended import recommended_text
+from admission.cli.trial.demo_policy import demo_policy_text
 from admission.controller.http.ca_injector import WEBHOOKS
 from admission.controller.http.listening import is_loopback
 from admission.controller.http.serving_certificates import SECRET, SERVICE
@@ -108,8 +108,19 @@ def extender_config(name: str = "scheduler-config.yaml") -> Object:
     return dict(extender)
 
 
-def test_the_recommended_policy_of_the_package_is_the_one_to_apply() -> None:
-    assert recommended_text() == (DEPLOY / "policies" / "recommended.yaml").read_text(encoding="utf-8")
+def test_the_demo_applies_a_shipped_policy() -> None:
+    assert demo_policy_text() == (DEPLOY / "policies" / "backfill.yaml").read_text(encoding="utf-8")
+
+
+def test_the_shipped_policies_for_all_clusters_differ_only_in_how_they_use_run_times() -> None:
+    recommended, backfill = (
+        only("AdmissionPolicy", name, "policies")["spec"] for name in ("recommended", "backfill")
+    )
+
+    differing = {key for key in recommended | backfill if recommended.get(key) != backfill.get(key)}
+
+    assert differing == {"precedence", "ordering", "backfill", "estimates"}
+    assert recommended["precedence"] < backfill["precedence"] < 0
 
 
 # --- all folders ---------------------------------------------------------------------------------

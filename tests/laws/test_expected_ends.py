@@ -1,4 +1,4 @@
-"""Where no Job declares its run time, the earliest expected end first is Kueue's order.
+"""Where no Job declares its run time, the order of the recommended policy is Kueue's.
 
 However the Workloads came to wait: new, preempted, back after a failed node, or by their own doing (pods that
 did not become ready, a check that asked for a retry).
@@ -6,20 +6,24 @@ did not become ready, a check that asked for a retry).
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import msgspec
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from admission.engine.engine import EngineSettings
-from api.policy import AdmissionPolicy, Ordering, OrderingMode
+from api.policy import AdmissionPolicy
+from api.policy_objects import AdmissionPolicyObject, to_admission_policy
 from api.reasons import ConditionType, EvictionReason
 from api.workload import Workload
 from queues.pending.ordering import RequeuingTimestamp
 from tests.builders import World, make_cluster_queue, make_condition, make_workload, with_conditions
 from tests.examples import trying
 
-EARLIEST_END = Ordering(mode=OrderingMode.EARLIEST_EXPECTED_END, age_seconds=604_800)
+RECOMMENDED = Path(__file__).parents[2] / "deploy" / "policies" / "recommended.yaml"
 
 
 @st.composite
@@ -38,6 +42,12 @@ def waiting(draw: st.DrawFn) -> tuple[Workload, ...]:
     return tuple(found)
 
 
+def recommended() -> AdmissionPolicy:
+    """Return the shipped policy."""
+    text = msgspec.json.encode(yaml.safe_load(RECOMMENDED.read_text(encoding="utf-8")))
+    return to_admission_policy(msgspec.json.decode(text, type=AdmissionPolicyObject))
+
+
 def order(workloads: tuple[Workload, ...], timestamp: RequeuingTimestamp, *policies: Any) -> list[str]:
     """Return the Workloads in the order in which they are tried."""
     world = World(EngineSettings(requeuing_timestamp=timestamp))
@@ -46,9 +56,7 @@ def order(workloads: tuple[Workload, ...], timestamp: RequeuingTimestamp, *polic
 
 @trying()
 @given(waiting(), st.sampled_from(RequeuingTimestamp))
-def test_without_run_times_the_earliest_expected_end_first_is_kueues_order(
+def test_without_run_times_the_recommended_order_is_kueues(
     workloads: tuple[Workload, ...], timestamp: RequeuingTimestamp
 ) -> None:
-    policy = AdmissionPolicy(name="policy", ordering=EARLIEST_END)
-
-    assert order(workloads, timestamp, policy) == order(workloads, timestamp)
+    assert order(workloads, timestamp, recommended()) == order(workloads, timestamp)

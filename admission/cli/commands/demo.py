@@ -25,6 +25,7 @@ from admission.cli.common.errors import ExitCode
 from admission.cli.common.job_manifests import GPU, NewJob
 from admission.cli.common.running import run
 from admission.cli.trial import demo_scenario
+from admission.cli.trial.demo_policy import demo_policy
 from admission.cli.trial.demo_table import Board, read_board
 from admission.cli.trial.embedded_cluster import (
     check_may_write,
@@ -36,7 +37,6 @@ from admission.cli.trial.embedded_cluster import (
 from admission.cli.trial.in_process_controller import run_inner_controller
 from admission.cli.trial.job_outcomes import RunJob, explain_lost, job_results
 from admission.cli.trial.job_submitter import Submission, Submitter, wait_all_ended
-from admission.cli.trial.recommended import recommended_policy
 from admission.cli.trial.recorder import Recorder
 from admission.cli.trial.screen import show_live
 from admission.cli.trial.simulated_nodes import pool_nodes
@@ -175,9 +175,9 @@ def _in_racks(pool: demo_scenario.NodePool) -> Iterator[NodeSpec]:
 
 
 async def _create_cluster(client: KubeClient) -> None:
-    """Create an administrator's objects: topology, flavors, the recommended policy, and team queues."""
+    """Create an administrator's objects: topology, flavors, the policy, and team queues."""
     await create(client, TOPOLOGIES, job_manifests.topology(_TOPOLOGY, (demo_scenario.RACK_LABEL, HOSTNAME)))
-    await create(client, ADMISSION_POLICIES, recommended_policy())
+    await create(client, ADMISSION_POLICIES, demo_policy())
     for pool in demo_scenario.POOLS:
         flavor = job_manifests.resource_flavor(pool.name, node_pool=pool.name, topology_name=_TOPOLOGY)
         await create(client, RESOURCE_FLAVORS, flavor)
