@@ -69,14 +69,16 @@ class Setting:
     `save_seconds`: from an eviction until the pods are gone, with everything saved. `restart_seconds`: from
     the start of every further attempt until useful work continues. `checkpoint_interval_seconds`: the most
     work that is lost by a fault. `min_runtime_seconds`: how long an attempt runs at least before an equal may
-    preempt it. `quota_windows` and `reservations` apply under every policy; their times count from the first
-    submit, which is Unix time 0.
+    preempt it. `declaring_share`: the share of the Jobs that declare a run time at all, drawn by the seed of
+    the faults and each Job's own id. `quota_windows` and `reservations` apply under every policy; their times
+    count from the first submit, which is Unix time 0.
     """
 
     nodes: int
     gpus_per_node: int
     queues: Queues = Queues.ONE
     estimates: EstimateKind = EstimateKind()
+    declaring_share: float = 1.0
     save_seconds: float = 30.0
     restart_seconds: float = 30.0
     checkpoint_interval_seconds: float = 1800.0

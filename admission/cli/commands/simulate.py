@@ -137,6 +137,7 @@ def _setting(arguments: argparse.Namespace) -> Setting:
         gpus_per_node=arguments.nodes.gpus_per_node,
         queues=arguments.queues,
         estimates=arguments.estimates,
+        declaring_share=arguments.declaring_share,
         save_seconds=arguments.save_seconds,
         restart_seconds=arguments.restart_seconds,
         checkpoint_interval_seconds=arguments.checkpoint_interval_seconds,

@@ -32,6 +32,13 @@ def add_work_flags(parser: argparse.ArgumentParser) -> None:
         help="run times that policies know: exact, learned from earlier Jobs, or F times the exact ones"
         " (default: %(default)s)",
     )
+    parser.add_argument(
+        "--declaring-share",
+        type=share,
+        default=1.0,
+        metavar="SHARE",
+        help="share of the Jobs that declare their run time (default: %(default)g)",
+    )
 
 
 def _estimates(text: str) -> EstimateKind:
@@ -81,7 +88,7 @@ def add_fault_flags(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=0,
         metavar="N",
-        help="seed for faults and checkpoint intervals (default: %(default)s)",
+        help="seed for faults, checkpoint intervals and what Jobs declare (default: %(default)s)",
     )
 
 

@@ -31,6 +31,11 @@ FIGURES = {
 }
 
 
+def waits_of(figures: dict[str, Any]) -> tuple[float, ...]:
+    """Return the figures on waits."""
+    return figures["mean_wait_seconds"], figures["p90_wait_seconds"], figures["gangs"]["mean_wait_seconds"]
+
+
 def report(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
     code = main(["simulate", "--jobs", str(EXAMPLE), "--nodes", "4x8", "-o", "json", *arguments])
 
@@ -67,6 +72,21 @@ def test_learned_estimates_are_learned_from_jobs_that_ended(capsys: pytest.Captu
 
     assert found["settings"]["estimates"] == "learned"
     assert (found["policies"]["easy"]["blind"], found["policies"]["easy"]["jobs"]) == (True, 40)
+
+
+def test_the_fewer_jobs_declare_their_run_time_the_less_their_order_helps(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    none, some, all_ = (
+        report(capsys, "--policy", "expected-end,best-effort", "--load", "3", "--declaring-share", share)[
+            "policies"
+        ]
+        for share in ("0", "0.5", "1")
+    )
+
+    # Where no Job declares anything, the order is that of Kueue.
+    assert waits_of(none["expected-end"]) == waits_of(none["best-effort"])
+    assert len({waits_of(one["expected-end"]) for one in (none, some, all_)}) == 3
 
 
 def test_settings_are_given_back(capsys: pytest.CaptureFixture[str]) -> None:
