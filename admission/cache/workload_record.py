@@ -30,7 +30,7 @@ from api.selectors import matches_selector
 from api.workload import PodSetAssignment, Workload
 from queues.pending.ordering import RequeuingTimestamp, queued_at
 from queues.pending.pending_queue import Pending, retry_at
-from queues.pending.shape import shape_of
+from queues.pending.shape import has_same_keys, shape_of
 
 LocalQueueKey = tuple[str, str]
 Problem = tuple[PendingReason, str]
@@ -82,13 +82,14 @@ class WorkloadRecord(msgspec.Struct, eq=False, kw_only=True):
         return tuple(_scaled(one, counts.get(one.name, one.count)) for one in admission.pod_sets)
 
     def take(self, workload: Workload, cache: Cache, settings: ResourceSettings) -> None:
-        """Take in the object as it is now; compute its requests again only if its pod sets have changed."""
+        """Take in the object as it is now; compute its requests again only if they may have changed."""
         before, self.workload = self.workload, workload
         if self.last_wait is not None and self._is_overwritten(before):
             self.last_wait = None
         # Identity is tested first: if the decoder kept equal pod sets, no comparison is needed.
         has_same_pods = workload.pod_sets is before.pod_sets or workload.pod_sets == before.pod_sets
-        if not has_same_pods or workload.reclaimable != before.reclaimable:
+        is_same = has_same_pods and workload.reclaimable == before.reclaimable
+        if not is_same or not has_same_keys(workload.annotations, before.annotations):
             self.compute(cache, settings)
 
     def _is_overwritten(self, before: Workload) -> bool:

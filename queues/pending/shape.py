@@ -7,6 +7,8 @@ Source: Kueue, pkg/workload/workload.go, scheduling hash.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from api.jobs.resource_requests import PodSetRequests
@@ -47,6 +49,11 @@ def shape_of(workload: Workload, requests: tuple[PodSetRequests, ...]) -> bytes:
             )
         )
     return _ENCODER.encode(parts)
+
+
+def has_same_keys(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    """Return whether two versions of a Workload's annotations make the same shape."""
+    return one == other or all(one.get(key) == other.get(key) for key in _SHAPING_KEYS)
 
 
 def _placement_annotations(workload: Workload, pod_set: PodSet) -> list[tuple[str, str]]:

@@ -5,6 +5,8 @@ rack r0: n0 n1      rack r1: n2 n3      two GPUs a node
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from api.excluded_nodes import excluded_text
@@ -38,3 +40,17 @@ def test_it_waits_while_only_excluded_nodes_are_left_and_an_equal_one_does_not()
 
     assert world.started == {"second": T + 1}
     assert "couldNotBind: 4" in world.said["first"][-1]
+
+
+def test_a_node_that_is_excluded_while_it_waits_counts_at_once() -> None:
+    world = make_world(quota=2)
+    submit(world, "runs", 1, runs=50)
+    submit(world, "gang", 1, runs=50, at=T + 1)
+    world.run(until=T + 2)
+
+    world.engine.objects.upsert(
+        replace(world.get("gang"), annotations=without("n0", "n1", "n2")), now=world.now
+    )
+    world.run(until=T + 60)
+
+    assert hosts(world, "gang") == {"n3"}
