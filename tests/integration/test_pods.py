@@ -154,7 +154,7 @@ def test_members_are_held_until_the_last_of_them_is_there_and_then_let_go_togeth
     wait_for(lambda: is_running(scene, "a-0", "a-1"), "the group runs")
 
 
-@pytest.mark.covers("001_26", "004_14")
+@pytest.mark.covers("004_14")
 def test_an_evicted_group_holds_nothing_and_comes_back_with_new_pods(scene: Scene) -> None:
     scene.create_queue(cpus=2, preemption={"withinClusterQueue": "LowerPriority"})
     high = scene.create_priority("high", 10)
