@@ -226,6 +226,15 @@ HARDWARE_KEYS = frozenset(
         ALIASES[WORKLOAD_TYPE],
     }
 )
+# Training that has any of these saves checkpoints, so it may run where it can be interrupted.
+SAVING_KEYS = frozenset(
+    {
+        CHECKPOINT_TIME,
+        CHECKPOINT_SAVE_SECONDS,
+        CHECKPOINT_RESTART_SECONDS,
+        CHECKPOINT_INTERVAL_SECONDS,
+    }
+)
 # Workloads with equal requests may be placed differently if one of these keys differs.
 PLACEMENT_KEYS = frozenset(ALIASES) | frozenset(ALIASES.values())
 # Controllers of admission checks that provide the nodes. Source: Kueue, pkg/controller/admissionchecks.

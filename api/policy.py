@@ -159,6 +159,29 @@ class ScoringWeights:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FlavorWeights:
+    """spec.placement.flavors.weights, normalized so that they add up to 1."""
+
+    expected_wait: float = 0.2
+    cost: float = 0.4
+    expected_loss: float = 0.2
+    generation: float = 0.1
+    fragmentation: float = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlavorRules:
+    """spec.placement.flavors. `spot_for_all`: work that does not bear interruptions may use spot flavors.
+
+    `spot_mean_seconds` is the mean time until a spot node is taken away.
+    """
+
+    weights: FlavorWeights = field(default_factory=FlavorWeights)
+    spot_for_all: bool = False
+    spot_mean_seconds: int = 86400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Consolidation:
     """spec.placement.consolidation. `max_lost_seconds` applies to each device of the gang."""
 
@@ -184,7 +207,7 @@ class Recovery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementRules:
-    """spec.placement. `domain_rules` None: no rules by size.
+    """spec.placement. `domain_rules` None: no rules by size. `flavors` None: flavors in Kueue's order.
 
     `bandwidth_label`: node label with the network bandwidth.
     """
@@ -195,6 +218,7 @@ class PlacementRules:
     avoids_fragmentation: bool = False
     consolidation: Consolidation | None = None
     recovery: Recovery | None = None
+    flavors: FlavorRules | None = None
     bandwidth_label: str = NETWORK_BANDWIDTH
 
 

@@ -6,6 +6,7 @@ The schema and its defaults come from the model (`api.models.admission_policy`),
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from math import fsum
 from typing import Any
@@ -15,8 +16,8 @@ import msgspec
 from api.keys import BERTH_VERSION
 from api.models.admission_policy import AdmissionPolicySpec
 from api.models.policy_placement import DomainRules as DomainRulesModel
+from api.models.policy_placement import FlavorChoice as FlavorChoiceModel
 from api.models.policy_placement import PlacementSection
-from api.models.policy_placement import ScoringWeights as WeightsModel
 from api.models.policy_preemption import PreemptionSection
 from api.models.policy_preemption import VictimRules as VictimRulesModel
 from api.models.policy_time import Backfill as BackfillModel
@@ -35,6 +36,8 @@ from api.policy import (
     Consolidation,
     DomainRules,
     Estimates,
+    FlavorRules,
+    FlavorWeights,
     OnOverrun,
     Ordering,
     OrderingMode,
@@ -147,10 +150,11 @@ def _placement(section: PlacementSection) -> PlacementRules:
     return PlacementRules(
         strategy=StrategyChoice(section.strategy),
         domain_rules=_domain_rules(section.domain_rules) if section.domain_rules else None,
-        weights=_weights(section.scoring_weights),
+        weights=ScoringWeights(**_normalized(section.scoring_weights.model_dump())),
         avoids_fragmentation=section.fragmentation == "Avoid",
         consolidation=Consolidation(**consolidation.model_dump()) if consolidation else None,
         recovery=Recovery(**section.recovery.model_dump()) if section.recovery else None,
+        flavors=_flavors(section.flavors) if section.flavors else None,
         bandwidth_label=section.bandwidth_label,
     )
 
@@ -176,11 +180,18 @@ def _domain_rules(rules: DomainRulesModel) -> DomainRules:
     )
 
 
-def _weights(weights: WeightsModel) -> ScoringWeights:
-    given = weights.model_dump()
+def _flavors(section: FlavorChoiceModel) -> FlavorRules:
+    return FlavorRules(
+        weights=FlavorWeights(**_normalized(section.weights.model_dump())),
+        spot_for_all=section.spot == "All",
+        spot_mean_seconds=section.spot_mean_seconds,
+    )
+
+
+def _normalized(weights: Mapping[str, float]) -> dict[str, float]:
     # fsum is exact, so that decimal weights which add up to 1 stay unchanged.
-    total = fsum(given.values())
-    return ScoringWeights(**{name: value / total for name, value in given.items()})
+    total = fsum(weights.values())
+    return {name: value / total for name, value in weights.items()}
 
 
 def _window(window: WindowModel) -> QuotaWindow:

@@ -163,14 +163,14 @@ class LocalQueue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceFlavor:
-    """A ResourceFlavor's spec. `cost_per_device_hour` is the price of one device; 0 if it is not given."""
+    """A ResourceFlavor's spec. `cost_per_device_hour` is the price of one device; None if it is not given."""
 
     name: str
     node_labels: Mapping[str, str] = field(default_factory=dict)
     node_taints: tuple[WireTaint, ...] = ()
     tolerations: tuple[WireToleration, ...] = ()
     topology_name: str | None = None
-    cost_per_device_hour: float = 0.0
+    cost_per_device_hour: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -126,7 +126,7 @@ def to_resource_flavor(wire: ResourceFlavorObject) -> ResourceFlavor:
         node_taints=spec.node_taints or (),
         tolerations=spec.tolerations or (),
         topology_name=spec.topology_name or None,
-        cost_per_device_hour=price((wire.metadata.annotations or {}).get(COST_PER_DEVICE_HOUR)) or 0.0,
+        cost_per_device_hour=price((wire.metadata.annotations or {}).get(COST_PER_DEVICE_HOUR)),
     )
 
 

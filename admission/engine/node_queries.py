@@ -136,7 +136,7 @@ class NodeQueries:
             # Two nodes that share a hostname count as one host; the higher price hides no cost.
             return max(on_nodes)
         spec = self._cache.specs.flavors.get(flavor)
-        return spec.cost_per_device_hour if spec is not None else 0.0
+        return (spec.cost_per_device_hour if spec is not None else None) or 0.0
 
     def disruption_budgets(self, namespace: str) -> tuple[DisruptionBudget, ...]:
         """Return the PodDisruptionBudgets of a namespace, by name."""

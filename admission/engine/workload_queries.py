@@ -144,7 +144,7 @@ class WorkloadQueries:
         queue = self._cache.queues.get(self._queues.cluster_queue_of(workload))
         if record is None or queue is None:
             return ()
-        return explain(self._cache.snapshot(), queue, workload, record.requests)
+        return explain(self._cache.snapshot(), queue, workload, record.requests, self._cache.estimator)
 
     def estimate(self, workload: Workload) -> Estimate | None:
         """Return how long the Workload is expected to run, None if there is no estimate.

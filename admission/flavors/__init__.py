@@ -3,6 +3,9 @@
 Modules, in reading order:
 
     flavor_refusal       why pods cannot use a flavor whatever its quota
+    hardware_needs       what pods need of hardware, and why no node of a flavor may run them
+    flavor_score         the score of a flavor, from terms with units
+    flavor_ranking       these terms for one Workload, where its policy chooses flavors by score
     flavor_assigner      the search: Fit, Preempt or NoFit for each pod set, and why
     topology_assigner    the step after it: a place in the topology for each pod set
     placement_hints      what annotations and the policy ask of a placement
@@ -19,6 +22,8 @@ Decisions:
   one too often, and never none where a search would find one.
 - A cheap and necessary condition precedes every search (`feasibility`). Thousands of Workloads may wait, and
   an event then costs a search only for the few shapes that it could help.
+- A score decides only between flavors that fit now. Which flavor is waited or preempted for, and where a
+  promised start will be, follows Kueue's order: prices and usage at a later time are not known.
 - The refusals of a flavor are one function, `flavor_refusal`, which `berth explain` asks too. So the command
   and the scheduler cannot give different reasons.
 

@@ -9,6 +9,9 @@ each group the flavors are scanned in the ClusterQueue's order:
                evictions help, how far up the tree does it borrow; the worst grade counts for the flavor
     3 stop     at the first flavor that `flavorFungibility` accepts; if it accepts none, the best one counts
 
+With a `ranking` (`admission.flavors.flavor_ranking`) all flavors that fit now are compared first, and the one
+with the best score is taken. Only where none fits, the scan decides which is waited or preempted for.
+
 The index where the scan stopped is kept (`FlavorScan`): the next attempt continues after it, so a Workload
 does not try its first flavor for ever. Each flavor is looked at once and no choice is taken back, so a search
 costs at most pod sets × flavors × resources weighings and always ends.
@@ -29,12 +32,13 @@ from typing import NamedTuple, Protocol
 from admission.decisions.assignment import Assignment, Attempt, FlavorChoice, Mode, PodSetChoice, more_severe
 from admission.decisions.assignment_memo import QuotaAnswer
 from admission.decisions.flavor_mode import BEST, MODES, WORST, Grade, Granular, is_preferred, should_try_next
+from admission.flavors.flavor_ranking import Asked, FlavorRanking
 from admission.flavors.flavor_refusal import FlavorRefusal, flavor_refusal
 from admission.snapshot.queue_state import QueueGroup, QueueState
 from admission.snapshot.snapshot import Snapshot
-from api.jobs.resource_requests import PODS, QuotaCheckStrategy
+from api.jobs.resource_requests import PODS, QuotaCheckStrategy, gpus_of
 from api.parsing.quantities import CPU, to_text
-from api.queueing import PreemptionPolicy
+from api.queueing import FungibilityPolicy, PreemptionPolicy
 from api.reasons import PendingReason
 from api.workload import PodSet, to_rfc3339
 from queues.pending.pending_queue import FlavorScan, Pending
@@ -68,6 +72,7 @@ class FlavorSearch:
     is_fair_sharing: bool = False
     quota_check: QuotaCheckStrategy = QuotaCheckStrategy.BLOCK_UNDECLARED
     pins: Pins | None = None
+    ranking: FlavorRanking | None = None
     # Every quota question asked so far, with its answer, for `admission.flavors.assignment_cache`.
     weighed: list[QuotaAnswer] = field(default_factory=list)
 
@@ -154,7 +159,9 @@ class FlavorSearch:
         for resource in requests if len(requests) == 1 else sorted(requests, key=_search_order):
             if resource in chosen or self._is_ignored(resource, requests[resource]):
                 continue
-            scan = self._scan_flavors(members, requests, resource, assumed)
+            scan = self._best_fitting(members, requests, resource, assumed)
+            if scan is None:
+                scan = self._scan_flavors(members, requests, resource, assumed)
             attempts += scan.attempts
             if not scan.choices:
                 # The whole pod set gets nothing: the resources found so far would be of no use to it.
@@ -171,6 +178,63 @@ class FlavorSearch:
             return False
         # A request of zero needs no quota, not even for a resource that no group covers.
         return amount == 0 or self.quota_check is QuotaCheckStrategy.IGNORE_UNDECLARED
+
+    def _best_fitting(
+        self,
+        members: list[_Member],
+        requests: Mapping[str, int],
+        resource: str,
+        assumed: Mapping[FlavorResource, int],
+    ) -> _Scan | None:
+        """Return the scan that chose the best flavor that fits; None without a ranking or if none fits."""
+        group = self.queue.groups.get(resource)
+        if self.ranking is None or group is None:
+            return None
+        usable = [
+            index
+            for index, flavor in enumerate(group.flavors)
+            if self._refusal(flavor, members, resource) is None
+        ]
+        wanted = [(name, requests[name]) for name in group.resources if name in requests]
+        fitting = [index for index in usable if self._fits_now(group, index, wanted, assumed)]
+        if not fitting:
+            return None
+        # All usable ones are compared: what is far from the best does not depend on what is full now.
+        asked = Asked(totals=requests, pods=tuple(self._gpus(member) for member in members))
+        scores = dict(zip(usable, self.ranking.scores(group, usable, asked), strict=True))
+        scan = _Scan()
+        grades = {index: self._weigh(group, index, wanted, assumed, scan) for index in fitting}
+        avoids_borrowing = self.queue.spec.fungibility.when_can_borrow is FungibilityPolicy.TRY_NEXT_FLAVOR
+
+        def order(index: int) -> tuple[int, float, int]:
+            # Flavors of equal score in Kueue's order.
+            return grades[index][0].height if avoids_borrowing else 0, -scores[index].score, index
+
+        best = min(fitting, key=order)
+        # All flavors were looked at, so the next attempt begins at the first.
+        scan.choose(group.flavors[best], grades[best][1], tried=-1)
+        return scan
+
+    def _gpus(self, member: _Member) -> tuple[int, int]:
+        """Return the number of pods and the GPUs of each."""
+        return member.pods, gpus_of(self.pending.requests[member.position].on_node)
+
+    def _fits_now(
+        self,
+        group: QueueGroup,
+        index: int,
+        wanted: list[tuple[str, int]],
+        assumed: Mapping[FlavorResource, int],
+    ) -> bool:
+        """Return whether the flavor has the quota now and, as far as was tried, a place."""
+        if self.ranking is not None and group.flavors[index] in self.ranking.passed_over:
+            return False
+        for resource, amount in wanted:
+            pair, cell = group.cells[index][resource]
+            total = assumed.get(pair, 0) + amount
+            if total > cell.potential or total > max(0, cell.available):
+                return False
+        return True
 
     def _scan_flavors(
         self,

@@ -1,9 +1,10 @@
 """Flavor refusals: why pods cannot use a flavor whatever its quota, for the search and `berth explain`.
 
 The reasons are those of Kueue: a flavor that does not exist, whose topology does not suit the request, whose
-taints are not tolerated, or whose node labels contradict the pod's selector or affinity. Two are Berth's own:
-first, the capacity reserved for the Workload is of another flavor; last, no node of the flavor has the
-hardware that the pods need. The first that applies is reported.
+taints are not tolerated, or whose node labels contradict the pod's selector or affinity. Three are Berth's
+own: first, the capacity reserved for the Workload is of another flavor; last, the flavor has only spot nodes
+and the pods do not bear interruptions, or no node of the flavor has the hardware that they need. The first
+that applies is reported.
 Source: Kueue, pkg/scheduler/flavorassigner, checkFlavorForPodSets.
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from admission.flavors.hardware_needs import hardware_refusal
+from admission.flavors.hardware_needs import hardware_refusal, spot_refusal
 from admission.flavors.placement_hints import reserved_domain
 from admission.snapshot.queue_state import QueueState
 from admission.snapshot.snapshot import Snapshot
@@ -57,6 +58,9 @@ def flavor_refusal(
         if message is not None:
             return FlavorRefusal(message)
     message = _pod_refusal(flavor, pod_set)
+    if message is not None:
+        return FlavorRefusal(message)
+    message = spot_refusal(snapshot, queue, flavor, workload, pod_set)
     if message is not None:
         return FlavorRefusal(message)
     message = hardware_refusal(snapshot, queue, flavor, workload, pod_set, asked)

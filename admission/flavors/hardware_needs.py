@@ -1,9 +1,9 @@
-"""What the pods of a Workload need of hardware, and why no node of a flavor has it."""
+"""What the pods of a Workload need of hardware, and why no node of a flavor has it or may run them."""
 
 from __future__ import annotations
 
 from admission.hardware.fit import HardwareRequest, request_of
-from admission.hardware.pod_hardware import read_pod
+from admission.hardware.pod_hardware import PodHardware, read_pod
 from admission.snapshot.queue_state import QueueState
 from admission.snapshot.snapshot import Snapshot
 from api.jobs.resource_requests import PodSetRequests, gpus_of
@@ -25,11 +25,35 @@ def hardware_need(
     The keys are read on the pod template, as the scheduler extender will read them on the pods, and then on
     the Workload, which copies them from its Job.
     """
-    meta, spec = pod_set.template.metadata or _NO_META, pod_set.template.spec or _NO_SPEC
-    pod = read_pod(
+    pod, spec = _pod_hardware(queue, workload, pod_set), pod_set.template.spec or _NO_SPEC
+    return request_of(pod, gpus, snapshot.topology_cache.hardware.rules, spec.scheduler_name or "")
+
+
+def _pod_hardware(queue: QueueState, workload: Workload, pod_set: PodSet) -> PodHardware:
+    meta = pod_set.template.metadata or _NO_META
+    return read_pod(
         meta.annotations, meta.labels, job=workload.annotations, reads_aliases=queue.policy.reads_aliases
     )
-    return request_of(pod, gpus, snapshot.topology_cache.hardware.rules, spec.scheduler_name or "")
+
+
+def spot_refusal(
+    snapshot: Snapshot, queue: QueueState, flavor: ResourceFlavor, workload: Workload, pod_set: PodSet
+) -> str | None:
+    """Return why pods may not use a flavor whose nodes are all spot nodes, None where they may.
+
+    Only where the policy chooses flavors by score.
+    """
+    placement = queue.policy.placement
+    if placement is None or placement.flavors is None or placement.flavors.spot_for_all:
+        return None
+    pod = _pod_hardware(queue, workload, pod_set)
+    if pod.may_be_interrupted:
+        return None
+    # A flavor with other nodes as well is not refused, since its pods may get those.
+    if snapshot.topology_cache.hardware.summary(flavor.node_labels).spot_share < 1:
+        return None
+    kind = "training without checkpoints" if pod.kind == "training" else pod.kind
+    return f"flavor {flavor.name} has only spot nodes, which {kind} may not use"
 
 
 def needs_hardware(snapshot: Snapshot, queue: QueueState, pending: Pending) -> bool:

@@ -10,13 +10,31 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
+import msgspec
+
 from admission.hardware.fit import HardwareRequest, misfit
 from admission.hardware.gpu_pods import GpuPods
-from admission.hardware.node_hardware import NodeHardware, NodeKinds
+from admission.hardware.node_hardware import NodeHardware, NodeKinds, is_spot
 from admission.hardware.rules import HardwareRules
 from api.node import NodeInfo
 
 Labels = frozenset[tuple[str, str]]
+
+
+class NodeSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """What the nodes of a flavor are like. Nodes without GPUs count only where there are no others.
+
+    `spot_share` is the share of nodes that the cloud may take away. `device_price` is what a GPU costs per
+    hour on average over the nodes with a price, None without any. `generation` is the oldest one, 0 where it
+    is not known. `gpus_per_node` is that of most nodes.
+    """
+
+    spot_share: float = 0.0
+    device_price: float | None = None
+    generation: int = 0
+    gpus_per_node: int = 0
+
+
 _Known = tuple[NodeInfo, NodeHardware]
 # Requests whose answers are kept.
 _MOST_ANSWERS = 1024
@@ -35,6 +53,7 @@ class HardwareInventory:
         self._nodes: dict[str, _Known] = {}
         self._counts: dict[Labels, Counter[NodeHardware]] = {}
         self._answers: dict[tuple[Labels, HardwareRequest], str | None] = {}
+        self._summaries: dict[Labels, NodeSummary] = {}
 
     def put(self, node: NodeInfo) -> None:
         """Add or update a node."""
@@ -68,6 +87,19 @@ class HardwareInventory:
             self._answers[key] = _refusal(self._counted(key[0]), need)
         return self._answers[key]
 
+    def summary(self, labels: Mapping[str, str]) -> NodeSummary:
+        """Return what the nodes with these labels are like.
+
+        While no node is known the labels themselves say whether they will be spot nodes.
+        """
+        key = frozenset(labels.items())
+        known = self._summaries.get(key)
+        if known is None:
+            counts = self._counted(key)
+            known = _summary(counts) if counts else NodeSummary(spot_share=float(is_spot(labels)))
+            self._summaries[key] = known
+        return known
+
     def _counted(self, labels: Labels) -> Counter[NodeHardware]:
         counts = self._counts.get(labels)
         if counts is None:
@@ -85,6 +117,7 @@ class HardwareInventory:
                 continue
             # The sentences count nodes, so every change of a number changes them.
             self._answers.clear()
+            self._summaries.pop(labels, None)
             if joined is not None:
                 self._has_news |= joined not in counts
                 counts[joined] += 1
@@ -98,6 +131,22 @@ class HardwareInventory:
 def _kind_within(labels: Labels, known: _Known | None) -> NodeHardware | None:
     """Return the node's kind where it has these labels."""
     return known[1] if known is not None and labels <= known[0].labels.items() else None
+
+
+def _summary(counts: Mapping[NodeHardware, int]) -> NodeSummary:
+    with_gpus = {kind: nodes for kind, nodes in counts.items() if kind.gpus > 0} or counts
+    prices = [(kind.cost, kind.gpus, nodes) for kind, nodes in with_gpus.items() if kind.cost and kind.gpus]
+    gpus = sum(gpus * nodes for _, gpus, nodes in prices)
+    sizes: Counter[int] = Counter()
+    for kind, nodes in with_gpus.items():
+        sizes[kind.gpus] += nodes
+    return NodeSummary(
+        spot_share=sum(n for kind, n in with_gpus.items() if kind.is_spot) / sum(with_gpus.values()),
+        device_price=sum(cost * nodes for cost, _, nodes in prices) / gpus if gpus else None,
+        generation=min(kind.generation for kind in with_gpus),
+        # Of two sizes with as many nodes the larger one, whatever the order in which nodes came.
+        gpus_per_node=max(sizes, key=lambda size: (sizes[size], size)),
+    )
 
 
 def _refusal(counts: Mapping[NodeHardware, int], need: HardwareRequest) -> str | None:

@@ -16,6 +16,7 @@ from api import keys
 from api.jobs.resource_requests import gpus_of
 from api.node import NodeInfo
 from api.parsing.decimals import whole_number
+from api.parsing.prices import price
 
 _MIB_PER_GB = 1024
 _SPOT_WORDS = ("spot", "preemptible", "low-priority")
@@ -60,7 +61,7 @@ class NodeHardware(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     interconnect: str = ""
     islands: tuple[Island, ...] = ()
     is_spot: bool = False
-    cost: int = 0
+    cost: float = 0.0
 
 
 def node_hardware(node: NodeInfo) -> NodeHardware:
@@ -76,9 +77,9 @@ def node_hardware(node: NodeInfo) -> NodeHardware:
         topology=topology,
         interconnect=labels.get(keys.NODE_GPU_INTERCONNECT, "").lower(),
         islands=read_islands(labels, topology, gpus),
-        is_spot=_is_spot(labels),
+        is_spot=is_spot(labels),
         # A node without the label has an unknown cost, and does not count as free of charge.
-        cost=max(0, whole_number(labels.get(keys.NODE_COST_PER_HOUR)) or 0),
+        cost=price(labels.get(keys.NODE_COST_PER_HOUR)) or 0.0,
     )
 
 
@@ -90,7 +91,7 @@ def _memory_gb(labels: Mapping[str, str]) -> int:
     return round((whole_number(labels.get(keys.NODE_GPU_MEMORY_MIB)) or 0) / _MIB_PER_GB)
 
 
-def _is_spot(labels: Mapping[str, str]) -> bool:
+def is_spot(labels: Mapping[str, str]) -> bool:
     """Return whether the cloud may take the node away, by the labels of the tools that create nodes."""
     instance = labels.get(_INSTANCE_TYPE, "").lower()
     # Some clouds show it only in the instance type.

@@ -19,14 +19,6 @@ from api.parsing.decimals import whole_number
 
 DDP, TENSOR = "ddp", "tensor"
 CPU_INTENSIVE, GPU_INTENSIVE = "CPU-intensive", "GPU-intensive"
-_CHECKPOINT_KEYS = frozenset(
-    {
-        keys.CHECKPOINT_TIME,
-        keys.CHECKPOINT_SAVE_SECONDS,
-        keys.CHECKPOINT_RESTART_SECONDS,
-        keys.CHECKPOINT_INTERVAL_SECONDS,
-    }
-)
 _TYPE_ALIAS = keys.ALIASES[keys.WORKLOAD_TYPE]
 
 Texts = Mapping[str, str]
@@ -86,7 +78,7 @@ def read_pod(
         parallelism=read(keys.PARALLELISM).lower(),
         kind=kind if kind in WORKLOAD_TYPES else "",
         intensity=_intensity((*reversed(own), of_job) if reads_aliases else tuple(reversed(own))),
-        has_checkpoints=any(not _CHECKPOINT_KEYS.isdisjoint(one) for one in (own[0], of_job)),
+        has_checkpoints=any(not keys.SAVING_KEYS.isdisjoint(one) for one in (own[0], of_job)),
     )
 
 

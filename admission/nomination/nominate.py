@@ -7,6 +7,7 @@ Theory of operation. For each head these attempts are made in order, and the fir
     3 fewer pods, where the pod set allows it: a binary search for the largest number
 
 An attempt is a flavor search, then places in the topology, then a search for victims where either needs them.
+Where flavors are chosen by score and the best has no place, the search is repeated without that flavor.
 The flavor search continues after the flavor where the last one stopped (`FlavorScan`). A search that begins
 in the middle and finds nothing is repeated once from the first flavor. So at most two whole searches and a
 binary search of attempts are made for a head, and the nomination always ends. A result is shared by Workloads
@@ -32,6 +33,7 @@ from msgspec import structs
 from admission.decisions.assignment import Assignment, Mode
 from admission.flavors.assignment_cache import learn, recall
 from admission.flavors.flavor_assigner import FlavorSearch, Pins
+from admission.flavors.flavor_ranking import ranking_of, ranks_flavors
 from admission.flavors.hardware_needs import needs_hardware
 from admission.flavors.topology_assigner import place, with_later_places, with_requests
 from admission.preemption.fair_sharing import FairPreemption
@@ -141,16 +143,20 @@ class Nominator:
     def _search(self, queue: QueueState, pending: Pending) -> Steps[Entry]:
         """Search from the first flavor, unless the flavors are known from an equal Workload."""
         # Which domain is reserved for a Workload depends on its LocalQueue, which is no part of its shape.
-        # Which nodes have the hardware that it needs is no question of quota.
+        # Which nodes have the hardware that it needs, and which flavor is the best, is no question of quota.
         has_own_domain = queue.reservations and self.snapshot.topology_cache.has_flavors
-        is_shared = not has_own_domain and not needs_hardware(self.snapshot, queue, pending)
+        is_shared = not (
+            has_own_domain or ranks_flavors(queue) or needs_hardware(self.snapshot, queue, pending)
+        )
         known = recall(queue, pending, self.preemptor.finds_no_victim) if is_shared else None
         if known is not None and not known.placing:
             return Entry(queue=queue, pending=pending, assignment=known)
         search = self._search_of(queue, pending)
+        if not is_shared:
+            return (yield from self._find(search))
         flavors = known or self._flavors(search, None)
         whole = yield from self._complete(queue, pending, flavors)
-        if is_shared and known is None:
+        if known is None:
             self._learn(search, flavors, whole)
         return whole if whole.will_fit else (yield from self._or_fewer_pods(search, whole))
 
@@ -177,11 +183,28 @@ class Nominator:
             is_fair_sharing=self.policy.fair_sharing is not None,
             quota_check=self.policy.quota_check,
             pins=pins,
+            ranking=ranking_of(self.snapshot, queue, pending.workload, self.preemptor.losses.estimator),
         )
 
     def _attempt(self, search: FlavorSearch, counts: tuple[int, ...] | None) -> Steps[Entry]:
         """Return the entry for these numbers of pods: flavors first, then places, then victims."""
-        return (yield from self._complete(search.queue, search.pending, self._flavors(search, counts)))
+        assignment = yield from self._assign(search, counts)
+        return (yield from self._with_victims(search.queue, search.pending, assignment))
+
+    def _assign(self, search: FlavorSearch, counts: tuple[int, ...] | None) -> Steps[Assignment]:
+        """Return flavors and places. The best flavor by score may have no place where the next one has.
+
+        Each further search leaves out at least one more flavor, so there are at most as many as flavors.
+        """
+        ranking = search.ranking
+        if ranking is not None:
+            ranking.passed_over.clear()
+        while True:
+            flavors = self._flavors(search, counts)
+            assignment = yield from place(self.snapshot, flavors)
+            is_unplaced = flavors.mode is Mode.FIT and assignment.mode is not Mode.FIT
+            if ranking is None or not is_unplaced or not ranking.pass_over(assignment):
+                return assignment
 
     def _flavors(self, search: FlavorSearch, counts: tuple[int, ...] | None) -> Assignment:
         """Return the flavors for these numbers of pods, with what the pods request of the topologies."""
@@ -190,6 +213,10 @@ class Nominator:
     def _complete(self, queue: QueueState, pending: Pending, flavors: Assignment) -> Steps[Entry]:
         """Return the entry for these flavors, with places and victims."""
         assignment = yield from place(self.snapshot, flavors)
+        return (yield from self._with_victims(queue, pending, assignment))
+
+    def _with_victims(self, queue: QueueState, pending: Pending, assignment: Assignment) -> Steps[Entry]:
+        """Return the entry for these flavors and places, with victims where it needs some."""
         targets: tuple[Target, ...] = ()
         if assignment.mode is Mode.PREEMPT:
             # Only this mode needs victims. They are searched for once, for the whole Workload.

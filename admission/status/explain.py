@@ -5,16 +5,19 @@ are asked. It describes the present state, which freed quota or a new node chang
 
     quota       by pod set and flavor: what is requested, what the ClusterQueue may still use, and the most
                 it could ever use (nominal quota, plus what its cohorts lend, within the limits)
+    score       by flavor, where the policy chooses flavors by score: the score and its parts
     topology    by flavor: how many pods fit into every domain now, and how many if it were empty; for every
                 node why it takes none
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
+from admission.flavors.flavor_ranking import Asked, FlavorRanking, ranking_of
 from admission.flavors.flavor_refusal import flavor_refusal
+from admission.flavors.flavor_score import FlavorScore
 from admission.flavors.placement_hints import with_hints
 from admission.flavors.topology_assigner import placement_request
 from admission.placement.search import PlacementSearch
@@ -22,8 +25,9 @@ from admission.placement.topology.pod_counts import PodCounts
 from admission.placement.topology.request import NoPlacement, PlacementPlan, PlacementRequest, make_plan
 from admission.snapshot.queue_state import QueueState
 from admission.snapshot.snapshot import Snapshot
-from api.jobs.resource_requests import PodSetRequests
+from api.jobs.resource_requests import PodSetRequests, gpus_of
 from api.workload import PodSet, Workload
+from queues.estimates.estimator import Estimator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,11 +75,15 @@ class TopologyLines:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlavorLines:
-    """One flavor for one pod set. `refusal` says why its pods cannot use it, whatever the quota."""
+    """One flavor for one pod set. `refusal` says why its pods cannot use it, whatever the quota.
+
+    `score` is None where flavors are tried in Kueue's order.
+    """
 
     flavor: str
     refusal: str = ""
     quota: tuple[QuotaLine, ...] = ()
+    score: FlavorScore | None = None
     topology: TopologyLines | None = None
 
 
@@ -89,17 +97,22 @@ class PodSetLines:
 
 
 def explain(
-    snapshot: Snapshot, queue: QueueState, workload: Workload, requests: tuple[PodSetRequests, ...]
+    snapshot: Snapshot,
+    queue: QueueState,
+    workload: Workload,
+    requests: tuple[PodSetRequests, ...],
+    estimator: Estimator,
 ) -> tuple[PodSetLines, ...]:
     """Return all that a cycle would consider for this Workload, one pod set after the other.
 
     Each pod set is explained as if it were alone, while a cycle places them on top of each other.
     """
+    ranking = ranking_of(snapshot, queue, workload, estimator)
     return tuple(
         PodSetLines(
             name=pod_set.name,
             count=asked.count,
-            flavors=tuple(_flavors(snapshot, queue, workload, pod_set, asked)),
+            flavors=_scored(ranking, queue, asked, _flavors(snapshot, queue, workload, pod_set, asked)),
         )
         for pod_set, asked in zip(workload.pod_sets, requests, strict=False)
     )
@@ -121,6 +134,25 @@ def _flavors(
                 quota=tuple(_quota(queue, name, asked)),
                 topology=_topology(snapshot, queue, name, workload, pod_set, asked),
             )
+
+
+def _scored(
+    ranking: FlavorRanking | None, queue: QueueState, asked: PodSetRequests, lines: Iterable[FlavorLines]
+) -> tuple[FlavorLines, ...]:
+    """Return the lines with the score of each flavor that the pods could use, compared within its group."""
+    found = tuple(lines)
+    if ranking is None:
+        return found
+    totals = {resource: amount * asked.count for resource, amount in asked.per_pod.items()}
+    wanted = Asked(totals=totals, pods=((asked.count, gpus_of(asked.on_node)),))
+    refused, scores = {one.flavor for one in found if one.refusal}, {}
+    for group in {
+        group.index: group for resource, group in queue.groups.items() if resource in totals
+    }.values():
+        usable = [index for index, name in enumerate(group.flavors) if name not in refused]
+        of_group = ranking.scores(group, usable, wanted)
+        scores.update({group.flavors[index]: score for index, score in zip(usable, of_group, strict=True)})
+    return tuple(replace(one, score=scores.get(one.flavor)) for one in found)
 
 
 def _quota(queue: QueueState, flavor: str, asked: PodSetRequests) -> Iterator[QuotaLine]:

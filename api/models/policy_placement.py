@@ -64,6 +64,43 @@ class ScoringWeights(Model):
     """How well earlier work ran in the domain. Default 0.1."""
 
 
+class FlavorWeights(Model):
+    """Weight of each part, which ranges from 0 to 1, in the score of a flavor. The weights are normalized by
+    their sum."""
+
+    model_config = object_rules(
+        rule(
+            "self.expectedWait + self.cost + self.expectedLoss + self.generation + self.fragmentation > 0.0",
+            "at least one weight must be more than 0",
+        )
+    )
+
+    expected_wait: Fraction = 0.2
+    """How short later Workloads will wait, by use of the flavor and pending Workloads. Default 0.2."""
+    cost: Fraction = 0.4
+    """How little the expected run costs, by prices of nodes or of the flavor. A flavor without a price counts
+    as the most expensive. Default 0.4."""
+    expected_loss: Fraction = 0.2
+    """How little work interruptions of spot nodes are expected to repeat. Default 0.2."""
+    generation: Fraction = 0.1
+    """How new the GPUs are. Default 0.1."""
+    fragmentation: Fraction = 0.1
+    """How few GPUs the pods leave over on the nodes that they take. Default 0.1."""
+
+
+class FlavorChoice(Model):
+    """Chooses the flavor with the best score among those in which a Workload fits without evictions,
+    instead of the first in the order of the ClusterQueue. If it fits in none, that order decides."""
+
+    weights: FlavorWeights = Field(default_factory=FlavorWeights)
+    """Weights of the parts of the score."""
+    spot: Literal["Interruptible", "All"] = "Interruptible"
+    """Which work may use flavors that have only spot nodes. Interruptible: all but inference and training
+    without checkpoints, by the annotation berth.dev/workload-type. Default Interruptible."""
+    spot_mean_seconds: PositiveCount = 86400
+    """Mean time until a spot node is taken away. Default 86400, one day."""
+
+
 class Consolidation(Model):
     """Moves running work of lower priority to other nodes to free a domain for a gang, if all of the
     moved work fits elsewhere."""
@@ -101,7 +138,7 @@ class Recovery(Model):
 
 
 class PlacementSection(Model):
-    """Placement rules beyond Kueue's, for flavors with a topology."""
+    """Placement rules beyond Kueue's: which flavor, and which of its nodes if it has a topology."""
 
     strategy: Literal["ByWorkloadType", "Consolidated", "Distributed", "Balanced"] = "ByWorkloadType"
     """Consolidated: pods as close together as possible. Distributed: pods spread over nodes and leaves, so
@@ -115,6 +152,8 @@ class PlacementSection(Model):
     fragmentation: Literal["Ignore", "Avoid"] = "Ignore"
     """Avoid: small work is placed in domains that are already in use, so that whole leaves
     stay free for gangs."""
+    flavors: FlavorChoice | None = None
+    """Chooses flavors by their score. Absent: in Kueue's order."""
     consolidation: Consolidation | None = None
     """Moves small running work to free a domain for a gang."""
     recovery: Recovery | None = None

@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from api.models.admission_policy import AdmissionPolicy, AdmissionPolicySpec
 from api.models.common import Quantity
-from api.models.policy_placement import PlacementSection
+from api.models.policy_placement import FlavorWeights, PlacementSection, ScoringWeights
 from api.models.policy_time import CapacityReservation, Ordering, QuotaWindow
 from api.parsing.cron import CronError, parse_cron
 from api.parsing.faults import FieldError
@@ -41,11 +41,17 @@ def _placement_errors(placement: PlacementSection) -> Iterator[FieldError]:
         yield FieldError(
             path="spec.placement.domainRules.sizeRules", value=int(size), rule="maxNodes must be unique"
         )
-    # With only zero weights every domain has the same score, and the order of names would decide.
-    if sum(placement.scoring_weights.model_dump().values()) <= 0:
+    yield from _weight_errors("spec.placement.scoringWeights", placement.scoring_weights)
+    if placement.flavors is not None:
+        yield from _weight_errors("spec.placement.flavors.weights", placement.flavors.weights)
+
+
+def _weight_errors(path: str, weights: ScoringWeights | FlavorWeights) -> Iterator[FieldError]:
+    # With only zero weights all scores are equal, and the order of names would decide.
+    if sum(weights.model_dump().values()) <= 0:
         yield FieldError(
-            path="spec.placement.scoringWeights",
-            value=placement.scoring_weights.model_dump(by_alias=True),
+            path=path,
+            value=weights.model_dump(by_alias=True),
             rule="at least one weight must be more than 0",
         )
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import msgspec
 
 from api.jobs.resource_requests import PodSetRequests
-from api.keys import EXCLUDED_NODES, HARDWARE_KEYS, PLACEMENT_KEYS, RESERVATION
+from api.keys import EXCLUDED_NODES, HARDWARE_KEYS, PLACEMENT_KEYS, RESERVATION, SAVING_KEYS
 from api.objects.templates import WirePodSpec
 from api.workload import PodSet, Workload
 
@@ -46,6 +46,7 @@ def shape_of(workload: Workload, requests: tuple[PodSetRequests, ...]) -> bytes:
                 # It selects the hardware rules that bind the pods.
                 spec.scheduler_name,
                 _placement_annotations(workload, pod_set),
+                _is_saving(workload, pod_set),
             )
         )
     return _ENCODER.encode(parts)
@@ -54,6 +55,14 @@ def shape_of(workload: Workload, requests: tuple[PodSetRequests, ...]) -> bytes:
 def has_same_keys(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
     """Return whether two versions of a Workload's annotations make the same shape."""
     return one == other or all(one.get(key) == other.get(key) for key in _SHAPING_KEYS)
+
+
+def _is_saving(workload: Workload, pod_set: PodSet) -> bool:
+    """Return whether it saves checkpoints: without them training may not run on spot nodes."""
+    # Not what the keys say: each checkpoint changes that.
+    metadata = pod_set.template.metadata
+    sources = (workload.annotations, metadata.annotations if metadata else None)
+    return any(source and not SAVING_KEYS.isdisjoint(source) for source in sources)
 
 
 def _placement_annotations(workload: Workload, pod_set: PodSet) -> list[tuple[str, str]]:

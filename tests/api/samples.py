@@ -370,6 +370,17 @@ FULL: dict[str, Object] = {
                     "historicalPerformance": 1.0,
                 },
                 "fragmentation": "Avoid",
+                "flavors": {
+                    "weights": {
+                        "expectedWait": 0.0,
+                        "cost": 0.5,
+                        "expectedLoss": 0.25,
+                        "generation": 0.125,
+                        "fragmentation": 0.125,
+                    },
+                    "spot": "All",
+                    "spotMeanSeconds": 43200,
+                },
                 "consolidation": {"maxMovesPerHour": 2, "minWaitingSeconds": 300, "maxLostSeconds": 900},
                 "recovery": {
                     "notReadySeconds": 5,

@@ -19,6 +19,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 from admission.decisions.decision import Admit, Decision, Evict, Wait
 from admission.engine.engine import Engine, EngineSettings
 from admission.preemption.fair_sharing import FairPreemption
+from api.policy import AdmissionPolicy, FlavorRules, PlacementRules
 from api.queueing import ClusterQueue, LocalQueue, Namespace, PreemptionPolicy, ResourceFlavor
 from api.reasons import ConditionType
 from api.workload import Workload, WorkloadKey
@@ -54,9 +55,17 @@ def cluster(engine: Engine, values: list[Any]) -> Engine:
     return engine
 
 
+SCORES = AdmissionPolicy(name="scores", placement=PlacementRules(flavors=FlavorRules()))
+
+
 def base(queues: list[ClusterQueue]) -> list[Any]:
     local = [LocalQueue(namespace=NAMESPACE, name=one.name, cluster_queue=one.name) for one in queues]
-    return [Namespace(name=NAMESPACE), *(ResourceFlavor(name=name) for name in FLAVORS), *queues, *local]
+    # The last flavor is the cheapest, so that choosing by score differs from Kueue's order.
+    flavors = [
+        ResourceFlavor(name=name, cost_per_device_hour=float(len(FLAVORS) - index))
+        for index, name in enumerate(FLAVORS)
+    ]
+    return [Namespace(name=NAMESPACE), *flavors, *queues, *local]
 
 
 @st.composite
@@ -64,7 +73,7 @@ def clusters(draw: st.DrawFn) -> list[Any]:
     """A cluster with waiting Workloads, as the objects to upsert."""
     queues = [draw(cluster_queues(name)) for name in QUEUES]
     waiting = [draw(workloads(f"w{index}", at=float(index))) for index in range(draw(st.integers(0, 12)))]
-    return [*base(queues), *draw(cohorts()), *waiting]
+    return [*base(queues), *draw(cohorts()), *draw(st.sampled_from([(), (SCORES,)])), *waiting]
 
 
 def whole_where_they_reclaim(values: list[Any]) -> list[Any]:

@@ -27,6 +27,7 @@ from api.policy import (
     Backfill,
     BackfillMode,
     Consolidation,
+    FlavorRules,
     Ordering,
     OrderingMode,
     PlacementRules,
@@ -104,7 +105,8 @@ class Queue:
 @dataclass(frozen=True)
 class Rules:
     """The policy of all queues. `depth`: how many are promised a start; `hold`, `runtime`: None without rules
-    for evictions; `moves_after`: how long a gang waits before others are moved for it, None: they are not.
+    for evictions; `moves_after`: how long a gang waits before others are moved for it, None: they are not;
+    `scores`: flavors are chosen by score.
     """
 
     mode: BackfillMode | None
@@ -113,6 +115,7 @@ class Rules:
     runtime: int
     moves_after: int | None
     ordering: OrderingMode | None
+    scores: bool = False
 
 
 @dataclass(frozen=True)
@@ -155,6 +158,7 @@ def rules(draw: st.DrawFn) -> Rules:
         runtime=draw(st.sampled_from([0, 30])),
         moves_after=draw(st.sampled_from([None, None, 0, 20])),
         ordering=draw(st.sampled_from([None, *_BY_LENGTH])),
+        scores=draw(st.booleans()),
     )
 
 
@@ -333,9 +337,11 @@ def policy(rules: Rules) -> AdmissionPolicy:
         evicting = PreemptionRules(
             hold_seconds=rules.hold, minimum_runtime_seconds=rules.runtime, grace_seconds=0
         )
+    wanted = None
     if rules.moves_after is not None:
         wanted = Consolidation(min_waiting_seconds=rules.moves_after, max_lost_seconds=10_000)
-        moving = PlacementRules(consolidation=wanted)
+    if wanted is not None or rules.scores:
+        moving = PlacementRules(consolidation=wanted, flavors=FlavorRules() if rules.scores else None)
     return AdmissionPolicy(
         name="policy",
         ordering=None if rules.ordering is None else Ordering(mode=rules.ordering),
@@ -349,7 +355,7 @@ def make_world(setup: Setup) -> Resting:
     sharing = FairPreemption() if setup.is_fair else None
     world = Resting(settings=EngineSettings(fair_sharing=sharing), now=START)
     world.has_nodes, world.rules, world.to_come = setup.has_nodes, setup.rules, []
-    world.put(ResourceFlavor(name="spot"))
+    world.put(ResourceFlavor(name="spot", cost_per_device_hour=1.0))
     if setup.has_nodes:
         world.put(Topology(name="t", levels=(RACK, HOST)), ResourceFlavor(name="default", topology_name="t"))
         world.put(*(node(number) for number in range(_NODES)))

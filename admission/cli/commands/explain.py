@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 
 from rich.console import Console
+from rich.table import Table
 
 from admission.cli.common.arguments import Subparsers, add_command, add_kubeconfig, file_or_folder
 from admission.cli.common.cluster_engine import engine_of, list_cluster
@@ -27,6 +28,7 @@ from admission.cli.views.json_output import to_api_keys
 from admission.cli.views.tables import make_console, make_table, names_text, print_table
 from admission.cli.views.workload_view import start_bounds, start_of
 from admission.engine.engine import Engine
+from admission.flavors.flavor_score import FlavorScore
 from admission.preemption.checkpoint_before_eviction import is_saving_at_sigterm
 from admission.reconcile.decision_texts import request_text, stop_text
 from admission.status.explain import DomainLine, FlavorLines, PodSetLines, TopologyLines
@@ -287,9 +289,30 @@ def _print_pod_set(console: Console, pod_set: PodSetLines) -> None:
         for line in _quota_lines(flavor):
             table.add_row(*line)
     print_table(console, table)
+    scored = [(one.flavor, one.score) for one in pod_set.flavors if one.score is not None]
+    if scored:
+        console.print("\nscores of the flavors; of those that fit now the highest one is taken", style="bold")
+        print_table(console, _score_table(scored))
     for flavor in pod_set.flavors:
         if flavor.topology is not None:
             _print_topology(console, flavor.flavor, flavor.topology)
+
+
+def _score_table(scored: Sequence[tuple[str, FlavorScore]]) -> Table:
+    columns = ("SCORE", "WAIT", "COST", "LOSS", "GENERATION", "FRAGMENTATION")
+    table = make_table("FLAVOR", *columns, right=columns)
+    for flavor, one in sorted(scored, key=lambda each: -each[1].score):
+        terms = one.terms
+        table.add_row(
+            flavor,
+            f"{one.score:.3f}",
+            f"{one.wait:.2f} ({terms.wait_seconds:.0f} s)",
+            f"{one.cost:.2f} ({'no price' if terms.cost is None else f'{terms.cost:.2f}'})",
+            f"{one.loss:.2f} ({terms.lost_seconds:.0f} s)",
+            f"{one.generation:.2f} ({terms.generation or 'unknown'})",
+            f"{one.fragmentation:.2f} ({terms.left_over:.0%} left over)",
+        )
+    return table
 
 
 def _quota_lines(flavor: FlavorLines) -> Iterator[tuple[str, ...]]:

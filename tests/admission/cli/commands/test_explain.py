@@ -14,6 +14,7 @@ from admission.cli.common.job_manifests import GPU, cluster_queue, local_queue, 
 from admission.cli.trial.embedded_cluster import create, install_kinds
 from api.kube.client import KubeClient
 from api.kube.resources import (
+    ADMISSION_POLICIES,
     CLUSTER_QUEUES,
     JOBS,
     LOCAL_QUEUES,
@@ -131,6 +132,30 @@ def test_every_domain_and_node_is_shown_with_its_count(
     assert ["b", "1", "1"] in cells(out)
     assert "n4: not ready" in out
     assert f"n5: lacks the label {RACK}" in out
+
+
+def test_each_part_of_a_score_is_shown_where_flavors_are_chosen_by_it(
+    cluster: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policy = {"metadata": {"name": "scores"}, "spec": {"placement": {"flavors": {}}}}
+    fill(cluster, (ADMISSION_POLICIES, policy), (WORKLOADS, make_workload("w", pods=3)))
+
+    _, out, _ = explain(capsys, cluster, "speech/w")
+    _, as_json, _ = explain(capsys, cluster, "speech/w", "-o", "json")
+
+    (line,) = [one for one in out.splitlines() if "no price" in one]
+    assert line.split()[0] == "a100"
+    assert "0.00 (no price)" in line
+    assert "1.00 (0% left over)" in line
+    (flavor,) = json.loads(as_json)["podSets"][0]["flavors"]
+    assert flavor["score"]["terms"] == {
+        "runSeconds": 3600.0,
+        "waitSeconds": pytest.approx(flavor["score"]["terms"]["waitSeconds"]),
+        "cost": None,
+        "lostSeconds": 0.0,
+        "generation": 0,
+        "leftOver": 0.0,
+    }
 
 
 def test_the_name_of_its_job_will_do(cluster: str, capsys: pytest.CaptureFixture[str]) -> None:
