@@ -162,11 +162,11 @@ class ScoringWeights:
 class FlavorWeights:
     """spec.placement.flavors.weights, normalized so that they add up to 1."""
 
-    expected_wait: float = 0.2
-    cost: float = 0.4
-    expected_loss: float = 0.2
-    generation: float = 0.1
-    fragmentation: float = 0.1
+    expected_wait: float = 0.1
+    cost: float = 0.25
+    expected_loss: float = 0.55
+    generation: float = 0.05
+    fragmentation: float = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -75,17 +75,18 @@ class FlavorWeights(Model):
         )
     )
 
-    expected_wait: Fraction = 0.2
-    """How short later Workloads will wait, by use of the flavor and pending Workloads. Default 0.2."""
-    cost: Fraction = 0.4
+    expected_wait: Fraction = 0.1
+    """How short later Workloads will wait, by use of the flavor and pending Workloads. Default 0.1."""
+    cost: Fraction = 0.25
     """How little the expected run costs, by prices of nodes or of the flavor. A flavor without a price counts
-    as the most expensive. Default 0.4."""
-    expected_loss: Fraction = 0.2
-    """How little work interruptions of spot nodes are expected to repeat. Default 0.2."""
-    generation: Fraction = 0.1
-    """How new the GPUs are. Default 0.1."""
-    fragmentation: Fraction = 0.1
-    """How few GPUs the pods leave over on the nodes that they take. Default 0.1."""
+    as the most expensive. Default 0.25."""
+    expected_loss: Fraction = 0.55
+    """How little work interruptions of spot nodes are expected to repeat. Default 0.55: with less, work that
+    saves no checkpoints waits longer on cheap nodes than it would in Kueue's order."""
+    generation: Fraction = 0.05
+    """How new the GPUs are. Default 0.05."""
+    fragmentation: Fraction = 0.05
+    """How few GPUs the pods leave over on the nodes that they take. Default 0.05."""
 
 
 class FlavorChoice(Model):
