@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 
 from admission.simulation.traces import TraceJob
 
+_SECONDS_PER_HOUR = 3600.0
+
 
 @dataclass(slots=True, eq=False)
 class JobCourse:
@@ -28,6 +30,9 @@ class JobCourse:
     token: int = 0
     attempts: int = 0
     evictions: int = 0
+    # Of a GPU-hour where it runs, and of all GPU-hours that it has held so far.
+    price: float = 0.0
+    cost: float = 0.0
     is_running: bool = False
     started_at: float = 0.0
     work_from: float = 0.0
@@ -45,8 +50,9 @@ class JobCourse:
     def __post_init__(self) -> None:
         self.remaining = self.job.duration_seconds
 
-    def start(self, now: float, *, restart_seconds: float) -> float:
-        """Begin an attempt. Return when the Job will finish if nothing stops it."""
+    def start(self, now: float, *, restart_seconds: float, price: float = 0.0) -> float:
+        """Begin an attempt on GPUs with this price per hour. Return when the Job will finish undisturbed."""
+        self.price = price
         self.token += 1
         self.is_running = True
         self.started_at = now
@@ -74,6 +80,7 @@ class JobCourse:
         """Release the GPUs."""
         self.is_running = False
         self.held.append((self.started_at, now))
+        self.cost += self.price * self.job.gpus * (now - self.started_at) / _SECONDS_PER_HOUR
 
     def crash(self, now: float, *, keeps_every: float, restart_seconds: float) -> float:
         """Lose the unsaved work and restart on the same nodes. Return when the Job will finish."""

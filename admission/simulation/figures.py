@@ -58,7 +58,8 @@ class Figures:
     """One policy in figures, named as in the JSON report. Percentiles are actual waits (nearest rank).
 
     `strict` and `best` exist only for policies that preempt, `reserved` if Jobs name reservations, and
-    `cost_lost`, in the currency of the price, if a GPU has a price.
+    `cost_lost`, in the currency of the price, if a GPU has a price; `cost`, of all GPU-hours that Jobs held,
+    if flavors have prices.
     """
 
     jobs: int
@@ -79,6 +80,7 @@ class Figures:
     best: ClassFigures | None = None
     reserved: ReservedFigures | None = None
     cost_lost: float | None = None
+    cost: float | None = None
 
 
 def wait_of(course: JobCourse) -> float:
@@ -111,6 +113,7 @@ def figures_of(run: PolicyRun, *, gpus: int, cost_per_gpu_hour: float | None = N
         strict=_of_class(run.courses, is_preemptible=False) if run.policy.preempts else None,
         best=_of_class(run.courses, is_preemptible=True) if run.policy.preempts else None,
         reserved=_of_reservations(run.courses),
+        cost=sum(course.cost for course in run.courses) if any(one.cost for one in run.courses) else None,
         cost_lost=None if cost_per_gpu_hour is None else gpu_hours_lost * cost_per_gpu_hour,
     )
 

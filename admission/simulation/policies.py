@@ -22,8 +22,10 @@ from api.policy import (
     Backfill,
     BackfillMode,
     Estimates,
+    FlavorRules,
     Ordering,
     OrderingMode,
+    PlacementRules,
     PreemptionRules,
 )
 from api.queueing import QueueingStrategy
@@ -48,6 +50,7 @@ class Policy:
     is_oracle: bool = False
     preempts: bool = False
     is_loss_aware: bool = False
+    placement: PlacementRules | None = None
 
     def admission_policy(self, setting: Setting) -> AdmissionPolicy | None:
         """Return the AdmissionPolicy that governs every queue, or None for Kueue's own decisions.
@@ -58,7 +61,8 @@ class Policy:
             name=self.name, quota_windows=setting.quota_windows, reservations=setting.reservations
         )
         # Without settings there must be no policy at all, so that the decisions are Kueue's own.
-        if self.ordering is None and self.backfill is None and not self.is_loss_aware:
+        sections = (self.ordering, self.backfill, self.placement)
+        if not any(sections) and not self.is_loss_aware:
             return calendar if calendar.quota_windows or calendar.reservations else None
         costs = PreemptionRules(
             default_save_seconds=round(setting.save_seconds),
@@ -71,6 +75,7 @@ class Policy:
             ordering=self.ordering,
             preemption=costs,
             backfill=self.backfill,
+            placement=self.placement,
             estimates=learned if self.reads_estimates else None,
         )
 
@@ -85,7 +90,7 @@ class Policy:
     def reads_estimates(self) -> bool:
         """Return whether the policy uses expected run times. Other policies get none."""
         is_by_length = self.ordering is not None and self.ordering.mode in _BY_LENGTH
-        return self.backfill is not None or is_by_length
+        return self.backfill is not None or is_by_length or self.placement is not None
 
     def runs_in_hold(self, job: TraceJob) -> bool:
         """Return whether the Job is opportunistic: it may run in held capacity, and be stopped for a promise.
@@ -147,6 +152,11 @@ _ALL = (
         needs_tenants=True,
     ),
     Policy(
+        name="flavor-score",
+        summary="as best-effort, but the best flavor by score instead of the first (with --flavors)",
+        placement=PlacementRules(flavors=FlavorRules()),
+    ),
+    Policy(
         name="preemption",
         summary="the trace's strict Jobs preempt its best ones, latest start first, as Kueue does",
         preempts=True,
@@ -165,5 +175,5 @@ _ALL = (
 )
 
 POLICIES: Mapping[str, Policy] = MappingProxyType({policy.name: policy for policy in _ALL})
-# Policies that preempt are not compared by default, because they need a trace with a `job_type`.
-COMPARED = tuple(policy.name for policy in _ALL if not policy.preempts)
+# Not compared by default: policies that preempt need a trace with a `job_type`, and a score needs flavors.
+COMPARED = tuple(policy.name for policy in _ALL if not policy.preempts and policy.placement is None)

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Annotated
 
+import msgspec
+
+from admission.hardware.fit import model_misfit
+from admission.hardware.node_hardware import is_spot
 from admission.simulation.shapes import MOST_GPUS_PER_POD, GangShape, gang_shape
 from admission.simulation.traces import TraceError, TraceJob
+from api.keys import NODE_GPU_MODEL
 from api.policy import CapacityReservation, QuotaWindow
 
 
@@ -62,6 +69,24 @@ class Checkpoints:
     seed: int = 0
 
 
+class FlavorSetting(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """A part of the nodes: one ResourceFlavor. `node_mtbf_hours` replaces that of `Faults` for its nodes."""
+
+    name: Annotated[str, msgspec.Meta(pattern="^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
+    nodes: Annotated[int, msgspec.Meta(ge=1)]
+    labels: Mapping[str, str] = {}
+    cost_per_gpu_hour: Annotated[float, msgspec.Meta(ge=0, le=1e6)] | None = None
+    node_mtbf_hours: Annotated[float, msgspec.Meta(ge=1)] | None = None
+
+    def may_run(self, job: TraceJob) -> bool:
+        """Return whether every policy may run the Job on these nodes, by its model and type."""
+        if model_misfit(job.gpu_model, self.labels.get(NODE_GPU_MODEL, "")) is not None:
+            return False
+        if job.workload_type == "training":
+            return job.checkpoint_seconds is not None or not is_spot(self.labels)
+        return job.workload_type != "inference" or not is_spot(self.labels)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
     """The cluster and the costs. Times are seconds.
@@ -71,7 +96,8 @@ class Setting:
     work that is lost by a fault. `min_runtime_seconds`: how long an attempt runs at least before an equal may
     preempt it. `declaring_share`: the share of the Jobs that declare a run time at all, drawn by the seed of
     the faults and each Job's own id. `quota_windows` and `reservations` apply under every policy; their times
-    count from the first submit, which is Unix time 0.
+    count from the first submit, which is Unix time 0. `flavors` divide the nodes, in the order of the
+    ClusterQueues; empty means one flavor.
     """
 
     nodes: int
@@ -87,6 +113,21 @@ class Setting:
     checkpoints: Checkpoints = Checkpoints()
     quota_windows: tuple[QuotaWindow, ...] = ()
     reservations: tuple[CapacityReservation, ...] = ()
+    flavors: tuple[FlavorSetting, ...] = ()
+
+    def flavor_at(self, node: int) -> FlavorSetting | None:
+        """Return the flavor of a node by its number, None where there is one flavor for all."""
+        for flavor in self.flavors:
+            if node < flavor.nodes:
+                return flavor
+            node -= flavor.nodes
+        return None
+
+    def saves_every(self, job: TraceJob) -> float:
+        """Return the seconds between the Job's periodic checkpoints; more than it runs if it saves none."""
+        if not self.flavors or not job.workload_type:
+            return job.checkpoint_seconds or self.checkpoint_interval_seconds
+        return job.checkpoint_seconds or job.duration_seconds + 1
 
     @property
     def gpus(self) -> int:
@@ -113,7 +154,10 @@ def check_fits(jobs: tuple[TraceJob, ...], setting: Setting) -> None:
     """Raise TraceError for the first Job that the nodes could never hold."""
     for job in jobs:
         try:
-            setting.shape(job.gpus)
+            shape = setting.shape(job.gpus)
+            most = max((one.nodes for one in setting.flavors if one.may_run(job)), default=0)
+            if setting.flavors and shape.gpus_per_pod and most < (shape.pods if shape.whole_nodes else 1):
+                raise ValueError(f"no flavor that it may use has the nodes for {job.gpus} GPUs")
         except ValueError as error:
             raise TraceError(f"Job {job.id} of {job.tenant} can never run: {error}") from None
 

@@ -12,6 +12,9 @@ one Job per line:
     job_type      optional: "best" may be preempted by the others, which have a higher priority; read only by
                   policies that preempt
     reservation   optional: the reservation of the calendar that the Job joins, empty for none
+    gpu_model, workload_type, checkpoint_minutes
+                  optional, read where the nodes have flavors: the model that it needs, what it is (training,
+                  inference, batch), and how often it saves a checkpoint; empty for none
 
 Other columns are ignored, and the order of the lines does not matter. Only `read_trace` reads a file; all
 other functions are pure.
@@ -24,6 +27,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from api.jobs.checkpoint_annotations import WORKLOAD_TYPES
 from api.parsing.decimals import finite_number
 
 EXPECTED_COLUMNS = ("user", "num_gpu", "submit_time", "duration")
@@ -51,6 +55,9 @@ class TraceJob:
     duration_seconds: float
     is_preemptible: bool = False
     reservation: str = ""
+    gpu_model: str = ""
+    workload_type: str = ""
+    checkpoint_seconds: float | None = None
 
 
 def read_trace(path: Path) -> tuple[TraceJob, ...]:
@@ -126,7 +133,18 @@ def _to_job(row: Mapping[str, str], place: str, line: int) -> TraceJob:
         duration_seconds=_minutes(row, "duration", place),
         is_preemptible=(row.get("job_type") or "").strip().lower() == "best",
         reservation=(row.get("reservation") or "").strip(),
+        gpu_model=(row.get("gpu_model") or "").strip(),
+        workload_type=_workload_type((row.get("workload_type") or "").strip(), place),
+        checkpoint_seconds=_minutes(row, "checkpoint_minutes", place) or None
+        if row.get("checkpoint_minutes")
+        else None,
     )
+
+
+def _workload_type(text: str, place: str) -> str:
+    if text and text not in WORKLOAD_TYPES:
+        raise TraceError(f"{place}: workload_type is {text!r}; expected one of {', '.join(WORKLOAD_TYPES)}")
+    return text
 
 
 def _gpus(text: str, place: str) -> int:

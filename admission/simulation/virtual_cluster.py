@@ -1,4 +1,4 @@
-"""The simulated cluster as values of the engine: nodes of one flavor, queues, and a Workload for each Job.
+"""The simulated cluster as values of the engine: nodes, flavors, queues, and a Workload for each Job.
 
 Placement is that of production: a topology whose only level is the hostname, so that each pod runs on one
 node, and a gang on whole nodes requests all GPUs of each node. Values are created directly; no object is
@@ -18,7 +18,17 @@ from admission.simulation.policies import Policy
 from admission.simulation.settings import Queues, Setting
 from admission.simulation.traces import TraceJob
 from api.jobs.resource_requests import PODS
-from api.keys import EXPECTED_RUNTIME_SECONDS, GPU_RESOURCE, HOSTNAME, OPPORTUNISTIC, RESERVATION
+from api.keys import (
+    CHECKPOINT_INTERVAL_SECONDS,
+    EXPECTED_RUNTIME_SECONDS,
+    GPU_RESOURCE,
+    HOSTNAME,
+    NODE_COST_PER_HOUR,
+    OPPORTUNISTIC,
+    RESERVATION,
+    WANTED_GPU_MODEL,
+    WORKLOAD_TYPE,
+)
 from api.node import NodeInfo
 from api.objects.common import WireSelector
 from api.objects.templates import WireContainer, WirePodSpec, WirePodTemplate, WireResources
@@ -35,10 +45,11 @@ from api.queueing import (
     ResourceQuota,
     Topology,
 )
-from api.workload import PodSet, Workload, WorkloadKey
+from api.workload import Admission, PodSet, Workload, WorkloadKey
 
 _FLAVOR = "gpu"
 _COHORT = "all"
+_POOL = "pool"
 _QUEUE = "simulation"
 _LOWER_PRIORITY = Preemption(within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY)
 # The kubelet's default.
@@ -57,7 +68,12 @@ class VirtualCluster:
     def values(self) -> Iterator[Upsertable]:
         """Yield flavor, topology, nodes and queues."""
         yield Topology(name=_FLAVOR, levels=(HOSTNAME,))
-        yield ResourceFlavor(name=_FLAVOR, topology_name=_FLAVOR)
+        for flavor in self.setting.flavors:
+            yield ResourceFlavor(
+                name=flavor.name, topology_name=_FLAVOR, node_labels={_POOL: flavor.name, **flavor.labels}
+            )
+        if not self.setting.flavors:
+            yield ResourceFlavor(name=_FLAVOR, topology_name=_FLAVOR)
         for number in range(self.setting.nodes):
             yield self.node(number)
         policy = self.policy.admission_policy(self.setting)
@@ -70,10 +86,26 @@ class VirtualCluster:
         """Return a node, ready or lost."""
         return NodeInfo(
             name=self.node_name(number),
-            labels={HOSTNAME: self.node_name(number)},
+            labels={HOSTNAME: self.node_name(number), **self._flavor_labels(number)},
             allocatable={GPU_RESOURCE: self.setting.gpus_per_node, PODS: _PODS_PER_NODE},
             is_ready=is_ready,
         )
+
+    def _flavor_labels(self, number: int) -> Mapping[str, str]:
+        flavor = self.setting.flavor_at(number)
+        if flavor is None:
+            return {}
+        if flavor.cost_per_gpu_hour is None:
+            return {_POOL: flavor.name, **flavor.labels}
+        price = f"{flavor.cost_per_gpu_hour * self.setting.gpus_per_node:.4f}"
+        return {_POOL: flavor.name, NODE_COST_PER_HOUR: price, **flavor.labels}
+
+    def price_of(self, admission: Admission) -> float:
+        """Return the price of a GPU-hour in the flavor of an admission, 0 where it has none."""
+        (pod_set,) = admission.pod_sets
+        name = pod_set.flavors[GPU_RESOURCE]
+        found = next((one for one in self.setting.flavors if one.name == name), None)
+        return (found.cost_per_gpu_hour if found is not None else None) or 0.0
 
     def node_name(self, number: int) -> str:
         """Return the name of a node."""
@@ -89,7 +121,12 @@ class VirtualCluster:
             pod_sets=self._pods(job.gpus),
             queue_name=_QUEUE,
             generation=1,
-            annotations={**self._expectation(job), **self._consent(job), **_membership(job)},
+            annotations={
+                **self._expectation(job),
+                **self._consent(job),
+                **_membership(job),
+                **(_hardware(job) if self.setting.flavors else {}),
+            },
             owner_kind="Job",
             priority=HIGH_PRIORITY if self.policy.preempts and not job.is_preemptible else 0,
         )
@@ -121,23 +158,33 @@ class VirtualCluster:
 
     def _queues(self) -> Iterator[Upsertable]:
         names = self.tenants if self._is_by_tenant else (_QUEUE,)
-        share, left_over = divmod(self.setting.gpus, len(names))
+        share, left_over = self._group(len(names), is_share=True), self._group(len(names), is_share=False)
         cohort = _COHORT if self._is_by_tenant else None
         if cohort is not None:
             # The remainder of the division is the cohort's own quota.
-            yield Cohort(name=cohort, resource_groups=(_group(left_over),))
+            yield Cohort(name=cohort, resource_groups=(left_over,))
         for name in names:
             yield Namespace(name=name)
             yield ClusterQueue(
                 name=name,
                 cohort=cohort,
-                resource_groups=(_group(share),),
+                resource_groups=(share,),
                 queueing_strategy=self.policy.strategy,
                 # An empty selector matches every namespace; an absent one would match none.
                 namespace_selector=WireSelector(),
                 preemption=_LOWER_PRIORITY if self.policy.preempts else Preemption(),
             )
             yield LocalQueue(namespace=name, name=_QUEUE, cluster_queue=name)
+
+    def _group(self, tenants: int, *, is_share: bool) -> ResourceGroup:
+        """Return the quotas of one of `tenants` ClusterQueues, or what the division leaves."""
+        sizes = {one.name: one.nodes * self.setting.gpus_per_node for one in self.setting.flavors}
+        quotas = []
+        for name, gpus in (sizes or {_FLAVOR: self.setting.gpus}).items():
+            share, left_over = divmod(gpus, tenants)
+            quota = ResourceQuota(nominal=share if is_share else left_over)
+            quotas.append(FlavorQuotas(name=name, resources={GPU_RESOURCE: quota}))
+        return ResourceGroup(covered_resources=(GPU_RESOURCE,), flavors=tuple(quotas))
 
     def _pods(self, gpus: int) -> tuple[PodSet, ...]:
         # Share one value between all Jobs of a size: the engine sees one shape, and memory holds
@@ -162,6 +209,12 @@ def _membership(job: TraceJob) -> Mapping[str, str]:
     return {RESERVATION: job.reservation} if job.reservation else {}
 
 
-def _group(gpus: int) -> ResourceGroup:
-    quotas = FlavorQuotas(name=_FLAVOR, resources={GPU_RESOURCE: ResourceQuota(nominal=gpus)})
-    return ResourceGroup(covered_resources=(GPU_RESOURCE,), flavors=(quotas,))
+def _hardware(job: TraceJob) -> Mapping[str, str]:
+    """Return the annotations of what the Job needs of its nodes, and of how often it saves."""
+    every = job.checkpoint_seconds
+    found = {
+        WANTED_GPU_MODEL: job.gpu_model,
+        WORKLOAD_TYPE: job.workload_type,
+        CHECKPOINT_INTERVAL_SECONDS: str(round(every)) if every else "",
+    }
+    return {key: value for key, value in found.items() if value}

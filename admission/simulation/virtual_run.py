@@ -205,7 +205,8 @@ class _Run:
             admission=admission,
         )
         living.nodes = tuple(_nodes(admission))
-        end = course.start(self.now, restart_seconds=self.setting.restart_seconds)
+        price = self.cluster.price_of(admission)
+        end = course.start(self.now, restart_seconds=self.setting.restart_seconds, price=price)
         self._plan_end(living, end)
         if self.policy.is_loss_aware and course.job.is_preemptible:
             self._publish(living, course.token, None, end)
@@ -341,12 +342,15 @@ class _Run:
         course, setting = living.course, self.setting
         if course.token != token:
             return
-        every = setting.checkpoint_interval_seconds
+        every = setting.saves_every(course.job)
         end = course.crash(self.now, keeps_every=every, restart_seconds=setting.restart_seconds)
         self._plan_end(living, end)
 
     def _plan_loss(self, number: int) -> None:
+        flavor = self.setting.flavor_at(number)
         mean = self.setting.faults.node_mtbf_hours
+        if flavor is not None and flavor.node_mtbf_hours is not None:
+            mean = flavor.node_mtbf_hours
         if mean is not None:
             after = self._chance.expovariate(1 / (mean * _SECONDS_PER_HOUR))
             self.timeline.plan(self.now + after, partial(self._lose_node, number))
@@ -355,9 +359,9 @@ class _Run:
         """Remove a node: the Workloads on it lose their unsaved work and return to the queue."""
         self.engine.objects.upsert(self.cluster.node(number, is_ready=False), now=self.now)
         name = self.cluster.node_name(number)
-        every = self.setting.checkpoint_interval_seconds
         for living in list(self._living.values()):
             if name in living.nodes and not living.workload.is_evicted:
+                every = self.setting.saves_every(living.course.job)
                 self._evict(living, EvictionReason.NODE_FAILURES, keeps_every=every)
         self.timeline.plan(self.now + self.setting.faults.repair_seconds, partial(self._mend, number))
 

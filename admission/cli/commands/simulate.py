@@ -36,7 +36,15 @@ from admission.cli.views.simulate_table import print_figures, to_table
 from admission.simulation.figures import Figures, figures_of
 from admission.simulation.policies import COMPARED, POLICIES
 from admission.simulation.report.page import html_page
-from admission.simulation.settings import Checkpoints, EstimateKind, Faults, Setting, check_fits, loaded
+from admission.simulation.settings import (
+    Checkpoints,
+    EstimateKind,
+    Faults,
+    FlavorSetting,
+    Setting,
+    check_fits,
+    loaded,
+)
 from admission.simulation.traces import TraceError, TraceJob, first_submitted, read_trace
 from admission.simulation.virtual_run import PolicyRun, simulate
 from api.objects.common import Meta
@@ -83,6 +91,13 @@ def add_parser(subparsers: Subparsers) -> None:
         type=existing_file,
         metavar="FILE",
         help="quota windows and reservations, as in a policy's spec, for all policies",
+    )
+    parser.add_argument(
+        "--flavors",
+        type=existing_file,
+        metavar="FILE",
+        help="ResourceFlavors that divide the --nodes: a YAML list of name, nodes and optionally labels,"
+        " costPerGpuHour and nodeMtbfHours",
     )
     add_work_flags(parser)
     add_attempt_flags(parser)
@@ -133,6 +148,7 @@ def _setting(arguments: argparse.Namespace) -> Setting:
     return Setting(
         quota_windows=calendar.quota_windows,
         reservations=calendar.reservations,
+        flavors=_read_flavors(arguments.flavors, arguments.nodes) if arguments.flavors is not None else (),
         nodes=arguments.nodes.count,
         gpus_per_node=arguments.nodes.gpus_per_node,
         queues=arguments.queues,
@@ -187,6 +203,20 @@ def _to_object(
 def _policy_figures(figures: Figures) -> dict[str, Any]:
     """Return the figures without those that do not apply to this policy."""
     return {name: value for name, value in asdict(figures).items() if value is not None}
+
+
+def _read_flavors(path: Path, nodes: NodeCounts) -> tuple[FlavorSetting, ...]:
+    """Return the flavors in the file. Raises WrongUsageError that names file and field."""
+    try:
+        flavors = msgspec.convert(yaml.safe_load(path.read_text()), tuple[FlavorSetting, ...])
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, msgspec.ValidationError) as error:
+        raise WrongUsageError(f"{path}: {error}") from error
+    if len({one.name for one in flavors}) < len(flavors):
+        raise WrongUsageError(f"{path}: two flavors have the same name")
+    found = sum(one.nodes for one in flavors)
+    if found != nodes.count:
+        raise WrongUsageError(f"{path}: the flavors have {found} nodes, but --nodes is {nodes}")
+    return flavors
 
 
 def _read_calendar(path: Path) -> AdmissionPolicy:

@@ -62,6 +62,12 @@ _OPTIONAL = (
         text=_reserved_text,
     ),
     _Column(
+        heading="PAID",
+        note="PAID: the cost of all GPU-hours that Jobs held, by the prices of --flavors.",
+        is_known=lambda one: one.cost is not None,
+        text=lambda one: f"{one.cost or 0:,.0f}",
+    ),
+    _Column(
         heading="COST",
         note="COST: the cost of the lost GPU-hours.",
         is_known=lambda one: one.cost_lost is not None,

@@ -217,3 +217,42 @@ def test_a_calendar_that_cannot_be_read_is_one_sentence(
 
     assert code == ExitCode.WRONG_USAGE
     assert want in capsys.readouterr().err
+
+
+FLAVORS = """
+- {name: h100, nodes: 2, costPerGpuHour: 4.0, labels: {nvidia.com/gpu.product: H100}}
+- {name: spot, nodes: 2, costPerGpuHour: 1.0, nodeMtbfHours: 24, labels: {karpenter.sh/capacity-type: spot}}
+"""
+
+
+def test_flavors_divide_the_nodes_and_have_prices(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "flavors.yaml"
+    file.write_text(FLAVORS)
+
+    found = report(capsys, "--policy", "best-effort,flavor-score", "--flavors", str(file))["policies"]
+
+    assert found["flavor-score"]["cost"] < found["best-effort"]["cost"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        pytest.param("- {name: a, nodes: 3}", "the flavors have 3 nodes, but --nodes is 4x8", id="too few"),
+        pytest.param("[{name: a, nodes: 2}, {name: a, nodes: 2}]", "have the same name", id="a name twice"),
+        pytest.param("- {name: a, nodes: 4, price: 1}", "unknown field `price`", id="an unknown field"),
+        pytest.param("- {name: a, nodes: 0}", ">= 1", id="no nodes"),
+        pytest.param("name: a", "Expected `array`", id="no list"),
+    ],
+)
+def test_flavors_that_cannot_be_used_are_named(
+    text: str, message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "flavors.yaml"
+    file.write_text(text)
+
+    code = main(["simulate", "--jobs", str(EXAMPLE), "--nodes", "4x8", "--flavors", str(file)])
+
+    assert code == ExitCode.WRONG_USAGE
+    printed = capsys.readouterr().err
+    assert str(file) in printed
+    assert message in printed
