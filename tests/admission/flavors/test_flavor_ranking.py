@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -184,6 +185,15 @@ def test_a_new_price_counts_for_the_next_workload() -> None:
     assert held(here) == {"first": "spot"}
     here.put(node("spot", SPOT, price="64"), job("second", gpus=1, at=1))
     assert held(here) == {"first": "spot", "second": "a100"}
+
+
+def test_a_wait_ends_when_a_flavor_gets_nodes_that_are_not_spot() -> None:
+    nodes = (node("h100", SPOT, price="8"), node("spot", {}, price="32"))
+    here = world(POLICY, nodes=nodes, quotas={"a100": 0, "spot": 1})
+    jobs = [job(f"w{number}", {KIND: "inference"}, gpus=1, at=number) for number in range(3)]
+    assert held(here.put(*jobs)) == {"w0": "spot"}
+    here.put(replace(node("h100", {}, price="8"), name="another"))
+    assert held(here) == {"w0": "spot", "w1": "h100", "w2": "h100"}
 
 
 def test_explain_shows_the_scores_that_decide() -> None:
