@@ -233,13 +233,13 @@ async def test_the_cheaper_and_the_fuller_node_score_higher(embedded: str) -> No
         node("cheap", cost="10"),
         node("expensive", cost="90"),
         node("full", cost="90"),
-        node("odd", cost="1.5"),
+        node("odd", cost="cheap"),
     )
     busy = pod("busy", cpu="16", memory="100Gi", on="full")
     async with cluster(embedded, *nodes, busy) as served:
         scores = await served.scores(pod(scheduler=COST), "cheap", "expensive", "full", "odd")
 
-    # 190; 110; 110 + 50; a cost that is no whole number counts as not known: 100.
+    # 190; 110; 110 + 50; a cost that is no number counts as not known: 100.
     assert scores == {"cheap": 10, "expensive": 6, "full": 8, "odd": 5}
 
 
