@@ -55,6 +55,13 @@ class Group:
         wait_until(is_promoted)
         return found[0]
 
+    def wait_moved(self, key: str) -> None:
+        """Return once every node of the cluster knows that the replica serves the key's slot."""
+        promoted, slot = self.wait_promoted().port, key_slot(key.encode())
+        ports = [self.primary.port, *(one.port for one in self.replicas)]
+        ports += [int(host.rpartition(":")[2]) for host in self.url.rpartition("/")[2].split(",")]
+        wait_until(lambda: all(_owner_port(port, slot) == promoted for port in ports))
+
 
 @contextmanager
 def sentinel_group(folder: Path, *, replicas: int, program: str = "") -> Iterator[Group]:
@@ -149,3 +156,11 @@ def cluster_group(folder: Path, *, key: str) -> Iterator[Group]:
 def _is_complete(client: redis.Redis) -> bool:
     found = client.execute_command("CLUSTER INFO")  # type: ignore[no-untyped-call]
     return bool(found["cluster_state"] == "ok" and found["cluster_known_nodes"] == "4")
+
+
+def _owner_port(port: int, slot: int) -> int:
+    """Return the port of the primary that serves the slot, as the node at `port` knows it."""
+    with redis.Redis(port=port) as client:
+        ranges = client.execute_command("CLUSTER SLOTS")
+    # Each begins with its first slot, its last one, and the primary: host, port, id.
+    return next(int(primary[1]) for first, last, primary, *_ in ranges if first <= slot <= last)

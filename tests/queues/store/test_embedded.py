@@ -66,7 +66,8 @@ def is_alive(pid: int) -> bool:
     """Return whether a process runs; a zombie does not."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
+    # The second, where it ends between opening and reading.
+    except (FileNotFoundError, ProcessLookupError):
         return False
     return state != "Z"
 
