@@ -21,7 +21,7 @@ EXCLUDED_SECONDS = 3600.0
 def parse_excluded(text: str) -> dict[str, float]:
     """Return the nodes, each with the time (Unix seconds) since when it is excluded.
 
-    An entry that cannot be read excludes no node: only the controller writes them, and it writes them anew.
+    An entry that cannot be read excludes no node: only the controller writes them.
     """
     found = {}
     for entry in text.split(","):

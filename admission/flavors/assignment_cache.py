@@ -123,7 +123,7 @@ def _learn_plan(queue: QueueState, pending: Pending, found: Assignment) -> None:
     # Clears all plans at once: the shapes in use return at their next search, and no order has to be kept.
     if len(queue.plans) >= _MOST_PLANS:
         queue.plans.clear()
-    # With a topology the admission names the nodes, which are found anew for each Workload.
+    # With a topology the admission names the nodes, which are found for each Workload.
     if not found.placing:
         found = replace(found, admission=found.to_admission(queue.name))
     queue.plans[pending.shape] = RememberedAssignment(steps=steps, found=found)

@@ -64,7 +64,7 @@ def _link_labels(gpus: Sequence[int], links: Links | None) -> dict[str, str]:
 
 
 def _numa_node(gpus: Sequence[int], numa_nodes: Mapping[int, int], taken: Collection[int]) -> str:
-    """Return the NUMA node with the most free GPUs, of equals the lowest; "" unless all are known."""
+    """Return the NUMA node with the most free GPUs, the lowest of several; "" unless all are known."""
     if not gpus or any(gpu not in numa_nodes for gpu in gpus):
         return ""
     free = Counter(numa_nodes[gpu] for gpu in gpus if gpu not in taken)

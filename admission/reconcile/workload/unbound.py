@@ -49,7 +49,7 @@ def answer_unbound_pods(look: Look) -> Answer:
 
 def answer_excluded_nodes(look: Look) -> Answer:
     """Drop the nodes that a waiting Workload may try again."""
-    excluded = parse_excluded(look.workload.annotations.get(EXCLUDED_NODES, ""))
+    excluded = _excluded(look)
     kept = {host: at for host, at in excluded.items() if not look.is_due(at + EXCLUDED_SECONDS)}
     if look.workload.has_quota_reservation or len(kept) == len(excluded):
         return None
@@ -58,11 +58,11 @@ def answer_excluded_nodes(look: Look) -> Answer:
 
 def next_unbound_look(look: Look) -> float | None:
     """Return when a pod will have been unbound for too long, or a node may be tried again; None for never."""
-    limit, text = _limit(look), look.workload.annotations.get(EXCLUDED_NODES, "")
+    limit = _limit(look)
     if look.workload.has_quota_reservation:
         instants = [why.since + limit for _, why in _unbound(look) if limit]
     else:
-        instants = [at + EXCLUDED_SECONDS for at in parse_excluded(text).values()]
+        instants = [at + EXCLUDED_SECONDS for at in _excluded(look).values()]
     # Only future instants: those that have passed are handled in this look.
     return min((at for at in instants if at > look.now), default=None)
 
@@ -70,6 +70,11 @@ def next_unbound_look(look: Look) -> float | None:
 def _limit(look: Look) -> int:
     """Return for how many seconds a pod may be unbound; 0 for ever."""
     return look.context.recovery.unschedulable_seconds if look.context.recovery is not None else 0
+
+
+def _excluded(look: Look) -> dict[str, float]:
+    """Return the Workload's excluded nodes, each with the time since when it is excluded."""
+    return parse_excluded(look.workload.annotations.get(EXCLUDED_NODES, ""))
 
 
 def _unbound(look: Look) -> list[tuple[PlacedPod, Unschedulable]]:
@@ -95,7 +100,7 @@ def _host(workload: Workload, pod: PlacedPod) -> str | None:
 
 def _exclude(look: Look, hosts: Mapping[str, tuple[PlacedPod, str]]) -> Answer:
     """Exclude the nodes, with an Event about each on the Workload and its Job."""
-    excluded = parse_excluded(look.workload.annotations.get(EXCLUDED_NODES, ""))
+    excluded = _excluded(look)
     new = [host for host in hosts if host not in excluded]
     if not new:
         return None
