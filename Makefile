@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?=
 
-.PHONY: demo test coverage laws soak mutation lint check sbom bench versus policies lock clean controlplane leaderworkerset help
+.PHONY: demo test coverage laws soak mutation lint check sbom bench versus suites policies lock clean controlplane leaderworkerset help
 
 help: ## Print what each target does
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -74,6 +74,9 @@ sbom: $(VENV)/.sbom ## Write dist/berth.cdx.json: what the image installs, with 
 
 bench: $(VENV)/.dev ## Print the figures of bench/
 	@$(BIN)/python -m bench
+
+suites: $(VENV)/.dev ## Run Kueue's own integration suites against Berth on the real kube-apiserver; SUITE= and FOCUS= narrow it
+	@$(BIN)/python -m tests.suites $(SUITE) $(if $(FOCUS),--focus '$(FOCUS)')
 
 versus: $(VENV)/.dev ## Kueue and Berth in turns through Kueue's own performance runner, about an hour; SHAPE=, TURNS= and SCALE= change it
 	@$(BIN)/python -m bench.versus $(if $(SHAPE),--shape $(SHAPE)) $(if $(TURNS),--turns $(TURNS)) $(if $(SCALE),--scale $(SCALE))

@@ -79,14 +79,20 @@ ROLE_HASH = _KUEUE + "role-hash"
 LEADER_WORKER_SET = "leaderworkerset.sigs.k8s.io/name"
 LEADER_WORKER_GROUP = "leaderworkerset.sigs.k8s.io/group-index"
 LEADER_WORKER_SIZE = "leaderworkerset.sigs.k8s.io/size"
+# Of the scheduler-plugins project, on a pod or Job: the PodGroup that it belongs to (today's label, that of
+# its releases before 0.22, and the form without an object, whose minimum is a label too).
+POD_GROUP = "scheduling.x-k8s.io/pod-group"
+POD_GROUP_BEFORE = "pod-group.scheduling.sigs.k8s.io"
+POD_GROUP_OF_LABELS = "pod-group.scheduling.sigs.k8s.io/name"
+# Written by the Job controller on its pods, and by the articles on the pods of a gang.
+JOB_NAME = "job-name"
+POD_GROUP_MIN_AVAILABLE = "pod-group.scheduling.sigs.k8s.io/min-available"
 # On the Workload of a pod group.
 IS_GROUP_WORKLOAD = _KUEUE + "is-group-workload"
 
 # On a Workload.
 JOB_UID = _KUEUE + "job-uid"
 PRIORITY_BOOST = _KUEUE + "priority-boost"
-JOB_OWNER_KIND = _KUEUE + "job-owner-gvk"
-JOB_OWNER_NAME = _KUEUE + "job-owner-name"
 RESOURCE_IN_USE = _KUEUE + "resource-in-use"
 
 # Read by the scheduler extender: on pods, and on nodes.
@@ -100,11 +106,18 @@ GPU_RESOURCE = "nvidia.com/gpu"
 # Also read by the extender. GPU_IDS lists the GPUs of its node that were assigned to a pod ("0,1").
 GPU_IDS = BERTH_PREFIX + "gpu-ids"
 GPU_MEMORY_MIB = BERTH_PREFIX + "gpu-memory-mib"
+# Thousandths of one GPU that a pod uses: from 1 to 1000. As a resource it is counted in quotas.
+GPU_MILLI = BERTH_PREFIX + "gpu-milli"
 PARALLELISM = BERTH_PREFIX + "parallelism"
 NODE_GPU_TOPOLOGY = "nvidia.com/gpu-topology"
 NODE_ISLAND_PREFIX = BERTH_PREFIX + "nvlink-island."
 NODE_GPU_MEMORY_GB = "gpu-memory-gb"
 NODE_GPU_MEMORY_MIB = "nvidia.com/gpu.memory"
+# As GPU feature discovery writes them: the GPUs of a node, the shares of each under time-slicing or MPS, and
+# how MIG devices are offered.
+NODE_GPU_COUNT = "nvidia.com/gpu.count"
+NODE_GPU_REPLICAS = "nvidia.com/gpu.replicas"
+NODE_MIG_STRATEGY = "nvidia.com/mig.strategy"
 NODE_GPU_INTERCONNECT = "gpu-interconnect"
 NODE_GPU_GENERATION = "gpu-generation"
 NODE_COMPUTE_MAJOR = "nvidia.com/gpu.compute.major"
@@ -219,6 +232,7 @@ HARDWARE_KEYS = frozenset(
     {
         WANTED_GPU_MODEL,
         GPU_MEMORY_MIB,
+        GPU_MILLI,
         GPU_GENERATION,
         GPU_INTERCONNECT,
         PARALLELISM,

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from api import keys
-from api.jobs.resource_requests import PODS, pod_requests
+from api.jobs.gpu_share import GpuShare, gpu_ids, gpu_share
+from api.jobs.resource_requests import PODS, gpus_of, pod_requests
 from api.objects.cluster import NodeObject, PodObject
 from api.objects.common import WireTaint
 from api.parsing.problems import read_amount
@@ -49,12 +50,20 @@ class NodeInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodUsage:
-    """The resources that a pod uses on its node; `node` is empty if the pod is not counted here."""
+    """The resources that a pod uses on its node; `node` is empty if the pod is not counted here.
+
+    `gpu_ids` are the GPUs of `gpu_node` that it was given, () where they are not recorded, and `gpus` or
+    `share` what it uses of them: also of a pod that is counted elsewhere.
+    """
 
     namespace: str
     name: str
     node: str = ""
     requests: Mapping[str, int] = field(default_factory=dict)
+    gpu_node: str = ""
+    gpu_ids: tuple[int, ...] = ()
+    gpus: int = 0
+    share: GpuShare | None = None
 
 
 def to_node(wire: NodeObject) -> NodeInfo:
@@ -93,14 +102,32 @@ def to_pod_usage(wire: PodObject) -> PodUsage:
     """
     meta = wire.metadata
     node = wire.spec.node_name or ""
-    if not node or is_finished(wire) or is_placed_by_topology(wire):
+    if not node or is_finished(wire):
+        return PodUsage(namespace=meta.namespace, name=meta.name)
+    ids = gpu_ids(meta.annotations or {})
+    is_placed = is_placed_by_topology(wire)
+    if is_placed and not ids:
         return PodUsage(namespace=meta.namespace, name=meta.name)
     try:
         requests = pod_requests(wire.spec)
     except QuantityError:
         # The pod runs even if its requests cannot be parsed, so it is counted at least as a pod.
         requests = {}
-    return PodUsage(namespace=meta.namespace, name=meta.name, node=node, requests={**requests, PODS: 1})
+    share = gpu_share((meta.annotations, meta.labels), gpus_of(requests))
+    if share is not None:
+        requests = {**requests, keys.GPU_MILLI: share.milli}
+        if share.mib:
+            requests[keys.GPU_MEMORY_MIB] = share.mib
+    return PodUsage(
+        namespace=meta.namespace,
+        name=meta.name,
+        node="" if is_placed else node,
+        requests={} if is_placed else {**requests, PODS: 1},
+        gpu_node=node if ids else "",
+        gpu_ids=ids,
+        gpus=gpus_of(requests) if ids and share is None else 0,
+        share=share if ids else None,
+    )
 
 
 def is_finished(wire: PodObject) -> bool:

@@ -59,6 +59,7 @@ class StrategyChoice(StrEnum):
     CONSOLIDATED = "Consolidated"
     DISTRIBUTED = "Distributed"
     BALANCED = "Balanced"
+    PACKED = "Packed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,7 +46,6 @@ class PendingReason(StrEnum):
     SUSPENDED = "Suspended"
     WAITING_FOR_PODS_READY = "WaitingForPodsReady"
     ADMISSION_GATED = "AdmissionGated"
-    ON_HOLD = "OnHold"
     DEACTIVATED = "Deactivated"
 
 

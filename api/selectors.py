@@ -22,6 +22,9 @@ def matches_selector(selector: WireSelector | None, labels: Mapping[str, str] | 
     """
     if selector is None:
         return False
+    # As a rule a ClusterQueue selects every namespace, and this is asked for each head of each cycle.
+    if not (selector.match_labels or selector.match_expressions):
+        return True
     # Both parts must match: matchLabels are requirements too.
     labels = labels or _NO_LABELS
     wanted = selector.match_labels or _NO_LABELS

@@ -7,7 +7,7 @@ of its conditions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from api.parsing.quantities import to_text
@@ -21,6 +21,7 @@ from api.reasons import (
     RequeueReason,
 )
 from api.status_edit import StatusEdit
+from api.topology_encoding import topology_body
 from api.workload import (
     DELAYED_READY,
     Admission,
@@ -80,6 +81,15 @@ class WorkloadStatusEdit(StatusEdit):
         for type_ in _RESET_BY_ADMISSION:
             self.reset_condition(type_, reason="QuotaReserved")
 
+    def await_admission(self, *, awaits_place: bool) -> None:
+        """Report what a Workload that holds quota waits for: its checks, or a place for its pods."""
+        if awaits_place:
+            reason = "PendingDelayedTopologyRequests"
+            message = "There are pending delayed topology requests"
+        else:
+            reason, message = "UnsatisfiedAdmissionChecks", "The workload has not all checks ready"
+        self.set_condition(ConditionType.ADMITTED, False, reason=reason, message=message)
+
     def record_quota_check(self, check: QuotaCheck) -> None:
         """Record which check gave the Workload its quota. Call it with `reserve_quota`."""
         # Removed first, so that it always has the time of this reservation.
@@ -96,17 +106,20 @@ class WorkloadStatusEdit(StatusEdit):
             ConditionType.ADMITTED, True, reason="Admitted", message="The workload is admitted"
         )
         if awaits_pods and self._is_owned:
-            self._await_pods()
+            self.await_start()
 
     def wait(
-        self, reason: PendingReason, message: str, requests: Mapping[str, Mapping[str, int]] | None = None
+        self, reason: str, message: str, requests: Mapping[str, Mapping[str, int]] | None = None
     ) -> None:
-        """Report why the Workload waits, and its computed `requests` by pod set if there are any."""
+        """Report why the Workload waits, and its computed `requests` by pod set if there are any.
+
+        `reason` is a word of `api.reason_words`.
+        """
         found = self.condition(ConditionType.QUOTA_RESERVED)
         if (
             found is not None
             and found.get("status") == "False"
-            and (found.get("reason"), found.get("message")) == (reason.value, message)
+            and (found.get("reason"), found.get("message")) == (str(reason), message)
         ):
             # A change of only the requests or the generation is not worth a write.
             return
@@ -129,6 +142,10 @@ class WorkloadStatusEdit(StatusEdit):
         self.set_condition(ConditionType.EVICTED, True, reason=_evicted_word(reason, cause), message=message)
         if preemption_reason is not None:
             self.set_condition(ConditionType.PREEMPTED, True, reason=preemption_reason.value, message=message)
+        is_late = reason is EvictionReason.PODS_READY_TIMEOUT
+        if is_late and self._is_owned and self.condition(ConditionType.PODS_READY) is None:
+            # Another program that admits may leave it out, but Kueue's Jobs have it from their creation on.
+            self.await_start()
         # A check that is Ready was about the quota that the Workload loses. After the next admission it has
         # to be evaluated again.
         self._reset_checks()
@@ -138,17 +155,22 @@ class WorkloadStatusEdit(StatusEdit):
         self._count_eviction(reason.value, cause)
 
     def release(
-        self, reason: PendingReason = PendingReason.PENDING_EVALUATION, message: str | None = None
+        self,
+        reason: str = PendingReason.PENDING_EVALUATION,
+        message: str | None = None,
+        *,
+        requeues: bool = True,
     ) -> None:
         """Release the reservation: once an evicted Job has stopped, or before admission.
 
-        After an eviction, Requeued says whether the Workload queues again at once. `message` defaults
-        to the eviction's message.
+        After an eviction, Requeued says whether the Workload queues again at once, which it never does with
+        `requeues` False. `message` defaults to the eviction's message.
         """
         evicted = self.condition(ConditionType.EVICTED)
         if evicted is not None and evicted.get("status") == "True":
             why, text = str(evicted.get("reason", "")), str(evicted.get("message", ""))
-            self.set_condition(ConditionType.REQUEUED, why in _REQUEUED_AT_ONCE, reason=why, message=text)
+            is_queued = requeues and why in _REQUEUED_AT_ONCE
+            self.set_condition(ConditionType.REQUEUED, is_queued, reason=why, message=text)
             # Kueue repeats the eviction's message as the reason for waiting, until the next cycle finds
             # another.
             message = text if message is None else message
@@ -159,7 +181,7 @@ class WorkloadStatusEdit(StatusEdit):
         self.remove_condition(ConditionType.DISRUPTION_ALLOWED)
         self._set_unreserved(reason, message or "The quota reservation was released")
         if self.condition(ConditionType.PODS_READY) is not None:
-            self._await_pods()
+            self.await_start()
 
     def finish(self, reason: FinishedReason, message: str) -> None:
         """Finish a Workload whose work has ended, successfully or not. Its quota is free then."""
@@ -173,11 +195,14 @@ class WorkloadStatusEdit(StatusEdit):
             self.put("accumulatedPastExecutionTimeSeconds", None)
 
     def put_requeue_at(self, at: float | None, *, count: int | None = None) -> None:
-        """Set or clear the earliest time of the next requeue. `count` sets the number of requeues so far."""
+        """Set or clear the earliest time of the next requeue. `count` sets the number of requeues so far.
+
+        A later time that is set already stays: time-outs and admission checks share the field.
+        """
         state = dict(self.status.get("requeueState") or {})
-        state.pop("requeueAt", None)
+        present = state.pop("requeueAt", None)
         if at is not None:
-            state["requeueAt"] = to_rfc3339(at)
+            state["requeueAt"] = to_rfc3339(max(at, to_seconds(present)))
         if count is not None:
             state["count"] = count
         self.put("requeueState", state or None)
@@ -223,11 +248,14 @@ class WorkloadStatusEdit(StatusEdit):
             message = "At least one pod has failed, waiting for recovery"
             self.set_condition(ConditionType.PODS_READY, False, reason="WaitForRecovery", message=message)
         elif found is None:
-            self._await_pods()
+            self.await_start()
 
-    def await_replacements(self, reason: str) -> None:
+    def await_start(self) -> None:
+        """Write PodsReady=False for pods that have yet to start."""
+        self.set_condition(ConditionType.PODS_READY, False, reason="WaitForStart", message=NOT_READY_MESSAGE)
+
+    def await_replacements(self, reason: str, message: str) -> None:
         """Write that a group waits for replacements of its pods: until then it is in no queue."""
-        message = "Some Failed pods need replacement"
         self.set_condition(ConditionType.WAITING_FOR_REPLACEMENT_PODS, True, reason=reason, message=message)
 
     @property
@@ -236,16 +264,10 @@ class WorkloadStatusEdit(StatusEdit):
         references = self.metadata.get("ownerReferences") or ()
         return any(reference.get("controller") for reference in references)
 
-    def _await_pods(self) -> None:
-        self.set_condition(ConditionType.PODS_READY, False, reason="WaitForStart", message=NOT_READY_MESSAGE)
-
-    def _set_unreserved(self, reason: PendingReason, message: str) -> None:
-        self.set_condition(ConditionType.QUOTA_RESERVED, False, reason=reason.value, message=message)
-        # A Workload that was never admitted has no Admitted condition, which saves writes for those that
-        # wait.
-        if self.condition(ConditionType.ADMITTED) is not None:
-            message = "The workload has no reservation"
-            self.set_condition(ConditionType.ADMITTED, False, reason="NoReservation", message=message)
+    def _set_unreserved(self, reason: str, message: str) -> None:
+        self.set_condition(ConditionType.QUOTA_RESERVED, False, reason=str(reason), message=message)
+        message = "The workload has no reservation"
+        self.set_condition(ConditionType.ADMITTED, False, reason="NoReservation", message=message)
 
     def _reset_checks(self) -> None:
         checks = self.status.get("admissionChecks")
@@ -260,7 +282,9 @@ class WorkloadStatusEdit(StatusEdit):
         reset["message"] = f"Reset to Pending after eviction. Previously: {state}"
         # Only a check that asked for a retry is counted, not one that was reset along with it.
         retries = int(entry.get("retryCount") or 0) + (state == "Retry")
-        return {**reset, **({"retryCount": retries} if retries else {})}
+        delay = entry.get("requeueAfterSeconds")
+        kept = {} if delay is None else {"requeueAfterSeconds": delay}
+        return {**reset, **kept, **({"retryCount": retries} if retries else {})}
 
     def _pending_check(self, name: str) -> dict[str, Any]:
         return {"name": name, "state": "Pending", "message": "", "lastTransitionTime": to_rfc3339(self._now)}
@@ -315,27 +339,6 @@ def requests_body(requests: Mapping[str, Mapping[str, int]]) -> list[dict[str, A
     return [{"name": name, "resources": _amounts(amounts)} for name, amounts in requests.items()]
 
 
-def topology_body(topology: TopologyAssignment) -> dict[str, Any]:
-    """Return topologyAssignment as one slice: for each level the values of all domains, in order.
-
-    Values and pod counts that are the same in all domains are written once ("universal"). The more compact
-    encodings with prefix and suffix are only read. Source: Kueue, pkg/util/tas.
-    """
-    domains = topology.domains
-    levels = range(len(topology.levels))
-    counts = [domain.count for domain in domains]
-    return {
-        "levels": list(topology.levels),
-        "slices": [
-            {
-                "domainCount": len(domains),
-                "valuesPerLevel": [_level_values([d.values[level] for d in domains]) for level in levels],
-                "podCounts": {"universal": counts[0]} if _is_same(counts) else {"individual": counts},
-            }
-        ],
-    }
-
-
 def _assignment_body(assignment: PodSetAssignment) -> dict[str, Any]:
     body: dict[str, Any] = {
         "name": assignment.name,
@@ -353,14 +356,6 @@ def _assignment_body(assignment: PodSetAssignment) -> dict[str, Any]:
 def _amounts(amounts: Mapping[str, int]) -> dict[str, str]:
     # Sorted by resource, so that equal admissions have equal bytes, and a replayed one can be compared.
     return {resource: to_text(resource, amount) for resource, amount in sorted(amounts.items())}
-
-
-def _level_values(values: Sequence[str]) -> dict[str, Any]:
-    return {"universal": values[0]} if _is_same(values) else {"individual": {"roots": list(values)}}
-
-
-def _is_same(values: Sequence[object]) -> bool:
-    return len(values) > 0 and all(value == values[0] for value in values)
 
 
 def _placed(body: Mapping[str, Any], assignment: TopologyAssignment) -> dict[str, Any]:

@@ -18,6 +18,7 @@ _BENCHES = (
     "recovery",
     "failover",
     "outages",
+    "node_kills",
 )
 
 

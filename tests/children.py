@@ -7,6 +7,8 @@ that never listens: no two runs are given the same one, and a server that is res
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
 import signal
 import socket
@@ -25,10 +27,11 @@ from typing import Self
 # a fixture of another thread is not killed with that thread.
 _SPAWNER = ThreadPoolExecutor(max_workers=1, thread_name_prefix="spawn")
 
-# Runs in the child before the server does: ask for SIGKILL at the parent's death (1 is PR_SET_PDEATHSIG),
-# look whether the parent died in the meantime, become the server. Where there is no prctl (macOS) a killed
-# run leaves its servers. A preexec_fn would do the same, but may deadlock when other threads run.
-_TIE = """
+# Runs in the child before the server does, given the parent's id and the server's command line: ask for
+# SIGKILL at the parent's death (1 is PR_SET_PDEATHSIG), look whether the parent died in the meantime, become
+# the server. Where there is no prctl (macOS) a killed run leaves its servers. A preexec_fn would do the same,
+# but may deadlock when other threads run.
+TIE = """
 import ctypes, os, sys
 parent = int(sys.argv[1])
 try:
@@ -39,6 +42,14 @@ if os.getppid() != parent:
     sys.exit("the parent has died")
 os.execv(sys.argv[2], sys.argv[2:])
 """
+
+
+def tie_to_parent(parent: int) -> None:
+    """End this process, a worker of a pool, with the process that started it, whose id is `parent`."""
+    with contextlib.suppress(AttributeError):
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+    if os.getppid() != parent:
+        sys.exit("the parent has died")
 
 
 class ChildError(Exception):
@@ -69,13 +80,15 @@ class Port:
 class Child:
     """One server process: start, stop, kill, pause, resume, as often as a test likes.
 
-    `arguments[0]` is the path of the program. What it prints goes to `log`, over all its lives.
+    `arguments[0]` is the path of the program. What it prints goes to `log`, over all its lives. It works in
+    `directory`, by default in that of the tests.
     """
 
     name: str
     arguments: Sequence[str]
     log: Path
     environment: Mapping[str, str] = field(default_factory=dict)
+    directory: Path | None = None
     _process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -93,10 +106,11 @@ class Child:
     def _spawn(self) -> subprocess.Popen[bytes]:
         with self.log.open("ab") as log:
             return subprocess.Popen(
-                [sys.executable, "-ISc", _TIE, str(os.getpid()), *self.arguments],
+                [sys.executable, "-ISc", TIE, str(os.getpid()), *self.arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
+                cwd=self.directory,
                 env={**os.environ, **self.environment},
                 process_group=0,  # Ctrl-C in the terminal is for the tests to handle
             )

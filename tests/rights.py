@@ -14,7 +14,7 @@ from admission.controller.cluster_state.cluster_state import ClusterStateSetting
 from admission.controller.kinds import topology_kinds, watched_kinds
 from admission.controller.loop.status_writer import KINDS as STATUS_KINDS
 from admission.controller.loop.status_writer import StatusWriter
-from admission.controller.metrics.labels import MetricLabels
+from admission.controller.metrics.queue_series import QueueSeries
 from admission.controller.writer.requests import request_of
 from admission.decisions.api_writes import Purpose, Verb, Write
 from admission.engine.engine import Engine
@@ -112,7 +112,7 @@ def granted(rules: Iterable[Mapping[str, Any]]) -> frozenset[Right]:
 def _watched(settings: ClusterStateSettings) -> Iterator[Right]:
     state = Known(settings=settings).cluster_state
     board = StatusWriter(Engine(), WriteLoad(), with_share=False, is_busy=lambda _: False)
-    for kind in (*watched_kinds(state, board, MetricLabels()), *topology_kinds(state)):
+    for kind in (*watched_kinds(state, board, QueueSeries()), *topology_kinds(state)):
         yield from _on(kind.resource, "list", "watch")
 
 

@@ -26,6 +26,16 @@ print(child.pid, flush=True)
 threading.Event().wait()
 """
 
+# The same with a worker of a pool, which waits for work.
+_POOL = """
+import os, threading
+from concurrent.futures import ProcessPoolExecutor
+from tests.children import tie_to_parent
+pool = ProcessPoolExecutor(1, initializer=tie_to_parent, initargs=(os.getpid(),))
+print(pool.submit(os.getpid).result(), flush=True)
+threading.Event().wait()
+"""
+
 
 def make_child(folder: Path, *arguments: str) -> Child:
     return Child(name="child", arguments=arguments or _FOREVER, log=folder / "log")
@@ -45,8 +55,9 @@ def has_ended(pid: int) -> bool:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a parent-death signal")
-def test_a_child_dies_with_a_parent_that_is_killed(tmp_path: Path) -> None:
-    arguments = [sys.executable, "-c", _PARENT, str(tmp_path / "log"), *_FOREVER]
+@pytest.mark.parametrize("program", [_PARENT, _POOL], ids=["of its own program", "of a pool"])
+def test_a_child_dies_with_a_parent_that_is_killed(tmp_path: Path, program: str) -> None:
+    arguments = [sys.executable, "-c", program, str(tmp_path / "log"), *_FOREVER]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())

@@ -25,7 +25,7 @@ from admission.controller.http.ca_injector import WEBHOOKS
 from admission.controller.http.listening import is_loopback
 from admission.controller.http.serving_certificates import SECRET, SERVICE
 from admission.controller.integration_rights import INTEGRATIONS
-from admission.controller.settings import cluster_state_settings
+from admission.controller.settings import KUBE_SCHEDULER, cluster_state_settings
 from api import keys
 from api.config.loading import ControllerConfig, load_config
 from api.definitions.crds import KINDS
@@ -377,7 +377,7 @@ def test_the_controller_has_the_rights_that_it_uses_and_changes_nothing_else() -
 
 def test_each_integration_has_the_rights_that_it_asks_for_at_the_start() -> None:
     for one in INTEGRATIONS:
-        documents = yaml.safe_load_all((DEPLOY / "integrations" / one.file).read_text())
+        documents = yaml.safe_load_all((DEPLOY / one.file).read_text())
         granted = rights.granted(
             rule
             for document in (*documents, only("ClusterRole", SERVICE))
@@ -611,6 +611,86 @@ def test_the_extender_is_called_by_kube_scheduler_alone_in_the_overlay_with_tls(
     assert {file.rpartition("/")[2] for file in files} == {"tls.crt", "tls.key", "ca.crt"}
     tls = extender_config("scheduler-config-tls.yaml")["tlsConfig"]
     assert {"certFile", "keyFile"} <= tls.keys()
+
+
+@pytest.mark.covers("000_42")
+def test_the_overlay_for_cert_manager_issues_what_the_extender_and_kube_scheduler_present() -> None:
+    overlay = yaml.safe_load((DEPLOY / "extender-cert-manager" / "kustomization.yaml").read_text())
+    tls = extender_config("scheduler-config-tls.yaml")
+    host = urlsplit(tls["urlPrefix"]).hostname
+    patched = yaml.safe_load((DEPLOY / "extender-tls" / "kustomization.yaml").read_text())["patches"][0]
+    (volume,) = yaml.safe_load(patched["patch"])["spec"]["template"]["spec"]["volumes"]
+
+    assert overlay["resources"] == ["../extender-tls", "certificates.yaml"]
+    serving = only("Certificate", "gpu-extender", "extender-cert-manager")["spec"]
+    assert serving["secretName"] == volume["secret"]["secretName"]
+    assert host in serving["dnsNames"]
+    client = only("Certificate", "gpu-extender-client", "extender-cert-manager")["spec"]
+    assert client["commonName"] == KUBE_SCHEDULER
+    # Both of one authority: ca.crt of the Secret is that of the other side too.
+    authority = only("Issuer", serving["issuerRef"]["name"], "extender-cert-manager")["spec"]["ca"]
+    assert client["issuerRef"] == serving["issuerRef"]
+    made = only("Certificate", "gpu-extender-ca", "extender-cert-manager")["spec"]
+    assert (made["isCA"], made["secretName"]) == (True, authority["secretName"])
+    assert all(one["renewBefore"] for one in (serving, client))
+
+
+# --- the script that installs --------------------------------------------------------------------
+
+# Writes down how it was called; the Secret is there if the file `secret` is.
+_KUBECTL = """#!/bin/sh
+printf '%s\\n' "$*" >> "$PLACE/calls"
+case "$*" in *"get secret"*) test -e "$PLACE/secret";; esac
+"""
+
+
+def install(folder: Path, *arguments: str) -> tuple[subprocess.CompletedProcess[str], list[str]]:
+    """Run deploy/install.sh with a kubectl that does nothing; return how it ended, and what it called."""
+    program = folder / "kubectl"
+    program.write_text(_KUBECTL)
+    program.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "PLACE": str(folder)}
+    command = ["sh", str(DEPLOY / "install.sh"), *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    calls = folder / "calls"
+    return done, calls.read_text().splitlines() if calls.exists() else []
+
+
+@pytest.mark.covers("002_27")
+def test_the_script_applies_makes_the_secret_and_waits(tmp_path: Path) -> None:
+    done, calls = install(tmp_path, "--image", "registry/berth:1")
+
+    assert done.returncode == 0, done.stderr
+    kinds = [" ".join(call.removeprefix(f"-n {NAMESPACE} ").split()[:3]) for call in calls]
+    assert kinds == [
+        "apply -k .",
+        "get secret berth-redis",
+        "create secret generic",
+        f"set image deployment/{SERVICE}",
+        "rollout status statefulset/berth-redis",
+        f"rollout status deployment/{SERVICE}",
+    ]
+    (container, *_) = own_containers("")
+    assert calls[3].endswith(f" {container['name']}=registry/berth:1")
+    assert re.search(r"password=[0-9a-f]{64} --from-literal=signing-key=[0-9a-f]{64}", calls[2])
+
+
+def test_the_script_keeps_a_secret_that_is_there(tmp_path: Path) -> None:
+    (tmp_path / "secret").touch()
+
+    _, calls = install(tmp_path, "--no-wait")
+
+    assert [call for call in calls if "create secret" in call or "rollout" in call] == []
+
+
+@pytest.mark.parametrize("arguments", [["--images"], ["--image"]], ids=["unknown", "without its value"])
+def test_the_script_refuses_wrong_arguments_before_it_changes_anything(
+    tmp_path: Path, arguments: list[str]
+) -> None:
+    done, calls = install(tmp_path, *arguments)
+
+    assert (done.returncode, calls) == (2, [])
+    assert "--image" in done.stderr
 
 
 @pytest.mark.covers("000_43")

@@ -4,6 +4,7 @@ Modules, in reading order:
 
     specs                 what administrators write, by name
     node_tenants          which Workloads have pods on which hosts
+    affected_trees        which quota trees a changed ClusterQueue concerns
     cache                 what follows from it: quota trees, usage, inactive queues
     inactive_reasons      why a ClusterQueue is inactive
     workload_record       one Workload with its requests and shape

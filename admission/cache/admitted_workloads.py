@@ -14,7 +14,7 @@ from collections.abc import Collection
 from admission.cache.adopted_admission import charged_by_spec, is_complete
 from admission.cache.cache import Cache
 from admission.cache.pending_workloads import PendingWorkloads
-from admission.cache.second_pass_queue import SecondPassQueue
+from admission.cache.second_pass_queue import REPLACEMENT_SECONDS, SecondPassQueue
 from admission.cache.touched_statuses import TouchedStatuses
 from admission.cache.trees_to_try import TreesToTry
 from admission.cache.workload_index import WorkloadIndex
@@ -130,14 +130,28 @@ class AdmittedWorkloads:
         )
 
     def forget(self, key: WorkloadKey, uid: str, decided_on: str | None = None) -> None:
-        """Take back a decision that could not be written: an assumed admission, an eviction or a move.
+        """Take back a decision that could not be written: an assumed admission, and what was decided on it.
 
         No effect for an unknown Workload, another uid, or a decision that was made on another version than
         `decided_on`.
         """
+        self.withdraw(key, uid)
         record, held = self._index.records.get(key), self._cache.held.get(key)
-        # The decision does not concern a newer object of the same name.
         if record is None or held is None or held.workload.uid != uid:
+            return
+        # A decision made on an older version than the present one is not the one that failed.
+        if held.is_assumed and decided_on in (None, held.workload.resource_version):
+            self.release(key)
+            self._pending.route(record)
+
+    def withdraw(self, key: WorkloadKey, uid: str) -> None:
+        """Take back an eviction or a move that could not be written; an assumed admission stays.
+
+        No effect for an unknown Workload, or another uid.
+        """
+        held = self._cache.held.get(key)
+        # The decision does not concern a newer object of the same name.
+        if key not in self._index.records or held is None or held.workload.uid != uid:
             return
         if held.is_evicting:
             # The Workloads that wait for this eviction have to ask for it again.
@@ -149,11 +163,7 @@ class AdmittedWorkloads:
         if held.former is not None:
             former, held.former = held.former, None
             self._move(held, former)
-            self.second_pass.add(key)
-        # A decision made on an older version than the present one is not the one that failed.
-        if held.is_assumed and decided_on in (None, held.workload.resource_version):
-            self.release(key)
-            self._pending.route(record)
+            self.second_pass.add(key, at=self._cache.now)
 
     def reassign(self, held: HeldWorkload, admission: Admission) -> None:
         """Let a Workload hold the places of another assignment, before its object shows it.
@@ -235,7 +245,7 @@ class AdmittedWorkloads:
             # It differs from what was assumed, and the object counts.
             self.release(workload.key)
         if workload.unhealthy_nodes or workload.awaits_place:
-            self.second_pass.add(workload.key)
+            self._queue_again(workload)
         # Another writer admitted it, with more than was counted before: it has to be checked against quota.
         if held is None or _takes_more(held, workload.admission, usage):
             self.unweighed[workload.key] = self._cache.now
@@ -262,9 +272,9 @@ class AdmittedWorkloads:
             # Another failed node makes it worth another try, even if there was no room at the last.
             self.second_pass.unpark(workload.key)
             if workload.unhealthy_nodes:
-                self.second_pass.add(workload.key)
+                self._queue_again(workload)
         if workload.awaits_place and not held.workload.awaits_place:
-            self.second_pass.add(workload.key)
+            self._queue_again(workload)
         before, stated_end = (held.is_evicted, held.leaves_by), _stated_end(held.workload)
         # A Workload that is admitted again was not leaving, though its object still showed the last eviction.
         was_evicted = held.workload.is_evicted and not held.is_assumed
@@ -303,7 +313,19 @@ class AdmittedWorkloads:
             # under it meanwhile has to be replaced.
             self._trees.wake(held.admission.cluster_queue)
             if held.workload.unhealthy_nodes:
-                self.second_pass.add(held.key)
+                self._queue_again(held.workload)
+
+    def _queue_again(self, workload: Workload) -> None:
+        """Have the Workload placed in a second pass: at once, or once its failed nodes have been listed.
+
+        A policy with `recovery` replaces failed nodes at once. Without it several that fail together are
+        noticed, as in Kueue.
+        """
+        queue = self._cache.queues.get(workload.admission.cluster_queue) if workload.admission else None
+        placement = queue.policy.placement if queue is not None else None
+        recovers = placement is not None and placement.recovery is not None
+        delay = 0.0 if workload.awaits_place or recovers else REPLACEMENT_SECONDS
+        self.second_pass.add(workload.key, at=self._cache.now + delay)
 
     def _affects_eviction(self, held: HeldWorkload, workload: Workload) -> bool:
         """Return whether its annotations changed in a way that may decide whether it is evicted or moved."""
@@ -383,12 +405,12 @@ class AdmittedWorkloads:
             self._weigh(held)
 
     def _weigh(self, held: HeldWorkload) -> None:
-        """Charge what a Workload holds to its LocalQueue, if past usage orders that ClusterQueue."""
+        """Charge what a Workload holds to its LocalQueue, with admission fair sharing."""
         ledger, queue = self._cache.ledger, self._cache.queues.get(held.admission.cluster_queue)
         if ledger is None:
             return
-        # The ClusterQueue left admission fair sharing, or is gone, so its usage no longer counts.
-        if queue is None or queue.usage_of is None:
+        # The ClusterQueue is gone, and the usage with it.
+        if queue is None:
             ledger.release(held.key)
             return
         # By resource only: past usage does not distinguish flavors.

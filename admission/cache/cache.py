@@ -13,6 +13,7 @@ from functools import partial
 from math import inf
 
 from admission.backfill.schedule_plan import SchedulePlan
+from admission.cache.affected_trees import AffectedTrees, affected_trees, with_trees_built_again
 from admission.cache.inactive_reasons import problems
 from admission.cache.node_tenants import NodeTenants
 from admission.cache.specs import Specs
@@ -97,7 +98,8 @@ class Cache:
     def refresh(self) -> set[QueueTree] | None:
         """Compute what follows from changed specs; return None if none has changed.
 
-        Otherwise all trees are new, and those are returned in which something may fit now.
+        Otherwise those trees are returned in which something may fit now. All trees are new, unless only
+        ClusterQueues have changed: then trees without any of these are kept.
 
         Builds windows, topologies, reservations, trees and the schedule plan again, in this order, because
         each depends on those before it. O(everything that is specified or held), so it runs once for a burst
@@ -105,7 +107,8 @@ class Cache:
         """
         if not self.specs.is_stale:
             return None
-        concerns_all, before = self.specs.take_changes(), self.queues
+        changes, before = self.specs.take_changes(), self.queues
+        was_by_calendar = self._is_by_calendar
         policies = {
             # Policies come first, since windows, reservations and queues below depend on them.
             name: choose_policy(self.specs.policies.values(), spec, default=self.specs.default_policy)
@@ -114,7 +117,8 @@ class Cache:
         now = self.now
         # Windows come before the trees, which are built from the quotas in force.
         self.calendar = read_windows(self.specs.cluster_queues, policies, now=now, before=self.calendar)
-        if self.topology_cache.set_flavors(self.specs.flavors, self.specs.topologies):
+        has_other_flavors = self.topology_cache.set_flavors(self.specs.flavors, self.specs.topologies)
+        if has_other_flavors:
             # New flavors start with empty counters of node usage, so held places are counted again.
             for held in self.held.values():
                 self.topology_cache.usage.use(held.places, sign=1)
@@ -131,13 +135,20 @@ class Cache:
         )
         self._domains = self._find_domains()
         self.next_boundary_at = min(self.calendar.next_at, self.reservations.next_at)
-        self.hierarchy = self._build_hierarchy()
-        self._rebuild_queues(policies)
+        affected = None
+        # What the calendar puts in force depends on time as well.
+        if changes.are_queues_only and not (has_other_flavors or was_by_calendar or self._is_by_calendar):
+            affected = affected_trees(changes.queues, self.specs, self.hierarchy)
+        if affected is not None:
+            self.hierarchy = with_trees_built_again(self.hierarchy, affected, self.specs)
+        else:
+            self.hierarchy = self._build_hierarchy()
+        self._rebuild_queues(policies, affected)
         self.schedule_plan.upcoming = UpcomingChanges(calendar=self.calendar, reservations=self.reservations)
         # Last, since claims are built from the new queues and from what the calendar holds for them.
         self.schedule_plan.set_queues(self.queues, self.held.values())
         # Nodes belong to no tree: Workloads that wait for those of a reserved domain may be in any tree.
-        if concerns_all or _reserved_domains(before) != _reserved_domains(self.queues):
+        if changes.concern_all or _reserved_domains(before) != _reserved_domains(self.queues):
             return {queue.tree for queue in self.queues.values()}
         return self._changed_trees(before)
 
@@ -148,6 +159,9 @@ class Cache:
         changed = set()
         for name, queue in self.queues.items():
             old = before.get(name)
+            if old is queue:
+                # It was kept with its tree.
+                continue
             if old is None or (old.spec, old.inactive, old.reservations) != (
                 queue.spec,
                 queue.inactive,
@@ -193,12 +207,22 @@ class Cache:
         specs = (self.calendar.spec_in_force(spec) for spec in self.specs.cluster_queues.values())
         return build_hierarchy(specs, self.specs.cohorts.values())
 
-    def _rebuild_queues(self, policies: Mapping[str, AdmissionPolicy]) -> None:
-        """Build all queues and trees, and charge the Workloads held to them."""
+    @property
+    def _is_by_calendar(self) -> bool:
+        """Whether quotas in force follow from windows or reservations."""
+        return bool(self.calendar.windows or self.reservations.kept)
+
+    def _rebuild_queues(
+        self, policies: Mapping[str, AdmissionPolicy], affected: AffectedTrees | None
+    ) -> None:
+        """Build all queues and trees, or the affected ones, and charge the Workloads held to them."""
         # By root node: queues with the same root share a tree.
         trees: dict[QuotaNode, QueueTree] = {}
         queues = {}
         for name, declared in sorted(self.specs.cluster_queues.items()):
+            if affected is not None and name not in affected.queues:
+                queues[name] = self.queues[name]
+                continue
             spec = self.calendar.spec_in_force(declared)
             node = self.hierarchy.queues[name]
             tree = trees.get(node.root)
@@ -229,7 +253,8 @@ class Cache:
         self.queues = queues
         # Usage is not carried over from the former trees but summed up again.
         for held in self.held.values():
-            self._charge(held)
+            if affected is None or held.admission.cluster_queue in affected.queues:
+                self._charge(held)
 
     def _delayed_flavors(self, spec: ClusterQueue) -> Iterator[str]:
         """Yield the flavors whose nodes a check provides: by a ProvisioningRequest, or in another cluster."""
@@ -260,14 +285,17 @@ class Cache:
         spec = self.specs.local_queues.get(local_queue)
         return self.ledger.usage(local_queue, spec.fair_weight_milli if spec is not None else 1000)
 
-    def sharing_local_queues(self) -> list[LocalQueueKey]:
-        """Return the LocalQueues in ClusterQueues that are ordered by past usage, sorted by key."""
+    def local_queue_resources(self) -> dict[LocalQueueKey, tuple[str, ...]]:
+        """Return the resources of the LocalQueues whose ClusterQueue exists, sorted by key.
+
+        All of them have a past usage, also where it does not order the ClusterQueue, as in Kueue.
+        """
         queues = self.queues
-        return [
-            key
+        return {
+            key: tuple(queues[spec.cluster_queue].groups)
             for key, spec in sorted(self.specs.local_queues.items())
-            if spec.cluster_queue in queues and queues[spec.cluster_queue].usage_of is not None
-        ]
+            if spec.cluster_queue in queues
+        }
 
     def rebuild_time(self) -> None:
         """Build the schedule plan's profile again: a cycle that failed may have left claims in it."""

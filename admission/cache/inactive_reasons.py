@@ -23,11 +23,10 @@ def problems(spec: ClusterQueue, specs: Specs, hierarchy: CohortHierarchy) -> It
     All reasons are yielded, of which the condition shows the first as its reason and each in its message.
     """
     if spec.is_terminating:
-        yield Inactive(reason=InactiveReason.TERMINATING, message="it is being deleted")
+        yield Inactive(reason=InactiveReason.TERMINATING, message="clusterQueue is terminating")
     if spec.stop_policy is not StopPolicy.NONE:
-        yield Inactive(
-            reason=InactiveReason.STOPPED, message=f"it is stopped (spec.stopPolicy: {spec.stop_policy})"
-        )
+        advice = f"its spec.stopPolicy is {spec.stop_policy}"
+        yield Inactive(reason=InactiveReason.STOPPED, message="is stopped", advice=advice)
     unreadable = specs.unreadable.get((ClusterQueue, spec.name))
     if unreadable is not None:
         yield Inactive(reason=InactiveReason.UNKNOWN, message=unreadable)
@@ -73,15 +72,18 @@ def _missing_flavors(spec: ClusterQueue, specs: Specs) -> Iterator[Inactive]:
     if missing:
         yield Inactive(
             reason=InactiveReason.FLAVOR_NOT_FOUND,
-            message=f"references missing ResourceFlavor(s): {', '.join(missing)}; create them",
+            message=f"references missing ResourceFlavor(s): {','.join(missing)}",
+            advice="create them",
         )
-    topologies = [specs.flavors[name].topology_name for name in names if name in specs.flavors]
-    absent = specs.missing(Topology, topologies)
-    if absent:
-        yield Inactive(
-            reason=InactiveReason.TOPOLOGY_NOT_FOUND,
-            message=f"its flavors reference missing Topologies: {', '.join(absent)}; create them",
-        )
+    # Each once and in order: several resource groups may name the same flavor.
+    for name in dict.fromkeys(names):
+        topology = specs.flavors[name].topology_name if name in specs.flavors else None
+        if specs.missing(Topology, [topology]):
+            yield Inactive(
+                reason=InactiveReason.TOPOLOGY_NOT_FOUND,
+                message=f'there is no Topology "{topology}" for TAS flavor "{name}"',
+                advice="create it",
+            )
 
 
 def _missing_checks(spec: ClusterQueue, specs: Specs) -> Iterator[Inactive]:
@@ -90,15 +92,17 @@ def _missing_checks(spec: ClusterQueue, specs: Specs) -> Iterator[Inactive]:
     if missing:
         yield Inactive(
             reason=InactiveReason.ADMISSION_CHECK_NOT_FOUND,
-            message=f"references missing AdmissionCheck(s): {', '.join(missing)}; create them",
+            message=f"references missing AdmissionCheck(s): {','.join(missing)}",
+            advice="create them",
         )
     known = [specs.checks[rule.name] for rule in spec.checks if rule.name in specs.checks]
     idle = [check for check in known if not check.is_active]
     if idle:
-        names = ", ".join(check.name for check in idle)
+        names = ",".join(check.name for check in idle)
         yield Inactive(
             reason=InactiveReason.ADMISSION_CHECK_INACTIVE,
-            message=f"AdmissionCheck(s) not active: {names}; {_way_out(idle)}",
+            message=f"references inactive AdmissionCheck(s): {names}",
+            advice=_way_out(idle),
         )
 
 

@@ -22,6 +22,7 @@ class NodeTenants:
         listed by host.
         """
         self._topology_cache.usage.use(held.places, sign=1)
+        self._topology_cache.learn(held.places)
         for place in held.places:
             for host in hosts_of(place.assignment):
                 self._by_host.setdefault(host, {})[held.key] = None

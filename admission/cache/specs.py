@@ -18,6 +18,20 @@ from api.queueing import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, Resou
 Spec = ClusterQueue | Cohort | ResourceFlavor | Topology | AdmissionCheck | AdmissionPolicy
 
 
+@dataclass(slots=True, kw_only=True)
+class SpecChanges:
+    """What has changed: `queues` are the names of ClusterQueues, also of those that are gone.
+
+    `are_queues_only`: nothing else has. `concern_all`: a flavor, topology, check or policy has changed, which
+    may matter to any queue. Where only ClusterQueues and Cohorts have, only the trees that are built
+    differently can admit more than before.
+    """
+
+    queues: set[str] = field(default_factory=set)
+    are_queues_only: bool = True
+    concern_all: bool = False
+
+
 @dataclass(slots=True, eq=False)
 class Specs:
     """All known specs by name, and whether one has changed. One task owns it."""
@@ -37,23 +51,22 @@ class Specs:
     limits: dict[str, tuple[LimitRange, ...]] = field(default_factory=dict)
     # Objects that could not be read, by kind and key, with a message that says why.
     unreadable: dict[tuple[type, object], str] = field(default_factory=dict)
+    # How often a LocalQueue has been added or changed.
+    local_queue_changes: int = 0
     # Whether specs have changed since the cache last computed what follows from them.
     is_stale: bool = False
-    # Whether a flavor, topology, check or policy has changed, which may matter to any queue.
-    _concerns_all: bool = False
+    # What has changed since then.
+    _changes: SpecChanges = field(default_factory=SpecChanges)
 
     def invalidate(self) -> None:
         """Record that a ClusterQueue, Cohort, flavor, topology or check has changed."""
         self.is_stale = True
+        self._changes.are_queues_only = False
 
-    def take_changes(self) -> bool:
-        """Begin to let the changes take effect. Return whether one of them may matter to any queue.
-
-        Where only ClusterQueues and Cohorts have changed, only the trees that are built differently can admit
-        more than before.
-        """
-        concerns_all, self.is_stale, self._concerns_all = self._concerns_all, False, False
-        return concerns_all
+    def take_changes(self) -> SpecChanges:
+        """Return what has changed since the last call, and begin to let it take effect."""
+        changes, self.is_stale, self._changes = self._changes, False, SpecChanges()
+        return changes
 
     def put_spec(self, spec: Spec) -> bool:
         """Take in a spec. Return whether it is new; an equal one changes nothing.
@@ -68,9 +81,17 @@ class Specs:
         if known == spec:
             return False
         table[spec.name] = spec
-        self.is_stale = True
-        self._concerns_all |= not isinstance(spec, ClusterQueue | Cohort)
+        self._note_change(type(spec), spec.name)
+        self._changes.concern_all |= not isinstance(spec, ClusterQueue | Cohort)
         return known is None
+
+    def _note_change(self, kind: type, name: str) -> None:
+        """Record that a spec was added, changed or removed."""
+        if kind is ClusterQueue:
+            self.is_stale = True
+            self._changes.queues.add(name)
+        else:
+            self.invalidate()
 
     def put_local_queue(self, local_queue: LocalQueue) -> bool:
         """Take in a LocalQueue. Return whether it is new or has changed, or was unreadable before."""
@@ -79,6 +100,7 @@ class Specs:
         if self.local_queues.get(key) == local_queue and not was_unreadable:
             return False
         self.local_queues[key] = local_queue
+        self.local_queue_changes += 1
         self._note_owner(key)
         return True
 
@@ -91,7 +113,7 @@ class Specs:
         """Record that reservations of a LocalQueue may change that was added, removed or changed."""
         policies = self.policies.values()
         if any(one.local_queue == local_queue for policy in policies for one in policy.reservations):
-            self.is_stale = True
+            self.invalidate()
 
     def note_unreadable(self, kind: type, key: object, message: str) -> None:
         """Record that an object exists but cannot be read, and why.
@@ -100,7 +122,7 @@ class Specs:
         queue that has none gets an empty one, since its status is shown.
         """
         self.unreadable[(kind, key)] = message
-        self.is_stale = True
+        self.invalidate()
         if kind is ClusterQueue:
             name = str(key)
             self.cluster_queues.setdefault(name, ClusterQueue(name=name))
@@ -116,16 +138,16 @@ class Specs:
     def note_readable(self, kind: type, key: object) -> None:
         """Forget that an object was unreadable, if it was: it is readable now, or is gone."""
         if self.unreadable.pop((kind, key), None) is not None:
-            self.is_stale = True
+            self.invalidate()
 
     def remove_spec(self, kind: type, name: str) -> bool:
         """Forget a spec. Return whether it was known.
 
         Workloads that hold quota of a removed ClusterQueue keep it on record, but it counts in no tree.
         """
-        self.is_stale = True
+        self._note_change(kind, name)
         # Without its policy a queue may admit what the policy did not allow.
-        self._concerns_all |= kind is AdmissionPolicy
+        self._changes.concern_all |= kind is AdmissionPolicy
         return self._table(kind).pop(name, None) is not None
 
     def missing(self, kind: type, names: Iterable[str | None]) -> list[str]:

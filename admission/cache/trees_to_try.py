@@ -134,6 +134,9 @@ class TreesToTry:
             # Looked at once, though this is asked several times between two cycles: whatever gives the tree
             # a head marks it again.
             del self._unsettled[first]
+            for queue in first.queues:
+                # Without heads the freed capacity stays free, as if it had always been.
+                queue.pending.may_start_more = False
         return False
 
     def pop_heads(self, most: int) -> list[tuple[QueueState, Pending]]:
@@ -196,8 +199,9 @@ class TreesToTry:
             # In a tree built again every Workload is tried: what it failed at may not exist any more.
             is_hopeless = None if tree in self._renewed else self._hopeless_in(queue)
             entrance, pending = _Entrance(self._cache, queue), queue.pending
-            # Whatever else wakes a tree may come in any order, which must not change a decision.
-            pending.may_start_more = tree in self._freed
+            # What else wakes the tree while its queues fill what has come free ends nothing: nodes that
+            # other trees free wake it between any two cycles.
+            pending.may_start_more |= tree in self._freed
             if pending.wake(now=self._cache.now, may_enter=entrance, is_hopeless=is_hopeless):
                 self._touched.cluster_queues.add(queue.name)
             # Those that stay parked as hopeless were asked; what others wait for is as it was.

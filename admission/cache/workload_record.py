@@ -25,6 +25,7 @@ from api.keys import (
     MULTIKUEUE_CONTROLLER,
 )
 from api.queueing import LocalQueue
+from api.reason_words import words_for
 from api.reasons import ConditionType, InactiveReason, PendingReason
 from api.selectors import matches_selector
 from api.workload import PodSetAssignment, Workload
@@ -98,12 +99,15 @@ class WorkloadRecord(msgspec.Struct, eq=False, kw_only=True):
         if reported is None or reported == before.conditions.get(ConditionType.QUOTA_RESERVED):
             return False
         # The other writer's condition hides the reason reported last.
-        return reported.status or (reported.reason, reported.message) != self.last_wait
+        reason, message = self.last_wait if self.last_wait is not None else (None, "")
+        is_ours = reason is not None and reported.reason in words_for(reason)
+        return reported.status or not is_ours or reported.message != message
 
     def compute(self, cache: Cache, settings: ResourceSettings) -> None:
         """Compute requests and shape from the object and the limits of its namespace."""
         workload = self.workload
         limits = cache.specs.limits.get(workload.key.namespace, ())
+        reclaimable = workload.reclaimable if settings.counts_reclaimable else {}
         # The reported reason depended on the requests, so it is reported again.
         self.last_wait = None
         self.request_error = self.request_problem = None
@@ -111,10 +115,11 @@ class WorkloadRecord(msgspec.Struct, eq=False, kw_only=True):
             self.requests = tuple(
                 pod_set_requests(
                     pod_set,
-                    reclaimable=workload.reclaimable.get(pod_set.name, 0),
+                    reclaimable=reclaimable.get(pod_set.name, 0),
                     limits=limits,
                     runtime_classes=cache.specs.runtime_classes,
                     settings=settings,
+                    job=workload.annotations,
                 )
                 for pod_set in workload.pod_sets
             )
@@ -156,13 +161,18 @@ def _scaled(assignment: PodSetAssignment, count: int) -> PodSetAssignment:
     return PodSetAssignment(name=assignment.name, count=count, flavors=assignment.flavors, usage=usage)
 
 
-def queue_problem(cache: Cache, workload: Workload, request_error: str | None) -> Problem | None:
-    """Return why the Workload cannot be tried at all, as reason and message; None if it only has to wait."""
+def queue_problem(
+    cache: Cache, workload: Workload, request_error: str | None, *, in_older_words: bool = False
+) -> Problem | None:
+    """Return why the Workload cannot be tried at all, as reason and message; None if it only has to wait.
+
+    `in_older_words`: word for word as Kueue without its gate UnadmittedWorkloadsObservability. It then leaves
+    to a cycle to report that the queue does not select the Workload's namespace.
+    """
     # In the order in which a user would look for the cause: the object, its queue, the ClusterQueue.
     return (
         _own_problem(cache, workload, request_error)
-        or _local_queue_problem(cache, workload)
-        or _cluster_queue_problem(cache, workload)
+        or (_older_words if in_older_words else _queue_problem)(cache, workload)
         or reservation_problem(cache, workload)
     )
 
@@ -203,7 +213,7 @@ def _own_problem(cache: Cache, workload: Workload, request_error: str | None) ->
     if unreadable is not None:
         return PendingReason.MISCONFIGURED, unreadable
     if not workload.active:
-        return PendingReason.DEACTIVATED, "The workload is deactivated; set spec.active to true"
+        return PendingReason.DEACTIVATED, "The workload is deactivated"
     missing = unsupported(workload)
     if missing is not None:
         return PendingReason.MISCONFIGURED, missing
@@ -213,19 +223,42 @@ def _own_problem(cache: Cache, workload: Workload, request_error: str | None) ->
     return None
 
 
+def _queue_problem(cache: Cache, workload: Workload) -> Problem | None:
+    return (
+        _local_queue_problem(cache, workload)
+        or _cluster_queue_problem(cache, workload)
+        or _namespace_problem(cache, workload)
+    )
+
+
+def _older_words(cache: Cache, workload: Workload) -> Problem | None:
+    name = workload.queue_name
+    local_queue = cache.specs.local_queues.get((workload.key.namespace, name))
+    if local_queue is None:
+        return PendingReason.MISCONFIGURED, f"LocalQueue {name} doesn't exist"
+    if local_queue.is_stopped:
+        return PendingReason.SUSPENDED, f"LocalQueue {name} is inactive"
+    queue = cache.queues.get(local_queue.cluster_queue)
+    if queue is None:
+        return PendingReason.MISCONFIGURED, f"ClusterQueue {local_queue.cluster_queue} doesn't exist"
+    if queue.inactive:
+        return PendingReason.SUSPENDED, f"ClusterQueue {queue.name} is inactive"
+    return None
+
+
 def _local_queue_problem(cache: Cache, workload: Workload) -> Problem | None:
     key = (workload.key.namespace, workload.queue_name)
-    name = f"{key[0]}/{key[1]}"
-    if not workload.queue_name:
+    name = workload.queue_name
+    if not name:
         return PendingReason.MISCONFIGURED, "No LocalQueue is named; set spec.queueName"
     unreadable = cache.specs.unreadable.get((LocalQueue, key))
     if unreadable is not None:
         return PendingReason.MISCONFIGURED, f"LocalQueue {name} cannot be read: {unreadable}"
     spec = cache.specs.local_queues.get(key)
     if spec is None:
-        return PendingReason.MISCONFIGURED, f"LocalQueue {name} doesn't exist; create it"
+        return PendingReason.MISCONFIGURED, f"LocalQueue {name} doesn't exist"
     if spec.is_stopped:
-        return PendingReason.ON_HOLD, f"LocalQueue {name} is stopped (spec.stopPolicy: {spec.stop_policy})"
+        return PendingReason.SUSPENDED, f"LocalQueue {name} is inactive"
     return None
 
 
@@ -233,16 +266,19 @@ def _cluster_queue_problem(cache: Cache, workload: Workload) -> Problem | None:
     local_queue = cache.specs.local_queues[(workload.key.namespace, workload.queue_name)]
     queue = cache.queues.get(local_queue.cluster_queue)
     if queue is None:
-        message = f"ClusterQueue {local_queue.cluster_queue} doesn't exist; create it"
-        return PendingReason.MISCONFIGURED, message
+        return PendingReason.MISCONFIGURED, f"ClusterQueue {local_queue.cluster_queue} doesn't exist"
     if queue.inactive:
-        # The first reason only; the queue's own status lists all.
+        # The first reason only; the queue's own status lists all. A stop is intended and needs no more words.
         problem = queue.inactive[0]
-        # A stop is intended, anything else is a mistake, so the two have different reasons.
-        is_stopped = problem.reason is InactiveReason.STOPPED
-        reason = PendingReason.ON_HOLD if is_stopped else PendingReason.SUSPENDED
-        return reason, f"ClusterQueue {queue.name} is inactive: {problem.message}"
-    labels = cache.specs.namespaces.get(workload.key.namespace)
-    if not matches_selector(queue.spec.namespace_selector, labels):
-        return PendingReason.MISCONFIGURED, namespace_mismatch(workload, queue.name)
+        why = "" if problem.reason is InactiveReason.STOPPED else f": {problem.sentence}"
+        return PendingReason.SUSPENDED, f"ClusterQueue {queue.name} is inactive{why}"
     return None
+
+
+def _namespace_problem(cache: Cache, workload: Workload) -> Problem | None:
+    local_queue = cache.specs.local_queues[(workload.key.namespace, workload.queue_name)]
+    queue = cache.queues[local_queue.cluster_queue]
+    labels = cache.specs.namespaces.get(workload.key.namespace)
+    if matches_selector(queue.spec.namespace_selector, labels):
+        return None
+    return PendingReason.MISCONFIGURED, namespace_mismatch(workload, queue.name)

@@ -63,7 +63,7 @@ from admission.controller.runtime.gc_freeze import keep_collector_off_what_lives
 from admission.controller.runtime.large_reads import LargeReads
 from admission.controller.runtime.logs import Log
 from admission.controller.runtime.runtime import Runtime
-from admission.controller.settings import DEFAULT_NAMESPACE, Options, cluster_state_settings
+from admission.controller.settings import DEFAULT_NAMESPACE, Options, cluster_state_settings, reason_words
 from admission.controller.writer.executor import ExecutorLimits
 from admission.controller.writer.leader_term import TermSettings
 from admission.controller.writer.observe_mode import ObserveMode
@@ -77,7 +77,8 @@ from api.kube.errors import AlreadyExists, Forbidden, KubeError
 from api.kube.events import EventLimits, EventRecorder
 from api.kube.history import begin_again_when_restored
 from api.kube.informer import Informer
-from api.kube.lease import Elector, LeaseLock, LeaseTiming
+from api.kube.leadership import LeaseTiming
+from api.kube.lease import Elector, LeaseLock
 from api.kube.report_budget import WriteLoad
 from api.kube.resources import Resource
 from queues.reservations.reservations import LoggedDecision, ReservationError
@@ -138,8 +139,7 @@ class Controller:
         self._load = WriteLoad()
         self._recorder = self._event_recorder()
         events = EventReporter(self._recorder, observe=self._metrics.count_warning)
-        labels = metric_labels(config)
-        series = QueueSeries(labels)
+        series = QueueSeries(metric_labels(config))
         engine = Engine(engine_settings(config))
         self._cluster_state = ClusterState(
             engine, self._clock, cluster_state_settings(config, namespace=self._namespace)
@@ -154,7 +154,7 @@ class Controller:
             self._metrics,
             deadline_seconds=config.berth.execution.progress_deadline_seconds,
         )
-        kinds = watched_kinds(self._cluster_state, board, labels)
+        kinds = watched_kinds(self._cluster_state, board, series)
         self._informers = [self._informer(kind) for kind in kinds]
         self._node_pod_watch = NodePodWatch(client, self._note_watch_error)
         self._heartbeat_watch = HeartbeatWatch(
@@ -435,6 +435,7 @@ class Controller:
                 max_unconfirmed=execution.max_unconfirmed,
                 max_unconfirmed_seconds=execution.max_unconfirmed_seconds,
                 awaits_pods=config.kueue.wait_for_pods_ready is not None,
+                words=reason_words(config),
             ),
         )
         return TermRunner(

@@ -31,14 +31,16 @@ REVIEWS = Resource(
     namespaced=False,
 )
 _READING = frozenset({"list", "watch"})
+# Not a framework of Kueue's configuration: the field of ControllerConfig that switches it on.
+_POD_GROUPS = "podGroups"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntegrationRights:
     """The verbs on a kind without which an integration cannot work.
 
-    `framework` is its name in integrations.frameworks, `file` where deploy/integrations grants the verbs,
-    `without` what does not happen without them.
+    `framework` is its name in integrations.frameworks, or its field in ControllerConfig; `file` where
+    deploy/ grants the verbs, `without` what does not happen without them.
     """
 
     framework: str
@@ -51,38 +53,45 @@ class IntegrationRights:
 INTEGRATIONS = (
     IntegrationRights(
         framework="batch/job",
-        file="job.yaml",
+        file="integrations/job.yaml",
         kind=resources.JOBS,
         verbs=("list", "watch", "patch"),
         without="no Job starts",
     ),
     IntegrationRights(
         framework="batch/job",
-        file="job-pods.yaml",
+        file="integrations/job-pods.yaml",
         kind=resources.PODS,
         verbs=("patch",),
         without="no placement by topology, no replacement of failed nodes, no requests for checkpoints",
     ),
     IntegrationRights(
         framework="pod",
-        file="pod.yaml",
+        file="integrations/pod.yaml",
         kind=resources.PODS,
         verbs=("list", "watch", "patch", "delete"),
         without="no pods, Deployments, StatefulSets or LeaderWorkerSets in queues",
     ),
     IntegrationRights(
         framework="statefulset",
-        file="statefulset.yaml",
+        file="integrations/statefulset.yaml",
         kind=resources.STATEFUL_SETS,
         verbs=("list", "watch"),
         without="no StatefulSets in queues",
     ),
     IntegrationRights(
         framework="leaderworkerset.x-k8s.io/leaderworkerset",
-        file="leaderworkerset.yaml",
+        file="integrations/leaderworkerset.yaml",
         kind=resources.LEADER_WORKER_SETS,
         verbs=("list", "watch"),
         without="no LeaderWorkerSets in queues",
+    ),
+    IntegrationRights(
+        framework=_POD_GROUPS,
+        file="podgroups/rbac.yaml",
+        kind=resources.POD_GROUPS,
+        verbs=("list", "watch"),
+        without="no gangs by PodGroup: pods that name one are queued one by one",
     ),
 )
 
@@ -93,7 +102,8 @@ async def with_permitted_integrations(client: KubeClient, options: Options) -> O
     Logs each one with what is missing. Raises KubeError if the API server does not answer.
     """
     listed = options.config.kueue.integrations.frameworks
-    asked = [one for one in INTEGRATIONS if one.framework in (*listed, "batch/job")]
+    own = [_POD_GROUPS] if options.config.berth.pod_groups else []
+    asked = [one for one in INTEGRATIONS if one.framework in (*listed, *own, "batch/job")]
     missing = await asyncio.gather(*(_missing(client, one, options) for one in asked))
     refused: set[str] = set()
     for one, verbs in zip(asked, missing, strict=True):
@@ -104,7 +114,7 @@ async def with_permitted_integrations(client: KubeClient, options: Options) -> O
                 integration=one.framework,
                 missing=f"{', '.join(verbs)} {one.kind.plural}",
                 without=one.without,
-                note=f"apply deploy/integrations/{one.file} and restart, or stop using it",
+                note=f"apply deploy/{one.file} and restart, or stop using it",
             )
     if "pod" in refused:
         # They queue nothing but pods, and the configuration requires pod beside them.
@@ -112,7 +122,9 @@ async def with_permitted_integrations(client: KubeClient, options: Options) -> O
     frameworks = [name for name in listed if name == "batch/job" or name not in refused]
     integrations = options.config.kueue.integrations.model_copy(update={"frameworks": frameworks})
     kueue = options.config.kueue.model_copy(update={"integrations": integrations})
-    return dataclasses.replace(options, config=dataclasses.replace(options.config, kueue=kueue))
+    has_groups = options.config.berth.pod_groups and _POD_GROUPS not in refused
+    berth = options.config.berth.model_copy(update={"pod_groups": has_groups})
+    return dataclasses.replace(options, config=dataclasses.replace(options.config, kueue=kueue, berth=berth))
 
 
 async def _missing(client: KubeClient, one: IntegrationRights, options: Options) -> list[str]:

@@ -14,7 +14,8 @@ from admission.controller.cluster_state.cluster_state import ClusterState
 from admission.controller.loop.control_loop import ControlLoop
 from admission.controller.loop.status_writer import KINDS as STATUS_KINDS
 from admission.controller.loop.status_writer import StatusWriter
-from admission.controller.metrics.labels import LABELLED_KINDS, MetricLabels
+from admission.controller.metrics.labels import LABELLED_KINDS
+from admission.controller.metrics.queue_series import QueueSeries
 from api import keys, queueing, specs
 from api.disruption_budget import DisruptionBudget, to_disruption_budget
 from api.jobs.job import Job
@@ -32,6 +33,7 @@ from api.objects.cluster import (
     NamespaceObject,
     NodeObject,
     PodDisruptionBudgetObject,
+    PodGroupObject,
     PodObject,
     RuntimeClassObject,
     ScaledObject,
@@ -78,13 +80,13 @@ class WatchedKind:
 
 
 def watched_kinds(
-    cluster_state: ClusterState, board: StatusWriter, labels: MetricLabels
+    cluster_state: ClusterState, board: StatusWriter, series: QueueSeries
 ) -> tuple[WatchedKind, ...]:
     """Return all watched kinds, specs first, so that the first cycle knows the queues.
 
-    `labels` receives the metadata of the kinds that may have labels of their own in metrics.
+    `series` receives the metadata of the kinds whose objects name series of metrics.
     """
-    kinds = tuple(_labelled(kind, labels) for kind in _plain_kinds(cluster_state, board))
+    kinds = tuple(_labelled(kind, series) for kind in _plain_kinds(cluster_state, board))
     if cluster_state.pods.is_kept:
         budgets = WatchedKind(
             resource=resources.POD_DISRUPTION_BUDGETS,
@@ -93,6 +95,8 @@ def watched_kinds(
             take=partial(cluster_state.specs.take, DisruptionBudget, to_disruption_budget),
         )
         kinds = (*kinds, budgets, _queued_pods(cluster_state))
+    if cluster_state.gangs.is_kept:
+        kinds = (*kinds, _pod_groups(cluster_state))
     if "StatefulSet" in cluster_state.serving_kinds:
         scaled = WatchedKind(
             resource=resources.STATEFUL_SETS,
@@ -113,6 +117,15 @@ def watched_kinds(
         )
         kinds = (*kinds, sets)
     return tuple(_inspected(kind, cluster_state, board) for kind in kinds)
+
+
+def _pod_groups(cluster_state: ClusterState) -> WatchedKind:
+    return WatchedKind(
+        resource=resources.POD_GROUPS,
+        wire=PodGroupObject,
+        value=PodGroupObject,
+        take=cluster_state.take_pod_group,
+    )
 
 
 def _queued_pods(cluster_state: ClusterState) -> WatchedKind:
@@ -337,20 +350,20 @@ def _take_broken(board: StatusWriter, cluster_state: ClusterState, kind: str, fo
         board.see(kind, metadata, found.raw)
 
 
-def _labelled(kind: WatchedKind, labels: MetricLabels) -> WatchedKind:
-    """Return the kind with its metadata made known to the metrics, if they show labels of its objects."""
+def _labelled(kind: WatchedKind, series: QueueSeries) -> WatchedKind:
+    """Return the kind with its metadata made known to the metrics, if series are named by its objects."""
     name = kind.resource.kind
     if name not in LABELLED_KINDS:
         return kind
-    return replace(kind, take=partial(_take_labelled, kind.take, labels, name))
+    return replace(kind, take=partial(_take_labelled, kind.take, series, name))
 
 
-def _take_labelled(take: Taker, labels: MetricLabels, kind: str, change: Change[Any]) -> None:
+def _take_labelled(take: Taker, series: QueueSeries, kind: str, change: Change[Any]) -> None:
     metadata = change.object.metadata
     if change.type is ChangeType.DELETED:
-        labels.forget(kind, metadata)
+        series.forget(kind, metadata)
     else:
-        labels.see(kind, metadata)
+        series.see(kind, metadata)
     take(change)
 
 

@@ -15,6 +15,7 @@ from admission.reconcile.workload.context import LifecycleSettings
 from api.config.fields import Selector
 from api.config.loading import ControllerConfig
 from api.objects.common import WireSelector, WireSelectorRequirement
+from api.reason_words import ReasonWords
 from queues.store.access import StoreAccess
 from queues.store.replication import Replication
 
@@ -74,6 +75,7 @@ def cluster_state_settings(config: ControllerConfig, *, namespace: str) -> Clust
     kueue = config.kueue
     return ClusterStateSettings(
         with_pods="pod" in kueue.integrations.frameworks,
+        with_pod_groups=config.berth.pod_groups,
         serving_kinds=frozenset(
             kind for name, kind in _SERVING.items() if name in kueue.integrations.frameworks
         ),
@@ -81,16 +83,26 @@ def cluster_state_settings(config: ControllerConfig, *, namespace: str) -> Clust
             manages_without_queue_name=kueue.manage_jobs_without_queue_name,
             label_keys_to_copy=tuple(kueue.integrations.label_keys_to_copy),
             waits_for_pods=kueue.wait_for_pods_ready is not None,
+            reclaims_pods=config.resources.counts_reclaimable,
+            requeues_single_pods=not node_failure_settings(config).skips_pods,
+            words=reason_words(config),
         ),
         lifecycle=LifecycleSettings(
             pods_ready=_pods_ready(config),
             retention=_retention(config),
             node_failures=node_failure_settings(config),
+            words=reason_words(config),
         ),
         namespace_selector=_namespace_selector(config, namespace),
         pod_namespace_selector=_selector(kueue.integrations.pod_options.namespace_selector),
         pod_selector=_selector(kueue.integrations.pod_options.pod_selector),
     )
+
+
+def reason_words(config: ControllerConfig) -> ReasonWords:
+    """Return what conditions call the reasons for waiting: the fine words unless the gate is switched off."""
+    gates = config.kueue.feature_gates
+    return ReasonWords(is_fine=gates.get("UnadmittedWorkloadsObservability", True))
 
 
 def _pods_ready(config: ControllerConfig) -> PodsReadySettings | None:

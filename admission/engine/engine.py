@@ -152,13 +152,23 @@ class Engine:
     # --- decisions that failed ----------------------------------------------------------------------------
 
     def forget(self, key: WorkloadKey, uid: str, *, now: float, decided_on: str | None = None) -> None:
-        """Take back an Admit or Evict that could not be written; an admitted Workload queues again.
+        """Take back an Admit that could not be written; the Workload queues again.
 
-        `decided_on` is the resource version that the decision was made on: an admission that was decided on
-        another version is kept. None takes back whatever was decided.
+        An eviction or move of the same Workload is taken back with it. `decided_on` is the resource version
+        that the decision was made on: an admission that was decided on another version is kept. None takes
+        back whatever was decided.
         """
         self._under_way.begin_change(now)
         self._workload_store.admitted.forget(key, uid, decided_on)
+
+    def withdraw(self, key: WorkloadKey, uid: str, *, now: float) -> None:
+        """Take back an Evict or a Reassign that could not be written.
+
+        The Workload keeps its quota, also where its object does not show its admission yet: what became of
+        one decision says nothing of the other.
+        """
+        self._under_way.begin_change(now)
+        self._workload_store.admitted.withdraw(key, uid)
 
     def adopt(self, workload: Workload, *, now: float, always: bool = False) -> Admit | None:
         """Let a known Workload hold the admission of `workload`, which another leader decided.
@@ -290,6 +300,10 @@ class Engine:
         decisions = self._second_pass.decide()
         self.tally.evicts += sum(isinstance(decision, Evict) for decision in decisions)
         return decisions
+
+    def next_second_pass_at(self) -> float | None:
+        """Return when `second_pass` has to be called next (Unix seconds); None: after an event only."""
+        return self._workload_store.admitted.second_pass.next_at()
 
     def wake_heads(self, *, now: float) -> bool:
         """Make active what may fit now or is due. Return whether a cycle would decide on anything.

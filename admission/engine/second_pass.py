@@ -11,7 +11,9 @@ has and is tried again when room comes free on its flavor's nodes.
     checks ready,      ─▶ second pass ─▶ Reassign     first topologyAssignment, delayedTopologyRequest: Ready
     no place yet          ╰────────▶ Unreplaced   tried again when room comes free on the flavor's nodes
 
-Kueue waits a second before the pass and doubles that after each failure; here only events cause it.
+Failed nodes are listed for a second before the pass, as in Kueue, so that several that fail together are
+noticed. Kueue waits before first places too, and doubles the wait after each failure; here only events
+cause these.
 Source: Kueue, pkg/scheduler/scheduler.go and pkg/cache/queue/second_pass_queue.go.
 """
 
@@ -64,7 +66,7 @@ class SecondPass:
         since they were noted are passed over.
         """
         # Some may have ended since they were noted.
-        keys = self._admitted.second_pass.take_due()
+        keys = self._admitted.second_pass.take_due(now=self._cache.now)
         due = [held for key in keys if (held := self._cache.held.get(key)) is not None]
         decisions = []
         # The order decides which Workload gets the last free nodes.

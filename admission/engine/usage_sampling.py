@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from admission.cache.cache import Cache
 from admission.cache.workload_store import WorkloadStore
+from queues.pending.admission_fair_sharing import UsageLedger
 
 
 class UsageSampling:
@@ -12,6 +13,9 @@ class UsageSampling:
     def __init__(self, cache: Cache, workload_store: WorkloadStore) -> None:
         self._cache = cache
         self._workload_store = workload_store
+        # The queues that were looked at last: by the identity of the ClusterQueues, which are built again
+        # with each change, and the number of changes of LocalQueues.
+        self._seen: tuple[object, int] | None = None
 
     def sample(self, *, now: float) -> None:
         """Bring past usage up to now, once every sampling interval.
@@ -22,10 +26,13 @@ class UsageSampling:
         Source: Kueue, KEP 4136, admission fair sharing.
         """
         ledger, at = self._cache.ledger, self.next_at()
-        if ledger is None or at is None or at > now:
-            # Called at every turn of the control loop, so a call too early has to be cheap.
+        # Called at every turn of the control loop, so a call without effect has to be cheap.
+        if ledger is None or at is None:
             return
-        local_queues = self._cache.sharing_local_queues()
+        if at > now:
+            self._open(ledger, now)
+            return
+        local_queues = self._cache.local_queue_resources()
         ledger.sample(local_queues, now=now)
         self._workload_store.touched.local_queues.update(local_queues)
         for queue in self._cache.queues.values():
@@ -33,10 +40,17 @@ class UsageSampling:
                 # A sample changes the order of the queue, which no event reports.
                 self._workload_store.trees.settle_again(queue.tree)
 
+    def _open(self, ledger: UsageLedger, now: float) -> None:
+        """Begin the accounts of new LocalQueues, whose status then shows that nothing is used."""
+        queues, changes = self._cache.queues, self._cache.specs.local_queue_changes
+        if self._seen is not None and self._seen[0] is queues and self._seen[1] == changes:
+            return
+        self._seen = queues, changes
+        opened = ledger.open(self._cache.local_queue_resources(), now=now)
+        self._workload_store.touched.local_queues.update(opened)
+
     def next_at(self) -> float | None:
-        """Return when past usage is next to be sampled (Unix seconds); None if no ClusterQueue uses it."""
+        """Return when past usage is next to be sampled (Unix seconds); None without the setting."""
         self._workload_store.see()
-        ledger, queues = self._cache.ledger, self._cache.queues.values()
-        if ledger is None or all(queue.usage_of is None for queue in queues):
-            return None
-        return ledger.next_sample_at()
+        ledger = self._cache.ledger
+        return ledger.next_sample_at() if ledger is not None else None

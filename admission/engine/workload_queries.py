@@ -82,15 +82,16 @@ class WorkloadQueries:
         ]
         return min(successors, key=lambda one: one[:2])[2] if successors else None
 
-    def queue_problem(self, workload: Workload) -> Problem | None:
+    def queue_problem(self, workload: Workload, *, in_older_words: bool = False) -> Problem | None:
         """Return why the Workload cannot be tried at all, and what to do; None if it only has to wait.
 
         The reason is for the condition, the sentence for people. Examples: its LocalQueue does not exist, or
-        its requests cannot be computed.
+        its requests cannot be computed. `in_older_words`: see `workload_record.queue_problem`.
         """
         self._workload_store.see()
         record = self._workload_store.index.records.get(workload.key)
-        return queue_problem(self._cache, workload, record.request_error if record is not None else None)
+        request_error = record.request_error if record is not None else None
+        return queue_problem(self._cache, workload, request_error, in_older_words=in_older_words)
 
     def waiting_reason(self, key: WorkloadKey) -> Problem | None:
         """Return why a pending Workload waits, as known now, whether or not its condition says so already.

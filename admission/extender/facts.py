@@ -10,14 +10,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from admission.hardware.fit import NodeLoad
-from admission.hardware.islands import GpuPod
+from admission.hardware.gpu_shares import PodGpus
 from admission.hardware.node_hardware import NodeHardware
 from admission.hardware.pod_hardware import PodHardware, read_pod
-from api import keys
+from api.jobs.gpu_share import gpu_ids, gpu_share
 from api.jobs.resource_requests import gpus_of, pod_requests
 from api.node import NodeInfo
 from api.objects.cluster import PodObject
-from api.parsing.decimals import whole_number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,10 +45,13 @@ class PodFacts:
     @cached_property
     def gpu_ids(self) -> tuple[int, ...]:
         """The indexes of the node's GPUs that the pod was given; () where they are not recorded."""
-        parts = self.annotations.get(keys.GPU_IDS, "").split(",")
-        # Parts that are not numbers are left out, so that the others still count.
-        ids = (whole_number(part.strip()) for part in parts)
-        return tuple(one for one in ids if one is not None)
+        return gpu_ids(self.annotations)
+
+    @cached_property
+    def on_gpus(self) -> PodGpus:
+        """What it uses of which GPUs of its node."""
+        share = gpu_share((self.annotations, self.labels), self.gpus)
+        return PodGpus(0 if share is not None else self.gpus, share, self.gpu_ids)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +68,7 @@ class NodeView:
         """What the pods bound here use of the node's GPUs."""
         return NodeLoad(
             gpus=gpus_of(self.used),
-            pods=tuple(GpuPod(pod.gpus, pod.gpu_ids) for pod in self.pods),
+            pods=tuple(pod.on_gpus for pod in self.pods),
             inference_mib=sum(
                 pod.hardware.memory_mib for pod in self.pods if pod.hardware.kind == "inference"
             ),

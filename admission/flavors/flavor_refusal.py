@@ -54,7 +54,7 @@ def flavor_refusal(
         return FlavorRefusal(f"flavor {name} not found")
     request = pod_set.topology_request
     if flavor.topology_name is not None or request is not None:
-        message = _topology_refusal(snapshot, queue, flavor, request)
+        message = _topology_refusal(snapshot, queue, flavor, request, asked)
         if message is not None:
             return FlavorRefusal(message)
     message = _pod_refusal(flavor, pod_set)
@@ -96,7 +96,11 @@ def _reservation_refusal(queue: QueueState, workload: Workload, flavor: str) -> 
 
 
 def _topology_refusal(
-    snapshot: Snapshot, queue: QueueState, flavor: ResourceFlavor, request: TopologyRequest | None
+    snapshot: Snapshot,
+    queue: QueueState,
+    flavor: ResourceFlavor,
+    request: TopologyRequest | None,
+    asked: PodSetRequests,
 ) -> str | None:
     """Return why a pod set with this topology request cannot use the flavor, None where it can."""
     name = flavor.name
@@ -105,6 +109,8 @@ def _topology_refusal(
             return None
         return f"Flavor {name!r} supports only TopologyAwareScheduling"
     if flavor.topology_name is None:
+        if not _covers_nodes(queue, name, asked):
+            return None
         return f"Flavor {name!r} does not support TopologyAwareScheduling"
     # Its Topology is missing or has no nodes: either may still appear, or the flavor is misconfigured.
     if not snapshot.topology_cache.has_topology(name):
@@ -115,6 +121,16 @@ def _topology_refusal(
     if any(level is not None and level not in levels for level in named):
         return f"Flavor {name!r} does not contain the requested level"
     return None
+
+
+def _covers_nodes(queue: QueueState, flavor: str, asked: PodSetRequests) -> bool:
+    """Return whether the flavor's resource group covers anything that the pods request of their nodes.
+
+    Where it does not, the group is charged for what resource transformations make of the requests, and
+    another group's flavor decides on which nodes the pods run.
+    """
+    group = next((one for one in queue.groups.values() if flavor in one.flavors), None)
+    return group is None or not asked.on_node.keys().isdisjoint(group.resources)
 
 
 def _places_all(snapshot: Snapshot, queue: QueueState) -> bool:

@@ -15,6 +15,8 @@ from queues.pending.pending_queue import Pending
 
 _NO_META = Meta()
 _NO_SPEC = WirePodSpec()
+# Caps the answers kept for one ClusterQueue, for users whose requests are all different.
+_MOST_KEPT = 1024
 
 
 def hardware_need(
@@ -58,10 +60,17 @@ def spot_refusal(
 
 def needs_hardware(snapshot: Snapshot, queue: QueueState, pending: Pending) -> bool:
     """Return whether any pod of the Workload fits some nodes only, so that nodes decide about its flavors."""
-    return any(
-        hardware_need(snapshot, queue, pending.workload, pod_set, gpus_of(asked.on_node)) is not None
-        for pod_set, asked in zip(pending.workload.pod_sets, pending.requests, strict=False)
-    )
+    # Asked for each head of each cycle. All that it depends on is part of the shape, or of the queue.
+    known = queue.hardware_needs.get(pending.shape)
+    if known is None:
+        known = any(
+            hardware_need(snapshot, queue, pending.workload, pod_set, gpus_of(asked.on_node)) is not None
+            for pod_set, asked in zip(pending.workload.pod_sets, pending.requests, strict=False)
+        )
+        if len(queue.hardware_needs) >= _MOST_KEPT:
+            queue.hardware_needs.clear()
+        queue.hardware_needs[pending.shape] = known
+    return known
 
 
 def hardware_refusal(

@@ -24,6 +24,7 @@ _CHOICES = {
     StrategyChoice.CONSOLIDATED: Strategy.CONSOLIDATED,
     StrategyChoice.DISTRIBUTED: Strategy.DISTRIBUTED,
     StrategyChoice.BALANCED: Strategy.BALANCED,
+    StrategyChoice.PACKED: Strategy.PACKED,
 }
 # Training is as slow as its slowest link, so its pods are packed. Serving must survive the loss of a node, so
 # its pods are spread. A Workload that declares neither gets the strategy between the two.

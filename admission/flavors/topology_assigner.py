@@ -15,6 +15,7 @@ Source: Kueue, pkg/scheduler/flavorassigner/tas_flavorassigner.go.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from operator import is_
 
 import msgspec
 from msgspec.structs import replace
@@ -43,6 +44,7 @@ from api.workload import (
     PodSet,
     PodSetAssignment,
     TopologyAssignment,
+    TopologyRequest,
     Workload,
 )
 from queues.pending.pending_queue import Pending
@@ -101,7 +103,7 @@ def placement_request(
     return PlacementRequest(
         pod_set=pod_set.name,
         flavor=flavor.name,
-        count=count,
+        count=_placed(count, pod_set.topology_request),
         # The pod's requests on its node, without the configuration's resource transformations: nodes
         # know nothing of those.
         per_pod=taken_per_pod(asked.on_node),
@@ -109,6 +111,16 @@ def placement_request(
         rules=_rules(pod_set, flavor),
         keeps_domains_whole=rules is not None and rules.avoids_fragmentation,
     )
+
+
+def _placed(count: int, topology: TopologyRequest | None) -> int:
+    """Return how many of `count` pods get a place: as many as make whole slices.
+
+    The others get quota and stay gated. Fewer pods than one slice are left as they are: they have no place.
+    Source: Kueue, tas_flavor_snapshot.go, findLevelWithFitDomains, which counts in slices.
+    """
+    size = topology.slices[0].size if topology is not None and topology.slices else 1
+    return count - count % size if 0 < size <= count else count
 
 
 def _rules(pod_set: PodSet, flavor: ResourceFlavor, checks: Collection[CheckState] = ()) -> NodeRules:
@@ -215,7 +227,7 @@ def _requests_of(
         request = PlacementRequest(
             pod_set=one.name,
             flavor=name,
-            count=one.count,
+            count=_placed(one.count, pod_set.topology_request),
             per_pod=per_pod.get(one.name, taken_per_pod({})),
             topology=pod_set.topology_request,
             rules=_rules(pod_set, snapshot.objects.flavors[name], held.workload.checks),
@@ -258,15 +270,17 @@ def place(snapshot: Snapshot, assignment: Assignment) -> Steps[Assignment]:
     if not requests:
         return assignment
     if assignment.mode is Mode.FIT:
-        yield from snapshot.topology_cache.preparing(requests)
-        found = snapshot.topology_cache.place(requests)
+        found = snapshot.topology_cache.known(requests)
+        if found is None:
+            yield from snapshot.topology_cache.preparing(requests)
+            found = snapshot.topology_cache.find(requests)
         if not isinstance(found, Unplaced):
-            return _with_places(assignment, found)
+            return _with_places(assignment, found.assignments, found.places)
         # There may be a place once other Workloads are evicted, so a search for victims is worthwhile.
         assignment = _lowered(assignment, {found.pod_set}, Mode.PREEMPT, found.message)
     if assignment.mode is Mode.PREEMPT:
         # On the empty cluster, which is cheap: pods that do not fit even there need no search for victims.
-        found = snapshot.topology_cache.place(requests, is_empty=True)
+        found = snapshot.topology_cache.find(requests, is_empty=True)
         if isinstance(found, Unplaced):
             return _lowered(assignment, {found.pod_set}, Mode.NO_FIT, found.message)
         # They fit on the empty cluster, so the search for victims decides about all of them.
@@ -301,8 +315,10 @@ def with_later_places(snapshot: Snapshot, assignment: Assignment, *, is_empty: b
     The same assignment where there are no such places. Only for a Workload that waits for evictions: the
     places are a reservation for this cycle and may differ from those of its admission.
     """
-    found = snapshot.topology_cache.place(assignment.placing, is_empty=is_empty)
-    return assignment if isinstance(found, Unplaced) else _with_places(assignment, found)
+    found = snapshot.topology_cache.find(assignment.placing, is_empty=is_empty)
+    if isinstance(found, Unplaced):
+        return assignment
+    return _with_places(assignment, found.assignments, found.places)
 
 
 def place_again(
@@ -319,7 +335,8 @@ def place_again(
         return None
     if not requests:
         return assignment
-    assignment = _with_places(assignment, placed)
+    places = tuple(place_of(request, placed[request.pod_set]) for request in requests)
+    assignment = _with_places(assignment, placed, places)
     topology_cache = snapshot.topology_cache
     for request, taken in zip(requests, assignment.places, strict=True):
         room, spots = topology_cache.search(request.flavor).room(request), topology_cache.usage.spots([taken])
@@ -330,21 +347,16 @@ def place_again(
     return assignment if topology_cache.usage.fits(assignment.places) else None
 
 
-def _with_places(assignment: Assignment, placed: Mapping[str, TopologyAssignment]) -> Assignment:
-    """Return the assignment with the places found."""
-    return replace(
-        assignment,
-        pod_sets=tuple(
-            # Pod sets without a topology keep their choice as it is.
-            replace(choice, topology=placed[choice.name]) if choice.name in placed else choice
-            for choice in assignment.pod_sets
-        ),
-        places=tuple(
-            place_of(request, placed[request.pod_set])
-            for request in assignment.placing
-            if request.pod_set in placed
-        ),
-    )
+def _with_places(
+    assignment: Assignment, placed: Mapping[str, TopologyAssignment], places: tuple[Place, ...]
+) -> Assignment:
+    """Return the assignment with the places found, which are those of `placed`."""
+    # Pod sets without a topology keep their choice as it is.
+    pod_sets = [
+        replace(choice, topology=placed[choice.name]) if choice.name in placed else choice
+        for choice in assignment.pod_sets
+    ]
+    return replace(assignment, pod_sets=tuple(pod_sets), places=places)
 
 
 def places_of(admission: Admission, requests: Collection[PodSetRequests]) -> tuple[Place, ...]:
@@ -369,10 +381,16 @@ def places_of(admission: Admission, requests: Collection[PodSetRequests]) -> tup
 def _lowered(assignment: Assignment, names: Collection[str], mode: Mode, message: str = "") -> Assignment:
     """Return the assignment with these pod sets in no better mode than `mode`."""
     pod_sets = tuple(
-        _lowered_choice(choice, mode, message) if choice.name in names else choice
-        for choice in assignment.pod_sets
+        [
+            _lowered_choice(choice, mode, message) if choice.name in names else choice
+            for choice in assignment.pod_sets
+        ]
     )
-    return replace(assignment, pod_sets=pod_sets, mode=min(choice.mode for choice in pod_sets))
+    worst = min([choice.mode for choice in pod_sets])
+    # As a rule the search for flavors has found as much, and nothing changes.
+    if worst is assignment.mode and all(map(is_, pod_sets, assignment.pod_sets)):
+        return assignment
+    return replace(assignment, pod_sets=pod_sets, mode=worst)
 
 
 def _lowered_choice(choice: PodSetChoice, mode: Mode, message: str) -> PodSetChoice:

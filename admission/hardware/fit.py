@@ -10,6 +10,7 @@ bind it. The first that refuses is reported:
         InferenceMemory                what inference on the node uses in all
         GPUAware                       free GPUs, and the least memory of each
     memory                             of each GPU, asked by the pod's own key
+    share                              of one GPU, asked by the pod's own key
 
 Without a load a node is judged as if it were empty: what is refused then, no eviction can change.
 """
@@ -20,10 +21,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from admission.hardware.islands import GpuPod, free_in_islands
+from admission.hardware.gpu_shares import PodGpus, as_offered, can_hold, linked_pods
+from admission.hardware.islands import free_in_islands
 from admission.hardware.node_hardware import NodeHardware
 from admission.hardware.pod_hardware import CPU_INTENSIVE, DDP, GPU_INTENSIVE, TENSOR, PodHardware
 from admission.hardware.rules import HardwareRules, Rule
+from api.jobs.gpu_share import GpuShare
 
 NO_MODEL_LABEL = "Node does not have a GPU model label"
 OTHER_MODEL = "GPU model mismatch"
@@ -48,6 +51,7 @@ class HardwareRequest(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True
     intensity: str = ""
     topologies: tuple[str, ...] = ()
     inference_mib: int = 0
+    share: GpuShare | None = None
 
     @property
     def is_linked(self) -> bool:
@@ -59,7 +63,7 @@ class NodeLoad(msgspec.Struct, frozen=True, kw_only=True):
     """What pods use of a node: its GPUs in all and by pod, and the GPU memory of inference."""
 
     gpus: int = 0
-    pods: Sequence[GpuPod] = ()
+    pods: Sequence[PodGpus] = ()
     inference_mib: int = 0
 
 
@@ -81,12 +85,15 @@ def request_of(
 ) -> HardwareRequest | None:
     """Return what a pod with this number of GPUs needs; None where every node fits."""
     binding = tuple(rule for rule in rules.of(scheduler_name) if _concerns(rule, pod, gpus))
+    share = GpuShare(pod.gpu_milli, pod.memory_mib) if pod.gpu_milli and gpus <= 1 else None
+    # A share is one of a single GPU, by whatever resource it is mounted.
+    gpus = max(gpus, 1) if share is not None else gpus
     # Rounded up: a GPU with slightly less memory than the pod needs does not suffice.
     memory_gb = -(-pod.memory_mib // (gpus * _MIB_PER_GB)) if gpus > 0 else 0
     if Rule.GPU_AWARE in binding:
         memory_gb = max(memory_gb, rules.min_gpu_memory_gb)
     # As a rule a pod asks for nothing, and this is called for each placement.
-    if not (binding or memory_gb or pod.model or pod.generation or pod.interconnect):
+    if not (binding or memory_gb or share or pod.model or pod.generation or pod.interconnect):
         return None
     is_tensor = Rule.LINKED_GPUS in binding and pod.parallelism == TENSOR
     return HardwareRequest(
@@ -99,6 +106,7 @@ def request_of(
         intensity=pod.intensity if Rule.WORKLOAD_TYPE in binding else "",
         topologies=rules.required_topologies if is_tensor else (),
         inference_mib=pod.memory_mib if Rule.INFERENCE_MEMORY in binding else 0,
+        share=share,
     )
 
 
@@ -124,7 +132,7 @@ def misfit(need: HardwareRequest, node: NodeHardware, load: NodeLoad = _IDLE) ->
         found = _CHECKS[rule](need, node, load)
         if found is not None:
             return found
-    return _memory_misfit(need, node)
+    return _memory_misfit(need, node) or _share_misfit(need, node, load)
 
 
 def model_misfit(wanted: str, model: str) -> Misfit | None:
@@ -159,11 +167,15 @@ def _type_misfit(need: HardwareRequest, node: NodeHardware, _: NodeLoad) -> Misf
 
 
 def _link_misfit(need: HardwareRequest, node: NodeHardware, load: NodeLoad) -> Misfit | None:
+    # Slices of one GPU have no link between them, whatever links the GPUs.
+    if not node.has_whole_gpus:
+        return Misfit(reason="GPUs of the node are shared or partitioned, and the pod needs linked ones")
     if need.topologies:
         if node.topology in need.topologies:
             return None
         return Misfit(reason="Tensor parallelism demands NVLink/NVSwitch fabric")
-    if max(free_in_islands(node.islands, load.pods), default=0) >= need.gpus:
+    pods = linked_pods(node.devices, node.memory_mib, load.pods)
+    if max(free_in_islands(node.islands, pods), default=0) >= need.gpus:
         return None
     return Misfit(reason=f"Node lacks {need.gpus} GPUs in unified NVLink island")
 
@@ -190,6 +202,18 @@ def _memory_misfit(need: HardwareRequest, node: NodeHardware) -> Misfit | None:
     if node.memory_gb >= need.memory_gb:
         return None
     return Misfit(reason=f"insufficient GPU memory: need {need.memory_gb}GB, available {node.memory_gb}GB")
+
+
+def _share_misfit(need: HardwareRequest, node: NodeHardware, load: NodeLoad) -> Misfit | None:
+    if need.share is None:
+        return None
+    if node.devices <= 0:
+        is_cut = "partitioned by MIG" if node.is_mig else "none"
+        return Misfit(reason="Node has no GPU to share", detail=f"its GPUs: {is_cut}")
+    pods = (*as_offered(load.pods, node.slices), PodGpus(share=need.share))
+    if can_hold(node.devices, node.memory_mib, pods):
+        return None
+    return Misfit(reason="insufficient share of a GPU", detail=f"need {need.share.milli} milli of one")
 
 
 _CHECKS: Mapping[Rule, Callable[[HardwareRequest, NodeHardware, NodeLoad], Misfit | None]] = {

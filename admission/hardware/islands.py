@@ -44,15 +44,29 @@ class GpuPod(NamedTuple):
 
 
 def read_islands(labels: Mapping[str, str], topology: str, gpus: int) -> tuple[Island, ...]:
-    """Return the islands of a node with these labels and this number of GPUs."""
-    found = [_island(value) for key, value in labels.items() if key.startswith(keys.NODE_ISLAND_PREFIX)]
+    """Return the islands of a node with these labels and this number of GPUs.
+
+    A GPU that several islands name is in the first of them, by the order of their keys. Islands of more GPUs
+    than the node has are smaller by the difference: it is not known which of them lacks the GPUs.
+    """
+    found: list[Island] = []
+    named: set[int] = set()
+    for key in sorted(key for key in labels if key.startswith(keys.NODE_ISLAND_PREFIX)):
+        island = read_island(labels[key])
+        ids = island.ids - named
+        found.append(Island(island.size - len(island.ids) + len(ids), ids))
+        named |= ids
+    missing = sum(island.size for island in found) - gpus
+    if found and missing > 0:
+        return tuple(Island(max(0, island.size - missing), island.ids) for island in found)
     # A switch links all GPUs of a node with each other, so they are one island.
     if not found and topology == "nvswitch":
         return (Island(gpus, frozenset(range(min(gpus, _MOST_GPUS)))),)
     return tuple(found)
 
 
-def _island(value: str) -> Island:
+def read_island(value: str) -> Island:
+    """Return the island of one label; one without GPUs for a value that cannot be read."""
     # One number alone is how many GPUs it has; a part that is none leaves the whole value without meaning.
     if (count := whole_number(value)) is not None:
         return Island(count)

@@ -14,6 +14,7 @@ import msgspec
 from admission.hardware.generations import generation_of
 from api import keys
 from api.jobs.checkpoint_annotations import WORKLOAD_TYPES
+from api.jobs.gpu_share import parse_milli
 from api.jobs.placement_annotations import read_key
 from api.parsing.decimals import whole_number
 
@@ -28,9 +29,9 @@ _NONE: Texts = {}
 class PodHardware(msgspec.Struct, frozen=True, kw_only=True):
     """What a pod asks of hardware; empty texts and 0 ask for nothing.
 
-    `memory_mib` is for all GPUs of the pod together, `generation` the least one. `kind` is training,
-    inference or batch; `intensity` is CPU-intensive, GPU-intensive or empty. `interconnect` and `parallelism`
-    are in lower case.
+    `memory_mib` is for all GPUs of the pod together, `gpu_milli` its share of one GPU, `generation` the least
+    one. `kind` is training, inference or batch; `intensity` is CPU-intensive, GPU-intensive or empty.
+    `interconnect` and `parallelism` are in lower case.
     """
 
     model: str = ""
@@ -40,6 +41,7 @@ class PodHardware(msgspec.Struct, frozen=True, kw_only=True):
     parallelism: str = ""
     kind: str = ""
     intensity: str = ""
+    gpu_milli: int = 0
     has_checkpoints: bool = False
 
     @property
@@ -78,6 +80,7 @@ def read_pod(
         parallelism=read(keys.PARALLELISM).lower(),
         kind=kind if kind in WORKLOAD_TYPES else "",
         intensity=_intensity((*reversed(own), of_job) if reads_aliases else tuple(reversed(own))),
+        gpu_milli=parse_milli(read(keys.GPU_MILLI)) or 0,
         has_checkpoints=any(not keys.SAVING_KEYS.isdisjoint(one) for one in (own[0], of_job)),
     )
 

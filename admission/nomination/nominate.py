@@ -221,10 +221,12 @@ class Nominator:
         if assignment.mode is Mode.PREEMPT:
             # Only this mode needs victims. They are searched for once, for the whole Workload.
             targets = yield from self.preemptor.targets(queue, pending, assignment)
-            if assignment.placing:
+            if assignment.placing and targets:
                 # The victims are removed for these places alone: whether they are evicted is decided later.
                 with self.snapshot.trial.without((target.queue, target.held) for target in targets):
-                    assignment = with_later_places(self.snapshot, assignment, is_empty=not targets)
+                    assignment = with_later_places(self.snapshot, assignment, is_empty=False)
+            elif assignment.placing:
+                assignment = with_later_places(self.snapshot, assignment, is_empty=True)
         return Entry(queue=queue, pending=pending, assignment=assignment, targets=targets)
 
     def _or_fewer_pods(self, search: FlavorSearch, whole: Entry) -> Steps[Entry]:

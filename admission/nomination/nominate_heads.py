@@ -95,6 +95,7 @@ def _rejected(snapshot: Snapshot, queue: QueueState, pending: Pending) -> HeadOu
 def namespace_mismatch(workload: Workload, cluster_queue: str) -> str:
     """Return the message for a namespace that the ClusterQueue does not select."""
     return (
+        "workload namespace doesn't match ClusterQueue selector: "
         f"ClusterQueue {cluster_queue} does not select namespace {workload.key.namespace}: "
         "its spec.namespaceSelector does not match the namespace's labels"
     )

@@ -13,6 +13,9 @@ Modules, in reading order:
     rules               on how many leaves a gang of a given size is placed
     strategies          which of several domains is taken, and how its nodes are filled
     scoring             the score of a domain, from 0 to 1
+    fragmentation       how much of a node's free GPUs later pods can use
+    fragmentation_mix   which demands pods usually make, by which that is measured
+    packing             pods on the nodes that lose the least to fragmentation
     candidate_leaves    what leaves offer to gangs of one shape, updated as they change
     top_candidate       the best of many candidates, without sorting all of them again
     replacement         new nodes for the part of a gang that was lost

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from heapq import nsmallest
 
 from admission.placement.candidate_leaves import NO_RULES, CandidateLeaves, room_of
+from admission.placement.packing import PackedNodes
 from admission.placement.rules import UNLIMITED, Demand, GangSize, Leaf, choose_leaves, demand
 from admission.placement.scoring import NEUTRAL_PERFORMANCE, sub_scores
 from admission.placement.strategies import (
@@ -51,6 +52,8 @@ class GangSearch:
     options: PlacementOptions
     pods: int
     performance: Mapping[str, float] = field(default_factory=dict)
+    # For the strategy packed: the nodes by what they lose to fragmentation.
+    packing: PackedNodes | None = None
     _read_to: int = -1
     _capacity_read: int = -1
     _demand: Demand | None = None
@@ -65,6 +68,9 @@ class GangSearch:
 
         A `find` afterwards costs little, provided that the site has not changed much in between.
         """
+        if (packing := self._anywhere()) is not None:
+            yield from packing.preparing()
+            return
         yield from self.offers.refreshing()
         self._refresh()
         contest = self._first_contest()
@@ -77,6 +83,8 @@ class GangSearch:
         The nodes are indexes of leaves of the site's tree, and the pods add up to the whole gang. Takes no
         place.
         """
+        if (packing := self._anywhere()) is not None:
+            return packing.anywhere(self.pods) or f"doesn't allow to fit any of {self.pods} pod(s)"
         # Bring the leaves and the cached candidates up to date first.
         self.offers.refresh()
         self._refresh()
@@ -91,6 +99,12 @@ class GangSearch:
         need, contest = self._ruled(per_node)
         best = contest.best()
         return self._hand_out(best[1], need) if best else self._rule_shortage(need, self._size(per_node))
+
+    def _anywhere(self) -> PackedNodes | None:
+        """Return the nodes that a packed pod may choose from by itself; None where domains matter."""
+        # A single pod is near to nothing, so that only the nodes matter.
+        is_free = self.pods == 1 and not self.options.preferred_domain
+        return self.packing if is_free else None
 
     # --- the leaves' offers --------------------------------------------------------------------------------
 
@@ -279,6 +293,9 @@ class GangSearch:
         if pods == room[leaf.index]:
             # The gang takes all that is free, so there is nothing to choose.
             return [(node, room[node]) for node in self.offers.nodes(leaf.index) if room[node]]
+        if self.packing is not None:
+            roomiest = [room.node for room in self._widest(leaf.index)]
+            return self.packing.within(roomiest, pods) or fewest_nodes(self._rooms(leaf.index), pods)
         return fewest_nodes(self._rooms(leaf.index), pods)
 
     def _rooms(self, domain: int) -> list[DomainRoom]:

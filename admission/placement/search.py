@@ -13,10 +13,12 @@ from typing import TypeVar
 
 from admission.placement.candidate_leaves import CandidateLeaves, Terms
 from admission.placement.domain_selection import DomainSelection, Shortage
+from admission.placement.fragmentation_mix import DemandMix
 from admission.placement.gangs import GangSearch
+from admission.placement.packing import PackedNodes
 from admission.placement.topology.flavor_topology import FlavorTopology
 from admission.placement.topology.node_exclusions import NodeExclusions
-from admission.placement.topology.placement_options import PlacementOptions
+from admission.placement.topology.placement_options import PlacementOptions, Strategy
 from admission.placement.topology.pod_counts import MOST_SHAPES, PodCounts, Shape, make_shape
 from admission.placement.topology.pod_room import PodRoom
 from admission.placement.topology.request import (
@@ -50,9 +52,12 @@ class PlacementSearch:
         self._offers: dict[tuple[PodCounts, PodCounts, Terms], CandidateLeaves] = {}
         self._gangs: dict[tuple[CandidateLeaves, PlacementOptions, int], GangSearch] = {}
         # Requests in terms of this site's levels. They never become stale, because levels never change.
+        self._packings: dict[PodCounts, PackedNodes] = {}
         self._plans: dict[tuple[TopologyRequest | None, int, bool], PlacementPlan | NoPlacement] = {}
         # The performance score of each host (`admission.placement.performance`).
         self.performance: Mapping[str, float] = {}
+        # The demands by which fragmentation is measured.
+        self.mix = DemandMix()
 
     def find(
         self,
@@ -160,10 +165,20 @@ class PlacementSearch:
         # The size is part of the key: a gang with two more pods may need another number of leaves.
         key = offers, options, request.count
         search = self._gangs.pop(key, None) or GangSearch(
-            offers=offers, options=options, pods=request.count, performance=self.performance
+            offers=offers,
+            options=options,
+            pods=request.count,
+            performance=self.performance,
+            packing=self._packing(offers.counts) if options.strategy is Strategy.PACKED else None,
         )
         _keep(self._gangs, key, search, most=_MOST_GANGS)
         return search
+
+    def _packing(self, counts: PodCounts) -> PackedNodes:
+        """Return the nodes compared by fragmentation, which all gangs of a shape share."""
+        packing = self._packings.pop(counts, None) or PackedNodes(counts=counts, mix=self.mix)
+        _keep(self._packings, counts, packing, most=_MOST_GANGS)
+        return packing
 
     def _offers_of(self, counts: PodCounts, empty: PodCounts, options: PlacementOptions) -> CandidateLeaves:
         """Return the leaves as gangs with these options see them."""

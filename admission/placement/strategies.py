@@ -2,6 +2,8 @@
 
     consolidated   fewest nodes; the domain that keeps the pods nearest to each other, then the best score
     balanced       fewest nodes; the domain with the best score
+    packed         the domain as for consolidated; a single pod goes anywhere; on the nodes where the least of
+                   the free GPUs becomes useless (`admission.placement.packing`)
     distributed    as many nodes as there are pods, leaf by leaf in turn: losing one node affects few pods
 
 Before these criteria come the Workload's preferred domain and, where the policy avoids fragmentation, the
@@ -51,7 +53,9 @@ def score_order(
     Scores are rounded to `SCORE_DIGITS`, so that sums in another order do not change the choice. The name
     breaks ties.
     """
-    is_near_first = options.strategy is Strategy.CONSOLIDATED or options.is_latency_sensitive
+    is_near_first = (
+        options.strategy in (Strategy.CONSOLIDATED, Strategy.PACKED) or options.is_latency_sensitive
+    )
     return (
         -candidate.depth if is_near_first else 0,
         -round(candidate.scores.weighted(options.weights), SCORE_DIGITS),

@@ -5,12 +5,15 @@ Nodes and pods are reported by events. Workloads take their places in `usage` wh
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from admission.hardware.gpu_shares import PodGpus
 from admission.hardware.inventory import HardwareInventory
 from admission.hardware.label_problems import hardware_problems
 from admission.hardware.rules import HardwareRules
+from admission.placement.fragmentation_mix import DemandMix
+from admission.placement.packing import demand_of
 from admission.placement.performance import Performance
 from admission.placement.search import PlacementSearch
 from admission.placement.topology.flavor_topology import FlavorTopology
@@ -19,6 +22,7 @@ from admission.placement.topology.nodes import Nodes, PodKey
 from admission.placement.topology.place import Place, place_of
 from admission.placement.topology.request import NoPlacement, Placement, PlacementGates, PlacementRequest
 from admission.placement.topology_usage import TopologyUsage
+from api.jobs.gpu_share import share_in
 from api.jobs.resource_requests import gpus_of
 from api.keys import HOSTNAME
 from api.node import NodeInfo, PodUsage
@@ -35,8 +39,15 @@ class Unplaced:
     message: str
 
 
-# The places of each pod set, by its name.
-Found = Mapping[str, TopologyAssignment] | Unplaced
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """The assignments of all pod sets by name, and what they take of the topologies, in the same order."""
+
+    assignments: Mapping[str, TopologyAssignment]
+    places: tuple[Place, ...]
+
+
+Found = Placed | Unplaced
 # Placements kept for one state of the nodes, for users whose requests are all different.
 _MOST_KEPT = 1024
 
@@ -74,6 +85,8 @@ class TopologyCache:
         self._searches: dict[str, PlacementSearch] = {}
         self.usage = TopologyUsage(self._topologies)
         self.performance = Performance()
+        # What pods usually demand, by which fragmentation is measured.
+        self.mix = DemandMix()
         # How often the empty cluster has changed: by nodes, the pods of others, or what hosts have achieved.
         self._node_changes = 0
         self._found, self._found_on_empty = KeptPlacements(), KeptPlacements()
@@ -104,10 +117,11 @@ class TopologyCache:
         """Add or update a pod not placed by Berth. Return the flavors on whose nodes it freed capacity."""
         key = (pod.namespace, pod.name)
         known = self.nodes.pod(key)
+        self._record_gpus(key, pod)
         if known == pod:
             return frozenset()
         # Removed and added again, which is cheaper than comparing; the sums are integers, so they are exact.
-        freed = self.drop_pod(key)
+        freed = self._drop_pod(key)
         if pod.node:
             self.nodes.add_pod(pod)
             self._take(pod, sign=1)
@@ -119,8 +133,23 @@ class TopologyCache:
 
         A large cluster ends thousands of pods a minute. Those on nodes of no flavor must wake no queue.
         """
+        self._record_gpus(key, None)
+        return self._drop_pod(key)
+
+    def _drop_pod(self, key: PodKey) -> frozenset[str]:
         pod = self.nodes.pop_pod(key)
         return frozenset() if pod is None else self._take(pod, sign=-1)
+
+    def _record_gpus(self, key: PodKey, pod: PodUsage | None) -> None:
+        """Note which GPUs of its node a pod has, whether Berth has placed it or not."""
+        gpus = None
+        if pod is not None and pod.gpu_ids:
+            gpus = PodGpus(pod.gpus, pod.share, pod.gpu_ids)
+        changed = self.hardware.gpu_pods.record(key, pod.gpu_node if pod is not None else "", gpus)
+        if changed is not None:
+            self._node_changes += 1
+            for topology in self._topologies.values():
+                topology.touch_node(changed)
 
     def observe(self, hosts: Collection[str], *, uid: str, at: float, outcome: float) -> None:
         """Record the outcome of a run that ended `at` on these hosts. A run counts once, by its uid."""
@@ -130,6 +159,11 @@ class TopologyCache:
             if topology.is_by_host:
                 # Scores are read per leaf, and readers of leaves follow the log.
                 topology.touch((host,) for host in hosts)
+
+    def learn(self, places: Iterable[Place]) -> None:
+        """Count what pods demand that were placed, for the mix by which fragmentation is measured."""
+        for place in places:
+            self.mix.observe(demand_of(place.per_pod), sum(one.count for one in place.assignment.domains))
 
     def set_flavors(self, flavors: Mapping[str, ResourceFlavor], topologies: Mapping[str, Topology]) -> bool:
         """Set which flavors have a topology. Return whether that has changed.
@@ -155,6 +189,7 @@ class TopologyCache:
             topology = self._topologies[name] = self._make_topology(name, flavor, spec)
             search = self._searches[name] = PlacementSearch(topology, spec.name, self._gates)
             search.performance = self.performance.scores
+            search.mix = self.mix
         return True
 
     def _make_topology(self, name: str, flavor: ResourceFlavor, spec: Topology) -> FlavorTopology:
@@ -172,7 +207,9 @@ class TopologyCache:
 
     def _take(self, pod: PodUsage, *, sign: int) -> frozenset[str]:
         """Count what a pod takes (1) or gives back (-1). Return the flavors that include its node."""
-        self.hardware.gpu_pods.add(pod.node, gpus=gpus_of(pod.requests), pods=sign)
+        share = share_in(pod.requests)
+        gpus = 0 if share is not None else gpus_of(pod.requests)
+        self.hardware.gpu_pods.add(pod.node, gpus=gpus, share=share, pods=sign)
         flavors = frozenset(
             flavor
             for flavor, topology in self._topologies.items()
@@ -223,27 +260,44 @@ class TopologyCache:
         return self._searches[flavor]
 
     def preparing(self, requests: Sequence[PlacementRequest]) -> Steps[None]:
-        """Compute in steps what `place` needs for shapes that are not cached.
+        """Compute in steps what `find` needs for shapes that are not cached.
 
-        This has no other effect: `place` would compute it itself, without a pause.
+        This has no other effect: `find` would compute it itself, without a pause.
         """
-        if self._found.get(requests, self._state()) is not None:
-            return
         for request in requests:
             yield from self.search(request.flavor).preparing(request)
 
-    def place(self, requests: Sequence[PlacementRequest], *, is_empty: bool = False) -> Found:
+    def place(
+        self, requests: Sequence[PlacementRequest], *, is_empty: bool = False
+    ) -> Mapping[str, TopologyAssignment] | Unplaced:
+        """Return the assignments of all pod sets by name, or the first without a place; see `find`."""
+        found = self.find(requests, is_empty=is_empty)
+        return found if isinstance(found, Unplaced) else found.assignments
+
+    def find(self, requests: Sequence[PlacementRequest], *, is_empty: bool = False) -> Found:
         """Return the places of all pod sets, each beside those before it; or the first without a place.
 
         Nothing is held on return. `is_empty`: as if no other Workload was placed. Equal requests in the same
-        state cost a look-up.
+        state cost a look-up, and get the same values.
         """
-        kept = self._found_on_empty if is_empty else self._found
-        found = kept.get(requests, self._node_changes if is_empty else self._state())
-        if found is None:
-            found = self._find(requests, is_empty=is_empty)
-            # A trial of several pod sets moves the logs, and leaves the nodes as they were.
-            kept.put(requests, found, self._node_changes if is_empty else self._state())
+        found = self.known(requests, is_empty=is_empty)
+        if found is not None:
+            return found
+        found = self._find(requests, is_empty=is_empty)
+        # A trial of several pod sets moves the logs, and leaves the nodes as they were.
+        if is_empty:
+            self._found_on_empty.put(requests, found, self._node_changes)
+        else:
+            self._found.put(requests, found, self._state())
+        self.refusals += isinstance(found, Unplaced)
+        return found
+
+    def known(self, requests: Sequence[PlacementRequest], *, is_empty: bool = False) -> Found | None:
+        """Return what `find` would find if that costs no search, None where it does."""
+        if is_empty:
+            found = self._found_on_empty.get(requests, self._node_changes)
+        else:
+            found = self._found.get(requests, self._state())
         self.refusals += isinstance(found, Unplaced)
         return found
 
@@ -270,7 +324,8 @@ class TopologyCache:
         finally:
             # Trial places must be given back in any case.
             self.usage.use(taken, sign=-1, is_empty=is_empty)
-        return placed
+        places = tuple([place_of(one, placed[one.pod_set]) for one in requests if one.pod_set in placed])
+        return Placed(assignments=placed, places=places)
 
     def has_place(self, requests: Sequence[PlacementRequest]) -> bool:
         """Return whether `place` would find places for all pod sets, for searches that repeat it."""

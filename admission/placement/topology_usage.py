@@ -46,7 +46,7 @@ class TopologyUsage:
             for names, taken, given in place.changes(is_by_host=topology.is_by_host):
                 change = (names, taken, given) if sign > 0 else (names, given, taken)
                 self._change(topology, change, is_empty=is_empty)
-            if place.gpus and not is_empty:
+            if (place.gpus or place.share is not None) and not is_empty:
                 _count_gpus(topology, place, sign)
 
     def fits(self, places: Iterable[Place]) -> bool:
@@ -170,6 +170,7 @@ class TopologyUsage:
 
 def _count_gpus(topology: FlavorTopology, place: Place, sign: int) -> None:
     """Count the place's pods on each leaf by their GPUs."""
-    add, gpus = topology.hardware.gpu_pods.add, place.gpus
+    add = topology.hardware.gpu_pods.add
     for domain in place.assignment.domains:
-        add(topology.spot_of(domain.values), gpus=gpus, pods=sign * domain.count)
+        spot, pods = topology.spot_of(domain.values), sign * domain.count
+        add(spot, gpus=place.gpus, share=place.share, pods=pods)

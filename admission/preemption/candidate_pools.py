@@ -114,8 +114,8 @@ class Pool(NamedTuple):
     """The members of the overusing queues below a cohort that hold something needed, in order.
 
     Members that are leaving already are in `evicted`, the others in `live`. `sides` maps each queue's name to
-    the child of the cohort that the queue is below. The pool is valid while the snapshot's `decided` is equal
-    to `decided`.
+    the child of the cohort that the queue is below. No overusing queue is missing while the snapshot's
+    `decided` is equal to `decided`; some that overused earlier in the cycle may be included.
     """
 
     evicted: MergedOrder
@@ -155,11 +155,19 @@ class Pools:
         # By identity: cohorts are rebuilt with their tree and never change in place. The policy is part of
         # the key because losses depend on it.
         question = (id(cohort), need.pairs, need.order, _policy_that_counts(need))
-        pool = self._known.get(question)
-        # A decision since may have changed which queues overuse. Trials do not matter here: their effect is
-        # checked member by member (`Candidates._is_takeable`).
-        if pool is None or pool.decided != self.snapshot.trial.decided:
-            pool = self._known[question] = self._gather(cohort, need)
+        pool, decided = self._known.get(question), self.snapshot.trial.decided
+        if pool is not None and pool.decided == decided:
+            return pool
+        # A decision since may have changed which queues overuse. Those that no longer do may stay in the
+        # pool, like those on which a trial has that effect: it is checked member by member
+        # (`Candidates._is_takeable`). Merging a thousand queues again would cost more.
+        if pool is not None and all(
+            queue.name in pool.sides for side in cohort.children for queue in self._overusing(side, need)
+        ):
+            pool = pool._replace(decided=decided)
+        else:
+            pool = self._gather(cohort, need)
+        self._known[question] = pool
         return pool
 
     def of_own(self, need: PreemptionRequest) -> list[HeldWorkload]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from admission.decisions.assignment import Assignment
 from admission.decisions.flavor_mode import Grade, Granular
+from admission.flavors.feasibility import moves_others
 from admission.preemption.candidate_pools import Pools
 from admission.preemption.consolidation import consolidating_targets
 from admission.preemption.fair_sharing import FairPreemption, fair_targets
@@ -74,11 +75,15 @@ class Preemptor:
         the steps.
         Source: Kueue, pkg/scheduler/preemption/preemption.go, GetTargets.
         """
+        pairs = assignment.preempting()
+        # Most heads of a full cluster: all their queue runs is as important, and no other queue borrows.
+        if not moves_others(queue) and self.finds_no_victim(queue, pending, pairs):
+            return ()
         need = PreemptionRequest(
             queue=queue,
             pending=pending,
             usage=assignment.usage,
-            pairs=assignment.preempting(),
+            pairs=pairs,
             losses=self.losses,
             order=_order_of(queue),
             placing=assignment.placing,

@@ -51,12 +51,12 @@ class ReadinessDeadline:
 
 
 def readiness_deadline(workload: Workload, settings: PodsReadySettings | None) -> ReadinessDeadline | None:
-    """Return until when the pods may be unready; None unless the Workload runs and has PodsReady=False."""
+    """Return until when the pods may be unready; None unless the Workload runs and its pods are not ready."""
     found = workload.conditions.get(ConditionType.PODS_READY)
-    if settings is None or found is None or found.status or not _is_running(workload):
+    if settings is None or (found is not None and found.status) or not _is_running(workload):
         return None
-    # The pods were never ready: the time runs from the admission.
-    if found.reason != "WaitForRecovery":
+    # The pods were never ready, or what creates them does not report it: the time runs from the admission.
+    if found is None or found.reason != "WaitForRecovery":
         admitted = workload.conditions[ConditionType.ADMITTED]
         return ReadinessDeadline(at=admitted.at + settings.timeout_seconds, cause="WaitForStart")
     if not settings.recovery_timeout_seconds:

@@ -36,6 +36,8 @@ def admit_write(
         edit.record_quota_check(QuotaCheck(quota=decision.quota, fence=fence))
     if decision.is_admitted:
         edit.admit(awaits_pods=awaits_pods)
+    else:
+        edit.await_admission(awaits_place=not decision.checks)
     return workload_status(edit, Purpose.ADMIT, *_admit_events(decision))
 
 
@@ -52,13 +54,17 @@ def _admit_events(decision: Admit) -> tuple[Event, ...]:
     return (reserved, admitted_event(reserved.regarding, cluster_queue, 0.0))
 
 
-def wait_write(decision: Wait, raw: bytes, *, now: float) -> Write | None:
-    """Return the write that reports why the Workload waits; None if it reports the same already."""
+def wait_write(decision: Wait, raw: bytes, *, now: float, word: str | None = None) -> Write | None:
+    """Return the write that reports why the Workload waits; None if it reports the same already.
+
+    `word` is what the condition calls the reason, by default as the decision does.
+    """
+    word = decision.reason.value if word is None else word
     edit = WorkloadStatusEdit(raw, now=now)
-    edit.wait(decision.reason, decision.message, decision.requests)
+    edit.wait(word, decision.message, decision.requests)
     if not edit.is_changed:
         return None
-    event = _event(decision, EventType.WARNING, decision.reason.value, decision.message)
+    event = _event(decision, EventType.WARNING, word, decision.message)
     return workload_status(edit, Purpose.WAIT, event)
 
 
@@ -127,7 +133,8 @@ def evict(edit: WorkloadStatusEdit, decision: Evict) -> tuple[Event, ...]:
         # The preemptor has an Event too, so that `kubectl describe` of either shows the other.
         key = decision.preemptor
         preemptor = workload_ref(key.namespace, key.name, decision.preemptor_uid)
-        note = f"Preempted workload {decision.key} to make room"
+        victim = f"workload {decision.key} (UID: {decision.uid})"
+        note = f"Preempted {victim} in ClusterQueue {decision.cluster_queue}"
         events.append(_event(decision, EventType.NORMAL, "PreemptedWorkload", note, preemptor))
     return tuple(events)
 

@@ -20,6 +20,9 @@ from api.status_edit import StatusEdit
 from api.workload import Workload
 from api.workload_status import WorkloadStatusEdit
 
+# The message of a Workload that finishes because its Job or pod is gone. Source: Kueue, pkg/workload.
+OWNER_GONE = "The workload's owner no longer exists"
+
 
 def workload_status(edit: StatusEdit, purpose: Purpose, *events: Event) -> Write:
     """Return the PUT .../status of an edited Workload."""

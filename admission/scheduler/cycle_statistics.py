@@ -7,8 +7,7 @@ All counts only rise, except that `skips` describes the last cycle.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from itertools import chain
+from collections.abc import Iterable, Mapping
 
 from admission.decisions.decision import Admit
 from admission.nomination.head_outcome import HeadOutcome
@@ -59,8 +58,10 @@ def workload_type(workload: Workload, *, with_aliases: bool) -> str:
 
     With `with_aliases` the label workload-type names it as well, which a policy may allow.
     """
-    templates = (one.template.metadata for one in workload.pod_sets)
-    of_pods = ((one.labels, one.annotations) for one in templates if one is not None)
-    sources = (workload.labels, workload.annotations, *chain.from_iterable(of_pods))
+    sources: list[Mapping[str, str] | None] = [workload.labels, workload.annotations]
+    # A plain loop, since this is counted for each head of each cycle.
+    for pod_set in workload.pod_sets:
+        if (metadata := pod_set.template.metadata) is not None:
+            sources += (metadata.labels, metadata.annotations)
     named = read_key(WORKLOAD_TYPE, sources, with_aliases=with_aliases).lower()
     return named if named in WORKLOAD_TYPES else UNKNOWN

@@ -24,13 +24,19 @@ from queues.quota.window_timeline import QuotaStep
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inactive:
-    """Why a ClusterQueue admits nothing: a machine-readable reason, and a message.
+    """Why a ClusterQueue admits nothing: a machine-readable reason, a message, and what to do about it.
 
-    The message says what to do, and is part of the ClusterQueue's condition Active.
+    The message is part of the ClusterQueue's condition Active, in Kueue's words where Kueue has the reason.
     """
 
     reason: InactiveReason
     message: str
+    advice: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """The message with the advice."""
+        return f"{self.message}; {self.advice}" if self.advice else self.message
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -105,6 +111,8 @@ class QueueState:
     impasses: dict[bytes, Impasse] = field(default_factory=dict)
     # What a shape needs at least (`admission.flavors.feasibility`). It lives as long as this value too.
     needs: dict[bytes, Needs] = field(default_factory=dict)
+    # Whether a shape fits some nodes only (`admission.flavors.hardware_needs`), for as long as this value.
+    hardware_needs: dict[bytes, bool] = field(default_factory=dict)
     # Flavors on which pods are placed later: once nodes are provisioned, or in another cluster (MultiKueue).
     delayed_flavors: frozenset[str] = frozenset()
     # Whether its Workloads run in other clusters.

@@ -50,8 +50,9 @@ def _begun(
     edit.put("pendingWorkloads", view.pending)
     edit.put("reservingWorkloads", view.reserving)
     edit.put("admittedWorkloads", view.admitted)
-    edit.put("flavorsReservation", _flavors(view.flavors_reservation, with_borrowed=with_borrowed))
-    edit.put("flavorsUsage", _flavors(view.flavors_usage, with_borrowed=with_borrowed))
+    # Absent where there is no flavor to list: Kueue writes no empty list.
+    edit.put("flavorsReservation", _flavors(view.flavors_reservation, with_borrowed=with_borrowed) or None)
+    edit.put("flavorsUsage", _flavors(view.flavors_usage, with_borrowed=with_borrowed) or None)
     return edit
 
 

@@ -43,6 +43,7 @@ FlavorUsages = Mapping[str, Mapping[str, Usage]]
 class ClusterQueueView:
     """A ClusterQueue as its status shows it. `weighted_share` is its dominant resource share, rounded up.
 
+    `exact_share` is the same with its fraction, infinite for a queue of weight 0 that borrows.
     `quotas_in_force` are those that quota windows have put in place of the declared ones. `reservations` are
     the advance reservations in force, each with whether it has begun.
     """
@@ -58,6 +59,7 @@ class ClusterQueueView:
     flavors_reservation: FlavorUsages
     flavors_usage: FlavorUsages
     weighted_share: int
+    exact_share: float = 0.0
     quotas_in_force: Mapping[FlavorResource, QuotaInForce] = field(default_factory=dict)
     reservations: tuple[tuple[ReservedCapacity, bool], ...] = ()
 
@@ -72,7 +74,7 @@ class LocalQueueView:
     """A LocalQueue as its status shows it; `parked` of its `pending` Workloads wait for a change.
 
     With admission fair sharing, `past_usage` is what it has consumed and `fair_usage` the number that orders
-    it within its ClusterQueue; otherwise both are None.
+    it within a ClusterQueue that asks for that; otherwise both are None.
     """
 
     namespace: str
@@ -95,12 +97,14 @@ class CohortView:
     """A Cohort as status and metrics show it.
 
     `above` are the cohorts above it, its parent first. `admitted` counts the Workloads of its subtree.
+    Shares are as of ClusterQueues.
     """
 
     name: str
     above: tuple[str, ...]
     admitted: int
     weighted_share: int
+    exact_share: float = 0.0
     subtree: Mapping[FlavorResource, int] = field(default_factory=dict)
     usage: Mapping[FlavorResource, int] = field(default_factory=dict)
 
@@ -165,6 +169,7 @@ def cluster_queue_view(queue: QueueState) -> ClusterQueueView:
     """Return the ClusterQueue's status."""
     admitted = [held for held in queue.held.values() if held.is_admitted]
     pending = queue.pending.statistics()
+    share = dominant_resource_share(queue.node)
     return ClusterQueueView(
         name=queue.name,
         is_active=not queue.inactive,
@@ -176,7 +181,8 @@ def cluster_queue_view(queue: QueueState) -> ClusterQueueView:
         admitted=len(admitted),
         flavors_reservation=_to_usages(_sum_usage(queue.held.values()), queue.node),
         flavors_usage=_to_usages(_sum_usage(admitted), queue.node),
-        weighted_share=dominant_resource_share(queue.node).rounded(),
+        weighted_share=share.rounded(),
+        exact_share=share.exact,
         quotas_in_force=queue.quotas_in_force,
         reservations=queue.reservations,
     )
@@ -195,7 +201,7 @@ def local_queue_view(
     queue = cache.queues.get(spec.cluster_queue)
     waiting = [one for one in keys if queue is not None and one in queue.pending]
     reason, message = _local_queue_problem(cache, key, spec, queue)
-    ledger = cache.ledger if queue is not None and queue.usage_of is not None else None
+    ledger = cache.ledger if queue is not None else None
     return LocalQueueView(
         namespace=key[0],
         name=key[1],
@@ -219,11 +225,13 @@ def cohort_view(cache: Cache, name: str) -> CohortView | None:
     if node is None:
         return None
     held = (one for queue in node.queues() for one in cache.queues[queue.name].held.values())
+    share = dominant_resource_share(node)
     return CohortView(
         name=name,
         above=tuple(parent.name for parent in node.ancestors()),
         admitted=sum(1 for one in held if one.is_admitted),
-        weighted_share=dominant_resource_share(node).rounded(),
+        weighted_share=share.rounded(),
+        exact_share=share.exact,
         subtree={pair: cell.subtree for pair, cell in node.cells.items()},
         usage={pair: cell.usage for pair, cell in node.cells.items()},
     )
@@ -247,10 +255,11 @@ def _local_queue_problem(
 
 def _to_usages(usage: Mapping[FlavorResource, int], node: QuotaNode | None) -> FlavorUsages:
     """Return usage by flavor and resource, every declared pair included. `node` None: nothing is borrowed."""
-    # Declared pairs without usage are listed too, as in Kueue's status.
-    pairs = {*usage, *(node.quotas if node is not None else ())}
+    # Declared pairs without usage are listed too, and flavors in the order of the spec, as in Kueue's status.
+    quotas = node.quotas if node is not None else ()
+    order = {flavor: place for place, flavor in enumerate(dict.fromkeys(pair.flavor for pair in quotas))}
     result: dict[str, dict[str, Usage]] = {}
-    for pair in sorted(pairs):
+    for pair in sorted({*usage, *quotas}, key=lambda one: (order.get(one.flavor, len(order)), one)):
         total = usage.get(pair, 0)
         # Measured by the queue's own nominal quota, not by that of its subtree.
         nominal = node.cell(pair).nominal if node is not None else total
@@ -271,7 +280,11 @@ def _inactive_message(queue: QueueState) -> str:
     if not queue.inactive:
         idle = "; spec.concurrentAdmissionPolicy has no effect: each is admitted once, where it fits first"
         return f"Can admit new workloads{idle if queue.spec.is_concurrent_admission else ''}"
-    return "Can't admit new workloads: " + "; ".join(problem.message for problem in queue.inactive)
+    messages = [problem.message for problem in queue.inactive]
+    # As Kueue says it: then no other reason counts.
+    if queue.inactive[0].reason is InactiveReason.TERMINATING:
+        return f"Can't admit new workloads; {messages[0]}"
+    return f"Can't admit new workloads: {', '.join(messages)}."
 
 
 def policy_view(cache: Cache, name: str) -> PolicyView | None:

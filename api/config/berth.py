@@ -120,5 +120,8 @@ class Settings(Section):
     """How decisions are written to the API server."""
     events: Events = Field(default_factory=Events)
     """Kubernetes Events."""
+    pod_groups: bool = False
+    """Whether pods and Jobs that name a PodGroup of scheduling.x-k8s.io start with its minMember. Default
+    false: as in Kueue, the label has no effect, so that another scheduler may act on it."""
     extender: ExtenderSettings = Field(default_factory=ExtenderSettings)
     """The filters and scores of the scheduler extender."""

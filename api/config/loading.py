@@ -38,6 +38,7 @@ ACTED_UPON = frozenset(
         "admissionFairSharing",
         "fairSharing",
         "featureGates.DisableWaitForPodsReady",
+        "featureGates.ReclaimablePods",
         "featureGates.SkipReassignmentForPodOwnedWorkloads",
         "featureGates.TASBalancedPlacement",
         "featureGates.TASFailedNodeReplacement",
@@ -46,6 +47,7 @@ ACTED_UPON = frozenset(
         "featureGates.TASReplaceNodeDueToNotReadyOverFixedTime",
         "featureGates.TASReplaceNodeOnNodeTaints",
         "featureGates.TASReplaceNodeOnPodTermination",
+        "featureGates.UnadmittedWorkloadsObservability",
         "integrations.frameworks",
         "integrations.labelKeysToCopy",
         "integrations.podOptions",
@@ -72,6 +74,22 @@ ACTED_UPON = frozenset(
 """Fields of Kueue's configuration that have an effect in Berth. Every newly supported field
 must be added here."""
 
+_UNGATED = "spec.preemptionGates of a Workload hold back no preemption"
+# What holds in Berth, whatever these feature gates say: it is reported where one is set.
+_FOLLOWS = {
+    "featureGates.AdmissionGatedBy": "the annotation kueue.x-k8s.io/admission-gated-by holds a Workload back",
+    "featureGates.ConcurrentAdmission": _UNGATED,
+    "featureGates.ElasticJobsViaWorkloadSlices": "an elastic Job is queued like any other",
+    "featureGates.FinishOrphanedWorkloads": "the Workload of a Job that is gone finishes",
+    "featureGates.MultiKueueOrchestratedPreemption": _UNGATED,
+    "featureGates.PartialAdmission": "a Job with job-min-parallelism may start with fewer pods",
+    "featureGates.PriorityBoost": "the annotation kueue.x-k8s.io/priority-boost changes no priority",
+    "featureGates.TopologyAwareScheduling": "flavors with a topologyName place pods",
+    "featureGates.UnadmittedWorkloadsExplicitStatus": (
+        "QuotaReserved=False is written once a Workload has waited for a second"
+    ),
+    "featureGates.UnadmittedWorkloadsObservability": "QuotaReserved=False has the finer reasons",
+}
 # Integrations that have an effect; every other one is reported by name.
 _FRAMEWORKS = frozenset({"batch/job", "pod", *POD_BASED})
 
@@ -156,6 +174,7 @@ class ControllerConfig:
                 for each in resources.transformations
             ),
             quota_check=QuotaCheckStrategy(resources.quota_check_strategy),
+            counts_reclaimable=self.kueue.feature_gates.get("ReclaimablePods", True),
         )
 
     def unused(self) -> tuple[str, ...]:
@@ -166,9 +185,13 @@ class ControllerConfig:
         fields = [path for path in (*written, *gates) if not _is_acted_upon(path)]
         return (
             *self._waiting_for_gates(),
-            *(f"{self.source}: {path} is read and has no effect in Berth" for path in fields),
+            *(self._unused(path) for path in fields),
             *self._unsupported_frameworks(),
         )
+
+    def _unused(self, path: str) -> str:
+        follows = f": {_FOLLOWS[path]}" if path in _FOLLOWS else ""
+        return f"{self.source}: {path} is read and has no effect in Berth{follows}"
 
     def _unsupported_frameworks(self) -> Iterator[str]:
         listed = self.kueue.integrations.frameworks

@@ -4,6 +4,8 @@ Modules, in reading order:
 
     job                       batch/v1 Job
     pod                       a pod that is queued itself or in a group
+    gang                      the minimum that a PodGroup gives to pods and Jobs
+    pod_role                  the role of a pod in its group
     queued_object             what both have in common
     job_workload              the Workload of a Job
     pod_workload              the Workload of a pod or a group

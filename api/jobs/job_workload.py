@@ -15,6 +15,7 @@ from typing import Any
 
 from api import keys
 from api.jobs.checkpoint_annotations import checkpoint_faults
+from api.jobs.gpu_share import gpu_share_fault
 from api.jobs.job import JOB_GROUP, JOB_KIND, MAIN_POD_SET, ComposeError, Job
 from api.jobs.placement_annotations import annotation_faults, domain_fault, gpu_count_fault
 from api.jobs.pod_template import (
@@ -110,8 +111,6 @@ def workload_body(
             "labels": {**copied_labels(job, label_keys_to_copy), keys.JOB_UID: job.uid},
             "annotations": {
                 **copied_annotations(job),
-                keys.JOB_OWNER_KIND: f"{keys.BATCH_VERSION}, Kind={JOB_KIND}",
-                keys.JOB_OWNER_NAME: job.name,
                 **({keys.MANAGED_BY: keys.MULTIKUEUE_CONTROLLER} if job.is_dispatched else {}),
             },
             # Set at creation: if the Workload were deleted before its Job has stopped, its quota would be
@@ -243,8 +242,12 @@ def annotation_problems(job: Job, template: Template, is_domain: Callable[[str],
     metadata = template.get("metadata") or {}
     sources = (job.annotations, job.labels, metadata.get("annotations"), metadata.get("labels"))
     containers = (template.get("spec") or {}).get("containers") or ()
-    gpus = job.pod_count * sum(_gpus_of(container.get("resources") or {}) for container in containers)
-    others = (gpu_count_fault(sources, gpus), domain_fault(sources, is_domain))
+    gpus = sum(_gpus_of(container.get("resources") or {}) for container in containers)
+    others = (
+        gpu_count_fault(sources, gpus * job.pod_count),
+        gpu_share_fault(sources, gpus),
+        domain_fault(sources, is_domain),
+    )
     return (*annotation_faults(sources), *checkpoint_faults(sources), *(said for said in others if said))
 
 

@@ -8,16 +8,17 @@ after Berth's own key.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from api import keys
+from api.jobs.gpu_share import parse_milli
 from api.parsing.decimals import whole_number
 from api.workload import PodSet, Workload
 
 _BANDWIDTH = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)\s*([MGT])(?:b|bit|bps|bit/s|b/s)?", re.IGNORECASE)
 _MBIT = {"M": 1, "G": 1000, "T": 1_000_000}
 
-STRATEGIES = ("consolidated", "distributed", "balanced")
+STRATEGIES = ("consolidated", "distributed", "balanced", "packed")
 
 Metadata = tuple[Mapping[str, str] | None, ...]
 
@@ -29,7 +30,7 @@ def sources_of(workload: Workload, pod_set: PodSet | None) -> Metadata:
     return (workload.annotations, *own)
 
 
-def read_key(key: str, sources: Metadata, *, with_aliases: bool) -> str:
+def read_key(key: str, sources: Sequence[Mapping[str, str] | None], *, with_aliases: bool) -> str:
     """Return the value of the key, or else of its alias, in the first source that has one.
 
     Empty if none has.
@@ -60,7 +61,7 @@ def parse_bandwidth(text: str) -> int | None:
 def annotation_faults(sources: Metadata) -> Iterator[str]:
     """Yield a sentence for each value that cannot be parsed; the key then counts as absent."""
     for key, is_good, expected in _VALUES:
-        for name in (key, keys.ALIASES[key]):
+        for name in (key, keys.ALIASES[key]) if key in keys.ALIASES else (key,):
             text = read_key(name, sources, with_aliases=False)
             if text and not is_good(text):
                 yield f"{name} is {text!r}, but must be {expected}; it is ignored"
@@ -92,9 +93,14 @@ _VALUES: tuple[tuple[str, Callable[[str], bool], str], ...] = (
     (
         keys.PLACEMENT_STRATEGY,
         lambda text: text.lower() in STRATEGIES,
-        "consolidated, distributed or balanced",
+        "consolidated, distributed, balanced or packed",
     ),
     (keys.NETWORK_BANDWIDTH, lambda text: parse_bandwidth(text) is not None, "a bandwidth such as 100Gb"),
     (keys.LATENCY_SENSITIVE, lambda text: text.lower() in ("true", "false"), "true or false"),
     (keys.GPU_COUNT, lambda text: whole_number(text) is not None, "a whole number"),
+    (
+        keys.GPU_MILLI,
+        lambda text: parse_milli(text) is not None,
+        "a whole number from 1 to 1000, the thousandths of a GPU",
+    ),
 )

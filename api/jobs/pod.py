@@ -10,12 +10,8 @@ finished. Source: Kueue, pkg/controller/jobs/pod.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
-
-import msgspec
 
 from api import keys
 from api.jobs.queued_object import Queued
@@ -25,20 +21,6 @@ from api.workload import NOTHING, to_seconds
 
 POD_KIND = "Pod"
 POD_GROUP = ""
-# Fields that pods of one role in a group have in common. Source: Kueue, pkg/util/pod, RoleHash.
-_ROLE_FIELDS = (
-    "nodeSelector",
-    "affinity",
-    "tolerations",
-    "runtimeClassName",
-    "priority",
-    "topologySpreadConstraints",
-    "overhead",
-    "resourceClaims",
-)
-_ROLE_HASH_LENGTH = 8
-# The API server adds these tolerations to every pod, so they are not part of its role.
-_SERVER_TOLERATIONS = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
 _FINISHED = frozenset({"Succeeded", "Failed"})
 
 
@@ -47,7 +29,8 @@ class Pod(Queued):
     """One pod. `node` is the node it is bound to, "" if none; `gates` are the names of its scheduling gates.
 
     `is_forced`: it is deleted without waiting for its containers. `has_termination_condition`: it has the
-    condition that marks its termination as requested by Berth.
+    condition that marks its termination as requested by Berth. `gang`: the PodGroup of scheduling.x-k8s.io
+    that it belongs to, if such groups are read.
     """
 
     created_at: float = 0.0
@@ -60,6 +43,7 @@ class Pod(Queued):
     is_forced: bool = False
     is_ready: bool = False
     has_termination_condition: bool = False
+    gang: str = ""
 
     @property
     def is_managed(self) -> bool:
@@ -81,7 +65,8 @@ class Pod(Queued):
     @property
     def group(self) -> str:
         """The pod group that it belongs to; empty if none."""
-        return self.labels.get(keys.POD_GROUP_NAME) or self.annotations.get(keys.POD_GROUP_NAME, "")
+        named = self.labels.get(keys.POD_GROUP_NAME) or self.annotations.get(keys.POD_GROUP_NAME, "")
+        return named or self.gang
 
     @property
     def application(self) -> str:
@@ -179,31 +164,3 @@ def to_pod(wire: PodObject) -> Pod:
         has_termination_condition=not true.isdisjoint({"TerminationTarget", "DisruptionTarget"}),
         active_deadline_seconds=spec.active_deadline_seconds,
     )
-
-
-def role_of(body: Mapping[str, Any]) -> str:
-    """Return the role of a pod's object, a short hash of its scheduling requirements.
-
-    The annotation that the webhook wrote takes precedence over the spec.
-    """
-    annotations = (body.get("metadata") or {}).get("annotations") or {}
-    # The API server and the scheduler change the spec (node name, tolerations, priority) after the webhook
-    # has computed the hash.
-    if said := annotations.get(keys.ROLE_HASH):
-        return str(said)
-    return role_hash(body.get("spec") or {})
-
-
-def role_hash(spec: Mapping[str, Any]) -> str:
-    """Return the hash of the scheduling requirements of a pod spec, without images."""
-    shape: dict[str, Any] = {name: spec[name] for name in _ROLE_FIELDS if spec.get(name)}
-    tolerations = [one for one in shape.pop("tolerations", ()) if one.get("key") not in _SERVER_TOLERATIONS]
-    if tolerations:
-        shape["tolerations"] = tolerations
-    for holder in ("initContainers", "containers"):
-        # Of a container only requests and limits count: a new image does not change the role, so a rolling
-        # update continues in the same group.
-        shape[holder] = [(one.get("resources") or {}) for one in spec.get(holder) or ()]
-    # Sorted, because clients write the fields of a pod in different orders.
-    text = msgspec.json.encode({"spec": shape}, order="sorted")
-    return hashlib.sha256(text).hexdigest()[:_ROLE_HASH_LENGTH]

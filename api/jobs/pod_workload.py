@@ -26,7 +26,8 @@ from api.jobs.job_workload import (
     workload_name,
     workload_spec,
 )
-from api.jobs.pod import POD_GROUP, POD_KIND, Pod, role_of
+from api.jobs.pod import POD_GROUP, POD_KIND, Pod
+from api.jobs.pod_role import role_of
 from api.jobs.pod_template import resource_faults, sanitised
 from api.jobs.topology_request import topology_request_body
 from api.objects.common import OwnerReference
@@ -48,12 +49,12 @@ class GroupMember:
 
     def __init__(self, pod: Pod, raw: bytes) -> None:
         self.pod = pod
-        self._raw = raw
+        self.raw = raw
 
     @cached_property
     def body(self) -> Mapping[str, Any]:
         """The pod's object as last seen."""
-        return _DECODER.decode(self._raw)
+        return _DECODER.decode(self.raw)
 
     @cached_property
     def role(self) -> str:
@@ -142,8 +143,6 @@ def pod_workload_body(
             annotations[keys.REPLICA_OF] = application
     else:
         labels[keys.JOB_UID] = pod.uid
-        annotations[keys.JOB_OWNER_KIND] = f"{_CORE_VERSION}, Kind={POD_KIND}"
-        annotations[keys.JOB_OWNER_NAME] = pod.name
         if pod.application:
             annotations[keys.REPLICA_OF] = pod.application
     return {

@@ -19,6 +19,8 @@ from math import ceil
 
 import msgspec
 
+from api import keys
+from api.jobs.gpu_share import Sources, gpu_share
 from api.objects.cluster import LimitRangeItem
 from api.objects.templates import WireContainer, WirePodSpec, WireResources
 from api.parsing.quantities import CPU, QuantityError, add_amounts, amount, to_text
@@ -29,9 +31,19 @@ PODS = "pods"
 _GPU_NAMES = frozenset({"gpu", "i915", "xe", "gaudi"})
 
 _NO_SPEC = WirePodSpec()
+_NO_KEYS: Mapping[str, str] = {}
 
 Amounts = dict[str, int]
 Texts = Mapping[str, str | int | float]
+
+
+# Resources under which nodes offer parts of GPUs: shares of time-slicing or MPS, and Volcano's vGPUs.
+_GPU_PARTS = ("nvidia.com/gpu.shared", "volcano.sh/vgpu-number")
+
+
+def gpu_parts_of(amounts: Mapping[str, int]) -> int:
+    """Return the number of parts of GPUs in the amounts, under names that whole GPUs do not have."""
+    return sum(amounts.get(name, 0) for name in _GPU_PARTS)
 
 
 def gpus_of(amounts: Mapping[str, int]) -> int:
@@ -65,11 +77,15 @@ class Transformation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceSettings:
-    """The section `resources` of Kueue's configuration, including quotaCheckStrategy."""
+    """The section `resources` of Kueue's configuration, including quotaCheckStrategy.
+
+    `counts_reclaimable` (feature gate ReclaimablePods): whether status.reclaimablePods frees quota.
+    """
 
     exclude_prefixes: tuple[str, ...] = ()
     transformations: tuple[Transformation, ...] = ()
     quota_check: QuotaCheckStrategy = QuotaCheckStrategy.BLOCK_UNDECLARED
+    counts_reclaimable: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +122,11 @@ class PodSetRequests(msgspec.Struct, frozen=True, kw_only=True):
         return {resource: amount * self.count for resource, amount in self.per_pod.items()}
 
 
+# Source: Kueue, pkg/workload/resources.go.
+_INVALID = "resources validation failed"
+_OUTSIDE = "resources didn't satisfy LimitRange constraints"
+
+
 class RequestError(ValueError):
     """The requests of a pod template cannot be parsed.
 
@@ -120,11 +141,13 @@ def pod_set_requests(
     limits: Iterable[LimitRange] = (),
     runtime_classes: Mapping[str, RuntimeClass] | None = None,
     settings: ResourceSettings | None = None,
+    job: Mapping[str, str] = _NO_KEYS,
 ) -> PodSetRequests:
     """Return the requests of `pod_set`, in canonical units per pod.
 
-    `limits` are the limit ranges of its namespace. Raises RequestError if a quantity cannot be parsed, and
-    for devices that are requested by resource claims, which no quota counts.
+    `job` are the annotations of its Workload, where a share of a GPU may be asked for as well. `limits` are
+    the limit ranges of its namespace. Raises RequestError if a quantity cannot be parsed, and for devices
+    that are requested by resource claims, which no quota counts.
     """
     spec = pod_set.template.spec or _NO_SPEC
     # Devices of resource claims are allocated by DRA. Counting them as zero would admit such a Workload
@@ -137,7 +160,13 @@ def pod_set_requests(
     try:
         adjusted = _adjusted(spec, tuple(limits), runtime_classes or {})
         on_node = pod_requests(adjusted)
+        share = gpu_share(_sources(pod_set, job), gpus_of(on_node))
+        if share is not None:
+            on_node[keys.GPU_MILLI] = share.milli
         per_pod = on_node if settings is None else _transformed(on_node, settings)
+        if share is not None and share.mib:
+            # No quota counts memory of GPUs; a node's is limited.
+            on_node = {**on_node, keys.GPU_MEMORY_MIB: share.mib}
     except QuantityError as error:
         raise _unreadable(pod_set, error) from error
     # A Job controller may report more succeeded pods than a Workload that was shrunk still has. The count
@@ -155,11 +184,18 @@ def pod_set_requests(
     )
 
 
+def _sources(pod_set: PodSet, job: Mapping[str, str]) -> Sources:
+    """Return where keys are read: on the pod template, and then on the Workload."""
+    metadata = pod_set.template.metadata
+    return (job,) if metadata is None else (metadata.annotations, metadata.labels, job)
+
+
 def request_problem(pod_set: PodSet, limits: Iterable[LimitRange] = ()) -> str | None:
     """Return why Kubernetes would reject these pods, or None if it would accept them.
 
-    Checks that requests do not exceed limits, and the minimum and maximum of the namespace's limit ranges.
-    Raises RequestError if a quantity cannot be parsed.
+    The sentence begins with Kueue's words, by which its users find it. Checks that requests do not exceed
+    limits, and the minimum and maximum of the namespace's limit ranges. Raises RequestError if a quantity
+    cannot be parsed.
     """
     held = tuple(limits)
     spec = pod_set.template.spec or _NO_SPEC
@@ -168,17 +204,20 @@ def request_problem(pod_set: PodSet, limits: Iterable[LimitRange] = ()) -> str |
         return None
     spec = _adjusted(spec, held, {})
     try:
+        above = (
+            _above_limits(f"pod set {pod_set.name!r}, {where}", one) for where, one in _resource_holders(spec)
+        )
+        outside = (_limit_range_problem(pod_set.name, spec, limit_range) for limit_range in held)
         problems = [
-            *(
-                _above_limits(f"pod set {pod_set.name!r}, {where}", one)
-                for where, one in _resource_holders(spec)
-            ),
-            *(_limit_range_problem(pod_set.name, spec, limit_range) for limit_range in held),
+            f"{words}: {problem}"
+            for words, found in ((_INVALID, above), (_OUTSIDE, outside))
+            for problem in found
+            if problem is not None
         ]
     except QuantityError as error:
         raise _unreadable(pod_set, error) from error
     # Only the first problem is reported: fixing it may fix the others too.
-    return next((problem for problem in problems if problem is not None), None)
+    return next(iter(problems), None)
 
 
 def _unreadable(pod_set: PodSet, error: QuantityError) -> RequestError:

@@ -71,6 +71,8 @@ STATEFUL_SETS = Resource("apps", "v1", "statefulsets", "StatefulSet", namespaced
 LEADER_WORKER_SETS = Resource(
     "leaderworkerset.x-k8s.io", "v1", "leaderworkersets", "LeaderWorkerSet", namespaced=True
 )
+# Of the scheduler-plugins project, whose definition the cluster may have.
+POD_GROUPS = Resource("scheduling.x-k8s.io", "v1alpha1", "podgroups", "PodGroup", namespaced=True)
 POD_DISRUPTION_BUDGETS = Resource(
     "policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", namespaced=True
 )

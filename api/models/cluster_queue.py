@@ -17,7 +17,7 @@ from api.models.common import (
     StopPolicy,
 )
 from api.models.markers import EMPTY, SET, list_map, object_rules, rule
-from api.models.quotas import FlavorUsages, ResourceGroups, limits_need
+from api.models.quotas import FlavorUsages, ResourceGroups
 
 
 class AdmissionCheckRule(Model):
@@ -76,7 +76,7 @@ class FlavorFungibility(Model):
         rule(
             "!has(self.preference) ||"
             " (self.whenCanBorrow == 'TryNextFlavor' && self.whenCanPreempt == 'TryNextFlavor')",
-            "preference needs whenCanBorrow and whenCanPreempt to be TryNextFlavor",
+            "preference can only be set when both whenCanBorrow and whenCanPreempt are TryNextFlavor",
         )
     )
 
@@ -105,7 +105,7 @@ class Preemption(Model):
         rule(
             "self.reclaimWithinCohort != 'Never' || !has(self.borrowWithinCohort) ||"
             " self.borrowWithinCohort.policy == 'Never'",
-            "borrowWithinCohort needs reclaimWithinCohort other than Never",
+            "reclaimWithinCohort=Never and borrowWithinCohort.Policy!=Never",
         )
     )
 
@@ -119,6 +119,11 @@ class Preemption(Model):
     ones of equal priority."""
 
 
+# A lendingLimit without a cohort is refused by the webhook, and reported without it, as a Cohort's is.
+_NOTHING_TO_BORROW = (
+    "has(self.cohortName) || !has(self.resourceGroups) || self.resourceGroups.all(g, g.flavors.all(f,"
+    " f.resources.all(r, !has(r.borrowingLimit))))"
+)
 # Constraints that concurrent admission puts on other fields of the spec.
 _ONE_GROUP = (
     "!has(self.concurrentAdmissionPolicy) || (has(self.resourceGroups) && size(self.resourceGroups) == 1"
@@ -139,7 +144,7 @@ class ClusterQueueSpec(Model):
     """Quota, and the rules by which Workloads are admitted to it."""
 
     model_config = object_rules(
-        rule(limits_need("cohortName"), "borrowingLimit and lendingLimit need cohortName"),
+        rule(_NOTHING_TO_BORROW, "borrowingLimit must be nil when cohort is empty"),
         rule(
             _ONE_GROUP, "concurrentAdmissionPolicy needs exactly one resource group with at most 16 flavors"
         ),

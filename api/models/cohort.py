@@ -5,16 +5,11 @@ from typing import Literal
 from pydantic import Field
 
 from api.models.common import DnsSubdomain, FairSharing, FairSharingStatus, KueueObject, Model
-from api.models.markers import object_rules, rule
-from api.models.quotas import ResourceGroups, limits_need
+from api.models.quotas import ResourceGroups
 
 
 class CohortSpec(Model):
     """Parent in the quota tree, own quota and weight."""
-
-    model_config = object_rules(
-        rule(limits_need("parentName"), "borrowingLimit and lendingLimit need parentName")
-    )
 
     fair_sharing: FairSharing | None = None
     """Weight among the siblings under the same parent."""

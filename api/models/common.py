@@ -258,7 +258,7 @@ Taints = Annotated[
     field_rules(
         rule(
             f"self.all(t, t.effect in {_EFFECTS})",
-            "effect of a taint must be NoSchedule, PreferNoSchedule or NoExecute",
+            "supported taint effect values: 'NoSchedule', 'PreferNoSchedule', 'NoExecute'",
         )
     ),
 ]
@@ -269,23 +269,23 @@ Tolerations = Annotated[
     field_rules(
         rule(
             "self.all(t, has(t.key) || (has(t.operator) && t.operator == 'Exists'))",
-            "a toleration without key needs operator Exists",
+            "operator must be Exists when 'key' is empty, which means 'match all values and all keys'",
         ),
         rule(
             "self.all(t, !has(t.tolerationSeconds) || (has(t.effect) && t.effect == 'NoExecute'))",
-            "tolerationSeconds needs effect NoExecute",
+            "effect must be 'NoExecute' when 'tolerationSeconds' is set",
         ),
         rule(
             "self.all(t, !has(t.operator) || t.operator in ['Equal', 'Exists'])",
-            "operator of a toleration must be Equal or Exists",
+            "supported toleration values: 'Equal'(default), 'Exists'",
         ),
         rule(
             "self.all(t, !has(t.operator) || t.operator != 'Exists' || !has(t.value))",
-            "a toleration with operator Exists takes no value",
+            "a value must be empty when 'operator' is 'Exists'",
         ),
         rule(
             f"self.all(t, !has(t.effect) || t.effect in {_EFFECTS})",
-            "effect of a toleration must be NoSchedule, PreferNoSchedule or NoExecute",
+            "supported taint effect values: 'NoSchedule', 'PreferNoSchedule', 'NoExecute'",
         ),
     ),
 ]

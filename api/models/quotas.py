@@ -38,7 +38,7 @@ class ResourceGroup(Model):
     model_config = object_rules(
         rule(
             "self.flavors.all(f, size(f.resources) == size(self.coveredResources))",
-            "every flavor must list as many resources as coveredResources",
+            "flavors must have the same number of resources as the coveredResources",
         )
     )
 
@@ -49,14 +49,6 @@ class ResourceGroup(Model):
 
 
 ResourceGroups = Annotated[list[ResourceGroup], Field(max_length=16), ATOMIC]
-
-
-def limits_need(parent: str) -> str:
-    """Return a CEL expression that is true if no limit is set, or if the spec has the field `parent`."""
-    return (
-        f"has(self.{parent}) || !has(self.resourceGroups) || self.resourceGroups.all(g, g.flavors.all(f,"
-        " f.resources.all(r, !has(r.borrowingLimit) && !has(r.lendingLimit))))"
-    )
 
 
 class ResourceUsage(Model):

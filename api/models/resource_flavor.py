@@ -15,12 +15,21 @@ class ResourceFlavorSpec(Model):
     model_config = object_rules(
         rule(
             "!has(self.topologyName) || (has(self.nodeLabels) && size(self.nodeLabels) > 0)",
-            "topologyName needs at least one entry in nodeLabels",
+            "at least one nodeLabel is required when topology is set",
         ),
         rule(
             "!has(oldSelf.topologyName) ||"
             " (has(self.topologyName) && self.topologyName == oldSelf.topologyName)",
-            "topologyName is immutable once set",
+            "topologyName is immutable when topologyName is set",
+        ),
+        # Running pods were placed by what these say.
+        *(
+            rule(
+                f"!has(oldSelf.topologyName) || (has(self.{field}) == has(oldSelf.{field}) &&"
+                f" (!has(self.{field}) || self.{field} == oldSelf.{field}))",
+                f"{field} are immutable when topologyName is set",
+            )
+            for field in ("nodeLabels", "tolerations")
         ),
     )
 
@@ -50,14 +59,14 @@ def _ends_in_hosts(levels: str) -> str:
 # If the lowest level is the host, the levels above it can change without invalidating assignments, because
 # these name only the host.
 _LEVEL_RULES = field_rules(
-    rule("self.all(l, self.exists_one(m, m.nodeLabel == l.nodeLabel))", "levels must be unique"),
+    rule("self.all(l, self.exists_one(m, m.nodeLabel == l.nodeLabel))", "must be unique"),
     rule(
         f"!self.exists(l, l.nodeLabel == '{HOSTNAME}') || {_ends_in_hosts('self')}",
-        f"{HOSTNAME} can only be the last level",
+        f"the {HOSTNAME} label can only be used at the lowest level of topology",
     ),
     rule(
         f"self == oldSelf || ({_ends_in_hosts('self')} && {_ends_in_hosts('oldSelf')})",
-        f"levels are immutable unless {HOSTNAME} is the last one before and after",
+        f"field is immutable unless {HOSTNAME} is the last level before and after",
     ),
 )
 

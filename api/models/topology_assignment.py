@@ -25,7 +25,8 @@ _MOST_VALUES = 100_000
 ShortValue = Annotated[str, Field(max_length=63)]
 
 _ONE_FORM = rule(
-    "has(self.universal) != has(self.individual)", "exactly one of universal and individual must be set"
+    "has(self.universal) != has(self.individual)",
+    "exactly one of the fields in [universal individual] must be set",
 )
 
 
@@ -70,11 +71,12 @@ class AssignmentSlice(Model):
     model_config = object_rules(
         rule(
             "self.valuesPerLevel.all(v, !has(v.individual) || size(v.individual.roots) == self.domainCount)",
-            "roots must have domainCount entries",
+            "valuesPerLevel.individual, if set, must have roots of length equal to domainCount of this"
+            " TopologyAssignmentSlice",
         ),
         rule(
             "!has(self.podCounts.individual) || size(self.podCounts.individual) == self.domainCount",
-            "individual podCounts must have domainCount entries",
+            "podCounts.individual must have length equal to domainCount",
         ),
     )
 
@@ -92,7 +94,7 @@ class TopologyAssignment(Model):
     model_config = object_rules(
         rule(
             "self.slices.all(s, size(s.valuesPerLevel) == size(self.levels))",
-            "valuesPerLevel must have one entry for each of the levels",
+            "valuesPerLevel must have the same length as the number of levels in this TopologyAssignment",
         )
     )
 

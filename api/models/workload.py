@@ -41,7 +41,7 @@ class TopologyRequest(Model):
     pod_set_slice_required_topology: LevelName | None = None
     """Topology level; each slice must be placed within a single domain of it."""
     pod_set_slice_size: PositiveCount | None = None
-    """Number of pods per slice; the count of the pod set must be divisible by it."""
+    """Number of pods per slice. Pods beyond the last whole slice get no place."""
     # Kueue writes this one with a lower-case s.
     podset_slice_required_topology_constraints: (
         Annotated[list[SliceConstraint], Field(max_length=3), ATOMIC] | None
@@ -64,7 +64,10 @@ class PodSet(Model):
     """A group of pods with the same template."""
 
     model_config = object_rules(
-        rule("!has(self.minCount) || self.minCount <= self.count", "minCount must not exceed count")
+        rule(
+            "!has(self.minCount) || self.minCount <= self.count",
+            "minCount should be positive and less or equal to count",
+        )
     )
 
     count: Count = 1
@@ -84,10 +87,15 @@ class PriorityClassRef(Model):
     """The class that the priority was taken from."""
 
     model_config = object_rules(
-        rule(
-            "(self.group == 'kueue.x-k8s.io') == (self.kind == 'WorkloadPriorityClass')",
-            "kind WorkloadPriorityClass goes with group kueue.x-k8s.io,"
-            " kind PriorityClass with group scheduling.k8s.io",
+        *(
+            rule(
+                f"self.group != '{group}' || self.kind == '{kind}'",
+                f"only the {kind} kind is allowed for the {group} group",
+            )
+            for group, kind in (
+                ("scheduling.k8s.io", "PriorityClass"),
+                ("kueue.x-k8s.io", "WorkloadPriorityClass"),
+            )
         )
     )
 
@@ -110,7 +118,10 @@ class WorkloadSpec(Model):
     """The pods of the Workload, its queue and its priority."""
 
     model_config = object_rules(
-        rule("!has(self.priorityClassRef) || has(self.priority)", "priorityClassRef needs priority")
+        rule(
+            "!has(self.priorityClassRef) || has(self.priority)",
+            "priority should not be nil when priorityClassRef is set",
+        )
     )
 
     active: bool = True
@@ -156,7 +167,7 @@ def _limit(object_: str) -> str:
     return f"(has({field}) ? {field} : 0)"
 
 
-_FROZEN = "is immutable while quota is reserved"
+_FROZEN = "is immutable while workload quota reserved"
 _REF = "priorityClassRef"
 
 # Fields that are immutable once quota is reserved. The name of a WorkloadPriorityClass may change, because
@@ -166,7 +177,7 @@ WORKLOAD_RULES: tuple[Rule, ...] = (
         f"!({_RESERVED} && has(self.status.admission) && has(self.status.admission.podSetAssignments)"
         " && has(self.spec.podSets)) ||"
         " size(self.spec.podSets) == size(self.status.admission.podSetAssignments)",
-        "podSetAssignments must have one entry for each of the podSets",
+        "podSetAssignments must have the same number of podSets as the spec",
     ),
     rule(
         f"!{_RESERVED_BEFORE} || has(oldSelf.spec.{_REF}) == has(self.spec.{_REF})",
@@ -182,15 +193,17 @@ WORKLOAD_RULES: tuple[Rule, ...] = (
     rule(
         f"!({_RESERVED_BEFORE} && {_both(_REF)} && self.spec.{_REF}.kind == 'PriorityClass') ||"
         f" {_same(f'{_REF}.name')}",
-        f"{_REF}.name of a PriorityClass {_FROZEN}",
+        f"{_REF}.name is immutable for scheduling.k8s.io/priorityclass while workload quota reserved",
     ),
     rule(
-        f"!({_RESERVED_BEFORE} && {_RESERVED} && {_both('queueName')}) || {_same('queueName')}",
+        f"!({_RESERVED_BEFORE} && {_RESERVED}) ||"
+        " (has(oldSelf.spec.queueName) == has(self.spec.queueName)"
+        f" && (!has(self.spec.queueName) || {_same('queueName')}))",
         f"queueName {_FROZEN}",
     ),
     rule(
         f"!({_ADMITTED_THROUGHOUT}) || {_limit('oldSelf')} == {_limit('self')}",
-        "maximumExecutionTimeSeconds is immutable while admitted",
+        f"maximumExecutionTimeSeconds {_FROZEN}",
     ),
 )
 

@@ -157,12 +157,12 @@ class WorkloadStatus(Model):
     model_config = object_rules(
         rule(
             "!has(oldSelf.clusterName) || !has(self.clusterName) || oldSelf.clusterName == self.clusterName",
-            "clusterName may be set or cleared, not changed",
+            "clusterName is immutable once set",
         ),
         rule(
             "!has(self.clusterName) || !has(self.nominatedClusterNames) ||"
             " size(self.nominatedClusterNames) == 0",
-            "clusterName and nominatedClusterNames exclude each other",
+            "clusterName and nominatedClusterNames are mutually exclusive",
         ),
     )
 

@@ -110,6 +110,21 @@ class ScaledObject(Wire, frozen=True):
     spec: ScaledSpec = ScaledSpec()
 
 
+class PodGroupSpec(Wire, frozen=True):
+    """PodGroup.spec. The values may have any type: `api.jobs.gang` names those that are wrong."""
+
+    min_member: object = None
+    min_available: object = None
+    schedule_timeout_seconds: object = None
+
+
+class PodGroupObject(Wire, frozen=True):
+    """scheduling.x-k8s.io PodGroup of the scheduler-plugins project."""
+
+    metadata: Meta
+    spec: PodGroupSpec | None = None
+
+
 class PodDisruptionBudgetSpec(Wire, frozen=True):
     """PodDisruptionBudget.spec; the number of allowed disruptions is read from the status.
 

@@ -27,6 +27,7 @@ def topology_errors(topology: Topology) -> Iterator[FieldError]:
     """Yield the faults of a Topology: duplicate levels, and a hostname level that is not the last one."""
     levels = [level.node_label for level in topology.spec.levels]
     for name in duplicates(levels):
-        yield FieldError(path="spec.levels", value=name, rule="levels must be unique")
+        yield FieldError(path="spec.levels", value=name, rule="must be unique")
     if HOSTNAME in levels[:-1]:
-        yield FieldError(path="spec.levels", value=levels, rule=f"{HOSTNAME} can only be the last level")
+        rule = f"the {HOSTNAME} label can only be used at the lowest level of topology"
+        yield FieldError(path="spec.levels", value=levels, rule=rule)

@@ -123,10 +123,13 @@ def _admission_errors(before: _Object, after: _Object) -> Iterator[FieldError]:
 
 
 def _frozen_part(admission: _Object) -> object:
-    """Return the admission without the fields that may be set or changed later."""
+    """Return the admission without the fields that may be set or changed later, and without empty ones.
+
+    Clients written in Go leave out empty maps when they send back what they have read.
+    """
     later = ("topologyAssignment", "delayedTopologyRequest")
     pod_sets = [
-        {key: value for key, value in one.items() if key not in later}
+        {key: value for key, value in one.items() if key not in later and value not in ({}, [], None)}
         for one in _items(admission, "podSetAssignments")
     ]
     return {**admission, "podSetAssignments": pod_sets}

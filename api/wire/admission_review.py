@@ -99,11 +99,11 @@ def allow(uid: str, *, patch: Sequence[Mapping[str, Any]] = (), warnings: Sequen
 
 
 def refuse(uid: str, message: str) -> bytes:
-    """Return a response that denies the request.
+    """Return a response that denies the request, with 403 Forbidden as Kueue's webhooks do.
 
     Kube-apiserver prefixes the message with the webhook's name.
     """
-    status = {"status": "Failure", "code": 422, "reason": "Invalid", "message": message}
+    status = {"status": "Failure", "code": 403, "reason": "Forbidden", "message": message}
     return _answer({"uid": uid, "allowed": False, "status": status})
 
 

@@ -16,6 +16,7 @@ would make of it (the entry penalty), which becomes consumption when the Workloa
     usage(queue) = sum over resources of weight(r) · (consumed + penalties)(r), divided by the queue's weight
 
 A queue of weight 0 has infinite usage: it goes last. With half-life 0 nothing is remembered.
+All LocalQueues have a past usage; ClusterQueues with an admissionScope are ordered by it.
 
 Consumption is counted in whole billionths of the resource's unit (cores, bytes, devices). Floats would drift
 apart on equal histories, and their noise would then decide the order. Thousandths, which Kueue used at first,
@@ -25,7 +26,7 @@ Source: Kueue, KEP 4136; pkg/util/admissionfairsharing; github.com/kubernetes-si
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import exp2, floor, inf
 
@@ -35,6 +36,8 @@ from api.workload import WorkloadKey
 
 LocalQueueKey = tuple[str, str]
 Amounts = Mapping[str, int]
+# The resources that the ClusterQueue of each LocalQueue covers.
+Covered = Mapping[LocalQueueKey, Iterable[str]]
 
 _NANOS = 10**9
 # Above this many units a float cannot represent billionths, so whole units are counted.
@@ -182,11 +185,22 @@ class UsageLedger:
             # Only past consumption is dropped; the sums belong to Workloads that still hold quota.
             account.consumed, account.updated_at = {}, None
 
-    def sample(self, local_queues: list[LocalQueueKey], *, now: float) -> None:
-        """Take a step for each of these LocalQueues at `now` (Unix seconds)."""
+    def open(self, local_queues: Covered, *, now: float) -> list[LocalQueueKey]:
+        """Begin the accounts of LocalQueues of which nothing is known yet; return these.
+
+        `local_queues` has for each the resources that its ClusterQueue covers. They are listed from the
+        beginning, with nothing used.
+        """
+        new = [key for key in local_queues if self.past_usage(key) is None]
+        for key in new:
+            self._step(self._accounts.setdefault(key, _Account()), now, local_queues[key])
+        return new
+
+    def sample(self, local_queues: Covered, *, now: float) -> None:
+        """Take a step for each of these LocalQueues at `now` (Unix seconds); for the values see `open`."""
         self._sampled_at = now
-        for key in local_queues:
-            self._step(self._accounts.setdefault(key, _Account()), now)
+        for key, covered in local_queues.items():
+            self._step(self._accounts.setdefault(key, _Account()), now, covered)
 
     # --- within ------------------------------------------------------------------------------------------
 
@@ -197,7 +211,7 @@ class UsageLedger:
         for resource, amount in holding.amounts.items():
             total[resource] = total.get(resource, 0) + sign * amount
 
-    def _step(self, account: _Account, now: float) -> None:
+    def _step(self, account: _Account, now: float, covered: Iterable[str] = ()) -> None:
         # Whole seconds, as the status stores them, so that a value read back is not newer. A clock behind
         # that of the previous step adds nothing twice.
         at = floor(now) if account.updated_at is None else max(floor(now), account.updated_at)
@@ -209,10 +223,10 @@ class UsageLedger:
                 account.consumed.get(resource, 0) / _NANOS * remembered
                 + _to_units(resource, account.admitted.get(resource, 0)) * new
             )
-            for resource in sorted({*account.consumed, *account.admitted})
+            for resource in sorted({*account.consumed, *account.admitted, *covered})
         }
-        # Zeros are left out, so that the status of an idle queue becomes equal to that of an unused one.
-        account.consumed = {resource: nanos for resource, nanos in stepped.items() if nanos}
+        # Resources of which nothing is used are listed with 0, as in Kueue. Without a half-life none is.
+        account.consumed = stepped if self._settings.half_life_seconds > 0 else {}
         account.updated_at = at
 
     def _settle(self, local_queue: LocalQueueKey, amounts: Amounts, now: float) -> None:

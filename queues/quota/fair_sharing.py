@@ -58,6 +58,11 @@ class DominantShare:
         """
         return not self.borrowed.isdisjoint(pairs)
 
+    @property
+    def exact(self) -> float:
+        """The share with its fraction, in thousandths; infinite for a node of weight 0 that borrows."""
+        return self.order[0]
+
     def rounded(self) -> int:
         """Return the share as the status shows it: rounded up, `MAX_SHARE` for infinity.
 

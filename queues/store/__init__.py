@@ -7,6 +7,7 @@ Modules, in reading order:
     write_back        what Redis lacks while it is lost
     redis_store       reservations in Redis
     redis_plan        the plan in Redis
+    fabric_choices    in which fabric each training job is expected, for the replicas of the extender
     redis_scripts     how scripts are sent: at most twice, within 250 ms
     lua               the scripts of the folder `scripts`, one for each transition
     keys              every key

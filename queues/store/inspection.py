@@ -28,6 +28,7 @@ _TYPES = {
     "life": "string",
     "plan": "string",
     "request": "string",
+    "fabric": "string",
     "reservations": "hash",
     "log": "stream",
     **{table.value: "hash" for table in PlanTable},
@@ -133,7 +134,7 @@ class InspectedStore(RedisReservationStore):
         try:
             text = (
                 self.seal.open(key, raw).decode(errors="replace")
-                if kind in ("fence", "life")
+                if kind in ("fence", "life", "fabric")
                 else raw.decode(errors="replace")
             )
         except NotSigned:

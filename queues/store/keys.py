@@ -64,6 +64,10 @@ class Keys:
         """A hash: one table of the plan. `queues.store.plan_rows` defines its fields and rows."""
         return f"{self.prefix}{table}"
 
+    def fabric(self, namespace: str, job: str) -> str:
+        """A string that expires: the fabric in which a training job is expected."""
+        return f"{self.prefix}fabric:{namespace}/{job}"
+
     def request(self, request_id: str) -> str:
         """A string that expires: the answer to a commit."""
         return f"{self.prefix}request:{request_id}"

@@ -149,6 +149,7 @@ def test_every_documented_field_of_kueues_file_is_read() -> None:
     assert config.kueue.object_retention_policies.workloads.after_deactivated_seconds == 0.0
     assert config.resources.quota_check is QuotaCheckStrategy.IGNORE_UNDECLARED
     assert config.resources.exclude_prefixes == ("example.com/",)
+    assert config.resources.counts_reclaimable
     assert config.resources.transformations == (
         Transformation(
             input="nvidia.com/mig-1g.5gb",
@@ -308,13 +309,17 @@ def test_what_has_no_effect_is_said_field_by_field() -> None:
     body = """
         namespace: queues
         clientConnection: {qps: 50}
-        featureGates: {DisableWaitForPodsReady: true, PartialAdmission: false}
+        featureGates: {DisableWaitForPodsReady: true, PartialAdmission: false, PriorityBoost: true, New: true}
         managedJobsNamespaceSelector: {matchLabels: {a: b}}
         integrations: {frameworks: [batch/job, pod, ray.io/rayjob]}
         """
     assert load(KUEUE + textwrap.dedent(body)).unused() == (
         "f.yaml: clientConnection.qps is read and has no effect in Berth",
-        "f.yaml: featureGates.PartialAdmission is read and has no effect in Berth",
+        "f.yaml: featureGates.PartialAdmission is read and has no effect in Berth:"
+        " a Job with job-min-parallelism may start with fewer pods",
+        "f.yaml: featureGates.PriorityBoost is read and has no effect in Berth:"
+        " the annotation kueue.x-k8s.io/priority-boost changes no priority",
+        "f.yaml: featureGates.New is read and has no effect in Berth",
         "f.yaml: integrations.frameworks: ray.io/rayjob is not managed by Berth",
     )
 

@@ -236,6 +236,19 @@ def test_what_may_not_change_is_said(old: Object, new: Object, want: str) -> Non
             make_workload(**{**RESERVED, "admission": make_admission(delayedTopologyRequest="Pending")}),
             id="an admission that is completed",
         ),
+        pytest.param(
+            make_workload(**{**RESERVED, "admission": make_admission(flavors={}, resourceUsage={})}),
+            make_workload(
+                **{
+                    **RESERVED,
+                    "admission": {
+                        "clusterQueue": "cq",
+                        "podSetAssignments": [{"name": "main", "count": 2}],
+                    },
+                }
+            ),
+            id="empty maps that a client written in Go leaves out",
+        ),
         pytest.param(make_workload(**RESERVED), make_workload(), id="quota that is given back"),
         pytest.param(
             make_workload(**RESERVED, admissionChecks=[make_check("a", "Pending")]),

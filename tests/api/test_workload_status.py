@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from api.reasons import EvictionReason, FinishedReason, RequeueReason
-from api.workload import Admission, DomainCount, PodSetAssignment, TopologyAssignment
-from api.workload_status import WorkloadStatusEdit, admission_body, requests_body, topology_body
+from api.workload import Admission, PodSetAssignment
+from api.workload_status import WorkloadStatusEdit, admission_body, requests_body
 
 NOW = 1_800_000_000.0
 EARLIER_TEXT = "2027-01-15T07:00:00Z"
@@ -57,6 +57,35 @@ def test_evictions_are_counted_by_reason_and_cause() -> None:
         {"reason": "Preempted", "underlyingCause": "", "count": 2},
         {"reason": "Deactivated", "underlyingCause": "AdmissionCheck", "count": 1},
     ]
+
+
+@pytest.mark.parametrize(
+    ("reason", "owned", "found", "want"),
+    [
+        pytest.param(
+            "PodsReadyTimeout", True, [], ("False", "WaitForStart"), id="of a Job, without the condition"
+        ),
+        pytest.param(
+            "PodsReadyTimeout",
+            True,
+            [condition("PodsReady", "False", "WaitForRecovery")],
+            ("False", "WaitForRecovery"),
+            id="of a Job that has lost pods",
+        ),
+        pytest.param("PodsReadyTimeout", False, [], None, id="without an owner"),
+        pytest.param("Preempted", True, [], None, id="for another reason"),
+    ],
+)
+def test_an_eviction_for_late_pods_says_that_they_are_not_ready(
+    reason: str, owned: bool, found: list[dict[str, Any]], want: tuple[str, str] | None
+) -> None:
+    metadata = {"ownerReferences": [{"controller": True}]} if owned else {}
+    raw = msgspec.json.encode({"metadata": metadata, "status": {"conditions": found}})
+    edit = WorkloadStatusEdit(raw, now=NOW)
+
+    edit.evict(EvictionReason(reason), "m")
+
+    assert said(result(edit)).get("PodsReady") == want
 
 
 def test_execution_time_of_earlier_runs_adds_up() -> None:
@@ -191,37 +220,3 @@ def test_an_admission_is_written_in_canonical_quantities() -> None:
 
 def test_requests_are_written_by_pod_set() -> None:
     assert requests_body({"main": {"cpu": 2000}}) == [{"name": "main", "resources": {"cpu": "2"}}]
-
-
-@pytest.mark.parametrize(
-    ("domains", "want_slice"),
-    [
-        pytest.param(
-            (("r1", "a", 1), ("r1", "b", 2)),
-            {
-                "domainCount": 2,
-                "valuesPerLevel": [{"universal": "r1"}, {"individual": {"roots": ["a", "b"]}}],
-                "podCounts": {"individual": [1, 2]},
-            },
-            id="what differs is listed, what is the same is said once",
-        ),
-        pytest.param(
-            (("r1", "a", 4),),
-            {
-                "domainCount": 1,
-                "valuesPerLevel": [{"universal": "r1"}, {"universal": "a"}],
-                "podCounts": {"universal": 4},
-            },
-            id="one domain",
-        ),
-    ],
-)
-def test_a_topology_assignment_is_one_slice(
-    domains: tuple[tuple[str, str, int], ...], want_slice: dict[str, Any]
-) -> None:
-    topology = TopologyAssignment(
-        levels=("rack", "host"),
-        domains=tuple(DomainCount(values=(rack, host), count=count) for rack, host, count in domains),
-    )
-
-    assert topology_body(topology) == {"levels": ["rack", "host"], "slices": [want_slice]}

@@ -136,7 +136,7 @@ def build(say: Callable[[str], None]) -> Assets:
 
 def build_once(folder: Path, build_into: Callable[[Path], None], say: Callable[[str], None]) -> Path:
     """Let `build_into` fill the folder unless it is there, and return it; it is whole or not there at all."""
-    with _lock(folder.with_suffix(".lock"), say):
+    with _lock(folder.with_name(f"{folder.name}.lock"), say):
         if not folder.exists():
             with tempfile.TemporaryDirectory(prefix=f"{folder.name}.", dir=folder.parent) as scratch:
                 output = Path(scratch) / "bin"

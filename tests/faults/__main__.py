@@ -24,6 +24,7 @@ from pathlib import Path
 
 import msgspec
 
+from tests.children import tie_to_parent
 from tests.faults.known import APART
 from tests.faults.mutants import MUTANTS, Mutant
 from tests.faults.phases import Phase
@@ -76,7 +77,7 @@ def _run_seeds(seeds: range, apart: tuple[frozenset[Fault], ...], *, workers: in
     coverage: Counter[tuple[Fault, Phase]] = Counter()
     recoveries: list[float] = []
     failed = 0
-    with ProcessPoolExecutor(workers) as pool:
+    with _pool(workers) as pool:
         tried = pool.map(_try_seed, seeds, [apart] * len(seeds), chunksize=1)
         for seed, (outcome, report) in zip(seeds, tried, strict=True):
             coverage += outcome.coverage
@@ -93,6 +94,11 @@ def _run_seeds(seeds: range, apart: tuple[frozenset[Fault], ...], *, workers: in
     return failed > 0
 
 
+def _pool(workers: int) -> ProcessPoolExecutor:
+    # Without the tie the workers of a killed run wait for the next seed for ever.
+    return ProcessPoolExecutor(workers, initializer=tie_to_parent, initargs=(os.getpid(),))
+
+
 def _find_mutants(seeds: range | None, *, workers: int) -> int:
     """Print for each mutant the first of the seeds that finds it; return 1 if one was not found.
 
@@ -101,7 +107,7 @@ def _find_mutants(seeds: range | None, *, workers: int) -> int:
     numbers = [number for number, mutant in enumerate(MUTANTS) if seeds or mutant.seed is not None]
     width = max(len(mutant.title) for mutant in MUTANTS)
     missed = 0
-    with ProcessPoolExecutor(workers) as pool:
+    with _pool(workers) as pool:
         tried = pool.map(_first_seed, numbers, [seeds] * len(numbers))
         for number, (seed, law) in zip(numbers, tried, strict=True):
             missed += seed is None

@@ -32,6 +32,9 @@ from tests.faults.loop import ShuffledLoop
 from tests.faults.phases import Phase, phase_of_request
 
 _READS = ("GET",)
+# After this time the server ends a request. The real one takes three times as long, and a leader that waits
+# for that would spend most of a run on it.
+REQUEST_SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,14 +70,15 @@ class HitchKind(StrEnum):
 class Hitch:
     """What the next `left` writes meet.
 
-    `object_name`: only requests on that object, reads included. `leases_of`: only those of that process on
-    its lease.
+    `object_name`: only requests on that object, reads included if `with_reads`. `leases_of`: only those of
+    that process on its lease.
     """
 
     kind: HitchKind
     left: int
     seconds: float = 0.0
     object_name: str = ""
+    with_reads: bool = True
     leases_of: str = ""
 
     def meets(self, request: Request) -> bool:
@@ -82,7 +86,7 @@ class Hitch:
         if self.left <= 0:
             return False
         if self.object_name:
-            return request.key.name == self.object_name
+            return request.key.name == self.object_name and (self.with_reads or request.is_write)
         if self.leases_of:
             return (request.process, request.key.plural) == (self.leases_of, "leases")
         return request.is_write

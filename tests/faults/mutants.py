@@ -1,7 +1,19 @@
 """Mistakes in the protocol that the simulation has to find: each takes one guard out of the code of Berth.
 
 They show what a clean run means: a guard whose loss no seed notices is not tested. `python -m tests.faults
---mutants` checks the seeds that are known to notice; with --seeds it looks for the first.
+--mutants` checks the seeds that are known to notice; with --seeds it looks for the first. `test_mutants.py`
+has short schedules for those that need an interleaving which few seeds draw.
+
+Guards whose loss breaks no law, because another one is behind them, are not in the table:
+
+- `recover_reservations.is_known`: what is replayed is counted first (`Engine.adopt`), beside all that the
+  list shows, and a leader that follows one without the store lists only when nothing is in flight any more.
+  Without it an old decision may come before a more urgent one, which the laws allow.
+- `Leadership.wait_renewed_after` before the store gets a fence: a leader past its lease sends no write to the
+  cluster and is cancelled in the turn in which it wakes, and the one that leads corrects at its next look
+  what the store holds.
+- `Informer._drop_all_but`: Workloads and Jobs are compared with each list a second time, in `ClusterState`,
+  and objects of other kinds are not deleted here.
 """
 
 from __future__ import annotations
@@ -14,7 +26,8 @@ from unittest import mock
 
 import msgspec
 
-from admission.controller.leadership import recover_reservations
+from admission.controller.cluster_state.cluster_state import ClusterState
+from admission.controller.leadership import recover_reservations, takeover
 from admission.controller.leadership.recover_reservations import ReservationRecovery
 from admission.controller.leadership.term_runner import TermRunner
 from admission.controller.loop.control_loop import ControlLoop
@@ -29,7 +42,8 @@ from admission.reconcile.job.writes import job_patch
 from admission.reconcile.reservation_recovery import RecoveryVerdict
 from api.kube.errors import Gone, KubeError
 from api.kube.informer import Informer
-from api.kube.lease import Elector, Leadership
+from api.kube.leadership import Leadership
+from api.kube.lease import Elector
 from api.kube.lease_record import Observation
 from queues.reservations.reservations import Reserved
 from queues.store.failover_store import FailoverStore
@@ -172,8 +186,8 @@ def _never_listed_again(pause_after: Any) -> Any:
     return do
 
 
-def _kept_decisions(forget: Any) -> Any:
-    def do(self: ControlLoop, decision: Any) -> None:
+def _kept_decisions(_: Any) -> Any:
+    def do(self: ControlLoop, decision: Any, call: Any, *, is_admission: bool = True) -> None:
         return None
 
     return do
@@ -187,10 +201,6 @@ def _fence_kept(write: Any) -> Any:
     return do
 
 
-def _seeded_unchecked(_: Any) -> Any:
-    return _later(None)(None)
-
-
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "no lease check before a write",
@@ -202,7 +212,7 @@ MUTANTS: tuple[Mutant, ...] = (
             Fault.LEASE_FAILS,
             Fault.SERVER_SLOW,
         ),
-        seed=0,
+        seed=6,
     ),
     Mutant(
         "lease taken before it has run out",
@@ -210,7 +220,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "seconds_until_free",
         _taken_early,
         (Fault.LEASE_FAILS,),
-        seed=38,
+        seed=7,
     ),
     Mutant("fence not raised at an election", Elector, "_write", _fence_kept, (Fault.STOPPED,), seed=0),
     Mutant(
@@ -221,7 +231,7 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             Fault.WATCH_LAG,
             Fault.STOPPED,
-            Fault.KILLED,
+            Fault.LEASE_FAILS,
         ),
     ),
     Mutant(
@@ -245,18 +255,15 @@ MUTANTS: tuple[Mutant, ...] = (
             Fault.TOUCHED,
             Fault.KILLED,
         ),
+        seed=0,
     ),
     Mutant(
         "admission written onto any spec",
         leader_term,
         "_is_as_decided",
         _always(True),
-        (
-            Fault.VERY_LATE,
-            Fault.WATCH_LAG,
-            Fault.ERROR_AFTER,
-            Fault.TOUCHED,
-        ),
+        (Fault.TOUCHED,),
+        seed=0,
     ),
     Mutant(
         "no reservation before the write",
@@ -285,7 +292,6 @@ MUTANTS: tuple[Mutant, ...] = (
         _given_back_unfenced,
         (
             Fault.VERY_LATE,
-            Fault.ERROR_BEFORE,
             Fault.OBJECT_FAILS,
         ),
     ),
@@ -296,6 +302,7 @@ MUTANTS: tuple[Mutant, ...] = (
         _later(None),
         (
             Fault.VERY_LATE,
+            Fault.OBJECT_FAILS,
             Fault.KILLED,
         ),
     ),
@@ -306,7 +313,6 @@ MUTANTS: tuple[Mutant, ...] = (
         _nothing_may_land,
         (
             Fault.VERY_LATE,
-            Fault.ERROR_BEFORE,
             Fault.OBJECT_FAILS,
         ),
     ),
@@ -327,32 +333,32 @@ MUTANTS: tuple[Mutant, ...] = (
         _unchecked_adoption,
         (
             Fault.REDIS_ISOLATED,
+            Fault.OBJECT_FAILS,
             Fault.KILLED,
-            Fault.STOPPED,
-            Fault.LATE,
         ),
     ),
     Mutant(
         "never blind",
-        recover_reservations,
-        "is_known",
-        _always(True),
+        takeover,
+        "is_blind",
+        _later(False),
         (
-            Fault.REDIS_ISOLATED,
+            Fault.REDIS_FLUSHED,
+            Fault.VERY_LATE,
+            Fault.OBJECT_FAILS,
             Fault.KILLED,
-            Fault.STOPPED,
-            Fault.LATE,
         ),
     ),
     Mutant(
-        "seeded without a renewed lease",
-        Leadership,
-        "wait_renewed_after",
-        _seeded_unchecked,
+        "decisions without the store not told",
+        takeover.Takeover,
+        "_may_decide_alone",
+        _always(True),
         (
-            Fault.REDIS_FLUSHED,
-            Fault.FROZEN,
-            Fault.LEASE_FAILS,
+            Fault.REDIS_ISOLATED,
+            Fault.VERY_LATE,
+            Fault.OBJECT_FAILS,
+            Fault.KILLED,
         ),
     ),
     Mutant(
@@ -367,17 +373,18 @@ MUTANTS: tuple[Mutant, ...] = (
         "Job started without admission", reconcile, "_STEPS", _started_unadmitted, (Fault.TOUCHED,), seed=0
     ),
     Mutant(
-        "refused decisions are kept", ControlLoop, "forget_later", _kept_decisions, (Fault.REFUSED,), seed=0
+        "refused decisions are kept", ControlLoop, "call_later", _kept_decisions, (Fault.REFUSED,), seed=0
     ),
     Mutant("no list after 410", Informer, "_pause_after", _never_listed_again, (Fault.COMPACTION,), seed=0),
     Mutant(
-        "deletions missed by a list",
-        Informer,
-        "_drop_all_but",
+        "what the watch never showed is kept",
+        ClusterState,
+        "drop_unlisted_workloads",
         _always(None),
         (
             Fault.COMPACTION,
             Fault.WATCH_CUT,
+            Fault.WATCH_LAG,
         ),
     ),
     Mutant(
@@ -401,6 +408,6 @@ MUTANTS: tuple[Mutant, ...] = (
             Fault.REDIS_LOST_AFTER,
             Fault.REDIS_STALE,
         ),
-        seed=2,
+        seed=20,
     ),
 )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
+from typing import Any
 
 from api.keys import FENCE
 from queues.store import lua
@@ -85,11 +87,15 @@ _PHASES = {
     lua.COMMIT.name: Phase.RESERVE,
     lua.LIVE.name: Phase.RECOVER,
     lua.SEED.name: Phase.RECOVER,
-    lua.REMOVE.name: Phase.CONFIRM,
-    lua.RESTORE.name: Phase.WRITE_BACK,
 }
 
 
-def phase_of_script(name: str) -> Phase | None:
-    """Return the phase that a script of the store is of."""
+def phase_of_script(name: str, arguments: Sequence[Any]) -> Phase | None:
+    """Return the phase that a call of the store is of. `arguments`: those after the keys, the fence first."""
+    # Without a field, it presents the fence before the reservations are read.
+    if name == lua.REMOVE.name:
+        return Phase.CONFIRM if len(arguments) > 1 else Phase.RECOVER
+    # A leader confirms and gives back by stating the result. What it states beyond that, the store has lost.
+    if name == lua.RESTORE.name:
+        return Phase.CONFIRM if arguments[1] == 0 and len(arguments) > 2 else Phase.WRITE_BACK
     return _PHASES.get(name)

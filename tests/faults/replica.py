@@ -15,7 +15,6 @@ from admission.controller.leadership.takeover import Takeover, TakeoverSettings
 from admission.controller.leadership.term_runner import TermRunner, TermRunnerSettings
 from admission.controller.loop.control_loop import ControlLoop
 from admission.controller.loop.status_writer import StatusWriter
-from admission.controller.metrics.labels import MetricLabels
 from admission.controller.metrics.measuring import measure
 from admission.controller.metrics.queue_series import QueueSeries
 from admission.controller.metrics.registry import FOLLOWER, Metrics
@@ -32,7 +31,8 @@ from api.kube import resources
 from api.kube.errors import first_leaf
 from api.kube.history import ClusterRestored
 from api.kube.informer import Informer
-from api.kube.lease import Elector, LeaseLock, LeaseTiming
+from api.kube.leadership import LeaseTiming
+from api.kube.lease import Elector, LeaseLock
 from api.kube.report_budget import WriteLoad
 from queues.reservations.reservations import ReservationError
 from queues.store.faults import StoreLocation
@@ -95,16 +95,14 @@ class Replica:
         self.metrics = Metrics(version="test")
         settings = ClusterStateSettings(lifecycle=LifecycleSettings(pods_ready=None))
         self.cluster_state = ClusterState(Engine(), clock, settings)
-        labels, load = MetricLabels(), WriteLoad()
+        series, load = QueueSeries(), WriteLoad()
         events = EventReporter(FakeRecorder(), monotonic=clock.monotonic, observe=self.metrics.count_warning)
-        observer = measure(
-            self.cluster_state, self.metrics, events, QueueSeries(labels), monotonic=clock.monotonic
-        )
+        observer = measure(self.cluster_state, self.metrics, events, series, monotonic=clock.monotonic)
         board = StatusWriter(self.cluster_state.engine, load, with_share=False, is_busy=self._is_busy)
         self.control_loop = _WatchedLoop(self.cluster_state, board, observer, events, clock, load)
         self._informers: list[Informer[Any]] = [
             make_informer(self.client, kind, self.control_loop, self.cluster_state, _ignore)
-            for kind in watched_kinds(self.cluster_state, board, labels)
+            for kind in watched_kinds(self.cluster_state, board, series)
         ]
 
     def start(self) -> None:

@@ -63,12 +63,20 @@ class StandIns:
         if plan.edited_after is not None:
             self._loop.later(plan.edited_after, self._resize, key, uid)
 
-    def touch(self, target: int) -> None:
-        """Annotate a Workload, as another controller may."""
+    def touch(self, target: int, key: Key | None, *, asks_otherwise: bool) -> None:
+        """Annotate a Workload, as another controller may, or have it ask for other CPUs, as its user may.
+
+        The one at `key` if there is such a Workload. One that holds quota keeps its spec, as in Kueue.
+        """
         keys = sorted(key for key in self._etcd.objects if key.plural == "workloads")
-        if keys:
+        if not keys:
+            return
+        key = key if key in keys else keys[target % len(keys)]
+        if asks_otherwise and may_be_admitted(self._etcd.objects[key].item):
+            self._etcd.edit(key, lambda one: _ask_otherwise(one["spec"]["podSets"][0]))
+        else:
             note = {"example.com/seen": f"{self._loop.time():.3f}"}
-            self._etcd.edit(keys[target % len(keys)], lambda one: _annotate(one, note))
+            self._etcd.edit(key, lambda one: _annotate(one, note))
 
     def admit(self, target: int) -> bool:
         """Admit a Workload that waits, as another program might, whatever the quota is."""
@@ -118,7 +126,7 @@ class StandIns:
             return
         # The API server lets no client change the template of a Job that has a start time.
         if not job.get("status", {}).get("startTime"):
-            self._etcd.edit(key, _ask_otherwise)
+            self._etcd.edit(key, lambda one: _ask_otherwise(one["spec"]))
 
     def _now(self) -> str:
         return to_rfc3339(self._loop.now())
@@ -228,8 +236,9 @@ def _annotate(item: Object, note: dict[str, str]) -> None:
     metadata["annotations"] = {**(metadata.get("annotations") or {}), **note}
 
 
-def _ask_otherwise(job: Object) -> None:
-    (container,) = job["spec"]["template"]["spec"]["containers"]
+def _ask_otherwise(holder: Object) -> None:
+    """Have what holds a pod template ask for other CPUs."""
+    (container,) = holder["template"]["spec"]["containers"]
     requests = container["resources"]["requests"]
     requests["cpu"] = str(1 + int(requests["cpu"]) % 4)
 

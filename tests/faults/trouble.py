@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
 from api.kube.errors import Unreachable
-from tests.faults.apiserver import Hitch, HitchKind
-from tests.faults.etcd import Snapshot
+from tests.faults.apiserver import REQUEST_SECONDS, Hitch, HitchKind
+from tests.faults.etcd import Key, Snapshot
 from tests.faults.replica import Replica
 from tests.faults.schedule import Event, Fault
 
@@ -23,6 +23,13 @@ _HITCHES = {
     Fault.REFUSED: HitchKind.REFUSED,
     Fault.THROTTLED: HitchKind.THROTTLED,
 }
+# By the count of the event, less one: what an object that fails meets, and whether reads of it do too.
+_OBJECT_FAILURES = (
+    (HitchKind.ERROR_BEFORE, True),
+    # A webhook that is down for this object, and one that refuses it.
+    (HitchKind.ERROR_BEFORE, False),
+    (HitchKind.REFUSED, False),
+)
 # How often a snapshot of etcd is taken, and how long one is kept.
 _SNAPSHOT_SECONDS, _SNAPSHOTS = 1.0, 25
 
@@ -38,10 +45,11 @@ class Trouble:
         self._missing: list[int] = []
         world.loop.later(0.0, self._take_snapshot)
 
-    def strike(self, event: Event, process: str) -> bool:
-        """Let a fault happen, to `process` if it is given; return whether it could."""
+    def strike(self, event: Event, process: str, key: Key | None) -> bool:
+        """Let a fault happen, to `process` and the object at `key` if given; return whether it could."""
         if (kind := _HITCHES.get(event.fault)) is not None:
-            self._world.server.hitches.append(Hitch(kind=kind, left=event.count, seconds=event.seconds))
+            seconds = min(event.seconds, REQUEST_SECONDS)
+            self._world.server.hitches.append(Hitch(kind=kind, left=event.count, seconds=seconds))
             return True
         if (on_replica := self._on_replica.get(event.fault)) is not None:
             replica = self._replica(event, process)
@@ -49,6 +57,8 @@ class Trouble:
                 return False
             on_replica(self, replica, event)
             return True
+        if (on_object := self._on_object.get(event.fault)) is not None:
+            return on_object(self, event, key)
         return self._elsewhere[event.fault](self, event)
 
     def heal(self) -> None:
@@ -140,19 +150,22 @@ class Trouble:
 
     # --- servers ----------------------------------------------------------------------------------
 
-    def _fail_object(self, event: Event) -> bool:
-        keys = sorted(key for key in self._world.etcd.objects if key.plural in ("workloads", "jobs"))
+    def _fail_object(self, event: Event, key: Key | None) -> bool:
+        keys = sorted(one for one in self._world.etcd.objects if one.plural in ("workloads", "jobs"))
+        if key is not None and key.name and key.plural in ("workloads", "jobs"):
+            keys = [key]
         if not keys:
             return False
         name = keys[event.target % len(keys)].name
-        hitch = Hitch(kind=HitchKind.ERROR_BEFORE, left=1_000_000, object_name=name)
+        kind, with_reads = _OBJECT_FAILURES[event.count - 1]
+        hitch = Hitch(kind=kind, left=1_000_000, object_name=name, with_reads=with_reads)
         hitches = self._world.server.hitches
         hitches.append(hitch)
         self._loop.later(event.seconds, _end_hitch, hitch)
         return True
 
-    def _touch(self, event: Event) -> bool:
-        self._world.stand_ins.touch(event.target)
+    def _touch(self, event: Event, key: Key | None) -> bool:
+        self._world.stand_ins.touch(event.target, key, asks_otherwise=event.count == 2)
         return True
 
     def _admit(self, event: Event) -> bool:
@@ -246,9 +259,11 @@ class Trouble:
         Fault.WATCH_CUT: _cut,
         Fault.LEASE_FAILS: _fail_lease,
     }
-    _elsewhere: ClassVar[dict[Fault, Callable[[Trouble, Event], bool]]] = {
+    _on_object: ClassVar[dict[Fault, Callable[[Trouble, Event, Key | None], bool]]] = {
         Fault.OBJECT_FAILS: _fail_object,
         Fault.TOUCHED: _touch,
+    }
+    _elsewhere: ClassVar[dict[Fault, Callable[[Trouble, Event], bool]]] = {
         Fault.FOREIGN_ADMISSION: _admit,
         Fault.COMPACTION: _compact,
         Fault.SERVER_DOWN: _down,

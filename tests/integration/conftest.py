@@ -157,9 +157,10 @@ lease: {durationSeconds: 120, renewSeconds: 1, deadlineSeconds: 100}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the one controller of a module is started with: Kueue's Configuration, and more flags."""
+    """What the one controller of a module is started with: Kueue's Configuration, Berth's settings, flags."""
 
     config: str | None = None
+    settings: str = ""
     flags: tuple[str, ...] = ()
 
 
@@ -173,7 +174,7 @@ def options() -> Options:
 def _leading(cluster: Cluster, factory: pytest.TempPathFactory, options: Options) -> Iterator[Replica]:
     """Give a controller that leads, with a lease of its own."""
     flags = ("--namespace", cluster.new_scene().namespace, *options.flags)
-    config = f"{options.config or ''}{LONE_LEASE}"
+    config = f"{options.config or ''}{LONE_LEASE}{options.settings}"
     replica = Replica(cluster.kubeconfig, factory.mktemp("controller"), *flags, config=config)
     with replica.child:
         replica.wait_leading()

@@ -37,6 +37,21 @@ def kubectl(plane: ControlPlane, *arguments: str) -> str:
     return done.stdout
 
 
+def install(plane: ControlPlane) -> None:
+    """Run the script of deploy/ as the administrator. Raises AssertionError when it fails."""
+    programs = Path(parts.find_kubectl()).parent
+    environment = {
+        "KUBECONFIG": plane.kubeconfig,
+        "HOME": str(plane.folder),
+        "PATH": f"{programs}:{os.environ['PATH']}",
+    }
+    command = ["sh", str(DEPLOY / "install.sh"), "--no-wait"]
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=_APPLY_SECONDS, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def account_kubeconfig(plane: ControlPlane) -> str:
     """Return the path of a kubeconfig of the controller's ServiceAccount, with a token of an hour."""
     asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}

@@ -86,3 +86,16 @@ def test_past_usage_decides_after_a_restart_too(scene: Scene, start: Callable[[]
     assert not is_true(scene.workload("of-busy"), "QuotaReserved")
     metric = "kueue_local_queue_admission_fair_sharing_usage"
     assert second.metric(metric, cluster_queue=scene.scoped("main"), namespace=scene.namespace) > 0
+
+
+def test_every_local_queue_shows_its_past_usage_from_the_beginning(
+    cluster: Cluster, start: Callable[[], Replica]
+) -> None:
+    """Also where its ClusterQueue is not ordered by it; what is covered and not used is 0, as in Kueue."""
+    scene = cluster.new_scene()
+    start()
+    cluster_queue = scene.create_cluster_queue("plain", quota(scene.create_flavor(), nominal=5))
+
+    scene.create_local_queue("unused", cluster_queue)
+
+    wait_for(lambda: consumed(scene, "unused") == {"cpu": "0"}, "the usage in the LocalQueue's status")

@@ -99,7 +99,7 @@ def set_quota(scene: Scene, cpus: int) -> None:
     scene.rest.patch(path, {"spec": {"resourceGroups": groups}})
 
 
-NO_FLAVOR = "references missing ResourceFlavor(s): NS-ghost; create them"
+NO_FLAVOR = "references missing ResourceFlavor(s): NS-ghost"
 NEGATIVE = (
     "spec.resourceGroups[0].flavors[NS-bad].resources[cpu].nominalQuota is -1, but must not be negative"
 )
@@ -112,7 +112,7 @@ A_CIRCLE = "its cohorts form a cycle (NS-lower → NS-upper → NS-lower); chang
         pytest.param(
             Case(
                 reason="Misconfigured",
-                says="LocalQueue NS/bad doesn't exist; create it",
+                says="LocalQueue bad doesn't exist",
                 mend=create_good_queue,
             ),
             id="its queue does not exist",
@@ -121,7 +121,7 @@ A_CIRCLE = "its cohorts form a cycle (NS-lower → NS-upper → NS-lower); chang
             Case(
                 make=lambda scene: scene.create_local_queue("bad", scene.scoped("bad")),
                 reason="Misconfigured",
-                says="ClusterQueue NS-bad doesn't exist; create it",
+                says="ClusterQueue NS-bad doesn't exist",
                 mend=lambda scene: scene.create_cluster_queue("bad", quota(scene.create_flavor("bad"))),
             ),
             id="its queue has no ClusterQueue",
@@ -130,10 +130,10 @@ A_CIRCLE = "its cohorts form a cycle (NS-lower → NS-upper → NS-lower); chang
             Case(
                 make=create_queue_without_flavor,
                 reason="Suspended",
-                says=f"ClusterQueue NS-bad is inactive: {NO_FLAVOR}",
+                says=f"ClusterQueue NS-bad is inactive: {NO_FLAVOR}; create them",
                 mend=lambda scene: scene.create_flavor("ghost"),
                 queue_reason="FlavorNotFound",
-                queue_says=f"Can't admit new workloads: {NO_FLAVOR}",
+                queue_says=f"Can't admit new workloads: {NO_FLAVOR}.",
             ),
             id="a flavor of its ClusterQueue is missing",
         ),
@@ -144,7 +144,7 @@ A_CIRCLE = "its cohorts form a cycle (NS-lower → NS-upper → NS-lower); chang
                 says=f"ClusterQueue NS-bad is inactive: {A_CIRCLE}",
                 mend=open_circle,
                 queue_reason="CohortCycle",
-                queue_says=f"Can't admit new workloads: {A_CIRCLE}",
+                queue_says=f"Can't admit new workloads: {A_CIRCLE}.",
             ),
             id="the cohorts above its ClusterQueue form a circle",
         ),
@@ -155,7 +155,7 @@ A_CIRCLE = "its cohorts form a cycle (NS-lower → NS-upper → NS-lower); chang
                 says=f"ClusterQueue NS-bad is inactive: {NEGATIVE}",
                 mend=lambda scene: set_quota(scene, 4),
                 queue_reason="Unknown",
-                queue_says=f"Can't admit new workloads: {NEGATIVE}",
+                queue_says=f"Can't admit new workloads: {NEGATIVE}.",
             ),
             id="a quota of its ClusterQueue cannot be read",
         ),
@@ -308,8 +308,8 @@ def create_queue_of_other_clusters(scene: Scene) -> None:
         pytest.param(
             create_queue_of_other_clusters,
             "Suspended",
-            "ClusterQueue NS-bad is inactive: AdmissionCheck(s) not active: NS-check; see their Active"
-            " condition; dispatch to other clusters is not served: take the check out",
+            "ClusterQueue NS-bad is inactive: references inactive AdmissionCheck(s): NS-check; see their"
+            " Active condition; dispatch to other clusters is not served: take the check out",
             id="its ClusterQueue dispatches to other clusters",
         ),
     ],

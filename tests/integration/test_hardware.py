@@ -14,7 +14,7 @@ from tests.children import Child
 from tests.controlplane import ControlPlane, Rest
 from tests.controlplane.plane import answers
 from tests.integration.extending import SCHEDULER, kube_scheduler, listening
-from tests.integration.manifests import KUEUE, POOL, Object, kueue_object, make_job, quota
+from tests.integration.manifests import KUEUE, POOL, Object, kueue_object, make_job
 from tests.integration.nodes import MODELS, simulated_nodes
 from tests.integration.replica import BERTH, Replica
 from tests.integration.scene import Scene
@@ -23,6 +23,7 @@ from tests.integration.waiting import wait_for
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("hardware")]
 
 GPU, MODEL = "nvidia.com/gpu", "accelerator.sched.io/gpu-model"
+MILLI, POLICIES = "berth.dev/gpu-milli", "/apis/berth.dev/v1alpha1/admissionpolicies"
 
 
 @pytest.fixture(scope="module")
@@ -51,9 +52,9 @@ def scene(models: Replica, real_scene: Scene) -> Scene:
     rest.create(f"/apis/{KUEUE}/topologies", kueue_object("Topology", {"name": name}, {"levels": levels}))
     spec = {"nodeLabels": {POOL: "models"}, "topologyName": name}
     rest.create(f"/apis/{KUEUE}/resourceflavors", kueue_object("ResourceFlavor", {"name": name}, spec))
-    queue = real_scene.create_cluster_queue(
-        "main", quota(name, GPU, nominal=64), queueingStrategy="StrictFIFO"
-    )
+    amounts = [{"name": GPU, "nominalQuota": 64}, {"name": MILLI, "nominalQuota": 64_000}]
+    group = {"coveredResources": [GPU, MILLI], "flavors": [{"name": name, "resources": amounts}]}
+    queue = real_scene.create_cluster_queue("main", group, queueingStrategy="StrictFIFO")
     real_scene.create_local_queue("main", queue)
     return real_scene
 
@@ -100,3 +101,39 @@ def test_a_job_that_no_node_can_run_is_misconfigured_at_once_and_holds_up_nothin
     assert seconds < 2
     scene.wait_admitted("next")
     assert scene.job("impossible")["spec"]["suspend"] is True
+
+
+@pytest.mark.covers("001_19")
+def test_shares_are_packed_on_one_node_and_leave_whole_gpus_to_others(scene: Scene) -> None:
+    name, queue = scene.scoped("packed"), scene.scoped("main")
+    policy = {"apiVersion": "berth.dev/v1alpha1", "kind": "AdmissionPolicy", "metadata": {"name": name}}
+    spec = {"clusterQueues": {"names": [queue]}, "placement": {"strategy": "Packed"}}
+    scene.rest.create(POLICIES, {**policy, "spec": spec})
+    scene.rest.wait(f"{POLICIES}/{name}", lambda one: one.get("status", {}).get("clusterQueues") == [queue])
+
+    # Three GPUs' worth of shares, which mount no device.
+    bare = [{"name": "main", "image": "none"}]
+    for number, milli in enumerate(("600", "600", "400")):
+        share = make_job(f"share-{number}", schedulerName=SCHEDULER, containers=bare)
+        share["spec"]["template"]["metadata"]["annotations"][MILLI] = milli
+        scene.rest.create(scene.jobs, share)
+        scene.wait_admitted(f"share-{number}")
+
+    def bound() -> list[str]:
+        pods = [pod for number in range(3) for pod in scene.pods_of(f"share-{number}")]
+        found = [pod["spec"]["nodeName"] for pod in pods if pod["spec"].get("nodeName")]
+        return found if len(found) == 3 else []
+
+    (shared,) = set(wait_for(bound, "the shares are bound"))
+
+    # Eight free GPUs are on the other node; here the shares leave six.
+    scene.rest.create(scene.jobs, job("whole", "", on_job=True))
+    scene.wait_admitted("whole")
+    pods = wait_for(
+        lambda: [pod for pod in scene.pods_of("whole") if pod["spec"].get("nodeName")], "its pod is bound"
+    )
+    assert [pod["spec"]["nodeName"] for pod in pods] == [
+        one for one in ("gpu-a100", "gpu-v100") if one != shared
+    ]
+    scene.rest.create(scene.jobs, job("next", "", on_job=True))
+    scene.wait_pending("next", says="fragmented GPU shares: 1")

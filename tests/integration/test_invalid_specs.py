@@ -40,12 +40,16 @@ def scene(embedded_controller: Replica, embedded_scene: Scene) -> Scene:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A spec of `kind`, and what is reported about it. NS is replaced by the namespace in both."""
+    """A spec of `kind`, and what is reported about it. NS is replaced by the namespace in both.
+
+    `rule`: Kueue's words in the definition, where its rule is about the whole spec and names no field.
+    """
 
     kind: str
     spec: Callable[[str], Object]
     says: str
     is_active: bool | None = None
+    rule: str = ""
 
 
 def queue(*groups: Object, **spec: Any) -> Object:
@@ -139,6 +143,7 @@ CASES = {
         kind="ResourceFlavor",
         spec=lambda _: {"topologyName": "default"},
         says='spec.topologyName is "default": needs at least one of spec.nodeLabels',
+        rule="at least one nodeLabel is required when topology is set",
     ),
     "a label of a flavor is one": Case(
         kind="ResourceFlavor",
@@ -148,8 +153,8 @@ CASES = {
     "hosts are the narrowest level": Case(
         kind="Topology",
         spec=lambda _: {"levels": [{"nodeLabel": "kubernetes.io/hostname"}, {"nodeLabel": "rack"}]},
-        says='spec.levels is ["kubernetes.io/hostname", "rack"]: kubernetes.io/hostname can only be the last'
-        " level",
+        says='spec.levels is ["kubernetes.io/hostname", "rack"]: the kubernetes.io/hostname label can only'
+        " be used at the lowest level of topology",
     ),
 }
 

@@ -33,7 +33,9 @@ def scene(real_controller: Replica, real_scene: Scene) -> Scene:
 
 
 def is_named(case: Case, refused: RestError) -> bool:
-    """Return whether a refusal names the field, as far down as its rule reaches, however it writes that."""
+    """Return whether a refusal names the field, as far down as its rule reaches, or has the rule's words."""
+    if case.rule:
+        return refused.status == 422 and case.rule in str(refused)
     path = case.says.split()[0]
     fields = re.findall(r"[a-zA-Z]+", path.removeprefix("spec."))
     return refused.status == 422 and any(field in str(refused) for field in reversed(fields))

@@ -77,7 +77,7 @@ def test_a_held_queue_keeps_its_running_jobs_and_admits_no_other(scene: Scene, k
 
     scene.create_job("held")
 
-    scene.wait_pending("held", "OnHold", says="stopped")
+    scene.wait_pending("held", "Suspended", says="is inactive")
     assert not scene.job("running")["spec"]["suspend"]
     set_policy("None")
     scene.wait_admitted("held")
@@ -217,7 +217,7 @@ def test_a_rejected_job_is_deactivated(scene: Scene, check: str) -> None:
     workload = scene.wait_workload("one", is_released, "released")
     assert workload["spec"]["active"] is False
     assert condition(workload, "Evicted")["reason"] == "DeactivatedDueToAdmissionCheck"
-    assert f"Admission check(s): {check}, were rejected" in condition(workload, "Evicted")["message"]
+    assert f'AdmissionCheck in Rejected state: "{check}"' in condition(workload, "Evicted")["message"]
 
 
 # --- priority ----------------------------------------------------------------------------------------

@@ -138,7 +138,11 @@ def assigned(workload: Object | None) -> list[str]:
     names: list[str] = []
     for part in assignment["topologyAssignment"]["slices"]:
         (values,) = part["valuesPerLevel"]
-        names += [values["universal"]] if "universal" in values else values["individual"]["roots"]
+        if "universal" in values:
+            names.append(values["universal"])
+            continue
+        one = values["individual"]
+        names += [f"{one.get('prefix', '')}{root}{one.get('suffix', '')}" for root in one["roots"]]
     return names
 
 
@@ -210,6 +214,32 @@ def test_without_room_in_its_leaf_a_gang_moves_to_another_before_an_older_equal(
     assert leaf_of(after[0]) != leaf_of(before[0])
     assert condition(scene.workload_of("older"), "QuotaReserved")["status"] == "False"
     scene.wait_events(workload["metadata"]["name"], "EvictedDueToNodeFailures")
+
+
+def test_a_gang_that_loses_two_nodes_is_placed_again_as_a_whole(scene: Scene) -> None:
+    create_queues(scene, "main", nodes=2)
+    create_gang(scene, "gang", nodes=2)
+    before = wait_running(scene, "gang")
+    paths = [f"/api/v1/nodes/{node}" for node in before]
+
+    try:
+        for path in paths:
+            scene.rest.patch(path, {"spec": {"unschedulable": True}})
+        for pod in scene.pods_of("gang"):
+            scene.rest.delete(f"{scene.pods}/{pod['metadata']['name']}")
+
+        workload = scene.wait_workload(
+            "gang", lambda found: bool(found["status"].get("schedulingStats")), "evicted"
+        )
+        assert set(before).isdisjoint(wait_running(scene, "gang"))
+    finally:
+        for path in paths:
+            scene.rest.patch(path, {"spec": {"unschedulable": None}})
+    assert workload["status"]["schedulingStats"]["evictions"] == [
+        {"reason": "NodeFailures", "underlyingCause": "", "count": 1}
+    ]
+    multiple = "Workload eviction triggered due to multiple TAS assigned node failures, including: "
+    assert any(note.startswith(multiple) for note in scene.notes_about(workload["metadata"]["name"]))
 
 
 def test_a_cordoned_node_keeps_its_gang_and_is_left_when_its_pod_is_deleted(scene: Scene) -> None:

@@ -112,7 +112,7 @@ def test_a_deleted_pod_that_waits_leaves_its_queue(scene: Scene) -> None:
 # --- groups --------------------------------------------------------------------------------------
 
 
-@pytest.mark.covers("001_21", "001_24")
+@pytest.mark.covers("001_24")
 def test_a_group_starts_when_all_of_it_fits_and_not_a_pod_sooner(scene: Scene) -> None:
     scene.create_queue(cpus=3)
     create(scene, *(member(f"a-{number}", "a", 2) for number in range(2)))

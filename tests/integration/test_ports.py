@@ -191,7 +191,7 @@ def test_a_bad_cluster_queue_is_refused_with_a_sentence(webhooks: Rest) -> None:
     with pytest.raises(RestError) as caught:
         webhooks.create(QUEUES, cluster_queue_object("bad", "-1"))
 
-    assert caught.value.status == 422
+    assert caught.value.status == 403
     assert str(caught.value).endswith(
         'admission webhook "w.berth.dev" denied the request: '
         'spec.resourceGroups[0].flavors[0].resources[0].nominalQuota is "-1": must not be negative'

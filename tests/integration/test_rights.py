@@ -24,7 +24,7 @@ from tests.integration.manifests import make_workload
 from tests.integration.nodes import simulated_nodes
 from tests.integration.played import play_all
 from tests.integration.pods import make_pod
-from tests.integration.shipped import CONTROLLER, DEPLOY, NAMESPACE, bind, kubectl, may
+from tests.integration.shipped import CONTROLLER, DEPLOY, NAMESPACE, bind, install, kubectl, may
 from tests.integration.test_serving import REGISTRATION, is_asked, is_trusting, registration
 from tests.integration.waiting import wait_for
 
@@ -75,6 +75,21 @@ def make_check_controller(plane: ControlPlane) -> None:
     ]
     plane.rest.create(f"{shipped.RBAC}/clusterroles", {"metadata": {"name": "checker"}, "rules": rules})
     bind(plane, "checker", CHECKER)
+
+
+# --- the script that installs ---------------------------------------------------------------------
+
+
+@pytest.mark.covers("002_27")
+def test_the_script_can_be_run_again_and_keeps_the_secret(plane: ControlPlane) -> None:
+    secret = f"/api/v1/namespaces/{NAMESPACE}/secrets/berth-redis"
+    install(plane)
+    made = plane.rest.get(secret)["data"]
+
+    install(plane)
+
+    assert plane.rest.get(secret)["data"] == made
+    assert {*made} == {"password", "signing-key"}
 
 
 # --- Pod Security --------------------------------------------------------------------------------

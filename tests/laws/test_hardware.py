@@ -21,21 +21,21 @@ from admission.extender.facts import PodFacts
 from admission.extender.profiles import refusals
 from admission.flavors.hardware_needs import hardware_need
 from admission.hardware.fit import HardwareRequest, misfit, request_of
+from admission.hardware.gpu_shares import as_offered, can_hold
 from admission.hardware.node_hardware import node_hardware
 from admission.hardware.rules import BUILT_IN, HardwareRules
 from api.jobs.resource_requests import gpus_of, pod_requests, pod_set_requests
-from api.keys import HARDWARE_KEYS
-from api.node import NodeInfo
+from api.keys import ALIASES, HARDWARE_KEYS
+from api.node import NodeInfo, PodUsage
 from api.objects.common import Meta
-from api.queueing import ResourceFlavor, Topology
+from api.queueing import FlavorQuotas, ResourceFlavor, ResourceGroup, ResourceQuota, Topology
 from api.reasons import PendingReason
 from api.workload import PodSet, Workload
 from queues.pending.shape import shape_of
-from tests.builders import World, finished, make_cluster_queue, make_group, make_template, make_workload
+from tests.builders import World, finished, make_cluster_queue, make_template, make_workload
 
 GPU, HOST = "nvidia.com/gpu", "kubernetes.io/hostname"
 RULES = HardwareRules()
-# Islands of a node are equal, as they are built.
 NODE_LABELS: dict[str, tuple[str, ...]] = {
     "nvidia.com/gpu.product": ("A100", "V100"),
     "nvidia.com/gpu.memory": ("16160", "81559", "odd"),
@@ -47,10 +47,14 @@ ISLANDS: tuple[dict[str, str], ...] = (
     {},
     {"berth.dev/nvlink-island.0": "0-3", "berth.dev/nvlink-island.1": "4-7"},
     {f"berth.dev/nvlink-island.{one}": "2" for one in range(4)},
+    {"berth.dev/nvlink-island.0": "0-1", "berth.dev/nvlink-island.1": "2-7"},
+    {"berth.dev/nvlink-island.0": "0-2", "berth.dev/nvlink-island.1": "2_4-6"},
+    {"berth.dev/nvlink-island.0": "0-4", "berth.dev/nvlink-island.1": "5-8"},
 )
 ASKED: dict[str, tuple[str, ...]] = {
     "accelerator.sched.io/gpu-model": ("a100", "V100", "H100"),
     "berth.dev/gpu-memory-mib": ("15000", "30000", "160000", "much"),
+    "berth.dev/gpu-milli": ("250", "400", "600", "1000", "0", "half"),
     "berth.dev/gpu-generation": ("ampere", "7", "h100"),
     "berth.dev/gpu-interconnect": ("nvlink", "nvswitch"),
     "berth.dev/parallelism": ("ddp", "tensor", "none"),
@@ -101,7 +105,11 @@ def workloads(draw: st.DrawFn) -> list[Workload]:
 def cluster(fleet: Sequence[NodeInfo]) -> World:
     world = World().put(Topology(name="hosts", levels=(HOST,)), *fleet)
     world.put(ResourceFlavor(name="gpu", topology_name="hosts"))
-    return world.put(make_cluster_queue("queue", groups=(make_group("gpu", resource=GPU, gpu=10_000),)))
+    quota = {name: ResourceQuota(nominal=10_000) for name in (GPU, "nvidia.com/gpu.shared")}
+    group = ResourceGroup(
+        covered_resources=tuple(quota), flavors=(FlavorQuotas(name="gpu", resources=quota),)
+    )
+    return world.put(make_cluster_queue("queue", groups=(group,)))
 
 
 def as_pod(workload: Workload, number: int) -> PodFacts:
@@ -109,11 +117,19 @@ def as_pod(workload: Workload, number: int) -> PodFacts:
     template = workload.pod_sets[0].template
     assert template.metadata is not None
     assert template.spec is not None
+    own, labels = template.metadata.annotations or {}, template.metadata.labels or {}
+    said = own.keys() | labels.keys()
+    # As the start of a Job writes it: what the Job alone asks.
+    of_job = {
+        key: value
+        for key, value in workload.annotations.items()
+        if key in HARDWARE_KEYS and key not in ALIASES.values() and not said & {key, ALIASES.get(key)}
+    }
     return PodFacts(
         namespace="team",
         name=f"{workload.key.name}-{number}",
-        annotations=template.metadata.annotations or {},
-        labels=template.metadata.labels or {},
+        annotations={**own, **of_job},
+        labels=labels,
         requests=pod_requests(template.spec),
     )
 
@@ -156,6 +172,30 @@ def test_no_linked_pod_is_refused_where_it_was_sent(
     send([node], asking, data)
 
 
+@given(
+    st.sampled_from([{}, {"nvidia.com/gpu.memory": "40000"}, *ISLANDS[1:]]),
+    st.lists(
+        st.tuples(st.sampled_from([1, 2, 3]), st.integers(0, 1000), st.sampled_from(["", "15000", "30000"])),
+        min_size=6,
+        max_size=14,
+    ),
+    st.data(),
+)
+def test_no_share_is_refused_where_it_was_sent(
+    labels: dict[str, str], sizes: list[tuple[int, int, str]], data: st.DataObject
+) -> None:
+    node = NodeInfo(name="n", labels={HOST: "n", **labels}, allocatable={GPU: 4, "cpu": 64_000, "pods": 110})
+    slots = {**node.allocatable, "nvidia.com/gpu.shared": 40, GPU: 4}
+    asking = []
+    for index, (gpus, milli, mib) in enumerate(sizes):
+        keys = {"berth.dev/gpu-milli": str(milli), "berth.dev/gpu-memory-mib": mib} if milli else {}
+        asked = {"nvidia.com/gpu.shared": 1} if milli else {GPU: gpus}
+        template = msgspec.structs.replace(make_template(asked), metadata=Meta(annotations=keys))
+        asking.append(make_workload(f"w{index}", pod_sets=(PodSet(name="main", count=1, template=template),)))
+    count = {"nvidia.com/gpu.count": "4"}
+    send([replace(node, labels={**node.labels, **count}, allocatable=slots)], asking, data)
+
+
 def send(fleet: list[NodeInfo], asking: list[Workload], data: st.DataObject) -> None:
     """Admit the Workloads one after another, and bind their pods where the extender is asked."""
     world, book = cluster(fleet), NodeBook()
@@ -174,12 +214,45 @@ def send(fleet: list[NodeInfo], asking: list[Workload], data: st.DataObject) -> 
                     refused = {} if need is None else refusals(need, {host: book.view(host)})
                     assert refused == {}, (sent.key.name, number, refused)
                     book.bind(pod, host)
+                    assert holds(book, host), (host, "has more shares than its GPUs hold")
                     of_workload.setdefault(decision.key.name, []).append(pod)
+        record_gpus(world, book, data)
         done = data.draw(st.sampled_from(["", *sorted(of_workload)]))
         if done:
             for pod in of_workload.pop(done):
                 book.release((pod.namespace, pod.name))
+                world.remove(PodUsage, (pod.namespace, pod.name))
             world.put(finished(world.get(done)))
+
+
+def record_gpus(world: World, book: NodeBook, data: st.DataObject) -> None:
+    """Let some pods record which GPUs of their node they have, as the node agent writes it."""
+    for host, pods in [(host, list(pods.values())) for host, pods in book._pods.items()]:
+        view = book.view(host)
+        assert view is not None
+        taken = {one for pod in pods for one in pod.gpu_ids}
+        free = [one for one in range(view.hardware.gpus) if one not in taken]
+        for pod in pods:
+            if pod.gpu_ids or pod.on_gpus.share or not data.draw(st.booleans()):
+                continue
+            ids = tuple(data.draw(st.permutations(free))[: pod.gpus])
+            free = [one for one in free if one not in ids]
+            known = replace(
+                pod, annotations={**pod.annotations, "berth.dev/gpu-ids": ",".join(map(str, ids))}
+            )
+            book.bind(known, host)
+            world.put(
+                PodUsage(namespace="team", name=pod.name, gpu_node=host, gpu_ids=ids, gpus=known.on_gpus.gpus)
+            )
+
+
+def holds(book: NodeBook, host: str) -> bool:
+    """Return whether there is any way to give the pods of a node their GPUs."""
+    view = book.view(host)
+    assert view is not None
+    kind, pods = view.hardware, view.load.pods
+    is_shared = any(pod.share is not None for pod in pods)
+    return not is_shared or can_hold(kind.devices, kind.memory_mib, [*as_offered(pods, kind.slices)])
 
 
 @given(nodes(), workloads())

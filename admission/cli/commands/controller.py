@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import os
 from dataclasses import fields
 from pathlib import Path
 
 from admission.cli.common.arguments import Subparsers, add_command
 from admission.cli.common.errors import ExitCode, WrongUsageError
-from admission.cli.common.running import announce, stop_on_signals
+from admission.cli.common.running import announce, serve
 from admission.cli.common.serving import (
     add_certificate,
     add_client_ca,
@@ -137,7 +136,7 @@ def _port(text: str) -> int:
 def _run(arguments: argparse.Namespace) -> int:
     options = to_options(arguments)
     configure(level=options.logs.level, as_json=options.logs.as_json)
-    asyncio.run(_run_until_stopped(options))
+    serve(lambda stop: run_controller(options, on_listening=announce, stop=stop))
     return ExitCode.DONE
 
 
@@ -178,9 +177,3 @@ def to_options(arguments: argparse.Namespace) -> Options:
         logs=LogSettings(level=arguments.log_level, as_json=arguments.log_format == "json"),
         config=read_config(arguments.config),
     )
-
-
-async def _run_until_stopped(options: Options) -> None:
-    stop = asyncio.Event()
-    stop_on_signals(stop)
-    await run_controller(options, on_listening=announce, stop=stop)

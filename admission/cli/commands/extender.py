@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 from pathlib import Path
 
 from admission.cli.common.arguments import Subparsers, add_command, add_kubeconfig, port
 from admission.cli.common.errors import ExitCode
-from admission.cli.common.running import announce, stop_on_signals
+from admission.cli.common.running import announce, serve
 from admission.cli.common.serving import (
     add_certificate,
     add_client_ca,
@@ -16,8 +15,10 @@ from admission.cli.common.serving import (
     check_client_ca,
 )
 from admission.cli.common.settings_file import read_config
+from admission.cli.common.store_flags import add_store_access, to_store_access, to_store_keys
 from admission.controller.http.extender_profiles import extender_rules
 from admission.controller.http.extender_server import ExtenderOptions, run_extender
+from admission.controller.http.shared_fabrics import StoreOptions
 from admission.controller.runtime.logs import configure
 from admission.controller.settings import KUBE_SCHEDULER
 
@@ -35,7 +36,8 @@ def add_parser(subparsers: Subparsers) -> None:
         ),
         examples=(
             "  berth extender --kubeconfig ~/.kube/config\n"
-            "  berth extender --bind 0.0.0.0 --tls-certificate tls.crt --tls-key tls.key --client-ca ca.crt"
+            "  berth extender --bind 0.0.0.0 --tls-certificate tls.crt --tls-key tls.key --client-ca ca.crt\n"
+            "  berth extender --redis redis://berth-redis:6379/0 --store-key signing-key --cluster-id UID"
         ),
         run=_run,
     )
@@ -53,6 +55,10 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     add_certificate(parser, "serve TLS with this PEM certificate, read again when it changes")
     add_client_ca(parser)
+    parser.add_argument(
+        "--redis", metavar="URL", help="Redis in which replicas agree on the fabric of each training job"
+    )
+    add_store_access(parser)
     parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
     parser.add_argument("--log-format", choices=("text", "json"), default="text")
 
@@ -61,6 +67,7 @@ def _run(arguments: argparse.Namespace) -> int:
     check_certificate(arguments.tls_certificate, arguments.tls_key)
     check_client_ca(arguments.client_ca, arguments.tls_certificate)
     configure(level=arguments.log_level, as_json=arguments.log_format == "json")
+    config = read_config(arguments.config).berth
     options = ExtenderOptions(
         kubeconfig=arguments.kubeconfig,
         bind=arguments.bind,
@@ -69,13 +76,18 @@ def _run(arguments: argparse.Namespace) -> int:
         tls_key=arguments.tls_key,
         client_ca=arguments.client_ca,
         client_names=tuple(arguments.client_name or (KUBE_SCHEDULER,)),
-        rules=extender_rules(read_config(arguments.config).berth.extender),
+        rules=extender_rules(config.extender),
+        store=_store(arguments, shard=config.shard),
     )
-    asyncio.run(_serve(options))
+    serve(lambda stop: run_extender(options, on_listening=announce, stop=stop))
     return ExitCode.DONE
 
 
-async def _serve(options: ExtenderOptions) -> None:
-    stop = asyncio.Event()
-    stop_on_signals(stop)
-    await run_extender(options, on_listening=announce, stop=stop)
+def _store(arguments: argparse.Namespace, *, shard: str) -> StoreOptions | None:
+    # Checked without a Redis as well: its other flags are an error then.
+    access, keys = to_store_access(arguments), to_store_keys(arguments)
+    if arguments.redis is None:
+        return None
+    return StoreOptions(
+        url=arguments.redis, access=access, keys=keys, cluster_id=arguments.cluster_id, shard=shard
+    )

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import os
 from pathlib import Path
 
 from admission.cli.commands.version import version
 from admission.cli.common.arguments import Subparsers, add_command, add_kubeconfig, port, positive_number
 from admission.cli.common.errors import ExitCode, WrongUsageError
-from admission.cli.common.running import announce, stop_on_signals
+from admission.cli.common.running import announce, serve
 from admission.controller.runtime.logs import configure
 from admission.node_agent.shell.agent import AgentOptions, run_agent
 
@@ -105,11 +104,5 @@ def _run(arguments: argparse.Namespace) -> int:
         bind=arguments.bind,
         port=arguments.port,
     )
-    asyncio.run(_serve(options))
+    serve(lambda stop: run_agent(options, on_listening=announce, stop=stop))
     return ExitCode.DONE
-
-
-async def _serve(options: AgentOptions) -> None:
-    stop = asyncio.Event()
-    stop_on_signals(stop)
-    await run_agent(options, on_listening=announce, stop=stop)

@@ -27,7 +27,16 @@ from queues.store.inspection import InspectedStore, StoredValue
 from queues.store.seal import Seal
 
 _ACTIONS = ("dump", "check", "rebuild")
-_KINDS = ("fence", "life", "plan", "reservations", "log", "request", *(table.value for table in PlanTable))
+_KINDS = (
+    "fence",
+    "life",
+    "plan",
+    "reservations",
+    "log",
+    "request",
+    "fabric",
+    *(table.value for table in PlanTable),
+)
 # The longest text of one value: requests to the API server are long and of little use in a table.
 _LONGEST_TEXT = 100
 # Commands wait longer than a leader does, because no admission depends on them.

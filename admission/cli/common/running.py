@@ -6,7 +6,7 @@ import asyncio
 import json
 import signal
 import sys
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -55,10 +55,16 @@ def announce(urls: Mapping[str, str]) -> None:
     sys.stdout.flush()
 
 
-def stop_on_signals(stop: asyncio.Event) -> None:
-    """Set `stop` on SIGTERM and SIGINT, if the event loop supports signal handlers."""
-    loop = asyncio.get_running_loop()
-    for number in _STOPS:
-        # Windows has no such handlers; there, Ctrl-C ends the loop by an exception.
-        with suppress(NotImplementedError):
-            loop.add_signal_handler(number, stop.set)
+def serve(service: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
+    """Run a service to its end; the event that it is given is set by the first Ctrl-C or SIGTERM."""
+
+    async def until_stopped() -> None:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in _STOPS:
+            # Windows has no such handlers; there, Ctrl-C ends the loop by an exception.
+            with suppress(NotImplementedError):
+                loop.add_signal_handler(number, stop.set)
+        await service(stop)
+
+    asyncio.run(until_stopped())

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from admission.reconcile.decision_texts import request_text
 from api.eviction import EvictionRequest, read_request
-from api.keys import EVICTION, EXPECTED_START, PLANNED_START, PRIORITY_BOOST
+from api.keys import EVICTION, EXPECTED_START, PLANNED_START
 from api.objects.common import WireCondition
 from api.objects.queues import LocalQueueObject
 from api.objects.workloads import WirePodSetAssignment, WorkloadObject
@@ -135,12 +135,8 @@ def phase(workload: WorkloadObject) -> str:
 
 
 def priority(workload: WorkloadObject) -> int:
-    """Return the priority by which the Workload is ordered, the boost annotation included."""
-    boost = (workload.metadata.annotations or {}).get(PRIORITY_BOOST, "0")
-    try:
-        return (workload.spec.priority or 0) + int(boost)
-    except ValueError:
-        return workload.spec.priority or 0
+    """Return the priority by which the Workload is ordered, which no annotation changes."""
+    return workload.spec.priority or 0
 
 
 def job_of(workload: WorkloadObject) -> str:

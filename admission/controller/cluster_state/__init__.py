@@ -6,7 +6,9 @@ Modules, in reading order:
     observers             what is reported of changed Workloads, and to what
     object_cache          Jobs and Workloads as last seen, with their bytes
     dirty_set             the Jobs and Workloads that have to be reconciled
+    prebuilt_names        which Jobs name a prebuilt Workload
     pod_groups            pods that are queued themselves, by unit
+    pod_gangs             how many pods of a PodGroup must run together
     reconcile_contexts    what a reconciler is given of the cluster
     spec_cache            queues, flavors, policies, namespaces and priority classes
     node_cache            nodes as far as placement needs them, their faults and their labels

@@ -20,7 +20,9 @@ from admission.controller.cluster_state.object_cache import ObjectCache, ObjectK
 from admission.controller.cluster_state.observers import Observers, WorkloadTransition
 from admission.controller.cluster_state.pending_evictions import PendingEvictions
 from admission.controller.cluster_state.placed_pods import PlacedPods
+from admission.controller.cluster_state.pod_gangs import PodGangs
 from admission.controller.cluster_state.pod_groups import PodGroups, UnitKey
+from admission.controller.cluster_state.prebuilt_names import PrebuiltNames
 from admission.controller.cluster_state.reconcile_contexts import (
     ClusterStateSettings,
     ReconcileContexts,
@@ -36,7 +38,7 @@ from api.jobs.job import Job, to_job
 from api.jobs.pod import Pod
 from api.kube.informer import Change, ChangeType
 from api.kube.listing import Key
-from api.objects.cluster import JobObject, PodObject, ScaledObject
+from api.objects.cluster import JobObject, PodGroupObject, PodObject, ScaledObject
 from api.objects.common import Meta, NamedObject
 from api.objects.queues import PriorityClassObject
 from api.objects.workloads import WorkloadObject
@@ -57,12 +59,20 @@ class ClusterState:
         self.jobs: ObjectCache[Job] = ObjectCache()
         self.workloads: ObjectCache[Workload] = ObjectCache()
         self.serving_kinds = settings.serving_kinds
-        self.pods = PodGroups(self.observers, is_kept=settings.with_pods, note_empty=self._note_empty_group)
+        self.pods = PodGroups(
+            self.observers,
+            is_kept=settings.with_pods,
+            note_empty=self._note_empty_group,
+            with_gangs=settings.with_pod_groups,
+        )
+        self.gangs = PodGangs(is_kept=settings.with_pod_groups)
         self.leader_worker_sets = LeaderWorkerSets()
+        self._prebuilt = PrebuiltNames()
         self.marks = DirtySet(
             jobs=self.jobs,
             workloads=self.workloads,
             pods=self.pods,
+            prebuilt=self._prebuilt,
             held=lambda: (key for key, _ in engine.workloads.admissions()),
         )
         mark = self.marks.workload
@@ -101,6 +111,7 @@ class ClusterState:
             placed_pods=self.placed_pods,
             workload_pods=self.workload_pods,
             pending_evictions=self.pending_evictions,
+            gangs=self.gangs,
         )
         self.job_context = self.contexts.of_jobs()
 
@@ -123,6 +134,14 @@ class ClusterState:
         """Take a change of a LeaderWorkerSet."""
         if self.leader_worker_sets.take(change):
             self.marks.groups_of(change.object.metadata.namespace)
+
+    def take_pod_group(self, change: Change[PodGroupObject]) -> None:
+        """Take a change of a PodGroup."""
+        if self.gangs.take(change):
+            metadata = change.object.metadata
+            self.pods.mark(UnitKey(metadata.namespace, metadata.name, ""))
+            # A Job is not found by the group that it names, and groups change rarely.
+            self.marks.jobs_of(metadata.namespace)
 
     def take_job(self, change: Change[JobObject]) -> None:
         """Take a change of a Job."""
@@ -151,6 +170,7 @@ class ClusterState:
     def _forget_job(self, metadata: Meta) -> None:
         # The Job is gone: only its Workloads have to be looked at.
         if self.jobs.forget(metadata):
+            self._prebuilt.forget((metadata.namespace, metadata.name))
             self.marks.forget_job((metadata.namespace, metadata.name), metadata.uid)
 
     def _forget_workload(self, metadata: Meta) -> None:
@@ -212,6 +232,11 @@ class ClusterState:
             named = next(iter(self.workloads.owned_by(pod.uid)), None)
         return None if named is None else (named.value, named.raw)
 
+    def own_workloads(self, pods: tuple[Seen[Pod], ...]) -> dict[str, tuple[Workload, bytes]]:
+        """Return the Workloads of those pods that have one by themselves, by the uid of the pod."""
+        found = ((pod.metadata.uid, self.workloads.owned_by(pod.metadata.uid)) for pod in pods)
+        return {uid: (owned[0].value, owned[0].raw) for uid, owned in found if owned}
+
     def is_replica(self, workload: Workload) -> bool:
         """Return whether the Workload's pods are ended by evictions, according to its queue's policy."""
         admission = workload.admission
@@ -227,6 +252,7 @@ class ClusterState:
             self.observers.report_unreadable("Job", obj.metadata.namespace, obj.metadata.name, str(error))
             return False
         self.jobs.see(obj.metadata, job, raw)
+        self._prebuilt.see(job)
         self.marks.job((job.namespace, job.name))
         return True
 

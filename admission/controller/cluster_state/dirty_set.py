@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from admission.controller.cluster_state.object_cache import ObjectCache, ObjectKey, Seen
 from admission.controller.cluster_state.observers import WorkloadTransition
 from admission.controller.cluster_state.pod_groups import PodGroups
+from admission.controller.cluster_state.prebuilt_names import PrebuiltNames
 from api.jobs.job import Job
 from api.workload import Workload, WorkloadKey
 
@@ -28,12 +29,14 @@ class DirtySet:
         jobs: ObjectCache[Job],
         workloads: ObjectCache[Workload],
         pods: PodGroups,
+        prebuilt: PrebuiltNames,
         held: Callable[[], Iterable[WorkloadKey]],
     ) -> None:
         """`held` returns the Workloads that hold quota, which come first: they may give it back."""
         self._known_jobs = jobs
         self._known_workloads = workloads
         self._pods = pods
+        self._prebuilt = prebuilt
         self._held = held
         # For their order: the object that was marked first is looked at first.
         self._jobs: OrderedDict[ObjectKey, None] = OrderedDict()
@@ -167,6 +170,22 @@ class DirtySet:
         self._pods.mark(self._pods.unit_of_workload(workload), has_workload=is_known)
         if workload.owner_uid is not None:
             self.job_of(workload.owner_uid)
+            self._mark_children(workload.owner_uid)
+        # A prebuilt Workload may be created after the Jobs that name it, and has no owner until then.
+        for key in self._prebuilt.jobs_of(workload.key):
+            self.job(key)
+
+    def _mark_children(self, uid: str) -> None:
+        """Mark the Jobs below this one in the chain of controllers: they wait for its Workload."""
+        # A tenant may name owners in a circle.
+        seen = {uid}
+        parents = [uid]
+        while parents:
+            for child in self._known_jobs.owned_by(parents.pop()):
+                self._jobs[child.metadata.namespace, child.metadata.name] = None
+                if child.metadata.uid not in seen:
+                    seen.add(child.metadata.uid)
+                    parents.append(child.metadata.uid)
 
 
 def _pop_first(marks: OrderedDict[ObjectKey, None]) -> ObjectKey | None:

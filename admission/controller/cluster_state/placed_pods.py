@@ -1,7 +1,8 @@
 """Pods that are placed by topology, until they have ended: which wait at their gate, and where the rest run.
 
 A placed pod's usage is counted through its Workload. The pod itself is kept in the order in which pods were
-first seen. Pods of other Workloads are kept from the moment that kube-scheduler finds no node for them.
+first seen. So is every pod on a node whose annotation names a placed Workload: nothing replaces that node
+while it runs. Pods of other Workloads are kept from the moment that kube-scheduler finds no node for them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from api import keys
 from api.kube.informer import Change, ChangeType
 from api.node import PodUsage, is_finished, is_placed_by_topology, to_pod_usage, unschedulable_message
 from api.objects.cluster import PodObject
-from api.workload import WorkloadKey
+from api.workload import Workload, WorkloadKey
 
 
 @dataclass(slots=True)
@@ -106,7 +107,9 @@ class PlacedPods:
             self._forget(metadata.uid)
             return
         unschedulable = self._unschedulable(obj, known)
-        if known is None and unschedulable is None and not is_placed_by_topology(obj):
+        key = WorkloadKey(metadata.namespace, workload)
+        admitted = self._engine.workloads.workload(key)
+        if known is None and unschedulable is None and not _is_kept(obj, admitted):
             return
         if known is not None and _is_older(metadata.resource_version, known.pod.resource_version):
             return
@@ -121,15 +124,20 @@ class PlacedPods:
             node=obj.spec.node_name or "",
             unschedulable=unschedulable,
         )
-        key = WorkloadKey(metadata.namespace, workload)
-        admitted = self._engine.workloads.workload(key)
         if known is not None and known.pod.is_gated and not pod.is_gated and admitted is not None:
             self._observers.report_ungated(keys.TOPOLOGY_GATE, admitted, self._clock.now())
         promised = known.promised if known is not None and pod.is_gated else None
         self._pods[metadata.uid] = _Known(pod, key, promised)
         self._by_workload.setdefault(key, {})[metadata.uid] = None
         had_node = known is None or known.pod.unschedulable is None
-        if pod.is_gated or not self._is_in_place(key, pod) or had_node != (unschedulable is None):
+        # A pod may come late, without its gate, for a node that its Workload has left.
+        is_bound_for_node = known is None and not pod.node and keys.HOSTNAME in pod.node_selector
+        if (
+            pod.is_gated
+            or is_bound_for_node
+            or not self._is_in_place(key, pod)
+            or had_node != (unschedulable is None)
+        ):
             self._mark(key)
 
     def _unschedulable(self, obj: PodObject, known: _Known | None) -> Unschedulable | None:
@@ -153,6 +161,16 @@ class PlacedPods:
             del self._by_workload[known.workload]
         # The domain that it leaves may be needed by another pod that waits at its gate.
         self._mark(known.workload)
+
+
+def _is_kept(obj: PodObject, workload: Workload | None) -> bool:
+    """Return whether the pod is placed by topology, or runs on a node of a Workload that is, or may be."""
+    if is_placed_by_topology(obj):
+        return True
+    admission = workload.admission if workload is not None else None
+    # Pods may be seen before their Workload.
+    is_placed = admission is None or any(one.topology is not None for one in admission.pod_sets)
+    return bool(obj.spec.node_name) and is_placed
 
 
 def _is_older(version: str, known: str) -> bool:

@@ -17,6 +17,7 @@ from admission.controller.cluster_state.object_cache import ObjectCache, ObjectK
 from admission.controller.cluster_state.observers import Observers
 from admission.reconcile.pod.parents import group_name
 from api import keys
+from api.jobs.gang import in_gang
 from api.jobs.pod import Pod, to_pod
 from api.kube.informer import Change, ChangeType
 from api.objects.cluster import PodObject, ScaledObject
@@ -34,12 +35,21 @@ class UnitKey(NamedTuple):
 class PodGroups:
     """The queued pods, and which units have to be looked at."""
 
-    def __init__(self, observers: Observers, *, is_kept: bool, note_empty: Callable[[UnitKey], None]) -> None:
+    def __init__(
+        self,
+        observers: Observers,
+        *,
+        is_kept: bool,
+        note_empty: Callable[[UnitKey], None],
+        with_gangs: bool = False,
+    ) -> None:
         """`is_kept`: whether the integration is on.
 
-        `note_empty` is called when a group loses its last pod.
+        `note_empty` is called when a group loses its last pod. `with_gangs`: whether pods that name a
+        PodGroup of scheduling.x-k8s.io form a group.
         """
         self.is_kept = is_kept
+        self._with_gangs = with_gangs
         self._observers = observers
         self._note_empty = note_empty
         # By uid: pods whose deletion the server has accepted and the watch has not shown yet. An eviction
@@ -120,6 +130,10 @@ class PodGroups:
             return UnitKey(workload.key.namespace, workload.key.name, "")
         if workload.owner_kind != "Pod" or workload.owner_name is None:
             return None
+        # A pod beyond the minimum of its gang has a Workload of its own, and is looked at with the gang.
+        pod = self._pods.get((workload.key.namespace, workload.owner_name))
+        if pod is not None and pod.metadata.uid == workload.owner_uid:
+            return self.unit_of(pod.value)
         return UnitKey(workload.key.namespace, "", workload.owner_name)
 
     # --- marks ------------------------------------------------------------------------------------
@@ -156,7 +170,7 @@ class PodGroups:
         if not self._pods.is_newer(metadata):
             return
         try:
-            pod = to_pod(obj)
+            pod = in_gang(to_pod(obj)) if self._with_gangs else to_pod(obj)
         except ValueError as error:
             self._observers.report_unreadable("Pod", metadata.namespace, metadata.name, str(error))
             return

@@ -13,6 +13,7 @@ from admission.controller.cluster_state.node_cache import NodeCache
 from admission.controller.cluster_state.object_cache import ObjectCache, Seen
 from admission.controller.cluster_state.pending_evictions import PendingEvictions
 from admission.controller.cluster_state.placed_pods import PlacedPods
+from admission.controller.cluster_state.pod_gangs import PodGangs
 from admission.controller.cluster_state.pod_groups import PodGroups
 from admission.controller.cluster_state.spec_cache import SpecCache
 from admission.controller.cluster_state.workload_pods import WorkloadPods
@@ -34,11 +35,13 @@ MAX_NESTING = 10
 class ClusterStateSettings:
     """The configuration for Jobs, pods and Workloads. `namespace_selector` None manages all namespaces.
 
-    `with_pods`: pods may be queued by themselves and in groups. `serving_kinds`: the kinds whose pods are
-    queued because of their own labels. The two pod selectors restrict which pods are queued at all.
+    `with_pods`: pods may be queued by themselves and in groups. `with_pod_groups`: pods and Jobs start with
+    the minimum of the PodGroup of scheduling.x-k8s.io that they name. `serving_kinds`: the kinds whose pods
+    are queued because of their own labels. The two pod selectors restrict which pods are queued at all.
     """
 
     with_pods: bool = False
+    with_pod_groups: bool = False
     serving_kinds: frozenset[str] = frozenset()
     pod_namespace_selector: WireSelector = field(default_factory=WireSelector)
     pod_selector: WireSelector = field(default_factory=WireSelector)
@@ -61,6 +64,7 @@ class ReconcileContexts:
     placed_pods: PlacedPods
     workload_pods: WorkloadPods
     pending_evictions: PendingEvictions
+    gangs: PodGangs
 
     def of_jobs(self) -> JobContext:
         """Return the context of all Jobs and pods. It answers from the state at the time of each question."""
@@ -73,6 +77,7 @@ class ReconcileContexts:
             awaits_ends=self._awaits_ends,
             saved_at=lambda job: self.workload_pods.saved_at(job.uid),
             ancestor=self._ancestor,
+            gang=self.gangs.gang_of if self.gangs.is_kept else None,
             workload_priority_classes=self.specs.workload_priorities,
             may_use_class=self.specs.may_use_class,
             priority_classes=self.specs.priorities,
@@ -93,9 +98,11 @@ class ReconcileContexts:
             cluster_queue = self.specs.cluster_queues.get(workload.admission.cluster_queue, cluster_queue)
         # Without a queue no policy governs it.
         policy = self.engine.queues.policy_of(cluster_queue.name) if cluster_queue is not None else KUEUE
+        recovery = self._recovery(workload)
+        words = self.settings.lifecycle.words
         return LifecycleContext(
             owner=self._owner(workload),
-            queue_problem=self.engine.workloads.queue_problem(workload),
+            queue_problem=self.engine.workloads.queue_problem(workload, in_older_words=not words.is_fine),
             required_checks=self.engine.workloads.required_checks(workload),
             local_queue_stop=local_queue.stop_policy if local_queue is not None else None,
             cluster_queue_stop=cluster_queue.stop_policy if cluster_queue is not None else None,
@@ -103,13 +110,26 @@ class ReconcileContexts:
             pods=self.placed_pods.pods_of(workload.key),
             faults=self.nodes.faults(workload),
             misplaced=self.placed_pods.misplaced(workload.key),
-            recovery=self._recovery(workload),
+            # If many nodes fail at once, the cause is something larger (a network, for example), and no gang
+            # is moved.
+            recovery=None if self.nodes.is_disrupted else recovery,
+            replaces_several=recovery is not None,
             planned=self.engine.promises.planned(workload.key),
             expected_at=self.engine.promises.expected_start(workload.key),
             saving=self.pending_evictions.context(workload, policy),
             policy=policy,
             turns_at=self.engine.workloads.turns_at(workload),
+            class_value=self._class_value(workload),
         )
+
+    def _class_value(self, workload: Workload) -> int | None:
+        """Return the value of the class that the Workload names, if its namespace may use it."""
+        reference = workload.priority_class
+        if reference is None or reference.kind != "WorkloadPriorityClass":
+            return None
+        if not self.specs.may_use_class(reference.name, workload.key.namespace):
+            return None
+        return self.specs.workload_priorities.get(reference.name)
 
     def _awaits_ends(self, workload: Workload) -> bool:
         """Return whether a policy wants a Workload's quota to be kept until its last pod has ended."""
@@ -120,9 +140,7 @@ class ReconcileContexts:
         )
 
     def _recovery(self, workload: Workload) -> Recovery | None:
-        # If many nodes fail at once, the cause is something larger (a network, for example), and
-        # no gang is moved.
-        if workload.admission is None or self.nodes.is_disrupted:
+        if workload.admission is None:
             return None
         placement = self.engine.queues.policy_of(workload.admission.cluster_queue).placement
         return placement.recovery if placement is not None else None
@@ -157,21 +175,22 @@ class ReconcileContexts:
         return matches_selector(self.settings.pod_selector, labels) and self.selects_pods_of(namespace)
 
     def _ancestor(self, job: Job) -> Ancestor:
-        """Return the state of the Job's queued ancestor. Only Jobs count as ancestors here."""
+        """Return the state of the topmost ancestor that is queued. Only Jobs count as ancestors here."""
         found, depth = job.owner, 0
+        top: Seen[Job] | None = None
         # Ancestors of other kinds are managed by their own integrations.
         while found is not None and claims_job(found):
             parent = self.jobs.by_uid(found.uid)
             # An owner in another namespace owns nothing: the garbage collector deletes what names it.
             if parent is None or parent.value.namespace != job.namespace:
-                return Ancestor.NONE
-            if parent.value.queue_name:
-                return self._state_of_ancestor(parent)
+                break
+            if parent.value.queue_name or self.settings.jobs.manages_without_queue_name:
+                top = parent
             found, depth = parent.value.owner, depth + 1
             if depth >= MAX_NESTING:
                 # A cycle of owners, or a nesting that has no use: the search must end in bounded time.
                 return Ancestor.TOO_DEEP
-        return Ancestor.NONE
+        return Ancestor.NONE if top is None else self._state_of_ancestor(top)
 
     def _state_of_ancestor(self, job: Seen[Job]) -> Ancestor:
         if job.value.outcome is not None:

@@ -152,6 +152,8 @@ class SpecCache:
                 self._class_namespaces[metadata.name] = None
                 self._inspection.set_fault("WorkloadPriorityClass", metadata, str(error))
         self._marks.all_jobs()
+        # Workloads of other owners name the class themselves.
+        self._marks.all_unfinished()
 
     def take_priority_class(self, change: Change[PriorityClassObject]) -> None:
         """Take a change of a PriorityClass."""

@@ -3,7 +3,7 @@
     /metrics ─▶ refresh: snapshots, in slices, on the event loop ─▶ text, in a thread
 
 As in Kueue, the counters of a ClusterQueue, LocalQueue or Cohort end when it is deleted, and when one of its
-custom labels changes: the series would otherwise stay forever.
+custom labels changes: the series would otherwise stay forever. They are served once more after a deletion.
 """
 
 from __future__ import annotations
@@ -62,13 +62,14 @@ class QueueCollector(Collector):
         self._labels = series.labels
         self._statistics = statistics
         self._snapshots = QueueSnapshots()
-        # By object: the values of its custom labels as last served. An object that is missing next time, or
-        # has other values then, has ended.
+        # By object: the values of its custom labels as last served. The series of an object that is missing
+        # next time, or has other values then, end.
         self._shown: dict[QueueKey, tuple[str, ...]] = {}
         metrics.registry.register(self)
 
     async def refresh(self) -> None:
         """Take new snapshots, and yield the event loop between slices."""
+        self._series.begin_scrape()
         queues: list[QueueGauges] = []
         local_queues: list[LocalQueueGauges] = []
         cohorts: list[CohortGauges] = []
@@ -142,6 +143,9 @@ class QueueCollector(Collector):
             **{(COHORT, "", one.name): one.labels for one in snapshots.cohorts},
         }
         for key, labels in self._shown.items():
-            if shown.get(key) != labels:
+            if key not in shown:
+                # Also a Cohort that only queues and Cohorts below it had named: no object ends with it.
+                self._series.end(key)
+            elif shown[key] != labels:
                 self._series.drop(*key)
         self._shown = shown

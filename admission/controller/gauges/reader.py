@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from math import inf, nan
+from math import inf, isinf, nan
 from typing import NamedTuple
 
 from admission.controller.cluster_state.cluster_state import ClusterState
@@ -19,7 +19,6 @@ from admission.controller.metrics.labels import CLUSTER_QUEUE, COHORT, LOCAL_QUE
 from admission.status.views import ClusterQueueView, FlavorUsages, LocalQueueView
 from api.parsing.quantities import CPU
 from api.queueing import ClusterQueue
-from queues.quota.fair_sharing import MAX_SHARE
 from queues.quota.resources import FlavorResource
 
 
@@ -78,7 +77,7 @@ class UsageGauges(NamedTuple):
 class LocalQueueGauges:
     """One LocalQueue. `labels` are the values of its custom labels.
 
-    `fair_usage` is None if past usage does not affect the order of its Workloads.
+    `fair_usage` is None without admission fair sharing.
     """
 
     namespace: str
@@ -150,16 +149,18 @@ class GaugeReader:
         specs = self._specs.cluster_queues
         # Built once for all queues: searching all LocalQueues for each queue would be quadratic.
         members = self._local_queues_of()
+        active: set[str] = set()
         for name in sorted(specs):
             spec, view = specs.get(name), self._engine.queues.cluster_queue_view(name)
             # It may have been deleted meanwhile, because the caller yields the event
             # loop between two snapshots.
             if spec is not None and view is not None:
+                active.update({name} if view.is_active else ())
                 yield self._cluster_queue(spec, view, members.get(name, ()), now=now)
         for key in sorted(self._specs.local_queues):
             local = self._engine.queues.local_queue_view(*key)
             if local is not None and self._labels.shows(*key):
-                yield self._local_queue(local)
+                yield self._local_queue(local, is_tried=self._specs.local_queues[key].cluster_queue in active)
         for name in self._engine.queues.cohorts():
             yield from self._cohort(name)
 
@@ -183,14 +184,15 @@ class GaugeReader:
         unadmitted: Counter[Unadmitted] = Counter()
         for key in local_queues:
             unadmitted.update(workload_counts.unadmitted(key))
+        active, inadmissible = _pending(view.active_pending, view.parked_pending, is_tried=view.is_active)
         return QueueGauges(
             name=spec.name,
             cohort=spec.cohort or "",
             root=above[-1] if above else "",
             # Kueue's words. A queue that is being deleted and still admits Workloads is "active".
             status="active" if view.is_active else "terminating" if spec.is_terminating else "pending",
-            pending_active=view.active_pending,
-            pending_inadmissible=view.parked_pending,
+            pending_active=active,
+            pending_inadmissible=inadmissible,
             active_shapes=waiting.active_shapes,
             parked_shapes=waiting.parked_shapes,
             requested={name: _to_number(name, amount) for name, amount in waiting.requested.items()},
@@ -205,19 +207,20 @@ class GaugeReader:
                 (pair.flavor, pair.resource, present.window): _to_number(pair.resource, present.amount)
                 for pair, present in view.quotas_in_force.items()
             },
-            weighted_share=_share(view.weighted_share) if self._settings.with_shares else None,
+            weighted_share=_share(view.exact_share) if self._settings.with_shares else None,
             labels=self._labels.values(CLUSTER_QUEUE, "", spec.name),
         )
 
-    def _local_queue(self, view: LocalQueueView) -> LocalQueueGauges:
+    def _local_queue(self, view: LocalQueueView, *, is_tried: bool) -> LocalQueueGauges:
         key, workload_counts = (view.namespace, view.name), self._workload_counts
+        active, inadmissible = _pending(view.pending - view.parked, view.parked, is_tried=is_tried)
         return LocalQueueGauges(
             namespace=view.namespace,
             name=view.name,
             cluster_queue=self._specs.local_queues[key].cluster_queue,
             is_active=view.is_active,
-            pending_active=view.pending - view.parked,
-            pending_inadmissible=view.parked,
+            pending_active=active,
+            pending_inadmissible=inadmissible,
             reserving=view.reserving,
             admitted=view.admitted,
             finished=workload_counts.finished(key),
@@ -239,9 +242,18 @@ class GaugeReader:
             admitted=view.admitted,
             quota=_to_numbers(view.subtree),
             reserved=_to_numbers(view.usage),
-            weighted_share=_share(view.weighted_share) if self._settings.with_shares else None,
+            weighted_share=_share(view.exact_share) if self._settings.with_shares else None,
             labels=self._labels.values(COHORT, "", name),
         )
+
+
+def _pending(active: int, parked: int, *, is_tried: bool) -> tuple[int, int]:
+    """Return how many pending Workloads are active, and how many inadmissible.
+
+    A ClusterQueue that is not active tries none, so that all are inadmissible.
+    Source: Kueue, pkg/cache/queue/metrics.go.
+    """
+    return (active, parked) if is_tried else (0, active + parked)
 
 
 def _quotas(spec: ClusterQueue, view: ClusterQueueView) -> Iterator[QuotaGauges]:
@@ -285,7 +297,7 @@ def _to_number(resource: str, amount: int | None) -> float:
     return amount / 1000 if resource == CPU else float(amount)
 
 
-def _share(share: int) -> float:
-    """Return the weighted share; NaN for a queue of weight 0 that borrows."""
+def _share(share: float) -> float:
+    """Return the weighted share with its fraction; NaN for a queue of weight 0 that borrows."""
     # NaN as in Kueue's gauge, and neither infinity nor the largest number.
-    return nan if share >= MAX_SHARE else float(share)
+    return nan if isinf(share) else share

@@ -15,6 +15,7 @@ import msgspec
 
 from admission.controller.cluster_state.node_pod_watch import NodePodWatch
 from admission.controller.http.extender_profiles import ExtenderRules, ProfileRules
+from admission.controller.http.shared_fabrics import SharedFabrics
 from admission.controller.runtime.clock import Clock
 from admission.controller.runtime.logs import Log
 from admission.extender.facts import PodFacts
@@ -68,7 +69,7 @@ class Extender:
     """Answers /filter and /prioritize from the watched nodes and pods.
 
     The caller runs `watch`, after this object was created. `rules` are those of the profiles
-    (`admission.extender`). Tests replace `encode`.
+    (`admission.extender`), `shared` is what replicas agree on. Tests replace `encode`.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class Extender:
         clock: Clock,
         *,
         rules: ExtenderRules | None = None,
+        shared: SharedFabrics | None = None,
         encode: Callable[[Any], bytes] = msgspec.json.encode,
     ) -> None:
         self._watch = watch
@@ -84,6 +86,7 @@ class Extender:
         self._encode = encode
         self._nodes: dict[str, NodeLabels] = {}
         self._jobs = TrainingJobs()
+        self._shared = shared or SharedFabrics(None, clock)
         self._ruled = ProfileRules(rules or ExtenderRules())
         self._texts = node_texts()
         watch.nodes.listen(Listener(on_change=self._take_node))
@@ -202,7 +205,7 @@ class Extender:
             raise HttpError(400, "Invalid request: pod or nodeNames missing")
         values = self._ruled_scores(request, args, args.pod, candidates)
         if values is None:
-            values = self._scores(args.pod, candidates)
+            values = await self._scores(args.pod, candidates)
         return self._answer(list(map(HostPriority, candidates.names, values)))
 
     def _ruled_scores(
@@ -214,14 +217,14 @@ class Extender:
             raw = kept.raw if kept is not None else ()
         return self._ruled.scores(pod.scheduler_name, _ask(pod), candidates, raw)
 
-    def _scores(self, pod: PodNeeds, candidates: NodeCandidates) -> Sequence[int]:
-        fabrics, expected = self._fabrics(pod, candidates)
+    async def _scores(self, pod: PodNeeds, candidates: NodeCandidates) -> Sequence[int]:
+        fabrics, expected = await self._fabrics(pod, candidates)
         scores = score_nodes(pod, candidates, fabrics=fabrics, expected_fabric=expected)
         if scores.affinity is not Affinity.NONE:
             _log_scores(pod, candidates, scores.values, scores.affinity)
         return scores.values
 
-    def _fabrics(self, pod: PodNeeds, candidates: NodeCandidates) -> tuple[frozenset[str], str]:
+    async def _fabrics(self, pod: PodNeeds, candidates: NodeCandidates) -> tuple[frozenset[str], str]:
         """Return the fabrics that the pod's job runs in or is expected in, and one for its first pod."""
         if not pod.training_job:
             return frozenset(), ""
@@ -229,13 +232,16 @@ class Extender:
         fabrics = self._jobs.fabrics(job, self._nodes)
         if fabrics:
             return fabrics, ""
-        expected = self._jobs.expected(job, now=now)
+        expected = self._jobs.expected(job, now=now) or await self._shared.chosen(job)
         if expected:
             return frozenset({expected}), ""
         chosen = roomiest_fabric(pod, candidates) if pod.gpus else ""
-        if chosen:
-            self._jobs.expect(job, chosen, now=now)
-        return frozenset(), chosen
+        if not chosen:
+            return frozenset(), ""
+        agreed = await self._shared.choose(job, chosen)
+        self._jobs.expect(job, agreed, now=now)
+        # Another replica was asked for a pod of the same job meanwhile, and has chosen before.
+        return (frozenset(), chosen) if agreed == chosen else (frozenset({agreed}), "")
 
     # --- both -------------------------------------------------------------------------------------
 

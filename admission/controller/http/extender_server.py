@@ -20,6 +20,7 @@ from admission.controller.http.extender_profiles import ExtenderRules
 from admission.controller.http.health import Health
 from admission.controller.http.listening import Port, is_loopback, listen
 from admission.controller.http.serving_certificates import FileCertificates
+from admission.controller.http.shared_fabrics import SharedFabrics, StoreOptions, open_choices
 from admission.controller.runtime.clock import SystemClock
 from admission.controller.runtime.logs import Log
 from api.kube.client import KubeClient
@@ -40,7 +41,7 @@ class ExtenderOptions:
     """How it is started. `port` 0 means any free port. With certificate and key, PEM files, it serves TLS.
 
     With `client_ca`, a PEM file, it answers only clients with a certificate of this authority and one of
-    `client_names`. Health is open to all.
+    `client_names`. Health is open to all. `store` is the Redis in which replicas agree; None: each by itself.
     """
 
     kubeconfig: str | None = None
@@ -51,6 +52,7 @@ class ExtenderOptions:
     client_ca: str | None = None
     client_names: tuple[str, ...] = ()
     rules: ExtenderRules = field(default_factory=ExtenderRules)
+    store: StoreOptions | None = None
 
 
 async def run_extender(
@@ -74,7 +76,9 @@ async def run_extender(
             client = await stack.enter_async_context(await KubeClient.connect(options.kubeconfig))
             log.info("starting", server=client.server, server_version=await client.server_version())
             watch = NodePodWatch(client, _note_watch_error)
-            extender = Extender(watch, SystemClock(), rules=options.rules)
+            shared = await _shared(options, client)
+            stack.push_async_callback(shared.close)
+            extender = Extender(watch, SystemClock(), rules=options.rules, shared=shared)
             certificates = await _certificates(options)
             port = _port(options, watch, extender, certificates)
             on_listening({port.name: await listen(stack, port, on_refused=on_refused)})
@@ -89,6 +93,11 @@ async def run_extender(
                     task.cancel()
 
     await begin_again_when_restored(serve)
+
+
+async def _shared(options: ExtenderOptions, client: KubeClient) -> SharedFabrics:
+    choices = await open_choices(options.store, client) if options.store is not None else None
+    return SharedFabrics(choices, SystemClock())
 
 
 async def _call_when_synced(watch: NodePodWatch, on_ready: Callable[[], None]) -> None:

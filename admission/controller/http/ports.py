@@ -20,6 +20,7 @@ from admission.controller.http.extender_server import ExtenderOptions
 from admission.controller.http.listening import LOOPBACK, Port, is_loopback
 from admission.controller.http.port_certificates import PortCertificates, is_secure
 from admission.controller.http.review_process import ReviewProcess
+from admission.controller.http.shared_fabrics import StoreOptions
 from admission.controller.http.visibility import Visibility, find_front_proxy
 from admission.controller.http.webhooks import Webhooks
 from admission.controller.runtime.large_reads import LargeReads
@@ -78,8 +79,22 @@ def extender_process(options: Options, on_refused: Callable[[str, int], None]) -
         client_ca=options.client_ca,
         client_names=options.client_names,
         rules=extender_rules(options.config.berth.extender),
+        store=_store_options(options),
     )
     return ExtenderProcess(given, options.logs, on_refused=on_refused)
+
+
+def _store_options(options: Options) -> StoreOptions | None:
+    # An embedded Redis belongs to one replica, so there is nothing to agree on.
+    if options.redis_url is None:
+        return None
+    return StoreOptions(
+        url=options.redis_url,
+        access=options.store_access,
+        keys=options.store_keys,
+        cluster_id=options.cluster_id,
+        shard=options.config.berth.shard,
+    )
 
 
 class SidePorts:

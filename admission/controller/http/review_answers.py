@@ -80,6 +80,8 @@ class _Owned(Wire, frozen=True):
 
 
 _OWNED = msgspec.json.Decoder(_Owned)
+# The kinds that get their finalizer at creation. Source: Kueue, pkg/webhooks.
+_KEPT = frozenset({(keys.KUEUE_GROUP, "ClusterQueue"), (keys.KUEUE_GROUP, "ResourceFlavor")})
 
 
 def mutate(review: AdmissionRequest, around: Surroundings) -> Answer:
@@ -87,9 +89,11 @@ def mutate(review: AdmissionRequest, around: Surroundings) -> Answer:
     # Deployments and StatefulSets do not need the caches, so they are answered at once.
     if _is_serving(review, around):
         return _answer_serving(review)
-    answer = {("batch", "Job"): _answer_job, ("", "Pod"): _answer_pod}.get(_kind(review))
-    # A request on a subresource (status, scale) creates no Job.
+    # A request on a subresource (status, scale) creates no object.
     is_asked = review.operation is Operation.CREATE and not review.sub_resource
+    if is_asked and _kind(review) in _KEPT:
+        return _answer_kept(review)
+    answer = {("batch", "Job"): _answer_job, ("", "Pod"): _answer_pod}.get(_kind(review))
     if answer is None or not is_asked:
         return Answer(body=admission_review.allow(review.uid))
     # An object that may have to be queued must not start before that is known: the user has to retry.
@@ -138,6 +142,17 @@ def _answer_serving(review: AdmissionRequest) -> Answer:
     body = _object(review.object)
     patch = admission_review.changes_patch(body, template_changes(review.kind.kind, body))
     return Answer(body=admission_review.allow(review.uid, patch=patch, warnings=parent_warnings(body)))
+
+
+def _answer_kept(review: AdmissionRequest) -> Answer:
+    """Add the finalizer of a ClusterQueue or flavor: it could be in use and deleted before the next look."""
+    body = _object(review.object)
+    present = (body.get("metadata") or {}).get("finalizers") or []
+    if keys.RESOURCE_IN_USE in present:
+        return Answer(body=admission_review.allow(review.uid))
+    changes: dict[tuple[str, ...], object] = {("metadata", "finalizers"): [*present, keys.RESOURCE_IN_USE]}
+    patch = admission_review.changes_patch(body, changes)
+    return Answer(body=admission_review.allow(review.uid, patch=patch))
 
 
 def _answer_pod(review: AdmissionRequest, around: Surroundings) -> Answer:

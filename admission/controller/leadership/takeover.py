@@ -29,7 +29,7 @@ from admission.controller.metrics.registry import Metrics
 from admission.controller.runtime.clock import Clock
 from admission.controller.runtime.logs import Log
 from api.kube.errors import KubeError, first_leaf
-from api.kube.lease import Leadership
+from api.kube.leadership import Leadership
 from queues.reservations.plan import Store
 from queues.reservations.reservations import FenceTooLow, NoFence, ReservationError
 from queues.store.blindness import is_blind

@@ -51,7 +51,7 @@ from admission.decisions.api_writes import Purpose, Write
 from admission.decisions.decision import Admit
 from admission.reconcile.decision_writes import admit_write
 from api.kube.errors import NotFound
-from api.kube.lease import Leadership
+from api.kube.leadership import Leadership
 from api.workload import Workload
 from queues.reservations.reservations import StoreUnreachable
 from queues.store.failover_store import FailoverStore
@@ -199,6 +199,8 @@ class TermRunner:
                 to_workload=cluster_state.to_workload,
                 forget=control_loop.forget,
                 forget_later=control_loop.forget_later,
+                withdraw=control_loop.withdraw,
+                withdraw_later=control_loop.withdraw_later,
                 call_later=control_loop.call_later,
                 report_later=control_loop.report_later,
                 finished=control_loop.take_answer,

@@ -22,13 +22,13 @@ from admission.controller.cluster_state.cluster_state import ClusterState
 from admission.controller.loop.forecasting import Forecasting
 from admission.controller.loop.observer import LoopObserver
 from admission.controller.loop.pending_messages import REWORD_AFTER_SECONDS, PendingMessages
+from admission.controller.loop.postponed_calls import Call, PostponedCalls
 from admission.controller.loop.progress import Progress
 from admission.controller.loop.reconcile_queue import Reconciler
 from admission.controller.loop.status_writer import StatusWriter
 from admission.controller.runtime.clock import Clock
 from admission.controller.runtime.events import EventReporter
 from admission.controller.runtime.logs import Log
-from admission.controller.runtime.timers import Timers
 from admission.controller.runtime.yield_budget import YieldBudget
 from admission.controller.writer.acting import Acting, WaitReport
 from admission.controller.writer.write_order import ObjectTarget, Result
@@ -85,8 +85,7 @@ class ControlLoop:
         self._pending_messages = PendingMessages(clock, load)
         self._forecasting = Forecasting(cluster_state, clock)
         # Calls about refused decisions, and when they are due (monotonic seconds).
-        self._later: Timers[DecisionId] = Timers()
-        self._calls: dict[DecisionId, Callable[[], None]] = {}
+        self._later = PostponedCalls()
         self._store_pause_until = 0.0
 
     # --- called by other tasks --------------------------------------------------------------------
@@ -105,7 +104,6 @@ class ControlLoop:
         self._pending_messages.clear()
         self._reconciler.begin()
         self._later.clear()
-        self._calls.clear()
         self._engine.overadmission.begin_term(now=self._clock.now())
         self.cluster_state.placed_pods.forget_promises()
         self.cluster_state.mark_all()
@@ -152,29 +150,36 @@ class ControlLoop:
         return await answered
 
     def forget(self, decision: DecisionId) -> None:
-        """Take back a decision that was not carried out. May be used from any task of this event loop."""
+        """Take back an admission that was not carried out. May be used from any task of this event loop."""
         self.post(partial(self._forget, decision))
 
     def forget_later(self, decision: DecisionId) -> None:
-        """Take back a decision whose write was refused, after a growing pause: a retry may be refused too.
+        """Take back an admission whose write was refused, after a growing pause: a retry may be refused too.
 
-        Until then the Workload keeps its quota, which is therefore not given to a Workload that may not be
-        able to use it.
+        Until then the Workload keeps its quota, so that no Workload gets it that may not be able to use it.
         """
         self.call_later(decision, partial(self._forget, decision))
 
-    def call_later(self, decision: DecisionId, call: Callable[[], None]) -> None:
+    def withdraw(self, decision: DecisionId) -> None:
+        """Take back an eviction or a reassignment that was not carried out."""
+        self.post(partial(self._withdraw, decision))
+
+    def withdraw_later(self, decision: DecisionId) -> None:
+        """Take back an eviction or a reassignment whose write was refused, after a growing pause."""
+        self.call_later(decision, partial(self._withdraw, decision), is_admission=False)
+
+    def call_later(self, decision: DecisionId, call: Call, *, is_admission: bool = True) -> None:
         """Make a call about a decision after a growing pause, unless the term ends before."""
         # The pause grows per Workload and holds for all its writes.
         rest = self._reconciler.fail(ObjectTarget("Workload", decision.key.namespace, decision.key.name))
-        self._later.put(decision, self._clock.monotonic() + rest)
-        # Only the latest call about a decision is made; an earlier one is outdated.
-        self._calls[decision] = call
+        self._later.put(decision, call, at=self._clock.monotonic() + rest, is_admission=is_admission)
         self._wake.set()
 
-    def _forget(self, decision: DecisionId) -> None:
-        key, uid, version = decision
-        self._engine.forget(key, uid, now=self._clock.now(), decided_on=version)
+    def _forget(self, id_: DecisionId) -> None:
+        self._engine.forget(id_.key, id_.uid, now=self._clock.now(), decided_on=id_.resource_version)
+
+    def _withdraw(self, decision: DecisionId) -> None:
+        self._engine.withdraw(decision.key, decision.uid, now=self._clock.now())
 
     def report_error(self) -> None:
         """Log and count a bug that affected one object. Call it from within the `except` block."""
@@ -303,7 +308,11 @@ class ControlLoop:
             return (STORE_PAUSE_SECONDS,)
         # In observe mode nothing is repaired.
         repair_at = self._engine.overadmission.next_at() if term.is_alone else None
-        return _seconds_until(self._engine.next_wake_at(), now), _seconds_until(repair_at, now)
+        return (
+            _seconds_until(self._engine.next_wake_at(), now),
+            _seconds_until(self._engine.next_second_pass_at(), now),
+            _seconds_until(repair_at, now),
+        )
 
     # --- reconciling ------------------------------------------------------------------------------
 
@@ -343,8 +352,8 @@ class ControlLoop:
     def _note_due(self) -> None:
         """Handle what is due: deadlines, pauses that are over, and decisions to be taken back."""
         self._reconciler.note_due()
-        for decision in self._later.take_due(self._clock.monotonic()):
-            self._guarded(self._calls.pop(decision))
+        for call in self._later.take_due(self._clock.monotonic()):
+            self._guarded(call)
 
     # --- deciding ---------------------------------------------------------------------------------
 

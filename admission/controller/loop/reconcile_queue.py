@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from admission.controller.cluster_state.cluster_state import ClusterState, ObjectKey
+from admission.controller.cluster_state.object_cache import Seen
 from admission.controller.cluster_state.pod_groups import UnitKey
 from admission.controller.cluster_state.refused_evictions import RefusedEvictions
 from admission.controller.loop.observer import LoopObserver
@@ -34,11 +35,14 @@ from admission.controller.writer.write_order import (
     Written,
 )
 from admission.decisions.api_writes import Action, Event, Purpose, Verb, Write
+from admission.reconcile.deadlines import PodsReadySettings
 from admission.reconcile.job.reconcile import reconcile_job
+from admission.reconcile.pod.gang import GangFacts, reconcile_gang
 from admission.reconcile.pod.reconcile import reconcile_empty_group, reconcile_pods
 from admission.reconcile.pod.view import UnitFacts
 from admission.reconcile.workload.reconcile import reconcile_workload
-from api.workload import WorkloadKey
+from api.jobs.pod import Pod
+from api.workload import Workload, WorkloadKey
 
 log = Log("berth.control-loop")
 
@@ -64,6 +68,8 @@ class Reconciler:
         self._clock = clock
         # When a Workload has to be looked at even if nothing changes (Unix seconds).
         self._deadlines: Timers[WorkloadKey] = Timers()
+        # The same for a gang whose pods have to exist, or to have nodes, by then.
+        self._gang_deadlines: Timers[UnitKey] = Timers()
         self._backoffs: Backoffs[ObjectTarget] = Backoffs()
         # For each object written on behalf of another (a pod to be ungated, a Workload to be created): which
         # objects asked, and whether their own write was sent. They look again if it was not, or fails.
@@ -81,6 +87,8 @@ class Reconciler:
         """Yield how long until the next deadline and the next end of a pause; negative if it has passed."""
         if (deadline := self._deadlines.next_at()) is not None:
             yield deadline - self._clock.now()
+        if (gang := self._gang_deadlines.next_at()) is not None:
+            yield gang - self._clock.now()
         if (rested := self._backoffs.next_at()) is not None:
             yield rested - self._clock.monotonic()
         if (tried := self._refusals.next_at()) is not None:
@@ -91,6 +99,8 @@ class Reconciler:
         for key in self._deadlines.take_due(self._clock.now()):
             # Only a mark: a look works out what is needed now.
             self._cluster_state.marks.workload(key)
+        for unit in self._gang_deadlines.take_due(self._clock.now()):
+            self._cluster_state.pods.mark(unit)
         for target in self._backoffs.take_due(self._clock.monotonic()):
             self._look_again(target)
             self._look_at_askers(target)
@@ -145,7 +155,11 @@ class Reconciler:
         pods, replicas = self._cluster_state.pods.members(unit), self._cluster_state.pods.replicas_of(unit)
         if not pods:
             self._refusals.forget(unit)
+            self._gang_deadlines.put(unit, None)
             self._look_at_empty_group(term, unit, replicas)
+            return
+        if unit.group and any(pod.value.gang for pod in pods):
+            self._look_at_gang(term, unit, pods)
             return
         # The Workload of a group is found by name, that of a single pod by owner.
         workload = self._cluster_state.workload_of(pods)
@@ -171,6 +185,31 @@ class Reconciler:
         )
         actions = reconcile_pods(seen, workload, context, now=self._clock.now(), facts=facts)
         self.do(term, actions, targets[0])
+
+    def _look_at_gang(self, term: Acting, unit: UnitKey, pods: tuple[Seen[Pod], ...]) -> None:
+        state = self._cluster_state
+        workload, own = state.workload_of(pods), state.own_workloads(pods)
+        targets = [ObjectTarget("Pod", pod.metadata.namespace, pod.metadata.name) for pod in pods]
+        held = (*own.values(), *(() if workload is None else (workload,)))
+        lanes = (*targets, *(ObjectTarget("Workload", *one.key) for one, _ in held))
+        if any(self.is_postponed(term, lane) for lane in lanes):
+            return
+        facts = GangFacts(
+            gang=state.gangs.gang_of_pod(pods[0].value),
+            own=own,
+            units={uid: self._facts_of_replica(unit, workload) for uid, (workload, _) in own.items()},
+            backoff=state.contexts.settings.lifecycle.pods_ready or PodsReadySettings(),
+        )
+        seen = [(pod.value, pod.raw) for pod in pods]
+        result = reconcile_gang(seen, workload, state.job_context, now=self._clock.now(), facts=facts)
+        self._gang_deadlines.put(unit, result.wake_at)
+        self.do(term, result.actions, targets[0])
+
+    def _facts_of_replica(self, unit: UnitKey, workload: Workload) -> UnitFacts:
+        """Return what is known of a pod that has a Workload of its own within a group."""
+        if not self._cluster_state.is_replica(workload):
+            return UnitFacts()
+        return UnitFacts(by_eviction=True, budgets=self._cluster_state.disruptions.budgets_for(unit))
 
     def _look_at_empty_group(self, term: Acting, unit: UnitKey, replicas: int | None) -> None:
         group = self._cluster_state.workloads.get((unit.namespace, unit.group))

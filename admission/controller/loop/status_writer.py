@@ -10,7 +10,8 @@ would not change is not written.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 
 import msgspec
 
@@ -33,6 +34,8 @@ BURST = 40.0
 QUIET_SECONDS = 2.0
 ROUND_SECONDS = 20.0
 MOST_WRITES_PER_SECOND = 50.0
+# Statuses that are looked up before the budget is asked again.
+_LOOKED_AT_ONCE = 64
 
 KINDS: dict[str, type[msgspec.Struct]] = {
     "ClusterQueue": ClusterQueueObject,
@@ -131,8 +134,20 @@ class StatusWriter:
         # Objects that decisions touched since the last call are due as well.
         self._note_touched()
         self._set_rate(monotonic)
-        # A copy, because the list changes between two checks.
-        for key in list(dict.fromkeys((*self._new, *self._due))):
+        # The first status of a queue needs no budget.
+        yield from self._writes_of(list(self._new), now, monotonic)
+        looked_at: set[BoardKey] = set()
+        # In slices: under load thousands are due for many seconds, and few of them are written at a time.
+        while self._budget.seconds_to_next(monotonic) <= 0:
+            rest = (key for key in self._due if key not in looked_at)
+            if not (next_ones := list(islice(rest, _LOOKED_AT_ONCE))):
+                return
+            looked_at.update(next_ones)
+            yield from self._writes_of(next_ones, now, monotonic)
+
+    def _writes_of(self, keys: Iterable[BoardKey], now: float, monotonic: float) -> Iterator[Write | None]:
+        """Yield the writes of these statuses for as long as the budget lasts, None for each without one."""
+        for key in keys:
             if key not in self._new and self._budget.seconds_to_next(monotonic) > 0:
                 return
             # Skip an object whose write is in flight: the answer marks it again.

@@ -77,6 +77,11 @@ class MetricLabels:
 
     # --- questions --------------------------------------------------------------------------------
 
+    def uid_of(self, kind: str, namespace: str, name: str) -> str | None:
+        """Return the uid of a queue or cohort, None if it is not known."""
+        metadata = self._objects.get((kind, namespace, name))
+        return metadata.uid if metadata is not None else None
+
     def names(self, kind: str) -> tuple[str, ...]:
         """Return the names of the custom labels of this kind's metrics."""
         return tuple(one.name for one in self._custom.get(kind, ()))

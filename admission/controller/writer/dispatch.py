@@ -3,8 +3,9 @@
 `admission.controller.writer.leader_term` sends admissions, which take quota, and accounts for them in the
 store. The writes of this module take no quota: an eviction takes effect once the object shows it, a
 reassignment keeps its quota, and a wait reason is only reported. Such a write is therefore never unconfirmed
-and never released in the store. If it is refused, the decision is taken back (`forget_later`) or the reason
-is reported again (`report_later`), both after a pause.
+and never released in the store. If it is refused, the decision is taken back (`withdraw_later`) or the reason
+is reported again (`report_later`), both after a pause. An admission that has no answer yet is not taken back
+with it: its write may still be stored.
 
 Every order for a decision carries a `rebuild`. If the object has changed since the decision, the executor
 calls `rebuild` with the fresh bytes to learn whether the decision still applies. It does not apply (None) if
@@ -32,6 +33,7 @@ from admission.decisions.api_writes import Purpose, Write
 from admission.decisions.decision import DecisionId, Evict, Reassign, Wait
 from admission.reconcile.decision_writes import evict_write, reassign_write, wait_write
 from api.eviction import current_request
+from api.reason_words import ReasonWords
 from api.workload import Workload, WorkloadKey
 
 # A Workload that already shows its reason is not written again for a new message of the same reason before
@@ -46,15 +48,18 @@ class Hooks:
     """Callbacks into the control loop, the one task that owns the state.
 
     `look_up` returns a Workload and its bytes as last seen. `to_workload` parses bytes (None: unreadable).
-    `forget` takes a decision back in the engine, `forget_later` does so after a pause, and `call_later` makes
-    a call after such a pause. `report_later` has the reason why a Workload waits reported again. `finished`
-    receives every result. `report_error` reports a bug of this controller, from within its `except` block.
+    `forget` takes an admission back in the engine, `forget_later` does so after a pause, and `call_later`
+    makes a call after such a pause. `withdraw` and `withdraw_later` do so with an eviction or reassignment.
+    `report_later` has the reason why a Workload waits reported again. `finished` receives every result.
+    `report_error` reports a bug of this controller, from within its `except` block.
     """
 
     look_up: Callable[[WorkloadKey], tuple[Workload, bytes] | None]
     to_workload: Callable[[bytes], Workload | None]
     forget: Callable[[DecisionId], None]
     forget_later: Callable[[DecisionId], None]
+    withdraw: Callable[[DecisionId], None]
+    withdraw_later: Callable[[DecisionId], None]
     call_later: Callable[[DecisionId, Callable[[], None]], None]
     report_later: Callable[[Wait], None]
     finished: Callable[[Write, Result], None]
@@ -71,10 +76,12 @@ class Dispatch:
         *,
         hooks: Hooks,
         note_reported: Callable[[Wait], None],
+        words: ReasonWords,
     ) -> None:
-        """`note_reported` is called with each Wait whose reason is about to be written."""
+        """`note_reported` is called with each Wait whose reason is about to be written, in `words`."""
         self._executor = executor
         self._note_reported = note_reported
+        self._words = words
         self._clock = runtime.clock
         self._hooks = hooks
         self._failpoint = runtime.failpoint
@@ -108,11 +115,15 @@ class Dispatch:
             return WaitReport.NOT_NEEDED
         if not self._is_worth_reporting(decision, seen[0]):
             return WaitReport.PUT_OFF
-        write = wait_write(decision, seen[1], now=self._clock.now())
+        write = self._wait_write(decision, seen[1])
         if write is None:
             return WaitReport.NOT_NEEDED
         self._submit_wait(decision, write)
         return WaitReport.WRITTEN
+
+    def _wait_write(self, decision: Wait, raw: bytes) -> Write | None:
+        word = self._words.of_cycle(decision.reason)
+        return wait_write(decision, raw, now=self._clock.now(), word=word)
 
     def _submit_wait(self, decision: Wait, write: Write) -> None:
         self._note_reported(decision)
@@ -122,7 +133,7 @@ class Dispatch:
             if workload is None or not is_pending(workload, decision.uid):
                 return None
             # The write is guarded by the version that was just read.
-            return wait_write(decision, raw, now=self._clock.now())
+            return self._wait_write(decision, raw)
 
         def answered(result: Result) -> None:
             if isinstance(result, Refused):
@@ -149,10 +160,10 @@ class Dispatch:
         return True
 
     def submit_eviction(self, decision: Evict) -> None:
-        """Send an eviction, or the request to save first; `forget` it where there is none to send."""
+        """Send an eviction, or the request to save first; `withdraw` it where there is none to send."""
         seen = self._hooks.look_up(decision.key)
         if seen is None or seen[0].uid != decision.uid:
-            self._hooks.forget(decision.id)
+            self._hooks.withdraw(decision.id)
             return
         write = evict_write(decision, seen[1], now=self._clock.now())
 
@@ -173,7 +184,7 @@ class Dispatch:
             # After Moot or Vanished nothing is taken back here: the object itself shows whether it holds
             # quota, and `finished` or the watch brings it.
             if isinstance(result, Refused):
-                self._hooks.forget_later(decision.id)
+                self._hooks.withdraw_later(decision.id)
             self._hooks.finished(write, result)
 
         self._executor.submit(
@@ -187,10 +198,10 @@ class Dispatch:
         )
 
     def submit_reassignment(self, decision: Reassign) -> None:
-        """Send the nodes found in place of lost ones; `forget` them where the Workload has changed."""
+        """Send the nodes found in place of lost ones; `withdraw` them where the Workload has changed."""
         seen = self._hooks.look_up(decision.key)
         if seen is None or seen[0].uid != decision.uid:
-            self._hooks.forget(decision.id)
+            self._hooks.withdraw(decision.id)
             return
         write = reassign_write(decision, seen[1], now=self._clock.now())
         decided_on = seen[0].admission
@@ -207,9 +218,9 @@ class Dispatch:
 
         def answered(result: Result) -> None:
             if isinstance(result, Refused | Vanished):
-                self._hooks.forget_later(decision.id)
+                self._hooks.withdraw_later(decision.id)
             elif not isinstance(result, Written):
-                self._hooks.forget(decision.id)
+                self._hooks.withdraw(decision.id)
             self._hooks.finished(write, result)
 
         self._executor.submit(

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from admission.controller.runtime.failpoints import Step
@@ -49,6 +49,7 @@ from admission.controller.writer.write_order import (
 from admission.decisions.api_writes import Write
 from admission.decisions.decision import Admit, Decision, DecisionId, Evict, Plan, Reassign, Wait
 from admission.reconcile.decision_writes import admit_write
+from api.reason_words import ReasonWords
 from api.reasons import ConditionType
 from api.workload import Workload
 from queues.reservations.reservations import Lost, ReservationId, Reserved
@@ -63,6 +64,7 @@ class TermSettings:
     max_unconfirmed: int = 256
     max_unconfirmed_seconds: float = 10.0
     awaits_pods: bool = False
+    words: ReasonWords = field(default_factory=ReasonWords)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +88,9 @@ class LeaderTerm:
         settings: TermSettings,
         hooks: Hooks,
     ) -> None:
-        self.writer = Dispatch(executor, runtime, hooks=hooks, note_reported=reservations.note_reported)
+        self.writer = Dispatch(
+            executor, runtime, hooks=hooks, note_reported=reservations.note_reported, words=settings.words
+        )
         self._executor = executor
         self._clock = runtime.clock
         self._hooks = hooks
@@ -135,8 +139,10 @@ class LeaderTerm:
         # assumed in the engine.
         except BaseException:
             for decision in decisions:
-                if not isinstance(decision, Wait | Plan):
+                if isinstance(decision, Admit):
                     self._hooks.forget(decision.id)
+                elif not isinstance(decision, Wait | Plan):
+                    self._hooks.withdraw(decision.id)
             raise
         # Checked after the await: if the lease was lost during the store call, the next
         # leader judges the reservations.
@@ -162,7 +168,7 @@ class LeaderTerm:
                 # Workload end as Lost.
                 self._give_back(decision.id, self._hooks.forget_later)
             else:
-                self._hooks.forget_later(decision.id)
+                self._hooks.withdraw_later(decision.id)
 
     def _take_answer(self, prepared: _Prepared, answer: Reserved | Lost) -> None:
         decision = prepared.decision

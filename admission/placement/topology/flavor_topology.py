@@ -32,7 +32,8 @@ from admission.hardware.inventory import HardwareInventory
 from admission.hardware.node_hardware import NodeHardware
 from admission.placement.topology.changelog import ChangeLog
 from admission.placement.topology.tree import DomainTree, Values
-from api.keys import HOSTNAME
+from api.jobs.gpu_share import WHOLE
+from api.keys import GPU_MEMORY_MIB, GPU_MILLI, HOSTNAME
 from api.node import NodeInfo
 from api.parsing.quantities import add_amounts
 from api.workload import DomainCount
@@ -102,10 +103,15 @@ class FlavorTopology:
         leaf = self._hook(tuple(node.labels[level] for level in self.levels))
         self._leaf_of_node[node.name] = leaf
         self.nodes.setdefault(leaf, {})[node.name] = node
-        self.kinds.setdefault(self.hardware.of(node), {})[leaf] = None
+        kind = self.hardware.of(node)
+        self.kinds.setdefault(kind, {})[leaf] = None
         if node.taints:
             self.tainted[leaf] = None
         left = self._left_on_node[node.name] = dict(node.allocatable)
+        if kind.devices:
+            # What shares of GPUs are taken from, beside the GPUs themselves.
+            left[GPU_MILLI] = WHOLE * kind.devices
+            left[GPU_MEMORY_MIB] = kind.memory_mib * kind.devices
         add_amounts(left, taken, -1)
         self._change_capacity(leaf, left, sign=1)
         return True
@@ -190,6 +196,12 @@ class FlavorTopology:
         """Record that leaves must be evaluated again, although their usage is unchanged."""
         find = self._leaves_of_values.get
         self.uses_log.extend([leaf for name in names for leaf in find(name, ())])
+
+    def touch_node(self, name: str) -> None:
+        """Record that a node must be evaluated again, although what is taken of it is unchanged."""
+        leaf = self._leaf_of_node.get(name)
+        if leaf is not None:
+            self.nodes_log.add(leaf)
 
     def _change_capacity(self, leaf: int, amounts: Amounts, *, sign: int) -> None:
         """Change what a leaf has, in both columns, and log that it has changed."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from admission.placement.topology.flavor_topology import Amounts
 from admission.placement.topology.request import PlacementRequest
 from admission.placement.topology.tree import Values
+from api.jobs.gpu_share import GpuShare, share_in
 from api.jobs.resource_requests import PODS, gpus_of
 from api.workload import TopologyAssignment
 
@@ -25,12 +26,15 @@ class Place:
     flavor: str
     assignment: TopologyAssignment
     per_pod: Amounts
+    # Of each pod: how many GPUs it has, or which share of one, decides what is left for others.
     gpus: int = field(init=False, repr=False, compare=False)
+    share: GpuShare | None = field(init=False, repr=False, compare=False)
     _changes: dict[bool, list[Change]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        # Of each pod: how many GPUs it has decides which islands are left for others.
-        object.__setattr__(self, "gpus", gpus_of(self.per_pod))
+        share = share_in(self.per_pod)
+        object.__setattr__(self, "share", share)
+        object.__setattr__(self, "gpus", gpus_of(self.per_pod) if share is None else 0)
 
     def changes(self, *, is_by_host: bool) -> list[Change]:
         """Return the changes of taking the place, leaves with equal counts together. Cached.

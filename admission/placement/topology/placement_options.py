@@ -21,6 +21,8 @@ class Strategy(StrEnum):
     """Over many nodes and leaves, so that one failure affects few pods."""
     BALANCED = "balanced"
     """In the domain with the best score."""
+    PACKED = "packed"
+    """Where the least of the free GPUs becomes useless to other pods."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,7 +35,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from admission.placement.topology.flavor_topology import Amounts, FlavorTopology
-from admission.placement.topology.linked_room import LinkedRoom
+from admission.placement.topology.gpu_room import LinkedRoom, SharedRoom, gpu_rooms
 from admission.placement.topology.node_exclusions import NodeExclusions
 from admission.placement.topology.ranking import Ranking
 from admission.placement.topology.request import NodeRules, PlacementPlan
@@ -131,6 +131,8 @@ class PodCounts:
     _leader_columns: tuple[tuple[list[int], int, int], ...] = field(init=False)
     # The room in islands, None for pods whose GPUs need no link.
     _linked: LinkedRoom | None = None
+    # The room on GPUs of which pods have shares, None for pods without GPUs.
+    _shared: SharedRoom | None = None
     _rankings: dict[int, Ranking] = field(default_factory=dict)
     # How many leaves have room for each number of pods; None until the largest is asked for.
     _leaves_by_room: Counter[int] | None = None
@@ -140,9 +142,9 @@ class PodCounts:
     courses: dict[Spot, RecordedRoom] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        need = self.shape.rules.hardware
-        if need is not None and need.is_linked and self.site.is_by_host:
-            self._linked = LinkedRoom(site=self.site, gpus=need.gpus, is_empty=self.shape.is_empty)
+        self._linked, self._shared = gpu_rooms(
+            self.site, self.shape.rules.hardware, dict(self.shape.per_pod), is_empty=self.shape.is_empty
+        )
         shape, column = self.shape, self.site.capacity if self.shape.is_empty else self.site.free
         self._columns = tuple((column(one), amount, f'resource "{one}"') for one, amount in shape.per_pod)
         per_pod, leader = dict(shape.per_pod), dict(shape.leader or ())
@@ -266,13 +268,18 @@ class PodCounts:
         # Refused leaves take no pod, whatever is free on them.
         for leaf in self.refusals.by_leaf:
             pods[leaf] = 0
-        if self._linked is not None:
-            self._linked.limit(pods)
+        for room in self._rooms():
+            room.limit(pods)
         # In place, because rankings and other readers hold these lists.
         self.pods[:] = pods
         if self.shape.slice_level == self.site.tree.depth - 1:
             size = self.shape.slice_size
             self.slices[:] = pods if size == 1 else [count // size for count in pods]
+
+    def _rooms(self) -> tuple[LinkedRoom | SharedRoom, ...]:
+        """Return what limits the pods of a leaf beyond its amounts: nothing, for most shapes."""
+        shared = self._shared if self._shared is not None and self._shared.is_needed else None
+        return tuple([room for room in (self._linked, shared) if room is not None])
 
     def _follow_rooms(self, before: Mapping[int, tuple[int, int]]) -> None:
         """Update what is counted of all leaves after these changed. A new leaf had room for 0."""
@@ -294,7 +301,7 @@ class PodCounts:
         A leaf without nodes has nothing free, so its count is 0.
         """
         pods, slices, refused, columns = self.pods, self.slices, self.refusals.by_leaf, self._columns
-        has_slices, linked = self.shape.slice_level == self.site.tree.depth - 1, self._linked
+        has_slices, rooms = self.shape.slice_level == self.site.tree.depth - 1, self._rooms()
         before: dict[int, tuple[int, int]] = {}
         for leaf in leaves:
             fewest = 0 if leaf in refused else _MOST_PODS
@@ -305,8 +312,8 @@ class PodCounts:
                     fewest = count
             if fewest < 0:
                 fewest = 0
-            if linked is not None and fewest:
-                fewest = min(fewest, linked.at(leaf))
+            if rooms and fewest:
+                fewest = min(fewest, *[room.at(leaf) for room in rooms])
             if fewest != pods[leaf]:
                 # Only changed leaves are passed on, with their former counts.
                 before[leaf] = pods[leaf], slices[leaf]
@@ -423,9 +430,9 @@ class PodCounts:
         if known is not None:
             return known
         # The first lacking resource by name, so that the same state always gives the same reason. If none
-        # lacks, the free GPUs are in no one island.
-        islands = "fragmented NVLink islands" if self._linked is not None else ""
-        return next((lack for column, amount, lack in self._columns if column[leaf] < amount), islands)
+        # lacks, the free GPUs are in no one island, or are free in part only.
+        lack = next((room.lack for room in self._rooms() if not room.at(leaf)), "")
+        return next((lack for column, amount, lack in self._columns if column[leaf] < amount), lack)
 
     def pods_after(self, leaf: int, change: Amounts) -> int:
         """Return how many pods would fit on the leaf if `change` more of it were taken.
@@ -437,9 +444,9 @@ class PodCounts:
         fewest = _MOST_PODS
         for (column, amount, _), (resource, _) in zip(self._columns, self.shape.per_pod, strict=True):
             fewest = min(fewest, (column[leaf] - change.get(resource, 0)) // amount)
-        # What is taken at another time is known by amounts alone, and not which islands it breaks up.
-        if self._linked is not None and fewest > 0 and not change:
-            fewest = min(fewest, self._linked.at(leaf))
+        # What is taken at another time is known by amounts alone, and not which GPUs and islands it leaves.
+        if fewest > 0 and not change and (rooms := self._rooms()):
+            fewest = min(fewest, *[room.at(leaf) for room in rooms])
         return max(fewest, 0)
 
     def free_for(self, leaf: int) -> tuple[int, ...] | None:

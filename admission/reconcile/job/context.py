@@ -6,16 +6,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from api.jobs.gang import Gang
 from api.jobs.job import Job
 from api.jobs.pod import Pod
 from api.objects.common import WireToleration
+from api.reason_words import ReasonWords
 from api.workload import PodSetAssignment, Workload
 
 FlavorInjection = Callable[[PodSetAssignment], tuple[Mapping[str, str], Sequence[WireToleration]]]
 
 
 class Ancestor(StrEnum):
-    """The state of the queued ancestor of a Job in its chain of controllers."""
+    """The state of the topmost queued ancestor of a Job in its chain of controllers."""
 
     NONE = "None"
     WAITING = "Waiting"
@@ -50,12 +52,18 @@ class PriorityClass:
 class JobSettings:
     """The configuration for Jobs. The defaults are Kueue's.
 
-    `waits_for_pods` (waitForPodsReady): whether PodsReady is reported.
+    `waits_for_pods` (waitForPodsReady): whether PodsReady is reported. `reclaims_pods` (feature gate
+    ReclaimablePods): whether quota that a Job needs no more is given back before its end.
+    `requeues_single_pods`: whether the Workload of a pod that was evicted queues again, though the pod has
+    ended. `words`: what conditions call reasons.
     """
 
     manages_without_queue_name: bool = False
     label_keys_to_copy: tuple[str, ...] = ()
     waits_for_pods: bool = True
+    reclaims_pods: bool = True
+    requeues_single_pods: bool = False
+    words: ReasonWords = field(default_factory=ReasonWords)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +76,8 @@ class JobContext:
     whether a value names a domain of any topology. `awaits_ends` returns whether a Workload's quota is
     kept until the last pod of its Job has ended. `saved_at` returns when a Job's last checkpoint was
     complete, as its pods report. `may_use_class` returns whether a WorkloadPriorityClass may be used in a
-    namespace. `ancestor` and `pod_owner` judge the controllers that a Job and a new pod name.
+    namespace. `ancestor` and `pod_owner` judge the controllers that a Job and a new pod name. `gang`
+    returns what the PodGroup of these labels in a namespace asks for; None: PodGroups are not read.
     """
 
     injection: FlavorInjection
@@ -80,6 +89,7 @@ class JobContext:
     awaits_ends: Callable[[Workload], bool] = lambda _: False
     ancestor: Callable[[Job], Ancestor] = lambda _: Ancestor.NONE
     pod_owner: Callable[[Pod], PodOwner] = lambda _: PodOwner.NONE
+    gang: Callable[[str, Mapping[str, str]], Gang | None] | None = None
     workload_priority_classes: Mapping[str, int] = field(default_factory=dict)
     may_use_class: Callable[[str, str], bool] = lambda *_: True
     priority_classes: Mapping[str, PriorityClass] = field(default_factory=dict)

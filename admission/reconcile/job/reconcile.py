@@ -24,7 +24,7 @@ from admission.reconcile.job.compose import changed_fields, create, rewrite
 from admission.reconcile.job.context import Ancestor, JobContext
 from admission.reconcile.job.view import HeldJob, JobView
 from admission.reconcile.job.writes import adopt, delete, finish, job_patch, normal, refusal, suspend, warning
-from admission.reconcile.workload_writes import finalizer_off, workload_patch, workload_status
+from admission.reconcile.workload_writes import OWNER_GONE, finalizer_off, workload_patch, workload_status
 from api import keys
 from api.jobs.job import ComposeError, Job
 from api.jobs.job_patches import clear_start_time_patch, restored_patch, start_injection, start_patch
@@ -102,15 +102,18 @@ def _is_queued(view: JobView) -> bool:
 
 
 def _answer_child(view: JobView) -> Answer:
-    """A child that is in no queue follows its ancestor's Workload and has none of its own."""
-    job = view.job
+    """A child that names no queue waits for its ancestor's Workload, and has none of its own until then."""
+    job, manages_all = view.job, view.context.settings.manages_without_queue_name
     # The Workload of a Job counts only the Job's own pods, so a child in a queue is queued itself, and a Job
     # with a Workload is not released by an owner that is added later.
-    if view.owned or _is_queued(view):
+    if view.owned or job.queue_name:
         return None
     # This step comes first, because such a child has no Workload of its own.
     match view.context.ancestor(job):
         case Ancestor.NONE:
+            return None
+        # Where all Jobs are queued, an owner that does not count the child's pods exempts none of them.
+        case Ancestor.ADMITTED | Ancestor.TOO_DEEP if manages_all:
             return None
         case Ancestor.WAITING if not job.is_suspended and job.outcome is None and not job.is_deleted:
             return (suspend(view, "Suspended", "Kueue managed child job suspended", is_restored=False),)
@@ -122,7 +125,7 @@ def _answer_child(view: JobView) -> Answer:
 
 
 def _answer_deletion(view: JobView) -> Answer:
-    """Remove the finalizer of deleted Workloads once their Job has stopped. A deleted Job needs no more."""
+    """Let deleted Workloads go once their Job has stopped, and finish those of a deleted Job."""
     job = view.job
     has_ended = job.is_deleted or job.outcome is not None or view.match is not None
     # A Job that was stopped and restored has no pods that could use the Workload's quota.
@@ -135,8 +138,11 @@ def _answer_deletion(view: JobView) -> Answer:
             return tuple(
                 finalizer_off(held.workload, held.raw) for held in view.owned if held.workload.uid in kept
             )
-    # Nothing more is done for a deleted Job. The garbage collector deletes its Workload.
-    return () if job.is_deleted else None
+    if not job.is_deleted or job.outcome is not None:
+        return None
+    # Its pods use the quota until they have ended. The garbage collector may come late, or leave the Workload
+    # behind: by default a deletion of batch/v1 Jobs orphans what they own.
+    return () if job.active > 0 else _ended(view, FinishedReason.OWNER_NOT_FOUND, OWNER_GONE)
 
 
 # --- the Job has ended ---------------------------------------------------------------------------
@@ -148,11 +154,16 @@ def _answer_end(view: JobView) -> Answer:
     if outcome is None:
         return None
     reason = FinishedReason.SUCCEEDED if outcome.is_success else FinishedReason.FAILED
+    return _ended(view, reason, outcome.message)
+
+
+def _ended(view: JobView, reason: FinishedReason, message: str) -> tuple[Write, ...]:
+    """Return the writes that finish the Workloads of a Job, and then remove their finalizers."""
     return tuple(
         finalizer_off(held.workload, held.raw)
         # In two writes, so that the Workload shows how it ended before its finalizer is removed.
         if held.workload.is_finished
-        else finish(view, held, reason, outcome.message)
+        else finish(view, held, reason, message)
         for held in view.live
         if not held.workload.is_finished or held.workload.has_finalizer
     )
@@ -262,7 +273,7 @@ def _answer_eviction(view: JobView) -> Answer:
         # The quota has been released already, so later steps may go on.
         return None
     edit = WorkloadStatusEdit(held.raw, now=view.now)
-    edit.release()
+    edit.release(view.context.settings.words.released)
     return (workload_status(edit, Purpose.RELEASE),)
 
 
@@ -299,7 +310,7 @@ def _answer_pods(view: JobView) -> Answer:
     if view.context.settings.waits_for_pods:
         # Only if waitForPodsReady is on: a condition that changes often costs writes.
         edit.report_pods(is_ready=job.has_pods_ready)
-    assignment = held.assignment
+    assignment = held.assignment if view.context.settings.reclaims_pods else None
     # It may only grow while quota is held: quota that was given back may be in use by another Workload.
     if assignment and job.reclaimable_pods > held.workload.reclaimable.get(assignment.name, 0):
         edit.put("reclaimablePods", [{"name": assignment.name, "count": job.reclaimable_pods}])
@@ -313,13 +324,27 @@ def _answer_start(view: JobView) -> Answer:
     """Start the Job of an admitted Workload, and stop a Job that runs without admission."""
     held, job = _matched(view), view.job
     if not held.workload.is_admitted:
-        return _stop(view, held, "Not admitted by cluster queue")
+        stopped = _stop(view, held, "Not admitted by cluster queue") or ()
+        return (*stopped, *_unready(view, held))
     if not job.is_suspended:
         return None
     # If another admission interrupted a stop, the stop has to be finished first. Otherwise the template would
     # keep the node labels of the old flavor.
     unsettled = _stop(view, held) if job.is_stopping else _thaw(view)
     return unsettled if unsettled is not None else _start(view, held)
+
+
+def _unready(view: JobView, held: HeldJob) -> tuple[Write, ...]:
+    """Return the write that reports the pods of a Workload without admission as not ready, if it says else.
+
+    The admission may have been taken away by another writer than Berth, which resets the condition itself.
+    """
+    present = held.workload.conditions.get(ConditionType.PODS_READY)
+    if present is None or not view.context.settings.waits_for_pods:
+        return ()
+    edit = WorkloadStatusEdit(held.raw, now=view.now)
+    edit.await_start()
+    return (workload_status(edit, Purpose.SYNC_PODS),) if edit.is_changed else ()
 
 
 _STEPS: tuple[Callable[[JobView], Answer], ...] = (

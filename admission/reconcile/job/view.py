@@ -10,6 +10,7 @@ import msgspec
 
 from admission.decisions.api_writes import job_ref
 from admission.reconcile.job.context import JobContext
+from api.jobs.gang import Gang, gang_name, with_minimum
 from api.jobs.job import Job
 from api.jobs.job_workload import is_equivalent, job_template
 from api.object_events import ObjectRef
@@ -58,7 +59,6 @@ class JobView:
         context: JobContext,
         now: float,
     ) -> None:
-        self.job = job
         self.context = context
         self.now = now
         self._raw = raw
@@ -70,8 +70,18 @@ class JobView:
                 (h for h in held if h.workload.owner_uid == job.uid), key=lambda h: _precedence(h.workload)
             )
         )
+        # A partial start has lowered the Job's own number; its Workload shows what it was.
+        pods = max((one.count for held in self.owned for one in held.workload.pod_sets), default=0)
+        self.job = with_minimum(job, self._gang(job), pods=pods)
         self.live = tuple(h for h in self.owned if h.workload.deleted_at is None)
         self.prebuilt = next((h for h in held if h.workload.key.name == job.prebuilt_workload), None)
+
+    def _gang(self, job: Job) -> Gang | None:
+        """Return the gang that the labels of the Job name, or those of its template."""
+        if self.context.gang is None:
+            return None
+        of_pods = (self.template.get("metadata") or {}).get("labels") or {}
+        return self.context.gang(job.namespace, job.labels if gang_name(job.labels) else of_pods)
 
     @property
     def ref(self) -> ObjectRef:

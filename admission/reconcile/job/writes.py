@@ -7,6 +7,7 @@ from typing import Any
 from admission.decisions.api_writes import Event, ObjectVersion, Purpose, Write
 from admission.reconcile.job.view import HeldJob, JobView
 from admission.reconcile.workload_writes import finish_write, workload_deletion, workload_patch
+from api import keys
 from api.jobs.job import ComposeError
 from api.jobs.job_patches import suspend_patch
 from api.jobs.job_workload import owner_reference
@@ -45,10 +46,15 @@ def suspend(view: JobView, reason: str, note: str, *, is_restored: bool) -> Writ
 
 
 def adopt(view: JobView, held: HeldJob) -> Write:
-    """Return the patch that makes the Job the owner of a prebuilt Workload."""
+    """Return the patch that makes the Job the owner of a prebuilt Workload, and adds the label of its uid."""
     # Appended: a Workload may have owners that are not its controller.
     references = held.body.get("metadata", {}).get("ownerReferences") or ()
-    patch = {"metadata": {"ownerReferences": [*references, owner_reference(view.job)]}}
+    metadata = {
+        "ownerReferences": [*references, owner_reference(view.job)],
+        # Kueue's tools find the Workload of a Job by this label.
+        "labels": {keys.JOB_UID: view.job.uid},
+    }
+    patch = {"metadata": metadata}
     return workload_patch(held.workload, patch, Purpose.ADOPT_WORKLOAD)
 
 

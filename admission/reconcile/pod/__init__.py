@@ -8,6 +8,7 @@ Modules, in reading order:
     reconcile    the rules and their order
     compose      how the Workload of a unit is made, and kept in step
     groups       rules for groups only: pods that are missing, too many, or failed
+    gang         PodGroups with a minimum: a group, and pods beyond it
     whole        when a serving group may be evicted
     start        how pods are ungated
     parents      what Deployments, StatefulSets and LeaderWorkerSets give their pods
@@ -21,8 +22,8 @@ Decisions:
   and waits for replacements.
 - Dead pods of a group lose their finalizer only after the living ones have become owners of the Workload,
   since the garbage collector deletes a Workload with its last owner.
-- With a topology a pod gets its domain in the patch that removes its gate. A second gate, as for the pods of
-  Jobs that are created later, is not needed.
+- With a topology a pod gets its domain in the patch that removes both of its gates. The second gate stays
+  only while there is no free place, such as where a failed node is yet to be replaced.
 - Serving groups are owned by what outlives their pods: the StatefulSet, or the LeaderWorkerSet. The latter
   owns none of the pods directly and is found by their label
   (`admission.controller.cluster_state.leader_worker_sets`).

@@ -1,4 +1,4 @@
-"""The defaults of a pod at its creation, which make it wait for its queue: label, finalizer, gate, role.
+"""The defaults of a pod at its creation, which make it wait for its queue: label, finalizer, gates, role.
 
 Without these it would run: a gate cannot be added later. The pods of a Job wait through their Job, and the
 pods of a DaemonSet never wait. The API server verifies no owner, so a pod that only claims to be one of these
@@ -15,7 +15,8 @@ from admission.reconcile.job.context import JobContext, PodOwner
 from admission.reconcile.job.defaults import DEFAULT_NAME, has_default_class
 from admission.reconcile.pod.parents import group_of_leader_worker_set
 from api import keys
-from api.jobs.pod import Pod, claims_daemon_set, role_of
+from api.jobs.pod import Pod, claims_daemon_set
+from api.jobs.pod_role import role_of
 from api.parsing.faults import FieldError
 
 Changes = dict[tuple[str, ...], object]
@@ -51,10 +52,14 @@ def pod_defaults(
     of_group, group_annotations = group_of_leader_worker_set(pod)
     labels |= of_group
     metadata, spec = body.get("metadata") or {}, body.get("spec") or {}
+    # The second gate holds the pod while there is no free place in its topology. It cannot be added later.
+    gates = spec.get("schedulingGates")
+    for name in (keys.ADMISSION_GATE, keys.TOPOLOGY_GATE):
+        gates = _with(gates, {"name": name})
     changes: Changes = {
         ("metadata", "labels"): labels,
         ("metadata", "finalizers"): _with(metadata.get("finalizers"), keys.POD_FINALIZER),
-        ("spec", "schedulingGates"): _with(spec.get("schedulingGates"), {"name": keys.ADMISSION_GATE}),
+        ("spec", "schedulingGates"): gates,
     }
     if pod.group or of_group:
         annotations = {**pod.annotations, **group_annotations, keys.ROLE_HASH: role_of(body)}

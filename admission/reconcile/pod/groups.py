@@ -121,10 +121,11 @@ def answer_replacements(view: PodView) -> Answer:
     type_, workload = ConditionType.WAITING_FOR_REPLACEMENT_PODS, view.workload
     if view.missing:
         evicted = workload.eviction
-        # The reason of the eviction, if there was one: the pods did not fail by themselves.
-        reason = evicted.reason if evicted is not None else "PodsFailed"
-        if not workload.is_true(type_):
-            edit.await_replacements(reason)
+        # What the eviction says, if there was one: the pods did not fail by themselves.
+        if evicted is not None:
+            edit.await_replacements(evicted.reason, evicted.message)
+        elif not workload.is_true(type_):
+            edit.await_replacements("PodsFailed", "Some Failed pods need replacement")
     elif workload.is_true(type_):
         edit.set_condition(type_, False, reason="PodsReady", message="No pods need replacement")
     return (workload_status(edit, Purpose.SYNC_PODS),) if edit.is_changed else None

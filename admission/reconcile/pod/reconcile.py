@@ -27,7 +27,12 @@ from admission.reconcile.pod.compose import create, update
 from admission.reconcile.pod.start import start
 from admission.reconcile.pod.view import NOTHING_ELSE, PodView, UnitFacts
 from admission.reconcile.pod.writes import finish, release_finalizer, stop_active, warning
-from admission.reconcile.workload_writes import finalizer_off, workload_deletion, workload_status
+from admission.reconcile.workload_writes import (
+    OWNER_GONE,
+    finalizer_off,
+    workload_deletion,
+    workload_status,
+)
 from api import keys
 from api.jobs.pod import Pod
 from api.reasons import ConditionType, FinishedReason
@@ -135,7 +140,7 @@ def _answer_deletion(view: PodView) -> Answer:
     if view.held is None or view.workload.deleted_at is None:
         return None
     # Before the finalizer is removed: otherwise the quota would be free while pods run.
-    stopped = stop_active(view, "Workload is deleted")
+    stopped = stop_active(view, "WorkloadDeleted", "Workload is deleted")
     if stopped is not None:
         return stopped
     off = (finalizer_off(view.workload, view.raw),) if view.workload.has_finalizer else ()
@@ -173,19 +178,30 @@ def _outcome(view: PodView) -> tuple[bool, str] | None:
 
 
 def _answer_withdrawn(view: PodView) -> Answer:
-    """Remove the finalizer of a pod that was deleted before it ran. Its Workload is garbage-collected."""
+    """Finish the Workload of a pod that was deleted before it ran, and let both go.
+
+    The garbage collector deletes the Workload with the pod, which others may hold by finalizers of their own.
+    """
     pod = view.first
     # An active pod is terminating because of its deletion, and is released when it has ended.
     if view.group or not pod.is_deleted or pod.is_active:
         return None
-    return release_finalizer(view.members[0])
+    if view.held is None:
+        return release_finalizer(view.members[0])
+    if view.workload.is_evicted and view.workload.admission is not None:
+        # The eviction comes first, so that the Workload says what became of its quota.
+        return None
+    if not view.workload.is_finished:
+        return (finish(view, FinishedReason.OWNER_NOT_FOUND, OWNER_GONE),)
+    off = (finalizer_off(view.workload, view.raw),) if view.workload.has_finalizer else ()
+    return (*release_finalizer(view.members[0]), *off)
 
 
 def _answer_finished_workload(view: PodView) -> Answer:
     """Stop the pods of a Workload that finished before them (because they could not start, say)."""
     if view.held is None or not view.workload.is_finished:
         return None
-    stopped = stop_active(view, view.workload.conditions[ConditionType.FINISHED].message)
+    stopped = stop_active(view, "NotAdmitted", view.workload.conditions[ConditionType.FINISHED].message)
     if stopped is not None:
         return stopped
     dead = (one for one in view.members if one.pod.is_deleted or one.pod.is_finished)
@@ -201,7 +217,7 @@ def _answer_missing(view: PodView) -> Answer:
     if view.held is not None:
         return None
     # A pod that runs without a Workload was not admitted, so it is stopped first.
-    return stop_active(view, "Not admitted by cluster queue") or create(view)
+    return stop_active(view, "NoMatchingWorkload", "Not admitted by cluster queue") or create(view)
 
 
 def _answer_eviction(view: PodView) -> Answer:
@@ -213,14 +229,17 @@ def _answer_eviction(view: PodView) -> Answer:
         # While it is held back it serves as before: new pods are ungated, and changes are copied.
         report = whole.eviction_report(view)
         return None if report is None else (report,)
-    stopped = stop_active(view, evicted.message)
+    stopped = stop_active(view, f"WorkloadEvictedDueTo{evicted.reason}", evicted.message)
     if stopped is not None:
         return stopped
     # The quota has been released already.
     if view.workload.admission is None:
         return None
     edit = WorkloadStatusEdit(view.raw, now=view.now)
-    edit.release()
+    # A single pod that ran has ended with its eviction, so that its Workload has nothing to queue for.
+    is_waiting = bool(view.group) or view.first.is_gated
+    settings = view.context.settings
+    edit.release(settings.words.released, requeues=is_waiting or settings.requeues_single_pods)
     return (workload_status(edit, Purpose.RELEASE),)
 
 
@@ -232,7 +251,7 @@ def _answer_pods(view: PodView) -> Answer:
     # Only if waitForPodsReady is on: without it the condition has no reader.
     if view.context.settings.waits_for_pods:
         edit.report_pods(is_ready=_has_pods_ready(view))
-    reclaimable = _reclaimable(view)
+    reclaimable = _reclaimable(view) if view.context.settings.reclaims_pods else []
     if reclaimable:
         # The API requires that it only grows.
         edit.put("reclaimablePods", reclaimable)
@@ -273,7 +292,7 @@ def _reclaimable(view: PodView) -> list[dict[str, object]]:
 def _answer_start(view: PodView) -> Answer:
     """Ungate the pods of an admitted unit, and stop pods that run without admission."""
     if not view.workload.is_admitted:
-        return stop_active(view, "Not admitted by cluster queue")
+        return stop_active(view, "NotAdmitted", "Not admitted by cluster queue")
     return start(view) or None
 
 

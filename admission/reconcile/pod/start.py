@@ -1,8 +1,10 @@
 """Ungating of pods: one patch removes the gate and adds what the admission assigned to the pod.
 
 A gated pod may get more node labels and tolerations, but none can be removed. After an eviction a new pod
-gets others. With a topology each pod gets its own domain here: the pods of a unit exist when it is admitted,
-unlike those of a Job, so they need no second gate.
+gets others. With a topology each pod gets its own domain here, since the pods of a unit exist when it is
+admitted, unlike those of a Job. A pod without a free place, such as one that replaces a pod of a failed node,
+starts with the topology gate alone. It gets its domain as a Job's pod does
+(`admission.reconcile.workload.ungate`).
 Source: Kueue, pkg/controller/jobs/pod (Run, RunWithPodSetsInfo); Kubernetes, KEP-3838.
 """
 
@@ -49,8 +51,8 @@ def _starts(view: PodView) -> Iterator[Write]:
         domains = _domains(view, assignment, members)
         for member in waiting:
             domain = domains.get(member.pod.uid) if assignment.topology is not None else {}
-            # Without a free place in its topology the pod waits for one.
-            if domain is not None:
+            # Without a free place in its topology the pod waits for one at its second gate, if it has that.
+            if domain is not None or keys.TOPOLOGY_GATE in member.pod.gates:
                 yield _start(view, member, injection, domain)
 
 
@@ -69,7 +71,9 @@ def _domains(
     if pod_set is None or assignment.topology is None:
         return {}
     pods = [_placed(member.pod) for member in members if not member.pod.is_finished]
-    return {pod.uid: domain for pod, domain in domains_of(pod_set, assignment.topology, pods)}
+    # A failed node gets no more pods: they wait until it recovers or is replaced.
+    avoid = view.workload.unhealthy_nodes
+    return {pod.uid: domain for pod, domain in domains_of(pod_set, assignment.topology, pods, avoid=avoid)}
 
 
 def _placed(pod: Pod) -> PlacedPod:
@@ -79,17 +83,21 @@ def _placed(pod: Pod) -> PlacedPod:
         uid=pod.uid,
         resource_version=pod.resource_version,
         labels=pod.labels,
-        gates=(keys.TOPOLOGY_GATE,) if pod.is_gated else (),
+        gates=(keys.TOPOLOGY_GATE,) if pod.is_gated or keys.TOPOLOGY_GATE in pod.gates else (),
         node_selector=pod.node_selector,
         node=pod.node,
     )
 
 
-def _start(view: PodView, member: GroupMember, injection: Injection, domain: Mapping[str, str]) -> Write:
+def _start(
+    view: PodView, member: GroupMember, injection: Injection, domain: Mapping[str, str] | None
+) -> Write:
+    """Return the patch that starts a pod. `domain` None: it waits for one at its second gate."""
     pod = member.pod
-    own = replace(injection, node_selector={**injection.node_selector, **domain})
+    own = replace(injection, node_selector={**injection.node_selector, **(domain or {})})
     patch: dict[str, Any] = injection_patch(member.body, own)
-    gates = [{"name": gate} for gate in pod.gates if gate not in _OWN_GATES]
+    removed = _OWN_GATES if domain is not None else {keys.ADMISSION_GATE}
+    gates = [{"name": gate} for gate in pod.gates if gate not in removed]
     spec = {**patch.get("spec", {}), "schedulingGates": gates or None}
     metadata = dict(patch.get("metadata", {}))
     if view.group:

@@ -50,10 +50,11 @@ def release_finalizer(member: GroupMember) -> tuple[Write, ...]:
     return (pod_patch(member.pod, {"metadata": {"finalizers": kept or None}}, Purpose.RELEASE_POD),)
 
 
-def stop_active(view: PodView, note: str) -> tuple[Action, ...] | None:
+def stop_active(view: PodView, reason: str, note: str) -> tuple[Action, ...] | None:
     """Return the next step of stopping all pods that use quota; None once they have stopped.
 
-    An empty answer waits for pods that are terminating or held back.
+    `reason` is that of the condition TerminationTarget, in Kueue's words. An empty answer waits for pods that
+    are terminating or held back.
     """
     if view.is_stopped:
         return None
@@ -71,7 +72,7 @@ def stop_active(view: PodView, note: str) -> tuple[Action, ...] | None:
     return tuple(
         delete(pod, "Stopped", note)
         if pod.has_termination_condition
-        else _set_condition(pod, note, now=view.now)
+        else _set_condition(pod, reason, note, now=view.now)
         for pod in staying
     )
 
@@ -91,12 +92,12 @@ def finish(view: PodView, reason: FinishedReason, message: str) -> Write:
     return finish_write(edit, reason, message, reference(view.first))
 
 
-def _set_condition(pod: Pod, note: str, *, now: float) -> Write:
+def _set_condition(pod: Pod, reason: str, note: str, *, now: float) -> Write:
     at = to_rfc3339(now)
     condition = {
         "type": "TerminationTarget",
         "status": "True",
-        "reason": "StoppedByBerth",
+        "reason": reason,
         "message": note,
         "lastProbeTime": None,
         "lastTransitionTime": at,

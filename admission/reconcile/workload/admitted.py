@@ -30,17 +30,27 @@ def answer_check_failures(look: Look) -> Answer:
     """Deactivate a Workload after a rejected check. Evict it after a check that asks for a retry."""
     workload = look.workload
     rejected = [check for check in workload.checks if check.state == "Rejected"]
+    is_judged = workload.has_quota_reservation and not workload.is_evicted
     # Deactivation is a separate write and comes first. The next look finds the Workload inactive.
-    if rejected and workload.active:
+    if rejected and workload.active and is_judged:
         return (_rejection(look, rejected),)
     retries = [check for check in workload.checks if check.state == "Retry"]
-    if not retries or workload.is_evicted or not workload.has_quota_reservation:
-        return None
-    decision = eviction(workload, EvictionReason.ADMISSION_CHECK, "At least one admission check is false")
     # The latest of all: the Workload waits for every check that asked for a delay.
     delays = [c.at + c.requeue_after_seconds for c in retries if c.requeue_after_seconds is not None]
-    requeue_at = max(delays, default=None)
+    # A delay that is over already delays nothing.
+    requeue_at = max((at for at in delays if at > look.now), default=None)
+    if not retries or not is_judged:
+        return _delay(look, requeue_at)
+    decision = eviction(workload, EvictionReason.ADMISSION_CHECK, f"Evicted due to {_checks_text(retries)}")
     return (evict_write(decision, look.raw, now=look.now, requeue_at=requeue_at),)
+
+
+def _delay(look: Look, requeue_at: float | None) -> Answer:
+    """Keep a Workload without quota out of its queue until then, as its checks ask."""
+    edit = look.edit
+    if requeue_at is not None:
+        edit.put_requeue_at(requeue_at)
+    return (workload_status(edit, Purpose.SYNC_CHECKS),) if edit.is_changed else None
 
 
 def answer_checks_ready(look: Look) -> Answer:
@@ -64,28 +74,36 @@ def answer_checks_ready(look: Look) -> Answer:
 
 
 def answer_stopped_queue(look: Look) -> Answer:
-    """Evict running Workloads on HoldAndDrain. On any stop, release the quota of those not yet admitted."""
+    """Evict running Workloads on HoldAndDrain. Release the quota of those not yet admitted.
+
+    The latter on any stop, and where a queue does not exist any more.
+    """
     workload, context = look.workload, look.context
     if not workload.has_quota_reservation or workload.is_evicted:
         return None
     if current_request(workload) is not None:
         # Its eviction has been requested already.
         return None
+    cluster_queue = workload.admission.cluster_queue if workload.admission is not None else ""
     # The LocalQueue comes first: it is more specific, so its message is more useful.
-    for policy, kind, reason in (
-        (context.local_queue_stop, "LocalQueue", EvictionReason.LOCAL_QUEUE_STOPPED),
-        (context.cluster_queue_stop, "ClusterQueue", EvictionReason.CLUSTER_QUEUE_STOPPED),
+    for policy, kind, name, reason in (
+        (context.local_queue_stop, "LocalQueue", workload.queue_name, EvictionReason.LOCAL_QUEUE_STOPPED),
+        (context.cluster_queue_stop, "ClusterQueue", cluster_queue, EvictionReason.CLUSTER_QUEUE_STOPPED),
     ):
-        message = f"The {kind} is stopped"
         # Only an admitted Workload has to be evicted. Others give back their quota without a stop.
         if policy is StopPolicy.HOLD_AND_DRAIN and workload.is_admitted:
-            decision = eviction(workload, reason, message)
+            decision = eviction(workload, reason, f"The {kind} is stopped")
             decision = asked_first(decision, workload, context.policy, now=look.now)
             return (evict_write(decision, look.raw, now=look.now),)
-        if policy in (StopPolicy.HOLD, StopPolicy.HOLD_AND_DRAIN) and not workload.is_admitted:
-            edit = look.edit
-            edit.release(PendingReason.ON_HOLD, message)
-            return (workload_status(edit, Purpose.RELEASE),)
+        if policy is StopPolicy.NONE or workload.is_admitted:
+            continue
+        edit, words = look.edit, context.settings.words
+        if policy is None:
+            word = words.of_queue(PendingReason.MISCONFIGURED)
+            edit.release(word, f"{kind} {name} is terminating or missing")
+        else:
+            edit.release(words.of_queue(PendingReason.SUSPENDED), f"{kind} {name} is stopped")
+        return (workload_status(edit, Purpose.RELEASE),)
     return None
 
 
@@ -116,19 +134,30 @@ def answer_execution_time(look: Look) -> Answer:
     message = "exceeding the maximum execution time"
     cause = "MaximumExecutionTimeExceeded"
     note = f"The maximum execution time ({limit}s) exceeded"
-    return (_deactivation(look, cause, message, look.event(EventType.WARNING, cause, note)),)
+    event = look.event(EventType.WARNING, cause, note)
+    return (_deactivation(look, cause, message, event, forgets_runs=True),)
 
 
 def _rejection(look: Look, rejected: list[CheckState]) -> Write:
-    names = ", ".join(check.name for check in rejected)
-    message = f"Admission check(s): {names}, were rejected"
-    said = "; ".join(check.message for check in rejected)
-    note = f"Deactivating workload because AdmissionCheck for {names} was Rejected: {said}"
-    event = look.event(EventType.WARNING, "AdmissionCheckRejected", note)
+    message = _checks_text(rejected)
+    event = look.event(EventType.WARNING, "AdmissionCheckRejected", f"Deactivated due to {message}")
     return _deactivation(look, EvictionReason.ADMISSION_CHECK.value, message, event)
 
 
-def _deactivation(look: Look, cause: str, message: str, *events: Event) -> Write:
+def _checks_text(checks: list[CheckState]) -> str:
+    """Return Kueue's words for checks of one state: `AdmissionCheck in Retry state: "a" (why)`."""
+    said = [
+        f'"{check.name}" ({check.message})' if check.message else f'"{check.name}"'
+        for check in sorted(checks, key=lambda check: check.name)
+    ]
+    noun = "AdmissionCheck" if len(checks) == 1 else "AdmissionChecks"
+    return f"{noun} in {checks[0].state} state: {'; '.join(said)}"
+
+
+def _deactivation(look: Look, cause: str, message: str, *events: Event, forgets_runs: bool = False) -> Write:
+    """Return the write that marks the Workload. `forgets_runs`: it gets its whole time if it is activated."""
     edit = look.edit
     edit.target_deactivation(cause, message)
+    if forgets_runs:
+        edit.put("accumulatedPastExecutionTimeSeconds", None)
     return workload_status(edit, Purpose.DEACTIVATE, *events)

@@ -13,6 +13,7 @@ from admission.reconcile.deadlines import PodsReadySettings, RetentionSettings
 from api import keys
 from api.policy import KUEUE, AdmissionPolicy, Recovery
 from api.queueing import StopPolicy
+from api.reason_words import ReasonWords
 from api.reasons import PendingReason
 from queues.profile.planned_start import PlannedStart
 
@@ -37,6 +38,7 @@ class LifecycleSettings:
     pods_ready: PodsReadySettings | None = field(default_factory=PodsReadySettings)
     node_failures: NodeFailureSettings = field(default_factory=NodeFailureSettings)
     retention: RetentionSettings = field(default_factory=RetentionSettings)
+    words: ReasonWords = field(default_factory=ReasonWords)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,11 +120,13 @@ class LifecycleContext:
     `queue_problem`: why it cannot be considered for admission; None if it can. `required_checks`: the
     admission checks that it has to pass now. A stop policy of None means that the queue does not exist.
     `pods`: those of its pods that were placed by topology, the first seen first. `faults`: those of the nodes
-    that it was placed on; None while nodes are not known. `recovery`: the policy for leaving such nodes.
+    that it was placed on; None while nodes are not known. `recovery`: the policy for leaving such nodes, None
+    while so many have failed that no pods are moved. `replaces_several`: a policy replaces several at once.
     `misplaced`: pods that are bound outside of their domains. `planned`: its promised start. `expected_at`:
     when it is expected to start; None if that is unknown. `saving` is set if the object carries an eviction
     request. `policy` governs the ClusterQueue whose quota it holds. `turns_at`: when the advance reservation
-    that it names begins or ends.
+    that it names begins or ends. `class_value`: the value of the WorkloadPriorityClass that it names; None
+    if it names none, or none that is known and that its namespace may use.
     """
 
     owner: Owner = Owner.NONE
@@ -134,12 +138,14 @@ class LifecycleContext:
     pods: tuple[PlacedPod, ...] = ()
     faults: tuple[NodeFault, ...] | None = None
     recovery: Recovery | None = None
+    replaces_several: bool = False
     misplaced: tuple[PlacedPod, ...] = ()
     planned: PlannedStart | None = None
     expected_at: float | None = None
     saving: SavingContext | None = None
     policy: AdmissionPolicy = KUEUE
     turns_at: float | None = None
+    class_value: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

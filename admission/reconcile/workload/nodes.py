@@ -5,9 +5,10 @@ A fault makes a node lost to a Workload
     gone, silent      at once
     not ready         once no pod of the Workload runs on it: all have ended or are ending. Without
                       that feature gate after 30 s, whether or not pods run on it
-    tainted           once no pod of the Workload runs on it
+    tainted           once no pod of the Workload runs on it; without that gate at once
 
-so that a short outage of a node has no effect, and no pod runs next to its replacement. A policy
+so that a short outage of a node has no effect on the pods that it runs, and no pod runs next to its
+replacement. A pod that comes late, for a node that has such a fault, is failed at once. A policy
 (spec.placement.recovery) may have pods leave such a node at once, or a quiet one, whose kubelet has not been
 heard of for a while: they are failed, or deleted where a kubelet can stop them, and the node is lost. The
 second pass (`admission.engine.second_pass`) then finds other nodes. A pod that was ungated for a lost node
@@ -45,12 +46,14 @@ _WITHOUT_KUBELET = frozenset({Fault.NOT_READY, Fault.QUIET})
 
 def answer_lost_nodes(look: Look) -> Answer:
     """Update the list of unhealthy nodes, and fail pods that wait for a lost node."""
-    if not _is_placed(look):
+    if not _is_watched(look):
         return None
-    lost = tuple(_lost(look))
-    names = {fault.node for fault in lost}
     # All writes in one answer: they are about different objects and do not depend on each other.
-    writes = [*_unhealthy_write(look, lost), *_leaving_pods(look), *_stranded_pods(look, names)]
+    writes: list[Write] = []
+    lost = tuple(_lost(look)) if _is_placed(look) else ()
+    if _is_placed(look):
+        writes += [*_unhealthy_write(look, lost), *_leaving_pods(look)]
+    writes += _stranded_pods(look, {*(fault.node for fault in lost), *_closed(look)})
     return tuple(writes) or None
 
 
@@ -71,13 +74,17 @@ def next_look_at(look: Look) -> float | None:
     return min((at for at in instants if at > look.now), default=None)
 
 
-def _is_placed(look: Look) -> bool:
+def _is_watched(look: Look) -> bool:
     workload, settings = look.workload, look.context.settings.node_failures
     if not settings.is_on or look.context.faults is None:
         return False
-    if settings.skips_pods and workload.owner_kind == "Pod":
-        return False
     return workload.has_quota_reservation and not workload.is_evicted
+
+
+def _is_placed(look: Look) -> bool:
+    """Return whether other nodes are sought for the Workload. A single pod that lost its node has ended."""
+    settings = look.context.settings.node_failures
+    return _is_watched(look) and not (settings.skips_pods and look.workload.owner_kind == "Pod")
 
 
 def _lost(look: Look) -> Iterator[NodeFault]:
@@ -99,8 +106,9 @@ def _lost(look: Look) -> Iterator[NodeFault]:
                 if look.is_due(fault.since + NOT_READY_SECONDS):
                     yield fault
             # A cordoned node is kept while its pods run: cordoning only keeps new pods away.
-            case Fault.TAINTED | Fault.CORDONED if settings.heeds_taints and fault.node not in running:
-                yield fault
+            case Fault.TAINTED | Fault.CORDONED if settings.heeds_taints:
+                if fault.node not in running or not settings.awaits_pods:
+                    yield fault
 
 
 def _is_to_be_left(look: Look, fault: NodeFault) -> bool:
@@ -126,18 +134,19 @@ def _unhealthy_write(look: Look, lost: tuple[NodeFault, ...]) -> Iterator[Write]
     names = {fault.node for fault in lost}
     if names == set(workload.unhealthy_nodes):
         return
-    # The list cannot hold them all: the whole Workload is evicted, as in Kueue.
-    if len(names) > MOST_UNHEALTHY:
+    # Nodes that have been listed for longer come first.
+    kept = [name for name in workload.unhealthy_nodes if name in names]
+    in_order = (*kept, *sorted(names.difference(kept)))
+    # Only a policy replaces several nodes at once, and the list must hold them all.
+    most = MOST_UNHEALTHY if look.context.replaces_several else 1
+    if len(in_order) > max(most, len(kept)):
         message = (
-            "Workload eviction triggered due to multiple assigned nodes failure, including: "
-            f"{', '.join(sorted(names))}"
+            "Workload eviction triggered due to multiple TAS assigned node failures, including: "
+            f"{', '.join(in_order)}"
         )
         decision = eviction(workload, EvictionReason.NODE_FAILURES, message)
         yield evict_write(decision, look.raw, now=look.now)
         return
-    # Nodes that have been listed for longer come first.
-    kept = [name for name in workload.unhealthy_nodes if name in names]
-    in_order = (*kept, *sorted(names.difference(kept)))
     edit = look.edit
     edit.put_unhealthy(in_order)
     events = _events(look, [fault for fault in lost if fault.node not in kept])
@@ -166,6 +175,19 @@ def _leaving_pods(look: Look) -> Iterator[Write]:
         else:
             # In any version: no change of the pod keeps it on its node.
             yield pod.version.in_any_version.deletion(Purpose.MOVE_POD, _pod_event(pod, note))
+
+
+def _closed(look: Look) -> Iterator[str]:
+    """Yield the nodes on which no more pods of the Workload start, though others of it may run there."""
+    settings = look.context.settings.node_failures
+    for fault in look.context.faults or ():
+        match fault.fault:
+            case Fault.NOT_READY if settings.awaits_pods:
+                yield fault.node
+            case Fault.TAINTED | Fault.CORDONED if settings.heeds_taints:
+                yield fault.node
+            case Fault.GONE | Fault.SILENT:
+                yield fault.node
 
 
 def _stranded_pods(look: Look, lost: Collection[str]) -> Iterator[Write]:

@@ -11,13 +11,15 @@ report why it waits:
     waiting   problems with its queue
 
 No step requires an owner: a Workload created by another program has the same life. Jobs are stopped and
-started by `admission.reconcile.job`, so an evicted Workload with an owner keeps its quota until that has
-stopped. Source: Kueue, pkg/controller/core/workload_controller.go.
+started by `admission.reconcile.job`. An evicted Workload keeps its quota until its owner has stopped, or
+until the program that created it releases the quota.
+Source: Kueue, pkg/controller/core/workload_controller.go.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from admission.decisions.api_writes import Event, ObjectVersion, Purpose, Write
 from admission.decisions.decision import Evict, Wait
@@ -39,6 +41,7 @@ from admission.reconcile.workload.saving import answer_eviction_request, next_st
 from admission.reconcile.workload.unbound import answer_excluded_nodes, answer_unbound_pods, next_unbound_look
 from admission.reconcile.workload.ungate import answer_gated_pods
 from admission.reconcile.workload_writes import (
+    OWNER_GONE,
     finalizer_off,
     workload_deletion,
     workload_patch,
@@ -110,10 +113,17 @@ def _answer_orphan(look: Look) -> Answer:
     """Finish a Workload whose owner is gone, which leaves nothing to run."""
     if look.owner is not Owner.MISSING:
         return None
-    message = "The owner of the workload no longer exists"
     edit = look.edit
-    edit.finish(FinishedReason.OWNER_NOT_FOUND, message)
+    edit.finish(FinishedReason.OWNER_NOT_FOUND, OWNER_GONE)
     return (workload_status(edit, Purpose.FINISH),)
+
+
+def _answer_priority(look: Look) -> Answer:
+    """Give the Workload the value of its WorkloadPriorityClass; that of a Job or pod follows its owner."""
+    value = look.context.class_value
+    if value is None or value == look.workload.priority or look.owner is Owner.JOB:
+        return None
+    return (workload_patch(look.workload, {"spec": {"priority": value}}, Purpose.UPDATE_WORKLOAD),)
 
 
 # --- leaving -------------------------------------------------------------------------------------
@@ -149,18 +159,19 @@ def _answer_inactive(look: Look) -> Answer:
 
 
 def _answer_release(look: Look) -> Answer:
-    """Release the quota of an evicted Workload at once if nothing has to be stopped."""
+    """Release the quota of an evicted pod group without pods: nothing else reports that it has stopped."""
     workload = look.workload
     if not workload.is_evicted or workload.admission is None:
         return None
-    if look.owner is not Owner.NONE:
-        # The owner, a Job or another program, reports when it has stopped. Until then nothing is done here.
+    if look.owner is not Owner.NONE or keys.IS_GROUP_WORKLOAD not in workload.annotations:
+        # Its owner, or the program that created it, releases the quota once its work has stopped. As in
+        # Kueue, nothing else can know when that is.
         return ()
     edit = look.edit
-    edit.release()
-    if keys.IS_GROUP_WORKLOAD in workload.annotations:
-        # All of its pods are gone. Until they are replaced it must not be admitted again.
-        edit.await_replacements(workload.conditions[ConditionType.EVICTED].reason)
+    edit.release(look.context.settings.words.released)
+    # All of its pods are gone. Until they are replaced it must not be admitted again.
+    evicted = workload.conditions[ConditionType.EVICTED]
+    edit.await_replacements(evicted.reason, evicted.message)
     return (workload_status(edit, Purpose.RELEASE),)
 
 
@@ -170,14 +181,25 @@ def _answer_release(look: Look) -> Answer:
 def _answer_return(look: Look) -> Answer:
     """Requeue an evicted Workload once the event that it waits for has happened."""
     requeued = look.workload.conditions.get(ConditionType.REQUEUED)
-    if requeued is None or requeued.status or not look.workload.active:
+    if not look.workload.active:
         return None
-    found = _return_reason(look, requeued.reason)
+    waits = requeued is not None and not requeued.status
+    found = _return_reason(look, requeued.reason) if waits and requeued is not None else None
     if found is None:
-        return None
+        return _answer_backoff_over(look)
     reason, message = found
     edit = look.edit
     edit.requeue(reason, message)
+    return (workload_status(edit, Purpose.REQUEUE),)
+
+
+def _answer_backoff_over(look: Look) -> Answer:
+    """Clear the end of a back-off that is over, also where another writer ended the eviction."""
+    workload = look.workload
+    if workload.has_quota_reservation or not look.is_due(workload.requeue_at):
+        return None
+    edit = look.edit
+    edit.put_requeue_at(None)
     return (workload_status(edit, Purpose.REQUEUE),)
 
 
@@ -215,13 +237,14 @@ def _answer_queue_problem(look: Look) -> Answer:
         return _gates_cleared(look)
     reason, message = problem
     present = workload.conditions.get(ConditionType.QUOTA_RESERVED)
-    if present is not None and (present.status, present.reason, present.message) == (
-        False,
-        reason.value,
-        message,
-    ):
+    word = look.context.settings.words.of_queue(reason)
+    if present is not None and (present.status, present.reason, present.message) == (False, word, message):
         return None
-    write = wait_write(_wait(workload, reason, message), look.raw, now=look.now)
+    write = wait_write(_wait(workload, reason, message), look.raw, now=look.now, word=word)
+    if write is not None and reason is PendingReason.ADMISSION_GATED:
+        # The gate was asked for, so it is no reason for a warning.
+        note = f"Workload admission is gated by: {workload.annotations.get(keys.ADMISSION_GATED_BY, '')}"
+        write = replace(write, events=(look.event(EventType.NORMAL, reason.value, note),))
     return None if write is None else (write,)
 
 
@@ -230,9 +253,11 @@ def _gates_cleared(look: Look) -> Answer:
     # Only a gate's message is replaced here. Any other is replaced by the next cycle.
     if present is None or present.reason != PendingReason.ADMISSION_GATED:
         return None
-    edit, message = look.edit, "All admission gates are cleared"
-    edit.wait(PendingReason.PENDING_EVALUATION, message)
-    event = look.event(EventType.NORMAL, "AdmissionGateCleared", message)
+    edit = look.edit
+    message = "AdmissionGatedBy cleared, waiting for quota reservation"
+    edit.wait(look.context.settings.words.released, message)
+    note = "Admission gate cleared, workload is now admissible"
+    event = look.event(EventType.NORMAL, "AdmissionGateCleared", note)
     return (workload_status(edit, Purpose.WAIT, event),) if edit.is_changed else None
 
 
@@ -241,6 +266,7 @@ _STEPS: tuple[Callable[[Look], Answer], ...] = (
     _answer_deletion,
     _answer_end,
     _answer_orphan,
+    _answer_priority,
     _answer_deactivation_target,
     _answer_inactive,
     answer_eviction_request,

@@ -1,6 +1,7 @@
 """HTTP handlers: from a request to its response, for every verb of the API."""
 
 from collections.abc import Callable, Mapping, Sequence
+from unicodedata import category
 from urllib.parse import unquote
 
 from aiohttp import web
@@ -236,6 +237,9 @@ def _change(target: Target, content_type: str, data: Json) -> Callable[[JsonObje
 def _outcome(outcome: WriteOutcome) -> web.Response:
     response = _json(outcome.stored.raw, status=201 if outcome.created else 200)
     for warning in outcome.warnings:
+        # As kube-apiserver does: no header can hold such a text, and the write has been done.
+        if any(category(character) in ("Cc", "Cs") for character in warning):
+            continue
         text = warning.replace("\\", "\\\\").replace('"', '\\"')
         response.headers.add("Warning", f'299 - "{text}"')
     return response

@@ -36,8 +36,9 @@ class EmbeddedServer:
     """
 
     def __init__(self) -> None:
-        # Above every version of an earlier server on this machine: see store.py.
-        self._store = ObjectStore(int(time.time() * 1000))
+        # Above every version of an earlier server on this machine: see store.py. In microseconds, because a
+        # server writes several objects in the millisecond in which it starts.
+        self._store = ObjectStore(time.time_ns() // 1000)
         self._catalog = Catalog()
         self._verbs = Verbs(self._store, self._catalog)
         self._api = Api(self._store, self._catalog, self._verbs)

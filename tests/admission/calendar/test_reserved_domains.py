@@ -12,6 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from admission.cache.second_pass_queue import REPLACEMENT_SECONDS
 from admission.decisions.decision import Reassign
 from api.keys import HOSTNAME, OPPORTUNISTIC, RESERVATION, WORKLOAD_TYPE
 from api.node import NodeInfo
@@ -213,7 +214,7 @@ def test_a_failed_node_of_others_is_not_replaced_by_one_of_its() -> None:
 
     world.put(make_rack_node(int(lost[1]), is_ready=False))
     world.put(replace(world.get("other"), unhealthy_nodes=(lost,)))
-    (decision,) = world.engine.second_pass(now=world.now)
+    (decision,) = world.engine.second_pass(now=world.now + REPLACEMENT_SECONDS)
 
     assert isinstance(decision, Reassign)
     assert decision.found == (spare,)

@@ -41,14 +41,14 @@ class Known:
         nowhere = Endpoint(server="http://nowhere", origin="a test", credentials=FixedCredentials())
         self.metrics = Metrics(version="test")
         events = EventReporter(EventRecorder(KubeClient(nowhere), WriteLoad(), instance="a test"))
-        engine, labels = Engine(), labels or MetricLabels()
+        engine, series = Engine(), QueueSeries(labels)
         self.clock = FakeClock()
         self.cluster_state = ClusterState(engine, self.clock, settings or ClusterStateSettings())
-        measure(self.cluster_state, self.metrics, events, QueueSeries(labels))
+        measure(self.cluster_state, self.metrics, events, series)
         board = StatusWriter(engine, WriteLoad(), with_share=False, is_busy=lambda _: False)
         # Pods are watched twice where they are queued: all of them, and those that a queue has marked.
         self._kinds: dict[str, list[WatchedKind]] = {}
-        for kind in (*watched_kinds(self.cluster_state, board, labels), *topology_kinds(self.cluster_state)):
+        for kind in (*watched_kinds(self.cluster_state, board, series), *topology_kinds(self.cluster_state)):
             self._kinds.setdefault(kind.resource.kind, []).append(kind)
         self._versions = 0
         for obj in objects:

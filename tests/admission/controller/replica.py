@@ -18,7 +18,6 @@ from admission.controller.leadership.takeover import Takeover, TakeoverSettings
 from admission.controller.leadership.term_runner import TermRunner, TermRunnerSettings
 from admission.controller.loop.control_loop import ControlLoop
 from admission.controller.loop.status_writer import StatusWriter
-from admission.controller.metrics.labels import MetricLabels
 from admission.controller.metrics.measuring import measure
 from admission.controller.metrics.queue_series import QueueSeries
 from admission.controller.metrics.registry import FOLLOWER, Metrics
@@ -32,7 +31,8 @@ from admission.engine.engine import Engine
 from admission.reconcile.workload.context import LifecycleSettings
 from api.kube.errors import Conflict, Invalid
 from api.kube.informer import Change, ChangeType
-from api.kube.lease import UNSETTLED_SECONDS, Leadership
+from api.kube.leadership import Leadership
+from api.kube.lease import UNSETTLED_SECONDS
 from api.kube.report_budget import WriteLoad
 from queues.reservations.plan import PlanState, PlanTable, PlanWrite, Store, StoredPlan
 from queues.reservations.reservations import (
@@ -260,11 +260,9 @@ class Replica:
         self.metrics = Metrics(version="test")
         settings = ClusterStateSettings(lifecycle=LifecycleSettings(pods_ready=None), with_pods=with_pods)
         self.cluster_state = ClusterState(Engine(), loop, settings)
-        labels = MetricLabels()
+        series = QueueSeries()
         events = EventReporter(self.recorder, monotonic=loop.monotonic, observe=self.metrics.count_warning)
-        observer = measure(
-            self.cluster_state, self.metrics, events, QueueSeries(labels), monotonic=loop.monotonic
-        )
+        observer = measure(self.cluster_state, self.metrics, events, series, monotonic=loop.monotonic)
         load = WriteLoad()
         self.board = StatusWriter(self.cluster_state.engine, load, with_share=False, is_busy=self._is_busy)
         self.control_loop = ControlLoop(self.cluster_state, self.board, observer, events, loop, load)
@@ -278,7 +276,7 @@ class Replica:
         self.leadership: FakeLeadership | None = None
         self._lease = lease
         self._loop = loop
-        kinds = (*watched_kinds(self.cluster_state, self.board, labels), *topology_kinds(self.cluster_state))
+        kinds = (*watched_kinds(self.cluster_state, self.board, series), *topology_kinds(self.cluster_state))
         # Pods are watched twice where they are queued: all of them, and those that a queue has marked.
         self._kinds: dict[str, list[WatchedKind]] = {}
         for kind in kinds:

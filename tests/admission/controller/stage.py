@@ -6,7 +6,7 @@ from queues.reservations.memory_reservations import InMemoryReservationStore
 from queues.store.redis_store import RedisReservationStore
 from tests.admission.controller.cluster import FakeCluster, Key, Object
 from tests.admission.controller.replica import Lease, Replica
-from tests.admission.controller.tenancy import LAWS, holds_quota, make_queues, make_workload
+from tests.admission.controller.tenancy import LAWS, holds_quota, make_queues, make_workload, run_programs
 from tests.admission.controller.virtualtime import VirtualLoop
 
 # All of the cohort that one queue may have: two of them exclude each other.
@@ -26,6 +26,7 @@ class Stage:
         self._lease = Lease()
         self._replicas: list[Replica] = []
         make_queues(self.cluster)
+        run_programs(self.cluster, self.loop)
 
     def start(self) -> Replica:
         """Start a replica that follows."""

@@ -9,10 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
+from api.kube.informer import ChangeType
+from api.workload_status import WorkloadStatusEdit
 from tests.admission.controller.cluster import FakeCluster, Key, Object
+from tests.admission.controller.virtualtime import VirtualLoop
 
 # Nominal quota and borrowing limit in CPUs of the two ClusterQueues of one cohort.
 QUOTAS = {"a": (4, 2), "b": (2, 1)}
+# How long the work of an evicted Workload takes to stop.
+STOP_SECONDS = 1.0
 
 
 def make_object(kind: str, name: str, spec: Object, **metadata: Any) -> Object:
@@ -37,6 +44,33 @@ def make_queues(cluster: FakeCluster) -> None:
         }
         cluster.create(make_object("ClusterQueue", name, spec))
         cluster.create(make_object("LocalQueue", name, {"clusterQueue": name}, namespace="team"))
+
+
+def run_programs(cluster: FakeCluster, loop: VirtualLoop) -> None:
+    """Run the programs that create Workloads: each releases the quota of an evicted one a second later."""
+
+    def leaves(obj: Object) -> bool:
+        # That of a Job is released by the controller, once the Job has stopped.
+        is_owned = bool(obj["metadata"].get("ownerReferences"))
+        return is_true(obj, "Evicted") and holds_quota(obj) and not is_owned
+
+    def release(key: Key, uid: str) -> None:
+        obj = cluster.objects.get(key)
+        # It may have been deleted, replaced or released meanwhile.
+        if obj is None or obj["metadata"]["uid"] != uid or not leaves(obj):
+            return
+        edit = WorkloadStatusEdit(msgspec.json.encode(obj), now=loop.now())
+        edit.release()
+        status = msgspec.json.decode(edit.to_bytes())["status"]
+        cluster.edit(key, lambda found: found.update(status=status))
+
+    def see(change: ChangeType, obj: Object) -> None:
+        metadata = obj["metadata"]
+        if obj["kind"] == "Workload" and leaves(obj):
+            key = "Workload", metadata["namespace"], metadata["name"]
+            loop.call_later(STOP_SECONDS, release, key, metadata["uid"])
+
+    cluster.watchers.append(see)
 
 
 def make_workload(name: str, queue: str, cpus: int, priority: int) -> Object:

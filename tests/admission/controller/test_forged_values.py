@@ -180,7 +180,7 @@ def test_a_forged_reservation_skips_no_admission_check(stage: Stage, redis: Redi
 
     status = stage.workload("w")["status"]
     assert [one["state"] for one in status["admissionChecks"]] == ["Pending"]
-    assert "Admitted" not in [one["type"] for one in status["conditions"]]
+    assert ("Admitted", "True") not in [(one["type"], one["status"]) for one in status["conditions"]]
 
 
 @pytest.mark.parametrize("fence", ["3000000000", "2147483647", "1e9", "-1", ""])

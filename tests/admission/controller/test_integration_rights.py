@@ -75,3 +75,21 @@ async def test_to_observe_no_right_to_write_is_needed() -> None:
 async def test_a_server_that_does_not_answer_is_an_error_of_the_start() -> None:
     with pytest.raises(Unreachable):
         await frameworks(Server(error=Unreachable("gone")))
+
+
+@pytest.mark.parametrize(
+    ("server", "want"),
+    [
+        pytest.param(Server(), True, id="with the rights"),
+        pytest.param(Server("watch podgroups"), False, id="without its watch"),
+    ],
+)
+async def test_pod_groups_are_read_where_they_are_switched_on_and_permitted(
+    server: Server, want: bool
+) -> None:
+    text = "apiVersion: berth.dev/v1alpha1\nkind: ControllerConfig\npodGroups: true\n"
+    options = Options(config=load_config(text, source="test"))
+
+    left = await with_permitted_integrations(cast(KubeClient, server), options)
+
+    assert left.config.berth.pod_groups is want

@@ -31,6 +31,7 @@ from tests.admission.controller.tenancy import (
     is_true,
     make_queues,
     make_workload,
+    run_programs,
     usage_of,
 )
 from tests.admission.controller.virtualtime import VirtualLoop, end
@@ -71,6 +72,7 @@ class Line(RuleBasedStateMachine):
         self.lease = Lease()
         self.seed, self.born, self.made = seed, 0, 0
         make_queues(self.cluster)
+        run_programs(self.cluster, self.loop)
         self.replicas = [self._make(), self._make()]
         self.leader: Replica | None = None
         # Who led last.

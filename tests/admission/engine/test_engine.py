@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 
 from admission.decisions.decision import Admit, Wait
+from admission.engine.engine import EngineSettings
 from admission.snapshot.snapshot import Snapshot
 from admission.status.views import Usage
+from api.jobs.resource_requests import ResourceSettings
 from api.queueing import (
     Cohort,
     LocalQueue,
@@ -161,6 +163,16 @@ def test_pods_that_are_done_give_their_part_back() -> None:
     assert admits(world.settle()) == ["b"]
 
 
+def test_pods_that_are_done_keep_their_part_where_the_feature_gate_is_off() -> None:
+    settings = EngineSettings(resources=ResourceSettings(counts_reclaimable=False))
+    running = reserved(make_workload("a", pod_sets=(make_pod_set(count=4),)))
+    world = World(settings=settings).put(make_cluster_queue(quota=4), make_workload("b", gpus=2))
+
+    world.put(replace(running, reclaimable={"main": 3}))
+
+    assert admits(world.settle()) == []
+
+
 def test_a_quota_that_comes_after_its_user_still_counts_it() -> None:
     world = World().put(reserved(make_workload("early", gpus=4)))
 
@@ -209,9 +221,21 @@ def test_an_eviction_that_could_not_be_written_is_decided_again() -> None:
     )
     world.settle()
 
-    world.engine.forget(WorkloadKey(NAMESPACE, "victim"), "uid-victim", now=world.now)
+    world.engine.withdraw(WorkloadKey(NAMESPACE, "victim"), "uid-victim", now=world.now)
     world.put(make_workload("urgent", gpus=2, priority=10, generation=2))
 
+    assert evicts(world.settle()) == {"victim": "InClusterQueue"}
+
+
+def test_an_eviction_that_is_taken_back_leaves_an_admission_that_is_not_shown_yet() -> None:
+    world = make_world(PREEMPTING, make_workload("victim", gpus=4))
+    assert admits(world.settle()) == ["victim"]
+    world.put(make_workload("urgent", gpus=2, priority=9))
+    assert evicts(world.settle()) == {"victim": "InClusterQueue"}
+
+    world.engine.withdraw(WorkloadKey(NAMESPACE, "victim"), "uid-victim", now=world.now)
+
+    assert world.holding() == {"victim": "queue"}
     assert evicts(world.settle()) == {"victim": "InClusterQueue"}
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from api.queueing import Preemption, PreemptionPolicy, ResourceFlavor
+from api.queueing import Namespace, Preemption, PreemptionPolicy, ResourceFlavor
 from tests.builders import (
+    NAMESPACE,
     World,
     admits,
     evicts,
@@ -73,6 +74,36 @@ def test_a_next_workload_that_does_not_fit_within_the_quota_holds_up_a_borrower_
 
     assert admits(world.cycle()) == ["own-0"]
     assert admits(world.cycle()) == ["guest-0"]
+
+
+def test_a_wake_between_two_cycles_does_not_lend_what_an_owner_is_still_filling() -> None:
+    world = two_queues()
+    world.put(*(make_workload(f"own-{index}", queue="owner", gpus=1, at=2) for index in range(3)))
+    end(world, 3)
+    starts = admits(world.cycle())
+
+    # Whatever wakes the tree: a namespace's labels here, nodes that another tree leaves on a busy cluster.
+    world.put(Namespace(name=NAMESPACE, labels={"team": "a"}))
+    starts += admits(world.cycle())
+
+    assert starts == ["own-0", "own-1"]
+    assert evicts(world.settle()) == {}
+
+
+def test_what_came_free_while_no_workload_waited_is_lent_later_as_in_kueue() -> None:
+    world = World().put(
+        make_cluster_queue("owner", quota=3, cohort="cohort", preemption=RECLAIMING),
+        make_cluster_queue("borrower", cohort="cohort"),
+        *(reserved(make_workload(f"running-{index}", queue="owner", gpus=1)) for index in range(3)),
+    )
+    world.settle()
+    end(world, 3)
+    world.settle()
+
+    world.put(*(make_workload(f"own-{index}", queue="owner", gpus=1, at=2) for index in range(3)))
+    world.put(make_workload("guest", queue="borrower", gpus=1, at=1))
+
+    assert admits(world.cycle()) == ["own-0", "guest"]
 
 
 def test_where_nothing_has_come_free_a_cycle_admits_a_borrower_beside_an_owner_as_in_kueue() -> None:

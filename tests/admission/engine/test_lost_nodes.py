@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -94,14 +95,16 @@ def look(
     settings: NodeFailureSettings | None = None,
     recovery: Recovery | None = None,
     is_known: bool = True,
+    is_disrupted: bool = False,
 ) -> LifecycleResult:
     """Return what the Workload needs."""
     status = {"unhealthyNodes": [{"name": name} for name in workload.unhealthy_nodes]}
     context = LifecycleContext(
         faults=faults if is_known else None,
         pods=pods,
-        recovery=recovery,
-        settings=LifecycleSettings(node_failures=settings or NodeFailureSettings()),
+        recovery=None if is_disrupted else recovery,
+        replaces_several=recovery is not None,
+        settings=LifecycleSettings(pods_ready=None, node_failures=settings or NodeFailureSettings()),
     )
     return reconcile_workload(workload, msgspec.json.encode({"status": status}), context, now=NOW)
 
@@ -118,6 +121,11 @@ def unhealthy_nodes(result: LifecycleResult) -> list[str] | None:
         return None
     status = msgspec.json.decode(found[0].body)["status"]
     return [node["name"] for node in status.get("unhealthyNodes", ())]
+
+
+def unlabelled(name: str, *, host: str) -> PlacedPod:
+    """Return a pod on a host that only its annotation assigns to the Workload."""
+    return replace(make_pod(name, host=host), labels={}, node_selector={})
 
 
 HERE = (make_pod("p0", host="n0"), make_pod("p1", host="n1"))
@@ -137,6 +145,10 @@ GONE_FROM_HERE = (make_pod("p1", host="n1"),)
         pytest.param(TAINTED, HERE, None, None, id="a taint that lets pods run costs nothing"),
         pytest.param(TAINTED, GONE_FROM_HERE, None, ["n0"], id="one that drove them off does"),
         pytest.param(TAINTED, GONE_FROM_HERE, DEAF, None, id="unless taints are not heeded"),
+        pytest.param(TAINTED, HERE, BY_TIME, ["n0"], id="where pods are not awaited at once"),
+        pytest.param(
+            NOT_READY, (unlabelled("p0", host="n0"),), None, None, id="a pod counts whatever labels it has"
+        ),
         pytest.param(GONE, (), NodeFailureSettings(is_on=False), None, id="the gate is off"),
     ],
 )
@@ -204,10 +216,44 @@ def test_the_thirtieth_second_is_waited_for_where_time_decides() -> None:
     assert look(make_gang(), NOT_READY, pods=HERE).wake_at is None
 
 
+@pytest.mark.parametrize(
+    ("unhealthy", "lost", "want"),
+    [
+        pytest.param(("n1",), ("n0", "n1"), "n1, n0", id="another node while one is listed"),
+        pytest.param((), ("n0", "n1"), "n0, n1", id="two at once"),
+        pytest.param(("n1",), ("n1",), None, id="one is replaced"),
+        pytest.param(("n1",), ("n0",), None, id="another is well again"),
+    ],
+)
+def test_a_second_failed_node_evicts_the_workload(
+    unhealthy: tuple[str, ...], lost: tuple[str, ...], want: str | None
+) -> None:
+    """Kueue: the node controller evicts what has another node marked for replacement."""
+    faults = [NodeFault(node=name, fault=Fault.GONE) for name in lost]
+
+    found = writes(look(make_gang("n0", "n1", "n2", unhealthy=unhealthy), *faults))
+
+    evictions = [write.events[0].note for write in found if write.purpose is Purpose.EVICT]
+    message = "Workload eviction triggered due to multiple TAS assigned node failures, including: "
+    assert evictions == ([] if want is None else [message + want])
+    for write in found:
+        assert "unhealthyNodes" not in msgspec.json.decode(write.body)["status"] or not evictions
+
+
+@pytest.mark.parametrize("is_disrupted", [False, True], ids=["as a rule", "while many nodes fail"])
+def test_a_policy_replaces_several_nodes_at_once(is_disrupted: bool) -> None:
+    faults = [NodeFault(node=name, fault=Fault.GONE) for name in ("n0", "n1")]
+
+    result = look(make_gang("n0", "n1"), *faults, recovery=Recovery(), is_disrupted=is_disrupted)
+
+    assert unhealthy_nodes(result) == ["n0", "n1"]
+
+
 def test_more_lost_nodes_than_can_be_reported_evict_at_once() -> None:
     names = [f"n{number}" for number in range(9)]
+    faults = [NodeFault(node=name, fault=Fault.GONE) for name in names]
 
-    (write,) = writes(look(make_gang(*names), *(NodeFault(node=name, fault=Fault.GONE) for name in names)))
+    (write,) = writes(look(make_gang(*names), *faults, recovery=Recovery()))
 
     assert write.purpose is Purpose.EVICT
     assert write.events[0].reason == "EvictedDueToNodeFailures"
@@ -246,6 +292,26 @@ def test_a_pod_that_waits_for_a_lost_node_is_failed(
         assert status["phase"] == "Failed"
         assert [one["type"] for one in status["conditions"]] == ["TerminatedByKueue", "DisruptionTarget"]
         assert write.events[0].reason == "PodTerminatedByKueue"
+
+
+@pytest.mark.parametrize(
+    ("fault", "owner", "settings", "want"),
+    [
+        pytest.param(NOT_READY, "Job", NodeFailureSettings(), ["late"], id="not ready"),
+        pytest.param(TAINTED, "Job", NodeFailureSettings(), ["late"], id="tainted"),
+        pytest.param(TAINTED, "Job", NodeFailureSettings(heeds_taints=False), [], id="tainted, not heeded"),
+        pytest.param(NOT_READY, "Job", BY_TIME, [], id="not ready, where time decides"),
+        pytest.param(NOT_READY, "Pod", NodeFailureSettings(), ["late"], id="not ready, of a single pod"),
+    ],
+)
+def test_a_pod_that_comes_late_for_a_node_with_a_fault_is_failed_while_others_run_there(
+    fault: NodeFault, owner: str, settings: NodeFailureSettings, want: list[str]
+) -> None:
+    pods = (make_pod("running", host="n0"), make_pod("late", host="n0", is_bound=False))
+
+    found = writes(look(make_gang(owner_kind=owner), fault, pods=pods, settings=settings))
+
+    assert [(write.kind, write.name) for write in found] == [("Pod", name) for name in want]
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from admission.decisions.decision import Admit, Evict, Reassign, Unreplaced
 from admission.engine.engine import Engine, EngineSettings
 from admission.placement.topology.node_health import NodeFailureSettings
 from api.node import NodeInfo
+from api.policy import AdmissionPolicy, PlacementRules, Recovery
 from api.reasons import EvictionReason
 from api.workload import Condition, TopologyRequest, Workload
 from tests.admission.flavors.test_topology_assigner import decide, make_engine, make_workload, places
@@ -38,9 +39,9 @@ def admitted(engine: Engine, workload: Workload) -> Workload:
 def lose(engine: Engine, workload: Workload, *nodes: str) -> Workload:
     """Delete the nodes and have the Workload's object say that they are unhealthy."""
     for node in nodes:
-        engine.objects.remove(NodeInfo, node, now=3.0)
+        engine.objects.remove(NodeInfo, node, now=2.0)
     hurt = replace(workload, unhealthy_nodes=nodes)
-    engine.objects.upsert(hurt, now=3.0)
+    engine.objects.upsert(hurt, now=2.0)
     return hurt
 
 
@@ -77,6 +78,29 @@ def test_a_lost_node_is_replaced_in_its_rack_and_the_quota_stays_the_same() -> N
     assert (decision.lost, decision.found) == (("n0",), ("n1",))
     engine.validate()
     assert engine.second_pass(now=3.0) == ()
+
+
+@pytest.mark.parametrize(
+    ("recovery", "at"),
+    [
+        pytest.param(None, 3.0, id="after a second, within which others may fail"),
+        pytest.param(Recovery(), 2.0, id="at once where a policy says so"),
+    ],
+)
+def test_a_failed_node_is_replaced(recovery: Recovery | None, at: float) -> None:
+    """Kueue: a Workload is queued for the second pass with a delay of one second."""
+    engine = make_engine()
+    policy = AdmissionPolicy(name="p", placement=PlacementRules(recovery=recovery))
+    engine.objects.upsert(policy, now=1.0)
+    gang = admitted(engine, make_workload("gang", 4))
+    lose(engine, gang, "n0")
+
+    assert engine.next_second_pass_at() == at
+    assert engine.second_pass(now=at - 0.001) == ()
+    (decision,) = engine.second_pass(now=at)
+
+    assert isinstance(decision, Reassign)
+    assert engine.next_second_pass_at() is None
 
 
 def test_what_was_decided_is_taken_before_the_object_says_so() -> None:
@@ -166,9 +190,9 @@ def test_the_more_urgent_gang_is_served_first() -> None:
     assert third.admission is not None
     lost = {**hosts(low), **hosts(high)}
     for node in lost:
-        engine.objects.remove(NodeInfo, node, now=3.0)
+        engine.objects.remove(NodeInfo, node, now=2.0)
     for gang in (low, high):
-        engine.objects.upsert(replace(gang, unhealthy_nodes=tuple(hosts(gang))), now=3.0)
+        engine.objects.upsert(replace(gang, unhealthy_nodes=tuple(hosts(gang))), now=2.0)
 
     first, second = engine.second_pass(now=3.0)
 

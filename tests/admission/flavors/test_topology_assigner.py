@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import pytest
 
 from admission.decisions.decision import Admit, Decision, Evict, Wait
 from admission.engine.engine import Engine, EngineSettings
-from api.jobs.resource_requests import ResourceSettings
+from api.jobs.resource_requests import ResourceSettings, Transformation
 from api.node import NodeInfo, PodUsage
 from api.objects.common import WireSelector
 from api.objects.templates import WireContainer, WirePodSpec, WirePodTemplate, WireResources
@@ -26,24 +27,38 @@ from api.queueing import (
     Topology,
 )
 from api.reasons import PendingReason
-from api.workload import Condition, PodSet, TopologyRequest, Workload, WorkloadKey
+from api.workload import Condition, PodSet, SliceConstraint, TopologyRequest, Workload, WorkloadKey
 from tests.admission.placement.fleets import FLAVOR, GPU, HOST, LEVELS, RACK, make_node
 
 RACK_REQUIRED = TopologyRequest(required=RACK)
 
 
-def make_engine(*, gpus_a_node: int = 8, quota: int = 100, settings: EngineSettings | None = None) -> Engine:
-    """Return an engine with two racks of two nodes, and one queue that evicts lower priorities."""
+def make_engine(
+    *,
+    gpus_a_node: int = 8,
+    quota: int = 100,
+    settings: EngineSettings | None = None,
+    plain: str | None = None,
+) -> Engine:
+    """Return an engine with two racks of two nodes, and one queue that evicts lower priorities.
+
+    `plain` is a resource that the queue has in a flavor without topology.
+    """
     engine = Engine(settings)
     quotas = FlavorQuotas(name=FLAVOR, resources={GPU: ResourceQuota(nominal=quota)})
+    groups = [ResourceGroup(covered_resources=(GPU,), flavors=(quotas,))]
+    if plain is not None:
+        beside = FlavorQuotas(name="plain", resources={plain: ResourceQuota(nominal=quota)})
+        groups.append(ResourceGroup(covered_resources=(plain,), flavors=(beside,)))
     for value in (
         Namespace(name="ns"),
         Topology(name="default", levels=LEVELS),
         ResourceFlavor(name=FLAVOR, topology_name="default"),
+        ResourceFlavor(name="plain"),
         ClusterQueue(
             name="cq",
             namespace_selector=WireSelector(),
-            resource_groups=(ResourceGroup(covered_resources=(GPU,), flavors=(quotas,)),),
+            resource_groups=tuple(groups),
             preemption=Preemption(within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY),
         ),
         LocalQueue(namespace="ns", name="lq", cluster_queue="cq"),
@@ -102,6 +117,60 @@ def test_resources_outside_quota_distinguish_workloads_that_need_other_nodes() -
 
     # Equal in quota, so it would be parked with the one before it.
     assert [one.key.name for one in decisions if isinstance(one, Admit)] == ["b-plain"]
+
+
+CREDITS = Transformation(input=GPU, outputs={"credits": Fraction(10)})
+
+
+def test_a_flavor_without_topology_is_used_for_what_the_pods_do_not_request_of_nodes() -> None:
+    """Kueue: such a flavor may provide quota-only resources, which resource transformations make."""
+    settings = EngineSettings(resources=ResourceSettings(transformations=(CREDITS,)))
+    engine = make_engine(settings=settings, plain="credits")
+
+    (admit,) = decide(engine, make_workload("w", 4))
+
+    assert isinstance(admit, Admit)
+    assert admit.admission.pod_sets[0].flavors == {GPU: FLAVOR, "credits": "plain"}
+    assert places(admit) == {"n0": 4}
+
+
+def test_a_flavor_without_topology_is_refused_for_what_the_pods_request_of_nodes() -> None:
+    engine = make_engine(plain="disk")
+    resources = WireResources(requests={GPU: 1, "disk": 1})
+    spec = WirePodSpec(containers=(WireContainer(resources=resources),))
+    pods = PodSet(name="main", count=1, template=WirePodTemplate(spec=spec), topology_request=RACK_REQUIRED)
+
+    (wait,) = decide(engine, replace(make_workload("w", 1), pod_sets=(pods,)))
+
+    assert isinstance(wait, Wait)
+    assert wait.reason is PendingReason.NO_MATCHING_FLAVOR
+    assert "Flavor 'plain' does not support TopologyAwareScheduling" in wait.message
+
+
+@pytest.mark.parametrize(
+    ("pods", "want"),
+    [
+        pytest.param(7, {"n0": 6}, id="pods beyond the last whole slice get no place"),
+        pytest.param(6, {"n0": 6}, id="whole slices are placed"),
+    ],
+)
+def test_slices_are_placed_whole_while_quota_is_charged_for_all_pods(pods: int, want: dict[str, int]) -> None:
+    topology = TopologyRequest(preferred=RACK, slices=(SliceConstraint(topology=HOST, size=2),))
+
+    (admit,) = decide(make_engine(), make_workload("w", pods, topology=topology))
+
+    assert places(admit) == want
+    assert isinstance(admit, Admit)
+    assert (admit.admission.pod_sets[0].count, admit.admission.pod_sets[0].usage) == (pods, {GPU: pods})
+
+
+def test_fewer_pods_than_one_slice_have_no_place() -> None:
+    topology = TopologyRequest(preferred=RACK, slices=(SliceConstraint(topology=HOST, size=2),))
+
+    (wait,) = decide(make_engine(), make_workload("w", 1, topology=topology))
+
+    assert isinstance(wait, Wait)
+    assert wait.reason is PendingReason.TOPOLOGY_PLACEMENT_FAILED
 
 
 def test_a_gang_lands_in_one_rack() -> None:

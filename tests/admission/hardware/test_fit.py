@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from admission.hardware.fit import NodeLoad, misfit, request_of
-from admission.hardware.islands import GpuPod
+from admission.hardware.gpu_shares import PodGpus
 from admission.hardware.node_hardware import NodeKinds, node_hardware
 from admission.hardware.pod_hardware import read_pod
 from admission.hardware.rules import HardwareRules
@@ -127,12 +127,16 @@ def test_what_a_pod_asks_by_keys_of_its_own(keys: dict[str, str], labels: dict[s
         ),
         pytest.param("", INFERENCE, NodeLoad(inference_mib=620_000), "", id="only where a profile packs"),
         pytest.param(
-            "", {PARALLEL: "ddp"}, NodeLoad(pods=(GpuPod(2), GpuPod(2))), "", id="small pods share an island"
+            "",
+            {PARALLEL: "ddp"},
+            NodeLoad(pods=(PodGpus(2), PodGpus(2))),
+            "",
+            id="small pods share an island",
         ),
         pytest.param(
             "",
             {PARALLEL: "ddp"},
-            NodeLoad(pods=(GpuPod(1, (0,)), GpuPod(1, (4,)))),
+            NodeLoad(pods=(PodGpus(1, ids=(0,)), PodGpus(1, ids=(4,)))),
             "Node lacks 4 GPUs in unified NVLink island",
             id="recorded GPUs in both islands",
         ),

@@ -46,10 +46,29 @@ ISLAND = "berth.dev/nvlink-island."
         pytest.param(
             {f"{ISLAND}0": "0-7", f"{ISLAND}1": "8-15"},
             [
-                "node n has islands of 16 GPUs in all, but 8 GPUs: placement counts on links that are not "
-                "there; correct its labels"
+                "node n has islands of 16 GPUs in all, but 8 GPUs; each island counts as 8 smaller, so "
+                "correct its labels"
             ],
             id="islands larger than their node",
+        ),
+        pytest.param({f"{ISLAND}0": "0_2-3", f"{ISLAND}1": "1_4-7"}, [], id="islands with gaps"),
+        pytest.param(
+            {f"{ISLAND}0": "0-3", f"{ISLAND}1": "3-6"},
+            [
+                "node n has GPU 3 in the label berth.dev/nvlink-island.1 and in berth.dev/nvlink-island.0, "
+                "but it can be in one island only; it counts in the latter"
+            ],
+            id="a GPU in two islands",
+        ),
+        pytest.param(
+            {"nvidia.com/gpu.count": "eight", "nvidia.com/gpu.replicas": "0"},
+            [
+                "node n has the label nvidia.com/gpu.count='eight', but it must be a whole number of at "
+                "least 1; its GPUs are counted as it offers them",
+                "node n has the label nvidia.com/gpu.replicas='0', but it must be a whole number of at "
+                "least 1; its GPUs count as whole ones",
+            ],
+            id="numbers of GPUs",
         ),
     ],
 )

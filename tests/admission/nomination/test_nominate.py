@@ -14,6 +14,7 @@ from tests.builders import NAMESPACE, World, admits, make_cluster_queue, make_wo
 
 AI = WireSelector(match_labels={"team": "ai"})
 MISMATCH = (
+    "workload namespace doesn't match ClusterQueue selector: "
     "ClusterQueue queue does not select namespace team: "
     "its spec.namespaceSelector does not match the namespace's labels"
 )

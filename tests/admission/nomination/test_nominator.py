@@ -478,6 +478,7 @@ NO_CONTAINERS = "pod set main has no containers"
             NO_CONTAINERS,
             (),
             PendingReason.MISCONFIGURED,
+            "workload namespace doesn't match ClusterQueue selector: "
             "ClusterQueue queue does not select namespace team: "
             "its spec.namespaceSelector does not match the namespace's labels",
             id="its queue selects other namespaces, which counts before what is wrong with its pods",
@@ -512,7 +513,7 @@ def test_a_head_is_rejected_whatever_the_quota_where(
     assert isinstance(found.decision, Wait)
     assert (found.decision.reason, found.decision.message) == (reason, message)
     # Tried again with every change of the cluster, or only with one of the namespaces.
-    is_mismatch = message.startswith("ClusterQueue")
+    is_mismatch = message.startswith("workload namespace")
     assert found.requeue is (RequeueCause.NAMESPACE_MISMATCH if is_mismatch else RequeueCause.GENERIC)
 
 

@@ -112,7 +112,7 @@ def test_a_reservation_with_outstanding_checks_is_not_yet_an_admission() -> None
 
     status = status_of(admit_write(decision, raw_of(present), now=NOW))
 
-    assert "Admitted" not in said(status)
+    assert said(status)["Admitted"] == ("False", "UnsatisfiedAdmissionChecks")
     assert status["admissionChecks"] == [
         {"name": "a", "state": "Pending", "message": "", "lastTransitionTime": NOW_TEXT},
         ready,
@@ -146,7 +146,10 @@ def test_a_wait_is_written_once() -> None:
     first = wait_write(decision, raw_of(), now=NOW)
 
     status = status_of(first)
-    assert said(status) == {"QuotaReserved": ("False", "WaitingForQuota")}
+    assert said(status) == {
+        "QuotaReserved": ("False", "WaitingForQuota"),
+        "Admitted": ("False", "NoReservation"),
+    }
     assert status["resourceRequests"] == [{"name": "main", "resources": {"cpu": "1"}}]
     assert first is not None
     assert wait_write(decision, first.body, now=NOW + 60) is None

@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from admission.decisions.api_writes import Purpose
 from api.reasons import EvictionReason
+from api.workload_status import WorkloadStatusEdit
 from tests.admission.world import Object, World, context, encode, job_object
 from tests.examples import trying
 
@@ -282,7 +284,11 @@ def test_a_workload_without_any_job_lives_the_same_life() -> None:
     assert world.settle() == []
     assert "PodsReady" not in conditions(world, "alone")
     world.evict("alone")
-    assert world.settle() == [Purpose.RELEASE]
+    assert world.settle() == []
+    assert "admission" in world.objects["Workload", "alone"]["status"], "nothing says yet that it has stopped"
+    release = WorkloadStatusEdit(encode(world.objects["Workload", "alone"]), now=world.now)
+    release.release()
+    world.add(msgspec.json.decode(release.to_bytes()))
     assert conditions(world, "alone")["Requeued"] == (True, "Preempted")
     world.admit("alone")
     world.delete("Workload", "alone")

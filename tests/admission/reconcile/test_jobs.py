@@ -294,6 +294,24 @@ def test_a_look_asks_for(job: Object, workloads: list[Object], want: list[str]) 
             id="and any child, where all Jobs are managed",
         ),
         pytest.param(
+            {
+                "ancestor": lambda _: Ancestor.WAITING,
+                "settings": JobSettings(manages_without_queue_name=True),
+            },
+            job_object(labels=UNQUEUED, suspend=False),
+            ["stop-job"],
+            id="which gets no Workload of its own before its ancestor is admitted",
+        ),
+        pytest.param(
+            {
+                "ancestor": lambda _: Ancestor.TOO_DEEP,
+                "settings": JobSettings(manages_without_queue_name=True),
+            },
+            job_object(labels=UNQUEUED, suspend=False),
+            ["stop-job", "create-workload"],
+            id="nor does a chain without end exempt it",
+        ),
+        pytest.param(
             {"ancestor": lambda _: Ancestor.TOO_DEEP},
             job_object(suspend=False),
             ["stop-job", "create-workload"],
@@ -571,12 +589,68 @@ def test_quota_that_is_not_needed_again_is_given_back(
     assert [body_of(action)["status"]["reclaimablePods"] for action in actions] == ([want] if want else [])
 
 
-def test_of_a_deleted_job_only_the_workloads_are_let_go() -> None:
-    job = job_object()
-    job["metadata"]["deletionTimestamp"] = "2027-01-15T07:00:00Z"
+def test_quota_is_kept_to_the_end_where_the_feature_gate_is_off() -> None:
+    settings = JobSettings(reclaims_pods=False)
 
-    assert purposes(look(job, held(admitted, deleting))) == ["remove-finalizer"]
-    assert purposes(look(job, held(admitted))) == []
+    assert look(running(active=1, ready=1, succeeded=1), held(admitted, READY), settings=settings) == ()
+
+
+def being_deleted(job: Object) -> Object:
+    """Return the Job once its deletion was asked for."""
+    job = copy.deepcopy(job)
+    job["metadata"]["deletionTimestamp"] = "2027-01-15T07:00:00Z"
+    return job
+
+
+@pytest.mark.parametrize(
+    ("job", "workload", "want"),
+    [
+        pytest.param(job_object(), held(admitted, deleting), ["remove-finalizer"], id="it is deleted too"),
+        pytest.param(job_object(), held(admitted), ["finish"], id="it is left behind"),
+        pytest.param(job_object(), held(said("Finished")), ["remove-finalizer"], id="it has finished"),
+        pytest.param(running(), held(admitted), [], id="its quota is kept while pods use it"),
+    ],
+)
+def test_the_workload_of_a_deleted_job_ends_without_a_garbage_collector(
+    job: Object, workload: Object, want: list[str]
+) -> None:
+    assert purposes(look(being_deleted(job), workload)) == want
+
+
+def test_the_workload_of_a_deleted_job_says_that_its_owner_is_gone_unless_the_job_has_ended() -> None:
+    (gone,) = look(being_deleted(job_object()), held(admitted))
+    (over,) = look(being_deleted(ended("Complete")), held(admitted))
+
+    assert [condition_of(one, "Finished") for one in (gone, over)] == [
+        ("OwnerNotFound", "The workload's owner no longer exists"),
+        ("Succeeded", "why"),
+    ]
+
+
+def condition_of(write: Action, type_: str) -> tuple[str, str]:
+    """Return reason and message of a condition that a write sets."""
+    (found,) = [one for one in body_of(write)["status"]["conditions"] if one["type"] == type_]
+    return found["reason"], found["message"]
+
+
+@pytest.mark.parametrize(
+    ("conditions", "want"),
+    [
+        pytest.param([], [], id="never reported"),
+        pytest.param([said("PodsReady", "Started")], ["sync-pods"], id="ready"),
+        pytest.param([said("PodsReady", "WaitForRecovery", status="False")], ["sync-pods"], id="recovering"),
+    ],
+)
+def test_pods_are_not_ready_once_the_reservation_is_taken_away(
+    conditions: list[Change], want: list[str]
+) -> None:
+    taken = held(said("QuotaReserved", "EvictedByTest", status="False"), *conditions)
+
+    assert purposes(look(job_object(), taken)) == want
+    for write in look(job_object(), taken):
+        assert condition_of(write, "PodsReady") == ("WaitForStart", "Not all pods are ready or succeeded")
+    # The Job is stopped at once, whatever its Workload says.
+    assert purposes(look(running(), taken)) == ["stop-job", *want]
 
 
 def test_finalizers_of_others_stay() -> None:
@@ -635,6 +709,7 @@ def test_a_prebuilt_workload_is_adopted_beside_other_references() -> None:
 
     (write,) = look(job_object(labels=PREBUILT), workload)
 
+    assert body_of(write)["metadata"]["labels"] == {"kueue.x-k8s.io/job-uid": "job-uid"}
     owners = body_of(write)["metadata"]["ownerReferences"]
     assert [(owner["kind"], owner.get("controller")) for owner in owners] == [("Pod", False), ("Job", True)]
 

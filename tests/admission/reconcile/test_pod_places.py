@@ -100,3 +100,67 @@ def test_where_the_topology_ends_above_the_hosts_each_pod_gets_one_domain() -> N
     racks = sorted(world.objects["Pod", name]["spec"]["nodeSelector"]["rack"] for name in "ab")
     assert racks == ["r1", "r2"]
     assert all("affinity" not in world.objects["Pod", name]["spec"] for name in "ab")
+
+
+BOTH = [{"name": keys.ADMISSION_GATE}, {"name": keys.TOPOLOGY_GATE}]
+
+
+def test_both_gates_go_with_one_patch_where_there_is_a_place_and_where_there_is_no_topology() -> None:
+    placed = make_world(pod_object(schedulingGates=BOTH))
+    plain = make_world(pod_object(schedulingGates=BOTH))
+
+    admit_on(placed, placed.only_workload(), "n1")
+    plain.admit(plain.only_workload())
+    plain.settle()
+
+    assert [world.pod("p").gates for world in (placed, plain)] == [(), ()]
+    assert hosts_of(placed) == {"p": "n1"}
+
+
+def test_a_replacement_for_a_pod_of_a_failed_node_starts_and_waits_for_a_place_at_the_second_gate() -> None:
+    preferred = {keys.PREFERRED_TOPOLOGY: "rack"}
+    members = (
+        member_object(name, annotations=preferred, labels={keys.POD_GROUP_INDEX: rank}, schedulingGates=BOTH)
+        for name, rank in (("a", "0"), ("b", "1"))
+    )
+    world = make_world(*members)
+    admit_on(world, "g", "n1", "n2")
+    world.run()
+    world.end("a", "Failed")
+    world.edit("Workload", "g", lambda group: group["status"].update(unhealthyNodes=[{"name": "n1"}]))
+
+    index = {keys.POD_GROUP_INDEX: "0"}
+    world.add(member_object("c", annotations=preferred, labels=index, created=1, schedulingGates=BOTH))
+    world.settle()
+
+    assert world.pod("c").gates == (keys.TOPOLOGY_GATE,)
+    assert hosts_of(world)["c"] == ""
+    # As on any pod that starts: by these the step that ungates it finds it.
+    assert world.pod("c").labels[keys.POD_SET] == world.pod("b").labels[keys.POD_SET]
+    assert world.pod("c").annotations[keys.WORKLOAD] == "g"
+
+
+def test_a_group_that_kueue_has_admitted_is_let_go_under_its_pod_sets() -> None:
+    tolerations = [
+        {
+            "key": f"node.kubernetes.io/{key}",
+            "operator": "Exists",
+            "effect": "NoExecute",
+            "tolerationSeconds": 300,
+        }
+        for key in ("not-ready", "unreachable")
+    ]
+    # As the API server completes them; the role is Kueue's of a pod that requests one CPU.
+    members = [
+        member_object(name, schedulingGates=BOTH, tolerations=tolerations, priority=0) for name in "ab"
+    ]
+    world = make_world(*members)
+    group = world.objects["Workload", "g"]
+    assert [one["name"] for one in group["spec"]["podSets"]] == ["4b0469f7"]
+
+    world.admit("g")
+    world.settle()
+
+    assert [world.pod(name).gates for name in "ab"] == [(), ()]
+    assert [world.pod(name).labels[keys.POD_SET] for name in "ab"] == ["4b0469f7", "4b0469f7"]
+    assert [world.pod(name).annotations[keys.ROLE_HASH] for name in "ab"] == ["4b0469f7", "4b0469f7"]

@@ -258,6 +258,35 @@ def test_a_pod_evicted_before_it_was_let_go_keeps_its_gate_and_queues_again() ->
     assert workload.is_true("Requeued")
 
 
+@pytest.mark.parametrize(
+    ("requeues", "want"),
+    [
+        pytest.param(False, False, id="it is over"),
+        pytest.param(True, True, id="unless a feature gate is off"),
+    ],
+)
+def test_the_workload_of_a_pod_that_was_let_go_does_not_queue_again_after_its_eviction(
+    requeues: bool, want: bool
+) -> None:
+    # Held by a finalizer of another program, so that what becomes of it can be seen.
+    world = make_world(pod_object(), settings=JobSettings(requeues_single_pods=requeues))
+    world.edit("Pod", "p", lambda pod: pod["metadata"]["finalizers"].append("example.com/mine"))
+    name = world.only_workload()
+    world.admit(name)
+    world.settle()
+    world.evict(name)
+
+    world.settle()
+
+    workload, _ = world.workload(name)
+    assert workload.admission is None
+    assert workload.is_true("Requeued") is want
+    assert workload.conditions["Finished"].message == "The workload's owner no longer exists"
+    conditions = world.objects["Pod", "p"]["status"]["conditions"]
+    assert [one["reason"] for one in conditions] == ["WorkloadEvictedDueToPreempted"]
+    assert world.objects["Pod", "p"]["metadata"]["finalizers"] == ["example.com/mine"]
+
+
 @pytest.mark.parametrize("is_admitted", [False, True], ids=["waiting", "admitted"])
 def test_a_pod_deleted_at_the_gate_goes_with_its_workload(is_admitted: bool) -> None:
     world = make_world(pod_object())

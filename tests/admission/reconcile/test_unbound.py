@@ -9,7 +9,13 @@ import msgspec
 import pytest
 
 from admission.decisions.api_writes import Purpose, Write
-from admission.reconcile.workload.context import LifecycleContext, LifecycleResult, PlacedPod, Unschedulable
+from admission.reconcile.workload.context import (
+    LifecycleContext,
+    LifecycleResult,
+    LifecycleSettings,
+    PlacedPod,
+    Unschedulable,
+)
 from admission.reconcile.workload.reconcile import reconcile_workload
 from api.excluded_nodes import excluded_text, parse_excluded
 from api.policy import Recovery
@@ -46,7 +52,8 @@ def in_racks() -> Workload:
 
 def look(workload: Workload, *pods: PlacedPod, recovery: Recovery | None = RECOVERY) -> LifecycleResult:
     """Return what the Workload needs."""
-    context = LifecycleContext(faults=(), pods=pods, recovery=recovery)
+    settings = LifecycleSettings(pods_ready=None)
+    context = LifecycleContext(faults=(), pods=pods, recovery=recovery, settings=settings)
     conditions = [
         {"type": one.type, "status": str(one.status), "reason": one.reason, "message": one.message}
         for one in workload.conditions.values()

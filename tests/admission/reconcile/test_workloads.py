@@ -12,7 +12,9 @@ from admission.decisions.api_writes import Action, Event, Write
 from admission.reconcile.deadlines import PodsReadySettings, RetentionSettings
 from admission.reconcile.workload.context import LifecycleContext, LifecycleResult, LifecycleSettings, Owner
 from admission.reconcile.workload.reconcile import reconcile_workload
+from api import keys
 from api.queueing import StopPolicy
+from api.reason_words import ReasonWords
 from api.reasons import PendingReason
 from api.workload import to_rfc3339
 from tests.admission.world import Object, purposes, read_workload
@@ -75,6 +77,9 @@ def metadata(**fields: Any) -> Change:
     return lambda workload: workload["metadata"].update(fields)
 
 
+IN_GROUP = metadata(annotations={keys.IS_GROUP_WORKLOAD: "true"})
+
+
 def reserved(workload: Object) -> None:
     """Give a Workload quota."""
     assignment = {"name": "main", "count": 1, "flavors": {}, "resourceUsage": {}}
@@ -101,7 +106,7 @@ def checks(**states: str) -> Change:
 KEPT = metadata(finalizers=["kueue.x-k8s.io/resource-in-use"])
 DELETED = metadata(deletionTimestamp=to_rfc3339(NOW))
 OFF = spec(active=False)
-MISSING = PendingReason.MISCONFIGURED, "LocalQueue team/lq doesn't exist; create it"
+MISSING = PendingReason.MISCONFIGURED, "LocalQueue lq doesn't exist"
 
 
 def look(workload: Object, **fields: Any) -> LifecycleResult:
@@ -173,8 +178,26 @@ def conditions_of(action: Action) -> dict[str, tuple[str, str]]:
         pytest.param(
             make(admitted, said("Evicted", "Preempted")),
             {},
+            [],
+            id="without an owner the quota waits for the program that created it",
+        ),
+        pytest.param(
+            make(admitted, said("Evicted", "Preempted"), IN_GROUP),
+            {},
             ["release"],
-            id="nothing to stop: released at once",
+            id="a group without pods has nothing to stop: released at once",
+        ),
+        pytest.param(
+            make(status(requeueState={"count": 1, "requeueAt": to_rfc3339(NOW - 1)})),
+            {},
+            ["requeue"],
+            id="a back-off is cleared once it is over, also where no condition says so",
+        ),
+        pytest.param(
+            make(status(requeueState={"count": 1, "requeueAt": to_rfc3339(NOW + 1)})),
+            {},
+            [],
+            id="and not before",
         ),
         pytest.param(
             make(admitted, said("Evicted", "Preempted")),
@@ -273,6 +296,30 @@ def test_how_an_evicted_workload_returns(
     )
 
 
+@pytest.mark.parametrize(
+    ("changes", "want"),
+    [
+        pytest.param([back_at(NOW)], [{"count": 1}], id="it is over"),
+        pytest.param([said("Requeued", "Preempted"), back_at(NOW)], [{"count": 1}], id="another queued it"),
+        pytest.param(
+            [status(requeueState={"requeueAt": to_rfc3339(NOW)})], [None], id="nothing else is kept"
+        ),
+        pytest.param([back_at(NOW + 1)], [], id="it is not over"),
+        pytest.param([requeued("LocalQueueStopped"), back_at(NOW)], [{"count": 1}], id="its queue is held"),
+        pytest.param([reserved, back_at(NOW)], ["admitted"], id="it holds quota again"),
+    ],
+)
+def test_the_end_of_a_back_off_is_cleared_also_where_another_writer_ended_the_eviction(
+    changes: list[Change], want: list[object]
+) -> None:
+    result = look(make(*changes), local_queue_stop=StopPolicy.HOLD, required_checks=())
+
+    if want == ["admitted"]:
+        assert "requeueAt" in str(body_of(result.actions[0]))
+        return
+    assert [body_of(action)["status"].get("requeueState") for action in result.actions] == want
+
+
 def test_a_deactivation_says_what_caused_it() -> None:
     target = said(
         "DeactivationTarget", "MaximumExecutionTimeExceeded", "exceeding the maximum execution time"
@@ -346,16 +393,95 @@ def test_a_retry_keeps_the_workload_out_for_the_longest_delay() -> None:
     assert sent["requeueState"] == {"requeueAt": to_rfc3339(NOW - AGO + 900)}
     assert conditions_of(write)["Evicted"] == ("True", "AdmissionCheck")
     assert {entry["state"] for entry in sent["admissionChecks"]} == {"Pending"}
+    assert [entry["requeueAfterSeconds"] for entry in sent["admissionChecks"]] == [900, 700]
+
+
+def after(seconds: int) -> Change:
+    """Return the change that makes the first check ask for this delay."""
+    return lambda workload: workload["status"]["admissionChecks"][0].update(requeueAfterSeconds=seconds)
+
+
+@pytest.mark.parametrize(
+    ("changes", "want"),
+    [
+        pytest.param([after(900)], NOW - AGO + 900, id="asked without quota"),
+        pytest.param([reserved, after(900)], NOW - AGO + 900, id="asked with quota"),
+        pytest.param([after(600)], None, id="a delay that is over"),
+        pytest.param([after(900), back_at(NOW + 900)], None, id="a later one is set already"),
+        pytest.param([reserved, after(900), back_at(NOW + 900)], NOW + 900, id="and stays at an eviction"),
+    ],
+)
+def test_the_delay_of_a_check_keeps_the_latest_back_off(changes: list[Change], want: float | None) -> None:
+    workload = make(checks(a="Retry"), *changes)
+
+    written = [
+        body_of(one)["status"]["requeueState"] for one in look(workload, required_checks=("a",)).actions
+    ]
+
+    assert [one["requeueAt"] for one in written] == ([] if want is None else [to_rfc3339(want)])
+
+
+def test_a_retry_is_reported_in_kueues_words() -> None:
+    def unsaid(workload: Object) -> None:
+        workload["status"]["admissionChecks"][0]["message"] = ""
+
+    write = only(look(make(reserved, checks(b="Retry", a="Retry"), unsaid), required_checks=("a", "b")))
+
+    assert write.events[0].note == 'Evicted due to AdmissionChecks in Retry state: "a" (because); "b"'
+
+
+@pytest.mark.parametrize("changes", [[], [reserved, said("Evicted")]], ids=["without quota", "evicted"])
+def test_a_rejection_of_a_workload_that_holds_no_quota_is_left_to_the_next_cycle(
+    changes: list[Change],
+) -> None:
+    result = look(make(*changes, checks(a="Rejected")), required_checks=("a",), owner=Owner.JOB)
+
+    assert "deactivate" not in purposes(result.actions)
+
+
+@pytest.mark.parametrize(
+    ("owner", "value", "want"),
+    [
+        pytest.param(Owner.NONE, 150, [150], id="without an owner"),
+        pytest.param(Owner.OTHER, 150, [150], id="of another program"),
+        pytest.param(Owner.JOB, 150, [], id="of a Job, which has the class and writes it"),
+        pytest.param(Owner.NONE, 200, [], id="as it is"),
+        pytest.param(Owner.NONE, None, [], id="without a class that counts"),
+    ],
+)
+def test_the_value_of_a_class_reaches_the_workload(owner: Owner, value: int | None, want: list[int]) -> None:
+    reference = {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "gold"}
+    workload = make(spec(priority=200, priorityClassRef=reference))
+
+    actions = look(workload, owner=owner, class_value=value).actions
+
+    assert [body_of(action)["spec"]["priority"] for action in actions] == want
+
+
+def test_a_gate_is_reported_without_a_warning_and_in_kueues_words() -> None:
+    gate = metadata(annotations={"kueue.x-k8s.io/admission-gated-by": "example.com/gate"})
+    problem = PendingReason.ADMISSION_GATED, "Admission is gated by: example.com/gate"
+    closed = only(look(make(gate), queue_problem=problem))
+    opened = only(look(make(said("QuotaReserved", "AdmissionGated", problem[1], status="False"))))
+
+    events = [(event.type, event.reason, event.note) for write in (closed, opened) for event in write.events]
+    assert events == [
+        ("Normal", "AdmissionGated", "Workload admission is gated by: example.com/gate"),
+        ("Normal", "AdmissionGateCleared", "Admission gate cleared, workload is now admissible"),
+    ]
+    (present,) = [one for one in body_of(opened)["status"]["conditions"] if one["type"] == "QuotaReserved"]
+    assert present["message"] == "AdmissionGatedBy cleared, waiting for quota reservation"
 
 
 def test_a_rejection_names_the_checks() -> None:
     write = only(look(make(reserved, checks(a="Rejected", b="Ready")), required_checks=("a", "b")))
 
     (target,) = [c for c in body_of(write)["status"]["conditions"] if c["type"] == "DeactivationTarget"]
-    assert (target["reason"], target["message"]) == ("AdmissionCheck", "Admission check(s): a, were rejected")
-    assert write.events[0].note == (
-        "Deactivating workload because AdmissionCheck for a was Rejected: because"
+    assert (target["reason"], target["message"]) == (
+        "AdmissionCheck",
+        'AdmissionCheck in Rejected state: "a" (because)',
     )
+    assert write.events[0].note == ('Deactivated due to AdmissionCheck in Rejected state: "a" (because)')
 
 
 @pytest.mark.parametrize(
@@ -376,12 +502,19 @@ def test_a_rejection_names_the_checks() -> None:
         pytest.param(
             reserved,
             {"cluster_queue_stop": StopPolicy.HOLD, "required_checks": ("a",)},
-            ("QuotaReserved", "False", "OnHold"),
+            ("QuotaReserved", "False", "Suspended"),
             id="any stop takes a reservation back",
         ),
         pytest.param(
             admitted, {"cluster_queue_stop": StopPolicy.HOLD}, None, id="Hold lets a running Workload run"
         ),
+        pytest.param(
+            reserved,
+            {"local_queue_stop": None, "required_checks": ("a",)},
+            ("QuotaReserved", "False", "Misconfigured"),
+            id="so does the end of the queue",
+        ),
+        pytest.param(admitted, {"cluster_queue_stop": None}, None, id="which lets a running Workload run"),
     ],
 )
 def test_stopped_queues(change: Change, fields: dict[str, Any], want: tuple[str, str, str] | None) -> None:
@@ -411,7 +544,8 @@ LOST = said("PodsReady", "WaitForRecovery", status="False", ago=100)
         pytest.param(
             [said("PodsReady")], pods_ready(timeout_seconds=1), None, None, id="ready pods have no deadline"
         ),
-        pytest.param([], pods_ready(timeout_seconds=1), None, None, id="nor have pods without a report"),
+        pytest.param([], pods_ready(timeout_seconds=700), None, NOW + 100, id="without a report they have"),
+        pytest.param([], pods_ready(timeout_seconds=600), "evict", None, id="and it ends as any other"),
         pytest.param(
             [NOT_READY],
             {"settings": LifecycleSettings(pods_ready=None)},
@@ -472,11 +606,12 @@ def test_the_back_off_has_a_maximum() -> None:
 def test_execution_time_is_limited(limit: int, past: int, want: list[str], want_wake: float | None) -> None:
     workload = make(
         admitted,
+        said("PodsReady"),
         spec(maximumExecutionTimeSeconds=limit),
         status(accumulatedPastExecutionTimeSeconds=past),
     )
 
-    result = look(workload)
+    result = look(workload, settings=LifecycleSettings(pods_ready=None))
 
     assert purposes(result.actions) == want
     assert result.wake_at == want_wake
@@ -541,11 +676,31 @@ def test_the_end_of_a_back_off_is_waited_for() -> None:
 def test_the_reason_of_waiting_is_reported_with_an_event() -> None:
     write = only(look(make(), queue_problem=MISSING))
 
-    assert conditions_of(write) == {"QuotaReserved": ("False", "Misconfigured")}
+    assert conditions_of(write) == {
+        "QuotaReserved": ("False", "Misconfigured"),
+        "Admitted": ("False", "NoReservation"),
+    }
     assert [(event.type, event.reason, event.note) for event in write.events] == [
-        ("Warning", "Misconfigured", "LocalQueue team/lq doesn't exist; create it")
+        ("Warning", "Misconfigured", "LocalQueue lq doesn't exist")
     ]
     assert body_of(write)["metadata"]["resourceVersion"] == "7"
+
+
+def test_in_older_words_what_is_wrong_with_the_queue_makes_a_workload_inadmissible() -> None:
+    settings = LifecycleSettings(words=ReasonWords(is_fine=False))
+    write = only(look(make(), queue_problem=MISSING, settings=settings))
+    reported = make(said("QuotaReserved", "Inadmissible", MISSING[1], status="False"))
+
+    assert conditions_of(write)["QuotaReserved"] == ("False", "Inadmissible")
+    assert look(reported, queue_problem=MISSING, settings=settings).actions == ()
+
+
+def test_in_older_words_released_quota_leaves_a_workload_pending() -> None:
+    settings = LifecycleSettings(words=ReasonWords(is_fine=False))
+
+    write = only(look(make(reserved, said("Evicted", "Preempted"), IN_GROUP), settings=settings))
+
+    assert conditions_of(write)["QuotaReserved"] == ("False", "Pending")
 
 
 @pytest.mark.parametrize(

@@ -190,16 +190,33 @@ def test_a_workload_whose_local_queue_was_deleted_weighs_no_more_than_another() 
     assert admits(world.put(make_workload("i", queue="idle")).settle()) == ["i"]
 
 
-def test_switching_the_queue_over_counts_what_it_holds_from_then_on() -> None:
+def test_a_queue_that_is_not_ordered_by_past_usage_has_one_too() -> None:
+    """Kueue counts it for all LocalQueues; the scope of a ClusterQueue says whether it orders them."""
     world = make_world(quota=9, is_admission_fair_sharing=False)
     decisions = world.put(make_workload("b", queue="busy", gpus=4)).settle()
-    assert usage(world, "busy") is None
+    assert usage(world, "busy") == 5 + 4 / 2
 
     world.put(make_cluster_queue(quota=9, is_admission_fair_sharing=True))
 
     assert usage(world, "busy") == 5 + 4 / 2
     world.confirm(decisions)
     assert usage(world, "busy") == 5 + 4 / 2
+
+
+def test_a_new_local_queue_shows_at_once_that_it_has_used_nothing() -> None:
+    world = make_world()
+    world.engine.usage_sampling.sample(now=world.now)
+
+    world.put(make_local_queue("new"))
+    world.engine.usage_sampling.sample(now=world.now + 1)
+
+    view = world.engine.queues.local_queue_view(NAMESPACE, "new")
+    assert view is not None
+    assert view.past_usage == PastUsage(consumed={"gpu": 0}, updated_at=1001)
+    body = local_queue_status(b'{"metadata": {"name": "new"}}', view, now=world.now)
+    assert body is not None
+    past = json.loads(body)["status"]["fairSharing"]["admissionFairSharingStatus"]
+    assert past["consumedResources"] == {"gpu": "0"}
 
 
 def test_a_reservation_that_waits_for_its_checks_stays_a_penalty() -> None:

@@ -86,20 +86,31 @@ def test_a_check_that_asks_for_a_retry_keeps_the_workload_waiting() -> None:
         pytest.param(
             [],
             make_workload(),
-            (PendingReason.MISCONFIGURED, "LocalQueue team/queue doesn't exist; create it"),
+            (PendingReason.MISCONFIGURED, "LocalQueue queue doesn't exist"),
             id="a LocalQueue that is not there",
         ),
         pytest.param(
             [LocalQueue(namespace=NAMESPACE, name="queue", cluster_queue="gone")],
             make_workload(),
-            (PendingReason.MISCONFIGURED, "ClusterQueue gone doesn't exist; create it"),
+            (PendingReason.MISCONFIGURED, "ClusterQueue gone doesn't exist"),
             id="a ClusterQueue that is not there",
         ),
         pytest.param(
             [make_cluster_queue(stop_policy=StopPolicy.HOLD)],
             make_workload(),
-            (PendingReason.ON_HOLD, "ClusterQueue queue is inactive: it is stopped (spec.stopPolicy: Hold)"),
+            (PendingReason.SUSPENDED, "ClusterQueue queue is inactive"),
             id="a ClusterQueue that is stopped",
+        ),
+        pytest.param(
+            [
+                make_cluster_queue(),
+                LocalQueue(
+                    namespace=NAMESPACE, name="queue", cluster_queue="queue", stop_policy=StopPolicy.HOLD
+                ),
+            ],
+            make_workload(),
+            (PendingReason.SUSPENDED, "LocalQueue queue is inactive"),
+            id="a LocalQueue that is stopped",
         ),
         pytest.param(
             [make_cluster_queue(groups=(make_group(ghost=1),))],
@@ -125,6 +136,7 @@ def test_a_check_that_asks_for_a_retry_keeps_the_workload_waiting() -> None:
             make_workload(),
             (
                 PendingReason.MISCONFIGURED,
+                "workload namespace doesn't match ClusterQueue selector: "
                 "ClusterQueue queue does not select namespace team: its spec.namespaceSelector does not "
                 "match the namespace's labels",
             ),
@@ -143,7 +155,7 @@ def test_a_check_that_asks_for_a_retry_keeps_the_workload_waiting() -> None:
         pytest.param(
             [make_cluster_queue()],
             make_workload(active=False),
-            (PendingReason.DEACTIVATED, "The workload is deactivated; set spec.active to true"),
+            (PendingReason.DEACTIVATED, "The workload is deactivated"),
             id="a Workload that is deactivated",
         ),
         pytest.param([make_cluster_queue()], make_workload(), None, id="nothing wrong"),
@@ -156,6 +168,106 @@ def test_a_workload_that_cannot_be_tried_gets_a_reason_and_what_to_do(
 
     assert world.engine.workloads.queue_problem(workload) == want
     assert admits(world.settle()) == []
+
+
+@pytest.mark.parametrize(
+    ("values", "want"),
+    [
+        pytest.param(
+            [make_cluster_queue(groups=(make_group(spot=1), make_group(ghost=1)))],
+            (InactiveReason.FLAVOR_NOT_FOUND, "references missing ResourceFlavor(s): spot,ghost"),
+            id="flavors that are not there",
+        ),
+        pytest.param(
+            [ResourceFlavor(name="default", topology_name="gone"), make_cluster_queue()],
+            (InactiveReason.TOPOLOGY_NOT_FOUND, 'there is no Topology "gone" for TAS flavor "default"'),
+            id="a topology that is not there",
+        ),
+        pytest.param(
+            [make_cluster_queue(checks=(CheckRule(name="a"), CheckRule(name="b")))],
+            (InactiveReason.ADMISSION_CHECK_NOT_FOUND, "references missing AdmissionCheck(s): a,b"),
+            id="checks that are not there",
+        ),
+        pytest.param(
+            [
+                AdmissionCheck(name="a", controller_name="c", is_active=False),
+                make_cluster_queue(checks=(CheckRule(name="a"),)),
+            ],
+            (InactiveReason.ADMISSION_CHECK_INACTIVE, "references inactive AdmissionCheck(s): a"),
+            id="a check that is not active",
+        ),
+        pytest.param(
+            [
+                make_cluster_queue(
+                    stop_policy=StopPolicy.HOLD, checks=(CheckRule(name="a"),), groups=(make_group(ghost=1),)
+                )
+            ],
+            (
+                InactiveReason.STOPPED,
+                "is stopped, references missing ResourceFlavor(s): ghost, references missing "
+                "AdmissionCheck(s): a",
+            ),
+            id="several at once",
+        ),
+    ],
+)
+def test_the_active_condition_of_a_cluster_queue_is_worded_as_kueues(
+    values: list[object], want: tuple[InactiveReason, str]
+) -> None:
+    view = make_world(*values).engine.queues.cluster_queue_view("queue")
+
+    assert view is not None
+    assert (view.reason, view.message) == (want[0], f"Can't admit new workloads: {want[1]}.")
+
+
+def test_a_cluster_queue_that_is_being_deleted_says_so_as_kueues_does() -> None:
+    view = make_world(make_cluster_queue(is_terminating=True)).engine.queues.cluster_queue_view("queue")
+
+    assert view is not None
+    assert (view.reason, view.message) == (
+        InactiveReason.TERMINATING,
+        "Can't admit new workloads; clusterQueue is terminating",
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "want"),
+    [
+        pytest.param([], (PendingReason.MISCONFIGURED, "LocalQueue queue doesn't exist"), id="no LocalQueue"),
+        pytest.param(
+            [
+                make_cluster_queue(),
+                LocalQueue(
+                    namespace=NAMESPACE, name="queue", cluster_queue="queue", stop_policy=StopPolicy.HOLD
+                ),
+            ],
+            (PendingReason.SUSPENDED, "LocalQueue queue is inactive"),
+            id="a stopped LocalQueue",
+        ),
+        pytest.param(
+            [LocalQueue(namespace=NAMESPACE, name="queue", cluster_queue="gone")],
+            (PendingReason.MISCONFIGURED, "ClusterQueue gone doesn't exist"),
+            id="no ClusterQueue",
+        ),
+        pytest.param(
+            [make_cluster_queue(stop_policy=StopPolicy.HOLD)],
+            (PendingReason.SUSPENDED, "ClusterQueue queue is inactive"),
+            id="a stopped ClusterQueue",
+        ),
+        pytest.param(
+            [make_cluster_queue(namespace_selector=WireSelector(match_labels={"team": "b"}))],
+            None,
+            id="a namespace that is not selected, which a cycle reports",
+        ),
+    ],
+)
+def test_in_older_words_the_sentence_is_kueues(
+    values: list[object], want: tuple[PendingReason, str] | None
+) -> None:
+    workload = make_workload()
+    world = make_world(*values, workload)
+
+    assert world.engine.workloads.queue_problem(workload, in_older_words=True) == want
 
 
 def test_a_namespace_that_is_not_selected_is_reported_by_the_cycle_and_woken_by_its_labels() -> None:
@@ -336,3 +448,14 @@ def test_labels_and_tolerations_of_all_assigned_flavors_are_injected() -> None:
 
     assert labels == {"model": "a100", "disk": "fast"}
     assert tolerations == (toleration,)
+
+
+def test_a_queue_lists_its_flavors_in_the_order_of_its_spec() -> None:
+    world = World().put(
+        make_cluster_queue(groups=(make_group(spot=1, a100=1), make_group(h100=1, resource="cpu")))
+    )
+
+    view = world.engine.queues.cluster_queue_view("queue")
+
+    assert view is not None
+    assert list(view.flavors_reservation) == ["spot", "a100", "h100"]

@@ -130,3 +130,13 @@ def test_shares_of_queues_and_cohorts(share: int, want: int) -> None:
     assert (
         status_of(of_queue)["fairSharing"] == status_of(of_cohort)["fairSharing"] == {"weightedShare": want}
     )
+
+
+def test_usage_of_no_flavor_is_absent_rather_than_empty() -> None:
+    """Kueue leaves out empty lists."""
+    found = status_of(
+        cluster_queue_status(raw(), replace(QUEUE, flavors_reservation={}, flavors_usage={}), now=NOW)
+    )
+
+    assert found.keys().isdisjoint({"flavorsReservation", "flavorsUsage"})
+    assert "flavorsUsage" not in status_of(local_queue_status(raw(flavorsUsage=[]), LOCAL, now=NOW))

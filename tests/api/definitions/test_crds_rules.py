@@ -11,8 +11,6 @@ from tests.api.samples import Object, full, make_resource_group
 from tests.api.serving import admitted, collection, content, create, path_of, refusal
 from tests.controlplane import Rest
 
-NEEDS_COHORT = "borrowingLimit and lendingLimit need"
-
 
 @pytest.mark.parametrize(
     ("kind", "changes", "want"),
@@ -20,31 +18,25 @@ NEEDS_COHORT = "borrowingLimit and lendingLimit need"
         pytest.param(
             "ClusterQueue",
             {"spec.cohortName": None},
-            f"{NEEDS_COHORT} cohortName",
+            "borrowingLimit must be nil when cohort is empty",
             id="limits of a ClusterQueue without cohort",
         ),
         pytest.param(
             "Cohort",
-            {"spec.parentName": None},
-            f"{NEEDS_COHORT} parentName",
-            id="limits of a Cohort without parent",
-        ),
-        pytest.param(
-            "Cohort",
             {"spec.resourceGroups.0.coveredResources": ["cpu"]},
-            "every flavor must list as many resources as coveredResources",
+            "flavors must have the same number of resources as the coveredResources",
             id="a flavor with more resources than its group",
         ),
         pytest.param(
             "ClusterQueue",
             {"spec.flavorFungibility.whenCanBorrow": "MayStopSearch"},
-            "preference needs whenCanBorrow and whenCanPreempt to be TryNextFlavor",
+            "preference can only be set when both whenCanBorrow and whenCanPreempt are TryNextFlavor",
             id="a preference among flavors that are not looked at",
         ),
         pytest.param(
             "ClusterQueue",
             {"spec.preemption.reclaimWithinCohort": "Never"},
-            "borrowWithinCohort needs reclaimWithinCohort other than Never",
+            "reclaimWithinCohort=Never and borrowWithinCohort.Policy!=Never",
             id="preemption while borrowing without reclaim",
         ),
         pytest.param(
@@ -68,67 +60,73 @@ NEEDS_COHORT = "borrowingLimit and lendingLimit need"
         pytest.param(
             "ResourceFlavor",
             {"spec.nodeLabels": {}},
-            "topologyName needs at least one entry in nodeLabels",
+            "at least one nodeLabel is required when topology is set",
             id="a topology for nodes that no label selects",
         ),
         pytest.param(
             "ResourceFlavor",
             {"spec.nodeTaints.0.effect": "Never"},
-            "effect of a taint must be NoSchedule, PreferNoSchedule or NoExecute",
+            "supported taint effect values: 'NoSchedule', 'PreferNoSchedule', 'NoExecute'",
             id="an effect of a taint that is none",
         ),
         pytest.param(
             "ResourceFlavor",
             {"spec.tolerations": [{"effect": "NoSchedule"}]},
-            "a toleration without key needs operator Exists",
+            "operator must be Exists when 'key' is empty, which means 'match all values and all keys'",
             id="a toleration of nothing",
         ),
         pytest.param(
             "ResourceFlavor",
             {"spec.tolerations": [{"key": "a", "tolerationSeconds": 5, "effect": "NoSchedule"}]},
-            "tolerationSeconds needs effect NoExecute",
+            "effect must be 'NoExecute' when 'tolerationSeconds' is set",
             id="a toleration for a time of what has none",
         ),
         pytest.param(
             "ResourceFlavor",
             {"spec.tolerations": [{"key": "a", "operator": "Exists", "value": "b"}]},
-            "a toleration with operator Exists takes no value",
+            "a value must be empty when 'operator' is 'Exists'",
             id="a toleration of any value with a value",
         ),
         pytest.param(
             "ResourceFlavor",
             {"spec.tolerations": [{"key": "a", "operator": "Like"}]},
-            "operator of a toleration must be Equal or Exists",
+            "supported toleration values: 'Equal'(default), 'Exists'",
             id="an operator of a toleration that is none",
         ),
         pytest.param(
             "Workload",
             {"status": None, "spec.podSets.0.minCount": 4},
-            "minCount must not exceed count",
+            "minCount should be positive and less or equal to count",
             id="a minimum above the count",
         ),
         pytest.param(
             "Workload",
             {"spec.priority": None},
-            "priorityClassRef needs priority",
+            "priority should not be nil when priorityClassRef is set",
             id="a priority class without priority",
         ),
         pytest.param(
             "Workload",
             {"spec.priorityClassRef.group": "scheduling.k8s.io"},
-            "kind WorkloadPriorityClass goes with group kueue.x-k8s.io",
+            "only the PriorityClass kind is allowed for the scheduling.k8s.io group",
             id="a priority class of another group",
+        ),
+        pytest.param(
+            "Workload",
+            {"spec.priorityClassRef.kind": "PriorityClass"},
+            "only the WorkloadPriorityClass kind is allowed for the kueue.x-k8s.io group",
+            id="a priority class of another kind",
         ),
         pytest.param(
             "Topology",
             {"spec.levels.0.nodeLabel": "cloud.example.com/rack"},
-            "levels must be unique",
+            "must be unique",
             id="a level twice",
         ),
         pytest.param(
             "Topology",
             {"spec.levels.0.nodeLabel": "kubernetes.io/hostname", "spec.levels.2.nodeLabel": "block"},
-            "kubernetes.io/hostname can only be the last level",
+            "the kubernetes.io/hostname label can only be used at the lowest level of topology",
             id="hosts above racks",
         ),
     ],
@@ -145,43 +143,44 @@ def test_a_wrong_object_is_refused_with_a_sentence(
         pytest.param(
             "status.admission.podSetAssignments",
             [],
-            "podSetAssignments must have one entry for each of the podSets",
+            "podSetAssignments must have the same number of podSets as the spec",
             id="an admission without all pod sets",
         ),
         pytest.param(
             "status.admission.podSetAssignments.0.topologyAssignment.levels",
             ["block"],
-            "valuesPerLevel must have one entry for each of the levels",
+            "valuesPerLevel must have the same length as the number of levels in this TopologyAssignment",
             id="a placement with values for a level that is none",
         ),
         pytest.param(
             "status.admission.podSetAssignments.0.topologyAssignment.slices.0.domainCount",
             3,
-            "roots must have domainCount entries",
+            "valuesPerLevel.individual, if set, must have roots of length equal to domainCount of this"
+            " TopologyAssignmentSlice",
             id="a slice with a domain too many",
         ),
         pytest.param(
             "status.admission.podSetAssignments.0.topologyAssignment.slices.0.podCounts.individual",
             [1],
-            "individual podCounts must have domainCount entries",
+            "podCounts.individual must have length equal to domainCount",
             id="a slice with a pod count too few",
         ),
         pytest.param(
             "status.admission.podSetAssignments.0.topologyAssignment.slices.0.podCounts.universal",
             1,
-            "exactly one of universal and individual must be set",
+            "exactly one of the fields in [universal individual] must be set",
             id="pod counts in two forms",
         ),
         pytest.param(
             "status.nominatedClusterNames",
             ["worker-2"],
-            "clusterName and nominatedClusterNames exclude each other",
+            "clusterName and nominatedClusterNames are mutually exclusive",
             id="a cluster chosen and others nominated",
         ),
         pytest.param(
             "status.clusterName",
             "worker-2",
-            "clusterName may be set or cleared, not changed",
+            "clusterName is immutable once set",
             id="another cluster",
         ),
     ],
@@ -205,8 +204,22 @@ def test_a_wrong_status_is_refused_with_a_sentence(
             "ResourceFlavor",
             "spec.topologyName",
             None,
-            "topologyName is immutable once set",
+            "topologyName is immutable when topologyName is set",
             id="the topology",
+        ),
+        pytest.param(
+            "ResourceFlavor",
+            "spec.nodeLabels",
+            {"gpu": "h100"},
+            "nodeLabels are immutable when topologyName is set",
+            id="the nodes of a flavor with a topology",
+        ),
+        pytest.param(
+            "ResourceFlavor",
+            "spec.tolerations",
+            None,
+            "tolerations are immutable when topologyName is set",
+            id="the tolerations of a flavor with a topology",
         ),
         pytest.param(
             "ClusterQueue",
@@ -219,35 +232,35 @@ def test_a_wrong_status_is_refused_with_a_sentence(
             "Topology",
             "spec.levels",
             [{"nodeLabel": "block"}],
-            "levels are immutable unless kubernetes.io/hostname is the last one before and after",
+            "field is immutable unless kubernetes.io/hostname is the last level before and after",
             id="levels that end in hosts no more",
         ),
         pytest.param(
             "Workload",
             "spec.queueName",
             "other",
-            "queueName is immutable while quota is reserved",
+            "queueName is immutable while workload quota reserved",
             id="queue",
         ),
         pytest.param(
             "Workload",
             "spec.priorityClassRef",
             None,
-            "priorityClassRef is immutable while quota is reserved",
+            "priorityClassRef is immutable while workload quota reserved",
             id="whether there is a priority class",
         ),
         pytest.param(
             "Workload",
             "spec.priorityClassRef",
             {"group": "scheduling.k8s.io", "kind": "PriorityClass", "name": "high"},
-            "priorityClassRef.kind is immutable while quota is reserved",
+            "priorityClassRef.kind is immutable while workload quota reserved",
             id="the kind of priority class",
         ),
         pytest.param(
             "Workload",
             "spec.maximumExecutionTimeSeconds",
             7200,
-            "maximumExecutionTimeSeconds is immutable while admitted",
+            "maximumExecutionTimeSeconds is immutable while workload quota reserved",
             id="the time limit",
         ),
     ],
@@ -271,7 +284,6 @@ def test_what_is_frozen_cannot_be_changed(
         pytest.param(
             "Topology", "spec.levels", [{"nodeLabel": "kubernetes.io/hostname"}], id="levels above hosts"
         ),
-        pytest.param("ResourceFlavor", "spec.nodeLabels", {"gpu": "h100"}, id="the nodes of a flavor"),
     ],
 )
 def test_what_is_not_frozen_can_be_changed(real_server: Rest, kind: str, path: str, value: Any) -> None:

@@ -180,8 +180,6 @@ def test_a_workload_is_complete() -> None:
         "berth.dev/opportunistic": "true",
         "kueue.x-k8s.io/admission-gated-by": "example.com/gate",
         "provreq.kueue.x-k8s.io/ValidUntilSeconds": "5",
-        "kueue.x-k8s.io/job-owner-gvk": "batch/v1, Kind=Job",
-        "kueue.x-k8s.io/job-owner-name": "j",
     }
     assert body["metadata"]["finalizers"] == ["kueue.x-k8s.io/resource-in-use"]
     (owner,) = body["metadata"]["ownerReferences"]

@@ -216,13 +216,15 @@ def test_a_broken_limit_is_named_with_its_pod_set() -> None:
         pytest.param(
             pods(container(requests={"cpu": 4}, limits={"cpu": 2})),
             (),
-            "container 'c': requests 4 cpu, above its own limit of 2",
+            "resources validation failed: pod set 'main', container 'c': requests 4 cpu, "
+            "above its own limit of 2",
             id="a request above its limit",
         ),
         pytest.param(
             pods(container(requests={"cpu": 4})),
             limits(max={"cpu": "3"}),
-            "container 'c': requests 4 cpu, above the maximum 3 of LimitRange team/bounds",
+            "resources didn't satisfy LimitRange constraints: pod set 'main', container 'c': requests 4 cpu, "
+            "above the maximum 3 of LimitRange team/bounds",
             id="a container above the maximum",
         ),
         pytest.param(

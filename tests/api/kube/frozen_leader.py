@@ -13,7 +13,8 @@ import time
 from api.kube.client import KubeClient
 from api.kube.credentials import FixedCredentials
 from api.kube.kubeconfig import Endpoint
-from api.kube.lease import Elector, Leadership, LeaseLock, LeaseTiming
+from api.kube.leadership import Leadership, LeaseTiming
+from api.kube.lease import Elector, LeaseLock
 
 
 async def lead(leadership: Leadership) -> None:

@@ -19,7 +19,8 @@ from aiohttp import web
 
 from api.kube.client import KubeClient
 from api.kube.errors import Conflict, KubeError
-from api.kube.lease import Elector, Leadership, LeaseLock, LeaseTiming
+from api.kube.leadership import Leadership, LeaseTiming
+from api.kube.lease import Elector, LeaseLock
 from api.kube.lease_record import LeaseClaim, LeaseRecord, Observation, parse_lease
 
 from .scripted import PATIENCE_SECONDS, Responder, ScriptedServer, cut, refuse

@@ -12,7 +12,8 @@ import pytest
 
 from api.kube.errors import Forbidden, KubeError, ServerError, TooManyRequests, Unreachable
 from api.kube.history import ClusterRestored
-from api.kube.lease import UNSETTLED_SECONDS, Elector, Leadership, LeaseLock, LeaseTiming
+from api.kube.leadership import Leadership, LeaseTiming
+from api.kube.lease import UNSETTLED_SECONDS, Elector, LeaseLock
 from api.kube.lease_record import WITHOUT_STORE
 from tests.admission.controller.virtualtime import run_virtually
 

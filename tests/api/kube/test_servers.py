@@ -16,7 +16,8 @@ from api.kube import errors
 from api.kube.client import Body, KubeClient
 from api.kube.events import EventRecorder
 from api.kube.informer import Change, ChangeType, Informer, InformerTiming, Listener, ListWatch
-from api.kube.lease import Elector, Leadership, LeaseLock, LeaseTiming
+from api.kube.leadership import Leadership, LeaseTiming
+from api.kube.lease import Elector, LeaseLock
 from api.kube.report_budget import WriteLoad
 from api.kube.resources import (
     ADMISSION_POLICIES,

@@ -67,7 +67,7 @@ def test_consumption_is_an_average_that_halves_in_a_half_life(
     ledger.hold(WORKLOAD, QUEUE, admitted, is_admitted=True, now=0)
 
     for step in range(1, steps + 1):
-        ledger.sample([QUEUE], now=step * INTERVAL)
+        ledger.sample({QUEUE: ()}, now=step * INTERVAL)
 
     assert consumed(ledger) == want
 
@@ -77,7 +77,7 @@ def test_without_a_half_life_nothing_is_remembered() -> None:
     hold(ledger, gpu=8, is_admitted=False)
 
     assert ledger.usage(QUEUE, 1000) == 8.0
-    ledger.sample([QUEUE], now=INTERVAL)
+    ledger.sample({QUEUE: ()}, now=INTERVAL)
 
     assert (consumed(ledger), ledger.usage(QUEUE, 1000)) == ({}, 0.0)
 
@@ -86,9 +86,18 @@ def test_the_first_step_of_a_queue_that_is_not_known_has_no_length() -> None:
     ledger = UsageLedger(HALVING)
     hold(ledger, gpu=8)
 
-    ledger.sample([QUEUE], now=1_000_000.7)
+    ledger.sample({QUEUE: ()}, now=1_000_000.7)
 
-    assert ledger.past_usage(QUEUE) == PastUsage(consumed={}, updated_at=1_000_000)
+    assert ledger.past_usage(QUEUE) == PastUsage(consumed={"gpu": 0}, updated_at=1_000_000)
+
+
+def test_a_new_queue_lists_what_its_cluster_queue_covers_with_nothing_used() -> None:
+    ledger = UsageLedger(HALVING)
+
+    assert ledger.open({QUEUE: ("cpu", "gpu")}, now=1000) == [QUEUE]
+
+    assert ledger.past_usage(QUEUE) == PastUsage(consumed={"cpu": 0, "gpu": 0}, updated_at=1000)
+    assert ledger.open({QUEUE: ("cpu", "gpu")}, now=2000) == []
 
 
 def test_a_single_gpu_counts_in_a_half_life_of_a_week() -> None:
@@ -96,7 +105,7 @@ def test_a_single_gpu_counts_in_a_half_life_of_a_week() -> None:
     ledger = make_ledger(AdmissionFairSharing(half_life_seconds=7 * 86_400, sampling_seconds=INTERVAL))
     hold(ledger, gpu=1)
 
-    ledger.sample([QUEUE], now=INTERVAL)
+    ledger.sample({QUEUE: ()}, now=INTERVAL)
 
     assert consumed(ledger)["gpu"] == pytest.approx(0.000343764, abs=1e-9)
 
@@ -104,10 +113,10 @@ def test_a_single_gpu_counts_in_a_half_life_of_a_week() -> None:
 def test_a_clock_that_lags_behind_adds_nothing_twice() -> None:
     ledger = make_ledger()
     hold(ledger, gpu=8)
-    ledger.sample([QUEUE], now=INTERVAL)
+    ledger.sample({QUEUE: ()}, now=INTERVAL)
 
-    ledger.sample([QUEUE], now=INTERVAL - 100)
-    ledger.sample([QUEUE], now=INTERVAL)
+    ledger.sample({QUEUE: ()}, now=INTERVAL - 100)
+    ledger.sample({QUEUE: ()}, now=INTERVAL)
 
     assert ledger.past_usage(QUEUE) == PastUsage(consumed={"gpu": 4 * NANOS}, updated_at=INTERVAL)
 
@@ -118,9 +127,9 @@ def test_two_steps_give_what_one_of_their_length_gives(cut: int, held: int, befo
     for ledger in ledgers:
         hold(ledger, gpu=held)
 
-    ledgers[0].sample([QUEUE], now=cut)
+    ledgers[0].sample({QUEUE: ()}, now=cut)
     for ledger in ledgers:
-        ledger.sample([QUEUE], now=INTERVAL)
+        ledger.sample({QUEUE: ()}, now=INTERVAL)
 
     in_two, in_one = (consumed(ledger).get("gpu", 0.0) for ledger in ledgers)
     assert in_two == pytest.approx(in_one, abs=1e-8)

@@ -63,13 +63,24 @@ async def commit(store: RedisReservationStore, name: str = "a", *, size: int = 1
 
 
 def is_alive(pid: int) -> bool:
-    """Return whether a process runs; a zombie does not."""
+    """Return whether a thread of a process runs; a zombie does not.
+
+    The first one may be a zombie already while others still hold the files of the process, and its locks.
+    """
     try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        threads = list(Path(f"/proc/{pid}/task").iterdir())
+    except FileNotFoundError:
+        return False
+    return any(_state(thread) not in "ZX" for thread in threads)
+
+
+def _state(thread: Path) -> str:
+    """Return the letter of a thread's state, X of one that is gone."""
+    try:
+        return (thread / "stat").read_text().rpartition(")")[2].split()[0]
     # The second, where it ends between opening and reading.
     except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state != "Z"
+        return "X"
 
 
 async def wait_dead(pid: int) -> None:

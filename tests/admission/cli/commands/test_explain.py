@@ -179,7 +179,7 @@ def test_the_name_of_its_job_will_do(cluster: str, capsys: pytest.CaptureFixture
         pytest.param({"pods": 1, "gpus": 16}, f'resource "{GPU}"', id="a pod that no node could ever hold"),
         pytest.param(
             {"pods": 1, "queueName": "typo"},
-            "LocalQueue speech/typo doesn't exist; create it",
+            "LocalQueue typo doesn't exist",
             id="a queue that does not exist",
         ),
     ],

@@ -5,6 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from admission.controller.cluster_state.cluster_state import ClusterStateSettings
+from admission.reconcile.job.context import Ancestor, JobSettings
 from api.kube.informer import ChangeType
 from api.workload import Workload, WorkloadKey
 from tests.admission.controller.known import (
@@ -114,3 +116,63 @@ def test_a_workload_that_no_event_has_shown(listed: list[str], version: str, is_
 
     found = known.cluster_state.engine.workloads.workload(WorkloadKey("team", "w"))
     assert (found is not None) == is_known
+
+
+def job(name: str, *, owner: str = "", queue: str = "") -> Object:
+    """Return a Job of this name and uid, below another one where `owner` names it."""
+    reference = {"apiVersion": "batch/v1", "kind": "Job", "name": owner, "uid": owner, "controller": True}
+    labels = {"kueue.x-k8s.io/queue-name": queue} if queue else {}
+    spec = {"suspend": True, "template": {"spec": {"containers": []}}}
+    owners = [reference] if owner else []
+    return made("Job", name, "team", version="batch/v1", labels=labels, owners=owners, spec=spec)
+
+
+def of_job(name: str, owner: str, *, is_admitted: bool) -> Object:
+    """Return the Workload of a Job, admitted or waiting."""
+    reference = {"apiVersion": "batch/v1", "kind": "Job", "name": owner, "uid": owner, "controller": True}
+    made_of = workload(name)
+    made_of["metadata"]["ownerReferences"] = [reference]
+    if is_admitted:
+        types = ("QuotaReserved", "Admitted")
+        made_of["status"] = {
+            "admission": {"clusterQueue": "cq", "podSetAssignments": [{"name": "main", "count": 1}]},
+            "conditions": [{"type": one, "status": "True", "reason": one, "message": ""} for one in types],
+        }
+    return made_of
+
+
+@pytest.mark.parametrize(
+    ("objects", "manages_all", "want"),
+    [
+        pytest.param([job("top")], False, Ancestor.NONE, id="a Job in no queue is none"),
+        pytest.param([job("top")], True, Ancestor.WAITING, id="unless all Jobs are queued"),
+        pytest.param(
+            [job("top", queue="lq"), of_job("w", "top", is_admitted=True)],
+            False,
+            Ancestor.ADMITTED,
+            id="one in a queue is, and its Workload tells",
+        ),
+        pytest.param(
+            [
+                job("above", queue="lq"),
+                job("top", owner="above", queue="lq"),
+                of_job("w", "top", is_admitted=True),
+            ],
+            False,
+            Ancestor.WAITING,
+            id="of two in queues the topmost counts",
+        ),
+        pytest.param(
+            [job("top", owner="child", queue="lq")], False, Ancestor.TOO_DEEP, id="a circle has no top"
+        ),
+    ],
+)
+def test_the_topmost_job_in_a_queue_is_the_ancestor(
+    objects: list[Object], manages_all: bool, want: Ancestor
+) -> None:
+    settings = ClusterStateSettings(jobs=JobSettings(manages_without_queue_name=manages_all))
+    known = Known(*objects, job("child", owner="top"), settings=settings)
+    child = known.cluster_state.jobs.get(("team", "child"))
+    assert child is not None
+
+    assert known.cluster_state.job_context.ancestor(child.value) is want

@@ -193,3 +193,50 @@ def test_taking_a_mark_costs_the_same_however_many_were_taken_before(
     # that it had, and looking through them for the first would take a hundred times as long.
     pairs = [(seconds_of(take(known)), seconds_of(take(few))) for _ in range(20)]
     assert min(many for many, _ in pairs) < 20 * min(least for _, least in pairs)
+
+
+def job(name: str, *, owner: str = "", **labels: str) -> Object:
+    """Return a Job of this name and uid, below another one where `owner` names it."""
+    reference = {"apiVersion": "batch/v1", "kind": "Job", "name": owner, "uid": owner, "controller": True}
+    spec = {"suspend": True, "template": {"spec": {"containers": []}}}
+    owners = [reference] if owner else []
+    return made("Job", name, "team", version="batch/v1", labels=labels, owners=owners, spec=spec)
+
+
+def jobs_taken(marks: DirtySet) -> list[str]:
+    """Take all marks of Jobs; return the names."""
+    return [key[1] for key in iter(marks.take_job, None) if key is not None]
+
+
+NAMES_BUILT = {keys.PREBUILT_WORKLOAD_NAME: "built"}
+
+
+def test_a_prebuilt_workload_that_comes_after_its_job_is_shown_to_the_job() -> None:
+    known = Known(job("j", **NAMES_BUILT), job("other"))
+    jobs_taken(known.cluster_state.marks)
+
+    known.tell(workload_object("built", "team", "lq"))
+
+    assert jobs_taken(known.cluster_state.marks) == ["j"]
+
+
+@pytest.mark.parametrize("is_gone", [False, True], ids=["names another by now", "is gone"])
+def test_a_job_that_names_a_workload_no_longer_is_left_alone(is_gone: bool) -> None:
+    known = Known(job("j", **NAMES_BUILT))
+    known.tell(*((job("j"), ChangeType.DELETED) if is_gone else (job("j"), ChangeType.MODIFIED)))
+    jobs_taken(known.cluster_state.marks)
+
+    known.tell(workload_object("built", "team", "lq"))
+
+    assert jobs_taken(known.cluster_state.marks) == []
+
+
+def test_the_jobs_below_a_job_are_looked_at_when_its_workload_changes() -> None:
+    # The second is below the first, and the first names the second as its owner too.
+    known = Known(job("first", owner="second"), job("second", owner="first"), job("third", owner="second"))
+    jobs_taken(known.cluster_state.marks)
+
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "first", "uid": "first", "controller": True}
+    known.tell(workload_object("w", "team", "lq", owners=[owner]))
+
+    assert sorted(jobs_taken(known.cluster_state.marks)) == ["first", "second", "third"]

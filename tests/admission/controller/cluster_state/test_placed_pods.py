@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+from msgspec import structs
 
 from admission.decisions.api_writes import Purpose, Verb, Write
 from api.kube.informer import Change, ChangeType
@@ -58,6 +59,20 @@ def test_a_gated_pod_marks_its_workload() -> None:
     see(known, pod("a"))
 
     assert known.cluster_state.marks.take_workload() == ("team", "w")
+
+
+def test_a_late_pod_that_is_bound_for_a_node_marks_its_workload_once() -> None:
+    known, late = Known(), pod("a", gated=False)
+    late = structs.replace(
+        late, spec=structs.replace(late.spec, node_selector={"kubernetes.io/hostname": "n1"})
+    )
+
+    see(known, late)
+
+    marks = known.cluster_state.marks
+    assert marks.take_workload() == ("team", "w")
+    see(known, structs.replace(late, metadata=structs.replace(late.metadata, resource_version="2")))
+    assert marks.take_workload() is None
 
 
 def test_the_answer_to_a_patch_counts_before_the_watch_reports() -> None:
@@ -180,3 +195,30 @@ def test_a_pod_of_a_flavor_without_topology_is_kept_once_it_has_no_node() -> Non
     see(known, refused("a", version=2, placed=False))
 
     assert len(refused_since(known)) == 1
+
+
+def running(name: str) -> PodObject:
+    """Return a pod on a node, of which only its annotation says that it is of the Workload w."""
+    raw = {
+        "metadata": {
+            "name": name,
+            "namespace": "team",
+            "uid": name,
+            "resourceVersion": "1",
+            "annotations": {"kueue.x-k8s.io/workload": "w"},
+        },
+        "spec": {"nodeName": "n0"},
+        "status": {"phase": "Running"},
+    }
+    return msgspec.convert(raw, PodObject)
+
+
+def test_a_pod_on_a_node_counts_for_its_workload_whatever_labels_it_has() -> None:
+    """Kueue: the node controller looks for pods by the annotation and the node alone."""
+    known = Known()
+
+    see(known, running("a"))
+    assert [(one.name, one.node) for one in known.cluster_state.placed_pods.pods_of(W)] == [("a", "n0")]
+
+    see(known, running("a"), ChangeType.DELETED)
+    assert known.cluster_state.marks.take_workload() == ("team", "w")

@@ -69,7 +69,7 @@ def marked(known: Known) -> list[str]:
             namespace_object("team", tier="gold"), ["w", "x", "j"], id="a namespace's labels: its Jobs too"
         ),
         pytest.param(namespace_object("team"), [], id="the same labels: none"),
-        pytest.param(PRIORITY, ["j"], id="a priority class: every Job"),
+        pytest.param(PRIORITY, ["w", "x", "j"], id="a priority class: every Job, and Workloads without one"),
         pytest.param(
             made("ResourceFlavor", "f", spec={"nodeTaints": [{"key": "k", "effect": "NoSuch"}]}),
             ["w", "x"],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import inf
+from math import inf, isnan
 
 import pytest
 
@@ -82,6 +82,68 @@ def test_waiting_workloads_are_counted_by_shape_by_what_they_ask_for_and_by_why_
     assert gauges.unadmitted == {WAITS: 2}
     (local,) = local_gauges(known)
     assert (local.pending_active, local.pending_inadmissible, local.unadmitted) == (2, 0, {WAITS: 2})
+
+
+@pytest.mark.parametrize(
+    ("stop", "want"),
+    [
+        pytest.param("None", (2, 0), id="of a queue that admits Workloads"),
+        pytest.param("Hold", (0, 2), id="of one on hold"),
+    ],
+)
+def test_what_waits_is_active_or_inadmissible(stop: str, want: tuple[int, int]) -> None:
+    """Kueue counts all that waits in a ClusterQueue that is not active as inadmissible."""
+    known = known_queue(
+        workload_object("one", "default", "main"),
+        workload_object("two", "default", "main"),
+        stopPolicy=stop,
+    )
+
+    gauges, (local,) = queue_gauges(known), local_gauges(known)
+
+    assert (gauges.pending_active, gauges.pending_inadmissible) == want
+    assert (local.pending_active, local.pending_inadmissible) == want
+
+
+def admitted_object(name: str, cpu: str) -> Object:
+    """Return a Workload that holds this much of the ClusterQueue's quota."""
+    assignment = {"name": "main", "count": 1, "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": cpu}}
+    conditions = [
+        {"type": type_, "status": "True", "reason": type_, "message": ""}
+        for type_ in ("QuotaReserved", "Admitted")
+    ]
+    status = {
+        "admission": {"clusterQueue": "cq", "podSetAssignments": [assignment]},
+        "conditions": conditions,
+    }
+    return {**workload_object(name, "default", "main"), "status": status}
+
+
+@pytest.mark.parametrize(
+    ("weight", "want"),
+    [
+        # Half a core of 3.5 is borrowed.
+        pytest.param("1", 500 / 3.5, id="with its fraction"),
+        pytest.param("0", None, id="NaN for a queue of weight 0 that borrows"),
+    ],
+)
+def test_the_weighted_share_is(weight: str, want: float | None) -> None:
+    """Kueue's gauges show the precise share; the statuses round it up."""
+    known = known_queue(
+        cluster_queue_object("lender", "2", cohortName="team"),
+        admitted_object("one", "2"),
+        cohortName="team",
+        fairSharing={"weight": weight},
+    )
+
+    reader = GaugeReader(known.cluster_state, MetricLabels(), settings=GaugeSettings(with_shares=True))
+    found = {
+        one.name: one.weighted_share for one in reader.snapshots(now=0.0) if isinstance(one, QueueGauges)
+    }
+
+    share = found["cq"]
+    assert share is not None
+    assert (None if isnan(share) else share) == (want if want is None else pytest.approx(want))
 
 
 def test_a_finished_workload_is_counted_until_it_is_deleted() -> None:

@@ -8,12 +8,18 @@ import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
+import fakeredis
 import pytest
 
 from admission.controller.cluster_state.node_pod_watch import NodePodWatch
 from admission.controller.http.extender import MOST_NODES_LOGGED, Extender, render_error
+from admission.controller.http.shared_fabrics import REST_SECONDS, SharedFabrics
+from admission.placement.training_jobs import TrainingJob
 from api.http.server import HttpServer
 from api.kube.client import KubeClient
+from queues.store.fabric_choices import FabricChoices
+from queues.store.faults import StoreLocation
+from queues.store.seal import Seal
 from tests.admission.controller.extending import (
     A100,
     MODEL,
@@ -407,6 +413,15 @@ FABRICS = (
 ALL = ("f1-a", "f1-b", "f2-a", "bare")
 
 
+def shared_in(redis: fakeredis.FakeServer, *, clock: FakeClock | None = None) -> SharedFabrics:
+    """Return what one replica knows of the agreement in this Redis."""
+    client = fakeredis.FakeAsyncRedis(server=redis)
+    # A busy machine may hold up a call.
+    choices = FabricChoices(client, place=StoreLocation(address="test"), call_seconds=10.0)
+    choices.seal = Seal(["0" * 32], cluster="test")
+    return SharedFabrics(choices, clock or FakeClock())
+
+
 @pytest.fixture
 async def fabrics(embedded_server: EmbeddedCluster) -> AsyncIterator[Served]:
     """Give an extender beside nodes in two fabrics and one in none."""
@@ -459,6 +474,55 @@ async def test_the_first_pods_fabric_is_remembered_before_it_is_bound(fabrics: S
 
     assert first == {"f1-a": 10, "f1-b": 1, "f2-a": 9, "bare": 9}
     assert second == {"f1-a": 10, "f1-b": 10, "f2-a": 1, "bare": 1}
+
+
+@pytest.mark.covers("000_31")
+async def test_a_second_replica_expects_the_fabric_that_the_first_has_chosen(
+    embedded_server: EmbeddedCluster,
+) -> None:
+    redis = fakeredis.FakeServer()
+    async with (
+        serving(embedded_server.kubeconfig, FABRICS, shared=shared_in(redis)) as one,
+        serving(embedded_server.kubeconfig, shared=shared_in(redis)) as other,
+    ):
+        await one.scores(pod_object("first", job="j", gpus=1), *ALL)
+        # Asked about nodes among which it would choose another fabric by itself.
+        second = await other.scores(pod_object("second", job="j", gpus=1), "f1-a", "f2-a")
+        elsewhere = await other.scores(pod_object("third", job="k", gpus=1), *ALL)
+
+    assert second == {"f1-a": 10, "f2-a": 1}
+    assert elsewhere["f1-a"] == 10, "another job chooses by itself"
+
+
+@pytest.mark.covers("000_31")
+async def test_the_first_of_two_choices_counts() -> None:
+    redis = fakeredis.FakeServer()
+    one, other = shared_in(redis), shared_in(redis)
+
+    assert await one.choose(TrainingJob("team", "j"), "f1") == "f1"
+    assert await other.choose(TrainingJob("team", "j"), "f2") == "f1"
+    assert await other.choose(TrainingJob("else", "j"), "f2") == "f2"
+
+
+async def test_a_choice_that_another_program_wrote_is_no_choice() -> None:
+    redis = fakeredis.FakeServer()
+    await fakeredis.FakeAsyncRedis(server=redis).set("berth:{default}:fabric:team/j", b"forged")
+
+    assert await shared_in(redis).chosen(TrainingJob("team", "j")) == ""
+
+
+async def test_without_its_store_a_replica_expects_by_itself_and_asks_it_again_later() -> None:
+    redis, clock = fakeredis.FakeServer(), FakeClock()
+    redis.connected = False
+    shared = shared_in(redis, clock=clock)
+    assert await shared.choose(TrainingJob("team", "j"), "f1") == "f1"
+    redis.connected = True
+    assert await shared.chosen(TrainingJob("team", "j")) == ""
+
+    clock.at += REST_SECONDS
+
+    assert await shared.choose(TrainingJob("team", "j"), "f2") == "f2"
+    assert await shared.chosen(TrainingJob("team", "j")) == "f2"
 
 
 @pytest.mark.covers("000_31")

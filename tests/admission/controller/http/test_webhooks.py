@@ -19,7 +19,7 @@ from admission.controller.http.webhooks import Webhooks
 from admission.reconcile.pod.parents import group_name
 from api import keys
 from api.http.server import HttpServer
-from api.jobs.pod import role_hash
+from api.jobs.pod_role import role_hash
 from api.objects.common import WireSelector
 from tests.admission.controller.known import (
     Known,
@@ -165,12 +165,22 @@ async def test_the_namespace_is_the_requests_where_the_object_names_none(url: st
             review(job(labels={keys.QUEUE_NAME: "lq"}), old=job(labels={keys.QUEUE_NAME: "lq"})),
             id="a Job that is there",
         ),
-        pytest.param(review(cluster_queue_object("cq")), id="another kind"),
+        pytest.param(review(local_queue_object("lq", "team", "cq")), id="another kind"),
         pytest.param(review(None, old=job(labels={keys.QUEUE_NAME: "lq"})), id="a deletion"),
     ],
 )
 async def test_others_are_left_as_they_are(url: str, question: Object) -> None:
     assert await response(url, "/mutate", question) == {"allowed": True}
+
+
+@pytest.mark.parametrize("new", [cluster_queue_object("cq"), made("ResourceFlavor", "f", spec={})])
+async def test_a_new_queue_or_flavor_gets_its_finalizer_beside_those_of_others(url: str, new: Object) -> None:
+    held = {**new, "metadata": {**new["metadata"], "finalizers": ["example.com/mine"]}}
+
+    first = patched(held, await response(url, "/mutate", review(held)))
+
+    assert first["metadata"]["finalizers"] == ["example.com/mine", "kueue.x-k8s.io/resource-in-use"]
+    assert await response(url, "/mutate", review(first)) == {"allowed": True}
 
 
 async def test_a_new_job_in_a_queue_is_suspended_whatever_job_it_names_as_its_owner() -> None:
@@ -240,7 +250,8 @@ async def test_what_is_wrong_is_refused_with_a_sentence(url: str, obj: Object, w
     answer = await response(url, "/validate", review(obj))
 
     assert not answer["allowed"]
-    assert (answer["status"]["code"], answer["status"]["reason"]) == (422, "Invalid")
+    # As Kueue's webhooks refuse it; 422 is the answer of the schema.
+    assert (answer["status"]["code"], answer["status"]["reason"]) == (403, "Forbidden")
     assert answer["status"]["message"].startswith(want)
 
 
@@ -435,7 +446,7 @@ async def test_a_new_pod_in_a_queue_is_gated(pods_url: str) -> None:
     assert held["metadata"]["labels"] == {keys.QUEUE_NAME: "lq", keys.MANAGED: "true"}
     assert held["metadata"]["finalizers"] == [keys.POD_FINALIZER]
     gates = [gate["name"] for gate in held["spec"]["schedulingGates"]]
-    assert gates == ["example.com/other", keys.ADMISSION_GATE]
+    assert gates == ["example.com/other", keys.ADMISSION_GATE, keys.TOPOLOGY_GATE]
 
 
 async def test_a_pod_that_is_held_already_is_not_changed(pods_url: str) -> None:

@@ -11,7 +11,8 @@ import pytest
 
 from admission.decisions.api_writes import Purpose
 from api.kube.errors import KubeError, TooManyRequests
-from api.kube.lease import Elector, LeaseLock, LeaseTiming
+from api.kube.leadership import LeaseTiming
+from api.kube.lease import Elector, LeaseLock
 from tests.admission.controller.replica import Replica
 from tests.admission.controller.stage import Stage, key_of
 from tests.admission.controller.virtualtime import end

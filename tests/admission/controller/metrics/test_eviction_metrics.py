@@ -26,6 +26,7 @@ def counting_in(metrics: Metrics) -> EvictionMetrics:
     )
 
 
+@pytest.mark.covers("001_34")
 @pytest.mark.parametrize(
     ("gpus", "saved_at", "seconds", "money", "want"),
     [

@@ -197,6 +197,38 @@ def test_the_counters_of_an_object_that_is_created_again_begin_at_zero() -> None
     assert sample(metrics, "kueue_admitted_workloads_total", labels) == 2
 
 
+def test_the_counters_of_a_queue_that_is_gone_are_served_once_more() -> None:
+    """What was counted since the last scrape is not lost, also of a queue that lived between two scrapes."""
+    metrics, name = leading(), "kueue_admitted_workloads_total"
+    series, queue = QueueSeries(), Meta(name="queue", uid="1")
+    series.see(CLUSTER_QUEUE, queue)
+    counting_in(metrics, series=series).observe(changed(PENDING, ADMITTED, 105.0))
+
+    series.forget(CLUSTER_QUEUE, queue)
+
+    series.begin_scrape()
+    assert sample(metrics, name, QUEUE) == 1
+    series.begin_scrape()
+    assert sample(metrics, name, QUEUE) is None
+
+
+def test_a_queue_that_takes_the_name_of_another_counts_from_zero_before_any_scrape() -> None:
+    """Kueue ends the series of a queue with its object."""
+    metrics = leading()
+    series = QueueSeries()
+    counting = counting_in(metrics, series=series)
+    series.see(CLUSTER_QUEUE, Meta(name="queue", uid="1"))
+    counting.observe(changed(PENDING, ADMITTED, 105.0))
+    series.forget(CLUSTER_QUEUE, Meta(name="queue", uid="1"))
+
+    series.see(CLUSTER_QUEUE, Meta(name="queue", uid="2"))
+    counting.observe(changed(PENDING, ADMITTED, 105.0))
+
+    for _ in range(2):
+        series.begin_scrape()
+    assert sample(metrics, "kueue_admitted_workloads_total", QUEUE) == 1
+
+
 def test_custom_labels_hold_the_values_of_each_kind_of_object() -> None:
     labels = MetricLabels(
         (

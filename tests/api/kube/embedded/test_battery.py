@@ -670,6 +670,12 @@ async def test_unknown_fields_are_warned_of_or_refused(api: RawApi, workloads: s
     assert (warned.status, warned.headers["Warning"]) == (201, '299 - "unknown field \\"spec.colour\\""')
 
 
+async def test_a_field_that_no_header_can_name_is_not_warned_of(api: RawApi, workloads: str) -> None:
+    created = await api.call("POST", workloads, workload("w", priority=1) | {"a\r\nb": 1})
+
+    assert (created.status, "Warning" in created.headers) == (201, False)
+
+
 async def test_a_custom_kinds_columns_are_printed(api: RawApi) -> None:
     column = {"name": "Priority", "type": "integer", "jsonPath": ".spec.priority"}
     properties = {"spec": {"type": "object", "properties": {"priority": {"type": "integer"}}}}

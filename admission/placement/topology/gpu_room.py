@@ -1,0 +1,131 @@
+"""How many pods the GPUs of each host hold, beside the pods that are there: by islands, and by shares.
+
+Amounts alone do not say it: two free GPUs may be in two islands, and half of two GPUs is no GPU. Idle nodes
+of one kind have the same room, so a full pass costs a comparison for most leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from admission.hardware.fit import HardwareRequest
+from admission.hardware.gpu_pods import Size
+from admission.hardware.node_hardware import NodeHardware
+from admission.placement.topology.flavor_topology import FlavorTopology
+from api.jobs.gpu_share import share_in
+from api.jobs.resource_requests import gpus_of
+from api.node import NodeInfo
+
+# More pods than any leaf takes.
+_ANY_NUMBER = 1 << 40
+
+
+def gpu_rooms(
+    site: FlavorTopology, need: HardwareRequest | None, per_pod: Mapping[str, int], *, is_empty: bool
+) -> tuple[LinkedRoom | None, SharedRoom | None]:
+    """Return the room of such pods in islands, and on GPUs that are shared; None where it does not matter.
+
+    `is_empty`: without placed pods.
+    """
+    if not site.is_by_host:
+        return None, None
+    linked = need is not None and need.is_linked
+    size: Size = share_in(per_pod) or gpus_of(per_pod)
+    return (
+        LinkedRoom(site=site, gpus=need.gpus, is_empty=is_empty) if need is not None and linked else None,
+        SharedRoom(site=site, size=size, is_empty=is_empty) if size else None,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkedRoom:
+    """The room for pods of `gpus` linked GPUs each. `is_empty`: without placed pods."""
+
+    site: FlavorTopology
+    gpus: int
+    is_empty: bool
+
+    @property
+    def lack(self) -> str:
+        """What a leaf lacks that has enough of every resource."""
+        return "fragmented NVLink islands"
+
+    def at(self, leaf: int) -> int:
+        """Return how many more of the pods find an island on the leaf, whatever else they need."""
+        gpu_pods = self.site.hardware.gpu_pods
+        if not gpu_pods.has_shares and all(map(self._is_linked, self.site.nodes[leaf].values())):
+            return _ANY_NUMBER
+        return sum(
+            gpu_pods.linked_room(kind, places, self.gpus)
+            for kind, places in _nodes(self.site, leaf, is_empty=self.is_empty)
+        )
+
+    def _is_linked(self, node: NodeInfo) -> bool:
+        """Return whether all GPUs of the node are linked, so that those that are free are, too."""
+        return self.site.hardware.of(node).is_one_island
+
+    def limit(self, pods: list[int]) -> None:
+        """Lower the number of pods of each leaf to what its islands hold."""
+        site, gpu_pods = self.site, self.site.hardware.gpu_pods
+        for kind, leaves in site.kinds.items():
+            if kind.is_one_island and not gpu_pods.has_shares:
+                continue
+            idle = gpu_pods.linked_room(kind, (), self.gpus)
+            for leaf in leaves:
+                if pods[leaf]:
+                    is_idle = _is_idle(site, leaf, is_empty=self.is_empty)
+                    pods[leaf] = min(pods[leaf], idle if is_idle else self.at(leaf))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedRoom:
+    """The room for pods of a share of a GPU each, or of whole GPUs. `is_empty`: without placed pods."""
+
+    site: FlavorTopology
+    size: Size
+    is_empty: bool
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether amounts do not tell the room: for shares, and for whole GPUs while any GPU is shared."""
+        return not isinstance(self.size, int) or self.site.hardware.gpu_pods.has_shares
+
+    @property
+    def lack(self) -> str:
+        """What a leaf lacks that has enough of every resource."""
+        return "fragmented GPU shares"
+
+    def at(self, leaf: int) -> int:
+        """Return how many more of the pods the GPUs of the leaf hold, whatever else they need."""
+        room = self.site.hardware.gpu_pods.room
+        return sum(
+            room(kind, places, self.size) for kind, places in _nodes(self.site, leaf, is_empty=self.is_empty)
+        )
+
+    def limit(self, pods: list[int]) -> None:
+        """Lower the number of pods of each leaf to what its GPUs hold."""
+        site, gpu_pods = self.site, self.site.hardware.gpu_pods
+        for kind, leaves in site.kinds.items():
+            idle = gpu_pods.room(kind, (), self.size)
+            for leaf in leaves:
+                if pods[leaf]:
+                    is_idle = _is_idle(site, leaf, is_empty=self.is_empty)
+                    pods[leaf] = min(pods[leaf], idle if is_idle else self.at(leaf))
+
+
+_Places = tuple[object, ...]
+
+
+def _nodes(site: FlavorTopology, leaf: int, *, is_empty: bool) -> list[tuple[NodeHardware, _Places]]:
+    """Return the kind of each node of a leaf, with the places whose pods count; two of one host add up."""
+    placed: _Places = () if is_empty else ((site.owner, site.names[leaf]),)
+    nodes: Mapping[str, NodeInfo] = site.nodes[leaf]
+    return [(site.hardware.of(node), (node.name, *placed)) for node in nodes.values()]
+
+
+def _is_idle(site: FlavorTopology, leaf: int, *, is_empty: bool) -> bool:
+    """Return whether the leaf is one node without pods that have GPUs."""
+    gpu_pods, nodes = site.hardware.gpu_pods, site.nodes[leaf]
+    is_used = not is_empty and (site.owner, site.names[leaf]) in gpu_pods
+    return len(nodes) == 1 and not is_used and not any(name in gpu_pods for name in nodes)

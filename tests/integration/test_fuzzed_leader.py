@@ -1,0 +1,115 @@
+"""A whole leader under objects, annotations and Redis values that break rules: it leads and decides on.
+
+HTTP bodies are in test_malformed.py, the same objects without a controller around them in `tests/fuzz/`.
+"""
+
+from __future__ import annotations
+
+import http.client
+from collections import Counter
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import redis
+from hypothesis import strategies as st
+
+from api.kube import resources
+from api.kube.resources import Resource
+from queues.reservations.plan import PlanTable
+from queues.store.keys import Keys
+from tests.fuzz.__main__ import search
+from tests.fuzz.inputs import broken_bytes, changed, texts, to_json
+from tests.fuzz.samples import cluster
+from tests.fuzz.target import Target
+from tests.integration.conftest import Cluster, Controllers
+from tests.integration.replica import Replica
+from tests.redisserver import RedisServer
+
+pytestmark = [pytest.mark.redis, pytest.mark.xdist_group("fuzzed-leader")]
+
+OBJECTS, VALUES, SEED = 250, 150, 17
+# A few of the inputs may keep one of them busy for long; the leader answers for its own time by its lease.
+MOST_SECONDS = 30.0
+RESOURCES = {one.kind: one for one in vars(resources).values() if isinstance(one, Resource)}
+FIXED = (("kind",), ("apiVersion",), ("metadata", "name"), ("metadata", "namespace"))
+KEYS = Keys("default")
+
+
+class Writer:
+    """Writes objects as they are, bytes that are no JSON included, and counts what the server says."""
+
+    def __init__(self, server: str) -> None:
+        address = urlsplit(server)
+        self._address = address.hostname or "", address.port
+        self.statuses: Counter[int] = Counter()
+
+    def write(self, obj: Any) -> None:
+        """Write an object and its status; create it if it is new."""
+        resource, metadata = RESOURCES[obj["kind"]], obj["metadata"]
+        place = metadata.get("namespace") if resource.namespaced else None
+        body, name = to_json(obj), metadata["name"]
+        if self._send("POST", resource.path(place), "application/json", body) == http.client.CONFLICT:
+            patch = "application/merge-patch+json"
+            self._send("PATCH", resource.path(place, name), patch, body)
+            self._send("PATCH", resource.path(place, name, "status"), patch, body)
+
+    def _send(self, method: str, path: str, kind: str, body: bytes) -> int:
+        connection = http.client.HTTPConnection(*self._address, timeout=30.0)
+        try:
+            connection.request(method, path, body, {"Content-Type": kind})
+            status = connection.getresponse().status
+        finally:
+            connection.close()
+        self.statuses[status] += 1
+        return status
+
+
+def assert_leads_on(leader: Replica, terms: Any) -> None:
+    """Check that the leader has kept its lease and met no error of its own."""
+    assert leader.child.is_running()
+    assert terms() == 1, "it has led more than once"
+    assert "Traceback" not in leader.log()
+    assert leader.metric("berth_control_loop_errors_total") == 0
+
+
+def test_a_leader_decides_on_whatever_objects_and_redis_values_say(
+    embedded_cluster: Cluster, controllers: Controllers, redis_server: RedisServer
+) -> None:
+    # The controller's own namespace is never managed.
+    scene, own = embedded_cluster.new_scene(), embedded_cluster.new_scene().namespace
+    scene.create_queue("good")
+    leader = controllers.start(embedded_cluster.kubeconfig, "--redis", redis_server.url, "--namespace", own)
+    leader.wait_leading()
+    writer = Writer(embedded_cluster.rest.server)
+    for obj in cluster():
+        writer.write(obj)
+
+    samples = changed(cluster(), fixed=FIXED)
+    search(
+        Target(name="objects", inputs=samples, check=writer.write, most_seconds=MOST_SECONDS),
+        seed=SEED,
+        examples=OBJECTS,
+        shrinks=False,
+    )()
+    places = [KEYS.reservations, *map(KEYS.table, PlanTable)]
+    with redis.Redis.from_url(redis_server.url) as other:
+
+        def plant(given: tuple[str, str, bytes]) -> None:
+            place, field, value = given
+            other.hset(place, field.encode(errors="surrogatepass"), value)
+
+        junk = st.one_of(st.binary(max_size=64), broken_bytes(samples.map(to_json)))
+        values = st.tuples(st.sampled_from(places), texts, junk)
+        search(
+            Target(name="values", inputs=values, check=plant, most_seconds=MOST_SECONDS),
+            seed=SEED,
+            examples=VALUES,
+            shrinks=False,
+        )()
+
+    scene.create_job("after", queue="good", cpus=1)
+    scene.wait_admitted("after")
+    # The server took enough of them for this to mean something.
+    assert writer.statuses[200] + writer.statuses[201] > OBJECTS // 4, writer.statuses
+    assert_leads_on(leader, lambda: leader.log().count(" deciding "))

@@ -1,0 +1,60 @@
+"""How the Workloads of Jobs come and go, as users of Kueue know it, on a real control plane."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.integration.manifests import Object, condition, is_true, make_workload
+from tests.integration.replica import Replica
+from tests.integration.scene import Scene
+from tests.integration.waiting import wait_for
+
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("kueue")]
+
+PREBUILT = "kueue.x-k8s.io/prebuilt-workload-name"
+
+
+@pytest.fixture
+def scene(real_controller: Replica, real_scene: Scene) -> Scene:
+    """Give a namespace that the controller serves."""
+    assert real_controller.child.is_running()
+    return real_scene
+
+
+def test_a_prebuilt_workload_that_comes_after_its_job_gets_it_as_owner_and_runs(scene: Scene) -> None:
+    scene.create_queue()
+    scene.create_job("one", labels={PREBUILT: "late"})
+    template = scene.job("one")["spec"]["template"]
+    late = make_workload("late")
+    late["spec"]["podSets"][0]["template"] = {"spec": template["spec"]}
+    assert scene.workloads_of("one") == []
+
+    scene.rest.create(scene.workloads, late)
+
+    scene.wait_admitted("one")
+    assert [one["metadata"]["name"] for one in scene.workloads_of("one")] == ["late"]
+
+
+def test_a_job_that_is_deleted_alone_lets_its_workload_finish(scene: Scene) -> None:
+    scene.create_queue()
+    scene.create_job("one")
+    scene.wait_admitted("one")
+    workload = scene.wait_workload("one")["metadata"]["name"]
+
+    scene.rest.delete(f"{scene.jobs}/one", {"propagationPolicy": "Orphan"})
+
+    def is_let_go() -> bool:
+        found: Object = scene.workload(workload)
+        return is_true(found, "Finished") and not found["metadata"].get("finalizers")
+
+    wait_for(is_let_go, "the Workload finished and without finalizer")
+    assert condition(scene.workload(workload), "Finished")["reason"] == "OwnerNotFound"
+
+
+def test_a_job_that_waits_says_so_in_both_conditions(scene: Scene) -> None:
+    scene.create_queue(cpus=1)
+    scene.create_job("large", cpus=2)
+
+    waiting = scene.wait_workload("large", lambda one: bool(condition(one, "QuotaReserved")), "a reason")
+
+    assert condition(waiting, "Admitted")["status"] == "False"
