@@ -41,11 +41,13 @@ def _explanation(
     if queue is None or queue.inactive or record.last_wait is not None:
         return
     known = reason_of(queue, record)
-    if known is None:
-        # Its head may wait for a preemption. A reason is known once a Workload of its class is parked.
+    if known is None or (_is_first_preempting(queue) and queue.pending.members.reason_of(key) is None):
+        # A reason of its own is known once a Workload of its class is parked.
         pending.unexplained.setdefault(queue.name, {})[key] = None
+    else:
+        record.last_wait = known
+    if known is None:
         return
-    record.last_wait = known
     workload = record.workload
     yield Wait(
         key=key,
@@ -65,9 +67,23 @@ def reason_of(queue: QueueState, record: WorkloadRecord) -> Problem | None:
 
 
 def _behind_head(queue: QueueState, key: WorkloadKey) -> Problem | None:
-    """Return that a StrictFIFO queue tries its head only; None for the head itself and for other queues."""
+    """Return that a queue tries its head only: always (StrictFIFO), or while that preempts.
+
+    None for the head itself, and where the Workload is tried in its own turn.
+    """
     head = queue.pending.head()
-    if queue.pending.strategy is not QueueingStrategy.STRICT_FIFO or head in (None, key):
+    if head in (None, key):
+        return None
+    if _is_first_preempting(queue):
+        message = f"waits behind {head}, for which Workloads are preempted that still hold their quota"
+        return PendingReason.PENDING_EVALUATION, message
+    if queue.pending.strategy is not QueueingStrategy.STRICT_FIFO:
         return None
     message = f"waits behind {head}: ClusterQueue {queue.name} is StrictFIFO and admits in order only"
     return PendingReason.PENDING_EVALUATION, message
+
+
+def _is_first_preempting(queue: QueueState) -> bool:
+    """Return whether the head waits for Workloads that were preempted for it; no other is tried meanwhile."""
+    head = queue.pending.head()
+    return head is not None and head == queue.pending.precedence.preemptor

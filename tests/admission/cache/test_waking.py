@@ -12,19 +12,22 @@ from api.node import NodeInfo
 from api.queueing import (
     ClusterQueue,
     LocalQueue,
+    Preemption,
+    PreemptionPolicy,
     QueueingStrategy,
     ResourceFlavor,
     StopPolicy,
     Topology,
 )
 from api.reasons import ConditionType, PendingReason
-from api.workload import TopologyRequest, Workload
+from api.workload import TopologyRequest, Workload, WorkloadKey
 from queues.pending.pending_queue import PendingQueue
 from tests.admission.placement.fleets import HOST
 from tests.builders import (
     NAMESPACE,
     World,
     admits,
+    evicts,
     finished,
     make_cluster_queue,
     make_cohort,
@@ -218,6 +221,28 @@ def test_workloads_behind_a_strict_head_get_its_name() -> None:
         wait.message
         == f"waits behind {NAMESPACE}/large: ClusterQueue queue is StrictFIFO and admits in order only"
     )
+
+
+def test_workloads_behind_a_preemptor_get_its_name_and_later_a_reason_of_their_own() -> None:
+    by_priority = Preemption(within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY)
+    victim = reserved(make_workload("victim", gpus=4))
+    world = make_world(make_cluster_queue(quota=4, preemption=by_priority), victim)
+    world.put(make_workload("high", gpus=4, priority=9, at=1.0), make_workload("small", gpus=1, at=2.0))
+    assert list(evicts(world.settle())) == ["victim"]
+
+    (wait,) = world.engine.explain(5)
+
+    assert (wait.key.name, wait.reason) == ("small", PendingReason.PENDING_EVALUATION)
+    assert (
+        wait.message
+        == f"waits behind {NAMESPACE}/high, for which Workloads are preempted that still hold their quota"
+    )
+    assert world.engine.explain(5) == ()
+    world.put(released(world.get("victim"), at=1001.0))
+    world.remove(Workload, WorkloadKey(NAMESPACE, "victim"))
+    decided = world.settle()
+    assert admits(decided) == ["high"]
+    assert list(waits(decided)) == ["small"]
 
 
 def test_a_back_off_ends_by_the_clock() -> None:

@@ -239,13 +239,13 @@ def test_an_eviction_that_is_taken_back_leaves_an_admission_that_is_not_shown_ye
     assert evicts(world.settle()) == {"victim": "InClusterQueue"}
 
 
-def test_a_workload_behind_a_preempting_head_gets_a_reason_once_equal_ones_have_one() -> None:
+def test_a_workload_behind_a_preempting_head_gets_the_reason_of_equal_ones_once_they_have_one() -> None:
     victim = reserved(make_workload("victim", gpus=4))
     first = make_workload("first", gpus=2, priority=9, at=1)
     second = make_workload("second", gpus=2, priority=9, at=2)
     world = make_world(PREEMPTING, victim, first, second)
     assert evicts(world.settle()) == {"victim": "InClusterQueue"}
-    assert world.engine.explain(10) == ()
+    assert waits(world.engine.explain(10)) == {"second": "PendingEvaluation"}
 
     world.put(finished(victim), reserved(make_workload("boss", gpus=4, priority=10)))
 
