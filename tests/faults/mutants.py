@@ -32,6 +32,7 @@ from admission.controller.leadership.recover_reservations import ReservationReco
 from admission.controller.leadership.term_runner import TermRunner
 from admission.controller.loop.control_loop import ControlLoop
 from admission.controller.writer import leader_term
+from admission.controller.writer.delivery import Attempts
 from admission.controller.writer.executor import Executor
 from admission.controller.writer.leader_term import LeaderTerm
 from admission.controller.writer.requests import KubeSender
@@ -124,7 +125,7 @@ def _confirmed_when_sent(submit: Any) -> Any:
 
 
 def _nothing_may_land(note: Any) -> Any:
-    def do(self: Executor, delivery: Any, error: Any) -> None:
+    def do(self: Attempts, delivery: Any, error: Any) -> None:
         note(self, delivery, error)
         delivery.may_land_on = ""
 
@@ -308,7 +309,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "an unanswered write cannot land",
-        Executor,
+        Attempts,
         "_note_no_answer",
         _nothing_may_land,
         (

@@ -5,9 +5,9 @@ means the same after the code has changed. Swarm testing: each seed enables a ra
 because a run in which everything fails all the time never gets far enough to reach the rare states.
 
 Most of the events are aimed: seven faults of each seed wait for four phases of the protocol each, and
-consecutive seeds take turns, so that every fault waits for every phase equally often. Phases that few runs
-reach by themselves are brought about: by Jobs that preempt, a change of the leader, admissions that fail, and
-a store that is lost for a moment.
+consecutive seeds take turns, so that every fault waits for every phase equally often. Two more faults of each
+seed wait for the phases that few runs reach in time. Those are also brought about: by Jobs that preempt, a
+change of the leader, admissions that fail, and a store that is lost for a moment.
 """
 
 from __future__ import annotations
@@ -34,6 +34,12 @@ _AIMS = (
     (Phase.EVICT, Phase.RELEASE, Phase.FINISH, Phase.WRITE_BACK),
     (Phase.STOP, Phase.FENCE, Phase.START, Phase.READ_AGAIN),
     (Phase.STOP, Phase.CREATE, Phase.RECOVER, Phase.CONFIRM),
+)
+# A fault that waits for one of these meets it in a third of the runs, or less: later than others in a run,
+# or often while something else is wrong already.
+_RARE_PHASES = (
+    (Phase.RESERVE, Phase.ADMIT, Phase.RELEASE, Phase.FENCE),
+    (Phase.EVICT, Phase.STOP, Phase.RELEASE, Phase.FENCE),
 )
 
 
@@ -182,6 +188,8 @@ def draw(seed: int, *, apart: tuple[frozenset[Fault], ...] = (), among: tuple[Fa
     replicas = chance.choice((1, 2, 2, 2, 3))
     events = [*_events(chance, list(among) or _enabled(chance, apart, alone))]
     events += [event for event in _aimed(chance, seed, alone) if not _are_apart(event, events, apart)]
+    if not among:
+        events += [event for event in _aimed_at_rare(seed, alone) if not _are_apart(event, events, apart)]
     events += () if among else _provoking_events(chance)
     has_skews = chance.random() < 0.4
     return Schedule(
@@ -231,14 +239,25 @@ def _aimed(chance: random.Random, seed: int, faults: list[Fault]) -> Iterator[Ev
     for turn in range(_AIMED_FAULTS * seed, _AIMED_FAULTS * (seed + 1)):
         row, column = divmod(turn, len(mixed))
         for phase in _AIMS[(row + column) % len(_AIMS)]:
-            event = _event(chance, mixed[column], phase)
-            # Mostly a short one: long ones leave the rest of the run no time.
-            least, _ = RANGES.get(event.fault, Range()).seconds
-            if event.fault is not Fault.WALL_JUMP and chance.random() < 0.8:
-                event = replace(
-                    event, seconds=round(least + (event.seconds - least) * chance.random() ** 2, 3)
-                )
-            yield event
+            yield _mostly_short(chance, _event(chance, mixed[column], phase))
+
+
+def _aimed_at_rare(seed: int, faults: list[Fault]) -> Iterator[Event]:
+    """Yield events of one fault for each row of _RARE_PHASES; consecutive seeds take turns."""
+    chance = random.Random(f"rare {seed}")
+    mixed = random.Random("rare").sample(faults, len(faults))
+    for row, phases in enumerate(_RARE_PHASES):
+        fault = mixed[(len(_RARE_PHASES) * seed + row + seed // len(mixed)) % len(mixed)]
+        for phase in phases:
+            yield _mostly_short(chance, _event(chance, fault, phase))
+
+
+def _mostly_short(chance: random.Random, event: Event) -> Event:
+    """Return the event with another duration in most cases: long ones leave the rest of the run no time."""
+    if event.fault is Fault.WALL_JUMP or chance.random() >= 0.8:
+        return event
+    least, _ = RANGES.get(event.fault, Range()).seconds
+    return replace(event, seconds=round(least + (event.seconds - least) * chance.random() ** 2, 3))
 
 
 def _event(chance: random.Random, fault: Fault, phase: Phase | None, *, nth: int = 1) -> Event:

@@ -8,6 +8,8 @@ Modules, in reading order:
     dispatch            orders that need no reservation: evictions, waits, reassignments, reconcilers' writes
     write_order         a write with its callbacks, and how it ended
     executor            sends: ordered for each object, bounded in number, never without the lease
+    lanes               writes on one object in order; which object is served next
+    delivery            one write: its attempts, and what their answers mean
     priorities          which writes are sent first
     in_flight_limit     how many requests the API server takes at a time
     requests            from a write to method, path and content type

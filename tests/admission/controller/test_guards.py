@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from admission.controller.writer.executor import MAX_UNANSWERED
+from admission.controller.writer.delivery import MAX_UNANSWERED
 from admission.decisions.api_writes import Purpose, Write
 from admission.decisions.decision import Admit
 from admission.reconcile import decision_writes

@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from admission.controller.writer.executor import MAX_UNANSWERED, Executor, ExecutorLimits
+from admission.controller.writer.delivery import MAX_UNANSWERED
+from admission.controller.writer.executor import Executor, ExecutorLimits
 from admission.controller.writer.priorities import Priority
 from admission.controller.writer.write_order import (
     Moot,
@@ -198,7 +199,7 @@ async def test_an_end_that_the_server_never_answers(verb: Verb, metadata: str, w
     found = f'{{"metadata": {{"resourceVersion": "7", {metadata}}}}}'.encode()
     sender = FakeSender(answers=[*UNANSWERED], reads=[found] * MAX_UNANSWERED)
     executor = make_executor(sender)
-    executor.sleep = at_once
+    executor.attempts.sleep = at_once
     done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
     write = make_write(verb=verb, kind="Pod", uid="u")
 
@@ -231,7 +232,7 @@ async def test_an_unanswered_write_may_still_be_stored_where(
     read: Answer, rebuild: Callable[[bytes], Write | None] | None
 ) -> None:
     executor = make_executor(FakeSender(answers=[*UNANSWERED], reads=[read] * MAX_UNANSWERED))
-    executor.sleep = at_once
+    executor.attempts.sleep = at_once
     done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
 
     async with running(executor):
@@ -262,7 +263,7 @@ async def test_a_write_may_be_stored_where_a_bug_ends_it_under_way() -> None:
 async def test_a_write_cannot_be_stored_where_its_last_attempt_met_a_conflict() -> None:
     sender = FakeSender(answers=[ServerError("boom"), Conflict("old")], reads=[object_at("7"), b"fresh"])
     executor = make_executor(sender)
-    executor.sleep = at_once
+    executor.attempts.sleep = at_once
     done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
     write = make_write(resource_version="7")
 
@@ -489,7 +490,7 @@ async def test_objects_whose_writes_fail_do_not_take_the_places_of_others() -> N
     sender = FailingSender()
     executor = make_executor(sender, max_in_flight=2)
     ends = asyncio.Event()
-    executor.sleep = lambda _seconds: ends.wait()  # type: ignore[assignment,return-value]
+    executor.attempts.sleep = lambda _seconds: ends.wait()  # type: ignore[assignment,return-value]
     results: list[Result] = []
     async with running(executor):
         for number in range(5):
@@ -572,7 +573,7 @@ async def sent_beside_a_rejected_write(*, max_in_flight: int) -> list[str]:
         assert seconds == 7.0
         await passed.wait()
 
-    executor.sleep = note
+    executor.attempts.sleep = note
     async with running(executor):
         for name in "abcd":
             executor.submit(WriteOrder(write=make_write(name), on_result=results.append))
@@ -647,7 +648,7 @@ async def test_once_the_last_request_is_answered_it_is_known_whether_it_may_stil
 ) -> None:
     sender = FakeSender(answers=answers, reads=[object_at("7")] * 2, gate=asyncio.Event())
     executor = make_executor(sender)
-    executor.sleep = at_once
+    executor.attempts.sleep = at_once
     last, sent = asyncio.Event(), len(answers)
     assert sender.gate is not None
     sender.gate.set()
