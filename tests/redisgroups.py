@@ -12,7 +12,7 @@ import redis
 from redis.crc import key_slot
 
 from tests.children import Child, Port
-from tests.redisserver import RedisServer, find_redis
+from tests.redisserver import Guard, RedisServer, find_redis
 
 SERVICE = "berth"
 PATIENCE_SECONDS = 30.0
@@ -64,20 +64,28 @@ class Group:
 
 
 @contextmanager
-def sentinel_group(folder: Path, *, replicas: int, program: str = "") -> Iterator[Group]:
-    """Run a primary, its replicas and a Sentinel, which replaces a primary after 0.5 s of silence."""
+def sentinel_group(
+    folder: Path, *, replicas: int, program: str = "", guard: Guard | None = None, password: str = ""
+) -> Iterator[Group]:
+    """Run a primary, its replicas and a Sentinel, which replaces a primary after 0.5 s of silence.
+
+    All of them ask for what `guard` says, and the Sentinel for a `password` of its own.
+    """
     with ExitStack() as stack:
         at_once = {"repl-diskless-sync-delay": "0"}
-        primary = stack.enter_context(RedisServer(folder / "primary", at_once, program=program))
+        primary = stack.enter_context(RedisServer(folder / "primary", at_once, program=program, guard=guard))
         followers = [
-            stack.enter_context(RedisServer(folder / f"replica-{n}", _following(primary), program=program))
+            stack.enter_context(
+                RedisServer(folder / f"replica-{n}", _following(primary), program=program, guard=guard)
+            )
             for n in range(replicas)
         ]
         for one in (primary, *followers):
             wait_until(lambda one=one: _replication(one, primary=primary, replicas=replicas))  # type: ignore[misc]
-        port = stack.enter_context(_sentinel(folder, primary))
-        wait_until(lambda: _known_replicas(port) == replicas)
-        url = f"redis+sentinel://127.0.0.1:{port}/{SERVICE}/0"
+        sentinel = stack.enter_context(_sentinel(folder, primary, guard=guard, password=password))
+        wait_until(lambda: sentinel.known_replicas() == replicas)
+        scheme = "redis" if guard is None else "rediss"
+        url = f"{scheme}+sentinel://127.0.0.1:{sentinel.port}/{SERVICE}/0"
         yield Group(url=url, primary=primary, replicas=followers)
 
 
@@ -93,37 +101,59 @@ def _replication(server: RedisServer, *, primary: RedisServer, replicas: int) ->
     return bool(found["master_link_status"] == "up")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sentinel:
+    """How to ask a Sentinel."""
+
+    port: int
+    guard: Guard | None
+    password: str
+
+    def known_replicas(self) -> int:
+        """Return how many replicas it knows; -1 if it does not answer."""
+        tls = {} if self.guard is None else {"ssl": True, "ssl_ca_certs": str(self.guard.ca)}
+        password = self.password or None
+        try:
+            with redis.Redis(
+                "127.0.0.1",
+                self.port,
+                password=password,
+                socket_timeout=2.0,
+                **tls,  # type: ignore[arg-type]
+            ) as client:
+                return int(client.sentinel_masters()[SERVICE]["num-slaves"])
+        except redis.RedisError:
+            return -1
+
+
 @contextmanager
-def _sentinel(folder: Path, primary: RedisServer) -> Iterator[int]:
+def _sentinel(
+    folder: Path, primary: RedisServer, *, guard: Guard | None, password: str
+) -> Iterator[_Sentinel]:
     port = Port()
     home = folder / "sentinel"
     home.mkdir()
     configuration = home / "sentinel.conf"
+    own = {"port": str(port.number)} if guard is None else guard.tls_settings(port.number)
     lines = [
-        f"port {port.number}",
+        *(f"{name} {value}" for name, value in own.items()),
+        *([f"requirepass {password}"] if password else []),
         "bind 127.0.0.1",
         f"dir {home}",
         f"sentinel monitor {SERVICE} 127.0.0.1 {primary.port} 1",
+        *([f"sentinel auth-pass {SERVICE} {guard.password}"] if guard is not None else []),
         f"sentinel down-after-milliseconds {SERVICE} 500",
         f"sentinel failover-timeout {SERVICE} 3000",
     ]
     configuration.write_text("\n".join(lines) + "\n")
     arguments = [str(find_redis()[0]), str(configuration), "--sentinel"]
+    sentinel = _Sentinel(port=port.number, guard=guard, password=password)
     try:
         with Child(name="sentinel", arguments=arguments, log=home / "log") as child:
-            child.wait_ready(lambda: _known_replicas(port.number) >= 0, timeout_seconds=20.0)
-            yield port.number
+            child.wait_ready(lambda: sentinel.known_replicas() >= 0, timeout_seconds=20.0)
+            yield sentinel
     finally:
         port.release()
-
-
-def _known_replicas(port: int) -> int:
-    """Return how many replicas the Sentinel knows; -1 if it does not answer."""
-    try:
-        with redis.Redis(port=port, socket_timeout=2.0) as client:
-            return int(client.sentinel_masters()[SERVICE]["num-slaves"])
-    except redis.RedisError:
-        return -1
 
 
 @contextmanager

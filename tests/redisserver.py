@@ -54,17 +54,68 @@ class Snapshot:
     folder: Path
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guard:
+    """What a server asks of its clients, of other servers and of Sentinels: TLS, and a password."""
+
+    password: str
+    ca: Path
+    certificate: Path
+    key: Path
+
+    def settings(self, port: int) -> dict[str, str]:
+        """Return the settings of a server, in the words of redis.conf."""
+        return {
+            **self.tls_settings(port),
+            "requirepass": self.password,
+            "masterauth": self.password,
+        }
+
+    def tls_settings(self, port: int) -> dict[str, str]:
+        """Return those of the TLS alone, which is also used between servers."""
+        return {
+            "port": "0",
+            "tls-port": str(port),
+            "tls-ca-cert-file": str(self.ca),
+            "tls-cert-file": str(self.certificate),
+            "tls-key-file": str(self.key),
+            "tls-auth-clients": "no",
+            "tls-replication": "yes",
+        }
+
+    def client(self, port: int) -> redis.Redis:
+        """Return a client of the operator's; close it."""
+        return redis.Redis(
+            port=port,
+            host="127.0.0.1",
+            password=self.password,
+            ssl=True,
+            ssl_ca_certs=str(self.ca),
+            socket_timeout=2.0,
+            retry=Retry(NoBackoff(), 0),
+        )
+
+
 class RedisServer:
     """One Redis server that a test may freeze, empty, stop, kill and start again on the same port.
 
     What was written survives `stop` and `start`; a `kill` may lose the last second. `url` is redis://…
-    `settings` are added to its own, in the words of redis.conf; `program` is another server to run.
+    `settings` are added to its own, in the words of redis.conf; `program` is another server to run. One with
+    a `guard` is reached by its `client` alone.
     """
 
-    def __init__(self, folder: Path, settings: Mapping[str, str] | None = None, *, program: str = "") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        settings: Mapping[str, str] | None = None,
+        *,
+        program: str = "",
+        guard: Guard | None = None,
+    ) -> None:
         folder.mkdir(exist_ok=True)
         self._folder = folder
         self._port = Port()
+        self._guard = guard
         self.url = f"redis://127.0.0.1:{self._port.number}/0"
         flags = {
             "port": str(self._port.number),
@@ -73,6 +124,7 @@ class RedisServer:
             "appendonly": "yes",
             "appendfsync": "everysec",
             "save": "",
+            **(guard.settings(self._port.number) if guard is not None else {}),
             **(settings or {}),
         }
         arguments = [
@@ -88,6 +140,8 @@ class RedisServer:
 
     def client(self) -> redis.Redis:
         """Return a client of the operator's; close it."""
+        if self._guard is not None:
+            return self._guard.client(self.port)
         return redis.Redis.from_url(self.url, socket_timeout=2.0, retry=Retry(NoBackoff(), 0))
 
     def __enter__(self) -> Self:

@@ -12,6 +12,7 @@ import ssl
 from dataclasses import dataclass
 
 import redis
+from redis.asyncio.sentinel import MasterNotFoundError
 
 from queues.reservations.reservations import ReservationError, StoreRefused, StoreUnreachable
 
@@ -71,6 +72,8 @@ def to_reservation_error(error: Exception, place: StoreLocation) -> ReservationE
     # the server is down.
     if (tls := _find_cause(error, ssl.SSLError)) is not None:
         return _tls_error(tls, place)
+    if isinstance(error, MasterNotFoundError):
+        return _no_primary(error, place)
     text = str(error).strip().rstrip(".")
     # For some answers the library uses a class and keeps their first word in `status_code`.
     word = getattr(error, "status_code", None) or text.partition(" ")[0]
@@ -85,6 +88,15 @@ def to_reservation_error(error: Exception, place: StoreLocation) -> ReservationE
     if isinstance(error, redis.ConnectionError | redis.TimeoutError | OSError):
         return unreachable(place, text)
     return StoreRefused(f"{place} does not serve Berth: {text}")
+
+
+def _no_primary(error: MasterNotFoundError, place: StoreLocation) -> ReservationError:
+    # The library puts what each Sentinel answered into one text, with all options of the connections.
+    if "AuthenticationError" in str(error):
+        return StoreRefused(
+            f"a Sentinel of {place} does not accept the password: correct --redis-sentinel-password-file"
+        )
+    return unreachable(place, "none of its Sentinels names a primary")
 
 
 def unreachable(place: StoreLocation, why: str) -> StoreUnreachable:

