@@ -140,8 +140,8 @@ def _taken_early(seconds_until_free: Any) -> Any:
 
 
 def _without_listing(learn: Any) -> Any:
-    async def do(self: TermRunner, executor: Executor, unknown: Any) -> None:
-        await learn(self, executor, frozenset())
+    async def do(self: TermRunner, executor: Executor, unknown: Any, leadership: Any) -> None:
+        await learn(self, executor, frozenset(), leadership)
 
     return do
 

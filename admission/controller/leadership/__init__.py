@@ -4,6 +4,7 @@ Modules, in reading order:
 
     takeover                term after term while this replica leads, and what is done when the store objects
     term_runner             the steps of one term: list, recover, take over the plan, decide
+    stray_starts            Jobs whose start an earlier term may have under way
     recover_reservations    confirm, replay, drop or release each reservation found
     plan_writer             the leader's plan in the store
     open_store              the store that the options name, with signed values

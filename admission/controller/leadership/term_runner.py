@@ -14,9 +14,11 @@ only a leader's writes take quota:
 - **Own writes with an answer** are known from the answer, whether the watch shows them or not.
 - **Own writes without an answer** were being sent when the last term ended: at most as many as may be in
   flight. Their Workloads are read again by quorum, which shows those that were stored.
-- **Own writes that may still be stored** by a delayed request have an open reservation, in Redis and in the
-  memory of the FailoverStore. It is judged like one that another leader left: replayed onto the same version,
-  so that only one of the writes can be stored, or fenced off before the quota is given back.
+- **Own starts that may still be stored** by a delayed request: their Jobs are moved to another version
+  (`stray_starts`), as are those that another leader may have been starting.
+- **Own admissions that may still be stored** by a delayed request have an open reservation, in Redis and in
+  the memory of the FailoverStore. It is judged like one that another leader left: replayed onto the same
+  version, so that only one of the writes can be stored, or fenced off before the quota is given back.
 
 All else that changes comes by the watch, late or not, as it does within a term. So the last term must have
 known the cluster (it listed, or continued one that did), and the watch of Workloads must be connected.
@@ -25,6 +27,7 @@ known the cluster (it listed, or continued one that did), and the watch of Workl
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -37,6 +40,7 @@ from admission.controller.leadership.recover_reservations import (
     RecoveredReservation,
     ReservationRecovery,
 )
+from admission.controller.leadership.stray_starts import StrayStarts
 from admission.controller.loop.control_loop import ControlLoop
 from admission.controller.metrics.registry import Metrics
 from admission.controller.runtime.logs import Log
@@ -52,6 +56,7 @@ from admission.decisions.decision import Admit
 from admission.reconcile.decision_writes import admit_write
 from api.kube.errors import NotFound
 from api.kube.leadership import Leadership
+from api.kube.lease import UNSETTLED_SECONDS
 from api.workload import Workload
 from queues.reservations.reservations import StoreUnreachable
 from queues.store.failover_store import FailoverStore
@@ -106,6 +111,9 @@ class TermRunner:
         # The objects whose writes had no answer when the last term ended; None if it did not know the
         # cluster.
         self._unanswered: frozenset[ObjectTarget] | None = None
+        # Until then (monotonic seconds) a write of an earlier term may still be stored.
+        self._settled_at = 0.0
+        self._marks = itertools.count(1)
 
     def begin_leadership(self) -> None:
         """Begin another leadership, which has decided nothing yet and knows nothing of the cluster."""
@@ -153,7 +161,7 @@ class TermRunner:
                 try:
                     # In this order: what the cluster shows, what the store holds, what was
                     # promised; only then decide.
-                    await self._learn(executor, unknown)
+                    await self._learn(executor, unknown, leadership)
                     unknown = frozenset()
                     kept = await self._recover(executor, store, leadership)
                     await plan_writer.take_over(leadership.fence)
@@ -175,6 +183,8 @@ class TermRunner:
                     term.end()
         finally:
             leadership.leaves_unanswered |= executor.leaves_open
+            if executor.leaves_open:
+                self._settled_at = self._runtime.clock.monotonic() + UNSETTLED_SECONDS
             # The executor has ended, and awaited the requests that it had sent.
             if unknown is not None:
                 self._unanswered = unknown | executor.unanswered
@@ -245,13 +255,20 @@ class TermRunner:
         self._decided_without_store |= status.needs_recovery
         return kept
 
-    async def _learn(self, executor: Executor, unknown: frozenset[ObjectTarget] | None) -> None:
+    async def _learn(
+        self, executor: Executor, unknown: frozenset[ObjectTarget] | None, leadership: Leadership
+    ) -> None:
         """Read by quorum the objects whose state is unknown, and return once they have been taken in.
+
+        Jobs that an earlier term may still start are written instead, which shows them as well.
 
         They are posted one by one: thousands of them in one call would delay the renewal of the lease.
         """
         # Before they are read: decisions of an earlier term count only if the cluster shows them.
         self._control_loop.forget_all()
+        now = self._runtime.clock.monotonic()
+        # Until then a write may be stored that an earlier leader, or an earlier term of this one, has sent.
+        settled_at = max(leadership.settled_at, self._settled_at)
         if unknown is None:
             await self._take(("Workload", raw) for raw in await self._api.list_all("Workload"))
             # A list of all Jobs would take as long again.
@@ -259,8 +276,20 @@ class TermRunner:
         else:
             log.info("continuing", note="no other process has led since the last term", read=len(unknown))
         targets = sorted(target for target in unknown if target.kind in ("Workload", "Job"))
-        answers = await asyncio.gather(*(self._read(executor, target) for target in targets))
+        strays = StrayStarts(executor, self._runtime.clock)
+        answers = await asyncio.gather(
+            *(
+                strays.fence_off(target, self._next_mark(leadership.fence), until=settled_at)
+                if target.kind == "Job" and settled_at > now
+                else self._read(executor, target)
+                for target in targets
+            )
+        )
         await self._take((target.kind, raw) for target, raw in zip(targets, answers, strict=True))
+
+    def _next_mark(self, fence: int) -> str:
+        """Return a value that no Job has been marked with: a fence belongs to one process."""
+        return f"{fence}.{next(self._marks)}"
 
     async def _take(self, found: Iterable[tuple[str, bytes]]) -> None:
         """Have the control loop take in objects, each a kind and its bytes, and return once it has."""
