@@ -11,6 +11,7 @@ Modules, in reading order:
     promise_queries       questions about promised and expected starts
     time_step             what time alone changes between two cycles
     apply_outcomes        the outcome of a head becomes state
+    readiness_block       no admission while the pods of another are not ready, if so configured
     second_pass           new nodes for admitted Workloads that lost some
     explain_pending       reasons for Workloads that no cycle has tried
     restore_plan          promises, leases and history of the previous leader

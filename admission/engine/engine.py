@@ -36,6 +36,7 @@ from admission.engine.node_queries import NodeQueries
 from admission.engine.overadmission_check import OveradmissionCheck
 from admission.engine.promise_queries import PromiseQueries
 from admission.engine.queue_queries import QueueQueries
+from admission.engine.readiness_block import ReadinessBlock
 from admission.engine.restore_plan import StoredPlan
 from admission.engine.second_pass import SecondPass
 from admission.engine.start_forecasts import StartForecasts
@@ -68,6 +69,7 @@ from api.workload import Workload, WorkloadKey
 from api.workload_status import LEASE_WORDS
 from queues.pending.admission_fair_sharing import AdmissionFairSharing, UsageLedger
 from queues.pending.ordering import RequeuingTimestamp
+from queues.pending.pending_queue import Pending
 
 # Caps the length of a cycle where there are very many queues. Cohort trees do not share quota, so it does not
 # matter whether a tree is decided in this cycle or in the next.
@@ -78,7 +80,8 @@ _MOST_HEADS = 256
 class EngineSettings:
     """What the configuration says about scheduling. None for `fair_sharing`, `admission_fair_sharing`: off.
 
-    `default_policy` governs ClusterQueues that no AdmissionPolicy is bound to.
+    `default_policy` governs ClusterQueues that no AdmissionPolicy is bound to. `blocks_admission`: Workloads
+    wait until the pods of all that were admitted before are ready.
 
     Changing any of them takes a new engine: the settings are read when it is created. Read from a
     configuration file by `admission.engine.settings`.
@@ -92,6 +95,7 @@ class EngineSettings:
     placement: PlacementGates = field(default_factory=PlacementGates)
     hardware: HardwareRules = field(default_factory=HardwareRules)
     default_policy: AdmissionPolicy = KUEUE
+    blocks_admission: bool = False
 
 
 class Engine:
@@ -131,6 +135,7 @@ class Engine:
         self._second_pass = SecondPass(
             cache, workload_store.index, workload_store.admitted, settings.node_failures
         )
+        self._readiness = ReadinessBlock(cache, workload_store.index, is_on=settings.blocks_admission)
         self._cycles = 0
 
     # --- taking changes in, step by step ------------------------------------------------------------------
@@ -258,13 +263,14 @@ class Engine:
         self.tally.evicts += len(evictions)
         # After that, so that the Workloads it woke are among the heads of this very cycle.
         self._workload_store.settle()
-        heads = self._workload_store.trees.pop_heads(_MOST_HEADS)
+        heads = self._pop_heads()
         self._cycles += bool(heads)
 
         def apply(outcome: HeadOutcome, decisions: list[Decision]) -> None:
             self.tally.count((outcome,))
+            awaits_pods = self._readiness.note(outcome)
             # The tree has changed for its other heads, so they are tried again.
-            if self._applier.apply(outcome, decisions, now=now):
+            if self._applier.apply(outcome, decisions, now=now) or awaits_pods:
                 self._workload_store.trees.settle_again(outcome.queue.tree)
             if outcome.is_displaced:
                 self._workload_store.trees.note_displaced(outcome.queue.tree)
@@ -277,6 +283,7 @@ class Engine:
             estimator=self._cache.estimator,
             claims=self._cache.claims(heads),
             is_spent=self._cache.holds.is_spent,
+            readiness=self._readiness.gate(),
         )
         effects = CycleEffects(
             apply=apply,
@@ -317,7 +324,7 @@ class Engine:
         self._workload_store.settle()
         if self._cache.schedule_plan.is_due():
             return True
-        return self._workload_store.trees.has_heads()
+        return not self._readiness.is_closed and self._workload_store.trees.has_heads()
 
     def explain(self, limit: int) -> tuple[Wait, ...]:
         """Return the reasons for waiting of at most `limit` Workloads that were not tried themselves.
@@ -422,6 +429,13 @@ class Engine:
                 assert waits, f"{key} is said to wait in {record.queued_in} but does not"
 
     # --- the cycle ---------------------------------------------------------------------------------------
+
+    def _pop_heads(self) -> list[tuple[QueueState, Pending]]:
+        """Return the heads of the next cycle, at most one of each ClusterQueue; see `ReadinessBlock`."""
+        if self._readiness.is_closed:
+            return []
+        waited = self._readiness.pop_waiting()
+        return [waited] if waited is not None else self._workload_store.trees.pop_heads(_MOST_HEADS)
 
     def _backfill(self, snapshot: Snapshot, now: float) -> Backfill | None:
         """Return the backfill of a cycle, None where neither a policy nor the calendar needs one."""

@@ -5,6 +5,7 @@ Modules, in reading order:
     scheduler           one cycle: nominate, order, process
     entry_processing    the last of these: what becomes of each entry when its turn comes
     cycle_capacity      what the entries still find, and what they take or wait for
+    readiness_gate      one admission at a time, while the pods of others are not ready
     hold_exceptions     heads that ignore a capacity hold, for which the snapshot is switched
     outcomes            the outcomes of processed entries, each with its message
     resumable_cycle     the same cycle in small steps, with pauses

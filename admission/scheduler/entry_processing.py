@@ -26,6 +26,7 @@ from admission.nomination.nominate import Entry, Nominator
 from admission.scheduler.cycle_capacity import NOTHING_LACKED, CycleCapacity
 from admission.scheduler.outcomes import (
     admitted,
+    awaiting_pods,
     blocked_by_calendar,
     blocked_by_promise,
     deferred,
@@ -36,6 +37,7 @@ from admission.scheduler.outcomes import (
     skipped,
     still_taken,
 )
+from admission.scheduler.readiness_gate import ReadinessGate
 from admission.snapshot.capacity_holds import holds_room
 from api.queueing import PreemptionPolicy
 from queues.pending.pending_queue import RequeueCause
@@ -53,6 +55,7 @@ class EntryProcessor:
     nominator: Nominator
     now: float
     backfill: Backfill | None
+    readiness: ReadinessGate | None = None
 
     def process(self, entry: Entry) -> Steps[HeadOutcome]:
         """Return the outcome for the entry on top of what earlier entries took."""
@@ -152,6 +155,8 @@ class EntryProcessor:
     def _take(self, verdict: StartCheck) -> HeadOutcome:
         """Admit the entry as nominated, or evict its targets first."""
         entry = verdict.entry
+        if self.readiness is not None and self.readiness.holds_back(entry):
+            return awaiting_pods(entry)
         for target in entry.targets:
             self.capacity.evict(target)
         if entry.assignment.mode is Mode.PREEMPT:
@@ -167,6 +172,8 @@ class EntryProcessor:
                 self.capacity.expect(entry, awaited)
             return still_taken(entry, awaited)
         self.capacity.start(entry)
+        if self.readiness is not None:
+            self.readiness.note_admitted()
         if self.backfill is not None:
             self.backfill.note_admitted(verdict)
         outcome = admitted(entry, now=self.now)

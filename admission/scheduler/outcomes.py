@@ -34,6 +34,7 @@ _LEFT_TO_OWNERS = (
     "Workload fits by borrowing quota that has just come free, and workloads of that quota's own ClusterQueue"
     " are tried first"
 )
+_AWAITS_PODS = "waiting for all admitted workloads to be in PodsReady condition"
 _FITS_AFTER_OTHERS = "Workload fits once the workloads that another preempts have stopped"
 
 
@@ -199,3 +200,9 @@ def left_to_owners(entry: Entry) -> HeadOutcome:
     """Return the outcome of an entry that is tried again once the owners of what it would borrow were."""
     requeue = RequeueCause.FAILED_AFTER_NOMINATION
     return lost(entry, PendingReason.WAITING_FOR_QUOTA, _LEFT_TO_OWNERS, requeue)
+
+
+def awaiting_pods(entry: Entry) -> HeadOutcome:
+    """Return the outcome of an entry that waits until the pods of all admitted Workloads are ready."""
+    requeue = RequeueCause.FAILED_AFTER_NOMINATION
+    return lost(entry, PendingReason.WAITING_FOR_PODS_READY, _AWAITS_PODS, requeue)

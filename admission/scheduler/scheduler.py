@@ -33,6 +33,7 @@ from admission.preemption.lost_work import EvictionLosses
 from admission.preemption.preemptor import Preemptor
 from admission.scheduler.cycle_capacity import CycleCapacity, IsSpent
 from admission.scheduler.entry_processing import EntryProcessor
+from admission.scheduler.readiness_gate import ReadinessGate
 from admission.snapshot.capacity_holds import NO_CLAIMS, HoldClaims
 from admission.snapshot.queue_state import QueueState
 from admission.snapshot.snapshot import Snapshot
@@ -48,7 +49,7 @@ class CycleRules:
     `now` is in Unix seconds. With `backfill`, promised starts are respected and new ones are made. Capacity
     in `claims` is kept from all heads, and so is the capacity that a head of this cycle waits for until
     others have left, unless `is_spent`. `estimator` knows the run times of earlier runs; by default there
-    were none.
+    were none. `readiness` None: admissions do not wait for the pods of others.
     """
 
     policy: CyclePolicy
@@ -57,6 +58,7 @@ class CycleRules:
     estimator: Estimator = field(default_factory=Estimator)
     claims: HoldClaims = NO_CLAIMS
     is_spent: IsSpent | None = None
+    readiness: ReadinessGate | None = None
 
 
 def schedule(
@@ -88,7 +90,9 @@ def schedule(
     # Ordering waits until all are nominated, since it depends on what each would borrow.
     is_fair = policy.fair_sharing is not None
     in_order = fair_order(snapshot, entries) if is_fair else classical_order(entries)
-    processor = EntryProcessor(capacity=capacity, nominator=nominator, now=rules.now, backfill=backfill)
+    processor = EntryProcessor(
+        capacity=capacity, nominator=nominator, now=rules.now, backfill=backfill, readiness=rules.readiness
+    )
     for entry in in_order:
         outcome = yield from processor.process(entry)
         # Only for a head that waits it matters which Workloads are protected, and until when.

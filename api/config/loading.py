@@ -66,6 +66,7 @@ ACTED_UPON = frozenset(
         "resources.excludeResourcePrefixes",
         "resources.quotaCheckStrategy",
         "resources.transformations",
+        "waitForPodsReady.blockAdmission",
         "waitForPodsReady.recoveryTimeout",
         "waitForPodsReady.requeuingStrategy",
         "waitForPodsReady.timeout",

@@ -103,6 +103,11 @@ class PendingQueue:
             or any(self.members.is_active(one) for one in self.precedence.ahead.values())
         )
 
+    def is_active(self, key: WorkloadKey) -> bool:
+        """Return whether the Workload is here and to be tried."""
+        pending = self.members.get(key)
+        return pending is not None and self.members.is_active(pending)
+
     def statistics(self) -> PendingStatistics:
         """Return how many Workloads are active, and how many are parked."""
         parked = self.members.parked_count()
@@ -188,6 +193,16 @@ class PendingQueue:
         self._in_flight = head
         self.may_start_more = self.may_start_more and head is not None
         return head
+
+    def pop_member(self, key: WorkloadKey) -> Pending | None:
+        """Remove and return this Workload as if it were the head, None where it is not to be tried."""
+        pending = self.members.get(key)
+        if pending is None or not self.members.is_active(pending):
+            return None
+        self.pop_cycle += 1
+        self._take_out(pending)
+        self._in_flight = pending
+        return pending
 
     def put_back(self, pending: Pending) -> None:
         """Put a popped Workload back without a decision, as if it had not been popped."""
