@@ -14,6 +14,7 @@ from admission.reconcile.job.context import JobSettings
 from admission.reconcile.workload.context import LifecycleSettings
 from api.config.fields import Selector
 from api.config.loading import ControllerConfig
+from api.jobs.job_workload import CopiedKeys
 from api.objects.common import WireSelector, WireSelectorRequirement
 from api.reason_words import ReasonWords
 from queues.store.access import StoreAccess
@@ -81,7 +82,7 @@ def cluster_state_settings(config: ControllerConfig, *, namespace: str) -> Clust
         ),
         jobs=JobSettings(
             manages_without_queue_name=kueue.manage_jobs_without_queue_name,
-            label_keys_to_copy=tuple(kueue.integrations.label_keys_to_copy),
+            copied=_copied_keys(config),
             waits_for_pods=kueue.wait_for_pods_ready is not None,
             reclaims_pods=config.resources.counts_reclaimable,
             requeues_single_pods=not node_failure_settings(config).skips_pods,
@@ -103,6 +104,22 @@ def reason_words(config: ControllerConfig) -> ReasonWords:
     """Return what conditions call the reasons for waiting: the fine words unless the gate is switched off."""
     gates = config.kueue.feature_gates
     return ReasonWords(is_fine=gates.get("UnadmittedWorkloadsObservability", True))
+
+
+def _copied_keys(config: ControllerConfig) -> CopiedKeys:
+    """Return what Workloads copy: the configured labels, and what their metrics are labelled with.
+
+    The latter as in Kueue: the labels of metrics are read from the Workload, and users label their Jobs.
+    """
+    kueue = config.kueue
+    custom = kueue.metrics.custom_labels if kueue.feature_gates.get("CustomMetricLabels") else []
+    shown = [one for one in custom if one.source_kind == "Workload"]
+    labels = [one.source_label_key or one.name for one in shown if not one.source_annotation_key]
+    annotations = [one.source_annotation_key for one in shown if one.source_annotation_key]
+    return CopiedKeys(
+        labels=tuple(dict.fromkeys((*kueue.integrations.label_keys_to_copy, *labels))),
+        annotations=tuple(dict.fromkeys(annotations)),
+    )
 
 
 def _pods_ready(config: ControllerConfig) -> PodsReadySettings | None:

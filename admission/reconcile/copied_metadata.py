@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from admission.reconcile.checkpoints import taken_over
 from api import keys
-from api.jobs.job_workload import copied_annotations, copied_labels
+from api.jobs.job_workload import CopiedKeys, copied_annotations, copied_labels
 from api.jobs.queued_object import Queued
 from api.workload import Workload
 
@@ -17,17 +17,17 @@ def changed_metadata(
     workload: Workload,
     *,
     progress: Mapping[str, str],
-    label_keys: Iterable[str],
+    copied: CopiedKeys,
     now: float,
 ) -> dict[str, Any]:
     """Return the merge patch of the Workload's metadata that brings its copies up to date; {} if they are.
 
     `progress` are the annotations with the newest checkpoint: those of `owner`, or what its pods reported.
-    `label_keys` are the labels to copy. `now` is in Unix seconds.
+    `copied` are the configured keys. `now` is in Unix seconds.
     """
-    labels = copied_labels(owner, label_keys)
+    labels = copied_labels(owner, copied)
     newer = taken_over(progress, workload.annotations, now=now)
-    annotations: dict[str, str | None] = {**copied_annotations(owner), **newer}
+    annotations: dict[str, str | None] = {**copied_annotations(owner, copied), **newer}
     if keys.ADMISSION_GATED_BY in workload.annotations:
         # A gate is opened by removing it from the owner.
         annotations.setdefault(keys.ADMISSION_GATED_BY, None)

@@ -8,7 +8,7 @@ Source: Kueue, pkg/controller/jobframework (NewWorkload, workload names, Equival
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
@@ -44,6 +44,17 @@ _PROVISIONING_PREFIX = "provreq.kueue.x-k8s.io/"
 # These change while the Job runs; admission.reconcile.checkpoints copies them by a rule of its own.
 _NOT_COPIED = frozenset(keys.BERTH_PREFIX + name for name in ("checkpoint-time", "checkpoint-step"))
 _COPIED = (keys.BERTH_TEMPLATE_KEYS | keys.HARDWARE_KEYS | frozenset(keys.ALIASES.values())) - _NOT_COPIED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopiedKeys:
+    """The labels and annotations that a Workload copies from its Job or pod, beside those of Kueue's API."""
+
+    labels: tuple[str, ...] = ()
+    annotations: tuple[str, ...] = ()
+
+
+NO_KEYS = CopiedKeys()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +109,7 @@ def check_job(job: Job, body: Mapping[str, Any]) -> None:
 
 
 def workload_body(
-    job: Job, body: Mapping[str, Any], priority: Priority, *, label_keys_to_copy: Iterable[str] = ()
+    job: Job, body: Mapping[str, Any], priority: Priority, *, copied: CopiedKeys = NO_KEYS
 ) -> dict[str, Any]:
     """Return the complete Workload object for a Job, ready for creation. Raises ComposeError."""
     return {
@@ -108,9 +119,9 @@ def workload_body(
             "name": name_of_workload(job),
             "namespace": job.namespace,
             # Kueue's tools find the Workload of a Job by this label.
-            "labels": {**copied_labels(job, label_keys_to_copy), keys.JOB_UID: job.uid},
+            "labels": {**copied_labels(job, copied), keys.JOB_UID: job.uid},
             "annotations": {
-                **copied_annotations(job),
+                **copied_annotations(job, copied),
                 **({keys.MANAGED_BY: keys.MULTIKUEUE_CONTROLLER} if job.is_dispatched else {}),
             },
             # Set at creation: if the Workload were deleted before its Job has stopped, its quota would be
@@ -187,14 +198,17 @@ def min_count(job: Job) -> int | None:
     return whole_number(job.annotations.get(keys.JOB_MIN_PARALLELISM))
 
 
-def copied_labels(job: Queued, wanted: Iterable[str]) -> dict[str, str]:
+def copied_labels(job: Queued, wanted: CopiedKeys) -> dict[str, str]:
     """Return the labels that a Workload copies from its Job, as configured by `wanted`."""
     # An absent label must not become an empty one, which selectors could match.
-    return {key: job.labels[key] for key in wanted if key in job.labels}
+    return {key: job.labels[key] for key in wanted.labels if key in job.labels}
 
 
-def copied_annotations(job: Queued) -> dict[str, str]:
-    """Return the annotations that a Workload copies: gates, provisioning parameters, and Berth's own."""
+def copied_annotations(job: Queued, wanted: CopiedKeys) -> dict[str, str]:
+    """Return the annotations that a Workload copies.
+
+    Those that are configured by `wanted`, gates, provisioning parameters, and Berth's own.
+    """
     ours = {
         key: value
         for source in (job.labels, job.annotations)
@@ -209,7 +223,7 @@ def copied_annotations(job: Queued) -> dict[str, str]:
     theirs = {
         key: value
         for key, value in job.annotations.items()
-        if key == keys.ADMISSION_GATED_BY or key.startswith(_PROVISIONING_PREFIX)
+        if key == keys.ADMISSION_GATED_BY or key.startswith(_PROVISIONING_PREFIX) or key in wanted.annotations
     }
     return {**ours, **theirs}
 

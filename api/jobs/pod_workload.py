@@ -19,6 +19,8 @@ import msgspec
 from api import keys
 from api.jobs.job import MAIN_POD_SET, ComposeError
 from api.jobs.job_workload import (
+    NO_KEYS,
+    CopiedKeys,
     Priority,
     copied_annotations,
     copied_labels,
@@ -127,15 +129,15 @@ def pod_workload_body(
     *,
     group: str = "",
     keeper: OwnerReference | None = None,
-    label_keys_to_copy: Iterable[str] = (),
+    copied: CopiedKeys = NO_KEYS,
 ) -> dict[str, Any]:
     """Return the complete Workload object of a pod or, if `group` is set, of that group, ready for creation.
 
     `keeper` as in `owner_references`.
     """
     pod = members[0].pod
-    labels = copied_labels(pod, label_keys_to_copy)
-    annotations = copied_annotations(pod)
+    labels = copied_labels(pod, copied)
+    annotations = copied_annotations(pod, copied)
     # A group's Workload has no uid label: it has one owner per pod, and is found by its name.
     if group:
         annotations[keys.IS_GROUP_WORKLOAD] = "true"

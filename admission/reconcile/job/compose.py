@@ -39,9 +39,9 @@ def create(view: JobView) -> tuple[Action, ...]:
     priority = resolved_priority(view)
     if isinstance(priority, Event):
         return (priority, *_notices(view))
-    copied = view.context.settings.label_keys_to_copy
+    copied = view.context.settings.copied
     try:
-        body = workload_body(job, view.body, priority, label_keys_to_copy=copied)
+        body = workload_body(job, view.body, priority, copied=copied)
     except ComposeError as error:
         # The notices are reported with the error, so that the owner sees all faults at once.
         return (refusal(view, error), *_notices(view))
@@ -111,7 +111,7 @@ def changed_fields(view: JobView, held: HeldJob) -> dict[str, Any]:
         job,
         workload,
         progress=_progress(view),
-        label_keys=view.context.settings.label_keys_to_copy,
+        copied=view.context.settings.copied,
         now=view.now,
     )
     if (spec or metadata) and not workload.is_admitted:

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from api.jobs.gang import Gang
 from api.jobs.job import Job
+from api.jobs.job_workload import NO_KEYS, CopiedKeys
 from api.jobs.pod import Pod
 from api.objects.common import WireToleration
 from api.reason_words import ReasonWords
@@ -52,14 +53,14 @@ class PriorityClass:
 class JobSettings:
     """The configuration for Jobs. The defaults are Kueue's.
 
-    `waits_for_pods` (waitForPodsReady): whether PodsReady is reported. `reclaims_pods` (feature gate
-    ReclaimablePods): whether quota that a Job needs no more is given back before its end.
-    `requeues_single_pods`: whether the Workload of a pod that was evicted queues again, though the pod has
-    ended. `words`: what conditions call reasons.
+    `copied`: labels and annotations that a Workload copies. `waits_for_pods` (waitForPodsReady): whether
+    PodsReady is reported. `reclaims_pods` (feature gate ReclaimablePods): whether quota that a Job needs no
+    more is given back before its end. `requeues_single_pods`: whether the Workload of a pod that was evicted
+    queues again, though the pod has ended. `words`: what conditions call reasons.
     """
 
     manages_without_queue_name: bool = False
-    label_keys_to_copy: tuple[str, ...] = ()
+    copied: CopiedKeys = NO_KEYS
     waits_for_pods: bool = True
     reclaims_pods: bool = True
     requeues_single_pods: bool = False

@@ -46,14 +46,14 @@ def create(view: PodView) -> tuple[Action, ...]:
     priority = _resolved_priority(view)
     if isinstance(priority, Event):
         return (priority,)
-    copied = view.context.settings.label_keys_to_copy
+    copied = view.context.settings.copied
     body = pod_workload_body(
         view.kept,
         pod_sets,
         priority,
         group=view.group,
         keeper=view.owner,
-        label_keys_to_copy=copied,
+        copied=copied,
     )
     # Notices are reported with the creation, so that they are sent once and not at every look.
     return (workload_creation(body, reference(view.first)), *_notices(view))
@@ -109,7 +109,7 @@ def update(view: PodView) -> tuple[Action, ...] | None:
         _source(view),
         view.workload,
         progress=_progress(view),
-        label_keys=view.context.settings.label_keys_to_copy,
+        copied=view.context.settings.copied,
         now=view.now,
     )
     patch = {**({"metadata": metadata} if metadata else {}), **({"spec": spec} if spec else {})}

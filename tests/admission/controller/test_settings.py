@@ -1,4 +1,4 @@
-"""Which namespaces are managed: what a file says, and what it cannot know of Berth."""
+"""What a configuration file says of namespaces and of the keys that Workloads copy."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import pytest
 
 from admission.controller.settings import cluster_state_settings
 from api.config.loading import load_config
+from api.jobs.job_workload import CopiedKeys
 from api.selectors import matches_selector
 
 _KUEUE = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
@@ -43,3 +44,30 @@ def test_unmanaged_are(text: str, unmanaged: set[str]) -> None:
     names = {"kube-system", "kueue-system", "berth-system", "team"}
     managed = {name for name in names if matches_selector(selector, {"kubernetes.io/metadata.name": name})}
     assert names - managed == unmanaged
+
+
+_CUSTOM_LABELS = (
+    "metrics:\n"
+    "  customLabels:\n"
+    "  - {name: team, sourceKind: Workload, trackedValues: [a]}\n"
+    "  - {name: cost, sourceKind: Workload, sourceAnnotationKey: example.com/cost, trackedValues: [b]}\n"
+    "  - {name: room, sourceKind: ClusterQueue}\n"
+    "integrations: {labelKeysToCopy: [owner]}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("gate", "want"),
+    [
+        pytest.param(
+            "featureGates: {CustomMetricLabels: true}\n",
+            CopiedKeys(labels=("owner", "team"), annotations=("example.com/cost",)),
+            id="what the metrics of Workloads are labelled with",
+        ),
+        pytest.param("", CopiedKeys(labels=("owner",)), id="without the gate only labelKeysToCopy"),
+    ],
+)
+def test_workloads_copy(gate: str, want: CopiedKeys) -> None:
+    config = load_config(_KUEUE + _CUSTOM_LABELS + gate, source="kueue.yaml")
+
+    assert cluster_state_settings(config, namespace="berth-system").jobs.copied == want

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from admission.reconcile.copied_metadata import changed_metadata
+from api.jobs.job_workload import CopiedKeys
 from api.jobs.queued_object import Queued
 from api.keys import ADMISSION_GATED_BY, CHECKPOINT_STEP, CHECKPOINT_TIME, EXPECTED_RUNTIME_SECONDS
 from tests.builders import make_workload
@@ -83,7 +84,11 @@ def test_to_be_up_to_date_a_workload_is_given(
     owner = Queued(namespace="team", name="j", uid="uid-j", **job)
 
     found = changed_metadata(
-        owner, make_workload(**workload), progress=progress, label_keys=("team", "stage"), now=NOW
+        owner,
+        make_workload(**workload),
+        progress=progress,
+        copied=CopiedKeys(labels=("team", "stage")),
+        now=NOW,
     )
 
     assert found == want

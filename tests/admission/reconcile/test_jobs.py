@@ -12,6 +12,7 @@ import pytest
 from admission.decisions.api_writes import Action, Event, Write
 from admission.reconcile.job.context import Ancestor, JobContext, JobSettings, PriorityClass
 from admission.reconcile.job.reconcile import reconcile_job
+from api.jobs.job_workload import CopiedKeys
 from tests.admission.world import (
     START,
     UID,
@@ -508,9 +509,16 @@ def test_writes_carry_what_was_seen() -> None:
         pytest.param(
             job_object(labels={"team": "a"}),
             held(),
-            {"settings": JobSettings(label_keys_to_copy=("team",))},
+            {"settings": JobSettings(copied=CopiedKeys(labels=("team",)))},
             {"labels": {"team": "a"}},
             id="a label that is to be copied",
+        ),
+        pytest.param(
+            job_object(annotations={"cost": "7"}),
+            held(),
+            {"settings": JobSettings(copied=CopiedKeys(annotations=("cost",)))},
+            {"annotations": {"cost": "7"}},
+            id="an annotation that is to be copied",
         ),
         pytest.param(
             job_object(),

@@ -11,6 +11,7 @@ import pytest
 from api.jobs.job import ComposeError, Job, index_count, to_job
 from api.jobs.job_workload import (
     MOST_UNKNOWN_KEYS,
+    CopiedKeys,
     Priority,
     is_equivalent,
     is_up_to_date,
@@ -172,7 +173,7 @@ def test_a_workload_is_complete() -> None:
     )
 
     body = workload_body(
-        job, make_body(job, make_template()), priority, label_keys_to_copy=("team", "absent")
+        job, make_body(job, make_template()), priority, copied=CopiedKeys(labels=("team", "absent"))
     )
 
     assert body["metadata"]["labels"] == {"team": "a", "kueue.x-k8s.io/job-uid": UID}
