@@ -2,9 +2,10 @@
 
 Modules, in reading order:
 
-    families     name, labels and samples of each gauge; a new gauge is one line here
-    reader       what the gauges show, read from the state
-    collector    the scrape, and the end of series whose object is gone
+    families            name, labels and samples of each gauge; a new gauge is one line here
+    admitted_by_labels  numbers of admitted Workloads by their custom labels
+    reader              what the gauges show, read from the state
+    collector           the scrape, and the end of series whose object is gone
 
 Decisions:
 

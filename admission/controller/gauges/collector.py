@@ -27,7 +27,7 @@ from admission.controller.gauges.reader import (
     QueueGauges,
     QueueSnapshots,
 )
-from admission.controller.metrics.labels import CLUSTER_QUEUE, COHORT, LOCAL_QUEUE, QueueKey
+from admission.controller.metrics.labels import CLUSTER_QUEUE, COHORT, LOCAL_QUEUE, WORKLOAD, QueueKey
 from admission.controller.metrics.queue_series import QueueSeries
 from admission.controller.metrics.registry import Metrics
 from admission.controller.runtime.clock import Clock
@@ -104,7 +104,8 @@ class QueueCollector(Collector):
     ) -> Iterator[GaugeMetricFamily]:
         role, custom = self._metrics.role, self._labels.names(kind)
         for family in families:
-            labels = ("replica_role", *family.labels, *custom)
+            of_workloads = self._labels.names(WORKLOAD) if family.by_workload else ()
+            labels = ("replica_role", *family.labels, *of_workloads, *custom)
             found = GaugeMetricFamily(family.name, family.text, labels=labels)
             for snapshot in snapshots:
                 for values, number in family.rows(snapshot):

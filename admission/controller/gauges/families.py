@@ -24,12 +24,16 @@ Row = tuple[tuple[str, ...], float]
 
 @dataclass(frozen=True, slots=True)
 class Family(Generic[G]):
-    """One metric. `rows` returns, for one snapshot, the values of `labels` with the number."""
+    """One metric. `rows` returns, for one snapshot, the values of `labels` with the number.
+
+    `by_workload`: the values of the custom labels of Workloads follow those of `labels`.
+    """
 
     name: str
     text: str
     labels: tuple[str, ...]
     rows: Callable[[G], Iterable[Row]]
+    by_workload: bool = False
 
 
 def _one(value: Callable[[QueueGauges], float]) -> Callable[[QueueGauges], Iterator[Row]]:
@@ -84,6 +88,11 @@ def _requested(queue: QueueGauges) -> Iterator[Row]:
         yield (queue.name, resource), amount
 
 
+def _admitted(queue: QueueGauges) -> Iterator[Row]:
+    for values, count in queue.admitted.items():
+        yield (queue.name, *values), count
+
+
 def _head_age(queue: QueueGauges) -> Iterator[Row]:
     if queue.head_age_seconds is not None:
         yield (queue.name,), queue.head_age_seconds
@@ -117,7 +126,8 @@ CLUSTER_QUEUE_FAMILIES: tuple[Family[QueueGauges], ...] = (
         "kueue_admitted_active_workloads",
         "Admitted, not finished",
         ("cluster_queue",),
-        _one(lambda queue: queue.admitted),
+        _admitted,
+        by_workload=True,
     ),
     Family(
         "kueue_finished_workloads",

@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 from admission.controller.cluster_state.cluster_state import ClusterState
 from admission.controller.cluster_state.workload_counts import LocalQueueKey, Unadmitted
-from admission.controller.metrics.labels import CLUSTER_QUEUE, COHORT, LOCAL_QUEUE, MetricLabels
+from admission.controller.gauges.admitted_by_labels import AdmittedByLabels
+from admission.controller.metrics.labels import CLUSTER_QUEUE, COHORT, LOCAL_QUEUE, WORKLOAD, MetricLabels
 from admission.status.views import ClusterQueueView, FlavorUsages, LocalQueueView
 from api.parsing.quantities import CPU
 from api.queueing import ClusterQueue
@@ -39,7 +40,8 @@ class QuotaGauges:
 class QueueGauges:
     """One ClusterQueue. `labels` are the values of its custom labels.
 
-    `weighted_share` is None if fair sharing is off, `head_age_seconds` if no Workload waits.
+    `weighted_share` is None if fair sharing is off, `head_age_seconds` if no Workload waits. `admitted` is
+    by the values of the custom labels of Workloads; without such labels, the only key is ().
     """
 
     name: str
@@ -53,7 +55,7 @@ class QueueGauges:
     requested: Mapping[str, float]
     head_age_seconds: float | None
     reserving: int
-    admitted: int
+    admitted: Mapping[tuple[str, ...], int]
     finished: int
     unadmitted: Mapping[Unadmitted, int]
     preemption_skips: int
@@ -143,6 +145,10 @@ class GaugeReader:
         self._workload_counts = cluster_state.workload_counts
         self._labels = labels
         self._settings = settings
+        self._admitted_by_labels: AdmittedByLabels | None = None
+        if labels.names(WORKLOAD):
+            self._admitted_by_labels = AdmittedByLabels(labels)
+            cluster_state.observers.workload_changed.append(self._admitted_by_labels.observe)
 
     def snapshots(self, *, now: float) -> Iterator[QueueGauges | LocalQueueGauges | CohortGauges]:
         """Yield one snapshot after the other, ordered by kind and name. `now` in Unix seconds."""
@@ -178,7 +184,7 @@ class GaugeReader:
         *,
         now: float,
     ) -> QueueGauges:
-        engine, workload_counts = self._engine, self._workload_counts
+        engine, workload_counts, by_labels = self._engine, self._workload_counts, self._admitted_by_labels
         waiting, above = engine.queues.backlog(spec.name), engine.queues.cohorts_above(spec.name)
         assert waiting is not None, "a queue with a view has a backlog"
         unadmitted: Counter[Unadmitted] = Counter()
@@ -198,7 +204,7 @@ class GaugeReader:
             requested={name: _to_number(name, amount) for name, amount in waiting.requested.items()},
             head_age_seconds=None if waiting.oldest_at is None else max(0.0, now - waiting.oldest_at),
             reserving=view.reserving,
-            admitted=view.admitted,
+            admitted=by_labels.of(spec.name) if by_labels is not None else {(): view.admitted},
             finished=sum(workload_counts.finished(key) for key in local_queues),
             unadmitted=unadmitted,
             preemption_skips=engine.tally.skips.get(spec.name, 0),

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
 from math import inf, isnan
+from typing import Any
 
 import pytest
 
 from admission.controller.cluster_state.workload_counts import Unadmitted
+from admission.controller.gauges.collector import QueueCollector
 from admission.controller.gauges.reader import (
     CohortGauges,
     GaugeReader,
@@ -14,7 +18,9 @@ from admission.controller.gauges.reader import (
     LocalQueueGauges,
     QueueGauges,
 )
-from admission.controller.metrics.labels import MetricLabels
+from admission.controller.metrics.labels import CustomLabel, MetricLabels
+from admission.controller.metrics.queue_series import QueueSeries
+from admission.controller.runtime.large_reads import LargeReads
 from api.kube.informer import ChangeType
 from api.objects.common import WireSelector
 from tests.admission.controller.known import (
@@ -105,7 +111,7 @@ def test_what_waits_is_active_or_inadmissible(stop: str, want: tuple[int, int]) 
     assert (local.pending_active, local.pending_inadmissible) == want
 
 
-def admitted_object(name: str, cpu: str) -> Object:
+def admitted_object(name: str, cpu: str, **metadata: Any) -> Object:
     """Return a Workload that holds this much of the ClusterQueue's quota."""
     assignment = {"name": "main", "count": 1, "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": cpu}}
     conditions = [
@@ -116,7 +122,7 @@ def admitted_object(name: str, cpu: str) -> Object:
         "admission": {"clusterQueue": "cq", "podSetAssignments": [assignment]},
         "conditions": conditions,
     }
-    return {**workload_object(name, "default", "main"), "status": status}
+    return {**workload_object(name, "default", "main", **metadata), "status": status}
 
 
 @pytest.mark.parametrize(
@@ -144,6 +150,62 @@ def test_the_weighted_share_is(weight: str, want: float | None) -> None:
     share = found["cq"]
     assert share is not None
     assert (None if isnan(share) else share) == (want if want is None else pytest.approx(want))
+
+
+def test_admitted_workloads_are_counted_by_the_custom_labels_of_workloads_and_of_their_queue() -> None:
+    """Kueue, KEP 7066: the gauge of admitted Workloads alone has the labels of both kinds."""
+    labels = MetricLabels(
+        (
+            CustomLabel(name="custom_team", kind="ClusterQueue", key="team"),
+            CustomLabel(name="custom_kind", kind="Workload", key="kind"),
+        )
+    )
+    known = Known(labels=labels)
+    reader = GaugeReader(known.cluster_state, labels)
+    for obj in (
+        namespace_object("default"),
+        made("ResourceFlavor", "f"),
+        cluster_queue_object("cq", "3"),
+        local_queue_object("main", "default", "cq"),
+    ):
+        known.tell(obj)
+    training, serving = ({"labels": {"kind": kind}} for kind in ("training", "serving"))
+    one, two = admitted_object("one", "1", **training), admitted_object("two", "1", **training)
+
+    def admitted() -> Mapping[tuple[str, ...], int]:
+        (found,) = (one for one in reader.snapshots(now=0.0) if isinstance(one, QueueGauges))
+        return dict(found.admitted)
+
+    known.tell(one)
+    known.tell(two)
+    before = admitted()
+    known.tell(admitted_object("two", "1", **serving), ChangeType.MODIFIED)
+    changed = admitted()
+    known.tell(one, ChangeType.DELETED)
+
+    assert (before, changed, admitted()) == (
+        {("training",): 2},
+        {("training",): 1, ("serving",): 1},
+        {("serving",): 1},
+    )
+    collector = QueueCollector(
+        known.metrics,
+        reader,
+        known.clock,
+        reads=LargeReads(known.clock),
+        series=QueueSeries(labels),
+        statistics=known.cluster_state.engine.tally,
+    )
+    asyncio.run(collector.refresh())
+    (family,) = (one for one in collector.collect() if one.name == "kueue_admitted_active_workloads")
+    assert [sample.labels for sample in family.samples] == [
+        {
+            "replica_role": "follower",
+            "cluster_queue": "cq",
+            "custom_kind": "serving",
+            "custom_team": "",
+        }
+    ]
 
 
 def test_a_finished_workload_is_counted_until_it_is_deleted() -> None:
