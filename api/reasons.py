@@ -125,6 +125,9 @@ class InactiveReason(StrEnum):
     TOPOLOGY_NOT_FOUND = "TopologyNotFound"
     ADMISSION_CHECK_NOT_FOUND = "AdmissionCheckNotFound"
     ADMISSION_CHECK_INACTIVE = "AdmissionCheckInactive"
+    MULTIPLE_MULTIKUEUE_CHECKS = "MultipleMultiKueueAdmissionChecks"
+    MULTIKUEUE_CHECK_PER_FLAVOR = "MultiKueueAdmissionCheckAppliedPerFlavor"
+    MULTIKUEUE_WITH_PROVISIONING_REQUEST = "MultiKueueWithProvisioningRequest"
     # Berth's own: Kueue ignores such queues without a condition.
     COHORT_CYCLE = "CohortCycle"
     UNKNOWN = "Unknown"

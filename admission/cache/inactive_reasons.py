@@ -41,6 +41,8 @@ def problems(spec: ClusterQueue, specs: Specs, hierarchy: CohortHierarchy) -> It
         yield from _unreadable_parts(spec, specs, hierarchy)
     yield from _missing_flavors(spec, specs)
     yield from _missing_checks(spec, specs)
+    yield from _clashing_checks(spec, specs)
+    yield from _missing_topologies(spec, specs)
 
 
 def _unreadable_parts(spec: ClusterQueue, specs: Specs, hierarchy: CohortHierarchy) -> Iterator[Inactive]:
@@ -48,7 +50,7 @@ def _unreadable_parts(spec: ClusterQueue, specs: Specs, hierarchy: CohortHierarc
 
     Their last readable version does not count: a limit that its owner has removed must not apply.
     """
-    flavors = [flavor.name for group in spec.resource_groups for flavor in group.flavors]
+    flavors = _flavors(spec)
     topologies = (specs.flavors[name].topology_name for name in flavors if name in specs.flavors)
     parts: tuple[tuple[type, Iterable[str | None]], ...] = (
         (Cohort, (node.name for node in hierarchy.queues[spec.name].ancestors())),
@@ -66,17 +68,22 @@ def _unreadable_parts(spec: ClusterQueue, specs: Specs, hierarchy: CohortHierarc
 
 
 def _missing_flavors(spec: ClusterQueue, specs: Specs) -> Iterator[Inactive]:
-    """Yield that flavors, or the topologies of flavors, do not exist."""
-    names = [flavor.name for group in spec.resource_groups for flavor in group.flavors]
-    missing = specs.missing(ResourceFlavor, names)
+    """Yield that flavors do not exist."""
+    missing = specs.missing(ResourceFlavor, _flavors(spec))
     if missing:
         yield Inactive(
             reason=InactiveReason.FLAVOR_NOT_FOUND,
             message=f"references missing ResourceFlavor(s): {','.join(missing)}",
             advice="create them",
         )
+
+
+def _missing_topologies(spec: ClusterQueue, specs: Specs) -> Iterator[Inactive]:
+    """Yield that the topologies of flavors do not exist. With MultiKueue, other clusters have them."""
+    if _checks_of(spec, specs, keys.MULTIKUEUE_CONTROLLER):
+        return
     # Each once and in order: several resource groups may name the same flavor.
-    for name in dict.fromkeys(names):
+    for name in dict.fromkeys(_flavors(spec)):
         topology = specs.flavors[name].topology_name if name in specs.flavors else None
         if specs.missing(Topology, [topology]):
             yield Inactive(
@@ -96,7 +103,7 @@ def _missing_checks(spec: ClusterQueue, specs: Specs) -> Iterator[Inactive]:
             advice="create them",
         )
     known = [specs.checks[rule.name] for rule in spec.checks if rule.name in specs.checks]
-    idle = [check for check in known if not check.is_active]
+    idle = sorted((check for check in known if not check.is_active), key=lambda check: check.name)
     if idle:
         names = ",".join(check.name for check in idle)
         yield Inactive(
@@ -104,6 +111,42 @@ def _missing_checks(spec: ClusterQueue, specs: Specs) -> Iterator[Inactive]:
             message=f"references inactive AdmissionCheck(s): {names}",
             advice=_way_out(idle),
         )
+
+
+def _clashing_checks(spec: ClusterQueue, specs: Specs) -> Iterator[Inactive]:
+    """Yield that checks of MultiKueue clash with each other, with flavors, or with ProvisioningRequests."""
+    dispatching = _checks_of(spec, specs, keys.MULTIKUEUE_CONTROLLER)
+    provisioning = _checks_of(spec, specs, keys.PROVISIONING_CONTROLLER)
+    if len(dispatching) > 1:
+        yield Inactive(
+            reason=InactiveReason.MULTIPLE_MULTIKUEUE_CHECKS,
+            message="Cannot use multiple MultiKueue AdmissionChecks on the same ClusterQueue, found: "
+            + ",".join(dispatching),
+        )
+    flavors = frozenset(_flavors(spec))
+    partial = {rule.name for rule in spec.checks if rule.on_flavors and rule.on_flavors != flavors}
+    if chosen := [name for name in dispatching if name in partial]:
+        yield Inactive(
+            reason=InactiveReason.MULTIKUEUE_CHECK_PER_FLAVOR,
+            message=f"Cannot specify MultiKueue AdmissionCheck per flavor, found: {','.join(chosen)}",
+        )
+    if dispatching and provisioning:
+        yield Inactive(
+            reason=InactiveReason.MULTIKUEUE_WITH_PROVISIONING_REQUEST,
+            message="Cannot use both MultiKueue and ProvisioningRequest AdmissionChecks together, found: "
+            f"{','.join(dispatching)}, {','.join(provisioning)}",
+        )
+
+
+def _checks_of(spec: ClusterQueue, specs: Specs, controller: str) -> list[str]:
+    """Return the names of the ClusterQueue's checks that a controller serves, sorted."""
+    known = (specs.checks[rule.name] for rule in spec.checks if rule.name in specs.checks)
+    return sorted({check.name for check in known if check.controller_name == controller})
+
+
+def _flavors(spec: ClusterQueue) -> list[str]:
+    """Return the flavors of all resource groups, in order."""
+    return [flavor.name for group in spec.resource_groups for flavor in group.flavors]
 
 
 def _way_out(idle: Iterable[AdmissionCheck]) -> str:

@@ -52,22 +52,13 @@ class ResourceFlavor(KueueObject):
     """Nodes of this flavor, and what pods need in order to run on them."""
 
 
-def _ends_in_hosts(levels: str) -> str:
-    return f"{levels}[size({levels}) - 1].nodeLabel == '{HOSTNAME}'"
-
-
-# If the lowest level is the host, the levels above it can change without invalidating assignments, because
-# these name only the host.
 _LEVEL_RULES = field_rules(
     rule("self.all(l, self.exists_one(m, m.nodeLabel == l.nodeLabel))", "must be unique"),
     rule(
-        f"!self.exists(l, l.nodeLabel == '{HOSTNAME}') || {_ends_in_hosts('self')}",
+        f"!self.exists(l, l.nodeLabel == '{HOSTNAME}') || self[size(self) - 1].nodeLabel == '{HOSTNAME}'",
         f"the {HOSTNAME} label can only be used at the lowest level of topology",
     ),
-    rule(
-        f"self == oldSelf || ({_ends_in_hosts('self')} && {_ends_in_hosts('oldSelf')})",
-        f"field is immutable unless {HOSTNAME} is the last level before and after",
-    ),
+    rule("self == oldSelf", "field is immutable"),
 )
 
 

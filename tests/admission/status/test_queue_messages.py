@@ -8,6 +8,7 @@ from msgspec import structs
 from admission.decisions.decision import Admit
 from admission.status.views import Usage
 from api.jobs.resource_requests import LimitRange, RuntimeClass
+from api.keys import MULTIKUEUE_CONTROLLER, PROVISIONING_CONTROLLER
 from api.objects.cluster import LimitRangeItem
 from api.objects.common import WireSelector, WireToleration
 from api.queueing import (
@@ -198,6 +199,59 @@ def test_a_workload_that_cannot_be_tried_gets_a_reason_and_what_to_do(
         ),
         pytest.param(
             [
+                *(
+                    AdmissionCheck(name=name, controller_name=MULTIKUEUE_CONTROLLER, is_active=True)
+                    for name in "ba"
+                ),
+                make_cluster_queue(checks=(CheckRule(name="b"), CheckRule(name="a"))),
+            ],
+            (
+                InactiveReason.MULTIPLE_MULTIKUEUE_CHECKS,
+                "Cannot use multiple MultiKueue AdmissionChecks on the same ClusterQueue, found: a,b",
+            ),
+            id="two checks of MultiKueue",
+        ),
+        pytest.param(
+            [
+                AdmissionCheck(name="a", controller_name=MULTIKUEUE_CONTROLLER, is_active=True),
+                ResourceFlavor(name="other"),
+                make_cluster_queue(
+                    groups=(make_group(default=1, other=1),),
+                    checks=(CheckRule(name="a", on_flavors=frozenset({"other"})),),
+                ),
+            ],
+            (
+                InactiveReason.MULTIKUEUE_CHECK_PER_FLAVOR,
+                "Cannot specify MultiKueue AdmissionCheck per flavor, found: a",
+            ),
+            id="a check of MultiKueue for some of the flavors",
+        ),
+        pytest.param(
+            [
+                AdmissionCheck(name="a", controller_name=MULTIKUEUE_CONTROLLER, is_active=True),
+                AdmissionCheck(name="b", controller_name=PROVISIONING_CONTROLLER, is_active=True),
+                make_cluster_queue(checks=(CheckRule(name="b"), CheckRule(name="a"))),
+            ],
+            (
+                InactiveReason.MULTIKUEUE_WITH_PROVISIONING_REQUEST,
+                "Cannot use both MultiKueue and ProvisioningRequest AdmissionChecks together, found: a, b",
+            ),
+            id="checks of MultiKueue and of ProvisioningRequests",
+        ),
+        pytest.param(
+            [
+                ResourceFlavor(name="default", topology_name="gone"),
+                make_cluster_queue(checks=(CheckRule(name="a"),)),
+            ],
+            (
+                InactiveReason.ADMISSION_CHECK_NOT_FOUND,
+                "references missing AdmissionCheck(s): a, "
+                'there is no Topology "gone" for TAS flavor "default"',
+            ),
+            id="a check and a topology, of which the topology comes last",
+        ),
+        pytest.param(
+            [
                 make_cluster_queue(
                     stop_policy=StopPolicy.HOLD, checks=(CheckRule(name="a"),), groups=(make_group(ghost=1),)
                 )
@@ -218,6 +272,28 @@ def test_the_active_condition_of_a_cluster_queue_is_worded_as_kueues(
 
     assert view is not None
     assert (view.reason, view.message) == (want[0], f"Can't admit new workloads: {want[1]}.")
+
+
+@pytest.mark.parametrize(
+    "flavors",
+    [
+        pytest.param(frozenset[str](), id="for all flavors"),
+        pytest.param(frozenset({"default"}), id="that names all flavors"),
+    ],
+)
+def test_one_check_of_multikueue_leaves_a_cluster_queue_active_whose_topology_other_clusters_have(
+    flavors: frozenset[str],
+) -> None:
+    world = make_world(
+        ResourceFlavor(name="default", topology_name="elsewhere"),
+        AdmissionCheck(name="a", controller_name=MULTIKUEUE_CONTROLLER, is_active=True),
+        make_cluster_queue(checks=(CheckRule(name="a", on_flavors=flavors),)),
+    )
+
+    view = world.engine.queues.cluster_queue_view("queue")
+
+    assert view is not None
+    assert view.is_active
 
 
 def test_a_cluster_queue_that_is_being_deleted_says_so_as_kueues_does() -> None:
