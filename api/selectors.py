@@ -144,6 +144,17 @@ def keys_of_affinity(affinity: WireAffinity | None) -> tuple[frozenset[str], boo
     return keys, any(term.match_fields for term in terms)
 
 
+def preference_of(affinity: WireAffinity, *, name: str, labels: Mapping[str, str]) -> int:
+    """Return the sum of the weights of the preferred terms that a node meets; 0 without such terms."""
+    nodes = affinity.node_affinity
+    terms = nodes.preferred_during_scheduling_ignored_during_execution if nodes is not None else ()
+    return sum(
+        term.weight
+        for term in terms or ()
+        if term.preference is not None and _term_holds(term.preference, name, labels)
+    )
+
+
 def _term_holds(term: WireNodeSelectorTerm, name: str, labels: Mapping[str, str]) -> bool:
     expressions, fields = term.match_expressions or (), term.match_fields or ()
     # As in kube-scheduler, an empty term selects no node; it is not a wildcard.

@@ -12,6 +12,7 @@ Modules, in reading order:
     touched_statuses      which statuses have to be written again
     workload_index        all Workloads by key, and the unfinished ones by LocalQueue
     trees_to_try          which quota trees a cycle has to try, and what wakes parked Workloads
+    priority_boost        the priority that a Workload's annotation adds to
     pending_workloads     which queue a Workload waits in, at which level, with which reason
     second_pass_queue     admitted Workloads that need nodes
     adopted_admission     another leader's admission, charged as the spec says

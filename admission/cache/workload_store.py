@@ -14,11 +14,13 @@ from admission.cache.admitted_workloads import AdmittedWorkloads
 from admission.cache.cache import Cache
 from admission.cache.finished_runs import FinishedRuns
 from admission.cache.pending_workloads import PendingWorkloads
+from admission.cache.priority_boost import boosted
 from admission.cache.touched_statuses import TouchedStatuses
 from admission.cache.trees_to_try import TreesToTry
 from admission.cache.workload_changed import Observer, WorkloadChanged
 from admission.cache.workload_index import WorkloadIndex
 from admission.cache.workload_record import LocalQueueKey, WorkloadRecord, make_record
+from api.jobs.pod_owner_key import has_known_pods
 from api.jobs.resource_requests import ResourceSettings
 from api.workload import Workload, WorkloadKey
 from queues.pending.ordering import RequeuingTimestamp
@@ -31,7 +33,12 @@ class WorkloadStore:
     """All known Workloads, based on the cache of specs. One task owns it."""
 
     def __init__(
-        self, cache: Cache, *, resources: ResourceSettings, requeuing_timestamp: RequeuingTimestamp
+        self,
+        cache: Cache,
+        *,
+        resources: ResourceSettings,
+        requeuing_timestamp: RequeuingTimestamp,
+        boosts_priorities: bool = False,
     ) -> None:
         self.touched = TouchedStatuses()
         self.index = WorkloadIndex(self.touched)
@@ -64,11 +71,14 @@ class WorkloadStore:
         )
         self._cache = cache
         self._resources = resources
+        self._boosts_priorities = boosts_priorities
 
     # --- changes of objects ------------------------------------------------------------------------------
 
     def put(self, workload: Workload) -> None:
         """Take in a Workload, new or changed."""
+        if self._boosts_priorities:
+            workload = boosted(workload)
         key = workload.key
         if self._cache.specs.unreadable:
             # It was readable this time, whatever it was before.
@@ -142,10 +152,10 @@ class WorkloadStore:
             self._end(record)
             return
         self.index.enter(record)
-        if workload.has_quota_reservation:
+        if workload.has_quota_reservation and not _is_let_go(workload):
             self.admitted.note_fact(record)
         # An event older than our own write must not take back what was assumed.
-        elif not self.admitted.keeps_assumption(workload):
+        elif _is_let_go(workload) or not self.admitted.keeps_assumption(workload):
             if workload.key in self._cache.held:
                 self.admitted.release(workload.key)
             self.pending.route(record)
@@ -224,3 +234,13 @@ class WorkloadStore:
         if record.workload.key in self._cache.held:
             self.admitted.release(record.workload.key)
         self.index.end(record)
+
+
+def _is_let_go(workload: Workload) -> bool:
+    """Return whether quota is free although the object still shows it: it was deactivated, and has no owner.
+
+    Only the program that created it can take the reservation away, which it may never do. The quota of one
+    with an owner is kept until its pods have ended.
+    Source: Kueue, pkg/controller/core/workload_controller.go, Update.
+    """
+    return not workload.active and workload.owner_kind is None and not has_known_pods(workload)

@@ -81,7 +81,8 @@ class EngineSettings:
     """What the configuration says about scheduling. None for `fair_sharing`, `admission_fair_sharing`: off.
 
     `default_policy` governs ClusterQueues that no AdmissionPolicy is bound to. `blocks_admission`: Workloads
-    wait until the pods of all that were admitted before are ready.
+    wait until the pods of all that were admitted before are ready. `boosts_priorities`: the annotation
+    `kueue.x-k8s.io/priority-boost` adds to the priority of a Workload.
 
     Changing any of them takes a new engine: the settings are read when it is created. Read from a
     configuration file by `admission.engine.settings`.
@@ -89,6 +90,7 @@ class EngineSettings:
 
     resources: ResourceSettings = field(default_factory=ResourceSettings)
     requeuing_timestamp: RequeuingTimestamp = RequeuingTimestamp.EVICTION
+    boosts_priorities: bool = False
     fair_sharing: FairPreemption | None = None
     admission_fair_sharing: AdmissionFairSharing | None = None
     node_failures: NodeFailureSettings = field(default_factory=NodeFailureSettings)
@@ -117,7 +119,10 @@ class Engine:
             topology_cache=TopologyCache(settings.placement, settings.hardware),
         )
         workload_store = WorkloadStore(
-            cache, resources=settings.resources, requeuing_timestamp=settings.requeuing_timestamp
+            cache,
+            resources=settings.resources,
+            requeuing_timestamp=settings.requeuing_timestamp,
+            boosts_priorities=settings.boosts_priorities,
         )
         self._cache, self._workload_store = cache, workload_store
         self._under_way = UnderWay(cache, workload_store.trees)

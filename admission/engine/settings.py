@@ -27,6 +27,7 @@ def engine_settings(config: ControllerConfig) -> EngineSettings:
     return EngineSettings(
         resources=config.resources,
         requeuing_timestamp=RequeuingTimestamp(timestamp),
+        boosts_priorities=config.kueue.feature_gates.get("PriorityBoost", False),
         node_failures=node_failure_settings(config),
         placement=_placement_gates(config),
         hardware=hardware_rules(config.berth.extender),
@@ -67,6 +68,7 @@ def _placement_gates(config: ControllerConfig) -> PlacementGates:
     return PlacementGates(
         is_mixed=gates.get("TASProfileMixed", ours.is_mixed),
         is_balanced=gates.get("TASBalancedPlacement", ours.is_balanced),
+        prefers_nodes=gates.get("TASRespectNodeAffinityPreferred", ours.prefers_nodes),
     )
 
 

@@ -193,12 +193,19 @@ class DomainSelection:
         return below
 
     @property
+    def _scores(self) -> list[int] | None:
+        """How well each domain suits the preferred node affinity, None where that does not count."""
+        return self.counts.scores if self.plan.prefers_nodes else None
+
+    @property
     def _is_ranked(self) -> bool:
         """Whether a whole level is compared by room alone, for which a ranking is kept."""
-        return self.within is None and not self.leaders
+        return self.within is None and not self.leaders and self._scores is None
 
     def _single(self, level: int, need: int) -> int | None:
         """Return the domain that holds all with the least room left over, None where none holds all."""
+        if self._scores is not None:
+            return self._preferred_single(level, need)
         counts, values = self.counts, self.counts.site.tree.values
         if self._is_ranked:
             return counts.ranking(level).tightest(need)
@@ -211,6 +218,25 @@ class DomainSelection:
         if not fitting:
             return None
         return min(fitting, key=lambda one: (column[one], pods[one], values[one]))
+
+    def _preferred_single(self, level: int, need: int) -> int | None:
+        """Return the domain that holds all, by preference first; None where the level is to be left.
+
+        Of the domains that suit best, the tightest one. Another one is taken only at a required level, or
+        where any place will do: otherwise a wider level is tried before a domain that suits less, as in
+        Kueue.
+        """
+        counts = self.counts
+        column = counts.slices_with_leader if self.leaders else counts.slices
+        ordered = self._sorted(self._domains(level), keeps_full=True)
+        for index, domain in enumerate(ordered):
+            if column[domain] >= need and (not self.leaders or counts.leader[domain] >= self.leaders):
+                if self.plan.is_least_free:
+                    return domain
+                return self._tightest(ordered[index:], need, self.leaders, column, 1)
+            if not self.plan.is_required and not self.plan.is_least_free:
+                return None
+        return None
 
     def _most(self, level: int) -> int:
         """Return how many slices the roomiest domain of the level holds; 0 without domains."""
@@ -309,27 +335,49 @@ class DomainSelection:
         return shares
 
     def _tightest(self, domains: Sequence[int], need: int, leaders: int, column: list[int], unit: int) -> int:
-        """Return the domain that holds all with the least room left over; the first of several."""
-        hosts = self.counts.leader
+        """Return the domain that holds all with the least room left over; the first of several.
+
+        Where nodes are preferred, only domains that suit as well as the first one count.
+        """
+        hosts, scores = self.counts.leader, self._scores
         best, least = domains[0], column[domains[0]] // unit
         for domain in domains:
+            if scores is not None and scores[domain] != scores[domains[0]]:
+                break
             room = column[domain] // unit
             if need <= room < least and (not leaders or hosts[domain] >= leaders):
                 best, least = domain, room
         # Of equal room the first one, which preserves the order of the choice.
         return best
 
-    def _sorted(self, domains: Iterable[int], leaders: int | None = None) -> list[int]:
-        """Return the domains in the order in which they are used. Without a leader, only those with room."""
+    def _sorted(
+        self, domains: Iterable[int], leaders: int | None = None, *, keeps_full: bool = False
+    ) -> list[int]:
+        """Return the domains in the order in which they are used.
+
+        Without a leader, only those with room, or all of them with `keeps_full`.
+        """
         counts, values = self.counts, self.counts.site.tree.values
+        scores = self._scores
         sign = 1 if self.plan.is_least_free else -1
         if self.leaders if leaders is None else leaders:
             hosts, slices, pods = counts.leader, counts.slices_with_leader, counts.pods_with_leader
             # Hosts of the leader first, because room for it is scarcer than room for a pod.
-            return sorted(domains, key=lambda one: (-hosts[one], sign * slices[one], pods[one], values[one]))
+            return sorted(
+                domains,
+                key=lambda one: (
+                    -hosts[one],
+                    -scores[one] if scores is not None else 0,
+                    sign * slices[one],
+                    pods[one],
+                    values[one],
+                ),
+            )
         # Sorts are stable, so the least important key is sorted first. Domains without room are left out.
         room = counts.pods
-        ordered = sorted([one for one in domains if room[one]], key=values.__getitem__)
+        ordered = sorted([one for one in domains if keeps_full or room[one]], key=values.__getitem__)
         ordered.sort(key=room.__getitem__)
         ordered.sort(key=counts.slices.__getitem__, reverse=not self.plan.is_least_free)
+        if scores is not None:
+            ordered.sort(key=scores.__getitem__, reverse=True)
         return ordered

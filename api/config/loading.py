@@ -38,6 +38,7 @@ ACTED_UPON = frozenset(
         "admissionFairSharing",
         "fairSharing",
         "featureGates.DisableWaitForPodsReady",
+        "featureGates.PriorityBoost",
         "featureGates.ReclaimablePods",
         "featureGates.SkipReassignmentForPodOwnedWorkloads",
         "featureGates.TASBalancedPlacement",
@@ -47,6 +48,7 @@ ACTED_UPON = frozenset(
         "featureGates.TASReplaceNodeDueToNotReadyOverFixedTime",
         "featureGates.TASReplaceNodeOnNodeTaints",
         "featureGates.TASReplaceNodeOnPodTermination",
+        "featureGates.TASRespectNodeAffinityPreferred",
         "featureGates.UnadmittedWorkloadsObservability",
         "integrations.frameworks",
         "integrations.labelKeysToCopy",
@@ -84,7 +86,6 @@ _FOLLOWS = {
     "featureGates.FinishOrphanedWorkloads": "the Workload of a Job that is gone finishes",
     "featureGates.MultiKueueOrchestratedPreemption": _UNGATED,
     "featureGates.PartialAdmission": "a Job with job-min-parallelism may start with fewer pods",
-    "featureGates.PriorityBoost": "the annotation kueue.x-k8s.io/priority-boost changes no priority",
     "featureGates.TopologyAwareScheduling": "flavors with a topologyName place pods",
     "featureGates.UnadmittedWorkloadsExplicitStatus": (
         "QuotaReserved=False is written once a Workload has waited for a second"

@@ -32,7 +32,7 @@ class WireContainer(Wire, frozen=True):
 
 
 class WireNodeSelectorTerm(Wire, frozen=True):
-    """One term of required node affinity; terms are alternatives, expressions within one all hold."""
+    """One term of node affinity; required terms are alternatives, expressions within one all hold."""
 
     match_expressions: tuple[WireSelectorRequirement, ...] | None = None
     match_fields: tuple[WireSelectorRequirement, ...] | None = None
@@ -44,16 +44,30 @@ class WireNodeSelector(Wire, frozen=True):
     node_selector_terms: tuple[WireNodeSelectorTerm, ...] | None = None
 
 
+class WirePreferredTerm(Wire, frozen=True):
+    """One term of preferred node affinity. `weight` is from 1 to 100."""
+
+    weight: int = 0
+    preference: WireNodeSelectorTerm | None = None
+
+
 class WireNodeAffinity(Wire, frozen=True):
-    """affinity.nodeAffinity; preferred terms are not binding and not read."""
+    """affinity.nodeAffinity. Preferred terms count where a topology places the pods."""
 
     required_during_scheduling_ignored_during_execution: WireNodeSelector | None = None
+    preferred_during_scheduling_ignored_during_execution: tuple[WirePreferredTerm, ...] | None = None
 
 
 class WireAffinity(Wire, frozen=True):
     """affinity."""
 
     node_affinity: WireNodeAffinity | None = None
+
+    @property
+    def has_preferences(self) -> bool:
+        """Whether some nodes are preferred to others."""
+        nodes = self.node_affinity
+        return nodes is not None and bool(nodes.preferred_during_scheduling_ignored_during_execution)
 
 
 class WirePodSpec(Wire, frozen=True):

@@ -309,7 +309,7 @@ def test_what_has_no_effect_is_said_field_by_field() -> None:
     body = """
         namespace: queues
         clientConnection: {qps: 50}
-        featureGates: {DisableWaitForPodsReady: true, PartialAdmission: false, PriorityBoost: true, New: true}
+        featureGates: {PriorityBoost: true, PartialAdmission: false, AdmissionGatedBy: true, New: true}
         managedJobsNamespaceSelector: {matchLabels: {a: b}}
         integrations: {frameworks: [batch/job, pod, ray.io/rayjob]}
         """
@@ -317,8 +317,8 @@ def test_what_has_no_effect_is_said_field_by_field() -> None:
         "f.yaml: clientConnection.qps is read and has no effect in Berth",
         "f.yaml: featureGates.PartialAdmission is read and has no effect in Berth:"
         " a Job with job-min-parallelism may start with fewer pods",
-        "f.yaml: featureGates.PriorityBoost is read and has no effect in Berth:"
-        " the annotation kueue.x-k8s.io/priority-boost changes no priority",
+        "f.yaml: featureGates.AdmissionGatedBy is read and has no effect in Berth:"
+        " the annotation kueue.x-k8s.io/admission-gated-by holds a Workload back",
         "f.yaml: featureGates.New is read and has no effect in Berth",
         "f.yaml: integrations.frameworks: ray.io/rayjob is not managed by Berth",
     )

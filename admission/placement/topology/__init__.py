@@ -11,6 +11,7 @@ Modules, in reading order:
     ranking             the domains of a level, sorted by room
     request             what is asked of a placement, and the possible results
     node_exclusions     the nodes that refuse the pods of a request, and why
+    preferred_nodes     how well nodes and domains suit preferred node affinity
     gpu_room            how many pods the NVLink islands and the shared GPUs of each node hold
     node_health         the faults of nodes under placed pods
     place               where pods run: a value that is taken from a topology and given back

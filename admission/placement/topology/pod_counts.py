@@ -37,6 +37,7 @@ import msgspec
 from admission.placement.topology.flavor_topology import Amounts, FlavorTopology
 from admission.placement.topology.gpu_room import LinkedRoom, SharedRoom, gpu_rooms
 from admission.placement.topology.node_exclusions import NodeExclusions
+from admission.placement.topology.preferred_nodes import PreferredNodes
 from admission.placement.topology.ranking import Ranking
 from admission.placement.topology.request import NodeRules, PlacementPlan
 from queues.profile.capacity_profile import Course, Spot
@@ -133,6 +134,7 @@ class PodCounts:
     _linked: LinkedRoom | None = None
     # The room on GPUs of which pods have shares, None for pods without GPUs.
     _shared: SharedRoom | None = None
+    _preferred: PreferredNodes = field(init=False)
     _rankings: dict[int, Ranking] = field(default_factory=dict)
     # How many leaves have room for each number of pods; None until the largest is asked for.
     _leaves_by_room: Counter[int] | None = None
@@ -142,6 +144,7 @@ class PodCounts:
     courses: dict[Spot, RecordedRoom] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self._preferred = PreferredNodes(self.site, self.shape.rules.affinity)
         self._linked, self._shared = gpu_rooms(
             self.site, self.shape.rules.hardware, dict(self.shape.per_pod), is_empty=self.shape.is_empty
         )
@@ -179,6 +182,11 @@ class PodCounts:
             self._count_all()
         else:
             self._count(changed | used)
+
+    @property
+    def scores(self) -> list[int] | None:
+        """How well each domain suits the pods' preferred node affinity, None where they prefer no nodes."""
+        return self._preferred.scores(self.refusals.by_leaf)
 
     def ranking(self, level: int) -> Ranking:
         """Return the ranking by room of the domains of a level, which must be at or above the slice level."""

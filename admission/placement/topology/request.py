@@ -106,11 +106,13 @@ class PlacementGates:
     """Kueue's feature gates for placement, with Kueue's defaults.
 
     `is_mixed` TASProfileMixed: pods that may go anywhere use the least free domains; otherwise best fit for
-    all. `is_balanced` TASBalancedPlacement: a gang with a preferred level is spread evenly.
+    all. `is_balanced` TASBalancedPlacement: a gang with a preferred level is spread evenly. `prefers_nodes`
+    TASRespectNodeAffinityPreferred: domains are compared by preferred node affinity first.
     """
 
     is_mixed: bool = True
     is_balanced: bool = False
+    prefers_nodes: bool = False
 
 
 _GATES = PlacementGates()
@@ -129,6 +131,7 @@ class PlacementPlan:
     is_unconstrained: bool
     is_least_free: bool
     is_balanced: bool
+    prefers_nodes: bool
     keeps_domains_whole: bool
     slice_level: int
     slice_size: int
@@ -169,6 +172,7 @@ def make_plan(
         # Least free for pods that may go anywhere, so that empty nodes stay free for gangs that need them.
         is_least_free=not has_level and gates.is_mixed,
         is_balanced=gates.is_balanced and topology.preferred is not None,
+        prefers_nodes=gates.prefers_nodes,
         keeps_domains_whole=request.keeps_domains_whole and not has_level,
         slice_level=slice_level,
         slice_size=slice_size,
