@@ -123,6 +123,7 @@ class PlacedPods:
             node_selector=obj.spec.node_selector or {},
             node=obj.spec.node_name or "",
             unschedulable=unschedulable,
+            is_by_topology=is_placed_by_topology(obj),
         )
         if known is not None and known.pod.is_gated and not pod.is_gated and admitted is not None:
             self._observers.report_ungated(keys.TOPOLOGY_GATE, admitted, self._clock.now())

@@ -55,7 +55,8 @@ class PlacedPod:
 
     `gates` are all its scheduling gates. `node` is the node that it is bound to, "" if it is unbound.
     `promised` are the node labels in an ungating patch in flight: the pod counts in that domain, although it
-    does not show the labels yet. `unschedulable` None: kube-scheduler has not refused it.
+    does not show the labels yet. `unschedulable` None: kube-scheduler has not refused it. `is_by_topology`:
+    it has a topology request, so that its host is chosen for it.
     """
 
     namespace: str
@@ -68,6 +69,7 @@ class PlacedPod:
     node: str = ""
     promised: Mapping[str, str] | None = None
     unschedulable: Unschedulable | None = None
+    is_by_topology: bool = True
 
     @property
     def version(self) -> ObjectVersion:

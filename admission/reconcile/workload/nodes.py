@@ -13,7 +13,7 @@ replacement. A pod that comes late, for a node that has such a fault, is failed 
 heard of for a while: they are failed, or deleted where a kubelet can stop them, and the node is lost. The
 second pass (`admission.engine.second_pass`) then finds other nodes. A pod that was ungated for a lost node
 and is not bound yet would wait forever. It is failed, so that its Job creates another one, which stays gated
-until it has a domain.
+until it has a domain. So is a pod without its gate that waits for a host while its Workload holds no quota.
 
 All this is read from the present nodes and pods at each look, so no state has to be remembered.
 Source: Kueue, pkg/controller/tas/node_controller.go.
@@ -47,7 +47,7 @@ _WITHOUT_KUBELET = frozenset({Fault.NOT_READY, Fault.QUIET})
 def answer_lost_nodes(look: Look) -> Answer:
     """Update the list of unhealthy nodes, and fail pods that wait for a lost node."""
     if not _is_watched(look):
-        return None
+        return tuple(_stray_pods(look)) or None
     # All writes in one answer: they are about different objects and do not depend on each other.
     writes: list[Write] = []
     lost = tuple(_lost(look)) if _is_placed(look) else ()
@@ -75,10 +75,13 @@ def next_look_at(look: Look) -> float | None:
 
 
 def _is_watched(look: Look) -> bool:
-    workload, settings = look.workload, look.context.settings.node_failures
-    if not settings.is_on or look.context.faults is None:
-        return False
-    return workload.has_quota_reservation and not workload.is_evicted
+    workload = look.workload
+    return _is_on(look) and workload.has_quota_reservation and not workload.is_evicted
+
+
+def _is_on(look: Look) -> bool:
+    """Return whether failed nodes are replaced at all, and nodes are known."""
+    return look.context.settings.node_failures.is_on and look.context.faults is not None
 
 
 def _is_placed(look: Look) -> bool:
@@ -199,6 +202,21 @@ def _stranded_pods(look: Look, lost: Collection[str]) -> Iterator[Write]:
         # Without assigned hosts the selector is the user's own, and not to be judged here.
         if hosts and is_stranded and not pod.is_gated and not pod.node:
             message = f"The pod was assigned to node {host}, which has failed, and was not running there"
+            yield _failing(pod, message, look.now)
+
+
+def _stray_pods(look: Look) -> Iterator[Write]:
+    """Yield the write that fails each pod that waits for a host which its Workload was never assigned.
+
+    Only of a Workload that holds no quota: without assigned hosts, the selector of an admitted one is the
+    user's own. The pods of an evicted one are stopped by their owner.
+    """
+    if not _is_on(look) or look.workload.has_quota_reservation or look.workload.is_evicted:
+        return
+    for pod in look.context.pods:
+        host = pod.node_selector.get(HOSTNAME)
+        if host is not None and pod.is_by_topology and not pod.is_gated and not pod.node:
+            message = f"The pod waits for node {host}, which its workload is not assigned"
             yield _failing(pod, message, look.now)
 
 

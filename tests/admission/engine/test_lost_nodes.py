@@ -314,6 +314,38 @@ def test_a_pod_that_comes_late_for_a_node_with_a_fault_is_failed_while_others_ru
     assert [(write.kind, write.name) for write in found] == [("Pod", name) for name in want]
 
 
+UNRESERVED: dict[str, Any] = {"conditions": {}}
+EVICTED = {"Evicted": Condition(type="Evicted", status=True, reason="Preempted")}
+
+
+@pytest.mark.parametrize(
+    ("fields", "changes", "want"),
+    [
+        pytest.param(UNRESERVED, {}, ["p"], id="without its gate"),
+        pytest.param(UNRESERVED, {"gates": ("kueue.x-k8s.io/topology",)}, [], id="that waits at its gate"),
+        pytest.param(UNRESERVED, {"node": "n0"}, [], id="that runs already"),
+        pytest.param(UNRESERVED, {"node_selector": {}}, [], id="that may go anywhere"),
+        pytest.param(
+            UNRESERVED,
+            {"is_by_topology": False},
+            [],
+            id="whose host its user chose",
+        ),
+        pytest.param({"conditions": EVICTED}, {}, [], id="of an evicted Workload, which its owner stops"),
+    ],
+)
+def test_a_pod_that_waits_for_a_host_while_its_workload_holds_no_quota_is_failed(
+    fields: dict[str, Any], changes: dict[str, Any], want: list[str]
+) -> None:
+    """Kueue, pkg/controller/tas/node_controller.go: a node that is not assigned has stray pods alone."""
+    pod = replace(make_pod("p", host="n0", is_bound=False), **changes)
+
+    found = writes(look(make_gang(**fields), pods=(pod,)))
+
+    failed = [one for one in found if one.purpose is Purpose.FAIL_POD]
+    assert [one.name for one in failed] == want
+
+
 @pytest.mark.parametrize(
     ("avoid", "want"),
     [
