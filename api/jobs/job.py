@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from api import keys
-from api.jobs.queued_object import Queued
+from api.jobs.queued_object import JobOutcome, QueuedJob
 from api.objects.cluster import JobObject
 from api.objects.common import WireSelector
 from api.workload import NOTHING
@@ -27,29 +27,19 @@ class ComposeError(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobOutcome:
-    """How a Job finished; `message` is the message of its Complete or Failed condition."""
-
-    is_success: bool
-    message: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job(Queued):
+class Job(QueuedJob):
     """One Job. The counts of pods are those of the Job controller; `completions` None means a work queue.
 
     `is_dispatched`: another cluster runs it (MultiKueue). `selector` selects its pods; None if the API server
     has not set it.
     """
 
-    is_suspended: bool = False
     parallelism: int = 1
     completions: int | None = None
     is_indexed: bool = False
     has_foreign_controller: bool = False
     is_dispatched: bool = False
     selector: WireSelector | None = None
-    active: int = 0
     terminating: int = 0
     ready: int = 0
     succeeded: int = 0
@@ -57,21 +47,6 @@ class Job(Queued):
     terminal_indexes: int = 0
     has_start_time: bool = False
     is_seen_suspended: bool = False
-    outcome: JobOutcome | None = None
-
-    @property
-    def queue_name(self) -> str:
-        """The LocalQueue that the Job names; empty if none.
-
-        The annotation is Kueue's older form of the label.
-        """
-        return self.labels.get(keys.QUEUE_NAME) or self.annotations.get(keys.QUEUE_NAME, "")
-
-    @property
-    def prebuilt_workload(self) -> str:
-        """The name of the Workload that another component created for this Job; empty if none."""
-        name = keys.PREBUILT_WORKLOAD_NAME
-        return self.labels.get(name) or self.annotations.get(name, "")
 
     @property
     def is_stopping(self) -> bool:

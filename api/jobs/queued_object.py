@@ -1,10 +1,15 @@
-"""The fields that queued Jobs and pods have in common: their identity, and what their Workload copies."""
+"""The fields that queued objects have in common: their identity, and what their Workload copies.
+
+`QueuedJob` adds what all objects have that are started and stopped as a whole: a Job, and the owners of
+`api.jobs.owners`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from api import keys
 from api.objects.common import OwnerReference
 from api.workload import NOTHING
 
@@ -25,3 +30,34 @@ class Queued:
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobOutcome:
+    """How a Job finished; `message` is the message of its Complete or Failed condition."""
+
+    is_success: bool
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuedJob(Queued):
+    """An object that is started and stopped as a whole. `active`: how many of its pods run."""
+
+    is_suspended: bool = False
+    active: int = 0
+    outcome: JobOutcome | None = None
+
+    @property
+    def queue_name(self) -> str:
+        """The LocalQueue that the Job names; empty if none.
+
+        The annotation is Kueue's older form of the label.
+        """
+        return self.labels.get(keys.QUEUE_NAME) or self.annotations.get(keys.QUEUE_NAME, "")
+
+    @property
+    def prebuilt_workload(self) -> str:
+        """The name of the Workload that another component created for this Job; empty if none."""
+        name = keys.PREBUILT_WORKLOAD_NAME
+        return self.labels.get(name) or self.annotations.get(name, "")

@@ -22,6 +22,7 @@ from admission.reconcile.job.context import Ancestor, JobContext, JobSettings
 from admission.reconcile.workload.context import LifecycleContext, LifecycleSettings, Owner
 from api.jobs.job import Job
 from api.jobs.pod import claims_job
+from api.jobs.queued_object import QueuedJob
 from api.objects.common import WireSelector
 from api.policy import KUEUE, Recovery
 from api.selectors import matches_selector
@@ -174,7 +175,7 @@ class ReconcileContexts:
     def _is_pod_selected(self, namespace: str, labels: Mapping[str, str]) -> bool:
         return matches_selector(self.settings.pod_selector, labels) and self.selects_pods_of(namespace)
 
-    def _ancestor(self, job: Job) -> Ancestor:
+    def _ancestor(self, job: QueuedJob) -> Ancestor:
         """Return the state of the topmost ancestor that is queued. Only Jobs count as ancestors here."""
         found, depth = job.owner, 0
         top: Seen[Job] | None = None

@@ -3,7 +3,8 @@
 Modules, in reading order:
 
     context       what must be known of the cluster and the configuration
-    view          one look at a Job and its Workloads
+    view          one look at a queued object and its Workloads: what the rules ask of any kind
+    job_view      the same for a Job
     reconcile     the rules
     compose       how a Workload is made from a Job, and kept in step with it
     defaults      what a Job gets when it is created

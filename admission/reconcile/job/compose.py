@@ -8,80 +8,69 @@ from typing import Any
 from admission.decisions.api_writes import Action, Event, Purpose
 from admission.reconcile.copied_metadata import changed_metadata
 from admission.reconcile.job import priorities
-from admission.reconcile.job.view import HeldJob, JobView
+from admission.reconcile.job.view import HeldJob, View
 from admission.reconcile.job.writes import normal, refusal, warning
 from admission.reconcile.workload_writes import workload_creation, workload_patch
 from api import keys
 from api.jobs.checkpoint_annotations import parse_instant
 from api.jobs.job import ComposeError
 from api.jobs.job_workload import (
+    MOST_UNKNOWN_KEYS,
     Priority,
-    annotation_problems,
-    check_job,
     maximum_execution_time_seconds,
-    pod_sets_body,
     unknown_keys,
-    workload_body,
 )
-from api.jobs.pod import claims_job
 from api.workload import to_rfc3339
 from queues.estimates.estimator import length_problems
 
 
-def create(view: JobView) -> tuple[Action, ...]:
+def create(view: View) -> tuple[Action, ...]:
     """Return the creation of the Job's Workload, or the Event that reports why it cannot be created.
 
     Unknown keys under berth.dev/ and placement annotations that cannot be read are reported here, once. They
     do not prevent the creation.
     """
-    job = view.job
     # No Workload is created for an unknown class: one with the wrong priority would be worse than none.
     priority = resolved_priority(view)
     if isinstance(priority, Event):
         return (priority, *_notices(view))
-    copied = view.context.settings.copied
     try:
-        body = workload_body(job, view.body, priority, copied=copied)
+        body = view.workload_body(priority)
     except ComposeError as error:
         # The notices are reported with the error, so that the owner sees all faults at once.
         return (refusal(view, error), *_notices(view))
     return (workload_creation(body, view.ref), *_notices(view))
 
 
-def _notices(view: JobView) -> Iterator[Event]:
+def _notices(view: View) -> Iterator[Event]:
     """Yield the faults of a Job that do not prevent queueing, each kind in one Event.
 
     They are also reported along with a refusal, so that the owner can fix everything at once.
     """
     found = (
-        ("UnknownKey", unknown_keys(view.job, view.template)),
-        ("InvalidAnnotation", annotation_problems(view.job, view.template, view.context.is_domain)),
+        ("UnknownKey", _unknown_keys(view)),
+        *view.faults(),
         ("InvalidExpectedRuntime", _length_problems(view)),
-        ("OwnerNotCounted", _owner_notes(view)),
     )
     return (warning(view, reason, "; ".join(said)) for reason, said in found if said)
 
 
-def _owner_notes(view: JobView) -> tuple[str, ...]:
-    job = view.job
-    if job.owner is None or not claims_job(job.owner):
-        return ()
-    return (
-        f"Job {job} is queued by itself, although Job {job.owner.name} is its controller:"
-        " the Workload of a Job counts only the pods that this Job creates",
-    )
+def _unknown_keys(view: View) -> tuple[str, ...]:
+    # Those of the object itself are found with each of its templates.
+    said = dict.fromkeys(one for template in view.templates() for one in unknown_keys(view.job, template))
+    return tuple(said)[: MOST_UNKNOWN_KEYS + 1]
 
 
-def _length_problems(view: JobView) -> tuple[str, ...]:
-    metadata = view.template.get("metadata") or {}
-    sources = (view.job.labels, view.job.annotations, metadata.get("annotations") or {})
+def _length_problems(view: View) -> tuple[str, ...]:
+    of_pods = ((one.get("metadata") or {}).get("annotations") or {} for one in view.templates())
+    sources = (view.job.labels, view.job.annotations, *of_pods)
     return length_problems(sources, now=view.now)
 
 
-def rewrite(view: JobView, held: HeldJob) -> tuple[Action, ...]:
+def rewrite(view: View, held: HeldJob) -> tuple[Action, ...]:
     """Return the update that gives a waiting Workload the pod sets of its changed Job."""
     try:
-        pod_sets = pod_sets_body(view.job, view.body)
+        pod_sets = view.pod_sets()
     except ComposeError as error:
         return (refusal(view, error),)
     note = f"Updated not matching Workload for suspended job: {held.workload.key}"
@@ -89,7 +78,7 @@ def rewrite(view: JobView, held: HeldJob) -> tuple[Action, ...]:
     return (workload_patch(held.workload, {"spec": {"podSets": pod_sets}}, Purpose.UPDATE_WORKLOAD, event),)
 
 
-def changed_fields(view: JobView, held: HeldJob) -> dict[str, Any]:
+def changed_fields(view: View, held: HeldJob) -> dict[str, Any]:
     """Return the merge patch for all fields in which the Workload differs from its Job; {} if none does.
 
     The API freezes the queue and the kind of the priority class while quota is held, and the maximum
@@ -116,20 +105,20 @@ def changed_fields(view: JobView, held: HeldJob) -> dict[str, Any]:
     )
     if (spec or metadata) and not workload.is_admitted:
         # Checked only if something changed: an unedited Job is not checked again at every look.
-        check_job(job, view.body)
+        view.check()
     return {**({"metadata": metadata} if metadata else {}), **({"spec": spec} if spec else {})}
 
 
-def resolved_priority(view: JobView) -> Priority | Event:
+def resolved_priority(view: View) -> Priority | Event:
     """Return the Job's priority, or the Event that reports which class is missing."""
-    spec = view.template.get("spec") or {}
-    found = priorities.resolved_priority(view.job, spec, view.context, where="spec.template.spec")
+    spec, where = view.prioritised()
+    found = priorities.resolved_priority(view.job, spec, view.context, where=where)
     if isinstance(found, Priority):
         return found
-    return warning(view, found.reason, found.note(f"Job {view.job}"))
+    return warning(view, found.reason, found.note(view.title))
 
 
-def _progress(view: JobView) -> Mapping[str, str]:
+def _progress(view: View) -> Mapping[str, str]:
     """Return the Job's annotations, with a pod's checkpoint in place of the Job's own if it is newer.
 
     The pod does not report the step of its checkpoint.

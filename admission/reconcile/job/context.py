@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from api.jobs.gang import Gang
-from api.jobs.job import Job
 from api.jobs.job_workload import NO_KEYS, CopiedKeys
 from api.jobs.pod import Pod
+from api.jobs.queued_object import QueuedJob
 from api.objects.common import WireToleration
 from api.reason_words import ReasonWords
 from api.workload import PodSetAssignment, Workload
@@ -86,9 +86,9 @@ class JobContext:
     is_namespace_managed: Callable[[str], bool] = lambda _: True
     is_pod_selected: Callable[[str, Mapping[str, str]], bool] = lambda *_: True
     is_domain: Callable[[str], bool] = lambda _: True
-    saved_at: Callable[[Job], float | None] = lambda _: None
+    saved_at: Callable[[QueuedJob], float | None] = lambda _: None
     awaits_ends: Callable[[Workload], bool] = lambda _: False
-    ancestor: Callable[[Job], Ancestor] = lambda _: Ancestor.NONE
+    ancestor: Callable[[QueuedJob], Ancestor] = lambda _: Ancestor.NONE
     pod_owner: Callable[[Pod], PodOwner] = lambda _: PodOwner.NONE
     gang: Callable[[str, Mapping[str, str]], Gang | None] | None = None
     workload_priority_classes: Mapping[str, int] = field(default_factory=dict)

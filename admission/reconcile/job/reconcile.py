@@ -22,13 +22,12 @@ from admission.decisions.api_writes import Action, Event, Purpose, Write
 from admission.reconcile import checkpoints
 from admission.reconcile.job.compose import changed_fields, create, rewrite
 from admission.reconcile.job.context import Ancestor, JobContext
-from admission.reconcile.job.view import HeldJob, JobView
+from admission.reconcile.job.job_view import JobView
+from admission.reconcile.job.view import HeldJob, View
 from admission.reconcile.job.writes import adopt, delete, finish, job_patch, normal, refusal, suspend, warning
 from admission.reconcile.workload_writes import OWNER_GONE, finalizer_off, workload_patch, workload_status
 from api import keys
 from api.jobs.job import ComposeError, Job
-from api.jobs.job_patches import clear_start_time_patch, restored_patch, start_injection, start_patch
-from api.jobs.job_workload import is_up_to_date, name_of_workload
 from api.jobs.pod_template import StartConflict
 from api.reasons import ConditionType, FinishedReason
 from api.workload import Workload
@@ -56,7 +55,11 @@ def reconcile_job(
     writes. An Event may be returned as long as its cause persists. Raises msgspec.DecodeError if `raw` is
     not a JSON object.
     """
-    view = JobView(job, raw, workloads, context=context, now=now)
+    return reconcile_view(JobView(job, raw, workloads, context=context, now=now))
+
+
+def reconcile_view(view: View) -> tuple[Action, ...]:
+    """Return what the object of a view needs next: see `reconcile_job`."""
     if not _is_managed(view):
         return ()
     # In addition to the steps: a checkpoint that is ignored stops nothing else.
@@ -71,7 +74,7 @@ def reconcile_job(
 # --- which Jobs are managed ----------------------------------------------------------------------
 
 
-def _is_managed(view: JobView) -> bool:
+def _is_managed(view: View) -> bool:
     # A Job that owns a Workload stays managed until the Workload is gone, even if its labels were removed,
     # because the Workload may hold quota.
     if view.owned:
@@ -82,26 +85,26 @@ def _is_managed(view: JobView) -> bool:
     return _is_queued(view) or context.ancestor(job) is not Ancestor.NONE
 
 
-def _note_checkpoint(view: JobView) -> tuple[Event, ...]:
+def _note_checkpoint(view: View) -> tuple[Event, ...]:
     """Report a checkpoint that is older than the last one or in the future. It stops nothing else."""
     if keys.CHECKPOINT_TIME not in view.job.annotations or view.match is None:
         return ()
     said = checkpoints.refusal(view.job.annotations, view.match.workload.annotations, now=view.now)
-    return (warning(view, "CheckpointRefused", f"Job {view.job}: {said}"),) if said is not None else ()
+    return (warning(view, "CheckpointRefused", f"{view.title}: {said}"),) if said is not None else ()
 
 
-def _note_completion(view: JobView) -> tuple[Event, ...]:
+def _note_completion(view: View) -> tuple[Event, ...]:
     """Report a completion time that cannot be read. A running Job may set it at any time."""
     text = view.job.annotations.get(keys.EXPECTED_COMPLETION_TIME)
     said = completion_problem(text, now=view.now) if text is not None and view.match is not None else None
     return (warning(view, "InvalidExpectedRuntime", said),) if said is not None else ()
 
 
-def _is_queued(view: JobView) -> bool:
+def _is_queued(view: View) -> bool:
     return bool(view.job.queue_name) or view.context.settings.manages_without_queue_name
 
 
-def _answer_child(view: JobView) -> Answer:
+def _answer_child(view: View) -> Answer:
     """A child that names no queue waits for its ancestor's Workload, and has none of its own until then."""
     job, manages_all = view.job, view.context.settings.manages_without_queue_name
     # The Workload of a Job counts only the Job's own pods, so a child in a queue is queued itself, and a Job
@@ -116,20 +119,20 @@ def _answer_child(view: JobView) -> Answer:
         case Ancestor.ADMITTED | Ancestor.TOO_DEEP if manages_all:
             return None
         case Ancestor.WAITING if not job.is_suspended and job.outcome is None and not job.is_deleted:
-            return (suspend(view, "Suspended", "Kueue managed child job suspended", is_restored=False),)
+            return (suspend(view, "Suspended", "Kueue managed child job suspended"),)
         case Ancestor.TOO_DEEP:
-            note = f"Job {job} has too many controllers above it to tell whether one of them is queued"
+            note = f"{view.title} has too many controllers above it to tell whether one of them is queued"
             return (warning(view, "JobNestingTooDeep", note),)
         case _:
             return ()
 
 
-def _answer_deletion(view: JobView) -> Answer:
+def _answer_deletion(view: View) -> Answer:
     """Let deleted Workloads go once their Job has stopped, and finish those of a deleted Job."""
     job = view.job
     has_ended = job.is_deleted or job.outcome is not None or view.match is not None
     # A Job that was stopped and restored has no pods that could use the Workload's quota.
-    if has_ended or (job.is_suspended and job.active == 0 and not job.is_stopping):
+    if has_ended or (job.is_suspended and job.active == 0 and not view.is_stopping):
         deleted = (held.workload for held in view.owned if held.workload.deleted_at is not None)
         kept = {workload.uid for workload in deleted if workload.has_finalizer}
         # Finalizers of deleted Workloads are removed only now: earlier, the quota would be
@@ -148,7 +151,7 @@ def _answer_deletion(view: JobView) -> Answer:
 # --- the Job has ended ---------------------------------------------------------------------------
 
 
-def _answer_end(view: JobView) -> Answer:
+def _answer_end(view: View) -> Answer:
     """Finish the Workloads of a finished Job, and then remove their finalizers."""
     outcome = view.job.outcome
     if outcome is None:
@@ -157,7 +160,7 @@ def _answer_end(view: JobView) -> Answer:
     return _ended(view, reason, outcome.message)
 
 
-def _ended(view: JobView, reason: FinishedReason, message: str) -> tuple[Write, ...]:
+def _ended(view: View, reason: FinishedReason, message: str) -> tuple[Write, ...]:
     """Return the writes that finish the Workloads of a Job, and then remove their finalizers."""
     return tuple(
         finalizer_off(held.workload, held.raw)
@@ -172,7 +175,7 @@ def _ended(view: JobView, reason: FinishedReason, message: str) -> tuple[Write, 
 # --- which Workload is the Job's own -------------------------------------------------------------
 
 
-def _answer_abandoned(view: JobView) -> Answer:
+def _answer_abandoned(view: View) -> Answer:
     """A suspended Job that has left its queue has its Workloads deleted."""
     job = view.job
     if _is_queued(view) or not job.is_suspended or job.prebuilt_workload:
@@ -182,7 +185,7 @@ def _answer_abandoned(view: JobView) -> Answer:
     return stopped if stopped is not None else tuple(delete(view, held) for held in view.live)
 
 
-def _answer_prebuilt(view: JobView) -> Answer:
+def _answer_prebuilt(view: View) -> Answer:
     """Adopt a Workload that the Job names, or report that it does not match."""
     job, held = view.job, view.prebuilt
     if not job.prebuilt_workload:
@@ -196,7 +199,7 @@ def _answer_prebuilt(view: JobView) -> Answer:
         return (adopt(view, held),)
     if workload.owner_uid != job.uid:
         note = (
-            f"Job {job}: Workload {workload.key}, named by {keys.PREBUILT_WORKLOAD_NAME}, belongs to"
+            f"{view.title}: Workload {workload.key}, named by {keys.PREBUILT_WORKLOAD_NAME}, belongs to"
             f" {workload.owner_kind} {workload.owner_name}; name another one"
         )
         # The Workload of another Job cannot restore this Job's template, so nothing is restored.
@@ -211,7 +214,7 @@ def _answer_prebuilt(view: JobView) -> Answer:
     return (finish(view, held, FinishedReason.OUT_OF_SYNC, message),)
 
 
-def _answer_surplus(view: JobView) -> Answer:
+def _answer_surplus(view: View) -> Answer:
     """Keep the Workload that matches. If none matches, update one that waits, and delete the others."""
     if view.match is not None:
         # Several match if an edit was reverted. The first by precedence stays: one that holds quota.
@@ -230,13 +233,13 @@ def _answer_surplus(view: JobView) -> Answer:
     return (*rewrite(view, first), *(delete(view, held) for held in rest))
 
 
-def _answer_missing(view: JobView) -> Answer:
+def _answer_missing(view: View) -> Answer:
     """Create the Workload of a Job that has none. The Job does not run until it is admitted."""
     if view.match is not None:
         return None
     # `owned` and not `live`: a template can be restored from a Workload that is being deleted.
     stop = _stop(view, _sole(view.owned), _NO_WORKLOAD)
-    name = name_of_workload(view.job)
+    name = view.workload_name
     if stop == () or any(held.workload.key.name == name for held in view.owned):
         # Pods of an earlier run still exist, or the Workload of this name is being deleted: look again later.
         return stop or ()
@@ -247,7 +250,7 @@ def _answer_missing(view: JobView) -> Answer:
 # --- the Workload follows the Job, and the Job the Workload --------------------------------------
 
 
-def _answer_finished_workload(view: JobView) -> Answer:
+def _answer_finished_workload(view: View) -> Answer:
     """A Workload that finished before its Job (because it could not start, say) leaves the Job stopped."""
     held = _matched(view)
     finished = held.workload.conditions.get(ConditionType.FINISHED)
@@ -260,7 +263,7 @@ def _answer_finished_workload(view: JobView) -> Answer:
     return (finalizer_off(held.workload, held.raw),) if held.workload.has_finalizer else ()
 
 
-def _answer_eviction(view: JobView) -> Answer:
+def _answer_eviction(view: View) -> Answer:
     """Stop the Job of an evicted Workload, and only then release the quota."""
     held = _matched(view)
     evicted = held.workload.eviction
@@ -277,7 +280,7 @@ def _answer_eviction(view: JobView) -> Answer:
     return (workload_status(edit, Purpose.RELEASE),)
 
 
-def _answer_changes(view: JobView) -> Answer:
+def _answer_changes(view: View) -> Answer:
     """Copy changes of the Job's template, queue, priority class, limits and keys to its Workload."""
     held, job = _matched(view), view.job
     if not job.is_suspended and not held.workload.is_admitted:
@@ -293,15 +296,15 @@ def _answer_changes(view: JobView) -> Answer:
     return (workload_patch(held.workload, patch, Purpose.UPDATE_WORKLOAD),) if patch else None
 
 
-def _is_outdated(view: JobView, held: HeldJob) -> bool:
+def _is_outdated(view: View, held: HeldJob) -> bool:
     """Return whether a waiting Workload lacks an edit of its Job that leaves it the same Workload."""
-    job, pod_set = view.job, held.pod_set
-    if pod_set is None or held.workload.admission is not None or job.is_stopping or job.prebuilt_workload:
+    job, workload = view.job, held.workload
+    if workload.admission is not None or view.is_stopping or job.prebuilt_workload:
         return False
-    return not is_up_to_date(job, view.body, pod_set)
+    return not view.is_up_to_date(held)
 
 
-def _answer_pods(view: JobView) -> Answer:
+def _answer_pods(view: View) -> Answer:
     """Report on the Workload whether pods are ready and how much quota the Job no longer needs."""
     held, job = _matched(view), view.job
     if not held.workload.is_admitted or job.is_suspended:
@@ -309,18 +312,21 @@ def _answer_pods(view: JobView) -> Answer:
     edit = WorkloadStatusEdit(held.raw, now=view.now)
     if view.context.settings.waits_for_pods:
         # Only if waitForPodsReady is on: a condition that changes often costs writes.
-        edit.report_pods(is_ready=job.has_pods_ready)
-    assignment = held.assignment if view.context.settings.reclaims_pods else None
+        edit.report_pods(is_ready=view.has_pods_ready)
+    known = held.workload.reclaimable
+    found = view.reclaimable if view.context.settings.reclaims_pods else {}
     # It may only grow while quota is held: quota that was given back may be in use by another Workload.
-    if assignment and job.reclaimable_pods > held.workload.reclaimable.get(assignment.name, 0):
-        edit.put("reclaimablePods", [{"name": assignment.name, "count": job.reclaimable_pods}])
+    if any(count > known.get(name, 0) for name, count in found.items()):
+        counts = {name: max(count, known.get(name, 0)) for name, count in found.items()}
+        rows = [{"name": name, "count": count} for name, count in counts.items() if count]
+        edit.put("reclaimablePods", rows)
     return (workload_status(edit, Purpose.SYNC_PODS),) if edit.is_changed else None
 
 
 # --- start and stop ------------------------------------------------------------------------------
 
 
-def _answer_start(view: JobView) -> Answer:
+def _answer_start(view: View) -> Answer:
     """Start the Job of an admitted Workload, and stop a Job that runs without admission."""
     held, job = _matched(view), view.job
     if not held.workload.is_admitted:
@@ -330,11 +336,11 @@ def _answer_start(view: JobView) -> Answer:
         return None
     # If another admission interrupted a stop, the stop has to be finished first. Otherwise the template would
     # keep the node labels of the old flavor.
-    unsettled = _stop(view, held) if job.is_stopping else _thaw(view)
+    unsettled = _stop(view, held) if view.has_leftovers(held) else view.thaw()
     return unsettled if unsettled is not None else _start(view, held)
 
 
-def _unready(view: JobView, held: HeldJob) -> tuple[Write, ...]:
+def _unready(view: View, held: HeldJob) -> tuple[Write, ...]:
     """Return the write that reports the pods of a Workload without admission as not ready, if it says else.
 
     The admission may have been taken away by another writer than Berth, which resets the condition itself.
@@ -347,7 +353,7 @@ def _unready(view: JobView, held: HeldJob) -> tuple[Write, ...]:
     return (workload_status(edit, Purpose.SYNC_PODS),) if edit.is_changed else ()
 
 
-_STEPS: tuple[Callable[[JobView], Answer], ...] = (
+_STEPS: tuple[Callable[[View], Answer], ...] = (
     # Whether the Job is managed here, deleted or finished; then which Workload is its own; then what that
     # needs. Each step relies on those before it.
     _answer_child,
@@ -365,24 +371,23 @@ _STEPS: tuple[Callable[[JobView], Answer], ...] = (
 )
 
 
-def _start(view: JobView, held: HeldJob) -> tuple[Write, ...]:
-    admission, assignment = held.workload.admission, held.assignment
-    if admission is None or assignment is None:
-        # An admission without a pod set is incomplete: its writer has yet to complete it.
+def _start(view: View, held: HeldJob) -> tuple[Write, ...]:
+    admission = held.workload.admission
+    if admission is None:
         return ()
-    node_labels, tolerations = view.context.injection(assignment)
     try:
-        injection = start_injection(held.workload, assignment, node_labels, tolerations)
-        patch = start_patch(view.job, view.template, injection, assignment.count)
+        patch = view.start(held)
     except StartConflict as conflict:
-        message = f"Job {view.job}: {conflict}; then delete Workload {held.workload.key} to queue it again"
+        message = f"{view.title}: {conflict}; then delete Workload {held.workload.key} to queue it again"
         # The Job's owner has to act, and the quota must not be held until then: the Workload finishes.
         return (finish(view, held, FinishedReason.FAILED_TO_START, message),)
+    if patch is None:
+        return ()
     event = normal(view, "Started", f"Admitted by clusterQueue {admission.cluster_queue}", "Start")
     return (job_patch(view, patch, Purpose.START_JOB, event),)
 
 
-def _stop(view: JobView, source: HeldJob | None, note: str = "") -> Answer:
+def _stop(view: View, source: HeldJob | None, note: str = "") -> Answer:
     """Return the next step of stopping the Job; None once it has stopped and its template is restored.
 
     An empty answer waits for the cluster. The template is restored from `source` if there is one.
@@ -390,47 +395,32 @@ def _stop(view: JobView, source: HeldJob | None, note: str = "") -> Answer:
     job = view.job
     if not job.is_suspended:
         # In any state at once: the Job must not run any longer. The rest of the stop follows.
-        return (suspend(view, "Stopped", note, is_restored=source is not None),)
+        return (suspend(view, "Stopped", note, source=source),)
     # () and not None: later steps must not release quota that pods still use.
     if job.active > 0 or _is_ending(view, source):
         return ()
-    if not job.is_stopping:
+    if not view.is_stopping:
         return None
-    frozen = _thaw(view)
+    frozen = view.thaw()
     if frozen is not None:
         # A frozen template cannot be restored. On newer servers it becomes changeable by itself.
         return frozen
-    pod_set = None if source is None else source.pod_set
-    return (job_patch(view, restored_patch(job, view.template, pod_set), Purpose.RESTORE_JOB),)
+    return (job_patch(view, view.restoration(source), Purpose.RESTORE_JOB),)
 
 
-def _is_ending(view: JobView, source: HeldJob | None) -> bool:
+def _is_ending(view: View, source: HeldJob | None) -> bool:
     """Return whether pods of the Job are still terminating and its Workload's quota has to wait for them.
 
     A pod that saves within its grace period uses its devices until it is gone, but no longer counts
     as active. Kueue releases the quota at once, so that for the length of the grace period two Jobs
     may use one device.
     """
-    if source is None or not view.job.terminating or source.workload.admission is None:
+    if source is None or not view.terminating or source.workload.admission is None:
         return False
     return view.context.awaits_ends(source.workload)
 
 
-def _thaw(view: JobView) -> Answer:
-    """Return what makes a suspended Job's template changeable; None if it is, () to wait."""
-    job = view.job
-    # The API server refuses to change the template while pods are active.
-    if job.active > 0:
-        return ()
-    if not job.has_start_time:
-        return None
-    # The Job controller is about to clear it, and of two writes at the same time one would fail.
-    if job.waits_for_controller:
-        return ()
-    return (job_patch(view, clear_start_time_patch(), Purpose.CLEAR_START_TIME, subresource="status"),)
-
-
-def _matched(view: JobView) -> HeldJob:
+def _matched(view: View) -> HeldJob:
     # `_answer_missing` answers whenever there is no match, so all later steps have one.
     assert view.match is not None, "a step before this one answers for a Job without a Workload"
     return view.match
