@@ -171,15 +171,24 @@ class FlavorWeights:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FlavorPromotion:
+    """spec.placement.flavors.promote. `min_gain` is a difference of scores, which range from 0 to 1."""
+
+    min_gain: float = 0.05
+    max_moves_per_hour: int = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FlavorRules:
     """spec.placement.flavors. `spot_for_all`: work that does not bear interruptions may use spot flavors.
 
-    `spot_mean_seconds` is the mean time until a spot node is taken away.
+    `spot_mean_seconds` is the mean time until a spot node is taken away. `promote` None: none is moved.
     """
 
     weights: FlavorWeights = field(default_factory=FlavorWeights)
     spot_for_all: bool = False
     spot_mean_seconds: int = 86400
+    promote: FlavorPromotion | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,6 +36,7 @@ from api.policy import (
     Consolidation,
     DomainRules,
     Estimates,
+    FlavorPromotion,
     FlavorRules,
     FlavorWeights,
     OnOverrun,
@@ -185,6 +186,7 @@ def _flavors(section: FlavorChoiceModel) -> FlavorRules:
         weights=FlavorWeights(**_normalized(section.weights.model_dump())),
         spot_for_all=section.spot == "All",
         spot_mean_seconds=section.spot_mean_seconds,
+        promote=FlavorPromotion(**section.promote.model_dump()) if section.promote else None,
     )
 
 

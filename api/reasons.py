@@ -78,6 +78,8 @@ class EvictionReason(StrEnum):
     RESERVATION_DUE = "ReservationDue"
     # Berth's own: kube-scheduler cannot bind its pods to the nodes that they were assigned.
     PODS_UNSCHEDULABLE = "PodsUnschedulable"
+    # Berth's own: another flavor has room and is better for it, by more than the move costs.
+    FLAVOR_PROMOTION = "FlavorPromotion"
 
 
 class PreemptionReason(StrEnum):
@@ -110,6 +112,7 @@ class RequeueReason(StrEnum):
     BACKFILL_LEASE_EXPIRED = "BackfillLeaseExpired"
     RESERVATION_DUE = "ReservationDue"
     PODS_UNSCHEDULABLE = "PodsUnschedulable"
+    FLAVOR_PROMOTION = "FlavorPromotion"
     BACKOFF_FINISHED = "BackoffFinished"
     REACTIVATED = "Reactivated"
     CLUSTER_QUEUE_RESTARTED = "ClusterQueueRestarted"

@@ -49,6 +49,7 @@ _REQUEUED_AT_ONCE = frozenset(
         EvictionReason.BACKFILL_LEASE_EXPIRED.value,
         EvictionReason.RESERVATION_DUE.value,
         EvictionReason.PODS_UNSCHEDULABLE.value,
+        EvictionReason.FLAVOR_PROMOTION.value,
     }
 )
 

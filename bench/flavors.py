@@ -6,8 +6,8 @@ The nodes are divided into reserved H100, A100 and spot A100, in this order, and
 trace does not say what its Jobs are, so this is drawn for each Job, by seed and id: a tenth needs an H100, a
 fifth is inference, a fifth is training without checkpoints, two fifths are training that saves every 10 to 60
 minutes, and the rest is batch, which starts again from the beginning. Spot nodes are lost once a day on
-average, with the work since the last checkpoint. Jobs that no flavor can hold are left out. Both policies run
-the same Jobs and differ only in the choice of flavors.
+average, with the work since the last checkpoint, and so do Jobs that move to another flavor. Jobs that no
+flavor can hold are left out. All policies run the same Jobs and differ only in the choice of flavors.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ FLAVORS = (
 _KINDS = {"inference": 0.2, "training": 0.6, "batch": 0.2}
 _SAVING, _NEEDING_H100 = 2 / 3, 0.1
 _LEAST_MINUTES, _MOST_MINUTES = 10.0, 60.0
-_ROW = "{:<6} {:>4} {:<13} {:>10} {:>10} {:>12} {:>9} {:>9}"
+_ROW = "{:<6} {:>4} {:<15} {:>10} {:>10} {:>12} {:>9} {:>9}"
 
 
 def drawn(jobs: Sequence[TraceJob], seed: int) -> tuple[TraceJob, ...]:
@@ -91,7 +91,7 @@ def main() -> None:
                 faults=Faults(seed=seed),
             )
             work = loaded(tuple(_fitting(drawn(jobs, seed), setting)), load)
-            for name in ("best-effort", "flavor-score"):
+            for name in ("best-effort", "flavor-score", "flavor-promote"):
                 found = figures_of(simulate(work, setting, POLICIES[name]), gpus=setting.gpus)
                 waits = (
                     f"{value / 60:.0f} min" for value in (found.mean_wait_seconds, found.p99_wait_seconds)

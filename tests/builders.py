@@ -270,7 +270,7 @@ class World:
         for decision in decisions:
             if isinstance(decision, Evict):
                 evicted = make_condition(ConditionType.EVICTED, reason=decision.reason, at=self.now)
-                self.put(released(with_conditions(self.get(decision.key.name), evicted), at=self.now))
+                self.put(with_conditions(released(self.get(decision.key.name), at=self.now), evicted))
         return decisions
 
     def get(self, name: str) -> Workload:

@@ -85,6 +85,11 @@ class Cache:
         """The instant of the engine's latest call (Unix seconds)."""
         return self.schedule_plan.now
 
+    @property
+    def generation(self) -> int:
+        """A number that rises whenever quota comes free, or specs change."""
+        return self._generation
+
     # --- specs -------------------------------------------------------------------------------------------
 
     def next_generation(self) -> int:

@@ -13,6 +13,7 @@ Modules, in reading order:
     apply_outcomes        the outcome of a head becomes state
     readiness_block       no admission while the pods of another are not ready, if so configured
     second_pass           new nodes for admitted Workloads that lost some
+    promotions            moves of Workloads that hold quota to better flavors
     explain_pending       reasons for Workloads that no cycle has tried
     restore_plan          promises, leases and history of the previous leader
     start_forecasts       when pending Workloads are expected to start

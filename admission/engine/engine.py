@@ -35,6 +35,7 @@ from admission.engine.apply_outcomes import OutcomeApplier
 from admission.engine.node_queries import NodeQueries
 from admission.engine.overadmission_check import OveradmissionCheck
 from admission.engine.promise_queries import PromiseQueries
+from admission.engine.promotions import Promotions
 from admission.engine.queue_queries import QueueQueries
 from admission.engine.readiness_block import ReadinessBlock
 from admission.engine.restore_plan import StoredPlan
@@ -141,6 +142,7 @@ class Engine:
             cache, workload_store.index, workload_store.admitted, settings.node_failures
         )
         self._readiness = ReadinessBlock(cache, workload_store.index, is_on=settings.blocks_admission)
+        self.promotions = Promotions(cache, workload_store.index, self._policy, settings.requeuing_timestamp)
         self._cycles = 0
 
     # --- taking changes in, step by step ------------------------------------------------------------------
@@ -265,10 +267,13 @@ class Engine:
         evictions = pass_time(
             self._cache, self._workload_store.trees, self._policy, now=now, is_settled=is_settled
         )
-        self.tally.evicts += len(evictions)
         # After that, so that the Workloads it woke are among the heads of this very cycle.
         self._workload_store.settle()
         heads = self._pop_heads()
+        if not heads and not self._readiness.is_closed:
+            # Pending Workloads come first: only what none of them takes is there for a move.
+            evictions += self.promotions.decide(now=now)
+        self.tally.evicts += len(evictions)
         self._cycles += bool(heads)
 
         def apply(outcome: HeadOutcome, decisions: list[Decision]) -> None:
@@ -329,7 +334,9 @@ class Engine:
         self._workload_store.settle()
         if self._cache.schedule_plan.is_due():
             return True
-        return not self._readiness.is_closed and self._workload_store.trees.has_heads()
+        if self._readiness.is_closed:
+            return False
+        return self._workload_store.trees.has_heads() or self.promotions.is_due(now=now)
 
     def explain(self, limit: int) -> tuple[Wait, ...]:
         """Return the reasons for waiting of at most `limit` Workloads that were not tried themselves.
@@ -345,8 +352,8 @@ class Engine:
     def next_wake_at(self) -> float | None:
         """Return when time alone next changes something (Unix seconds), None for never.
 
-        A back-off, a hold or a minimum runtime ends, a promise is due, a turn begins, or a quota window or
-        a reservation begins or ends.
+        A back-off, a hold or a minimum runtime ends, a promise is due, a turn begins, a quota window or a
+        reservation begins or ends, or running Workloads are looked at for better flavors.
         """
         boundary_at = self._cache.next_boundary_at
         ends = (
@@ -354,6 +361,7 @@ class Engine:
             self._workload_store.pending.next_turn_at(),
             self._cache.schedule_plan.wake_at,
             self._cache.holds.next_end_at(),
+            self.promotions.next_at(),
             boundary_at if boundary_at < inf else None,
         )
         return min((end for end in ends if end is not None), default=None)

@@ -16,7 +16,7 @@ explain` shows the numbers that decide. A ranking depends on usage and learned r
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from admission.decisions.assignment import Assignment, Mode
 from admission.flavors.flavor_score import (
@@ -35,9 +35,10 @@ from api.policy import FlavorRules, PreemptionRules
 from api.workload import Workload
 from queues.estimates.estimator import Estimator
 
-_UNKNOWN_RUN_SECONDS = 3600.0
+# How long a run without an estimate counts as.
+UNKNOWN_RUN_SECONDS = 3600.0
 # A run of seconds would make every wait and loss look endless beside it.
-_SHORTEST_RUN_SECONDS = 60.0
+SHORTEST_RUN_SECONDS = 60.0
 _SECONDS_PER_HOUR = 3600.0
 _NO_NODES = NodeSummary()
 
@@ -50,11 +51,24 @@ class Asked:
     pods: tuple[tuple[int, int], ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stay:
+    """A Workload that has flavors already, and may stay in them.
+
+    A move to another flavor repeats `move_seconds` of its work. The score of staying is raised by `margin`.
+    """
+
+    flavors: frozenset[str]
+    move_seconds: float
+    margin: float
+
+
 @dataclass(slots=True, kw_only=True)
 class FlavorRanking:
     """Scores flavors for one Workload. `rules` are those of its queue's policy.
 
-    `passed_over` are flavors in which no place was found: they count as not fitting.
+    `passed_over` are flavors in which no place was found: they count as not fitting. `stay` is set for a
+    Workload that holds quota.
     """
 
     snapshot: Snapshot
@@ -63,10 +77,18 @@ class FlavorRanking:
     run_seconds: float
     checkpoints: CheckpointFacts
     passed_over: set[str] = field(default_factory=set)
+    stay: Stay | None = None
 
     def scores(self, group: QueueGroup, indexes: Sequence[int], asked: Asked) -> tuple[FlavorScore, ...]:
         """Return the scores of the flavors with these indexes in the group, in their order."""
-        return score_flavors([self._terms(group, index, asked) for index in indexes], self.rules.weights)
+        found = score_flavors([self._terms(group, index, asked) for index in indexes], self.rules.weights)
+        if self.stay is None:
+            return found
+        here, margin = self.stay.flavors, self.stay.margin
+        return tuple(
+            replace(one, score=one.score + margin) if group.flavors[index] in here else one
+            for index, one in zip(indexes, found, strict=True)
+        )
 
     def pass_over(self, assignment: Assignment) -> bool:
         """Let the flavors of pod sets without a place count as not fitting. Return whether any is new."""
@@ -90,6 +112,8 @@ class FlavorRanking:
         given = flavor.cost_per_device_hour if flavor is not None else None
         price = given if nodes.device_price is None else nodes.device_price
         lost, devices = self._lost_seconds(nodes, asked), sum(count * gpus for count, gpus in asked.pods)
+        if self.stay is not None and name not in self.stay.flavors:
+            lost += self.stay.move_seconds
         hours = (self.run_seconds + lost) / _SECONDS_PER_HOUR
         return FlavorTerms(
             run_seconds=self.run_seconds,
@@ -153,11 +177,11 @@ def ranking_of(
     if placement is None or placement.flavors is None:
         return None
     estimate = estimator.estimate(workload, queue.policy)
-    run_seconds = _UNKNOWN_RUN_SECONDS if estimate is None else estimate.seconds
+    run_seconds = UNKNOWN_RUN_SECONDS if estimate is None else estimate.seconds
     return FlavorRanking(
         snapshot=snapshot,
         queue=queue,
         rules=placement.flavors,
-        run_seconds=max(_SHORTEST_RUN_SECONDS, run_seconds),
+        run_seconds=max(SHORTEST_RUN_SECONDS, run_seconds),
         checkpoints=checkpoint_facts(workload, with_aliases=queue.policy.reads_aliases),
     )

@@ -33,7 +33,7 @@ from msgspec import structs
 from admission.decisions.assignment import Assignment, Mode
 from admission.flavors.assignment_cache import learn, recall
 from admission.flavors.flavor_assigner import FlavorSearch, Pins
-from admission.flavors.flavor_ranking import ranking_of, ranks_flavors
+from admission.flavors.flavor_ranking import FlavorRanking, ranking_of, ranks_flavors
 from admission.flavors.hardware_needs import needs_hardware
 from admission.flavors.topology_assigner import place, with_later_places, with_requests
 from admission.preemption.fair_sharing import FairPreemption
@@ -139,6 +139,16 @@ class Nominator:
         binary search assumes that fewer pods are accepted wherever more are.
         """
         return (yield from self._fewer_pods(self._search_of(entry.queue, entry.pending), accepts))
+
+    def nominate_ranked(self, queue: QueueState, pending: Pending, ranking: FlavorRanking) -> Steps[Entry]:
+        """Return the entry on the best flavors by this ranking, with all pods and without evictions.
+
+        For a Workload that holds quota, and counts as gone meanwhile. Not a Fit where none has room.
+        """
+        search = self._search_of(queue, pending)
+        search.ranking = ranking
+        assignment = yield from self._assign(search, None)
+        return Entry(queue=queue, pending=pending, assignment=assignment)
 
     def _search(self, queue: QueueState, pending: Pending) -> Steps[Entry]:
         """Search from the first flavor, unless the flavors are known from an equal Workload."""

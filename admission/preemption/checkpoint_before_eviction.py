@@ -72,6 +72,7 @@ _REASONS_TO_SAVE = frozenset(
         EvictionReason.PREEMPTED,
         EvictionReason.BACKFILL_LEASE_EXPIRED,
         EvictionReason.RESERVATION_DUE,
+        EvictionReason.FLAVOR_PROMOTION,
         EvictionReason.CLUSTER_QUEUE_STOPPED,
         EvictionReason.LOCAL_QUEUE_STOPPED,
     )

@@ -9,6 +9,7 @@ Modules, in reading order:
     hold_exceptions     heads that ignore a capacity hold, for which the snapshot is switched
     outcomes            the outcomes of processed entries, each with its message
     resumable_cycle     the same cycle in small steps, with pauses
+    flavor_promotion    whether a Workload that holds quota would be better off in another flavor
     cycle_statistics    counts of a cycle for metrics
 
 Decisions:

@@ -22,6 +22,7 @@ from api.policy import (
     Backfill,
     BackfillMode,
     Estimates,
+    FlavorPromotion,
     FlavorRules,
     Ordering,
     OrderingMode,
@@ -155,6 +156,11 @@ _ALL = (
         name="flavor-score",
         summary="as best-effort, but the best flavor by score instead of the first (with --flavors)",
         placement=PlacementRules(flavors=FlavorRules()),
+    ),
+    Policy(
+        name="flavor-promote",
+        summary="as flavor-score, and running Jobs move to a better flavor (with --flavors)",
+        placement=PlacementRules(flavors=FlavorRules(promote=FlavorPromotion())),
     ),
     Policy(
         name="preemption",

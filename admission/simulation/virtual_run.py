@@ -188,7 +188,11 @@ class _Run:
             case Evict():
                 living = self._living[decision.key]
                 if decision.save_by is None:
-                    self._evict(living, decision.reason, keeps_every=self._keeps_every(living.course))
+                    every = self._keeps_every(living.course)
+                    if decision.reason is EvictionReason.FLAVOR_PROMOTION:
+                        # Whether the move pays depends on what it loses, so only own checkpoints count.
+                        every = self.setting.saves_every(living.course.job)
+                    self._evict(living, decision.reason, keeps_every=every)
                 else:
                     self._ask(living, decision, decision.save_by)
             case Plan() if decision.planned is not None:

@@ -89,6 +89,17 @@ class FlavorWeights(Model):
     """How few GPUs the pods leave over on the nodes that they take. Default 0.05."""
 
 
+class FlavorPromotion(Model):
+    """Moves running Workloads, and those that hold quota and wait for checks, to a better flavor."""
+
+    min_gain: Fraction = 0.05
+    """By how much the score of the other flavor must be higher, with what the move costs: work since the last
+    checkpoint, and the restart. Default 0.05, so that small changes of prices and use move nothing."""
+    max_moves_per_hour: Count = 6
+    """Maximum number of Workloads that are moved per hour in the ClusterQueues of this policy. 0 moves none.
+    Default 6."""
+
+
 class FlavorChoice(Model):
     """Chooses the flavor with the best score among those in which a Workload fits without evictions,
     instead of the first in the order of the ClusterQueue. If it fits in none, that order decides."""
@@ -100,6 +111,8 @@ class FlavorChoice(Model):
     without checkpoints, by the annotation berth.dev/workload-type. Default Interruptible."""
     spot_mean_seconds: PositiveCount = 86400
     """Mean time until a spot node is taken away. Default 86400, one day."""
+    promote: FlavorPromotion | None = None
+    """Moves Workloads that hold quota to a better flavor once that has room. Absent: they stay."""
 
 
 class Consolidation(Model):

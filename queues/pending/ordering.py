@@ -15,6 +15,7 @@ from api.reasons import ConditionType, EvictionReason, PreemptionReason
 from api.workload import Workload
 
 _CONSOLIDATION = PreemptionReason.CONSOLIDATION.value
+_MOVED = (EvictionReason.NODE_FAILURES.value, EvictionReason.FLAVOR_PROMOTION.value)
 
 
 class RequeuingTimestamp(StrEnum):
@@ -33,14 +34,15 @@ def comes_first(workload: Workload) -> bool:
     True for a Workload evicted because its nodes failed, until it is admitted again: it lost its place
     through no fault of its own or of any Workload in the queue. (Kueue gives it the position of its
     creation.) This does not let it preempt more. True also for a Workload that a policy's consolidation moved
-    to make room for a gang: the move was decided on the condition that it gets its other place.
+    to make room for a gang, or that moves to a better flavor: the move was decided on the condition that it
+    gets its other place.
     """
     evicted = workload.eviction
     if evicted is None:
         return False
     preempted = workload.conditions.get(ConditionType.PREEMPTED)
     was_moved = preempted is not None and preempted.status and preempted.reason == _CONSOLIDATION
-    return evicted.reason == EvictionReason.NODE_FAILURES or was_moved
+    return evicted.reason in _MOVED or was_moved
 
 
 def queued_at(workload: Workload, timestamp: RequeuingTimestamp = RequeuingTimestamp.EVICTION) -> float:

@@ -35,7 +35,11 @@ class Hold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """When (Unix seconds) a Workload was last moved, and the policy whose limit the move counts against."""
+    """When (Unix seconds) a Workload was last moved, and the policy whose limit the move counts against.
+
+    `is_promotion`: it was moved to a better flavor, which has a limit of its own.
+    """
 
     at: float
     policy: str
+    is_promotion: bool = False

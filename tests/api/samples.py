@@ -380,6 +380,7 @@ FULL: dict[str, Object] = {
                     },
                     "spot": "All",
                     "spotMeanSeconds": 43200,
+                    "promote": {"minGain": 0.1, "maxMovesPerHour": 3},
                 },
                 "consolidation": {"maxMovesPerHour": 2, "minWaitingSeconds": 300, "maxLostSeconds": 900},
                 "recovery": {

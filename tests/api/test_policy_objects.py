@@ -17,6 +17,7 @@ from api.policy import (
     Backfill,
     BackfillMode,
     DomainRules,
+    FlavorPromotion,
     Ordering,
     PlacementRules,
     PreemptionRules,
@@ -80,6 +81,8 @@ def test_every_field_arrives() -> None:
         domain_utilization=0.0,
         historical_performance=0.5,
     )
+    assert policy.placement.flavors is not None
+    assert policy.placement.flavors.promote == FlavorPromotion(min_gain=0.1, max_moves_per_hour=3)
     night, course = policy.quota_windows
     assert (night.start_at, night.schedule is not None, course.nominal) == (None, True, 8)
     launch, benchmark = policy.reservations

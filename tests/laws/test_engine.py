@@ -19,7 +19,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 from admission.decisions.decision import Admit, Decision, Evict, Wait
 from admission.engine.engine import Engine, EngineSettings
 from admission.preemption.fair_sharing import FairPreemption
-from api.policy import AdmissionPolicy, FlavorRules, PlacementRules
+from api.policy import AdmissionPolicy, FlavorPromotion, FlavorRules, PlacementRules
 from api.queueing import ClusterQueue, LocalQueue, Namespace, PreemptionPolicy, ResourceFlavor
 from api.reasons import ConditionType
 from api.workload import Workload, WorkloadKey
@@ -56,6 +56,9 @@ def cluster(engine: Engine, values: list[Any]) -> Engine:
 
 
 SCORES = AdmissionPolicy(name="scores", placement=PlacementRules(flavors=FlavorRules()))
+PROMOTES = replace(
+    SCORES, placement=PlacementRules(flavors=FlavorRules(promote=FlavorPromotion(min_gain=0.01)))
+)
 
 
 def base(queues: list[ClusterQueue]) -> list[Any]:
@@ -73,7 +76,7 @@ def clusters(draw: st.DrawFn) -> list[Any]:
     """A cluster with waiting Workloads, as the objects to upsert."""
     queues = [draw(cluster_queues(name)) for name in QUEUES]
     waiting = [draw(workloads(f"w{index}", at=float(index))) for index in range(draw(st.integers(0, 12)))]
-    return [*base(queues), *draw(cohorts()), *draw(st.sampled_from([(), (SCORES,)])), *waiting]
+    return [*base(queues), *draw(cohorts()), *draw(st.sampled_from([(), (SCORES,), (PROMOTES,)])), *waiting]
 
 
 def whole_where_they_reclaim(values: list[Any]) -> list[Any]:

@@ -31,6 +31,7 @@ from admission.engine.engine import Engine
 from admission.flavors.flavor_score import FlavorScore
 from admission.preemption.checkpoint_before_eviction import is_saving_at_sigterm
 from admission.reconcile.decision_texts import request_text, stop_text
+from admission.scheduler.flavor_promotion import FlavorMove
 from admission.status.explain import DomainLine, FlavorLines, PodSetLines, TopologyLines
 from admission.status.last_eviction import PastEviction, eviction_json, past_eviction
 from api.eviction import current_request
@@ -106,6 +107,8 @@ class _Answer:
     starts: Starts
     eviction: PastEviction | None
     holding: AdmissionView | None
+    # The move to a better flavor that would pay now, where the policy promotes.
+    move: FlavorMove | None
     pod_sets: tuple[PodSetLines, ...]
 
 
@@ -173,6 +176,7 @@ def _answer(engine: Engine, workload: Workload) -> _Answer:
         holding=holding_of(workload, admission, engine.workloads.estimate(workload))
         if admission is not None
         else None,
+        move=engine.promotions.explanation(workload.key, now=time.time()),
         # A Workload with quota needs no list of flavors; its own usage would count against it there.
         pod_sets=()
         if workload.is_finished or admission is not None
@@ -244,7 +248,17 @@ def _to_json(answer: _Answer) -> dict[str, object]:
         "lastEviction": eviction_json(answer.eviction),
         "evictions": sum(answer.workload.evictions.values()),
         "holding": holding_json(answer.holding) if answer.holding is not None else None,
+        "betterFlavor": _move_json(answer.move) if answer.move is not None else None,
         "podSets": [to_api_keys(asdict(one)) for one in answer.pod_sets],
+    }
+
+
+def _move_json(move: FlavorMove) -> dict[str, object]:
+    return {
+        "from": list(move.former),
+        "to": list(move.flavors),
+        "gain": move.gain,
+        "lostSeconds": move.lost_seconds,
     }
 
 
@@ -269,6 +283,8 @@ def _print(console: Console, answer: _Answer) -> None:
         for line in holding_lines(answer.holding, now=now):
             console.print(line)
         _print_admission(console, answer.holding.admission)
+    if answer.move is not None:
+        console.print(f"\n{answer.move.message}; it may be moved there")
     for pod_set in answer.pod_sets:
         _print_pod_set(console, pod_set)
 

@@ -184,7 +184,8 @@ def _text(value: object) -> str:
             gone = f"{len(value.victims)} evicted Workloads"
             return f"capacity of {gone} in ClusterQueue {value.cluster_queue} until {to_rfc3339(value.until)}"
         case Move():
-            return f"moved {to_rfc3339(value.at)} under AdmissionPolicy {value.policy}"
+            where = " to a better flavor" if value.is_promotion else ""
+            return f"moved{where} {to_rfc3339(value.at)} under AdmissionPolicy {value.policy}"
         case QuotaReservation():
             return f"{value.verb} {value.path} by request {value.request_id} under fence {value.fence}"
         case LoggedDecision():

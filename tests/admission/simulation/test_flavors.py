@@ -43,6 +43,27 @@ def test_the_score_waits_and_pays_less_than_kueues_order(
 
 
 @pytest.mark.parametrize(
+    ("policy", "evictions", "cost"),
+    [
+        # The second Job pays 32 an hour for all its hours, or for one and 8 for the others.
+        pytest.param("flavor-score", 0, 8 + 8 * 32, id="it stays where it has started"),
+        pytest.param("flavor-promote", 1, 8 + 32 + 7 * 8, id="it moves once the better flavor is free"),
+    ],
+)
+def test_with_promotion_a_job_moves_to_the_better_flavor(policy: str, evictions: int, cost: float) -> None:
+    two = Setting(nodes=2, gpus_per_node=8, flavors=(FLAVORS[0], FLAVORS[2]))
+    long = replace(
+        make_job(1, gpus=8, at=60, runs=8 * 3600), workload_type="training", checkpoint_seconds=600.0
+    )
+
+    run = run_policy(policy, (BATCH, long), two)
+
+    assert [course.evictions for course in run.courses] == [0, evictions]
+    # At most ten minutes are repeated, and a minute goes by until it is looked at.
+    assert figures_of(run, gpus=16).cost == pytest.approx(cost, abs=3)
+
+
+@pytest.mark.parametrize(
     ("job", "lost"),
     [
         pytest.param(replace(BATCH, checkpoint_seconds=60.0), False, id="it repeats what is not saved"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from api.kube.resources import (
     WORKLOADS,
     Resource,
 )
+from api.workload import to_rfc3339
 
 RACK, HOST = "example.com/rack", "kubernetes.io/hostname"
 FLAVOR = {"nodeLabels": {"gpu": "a100"}, "topologyName": "default"}
@@ -156,6 +158,43 @@ def test_each_part_of_a_score_is_shown_where_flavors_are_chosen_by_it(
         "generation": 0,
         "leftOver": 0.0,
     }
+
+
+def test_a_running_workload_shows_the_better_flavor_that_it_may_move_to(
+    bare_server: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policy = {"metadata": {"name": "p"}, "spec": {"placement": {"flavors": {"promote": {}}}}}
+    priced = [
+        {"metadata": {"name": name, "annotations": {"berth.dev/cost-per-device-hour": price}}, "spec": {}}
+        for name, price in (("dear", "4"), ("cheap", "1"))
+    ]
+    queue = cluster_queue("speech", flavor="dear", nominal={GPU: 8}, cohort="research")
+    (group,) = queue["spec"]["resourceGroups"]
+    group["flavors"].append({**group["flavors"][0], "name": "cheap"})
+    workload = make_workload("w", pods=1)
+    del workload["spec"]["podSets"][0]["topologyRequest"]
+    true = {"status": "True", "message": "", "lastTransitionTime": to_rfc3339(time.time())}
+    assigned = {"name": "main", "count": 1, "flavors": {GPU: "dear"}, "resourceUsage": {GPU: "8"}}
+    workload["status"] = {
+        "admission": {"clusterQueue": "speech", "podSetAssignments": [assigned]},
+        "conditions": [{"type": one, "reason": one, **true} for one in ("QuotaReserved", "Admitted")],
+    }
+    fill(
+        bare_server,
+        *((RESOURCE_FLAVORS, one) for one in priced),
+        (CLUSTER_QUEUES, queue),
+        (NAMESPACES, namespace("speech")),
+        (LOCAL_QUEUES, local_queue("main", "speech", "speech")),
+        (ADMISSION_POLICIES, policy),
+        (WORKLOADS, workload),
+    )
+
+    _, out, _ = explain(capsys, bare_server, "speech/w")
+    move = json.loads(explain(capsys, bare_server, "speech/w", "-o", "json")[1])["betterFlavor"]
+
+    assert "cheap is better than dear: the score gains 0." in out
+    assert (move["from"], move["to"]) == (["dear"], ["cheap"])
+    assert move["gain"] > 0.05
 
 
 def test_the_name_of_its_job_will_do(cluster: str, capsys: pytest.CaptureFixture[str]) -> None:
