@@ -14,17 +14,21 @@ output is the cost of such an end, with everything that follows.
 
 One search (search): a Workload that has to preempt some of 700 running ones in 20 ClusterQueues.
 
-The output is Workloads per second of engine time, the time of a cycle, and the number of
-decisions. Nothing is asserted.
+The output is Workloads per second of engine time, the time of a cycle, the number of decisions, and two
+digests: of admissions and evictions, and of these and all waits. A change that leaves both equal has
+changed no decision, no place and no message. Nothing is asserted.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
+
+import msgspec
 
 from admission.controller.runtime.gc_freeze import keep_collector_off_what_lives_long
 from admission.decisions.decision import Admit, Decision, Evict
@@ -97,7 +101,7 @@ class Shape:
                 yield f"queue-{cohort}-{queue}", f"cohort-{cohort}"
 
 
-_BASELINE = Shape(
+BASELINE = Shape(
     name="baseline",
     cohorts=5,
     queues_per_cohort=6,
@@ -111,7 +115,7 @@ _BASELINE = Shape(
     ),
 )
 _BACKLOG = replace(
-    _BASELINE, name="backlog", classes=tuple(replace(one, every_seconds=0.0) for one in _BASELINE.classes)
+    BASELINE, name="backlog", classes=tuple(replace(one, every_seconds=0.0) for one in BASELINE.classes)
 )
 _WIDE = Shape(
     name="wide",
@@ -127,11 +131,11 @@ _WIDE = Shape(
 )
 _PODS = {"small": 2, "medium": 4, "large": 8}
 _PLACED = replace(
-    _BASELINE,
+    BASELINE,
     name="placed",
     nodes=640,
     apart_seconds=0.02,
-    classes=tuple(replace(one, count=one.count // 5, pods=_PODS[one.name]) for one in _BASELINE.classes),
+    classes=tuple(replace(one, count=one.count // 5, pods=_PODS[one.name]) for one in BASELINE.classes),
 )
 
 # Equal priorities, so that no Workload is preempted; distinct run times, so that they end one at a time.
@@ -141,10 +145,36 @@ _FULL = replace(
     nominal_cpu=250,
     classes=tuple(
         replace(one, count=count, priority=50, run_seconds=1000.0)
-        for one, count in zip(_BASELINE.classes, (400, 110, 57), strict=True)
+        for one, count in zip(BASELINE.classes, (400, 110, 57), strict=True)
     ),
 )
 _ENDS = 2_000
+
+
+class Digest:
+    """Digests of decisions in their order: of those that start or stop Workloads, and of all."""
+
+    def __init__(self) -> None:
+        self._acts = hashlib.blake2b(digest_size=6)
+        self._all = hashlib.blake2b(digest_size=6)
+
+    def add(self, decisions: Iterable[Decision], now: float) -> None:
+        """Count what a cycle has decided at `now`."""
+        for decision in decisions:
+            # Sorted, because the order of a mapping's keys is no part of a decision.
+            text = msgspec.json.encode((now, decision), order="sorted", enc_hook=_plain)
+            self._all.update(text)
+            if isinstance(decision, Admit | Evict):
+                self._acts.update(text)
+
+    def __str__(self) -> str:
+        return f"digest {self._acts.hexdigest()}, with waits {self._all.hexdigest()}"
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise NotImplementedError(f"{type(value)} has no plain form")
 
 
 @dataclass(slots=True)
@@ -166,6 +196,7 @@ class Run:
     admits: int = 0
     evicts: int = 0
     finished: int = 0
+    digest: Digest = field(default_factory=Digest)
     _sequence: int = 0
     _last_end: float = 0.0
 
@@ -215,6 +246,7 @@ class Run:
                 return
             self.cycles += 1
             self.longest_cycle_seconds = max(self.longest_cycle_seconds, spent)
+            self.digest.add(decisions, now)
             for decision in decisions:
                 self._carry_out(decision, now)
 
@@ -328,7 +360,7 @@ def _report(shape: Shape) -> str:
         f"{run.cycles:,} cycles, mean {1000 * run.engine_seconds / run.cycles:.2f} ms, "
         f"longest {1000 * run.longest_cycle_seconds:.1f} ms, longest step without a pause "
         f"{1000 * run.longest_step_seconds:.1f} ms (target {STEP_TARGET_MS:.0f}); "
-        f"{run.admits:,} admissions, {run.evicts:,} evictions"
+        f"{run.admits:,} admissions, {run.evicts:,} evictions; {run.digest}"
     )
 
 
@@ -341,7 +373,8 @@ def _full() -> str:
         f"full      {running:>6} running, {len(run.workloads) - run.admits:,} waiting: an end costs "
         f"{1e6 * sum(times) / len(times):,.0f} µs, at the 99th percentile "
         f"{1e6 * times[len(times) * 99 // 100]:,.0f} µs, and {run.cycles / run.finished:.1f} cycles; longest "
-        f"step without a pause {1000 * run.longest_step_seconds:.1f} ms (target {STEP_TARGET_MS:.0f})"
+        f"step without a pause {1000 * run.longest_step_seconds:.1f} ms (target {STEP_TARGET_MS:.0f}); "
+        f"{run.digest}"
     )
 
 
@@ -361,16 +394,19 @@ def _search() -> str:
     decisions = engine.cycle(now=1.0)
     spent = time.process_time() - began
     victims = sum(1 for one in decisions if isinstance(one, Evict))
+    digest = Digest()
+    digest.add(decisions, 1.0)
     return (
         f"search    {_CANDIDATES:>6} candidates, 20 queues: {1000 * spent:.1f} ms for {victims} victims "
-        f"(target {_SEARCH_TARGET_MS:.0f} ms; Kueue: up to 40 s a cycle on 2,000 nodes with topology)"
+        f"(target {_SEARCH_TARGET_MS:.0f} ms; Kueue: up to 40 s a cycle on 2,000 nodes with topology); "
+        f"{digest}"
     )
 
 
 def main() -> None:
     """Run all shapes, or the named one, and print a line for each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    shapes = {shape.name: shape for shape in (_BACKLOG, _BASELINE, _WIDE, _PLACED)}
+    shapes = {shape.name: shape for shape in (_BACKLOG, BASELINE, _WIDE, _PLACED)}
     parser.add_argument("what", nargs="?", choices=(*shapes, "full", "search"))
     chosen = parser.parse_args().what
     for name, shape in shapes.items():

@@ -280,18 +280,19 @@ class GangWaits:
             ("job_name", "namespace", "local_queue"),
             _GANG_BUCKETS,
         )
-        self._names: OrderedDict[tuple[str, str, str], None] = OrderedDict()
+        # The label values of each series, in the order of their last admission.
+        self._series: OrderedDict[tuple[str, ...], None] = OrderedDict()
 
     def note(self, workload: Workload, seconds: float) -> None:
         """Count the admission of a Workload after `seconds` in the queue, if it has more than one pod."""
         if sum(pod_set.count for pod_set in workload.pod_sets) < 2:
             return
         name = workload.owner_name or workload.key.name
-        key = (name, workload.key.namespace, workload.queue_name)
-        self._waits.labels(self._metrics.role, *key).observe(max(0.0, seconds))
-        self._names[key] = None
-        self._names.move_to_end(key)
-        if len(self._names) > MAX_GANGS:
-            gone, _ = self._names.popitem(last=False)
-            names = ("job_name", "namespace", "local_queue")
-            self._waits.remove_by_labels(dict(zip(names, gone, strict=True)))
+        series = (self._metrics.role, name, workload.key.namespace, workload.queue_name)
+        self._waits.labels(*series).observe(max(0.0, seconds))
+        self._series[series] = None
+        self._series.move_to_end(series)
+        if len(self._series) > MAX_GANGS:
+            gone, _ = self._series.popitem(last=False)
+            # With all its labels: a search by some of them reads every series at each admission.
+            self._waits.remove(*gone)
