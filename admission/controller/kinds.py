@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -38,7 +38,7 @@ from api.objects.cluster import (
     RuntimeClassObject,
     ScaledObject,
 )
-from api.objects.common import NamedObject
+from api.objects.common import Meta, NamedObject
 from api.objects.queues import (
     AdmissionCheckObject,
     ClusterQueueObject,
@@ -54,6 +54,7 @@ from api.policy_objects import AdmissionPolicyObject, to_admission_policy
 from api.workload import Workload
 
 Taker = Callable[[Change[Any]], None]
+Versioned = TypeVar("Versioned", WorkloadObject, JobObject)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +62,9 @@ class WatchedKind:
     """One kind: where it is served, how it is parsed, and what takes its changes.
 
     `params` narrow what is listed and watched. `keeps_raw`: keep the bytes, because writes are built from
-    them. `take_broken` is called with objects that cannot be decoded, in addition to the cluster state.
+    them. `keeps` returns what the informer keeps of an object that the cluster state keeps as a whole.
+
+    `take_broken` is called with objects that cannot be decoded, in addition to the cluster state.
 
     `take_list` is called with the keys and the version of each complete list.
 
@@ -73,6 +76,7 @@ class WatchedKind:
     value: type
     take: Taker
     keeps_raw: bool = False
+    keeps: Callable[[Any], Any] | None = None
     is_optional: bool = True
     params: Mapping[str, str] = field(default_factory=dict)
     take_broken: Callable[[Unreadable], None] | None = None
@@ -183,6 +187,7 @@ def _plain_kinds(cluster_state: ClusterState, board: StatusWriter) -> tuple[Watc
             take=cluster_state.take_workload,
             take_list=cluster_state.drop_unlisted_workloads,
             keeps_raw=True,
+            keeps=_version_of,
         ),
         WatchedKind(
             resource=resources.JOBS,
@@ -191,8 +196,22 @@ def _plain_kinds(cluster_state: ClusterState, board: StatusWriter) -> tuple[Watc
             take=cluster_state.take_job,
             take_list=cluster_state.drop_unlisted_jobs,
             keeps_raw=True,
+            keeps=_version_of,
             is_optional=False,
         ),
+    )
+
+
+def _version_of(obj: Versioned) -> Versioned:
+    """Return the object with nothing but what tells its versions apart."""
+    metadata = obj.metadata
+    return type(obj)(
+        metadata=Meta(
+            name=metadata.name,
+            namespace=metadata.namespace,
+            uid=metadata.uid,
+            resource_version=metadata.resource_version,
+        )
     )
 
 
@@ -292,6 +311,7 @@ def make_informer(
         what,
         make_listener(kind, control_loop, cluster_state),
         keep_raw=kind.keeps_raw,
+        keeps=kind.keeps,
         on_error=partial(on_error, kind.resource),
     )
 

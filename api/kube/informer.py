@@ -74,7 +74,7 @@ class Change(Generic[T_co]):
     """One change of an object.
 
     `object` is the new state; for DELETED the last known one. `previous` is the state in this copy before the
-    change, None for ADDED. `raw` is the object's JSON without managedFields, if the informer keeps it.
+    change, None for ADDED. `raw` is the object's JSON without managedFields, if the informer reports it.
     """
 
     type: ChangeType
@@ -149,6 +149,11 @@ class Informer(Generic[T]):
     first list is complete. `unreadable` contains the objects that cannot be decoded now; the last readable
     state of such an object stays in `store`, because dropping it would release the resources that it uses.
     `last_error` is None if the last request succeeded.
+
+    `keeps` is for a listener that keeps the objects itself, so that they are not kept twice: it returns what
+    of an object stays in `store`, at least its name, namespace, uid and version. `raw` is empty then, though
+    changes have bytes with `keep_raw`. `previous`, and the object of a deletion that a list shows, are what
+    was kept.
     """
 
     def __init__(
@@ -158,6 +163,7 @@ class Informer(Generic[T]):
         listener: Listener[T],
         *,
         keep_raw: bool = False,
+        keeps: Callable[[T], T] | None = None,
         on_error: Callable[[KubeError], None] | None = None,
         timing: InformerTiming | None = None,
     ) -> None:
@@ -177,7 +183,8 @@ class Informer(Generic[T]):
         self._on_list = listener.on_list
         self._on_error = on_error or partial(_log_error, resource)
         self._reader = Reader(what.type_, resource)
-        self._keep_raw = keep_raw
+        self._has_raw = keep_raw
+        self._keeps = keeps
         self._timing = timing or InformerTiming()
         self._version = ""
         self._history = History(resource.plural)
@@ -352,11 +359,14 @@ class Informer(Generic[T]):
         # Already known: a list after a 410 returns all objects, also those that have not changed.
         if previous is not None and previous.metadata.resource_version == value.metadata.resource_version:
             return
-        self.store[key] = value
-        if self._keep_raw:
-            self.raw[key] = own
+        if self._keeps is not None:
+            self.store[key] = self._keeps(value)
+        else:
+            self.store[key] = value
+            if self._has_raw:
+                self.raw[key] = own
         kind = ChangeType.MODIFIED if previous is not None else ChangeType.ADDED
-        self._on_change(Change(kind, value, previous, own if self._keep_raw else None))
+        self._on_change(Change(kind, value, previous, own if self._has_raw else None))
 
     def _take_deletion(self, raw: msgspec.Raw) -> None:
         """Remove the object of a DELETED event, and report it if it was known."""
@@ -392,7 +402,7 @@ class Informer(Generic[T]):
         """Remove an object from the copy, and report its deletion."""
         previous = self.store.pop(key)
         self.raw.pop(key, None)
-        self._on_change(Change(ChangeType.DELETED, last, previous, own if self._keep_raw else None))
+        self._on_change(Change(ChangeType.DELETED, last, previous, own if self._has_raw else None))
 
     # Failures
 

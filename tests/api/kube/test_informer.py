@@ -609,6 +609,39 @@ async def test_no_bytes_are_kept_unless_asked_for(scripted: ScriptedServer, clie
     assert (change.raw, followed.informer.raw) == (None, {})
 
 
+async def test_a_copy_beside_a_listener_that_keeps_the_objects_has_only_their_versions(
+    scripted: ScriptedServer, client: KubeClient
+) -> None:
+    scripted.will(
+        page([widget("a", "1", size=7), widget("b", "2", size=7)]),
+        watch(event("MODIFIED", widget("a", "11", size=8)), expired(), then="end"),
+        page([widget("a", "11", size=8)], "12"),
+        watch(event("DELETED", widget("a", "13", size=9))),
+    )
+
+    def version_of(one: Widget) -> Widget:
+        return Widget(metadata=one.metadata)
+
+    async with follow(client, keep_raw=True, keeps=version_of) as followed:
+        reports = [await followed.next() for _ in range(5)]
+        assert (followed.informer.store, followed.informer.raw) == ({}, {})
+
+    # The one that the second list shows at the same version is no change.
+    assert [describe(one) for one in reports] == [
+        "ADDED a@1",
+        "ADDED b@2",
+        "MODIFIED a@11",
+        "DELETED b@2",
+        "DELETED a@13",
+    ]
+    changes = [one for one in reports if isinstance(one, Change)]
+    # Of the one that a list shows to be gone, what was kept is known.
+    assert [one.object.spec.size for one in changes] == [7, 7, 8, 0, 9]
+    assert [one.raw is not None for one in changes] == [True, True, True, False, True]
+    assert changes[2].previous is not None
+    assert changes[2].previous.metadata.resource_version == "1"
+
+
 async def test_what_the_callback_raises_is_not_swallowed(
     scripted: ScriptedServer, client: KubeClient
 ) -> None:
