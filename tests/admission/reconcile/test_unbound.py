@@ -103,13 +103,6 @@ def test_once_its_node_is_excluded_the_workload_is_evicted_and_queues_again_at_o
         pytest.param(gang(), [unbound()], None, None, id="no policy asks for recovery"),
         pytest.param(gang(), [unbound()], Recovery(unschedulable_seconds=0), None, id="the limit is 0"),
         pytest.param(gang(), [make_pod("p0", host="n0", is_bound=False)], Recovery(), None, id="not refused"),
-        pytest.param(
-            gang(conditions={}),
-            [unbound()],
-            Recovery(),
-            None,
-            id="the Workload holds no quota",
-        ),
     ],
 )
 def test_nothing_is_done_where(
@@ -118,6 +111,12 @@ def test_nothing_is_done_where(
     result = look(workload, *pods, recovery=recovery)
 
     assert (result.actions, result.wake_at) == ((), wake_at)
+
+
+def test_without_quota_the_pod_is_failed_and_no_node_is_excluded() -> None:
+    write = the_write(look(gang(conditions={}), unbound()))
+
+    assert (write.purpose, write.kind, write.name) == (Purpose.FAIL_POD, "Pod", "p0")
 
 
 def test_a_waiting_workload_may_try_a_node_again_after_an_hour() -> None:
