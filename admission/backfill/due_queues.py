@@ -9,10 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from math import inf
 
 from admission.snapshot.queue_state import QueueState
 from api.workload import WorkloadKey
 from queues.profile.planned_start import PlannedStart
+
+# How long a Workload that fits beside all promises may be tried. The promises are checked in steps, and the
+# cycle that may start it begins at a later instant than the check that found it.
+_BESIDE_SECONDS = 1.0
 
 
 @dataclass(slots=True)
@@ -67,7 +72,7 @@ class DueQueues:
 
     def may_try(self, planned: PlannedStart, *, now: float) -> bool:
         """Return whether its promised start has come, or it was found to fit before that."""
-        return planned.start_at <= now or self._beside.get(planned.key) == now
+        return planned.start_at <= now or now - self._beside.get(planned.key, -inf) < _BESIDE_SECONDS
 
     def take(
         self,

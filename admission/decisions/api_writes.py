@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from admission.decisions.decision import Evict
 from api.keys import BATCH_VERSION, BERTH_VERSION, KUEUE_VERSION
 from api.object_events import EventType, ObjectRef
 
@@ -94,7 +95,8 @@ class Write:
 
     `body` carries `uid` and `resource_version` where it changes an object, so a stale view gets 409; with
     DELETE it is the DeleteOptions with the same preconditions. `events` are sent after the write has
-    succeeded, never before: they report what happened.
+    succeeded, never before: they report what happened. `eviction` is what a reconciler decided by this write,
+    for the log; None for what a cycle decided, which is logged with the cycle.
     """
 
     verb: Verb
@@ -107,6 +109,7 @@ class Write:
     uid: str = ""
     resource_version: str = ""
     events: tuple[Event, ...] = ()
+    eviction: Evict | None = None
 
 
 Action = Write | Event

@@ -8,6 +8,8 @@ from the decision. Source: Kueue's Events of a Workload.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from admission.decisions.api_writes import Event, Purpose, Write, workload_ref
 from admission.decisions.decision import Admit, Decision, Evict, Reassign, Unreplaced, Wait
 from admission.reconcile.decision_texts import reassign_text, request_text, stop_text
@@ -108,6 +110,19 @@ def evict_write(
     if requeue_at is not None:
         edit.put_requeue_at(requeue_at, count=requeue_count)
     return workload_status(edit, Purpose.EVICT, *events)
+
+
+def evict_by_rule(
+    decision: Evict,
+    raw: bytes,
+    *,
+    now: float,
+    requeue_at: float | None = None,
+    requeue_count: int | None = None,
+) -> Write:
+    """Return the write of an eviction that no cycle decided: it is logged once it is written."""
+    write = evict_write(decision, raw, now=now, requeue_at=requeue_at, requeue_count=requeue_count)
+    return replace(write, eviction=decision)
 
 
 def evict(edit: WorkloadStatusEdit, decision: Evict) -> tuple[Event, ...]:

@@ -7,8 +7,6 @@ from itertools import count
 from math import inf
 from typing import Any
 
-import msgspec
-
 from admission.cache.workload_record import Problem
 from admission.calendar.advance_reservations import ReservedCapacity
 from admission.controller.cluster_state.cluster_state import ClusterState
@@ -25,6 +23,7 @@ from api.http.server import HttpError, Request, Response, Route, json_response
 from api.parsing.decimals import whole_number
 from api.parsing.quantities import to_text
 from api.workload import WorkloadKey, to_rfc3339
+from api.workload_status import admission_body
 from queues.estimates.runtime_estimate import Estimate
 from queues.profile.planned_start import PlannedStart
 
@@ -126,7 +125,7 @@ class StateApi:
                 "queueName": workload.queue_name,
                 "priority": workload.priority,
                 "holdsQuota": queries.is_holding(key),
-                "admission": msgspec.to_builtins(workload.admission),
+                "admission": None if workload.admission is None else admission_body(workload.admission),
                 "plannedStart": _planned(self._engine.promises.planned(key)),
                 "expectedStart": _instant(self._engine.promises.expected_start(key)),
                 "expectedAfter": _instant(self._engine.promises.expected_after(key)),

@@ -14,9 +14,7 @@ from admission.controller.metrics.registry import Metrics
 from admission.controller.runtime.events import EventReporter
 from admission.controller.runtime.logs import Log
 from admission.decisions.api_writes import Event, workload_ref
-from admission.decisions.decision import Evict
 from admission.preemption.checkpoint_before_eviction import (
-    SaveOutcome,
     is_saving_at_sigterm,
     outcome_of,
     outcome_of_stop,
@@ -24,7 +22,6 @@ from admission.preemption.checkpoint_before_eviction import (
 from admission.preemption.device_price import PriceOf, lost_money
 from admission.preemption.eviction_cost import devices_of
 from admission.preemption.lost_work import lost_work
-from admission.reconcile.workload.saving import decision_of
 from api.eviction import eviction_request, has_request
 from api.jobs.checkpoint_annotations import CLOCK_SKEW_SECONDS, reports_checkpoints
 from api.object_events import EventType
@@ -73,17 +70,12 @@ class EvictionMetrics:
         *,
         saved_at: SavedAt,
         price_of: PriceOf,
-        note_eviction: Callable[[Evict], None],
     ) -> None:
-        """`saved_at` returns when the last checkpoint of a Workload was complete; None if none is known.
-
-        `note_eviction` is called with each eviction that has waited for a checkpoint and happens now.
-        """
+        """`saved_at` returns when the last checkpoint of a Workload was complete; None if none is known."""
         self._metrics = metrics
         self._events = events
         self._saved_at = saved_at
         self._price_of = price_of
-        self._note_eviction = note_eviction
         self._saves = metrics.counter(
             "berth_eviction_saves",
             "Evictions that wait for a checkpoint, by what became of them",
@@ -148,10 +140,7 @@ class EvictionMetrics:
         )
 
     def _note_save(self, before: Workload, after: Workload, saved_at: float | None) -> None:
-        """Count the outcome of an eviction that waited for a checkpoint.
-
-        It counts as a preemption once the wait is over: until then the eviction may be taken back.
-        """
+        """Count the outcome of an eviction that waited for a checkpoint."""
         request = eviction_request(before)
         if has_request(before) and request is None and not has_request(after):
             self._metrics.unreadable.labels(self._metrics.role, "berth.dev/eviction").inc()
@@ -163,8 +152,6 @@ class EvictionMetrics:
         queue = admission.cluster_queue if admission is not None else ""
         self._saves.labels(self._metrics.role, queue, outcome.value).inc()
         log.info("eviction-save", workload=after.key, outcome=outcome)
-        if outcome in (SaveOutcome.KEPT, SaveOutcome.MISSED) and request is not None:
-            self._note_eviction(decision_of(before, request))
 
 
 def _work_lost(workload: Workload, lost: LostWork) -> Event:

@@ -32,7 +32,6 @@ def measure(
         events,
         saved_at=cluster_state.pending_evictions.saved_before_end,
         price_of=engine.nodes.device_price,
-        note_eviction=decision_recorder.note_eviction,
     )
     objects = ObjectMetrics(
         metrics,

@@ -75,10 +75,13 @@ class Dispatch:
         runtime: Runtime,
         *,
         hooks: Hooks,
-        note_reported: Callable[[Wait], None],
+        note_reported: Callable[[Wait | Evict], None],
         words: ReasonWords,
     ) -> None:
-        """`note_reported` is called with each Wait whose reason is about to be written, in `words`."""
+        """`note_reported` is called with each Wait whose reason is about to be written, in `words`.
+
+        It is called as well with each eviction of a reconciler once it is written.
+        """
         self._executor = executor
         self._note_reported = note_reported
         self._words = words
@@ -89,10 +92,16 @@ class Dispatch:
 
     def submit(self, write: Write) -> None:
         """Send a write that a reconciler asked for. After a conflict the reconciler runs again."""
+
+        def answered(result: Result) -> None:
+            if isinstance(result, Written) and write.eviction is not None:
+                self._note_reported(write.eviction)
+            self._hooks.finished(write, result)
+
         self._executor.submit(
             WriteOrder(
                 write=write,
-                on_result=lambda result: self._hooks.finished(write, result),
+                on_result=answered,
                 look_up=look_up_of(write, self._hooks),
                 before=at_failpoint(self._failpoint, _BEFORE.get(write.purpose)),
                 after=at_failpoint(self._failpoint, _AFTER.get(write.purpose)),

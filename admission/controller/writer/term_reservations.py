@@ -116,8 +116,11 @@ class TermReservations:
         self._to_release[decision.key, decision.uid] = None
         self._flush_at = self._clock.monotonic()
 
-    def note_reported(self, decision: Wait) -> None:
-        """Note a wait reason for the decision log: a short wait is usually never reported, nor logged."""
+    def note_reported(self, decision: Wait | Evict) -> None:
+        """Note a wait reason, or an eviction that no cycle decided, for the decision log.
+
+        A short wait is usually never reported, nor logged.
+        """
         self._reported.append(self._entry(decision))
         self._flush_soon()
 

@@ -63,7 +63,7 @@ def reconcile_view(view: View) -> tuple[Action, ...]:
     if not _is_managed(view):
         return ()
     # In addition to the steps: a checkpoint that is ignored stops nothing else.
-    notes = (*_note_checkpoint(view), *_note_completion(view))
+    notes = (*_note_checkpoint(view), *_note_completion(view), *_note_queue(view))
     for step in _STEPS:
         answer = step(view)
         if answer is not None:
@@ -98,6 +98,22 @@ def _note_completion(view: View) -> tuple[Event, ...]:
     text = view.job.annotations.get(keys.EXPECTED_COMPLETION_TIME)
     said = completion_problem(text, now=view.now) if text is not None and view.match is not None else None
     return (warning(view, "InvalidExpectedRuntime", said),) if said is not None else ()
+
+
+def _note_queue(view: View) -> tuple[Event, ...]:
+    """Report that a running Job names another queue: it stays in the present one."""
+    held, wanted = view.match, view.job.queue_name
+    if held is None or not held.workload.is_admitted or held.workload.is_finished:
+        return ()
+    present = held.workload.queue_name
+    # A prebuilt Workload names its own queue, and without a name the Job leaves queueing.
+    if wanted in ("", present) or view.job.prebuilt_workload or view.job.outcome is not None:
+        return ()
+    note = (
+        f"{view.title} names queue {wanted}, but holds quota of queue {present} and keeps it: it moves to "
+        f"{wanted} once it is stopped, for example by spec.active: false on Workload {held.workload.key}"
+    )
+    return (warning(view, "QueueChangeIgnored", note),)
 
 
 def _is_queued(view: View) -> bool:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 
 from admission.decisions.api_writes import Action, Purpose, Write
 from admission.reconcile.deadlines import PodsReadySettings
-from admission.reconcile.decision_writes import evict_write
+from admission.reconcile.decision_writes import evict_by_rule
 from admission.reconcile.job.context import JobContext
 from admission.reconcile.pod.reconcile import reconcile_pods
 from admission.reconcile.pod.view import NOTHING_ELSE, PodView, UnitFacts
@@ -221,7 +221,7 @@ def _timed_out(view: PodView, backoff: PodsReadySettings, note: str) -> Write:
         return workload_status(edit, Purpose.DEACTIVATE)
     decision = eviction(view.workload, EvictionReason.PODS_READY_TIMEOUT, note, cause="WaitForMinMember")
     requeue_at = view.now + backoff.backoff_seconds(count)
-    return evict_write(decision, view.raw, now=view.now, requeue_at=requeue_at, requeue_count=count)
+    return evict_by_rule(decision, view.raw, now=view.now, requeue_at=requeue_at, requeue_count=count)
 
 
 def _late_since(view: PodView) -> float:

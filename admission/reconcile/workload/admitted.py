@@ -5,7 +5,7 @@ from __future__ import annotations
 from admission.decisions.api_writes import Event, Purpose, Write
 from admission.preemption.checkpoint_before_eviction import asked_first
 from admission.reconcile.deadlines import execution_deadline, readiness_deadline
-from admission.reconcile.decision_writes import evict_write
+from admission.reconcile.decision_writes import evict_by_rule
 from admission.reconcile.workload.look import Answer, Look, eviction
 from admission.reconcile.workload_writes import admitted_event, workload_status
 from api.eviction import current_request
@@ -42,7 +42,7 @@ def answer_check_failures(look: Look) -> Answer:
     if not retries or not is_judged:
         return _delay(look, requeue_at)
     decision = eviction(workload, EvictionReason.ADMISSION_CHECK, f"Evicted due to {_checks_text(retries)}")
-    return (evict_write(decision, look.raw, now=look.now, requeue_at=requeue_at),)
+    return (evict_by_rule(decision, look.raw, now=look.now, requeue_at=requeue_at),)
 
 
 def _delay(look: Look, requeue_at: float | None) -> Answer:
@@ -94,7 +94,7 @@ def answer_stopped_queue(look: Look) -> Answer:
         if policy is StopPolicy.HOLD_AND_DRAIN and workload.is_admitted:
             decision = eviction(workload, reason, f"The {kind} is stopped")
             decision = asked_first(decision, workload, context.policy, now=look.now)
-            return (evict_write(decision, look.raw, now=look.now),)
+            return (evict_by_rule(decision, look.raw, now=look.now),)
         if policy is StopPolicy.NONE or workload.is_admitted:
             continue
         edit, words = look.edit, context.settings.words
@@ -123,7 +123,7 @@ def answer_readiness(look: Look) -> Answer:
     decision = eviction(workload, EvictionReason.PODS_READY_TIMEOUT, message, cause=deadline.cause)
     # From now on, not from the deadline, because the write may come late.
     requeue_at = look.now + settings.backoff_seconds(count)
-    return (evict_write(decision, look.raw, now=look.now, requeue_at=requeue_at, requeue_count=count),)
+    return (evict_by_rule(decision, look.raw, now=look.now, requeue_at=requeue_at, requeue_count=count),)
 
 
 def answer_execution_time(look: Look) -> Answer:

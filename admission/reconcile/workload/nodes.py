@@ -25,7 +25,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 from admission.decisions.api_writes import Event, Purpose, Write, pod_ref
 from admission.placement.topology.node_health import NOT_READY_SECONDS, Fault, NodeFault, assigned_hosts
-from admission.reconcile.decision_writes import evict_write
+from admission.reconcile.decision_writes import evict_by_rule
 from admission.reconcile.workload.context import PlacedPod
 from admission.reconcile.workload.look import Answer, Look, eviction
 from admission.reconcile.workload_writes import workload_status
@@ -148,7 +148,7 @@ def _unhealthy_write(look: Look, lost: tuple[NodeFault, ...]) -> Iterator[Write]
             f"{', '.join(in_order)}"
         )
         decision = eviction(workload, EvictionReason.NODE_FAILURES, message)
-        yield evict_write(decision, look.raw, now=look.now)
+        yield evict_by_rule(decision, look.raw, now=look.now)
         return
     edit = look.edit
     edit.put_unhealthy(in_order)

@@ -142,16 +142,18 @@ def _answer_inactive(look: Look) -> Answer:
     workload = look.workload
     if workload.active:
         return None
-    edit = look.edit
+    edit, decision = look.edit, _deactivation(workload)
     events: tuple[Event, ...] = ()
     # A waiting one as well: Evicted tells the Job's reconciler that it is not going to be admitted.
     if not workload.is_evicted:
-        events = evict(edit, _deactivation(workload))
+        events = evict(edit, decision)
     edit.remove_condition(ConditionType.DEACTIVATION_TARGET)
     edit.put("requeueState", None)
     # The eviction and the clean-up are one write.
     if edit.is_changed:
-        return (workload_status(edit, Purpose.EVICT, *events),)
+        write = workload_status(edit, Purpose.EVICT, *events)
+        # Only the loss of quota is an eviction to operators.
+        return (replace(write, eviction=decision) if events and workload.admission is not None else write,)
     if look.is_due(retention_deadline(workload, look.context.settings.retention)):
         note = "Deleted job of a workload that was deactivated, due to elapsed retention"
         return (_owner_deletion(look, look.event(EventType.NORMAL, "Deleted", note)),)

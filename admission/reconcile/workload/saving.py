@@ -116,8 +116,8 @@ def _is_wanted(look: Look, request: EvictionRequest, saving: SavingContext) -> b
 
 
 def _eviction(look: Look, request: EvictionRequest, stage: SaveStage) -> Write:
-    edit = look.edit
-    events = evict(edit, decision_of(look.workload, request))
+    edit, decision = look.edit, decision_of(look.workload, request)
+    events = evict(edit, decision)
     evicted = (
         look.event(EventType.NORMAL, "CheckpointSaved", "Saved a checkpoint and is evicted now")
         if stage is SaveStage.SAVED
@@ -129,7 +129,7 @@ def _eviction(look: Look, request: EvictionRequest, stage: SaveStage) -> Write:
             "a downward-API file of their annotations, and answer it with a report",
         )
     )
-    return workload_status(edit, Purpose.EVICT, evicted, *events)
+    return replace(workload_status(edit, Purpose.EVICT, evicted, *events), eviction=decision)
 
 
 def _asked(saving: SavingContext, request: EvictionRequest) -> tuple[Write, ...]:

@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from admission.decisions.api_writes import Event, Purpose, job_ref
 from admission.placement.topology.node_health import assigned_hosts
-from admission.reconcile.decision_writes import evict_write
+from admission.reconcile.decision_writes import evict_by_rule
 from admission.reconcile.workload.context import PlacedPod, Unschedulable
 from admission.reconcile.workload.look import Answer, Look, eviction
 from admission.reconcile.workload_writes import workload_patch, workload_status
@@ -112,7 +112,7 @@ def _exclude(look: Look, hosts: Mapping[str, tuple[PlacedPod, str]]) -> Answer:
 def _evict(look: Look, note: str) -> Answer:
     """Evict the Workload; it queues again at once."""
     decision = eviction(look.workload, EvictionReason.PODS_UNSCHEDULABLE, note)
-    return (evict_write(decision, look.raw, now=look.now),)
+    return (evict_by_rule(decision, look.raw, now=look.now),)
 
 
 def _report(look: Look, overdue: list[tuple[PlacedPod, str]]) -> Answer:

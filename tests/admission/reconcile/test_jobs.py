@@ -110,6 +110,7 @@ def look(job: Object, *workloads: Object, **fields: Any) -> tuple[Action, ...]:
 
 
 STOPPING = {"kueue.x-k8s.io/stopping": "true"}
+OTHER_QUEUE = {"kueue.x-k8s.io/queue-name": "other"}
 UNQUEUED = {"kueue.x-k8s.io/queue-name": None}
 PREBUILT = {"kueue.x-k8s.io/prebuilt-workload-name": "built"}
 
@@ -432,6 +433,28 @@ def test_a_misspelt_key_is_reported_once_and_the_job_is_queued() -> None:
 
     assert purposes(look(job)) == ["create-workload", "UnknownKey"]
     assert purposes(look(job, held(job=job))) == []
+
+
+@pytest.mark.parametrize(
+    ("job", "want"),
+    [
+        pytest.param(
+            {**running(), "metadata": job_object(labels=OTHER_QUEUE)["metadata"]},
+            [
+                "Job team/j names queue other, but holds quota of queue lq and keeps it: it moves to other "
+                "once it is stopped, for example by spec.active: false on Workload team/job-j-1be2a"
+            ],
+            id="another queue is named while it runs",
+        ),
+        pytest.param(running(), [], id="its own queue"),
+    ],
+)
+def test_a_running_job_that_names_another_queue_gets_an_event_with_the_remedy(
+    job: Object, want: list[str]
+) -> None:
+    actions = look(job, held(admitted))
+
+    assert [one.note for one in actions if isinstance(one, Event)] == want
 
 
 def test_a_conflict_with_the_users_template_ends_the_workload() -> None:

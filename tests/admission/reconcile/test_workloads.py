@@ -527,6 +527,31 @@ def test_stopped_queues(change: Change, fields: dict[str, Any], want: tuple[str,
     assert conditions_of(only(result))[type_] == tuple(rest)
 
 
+@pytest.mark.parametrize(
+    ("change", "fields", "want"),
+    [
+        pytest.param(
+            admitted,
+            {"cluster_queue_stop": StopPolicy.HOLD_AND_DRAIN},
+            "ClusterQueueStopped",
+            id="with its reason for the log of decisions",
+        ),
+        pytest.param(
+            reserved,
+            {"cluster_queue_stop": StopPolicy.HOLD, "required_checks": ("a",)},
+            None,
+            id="and a release of quota that nothing ran on is none",
+        ),
+    ],
+)
+def test_an_eviction_that_no_cycle_decided_names_itself(
+    change: Change, fields: dict[str, Any], want: str | None
+) -> None:
+    write = only(look(make(change, checks(a="Pending")), **fields))
+
+    assert (write.eviction and write.eviction.reason) == want
+
+
 def pods_ready(**fields: Any) -> dict[str, Any]:
     """Return a context with these settings of waitForPodsReady."""
     return {"settings": LifecycleSettings(pods_ready=PodsReadySettings(**fields))}

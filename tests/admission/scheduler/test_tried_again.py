@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from admission.backfill.schedule_plan import ENDING_SECONDS
 from api.node import NodeInfo
 from api.policy import BackfillMode
 from api.queueing import Preemption, PreemptionPolicy, QueueingStrategy, ResourceFlavor, Topology
-from tests.admission.timed import TimedWorld, make_policy, template
+from tests.admission.timed import TimedWorld, key, make_policy, template
 from tests.builders import World, make_cluster_queue, make_group, make_pod_set, make_workload, waits
 
 HOST = "kubernetes.io/hostname"
@@ -53,6 +54,27 @@ def test_a_workload_that_may_run_with_fewer_pods_starts_with_them_before_the_pro
     assert world.started["elastic"] == 20
 
 
+def test_a_start_that_was_found_beside_all_promises_is_tried_though_the_clock_has_gone_on() -> None:
+    reclaims = Preemption(reclaim_within_cohort=PreemptionPolicy.ANY)
+    world = TimedWorld(now=1000)
+    world.put(
+        make_cluster_queue("borrower", quota=8, cohort="c", preemption=reclaims),
+        make_cluster_queue("lender", cohort="c", groups=(make_group(missing=8),)),
+        make_policy(BackfillMode.CONSERVATIVE),
+    )
+    for name, gpus in (("running", 8), ("too-large", 32), ("promised", 8)):
+        world.put(make_workload(name, at=1000, uid=f"uid-{gpus}-{name}", queue="borrower", gpus=gpus))
+    for _ in range(3):
+        world.engine.cycle(now=1000)
+    world.put(make_cluster_queue("lender", quota=8, cohort="c"))
+    for cycle in range(10):
+        # As in the control loop: the clock goes on from one cycle to the next.
+        world.engine.cycle(now=1001 + cycle / 100)
+
+    assert not world.engine.wake_heads(now=1001.1)
+    assert world.engine.workloads.is_holding(key("promised"))
+
+
 def test_a_workload_held_back_for_a_promise_of_another_tree_is_tried_when_that_moves() -> None:
     nodes = [
         NodeInfo(name=name, labels={HOST: name}, allocatable={"gpu": 2, "pods": 9}) for name in ("a", "b")
@@ -73,7 +95,7 @@ def test_a_workload_held_back_for_a_promise_of_another_tree_is_tried_when_that_m
     world.run()
 
     assert world.promised("promised")[:2] == [50, 110]
-    assert world.started["held-back"] == 50
+    assert world.started["held-back"] == 50 + ENDING_SECONDS
 
 
 def test_a_preemptor_that_is_tried_again_while_its_victims_stop_keeps_its_promise() -> None:

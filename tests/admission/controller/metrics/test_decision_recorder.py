@@ -32,6 +32,20 @@ EVICTION = Evict(
 )
 
 
+def test_an_eviction_that_a_reconciler_decided_counts_once_it_is_written() -> None:
+    stage = Stage()
+    write = replace(make_write(), eviction=EVICTION)
+
+    for result in (Moot(raw=b"{}"), Written(raw=b"{}")):
+        stage.decision_recorder.note_answer(write, result)
+
+    line = (
+        'kueue_preempted_workloads_total{preempting_cluster_queue="owner",reason="InCohortReclamation",'
+        'replica_role="follower"} 1.0'
+    )
+    assert line in stage.metrics.render().decode().splitlines()
+
+
 def test_a_workload_preempted_by_the_same_one_twice_is_counted() -> None:
     metrics = Metrics(version="test")
     decision_recorder = DecisionRecorder(metrics, EventReporter(FakeRecorder()), QueueSeries())

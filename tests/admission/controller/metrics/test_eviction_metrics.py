@@ -22,7 +22,6 @@ def counting_in(metrics: Metrics) -> EvictionMetrics:
         EventReporter(FakeRecorder()),
         saved_at=lambda *_: None,
         price_of=lambda *_: 36.0,
-        note_eviction=lambda _: None,
     )
 
 
