@@ -33,6 +33,11 @@ PLANNED_DOMAIN = BERTH_PREFIX + "planned-domain"
 EXPECTED_START = BERTH_PREFIX + "expected-start"
 # Written on a Workload: nodes where its pods could not be bound, each with the time (`api.excluded_nodes`).
 EXCLUDED_NODES = BERTH_PREFIX + "excluded-nodes"
+# On a Job or its pod template: each pod gets an address of its own. On a node: its pool; on a Workload: the
+# addresses of its pods (`api.jobs.static_address`). On a pod, and as the resource of which each takes one.
+STATIC_ADDRESS = BERTH_PREFIX + "static-address"
+ADDRESSES = BERTH_PREFIX + "addresses"
+ADDRESS = BERTH_PREFIX + "address"
 
 # On a Job.
 QUEUE_NAME = _KUEUE + "queue-name"
@@ -180,6 +185,7 @@ BERTH_TEMPLATE_KEYS = frozenset(
         "gpu-interconnect",
         "gpu-milli",
         "numa-node",
+        "static-address",
         "expected-runtime-seconds",
         "expected-completion-time",
         "opportunistic",
@@ -206,6 +212,8 @@ BERTH_WRITTEN_KEYS = frozenset(
         "planned-domain",
         "job-deadline-seconds",
         "excluded-nodes",
+        "addresses",
+        "address",
         "eviction",
         "fence",
         "checkpoint-measured",

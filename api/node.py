@@ -35,7 +35,7 @@ class NodeInfo:
     """The fields of a Node that placement needs. `allocatable` is in canonical units and includes `pods`.
 
     `is_silent`: it has no Ready condition, so no kubelet maintains it. `ready_changed_at` (Unix seconds) is
-    the last transition time of the Ready condition.
+    the last transition time of the Ready condition. `addresses` is its pool of static addresses as a text.
     """
 
     name: str
@@ -46,6 +46,7 @@ class NodeInfo:
     is_silent: bool = False
     ready_changed_at: float = 0.0
     is_unschedulable: bool = False
+    addresses: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +85,7 @@ def to_node(wire: NodeObject) -> NodeInfo:
         is_silent=ready is None,
         ready_changed_at=_instant(ready.last_transition_time) if ready is not None else 0.0,
         is_unschedulable=bool(wire.spec.unschedulable),
+        addresses=(meta.annotations or {}).get(keys.ADDRESSES, ""),
     )
 
 

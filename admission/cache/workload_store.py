@@ -22,6 +22,8 @@ from admission.cache.workload_index import WorkloadIndex
 from admission.cache.workload_record import LocalQueueKey, WorkloadRecord, make_record
 from api.jobs.pod_owner_key import has_known_pods
 from api.jobs.resource_requests import ResourceSettings
+from api.jobs.static_address import parse_reservations
+from api.keys import ADDRESSES
 from api.workload import Workload, WorkloadKey
 from queues.pending.ordering import RequeuingTimestamp
 
@@ -95,6 +97,7 @@ class WorkloadStore:
             record = self.index.records[key] = make_record(workload, self._cache, self._resources)
         else:
             record.take(workload, self._cache, self._resources)
+        self._note_addresses(workload)
         # Where it belongs depends on changed specs; it is placed once they have taken effect.
         if self._cache.specs.is_stale:
             self._unplaced[key] = record
@@ -112,6 +115,15 @@ class WorkloadStore:
             self.pending.join(key, ())
             del self.index.records[key]
             self._cache.schedule_plan.forget(key)
+
+    def _note_addresses(self, workload: Workload) -> None:
+        """Reserve the static addresses that the object shows.
+
+        One that shows none keeps those that were chosen while it holds quota: their write is on its way.
+        """
+        text, key = workload.annotations.get(ADDRESSES), workload.key
+        if text is not None or key not in self._cache.held:
+            self._cache.topology_cache.reserve_addresses(key, parse_reservations(text))
 
     def _send(self, change: WorkloadChanged) -> None:
         for observer in self._observers:
@@ -233,6 +245,7 @@ class WorkloadStore:
         # It may have held nothing by then.
         if record.workload.key in self._cache.held:
             self.admitted.release(record.workload.key)
+        self.admitted.note_freed(self._cache.topology_cache.reserve_addresses(record.workload.key, {}))
         self.index.end(record)
 
 

@@ -61,6 +61,7 @@ class Purpose(StrEnum):
     SYNC_CHECKS = "sync-checks"
     SYNC_PODS = "sync-pods"
     SYNC_NODES = "sync-nodes"
+    RESERVE_ADDRESSES = "reserve-addresses"
     REASSIGN = "reassign"
     REPORT_PODS = "report-pods"
     FAIL_POD = "fail-pod"

@@ -8,6 +8,7 @@ Modules, in reading order:
     queue_queries         questions about queues, Cohorts and policies; a query decides nothing
     workload_queries      questions about Workloads
     node_queries          questions about nodes and what is placed on them
+    static_addresses      the static addresses of Workloads that have places
     promise_queries       questions about promised and expected starts
     time_step             what time alone changes between two cycles
     apply_outcomes        the outcome of a head becomes state

@@ -41,6 +41,7 @@ from admission.engine.readiness_block import ReadinessBlock
 from admission.engine.restore_plan import StoredPlan
 from admission.engine.second_pass import SecondPass
 from admission.engine.start_forecasts import StartForecasts
+from admission.engine.static_addresses import StaticAddresses
 from admission.engine.time_step import pass_time, settling, take_plans
 from admission.engine.under_way import UnderWay
 from admission.engine.updates import Updates
@@ -132,6 +133,7 @@ class Engine:
         self.queues = QueueQueries(cache, workload_store)
         self.workloads = WorkloadQueries(cache, workload_store, self.queues)
         self.nodes = NodeQueries(cache, workload_store)
+        self.addresses = StaticAddresses(cache, self._under_way)
         self.promises = PromiseQueries(cache, workload_store)
         self.plan = StoredPlan(cache, workload_store, self._under_way)
         self.forecasts = StartForecasts(cache, workload_store, self._under_way, self._policy)

@@ -37,7 +37,7 @@ from admission.flavors.flavor_refusal import FlavorRefusal, flavor_refusal
 from admission.snapshot.queue_state import QueueGroup, QueueState
 from admission.snapshot.snapshot import Snapshot
 from api.jobs.resource_requests import PODS, QuotaCheckStrategy, gpus_of
-from api.keys import GPU_MILLI
+from api.keys import ADDRESS, GPU_MILLI
 from api.parsing.quantities import CPU, to_text
 from api.queueing import FungibilityPolicy, PreemptionPolicy
 from api.reasons import PendingReason
@@ -177,8 +177,8 @@ class FlavorSearch:
         """Return whether the resource needs no quota although no resource group covers it."""
         if resource in self.queue.groups:
             return False
-        # A share of a GPU counts where a group covers it; elsewhere what the pod mounts counts alone.
-        if resource == GPU_MILLI:
+        # Shares of GPUs and static addresses count where a group covers them; elsewhere nodes limit them.
+        if resource in (GPU_MILLI, ADDRESS):
             return True
         # A request of zero needs no quota, not even for a resource that no group covers.
         return amount == 0 or self.quota_check is QuotaCheckStrategy.IGNORE_UNDECLARED

@@ -17,6 +17,7 @@ from admission.flavors.placement_hints import reserved_domain
 from admission.snapshot.queue_state import QueueState
 from admission.snapshot.snapshot import Snapshot
 from api.jobs.resource_requests import PodSetRequests
+from api.keys import ADDRESS, HOSTNAME
 from api.objects.templates import WirePodSpec
 from api.queueing import ResourceFlavor
 from api.reasons import PendingReason
@@ -57,7 +58,7 @@ def flavor_refusal(
         message = _topology_refusal(snapshot, queue, flavor, request, asked)
         if message is not None:
             return FlavorRefusal(message)
-    message = _pod_refusal(flavor, pod_set)
+    message = _pod_refusal(flavor, pod_set) or _address_refusal(snapshot, flavor, asked)
     if message is not None:
         return FlavorRefusal(message)
     message = spot_refusal(snapshot, queue, flavor, workload, pod_set)
@@ -78,6 +79,16 @@ def _pod_refusal(flavor: ResourceFlavor, pod_set: PodSet) -> str | None:
     if flavor.node_labels and not matches_flavor(spec, flavor.node_labels):
         return f"flavor {flavor.name} doesn't match node affinity"
     return None
+
+
+def _address_refusal(snapshot: Snapshot, flavor: ResourceFlavor, asked: PodSetRequests) -> str | None:
+    """Return why pods cannot get static addresses through the flavor, None where they can or ask for none."""
+    if not asked.on_node.get(ADDRESS):
+        return None
+    cache = snapshot.topology_cache
+    if cache.has_topology(flavor.name) and cache.topology(flavor.name).is_by_host:
+        return None
+    return f"flavor {flavor.name} gives no static addresses: it has no Topology down to {HOSTNAME}"
 
 
 def _reservation_refusal(queue: QueueState, workload: Workload, flavor: str) -> str | None:

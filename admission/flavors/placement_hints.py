@@ -44,6 +44,9 @@ def with_hints(
     if need is not None:
         request = replace(request, rules=replace(request.rules, hardware=need))
     request = _without_excluded(_inside_reservation(request, queue, workload), workload)
+    if keys.ADDRESS in request.per_pod:
+        rule = snapshot.topology_cache.addresses.rule(workload.key, pod_set.name, request.count)
+        request = replace(request, rules=replace(request.rules, addresses=rule))
     policy, rules = queue.policy, queue.policy.placement
     if rules is None:
         return request

@@ -31,6 +31,7 @@ from admission.snapshot.held_workload import HeldWorkload
 from admission.snapshot.queue_state import QueueState
 from admission.snapshot.snapshot import Snapshot
 from api.jobs.resource_requests import PodSetRequests
+from api.keys import ADDRESS
 from api.objects.common import WireToleration
 from api.objects.templates import WirePodSpec
 from api.objects.workloads import WirePodSetUpdate
@@ -341,8 +342,8 @@ def place_again(
     for request, taken in zip(requests, assignment.places, strict=True):
         room, spots = topology_cache.search(request.flavor).room(request), topology_cache.usage.spots([taken])
         # A node that the pods may no longer use has room for none. Pod sets may share nodes, so what all of
-        # them take is compared below.
-        if room is None or any(not room.at(spot, {}) for spot in spots):
+        # them take is compared below; but for addresses, which nodes share.
+        if room is None or any(room.at(spot, {}) < of.get(ADDRESS, 1) for spot, of in spots.items()):
             return None
     return assignment if topology_cache.usage.fits(assignment.places) else None
 

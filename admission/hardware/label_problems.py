@@ -8,6 +8,7 @@ from admission.hardware.generations import generation_of
 from admission.hardware.islands import read_island
 from admission.hardware.node_hardware import node_hardware
 from api import keys
+from api.jobs.static_address import parse_pool
 from api.node import NodeInfo
 from api.parsing.decimals import whole_number
 
@@ -28,6 +29,10 @@ def hardware_problems(node: NodeInfo) -> Iterator[str]:
     for key, rule in _COUNTS.items():
         if key in labels and not whole_number(labels[key]):
             yield _problem(node, key, f"a whole number of at least 1; {rule}")
+    try:
+        parse_pool(node.addresses)
+    except ValueError as error:
+        yield f"node {node.name} has the annotation {keys.ADDRESSES} in which {error}; it offers no addresses"
     generation = labels.get(keys.NODE_GPU_GENERATION, "")
     if generation and not generation_of(generation):
         yield _problem(node, keys.NODE_GPU_GENERATION, "a number, a model or a family; it counts as unknown")

@@ -117,10 +117,15 @@ def _mending(
         for host in _counts(other.assignment)
         if host not in lost
     }
+    request, rules = one.request, one.request.rules
+    if rules.addresses is not None:
+        # The pods that stay keep their addresses, and those that are lost have none but their own.
+        addresses = topology_cache.addresses.beside(rules.addresses, kept)
+        request = structs.replace(request, rules=structs.replace(rules, addresses=addresses))
     return _Mending(
         topology_cache=topology_cache,
         search=search,
-        request=one.request,
+        request=request,
         kept=kept,
         near=tuple(sorted(near)),
         missing=total - sum(kept.values()),

@@ -16,6 +16,7 @@ from admission.placement.fragmentation_mix import DemandMix
 from admission.placement.packing import demand_of
 from admission.placement.performance import Performance
 from admission.placement.search import PlacementSearch
+from admission.placement.topology.address_book import AddressBook, Key
 from admission.placement.topology.flavor_topology import FlavorTopology
 from admission.placement.topology.hierarchy import node_problems
 from admission.placement.topology.nodes import Nodes, PodKey
@@ -24,6 +25,7 @@ from admission.placement.topology.request import NoPlacement, Placement, Placeme
 from admission.placement.topology_usage import TopologyUsage
 from api.jobs.gpu_share import share_in
 from api.jobs.resource_requests import gpus_of
+from api.jobs.static_address import Reservations
 from api.keys import HOSTNAME
 from api.node import NodeInfo, PodUsage
 from api.queueing import ResourceFlavor, Topology
@@ -79,6 +81,7 @@ class TopologyCache:
         self.nodes = Nodes()
         # What all nodes offer, also those of flavors without a topology.
         self.hardware = HardwareInventory(hardware)
+        self.addresses = AddressBook()
         self._specs: dict[str, tuple[ResourceFlavor, Topology]] = {}
         # Both by flavor. A flavor without a topology is in neither.
         self._topologies: dict[str, FlavorTopology] = {}
@@ -100,6 +103,7 @@ class TopologyCache:
         if not self.nodes.put(node):
             return frozenset()
         self.hardware.put(node)
+        self.addresses.put_node(node)
         self._node_changes += 1
         taken = self.nodes.taken(node.name)
         return frozenset(
@@ -110,6 +114,7 @@ class TopologyCache:
         """Remove a node. Return the flavors whose nodes have changed."""
         self.nodes.drop(name)
         self.hardware.drop(name)
+        self.addresses.drop_node(name)
         self._node_changes += 1
         return frozenset(flavor for flavor, topology in self._topologies.items() if topology.drop_node(name))
 
@@ -150,6 +155,27 @@ class TopologyCache:
             self._node_changes += 1
             for topology in self._topologies.values():
                 topology.touch_node(changed)
+
+    def reserve_addresses(self, key: Key, reservations: Reservations) -> frozenset[str]:
+        """Let a Workload have these addresses and no others. Return the flavors whose nodes it concerns."""
+        return self._touch(self.addresses.reserve(key, reservations))
+
+    def note_placed(self, key: Key, *, is_placed: bool) -> None:
+        """Note whether the pods of a Workload have places, whose addresses count once then."""
+        self._touch(self.addresses.note_placed(key, is_placed=is_placed))
+
+    def _touch(self, nodes: Collection[str]) -> frozenset[str]:
+        """Have these nodes evaluated again. Return the flavors that include any."""
+        if not nodes:
+            return frozenset()
+        self._node_changes += 1
+        touched = {
+            flavor
+            for flavor, topology in self._topologies.items()
+            for name in nodes
+            if topology.touch_node(name)
+        }
+        return frozenset(touched)
 
     def observe(self, hosts: Collection[str], *, uid: str, at: float, outcome: float) -> None:
         """Record the outcome of a run that ended `at` on these hosts. A run counts once, by its uid."""
@@ -199,6 +225,7 @@ class TopologyCache:
             node_labels=flavor.node_labels,
             used={},
             hardware=self.hardware,
+            addresses=self.addresses,
         )
         topology.used = self.usage.new_record(is_by_host=topology.is_by_host)
         for node in self.nodes.by_name.values():
@@ -232,6 +259,10 @@ class TopologyCache:
             return []
         at_host = self.nodes.at_host(node.labels.get(HOSTNAME, ""))
         found: dict[str, None] = dict.fromkeys(hardware_problems(node))
+        if (clash := self.addresses.clashes(node)) is not None:
+            address, other = clash
+            said = f"node {name} offers the address {address}, which is in the pool of node {other}"
+            found[f"{said}; it counts there alone"] = None
         for search in self._searches.values():
             if search.site.is_of_flavor(node):
                 found.update(

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from api import keys
 from api.jobs.gpu_share import parse_milli
+from api.jobs.static_address import CHOICES
 from api.parsing.decimals import whole_number
 from api.workload import PodSet, Workload
 
@@ -102,5 +103,10 @@ _VALUES: tuple[tuple[str, Callable[[str], bool], str], ...] = (
         keys.GPU_MILLI,
         lambda text: parse_milli(text) is not None,
         "a whole number from 1 to 1000, the thousandths of a GPU",
+    ),
+    (
+        keys.STATIC_ADDRESS,
+        lambda text: text.lower() in ("false", *CHOICES),
+        f"false, {', '.join(CHOICES)}",
     ),
 )

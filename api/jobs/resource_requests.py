@@ -21,6 +21,7 @@ import msgspec
 
 from api import keys
 from api.jobs.gpu_share import Sources, gpu_share
+from api.jobs.static_address import asks_for_address
 from api.objects.cluster import LimitRangeItem
 from api.objects.templates import WireContainer, WirePodSpec, WireResources
 from api.parsing.quantities import CPU, QuantityError, add_amounts, amount, to_text
@@ -163,6 +164,8 @@ def pod_set_requests(
         share = gpu_share(_sources(pod_set, job), gpus_of(on_node))
         if share is not None:
             on_node[keys.GPU_MILLI] = share.milli
+        if asks_for_address(_sources(pod_set, job)):
+            on_node[keys.ADDRESS] = 1
         per_pod = on_node if settings is None else _transformed(on_node, settings)
         if share is not None and share.mib:
             # No quota counts memory of GPUs; a node's is limited.

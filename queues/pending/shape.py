@@ -12,13 +12,14 @@ from collections.abc import Mapping
 import msgspec
 
 from api.jobs.resource_requests import PodSetRequests
-from api.keys import EXCLUDED_NODES, HARDWARE_KEYS, PLACEMENT_KEYS, RESERVATION, SAVING_KEYS
+from api.keys import ADDRESSES, EXCLUDED_NODES, HARDWARE_KEYS, PLACEMENT_KEYS, RESERVATION, SAVING_KEYS
 from api.objects.templates import WirePodSpec
 from api.workload import PodSet, Workload
 
 _NO_SPEC = WirePodSpec()
-# A member of a reservation may be placed on nodes where others are not. Excluded nodes are a Workload's own.
-_SHAPING_KEYS = PLACEMENT_KEYS | HARDWARE_KEYS | {RESERVATION, EXCLUDED_NODES}
+# A member of a reservation may be placed on nodes where others are not. Excluded nodes and reserved addresses
+# are a Workload's own.
+_SHAPING_KEYS = PLACEMENT_KEYS | HARDWARE_KEYS | {RESERVATION, EXCLUDED_NODES, ADDRESSES}
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 
 

@@ -5,7 +5,8 @@ Its nodes are of the pool `blue`; each test labels them as racks of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -140,6 +141,78 @@ def test_a_pod_that_runs_elsewhere_is_reported(scene: Scene, real_controller: Re
     assert f"pod astray runs on node {other}" in condition(workload, "berth.dev/Misplaced")["message"]
     scene.wait_events(workload["metadata"]["name"], "PodMisplaced")
     assert real_controller.metric("berth_misplaced_pods_total") == counted + 1
+
+
+# --- static addresses ---------------------------------------------------------------------------------------
+
+
+ADDRESSES, ADDRESS = "berth.dev/addresses", "berth.dev/address"
+POOLS = {NODES[0]: "10.9.0.1-10.9.0.2", NODES[1]: "10.9.1.1-10.9.1.3"}
+
+
+@pytest.fixture
+def pools() -> Iterator[Callable[[Scene], None]]:
+    """Give what lets each node offer a pool of addresses, until the test ends."""
+    served: list[Scene] = []
+
+    def offer(scene: Scene) -> None:
+        served.append(scene)
+        for node, pool in POOLS.items():
+            scene.rest.patch(f"/api/v1/nodes/{node}", {"metadata": {"annotations": {ADDRESSES: pool}}})
+
+    yield offer
+    for scene in served:
+        for node in NODES:
+            scene.rest.patch(f"/api/v1/nodes/{node}", {"metadata": {"annotations": {ADDRESSES: None}}})
+
+
+def addresses_of(scene: Scene, job: str, *, but: str = "") -> dict[str, tuple[str, str, str]]:
+    """Return address, node and name of the pod of each index, once both run; `but` is one that is leaving."""
+
+    def found() -> dict[str, tuple[str, str, str]] | None:
+        pods = [pod for pod in scene.pods_of(job) if pod["metadata"]["uid"] != but]
+        seen = {
+            pod["metadata"]["annotations"][INDEX]: (
+                pod["metadata"]["annotations"].get(ADDRESS, ""),
+                pod["spec"].get("nodeName", ""),
+                pod["metadata"]["uid"],
+            )
+            for pod in pods
+        }
+        return seen if len(seen) == 2 and all(node for _, node, _ in seen.values()) else None
+
+    return wait_for(scene.patiently(found), f"pods of {job} bound")
+
+
+INDEX = "batch.kubernetes.io/job-completion-index"
+
+
+@pytest.mark.covers("004_09")
+def test_a_pod_that_is_created_again_has_its_address_again(
+    scene: Scene, pools: Callable[[Scene], None]
+) -> None:
+    """Of the pool of two addresses that is taken first, and of no other node."""
+    pools(scene)
+    job = make_job("db", pods=2, cpus=4)
+    job["metadata"]["annotations"]["berth.dev/static-address"] = "calico"
+    job["spec"] |= {"completionMode": "Indexed", "backoffLimit": 6}
+    job["spec"]["template"]["metadata"]["annotations"][REQUIRED] = rack_label(scene)
+    scene.rest.create(scene.jobs, job)
+    before = addresses_of(scene, "db")
+    (node,) = {host for _, host, _ in before.values()}
+    pool = node.replace("blue-", "10.9.")
+    assert [before[index][0] for index in "01"] == [f"{pool}.1", f"{pool}.2"]
+    (pod,) = [one for one in scene.pods_of("db") if one["metadata"]["uid"] == before["1"][2]]
+    assert pod["metadata"]["annotations"]["cni.projectcalico.org/ipAddrs"] == f'["{pool}.2"]'
+
+    scene.rest.delete(f"{scene.pods}/{pod['metadata']['name']}")
+
+    after = addresses_of(scene, "db", but=before["1"][2])
+    assert {index: after[index][:2] for index in "01"} == {index: before[index][:2] for index in "01"}
+    workload = scene.workload_of("db")
+    assert workload is not None
+    reserved = json.loads(workload["metadata"]["annotations"][ADDRESSES])
+    assert reserved == {"main": [f"{pool}.1", f"{pool}.2"]}
 
 
 # --- nodes that are provisioned ----------------------------------------------------------------------------

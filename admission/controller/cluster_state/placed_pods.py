@@ -30,6 +30,7 @@ class _Known:
     workload: WorkloadKey
     # The node labels in an ungating patch of ours that is still in flight.
     promised: Mapping[str, str] | None = None
+    promised_address: str = ""
 
 
 class PlacedPods:
@@ -63,14 +64,20 @@ class PlacedPods:
         """Return the Workload's placed pods that have not ended, the first seen first."""
         known = (self._pods[uid] for uid in self._by_workload.get(workload, ()))
         return tuple(
-            one.pod if one.promised is None else replace(one.pod, promised=one.promised) for one in known
+            one.pod
+            if one.promised is None
+            else replace(one.pod, promised=one.promised, address=one.promised_address)
+            for one in known
         )
 
     def promise(self, write: Write) -> None:
         """Record that a patch that ungates a pod is in flight."""
         known = self._pods.get(write.uid)
         if known is not None:
-            known.promised = msgspec.json.decode(write.body)["spec"]["nodeSelector"]
+            body = msgspec.json.decode(write.body)
+            known.promised = body["spec"]["nodeSelector"]
+            annotations = body.get("metadata", {}).get("annotations", {})
+            known.promised_address = annotations.get(keys.ADDRESS, "")
 
     def answered(self, uid: str) -> None:
         """Record that the patch of a pod was answered, in whatever way: now the pod itself counts."""
@@ -122,13 +129,15 @@ class PlacedPods:
             gates=gates,
             node_selector=obj.spec.node_selector or {},
             node=obj.spec.node_name or "",
+            address=(metadata.annotations or {}).get(keys.ADDRESS, ""),
             unschedulable=unschedulable,
             is_by_topology=is_placed_by_topology(obj),
         )
         if known is not None and known.pod.is_gated and not pod.is_gated and admitted is not None:
             self._observers.report_ungated(keys.TOPOLOGY_GATE, admitted, self._clock.now())
-        promised = known.promised if known is not None and pod.is_gated else None
-        self._pods[metadata.uid] = _Known(pod, key, promised)
+        self._pods[metadata.uid] = after = _Known(pod, key)
+        if known is not None and pod.is_gated:
+            after.promised, after.promised_address = known.promised, known.promised_address
         self._by_workload.setdefault(key, {})[metadata.uid] = None
         had_node = known is None or known.pod.unschedulable is None
         # A pod may come late, without its gate, for a node that its Workload has left.

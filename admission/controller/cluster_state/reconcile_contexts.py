@@ -121,6 +121,7 @@ class ReconcileContexts:
             policy=policy,
             turns_at=self.engine.workloads.turns_at(workload),
             class_value=self._class_value(workload),
+            addresses=self.engine.addresses.settle(workload.key),
         )
 
     def _class_value(self, workload: Workload) -> int | None:

@@ -13,6 +13,8 @@ Modules, in reading order:
     node_exclusions     the nodes that refuse the pods of a request, and why
     preferred_nodes     how well nodes and domains suit preferred node affinity
     gpu_room            how many pods the NVLink islands and the shared GPUs of each node hold
+    address_book        pools of static addresses, and who has reserved which
+    address_room        how many pods with static addresses each host takes
     node_health         the faults of nodes under placed pods
     place               where pods run: a value that is taken from a topology and given back
 

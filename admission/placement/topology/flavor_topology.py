@@ -30,10 +30,11 @@ from dataclasses import dataclass, field
 
 from admission.hardware.inventory import HardwareInventory
 from admission.hardware.node_hardware import NodeHardware
+from admission.placement.topology.address_book import AddressBook
 from admission.placement.topology.changelog import ChangeLog
 from admission.placement.topology.tree import DomainTree, Values
 from api.jobs.gpu_share import WHOLE
-from api.keys import GPU_MEMORY_MIB, GPU_MILLI, HOSTNAME
+from api.keys import ADDRESS, GPU_MEMORY_MIB, GPU_MILLI, HOSTNAME
 from api.node import NodeInfo
 from api.parsing.quantities import add_amounts
 from api.workload import DomainCount
@@ -63,8 +64,9 @@ class FlavorTopology:
     nodes: dict[int, dict[str, NodeInfo]] = field(default_factory=dict)
     # Leaves with a tainted node: as a rule few, and the only ones that refuse pods without a selector.
     tainted: dict[int, None] = field(default_factory=dict)
-    # What nodes offer, which all flavors share.
+    # What nodes offer, and their pools of addresses, which all flavors share.
     hardware: HardwareInventory = field(default_factory=HardwareInventory)
+    addresses: AddressBook = field(default_factory=AddressBook)
     # The leaves with a node of each kind, so that a new request costs an answer for each kind.
     kinds: dict[NodeHardware, dict[int, None]] = field(default_factory=dict)
     nodes_log: ChangeLog = field(default_factory=ChangeLog)
@@ -112,6 +114,9 @@ class FlavorTopology:
             # What shares of GPUs are taken from, beside the GPUs themselves.
             left[GPU_MILLI] = WHOLE * kind.devices
             left[GPU_MEMORY_MIB] = kind.memory_mib * kind.devices
+        if addresses := self.addresses.pool_size(node.name):
+            # The most that it may have: other nodes may share its pool (`address_room`).
+            left[ADDRESS] = addresses
         add_amounts(left, taken, -1)
         self._change_capacity(leaf, left, sign=1)
         return True
@@ -197,11 +202,15 @@ class FlavorTopology:
         find = self._leaves_of_values.get
         self.uses_log.extend([leaf for name in names for leaf in find(name, ())])
 
-    def touch_node(self, name: str) -> None:
-        """Record that a node must be evaluated again, although what is taken of it is unchanged."""
+    def touch_node(self, name: str) -> bool:
+        """Record that a node must be evaluated again, although what is taken of it is unchanged.
+
+        Return whether it is one of the flavor's.
+        """
         leaf = self._leaf_of_node.get(name)
         if leaf is not None:
             self.nodes_log.add(leaf)
+        return leaf is not None
 
     def _change_capacity(self, leaf: int, amounts: Amounts, *, sign: int) -> None:
         """Change what a leaf has, in both columns, and log that it has changed."""

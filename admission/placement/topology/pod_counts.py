@@ -34,6 +34,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from admission.placement.topology.address_room import AddressRoom
 from admission.placement.topology.flavor_topology import Amounts, FlavorTopology
 from admission.placement.topology.gpu_room import LinkedRoom, SharedRoom, gpu_rooms
 from admission.placement.topology.node_exclusions import NodeExclusions
@@ -134,6 +135,8 @@ class PodCounts:
     _linked: LinkedRoom | None = None
     # The room on GPUs of which pods have shares, None for pods without GPUs.
     _shared: SharedRoom | None = None
+    # The room by pools of static addresses, None for pods without one.
+    _addressed: AddressRoom | None = None
     _preferred: PreferredNodes = field(init=False)
     _rankings: dict[int, Ranking] = field(default_factory=dict)
     # How many leaves have room for each number of pods; None until the largest is asked for.
@@ -149,6 +152,9 @@ class PodCounts:
             self.site, self.shape.rules.hardware, dict(self.shape.per_pod), is_empty=self.shape.is_empty
         )
         shape, column = self.shape, self.site.capacity if self.shape.is_empty else self.site.free
+        if shape.rules.addresses is not None and self.site.is_by_host:
+            rule = shape.rules.addresses
+            self._addressed = AddressRoom(site=self.site, rule=rule, is_empty=shape.is_empty)
         self._columns = tuple((column(one), amount, f'resource "{one}"') for one, amount in shape.per_pod)
         per_pod, leader = dict(shape.per_pod), dict(shape.leader or ())
         # A node that takes the leader must hold the leader's pod and the pods beside it at once.
@@ -178,7 +184,9 @@ class PodCounts:
         # Both ways give the same numbers; only the cost differs. A full pass goes column by column, so it is
         # the cheaper one long before all leaves have changed, as when all nodes are labelled again.
         many = len(self.site.tree.at_level[-1]) // _FULL_PASS_SHARE
-        if changed is None or used is None or len(changed) + len(used) > max(many, _FEW):
+        is_far = changed is None or used is None or len(changed) + len(used) > max(many, _FEW)
+        # A leaf may have the addresses that another one leaves.
+        if changed is None or used is None or is_far or self._addressed is not None:
             self._count_all()
         else:
             self._count(changed | used)
@@ -284,10 +292,11 @@ class PodCounts:
             size = self.shape.slice_size
             self.slices[:] = pods if size == 1 else [count // size for count in pods]
 
-    def _rooms(self) -> tuple[LinkedRoom | SharedRoom, ...]:
+    def _rooms(self) -> tuple[LinkedRoom | SharedRoom | AddressRoom, ...]:
         """Return what limits the pods of a leaf beyond its amounts: nothing, for most shapes."""
         shared = self._shared if self._shared is not None and self._shared.is_needed else None
-        return tuple([room for room in (self._linked, shared) if room is not None])
+        # Addresses come last: they are handed out to leaves by the room that these have otherwise.
+        return tuple([room for room in (self._linked, shared, self._addressed) if room is not None])
 
     def _follow_rooms(self, before: Mapping[int, tuple[int, int]]) -> None:
         """Update what is counted of all leaves after these changed. A new leaf had room for 0."""

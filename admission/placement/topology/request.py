@@ -15,6 +15,7 @@ from itertools import pairwise
 import msgspec
 
 from admission.hardware.fit import HardwareRequest
+from admission.placement.topology.address_book import AddressRule
 from admission.placement.topology.placement_options import PlacementOptions
 from api.jobs.placement_annotations import parse_bandwidth
 from api.keys import NETWORK_BANDWIDTH
@@ -46,7 +47,7 @@ class NodeRules(msgspec.Struct, frozen=True):
 
     `domain` is the domain that the pods' reservation keeps, by its level values, the
     widest first; empty: any. `hardware` is what each pod needs of its node's hardware. `excluded` are hosts
-    where pods of the Workload could not be bound.
+    where pods of the Workload could not be bound. `addresses` is given where each pod has a static address.
     """
 
     node_selector: tuple[tuple[str, str], ...] = ()
@@ -56,6 +57,7 @@ class NodeRules(msgspec.Struct, frozen=True):
     domain: tuple[str, ...] = ()
     excluded: frozenset[str] = frozenset()
     hardware: HardwareRequest | None = None
+    addresses: AddressRule | None = None
 
 
 class PlacementRequest(msgspec.Struct, frozen=True, kw_only=True):

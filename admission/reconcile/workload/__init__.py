@@ -11,6 +11,7 @@ Modules, in reading order:
     unbound      pods that kube-scheduler cannot bind where they were sent
     misplaced    pods that run on other nodes than their Workload was given
     ungate       which pods are ungated, and on which nodes
+    addressed    the static addresses of pods, and the nodes that follow from them
     saving       evictions that wait for a checkpoint
     held_back    evictions that a budget holds back
 

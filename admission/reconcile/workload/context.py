@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from admission.decisions.api_writes import Action, ObjectVersion
 from admission.decisions.decision import Evict
+from admission.placement.topology.address_book import AddressSlot
 from admission.placement.topology.node_health import NodeFailureSettings, NodeFault
 from admission.reconcile.deadlines import PodsReadySettings, RetentionSettings
 from api import keys
@@ -55,8 +56,9 @@ class PlacedPod:
 
     `gates` are all its scheduling gates. `node` is the node that it is bound to, "" if it is unbound.
     `promised` are the node labels in an ungating patch in flight: the pod counts in that domain, although it
-    does not show the labels yet. `unschedulable` None: kube-scheduler has not refused it. `is_by_topology`:
-    it has a topology request, so that its host is chosen for it.
+    does not show the labels yet. `address` is its static address, also one in such a patch. `unschedulable`
+    None: kube-scheduler has not refused it. `is_by_topology`: it has a topology request, so that its host is
+    chosen for it.
     """
 
     namespace: str
@@ -68,6 +70,7 @@ class PlacedPod:
     node_selector: Mapping[str, str]
     node: str = ""
     promised: Mapping[str, str] | None = None
+    address: str = ""
     unschedulable: Unschedulable | None = None
     is_by_topology: bool = True
 
@@ -128,7 +131,8 @@ class LifecycleContext:
     when it is expected to start; None if that is unknown. `saving` is set if the object carries an eviction
     request. `policy` governs the ClusterQueue whose quota it holds. `turns_at`: when the advance reservation
     that it names begins or ends. `class_value`: the value of the WorkloadPriorityClass that it names; None
-    if it names none, or none that is known and that its namespace may use.
+    if it names none, or none that is known and that its namespace may use. `addresses`: the static addresses
+    of its pods, by pod set.
     """
 
     owner: Owner = Owner.NONE
@@ -148,6 +152,7 @@ class LifecycleContext:
     policy: AdmissionPolicy = KUEUE
     turns_at: float | None = None
     class_value: int | None = None
+    addresses: Mapping[str, tuple[AddressSlot, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

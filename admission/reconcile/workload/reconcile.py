@@ -26,6 +26,7 @@ from admission.decisions.decision import Evict, Wait
 from admission.reconcile.deadlines import next_deadline, retention_deadline
 from admission.reconcile.decision_writes import evict, wait_write
 from admission.reconcile.workload import admitted
+from admission.reconcile.workload.addressed import answer_addresses
 from admission.reconcile.workload.context import LifecycleContext, LifecycleResult, Owner
 from admission.reconcile.workload.held_back import (
     answer_held_back,
@@ -284,6 +285,7 @@ _STEPS: tuple[Callable[[Look], Answer], ...] = (
     answer_lost_nodes,
     answer_unbound_pods,
     answer_misplaced_pods,
+    answer_addresses,
     answer_gated_pods,
     answer_refusal_over,
     _answer_queue_problem,

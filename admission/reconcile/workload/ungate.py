@@ -16,12 +16,15 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from admission.decisions.api_writes import Purpose, Write
+from admission.reconcile.workload.addressed import addressed_pods
 from admission.reconcile.workload.context import PlacedPod
 from admission.reconcile.workload.look import Answer, Look
 from api import keys
 from api.keys import HOSTNAME
 from api.parsing.decimals import whole_number
 from api.workload import PodSet, PodSetAssignment, TopologyAssignment
+
+_NONE: Mapping[str, str] = {}
 
 
 def answer_gated_pods(look: Look) -> Answer:
@@ -40,7 +43,12 @@ def answer_gated_pods(look: Look) -> Answer:
         pod_set = pod_sets.get(assignment.name)
         if pod_set is not None and assignment.topology is not None:
             pods = [pod for pod in look.context.pods if pod.labels.get(keys.POD_SET) == assignment.name]
-            writes += ungate(pod_set, assignment, pods, avoid=avoid)
+            slots = look.context.addresses.get(assignment.name)
+            if slots is None:
+                writes += ungate(pod_set, assignment, pods, avoid=avoid)
+                continue
+            found = addressed_pods(workload, pod_set, assignment.topology, pods, slots=slots, avoid=avoid)
+            writes += [_patch(one.pod, one.selector, one.annotations) for one in found]
     return tuple(writes) or None
 
 
@@ -133,8 +141,9 @@ def _is_in(pod: PlacedPod, selector: Mapping[str, str]) -> bool:
     return all(labels.get(label) == value for label, value in selector.items())
 
 
-def _patch(pod: PlacedPod, selector: Mapping[str, str]) -> Write:
+def _patch(pod: PlacedPod, selector: Mapping[str, str], annotations: Mapping[str, str] = _NONE) -> Write:
     # The user's own gates stay: they have a purpose of their own.
     gates = [{"name": gate} for gate in pod.gates if gate != keys.TOPOLOGY_GATE]
     spec: dict[str, Any] = {"nodeSelector": dict(selector), "schedulingGates": gates or None}
-    return pod.version.patch({"spec": spec}, Purpose.UNGATE_POD)
+    metadata = {"metadata": {"annotations": dict(annotations)}} if annotations else {}
+    return pod.version.patch({**metadata, "spec": spec}, Purpose.UNGATE_POD)

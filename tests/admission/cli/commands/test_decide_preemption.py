@@ -180,16 +180,27 @@ def test_earlier_runs_show_how_much_of_a_training_is_left(
 
 
 @pytest.mark.covers("001_32", "001_33")
+@pytest.mark.parametrize(
+    ("small_saved", "large_saved", "want"),
+    [
+        pytest.param(0.5, 0.01, ["large"], id="of the large one, which has just saved"),
+        pytest.param(0.01, 0.5, ["small-0", "small-1"], id="of both small ones, which have"),
+    ],
+)
 def test_as_few_device_seconds_as_possible_are_lost_and_gangs_go_whole(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    small_saved: float,
+    large_saved: float,
+    want: list[str],
 ) -> None:
     small = [
-        running(make_workload(f"small-{index}", gpus=4, checkpoint_time=saved(0.5), **TRAINING))
+        running(make_workload(f"small-{index}", gpus=4, checkpoint_time=saved(small_saved), **TRAINING))
         for index in range(2)
     ]
-    large = running(make_workload("large", checkpoint_time=saved(0.01), **TRAINING))
+    large = running(make_workload("large", checkpoint_time=saved(large_saved), **TRAINING))
 
-    assert victims(tmp_path, capsys, *small, large, URGENT) == ["large"]
+    assert victims(tmp_path, capsys, *small, large, URGENT) == want
 
 
 @pytest.mark.covers("001_35")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 from msgspec import structs
 
@@ -129,6 +131,20 @@ def test_a_patch_on_its_way_is_remembered_until_it_is_answered() -> None:
 
     assert promises(known) == {"a": None}
     assert known.cluster_state.marks.take_workload() == ("team", "w")
+
+
+def test_the_address_in_a_patch_on_its_way_counts_as_the_pods() -> None:
+    known = Known()
+    see(known, pod("a"))
+    body = {"metadata": {"annotations": {"berth.dev/address": "10.0.0.1"}}, "spec": {"nodeSelector": {}}}
+    known.cluster_state.placed_pods.promise(replace(ungate("a", "n0"), body=msgspec.json.encode(body)))
+
+    (found,) = known.cluster_state.placed_pods.pods_of(W)
+    assert found.address == "10.0.0.1"
+
+    known.cluster_state.placed_pods.answered("a")
+    (found,) = known.cluster_state.placed_pods.pods_of(W)
+    assert found.address == ""
 
 
 def test_an_ungated_pod_and_another_term_end_the_promise() -> None:
