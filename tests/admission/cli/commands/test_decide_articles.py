@@ -259,6 +259,14 @@ def test_a_gang_goes_by_its_size(cluster: Cluster, nodes: int, taken: list[int],
     assert racks(cluster.nodes(*make_nodes(), *used, make_gang(nodes))) == want
 
 
+@pytest.mark.covers("002_11")
+def test_a_gang_that_fills_a_leaf_shares_it_with_no_other_work(cluster: Cluster) -> None:
+    """Not even with work that leaves all GPUs of the other leaves free."""
+    without_gpus = [other_work(PER_RACK * rack, 0) for rack in ALL[:RACKS] if rack != 6]
+
+    assert racks(cluster.nodes(*make_nodes(), *without_gpus, make_gang(4))) == [6] * 4
+
+
 @pytest.mark.parametrize(
     ("positions", "want"),
     [
