@@ -18,6 +18,7 @@ from admission.controller.metrics.queue_series import QueueSeries
 from admission.controller.writer.requests import request_of
 from admission.decisions.api_writes import Purpose, Verb, Write
 from admission.engine.engine import Engine
+from api.jobs.owners.table import OWNER_KINDS
 from api.kube import resources
 from api.kube.report_budget import WriteLoad
 from api.kube.resources import Resource
@@ -39,6 +40,7 @@ WRITTEN = frozenset(
         ("Pod", Verb.STRATEGIC_PATCH, "status"),
         ("Pod", Verb.DELETE, ""),
         ("Pod", Verb.EVICT, ""),
+        *((row.kind, verb, "") for row in OWNER_KINDS for verb in (Verb.MERGE_PATCH, Verb.DELETE)),
         *((kind, Verb.REPLACE, "status") for kind in STATUS_KINDS),
         *((kind, Verb.MERGE_PATCH, "") for kind in KEPT_KINDS),
     }
@@ -80,8 +82,9 @@ _DIRECT = (
     | _on(resources.VALIDATING_WEBHOOKS, "list", "watch", "patch")
     | _on(resources.MUTATING_WEBHOOKS, "list", "watch", "patch")
     | _on(resources.API_SERVICES, "list", "watch", "patch")
-    # A Workload names its Job or pod as owner with blockOwnerDeletion.
+    # A Workload names its Job, pod or other owner with blockOwnerDeletion.
     | {Right("batch", "jobs/finalizers", "update"), Right("", "pods/finalizers", "update")}
+    | {Right(row.group, f"{row.plural}/finalizers", "update") for row in OWNER_KINDS}
 )
 
 
@@ -118,7 +121,8 @@ def _watched(settings: ClusterStateSettings) -> Iterator[Right]:
 
 def _writes() -> Iterator[Write]:
     for kind, verb, subresource in WRITTEN:
-        namespace = "team" if kind in ("Workload", "Job", "Pod", "LocalQueue") else ""
+        namespaced = {"Workload", "Job", "Pod", "LocalQueue", *(row.kind for row in OWNER_KINDS)}
+        namespace = "team" if kind in namespaced else ""
         yield Write(
             verb=verb,
             kind=kind,

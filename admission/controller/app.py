@@ -370,7 +370,7 @@ class Controller:
         # The control loop begins to decide once this flag is set.
         self._control_loop.is_synced = True
         self._control_loop.post(lambda: None)
-        log.info("synced", workloads=len(self._cluster_state.workloads), jobs=len(self._cluster_state.jobs))
+        log.info("synced", workloads=len(self._cluster_state.workloads), jobs=len(self._cluster_state.queued))
 
     async def _take_in(self) -> None:
         """Wait until the control loop has taken in what the informers have brought so far."""

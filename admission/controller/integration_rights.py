@@ -15,7 +15,9 @@ import msgspec
 
 from admission.controller.runtime.logs import Log
 from admission.controller.settings import Options
+from admission.controller.writer.requests import owner_resource
 from api.config.rules import POD_BASED
+from api.jobs.owners.table import OWNER_KINDS
 from api.kube import resources
 from api.kube.client import Body, KubeClient
 from api.kube.errors import Forbidden, NotFound
@@ -85,6 +87,16 @@ INTEGRATIONS = (
         kind=resources.LEADER_WORKER_SETS,
         verbs=("list", "watch"),
         without="no LeaderWorkerSets in queues",
+    ),
+    *(
+        IntegrationRights(
+            framework=row.framework,
+            file=f"integrations/{row.plural}.yaml",
+            kind=owner_resource(row),
+            verbs=("list", "watch", "patch"),
+            without=f"no {row.kind} in queues",
+        )
+        for row in OWNER_KINDS
     ),
     IntegrationRights(
         framework=_POD_GROUPS,

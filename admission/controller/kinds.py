@@ -16,9 +16,12 @@ from admission.controller.loop.status_writer import KINDS as STATUS_KINDS
 from admission.controller.loop.status_writer import StatusWriter
 from admission.controller.metrics.labels import LABELLED_KINDS
 from admission.controller.metrics.queue_series import QueueSeries
+from admission.controller.writer.requests import owner_resource
 from api import keys, queueing, specs
 from api.disruption_budget import DisruptionBudget, to_disruption_budget
 from api.jobs.job import Job
+from api.jobs.owners.owner import Owner
+from api.jobs.owners.row import OwnerKind
 from api.jobs.pod import Pod
 from api.jobs.resource_requests import LimitRange, RuntimeClass
 from api.kube import resources
@@ -32,6 +35,7 @@ from api.objects.cluster import (
     LimitRangeObject,
     NamespaceObject,
     NodeObject,
+    OwnerObject,
     PodDisruptionBudgetObject,
     PodGroupObject,
     PodObject,
@@ -54,7 +58,7 @@ from api.policy_objects import AdmissionPolicyObject, to_admission_policy
 from api.workload import Workload
 
 Taker = Callable[[Change[Any]], None]
-Versioned = TypeVar("Versioned", WorkloadObject, JobObject)
+Versioned = TypeVar("Versioned", WorkloadObject, JobObject, OwnerObject)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +124,21 @@ def watched_kinds(
             params={"labelSelector": keys.QUEUE_NAME},
         )
         kinds = (*kinds, sets)
+    kinds = (*kinds, *(_owners(cluster_state, row) for row in cluster_state.queued.rows.values()))
     return tuple(_inspected(kind, cluster_state, board) for kind in kinds)
+
+
+def _owners(cluster_state: ClusterState, row: OwnerKind) -> WatchedKind:
+    """Return a kind of the table of owners. A cluster need not have it."""
+    return WatchedKind(
+        resource=owner_resource(row),
+        wire=OwnerObject,
+        value=Owner,
+        take=partial(cluster_state.take_owner, row),
+        take_list=partial(cluster_state.drop_unlisted_owners, row),
+        keeps_raw=True,
+        keeps=_version_of,
+    )
 
 
 def _pod_groups(cluster_state: ClusterState) -> WatchedKind:

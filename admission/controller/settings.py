@@ -15,6 +15,7 @@ from admission.reconcile.workload.context import LifecycleSettings
 from api.config.fields import Selector
 from api.config.loading import ControllerConfig
 from api.jobs.job_workload import CopiedKeys
+from api.jobs.owners.table import OWNER_KINDS
 from api.objects.common import WireSelector, WireSelectorRequirement
 from api.reason_words import ReasonWords
 from queues.store.access import StoreAccess
@@ -80,6 +81,7 @@ def cluster_state_settings(config: ControllerConfig, *, namespace: str) -> Clust
         serving_kinds=frozenset(
             kind for name, kind in _SERVING.items() if name in kueue.integrations.frameworks
         ),
+        owner_kinds=tuple(row for row in OWNER_KINDS if row.framework in kueue.integrations.frameworks),
         jobs=JobSettings(
             manages_without_queue_name=kueue.manage_jobs_without_queue_name,
             copied=_copied_keys(config),

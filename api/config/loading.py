@@ -16,6 +16,7 @@ from api.config.rules import POD_BASED, configuration_errors, settings_errors
 from api.config.topology import KINDS as TOPOLOGY_KINDS
 from api.config.topology import VERSION as TOPOLOGY_VERSION
 from api.config.topology import SchedulerConfig
+from api.jobs.owners.table import BY_FRAMEWORK
 from api.jobs.resource_requests import (
     QuotaCheckStrategy,
     ResourceSettings,
@@ -93,7 +94,7 @@ _FOLLOWS = {
     "featureGates.UnadmittedWorkloadsObservability": "QuotaReserved=False has the finer reasons",
 }
 # Integrations that have an effect; every other one is reported by name.
-_FRAMEWORKS = frozenset({"batch/job", "pod", *POD_BASED})
+_FRAMEWORKS = frozenset({"batch/job", "pod", *POD_BASED, *BY_FRAMEWORK})
 
 
 # Whole sections are listed by their name, which includes all fields below them.

@@ -8,7 +8,7 @@ Source: Kueue, pkg/controller/jobframework (NewWorkload, workload names, Equival
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
@@ -26,7 +26,7 @@ from api.jobs.pod_template import (
     resource_faults,
     sanitised,
 )
-from api.jobs.queued_object import Queued
+from api.jobs.queued_object import Queued, QueuedJob
 from api.jobs.resource_requests import gpus_of
 from api.jobs.topology_request import topology_request_body
 from api.parsing.decimals import whole_number
@@ -112,24 +112,44 @@ def workload_body(
     job: Job, body: Mapping[str, Any], priority: Priority, *, copied: CopiedKeys = NO_KEYS
 ) -> dict[str, Any]:
     """Return the complete Workload object for a Job, ready for creation. Raises ComposeError."""
+    workload = workload_of_owner(
+        job,
+        owner_reference(job),
+        pod_sets_body(job, body),
+        priority,
+        copied=copied,
+        name=name_of_workload(job),
+    )
+    if job.is_dispatched:
+        workload["metadata"]["annotations"][keys.MANAGED_BY] = keys.MULTIKUEUE_CONTROLLER
+    return workload
+
+
+def workload_of_owner(
+    owner: QueuedJob,
+    reference: dict[str, Any],
+    pod_sets: list[dict[str, Any]],
+    priority: Priority,
+    *,
+    name: str,
+    copied: CopiedKeys,
+) -> dict[str, Any]:
+    """Return the Workload of a Job or another owner, ready for creation. `reference` names the owner."""
     return {
         "apiVersion": keys.KUEUE_VERSION,
         "kind": "Workload",
         "metadata": {
-            "name": name_of_workload(job),
-            "namespace": job.namespace,
+            "name": name,
+            "namespace": owner.namespace,
             # Kueue's tools find the Workload of a Job by this label.
-            "labels": {**copied_labels(job, copied), keys.JOB_UID: job.uid},
-            "annotations": {
-                **copied_annotations(job, copied),
-                **({keys.MANAGED_BY: keys.MULTIKUEUE_CONTROLLER} if job.is_dispatched else {}),
-            },
+            "labels": {**copied_labels(owner, copied), keys.JOB_UID: owner.uid},
+            "annotations": copied_annotations(owner, copied),
             # Set at creation: if the Workload were deleted before its Job has stopped, its quota would be
             # released while pods are running.
             "finalizers": [keys.RESOURCE_IN_USE],
-            "ownerReferences": [owner_reference(job)],
+            "ownerReferences": [reference],
         },
-        "spec": workload_spec(job, job.queue_name, pod_sets_body(job, body), priority),
+        "spec": workload_spec(owner, owner.queue_name, pod_sets, priority),
     }
 
 
@@ -149,11 +169,16 @@ def workload_spec(
 
 def owner_reference(job: Job) -> dict[str, Any]:
     """Return the owner reference by which the garbage collector deletes the Workload with its Job."""
+    return controller_reference(keys.BATCH_VERSION, JOB_KIND, job)
+
+
+def controller_reference(api_version: str, kind: str, owner: Queued) -> dict[str, Any]:
+    """Return the reference to the owner that manages an object, which is deleted with it."""
     return {
-        "apiVersion": keys.BATCH_VERSION,
-        "kind": JOB_KIND,
-        "name": job.name,
-        "uid": job.uid,
+        "apiVersion": api_version,
+        "kind": kind,
+        "name": owner.name,
+        "uid": owner.uid,
         # `controller` marks the managing owner; with `blockOwnerDeletion`, a foreground deletion of the Job
         # waits for the Workload.
         "controller": True,
@@ -248,21 +273,33 @@ def unknown_keys(job: Queued, template: Template) -> tuple[str, ...]:
     return shown if not more else (*shown, f"{more} more keys of {keys.BERTH_PREFIX} are unknown")
 
 
-def annotation_problems(job: Job, template: Template, is_domain: Callable[[str], bool]) -> tuple[str, ...]:
+def annotation_problems(
+    job: QueuedJob, pods: Iterable[tuple[int, Template]], is_domain: Callable[[str], bool]
+) -> tuple[str, ...]:
     """Return a sentence for each placement or checkpoint annotation that is malformed or contradicts the Job.
 
-    `is_domain` returns whether a value names a domain of any topology.
+    `pods` are its templates, each with the number of its pods. `is_domain` returns whether a value names a
+    domain of any topology.
     """
-    metadata = template.get("metadata") or {}
-    sources = (job.annotations, job.labels, metadata.get("annotations"), metadata.get("labels"))
-    containers = (template.get("spec") or {}).get("containers") or ()
-    gpus = sum(_gpus_of(container.get("resources") or {}) for container in containers)
+    pods = tuple(pods)
+    of_pods = [
+        texts
+        for _, template in pods
+        for texts in ((template.get("metadata") or {}).get(name) for name in ("annotations", "labels"))
+    ]
+    sources = (job.annotations, job.labels, *of_pods)
+    gpus = [_gpus_of_pod(template) for _, template in pods]
     others = (
-        gpu_count_fault(sources, gpus * job.pod_count),
-        gpu_share_fault(sources, gpus),
+        gpu_count_fault(sources, sum(own * count for own, (count, _) in zip(gpus, pods, strict=True))),
+        gpu_share_fault(sources, max(gpus, default=0)),
         domain_fault(sources, is_domain),
     )
     return (*annotation_faults(sources), *checkpoint_faults(sources), *(said for said in others if said))
+
+
+def _gpus_of_pod(template: Template) -> int:
+    containers = (template.get("spec") or {}).get("containers") or ()
+    return sum(_gpus_of(container.get("resources") or {}) for container in containers)
 
 
 def _gpus_of(resources: Mapping[str, Any]) -> int:

@@ -77,21 +77,21 @@ def sanitised(template: Template) -> dict[str, Any]:
     return {"metadata": kept, "spec": spec}
 
 
-def resource_faults(template: Template) -> list[str]:
+def resource_faults(template: Template, where: str = "spec.template") -> list[str]:
     """Return the faults of the template's containers and their quantities, each as a sentence.
 
-    Faults are: a quantity that is malformed or negative, the resource `pods` (which is counted
-    automatically), and a template without containers.
+    `where` is the path of the template. Faults are: a quantity that is malformed or negative, the resource
+    `pods` (which is counted automatically), and a template without containers.
     """
     spec = template.get("spec") or {}
     if not spec.get("containers"):
-        return ["spec.template.spec.containers is empty: a pod needs at least one container"]
+        return [f"{where}.spec.containers is empty: a pod needs at least one container"]
     return [
         fault
-        for where, resources in _resource_holders(spec)
+        for holder, resources in _resource_holders(spec)
         for kind in ("requests", "limits")
         for name, quantity in (resources.get(kind) or {}).items()
-        if (fault := _quantity_fault(f"{where}.resources.{kind}[{name}]", name, quantity))
+        if (fault := _quantity_fault(f"{where}.spec{holder}.resources.{kind}[{name}]", name, quantity))
     ]
 
 
@@ -106,17 +106,25 @@ def has_same_containers(one: Template, other: Template) -> bool:
     )
 
 
+def has_same_requests(one: Template, other: Template) -> bool:
+    """Return whether both templates have as many containers, each with the same requests and limits."""
+    mine, theirs = (template.get("spec") or {} for template in (one, other))
+    return mine.get("resources") == theirs.get("resources") and all(
+        _requests(mine.get(holder)) == _requests(theirs.get(holder)) for holder in _HOLDERS
+    )
+
+
 def has_same_tolerations(one: Template, other: Template) -> bool:
     """Return whether both templates tolerate the same taints, in any order."""
     mine, theirs = _tolerations(one), _tolerations(other)
     return len(mine) == len(theirs) and all(toleration in theirs for toleration in mine)
 
 
-def has_same_directives(one: Template, other: Template) -> bool:
+def has_same_directives(one: Template, other: Template, *, is_complete: bool = False) -> bool:
     """Return whether labels, annotations, node selector, required node affinity and gates are the same.
 
-    Labels and annotations are compared only if `other` has all of them: Workloads created by other
-    controllers contain a part.
+    Labels and annotations are compared only if `other` has all of them: Workloads that other controllers
+    create for Jobs contain a part. `is_complete`: it is known to have all.
     """
     mine, theirs = one.get("spec") or {}, other.get("spec") or {}
     # Only fields that decide where a pod may run are compared. Priority, service account and volumes may
@@ -127,7 +135,7 @@ def has_same_directives(one: Template, other: Template) -> bool:
         return False
     if _required_affinity(mine) != _required_affinity(theirs):
         return False
-    return not _is_complete(other) or all(
+    return not (is_complete or _is_complete(other)) or all(
         _metadata(one, name) == _metadata(other, name) for name in ("labels", "annotations")
     )
 
@@ -167,19 +175,27 @@ def injection_patch(template: Template, injection: Injection) -> dict[str, Any]:
     return _patch(template, {"labels": labels, "annotations": annotations}, wanted)
 
 
-def restore_patch(template: Template, original: Template) -> dict[str, Any]:
+def restore_patch(template: Template, original: Template, *, is_complete: bool = False) -> dict[str, Any]:
     """Return the merge patch that restores the Workload's template; empty if nothing differs.
 
-    Labels that the API server wrote stay. If the Workload stores only a part of the metadata, because another
-    controller created it, labels and annotations other than Berth's and Kueue's own stay unchanged.
+    Labels that the API server wrote stay. If the Workload stores only a part of a Job's metadata, because
+    another controller created it, labels and annotations other than Berth's and Kueue's own stay unchanged.
+    `is_complete`: it is known to have all.
     """
-    spec = original.get("spec") or {}
+    spec, is_whole = original.get("spec") or {}, is_complete or _is_complete(original)
     wanted = {name: spec.get(name) for name in (*_STARTED, "affinity")}
     metadata = {
-        name: _restored(_metadata(template, name), _metadata(original, name), _is_complete(original))
+        name: _restored(_metadata(template, name), _metadata(original, name), is_whole)
         for name in ("labels", "annotations")
     }
     return _patch(template, metadata, wanted)
+
+
+def has_started(template: Template) -> bool:
+    """Return whether a start has written into the template, and no stop has restored it."""
+    return keys.WORKLOAD in _metadata(template, "annotations") or keys.POD_SET in _metadata(
+        template, "labels"
+    )
 
 
 def _patch(
@@ -189,20 +205,20 @@ def _patch(
     labels = {
         name: changes
         for name, want in metadata.items()
-        if (changes := _changes(_metadata(template, name), want))
+        if (changes := merge_patch(_metadata(template, name), want))
     }
     have = template.get("spec") or {}
     fields: dict[str, Any] = {}
     for name, want in spec.items():
         if name in ("nodeSelector", "affinity"):
-            if changes := _changes(have.get(name) or {}, want or {}):
+            if changes := merge_patch(have.get(name) or {}, want or {}):
                 fields[name] = changes
         elif (have.get(name) or None) != (want or None):
             fields[name] = want or None
     return {**({"metadata": labels} if labels else {}), **({"spec": fields} if fields else {})}
 
 
-def _changes(have: Mapping[str, Any], want: Mapping[str, Any]) -> dict[str, Any]:
+def merge_patch(have: Mapping[str, Any], want: Mapping[str, Any]) -> dict[str, Any]:
     """Return the merge patch from one object to another; a list that differs is replaced as a whole."""
     changes: dict[str, Any] = {key: None for key in have if key not in want}
     for key, value in want.items():
@@ -210,7 +226,7 @@ def _changes(have: Mapping[str, Any], want: Mapping[str, Any]) -> dict[str, Any]
         # cannot merge lists, so they are replaced.
         present = have.get(key)
         if isinstance(present, Mapping) and isinstance(value, Mapping):
-            if inner := _changes(present, value):
+            if inner := merge_patch(present, value):
                 changes[key] = inner
         elif present != value:
             changes[key] = value
@@ -305,10 +321,19 @@ def _shape(container: Mapping[str, Any]) -> dict[str, Any]:
     shape = {name: container[name] for name in _COMPARED if container.get(name)}
     # Only plain values of variables are compared: older CRDs prune newer kinds of sources.
     shape["env"] = {variable.get("name"): variable.get("value") for variable in container.get("env") or ()}
+    return {**shape, **_resources(container)}
+
+
+def _requests(containers: Sequence[Mapping[str, Any]] | None) -> list[dict[str, Any]]:
+    return [_resources(container) for container in containers or ()]
+
+
+def _resources(container: Mapping[str, Any]) -> dict[str, Any]:
     resources = container.get("resources") or {}
-    for kind in ("requests", "limits"):
-        shape[kind] = {name: _comparable(quantity) for name, quantity in (resources.get(kind) or {}).items()}
-    return shape
+    return {
+        kind: {name: _comparable(quantity) for name, quantity in (resources.get(kind) or {}).items()}
+        for kind in ("requests", "limits")
+    }
 
 
 def _comparable(quantity: Any) -> str:
@@ -326,8 +351,8 @@ def _without_doubles(container: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _resource_holders(spec: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
-    holders = [("spec.template.spec", spec)] + [
-        (f"spec.template.spec.{holder}[{container.get('name', '')}]", container)
+    holders = [("", spec)] + [
+        (f".{holder}[{container.get('name', '')}]", container)
         for holder in _HOLDERS
         for container in spec.get(holder) or ()
     ]

@@ -29,8 +29,17 @@ class _Layer(msgspec.Struct):
 _LAYERS = msgspec.json.Decoder(list[_Layer])
 
 
-def topology_request_body(annotations: Mapping[str, str]) -> dict[str, Any] | None:
-    """Return podSets[].topologyRequest as the annotations request it, or None if they request none."""
+# The rank of a pod is its completion index, if the Job is Indexed.
+_RANK_OF_JOB: Mapping[str, Any] = {"podIndexLabel": keys.COMPLETION_INDEX}
+
+
+def topology_request_body(
+    annotations: Mapping[str, str], *, rank: Mapping[str, Any] = _RANK_OF_JOB
+) -> dict[str, Any] | None:
+    """Return podSets[].topologyRequest as the annotations request it, or None if they request none.
+
+    `rank` are the fields that say which labels give a pod its rank.
+    """
     body: dict[str, Any] = {field: annotations[key] for key, field in _LEVELS.items() if annotations.get(key)}
     if annotations.get(keys.UNCONSTRAINED_TOPOLOGY) == "true":
         body["unconstrained"] = True
@@ -38,8 +47,9 @@ def topology_request_body(annotations: Mapping[str, str]) -> dict[str, Any] | No
         body["podSetSliceSize"] = size
     if layers := _layers(annotations.get(keys.SLICE_CONSTRAINTS)):
         body["podsetSliceRequiredTopologyConstraints"] = layers
-    # The rank of a pod is its completion index, if the Job is Indexed.
-    return {**body, "podIndexLabel": keys.COMPLETION_INDEX} if body else None
+    if annotations.get(keys.POD_SET_GROUP) and ("required" in body or "preferred" in body):
+        body["podSetGroupName"] = annotations[keys.POD_SET_GROUP]
+    return {**body, **rank} if body else None
 
 
 def _layers(text: str | None) -> list[dict[str, Any]]:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
+
 from api.objects.common import Meta, Wire, WireCondition, WireSelector, WireTaint
 from api.objects.templates import WirePodSpec
 
@@ -48,6 +52,14 @@ class JobObject(Wire, frozen=True):
     metadata: Meta
     spec: JobSpec = JobSpec()
     status: JobStatus = JobStatus()
+
+
+class OwnerObject(msgspec.Struct, gc=False, frozen=True):
+    """An object of a kind of `api.jobs.owners`, whose spec and status its row reads."""
+
+    metadata: Meta
+    spec: dict[str, Any] | None = None
+    status: dict[str, Any] | None = None
 
 
 class NodeSpec(Wire, frozen=True):

@@ -20,6 +20,15 @@ _RESERVED = "cannot change while quota is reserved"
 def job_update_errors(old: _Object, new: _Object) -> Iterator[FieldError]:
     """Yield the changes that are not allowed on a Job."""
     was_suspended, is_suspended = _is_suspended(old), _is_suspended(new)
+    yield from queue_update_errors(old, new, was_suspended=was_suspended, is_suspended=is_suspended)
+    if not was_suspended and _key(old, keys.JOB_MIN_PARALLELISM):
+        yield from _partial_errors(old, new)
+
+
+def queue_update_errors(
+    old: _Object, new: _Object, *, was_suspended: bool, is_suspended: bool
+) -> Iterator[FieldError]:
+    """Yield the changes of labels and annotations that are not allowed on a Job or another owner."""
     if not is_suspended:
         yield from _frozen_key(old, new, keys.QUEUE_NAME, _RUNNING)
         yield from _frozen_key(old, new, keys.PREBUILT_WORKLOAD_NAME, _RUNNING)
@@ -29,8 +38,6 @@ def job_update_errors(old: _Object, new: _Object) -> Iterator[FieldError]:
     yield from _priority_errors(old, new, is_suspended=is_suspended)
     if (_key(old, keys.ELASTIC_JOB) == "true") != (_key(new, keys.ELASTIC_JOB) == "true"):
         yield _key_error(new, keys.ELASTIC_JOB, "cannot change")
-    if not was_suspended and _key(old, keys.JOB_MIN_PARALLELISM):
-        yield from _partial_errors(old, new)
     yield from gate_update_errors(old, new)
 
 

@@ -124,6 +124,19 @@ def labels_patch(obj: Mapping[str, Any], labels: Mapping[str, str]) -> list[dict
     ]
 
 
+def addition(obj: Mapping[str, Any], path: Sequence[str], value: object) -> dict[str, Any]:
+    """Return the step of a JSON patch that sets the value at a path, with the objects on the way to it."""
+    found: Any = obj
+    for index, part in enumerate(path):
+        found = found.get(part)
+        if not isinstance(found, dict):
+            # The first that is missing, or the value itself.
+            for inner in reversed(path[index + 1 :]):
+                value = {inner: value}
+            return {"op": "add", "path": pointer(*path[: index + 1]), "value": value}
+    return {"op": "add", "path": pointer(*path), "value": value}
+
+
 def changes_patch(obj: Mapping[str, Any], changes: Mapping[tuple[str, ...], object]) -> list[dict[str, Any]]:
     """Return the JSON patch that sets the values at these paths as a whole.
 

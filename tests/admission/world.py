@@ -1,6 +1,7 @@
 """A small API server and Job controller in memory: enough to carry out actions and look again.
 
-It holds to what matters for Jobs and Workloads: versions and 409, generations, the status apart, finalizers,
+Owners of the table are as Jobs, except that their templates are never frozen. It holds to what matters for
+Jobs and Workloads: versions and 409, generations, the status apart, finalizers,
 and a Job's template that is frozen unless the Job is suspended, has no start time and no active pod. Quota
 released under running pods and Jobs that run unadmitted are found at once, as breaches of the two-phase rule.
 """
@@ -18,12 +19,15 @@ from admission.decisions.api_writes import Action, Event, Purpose, Verb, Write
 from admission.decisions.decision import Admit, Evict
 from admission.reconcile.decision_writes import admit_write, evict_write
 from admission.reconcile.job.context import JobContext
-from admission.reconcile.job.reconcile import reconcile_job
+from admission.reconcile.job.reconcile import reconcile_queued
 from admission.reconcile.workload.context import LifecycleContext, Owner
 from admission.reconcile.workload.reconcile import reconcile_workload
 from api.jobs.job import Job, to_job
+from api.jobs.owners.owner import to_owner
+from api.jobs.owners.table import BY_KIND, kind_of
+from api.jobs.queued_object import QueuedJob
 from api.kube.embedded.apply.patches import merge_patch
-from api.objects.cluster import JobObject
+from api.objects.cluster import JobObject, OwnerObject
 from api.objects.workloads import WorkloadObject
 from api.reasons import EvictionReason
 from api.workload import Admission, PodSetAssignment, Workload, to_rfc3339, to_workload
@@ -84,6 +88,14 @@ def read_job(obj: Object) -> Job:
     return to_job(msgspec.json.decode(encode(obj), type=JobObject))
 
 
+def read_queued(obj: Object) -> QueuedJob:
+    """Return a Job or an owner of the table as a value."""
+    row = kind_of(obj["apiVersion"], obj["kind"])
+    if row is None:
+        return read_job(obj)
+    return to_owner(row, msgspec.json.decode(encode(obj), type=OwnerObject))
+
+
 def read_workload(obj: Object) -> tuple[Workload, bytes]:
     """Return the Workload as a value, and its bytes."""
     raw = encode(obj)
@@ -119,7 +131,7 @@ class World:
         obj = copy.deepcopy(self.objects[kind, name])
         obj["metadata"]["deletionTimestamp"] = to_rfc3339(self.now)
         self._put(kind, name, obj)
-        if ("Job", name) not in self.objects and kind == "Job":
+        if (kind, name) not in self.objects and kind != "Workload":
             for other, owned in [key for key in self.objects if key[0] == "Workload"]:
                 if self._owner_uid(owned) == obj["metadata"]["uid"]:
                     self.delete(other, owned)
@@ -180,9 +192,9 @@ class World:
         actions: list[Action] = []
         for kind, name in sorted(self.objects):
             obj = self.objects[kind, name]
-            if kind == "Job":
-                actions += reconcile_job(
-                    read_job(obj), encode(obj), self.workloads(), self.job_context, now=self.now
+            if kind != "Workload":
+                actions += reconcile_queued(
+                    read_queued(obj), encode(obj), self.workloads(), self.job_context, now=self.now
                 )
             else:
                 workload, raw = self.workload(name)
@@ -290,9 +302,10 @@ class World:
             return
         uids = {owner["uid"] for owner in current["metadata"].get("ownerReferences", ())}
         for (kind, name), obj in self.objects.items():
-            if kind == "Job" and obj["metadata"]["uid"] in uids:
-                assert obj["spec"]["suspend"], f"quota released while Job {name} may run"
-                assert not obj["status"].get("active"), f"quota released while pods of Job {name} run"
+            if kind != "Workload" and obj["metadata"]["uid"] in uids:
+                job = read_queued(obj)
+                assert job.is_suspended, f"quota released while {kind} {name} may run"
+                assert not job.active, f"quota released while pods of {kind} {name} run"
 
     def _react(self, job: Object, ready: int | None, succeeded: int) -> None:
         status = {**job["status"], "succeeded": job["status"].get("succeeded", 0) + succeeded}
@@ -315,8 +328,8 @@ class World:
     def _owner(self, workload: Workload) -> Owner:
         if workload.owner_uid is None:
             return Owner.NONE
-        uids = {obj["metadata"]["uid"] for (kind, _), obj in self.objects.items() if kind == "Job"}
-        if workload.owner_kind != "Job":
+        uids = {obj["metadata"]["uid"] for (kind, _), obj in self.objects.items() if kind != "Workload"}
+        if workload.owner_kind not in {"Job", *BY_KIND}:
             return Owner.OTHER
         return Owner.JOB if workload.owner_uid in uids else Owner.MISSING
 

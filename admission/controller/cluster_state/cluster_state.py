@@ -7,9 +7,12 @@ of this state. An unreadable object is reported in the log; all others are still
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from admission.cache.in_use import KEPT_KINDS
+from admission.controller.cluster_state.ancestors import Ancestors, workloads_of
 from admission.controller.cluster_state.dirty_set import DirtySet
 from admission.controller.cluster_state.disruption_budgets import DisruptionBudgets
 from admission.controller.cluster_state.finalizers import Finalizers
@@ -23,22 +26,23 @@ from admission.controller.cluster_state.placed_pods import PlacedPods
 from admission.controller.cluster_state.pod_gangs import PodGangs
 from admission.controller.cluster_state.pod_groups import PodGroups, UnitKey
 from admission.controller.cluster_state.prebuilt_names import PrebuiltNames
-from admission.controller.cluster_state.reconcile_contexts import (
-    ClusterStateSettings,
-    ReconcileContexts,
-    workloads_of,
-)
+from admission.controller.cluster_state.queued_objects import QueuedObjects, target_of
+from admission.controller.cluster_state.reconcile_contexts import ClusterStateSettings, ReconcileContexts
 from admission.controller.cluster_state.spec_cache import SpecCache
 from admission.controller.cluster_state.workload_counts import WorkloadCounts
 from admission.controller.cluster_state.workload_pods import WorkloadPods
 from admission.controller.runtime.clock import Clock
+from admission.controller.writer.write_order import ObjectTarget
 from admission.engine.engine import Engine
 from admission.preemption.replicas import is_counted
-from api.jobs.job import Job, to_job
+from api.jobs.job import JOB_KIND, Job, to_job
+from api.jobs.owners.owner import Owner, to_owner
+from api.jobs.owners.row import OwnerKind
 from api.jobs.pod import Pod
+from api.jobs.queued_object import QueuedJob
 from api.kube.informer import Change, ChangeType
 from api.kube.listing import Key
-from api.objects.cluster import JobObject, PodGroupObject, PodObject, ScaledObject
+from api.objects.cluster import JobObject, OwnerObject, PodGroupObject, PodObject, ScaledObject
 from api.objects.common import Meta, NamedObject
 from api.objects.queues import PriorityClassObject
 from api.objects.workloads import WorkloadObject
@@ -56,7 +60,8 @@ class ClusterState:
         self.workload_counts = WorkloadCounts()
         self.inspection = InvalidObjects()
         self.keeping = Finalizers(engine)
-        self.jobs: ObjectCache[Job] = ObjectCache()
+        self.queued = QueuedObjects(settings.owner_kinds)
+        self.jobs = self.queued.jobs
         self.workloads: ObjectCache[Workload] = ObjectCache()
         self.serving_kinds = settings.serving_kinds
         self.pods = PodGroups(
@@ -69,7 +74,7 @@ class ClusterState:
         self.leader_worker_sets = LeaderWorkerSets()
         self._prebuilt = PrebuiltNames()
         self.marks = DirtySet(
-            jobs=self.jobs,
+            jobs=self.queued,
             workloads=self.workloads,
             pods=self.pods,
             prebuilt=self._prebuilt,
@@ -79,7 +84,7 @@ class ClusterState:
         self.nodes = NodeCache(engine, clock, observers=self.observers, inspection=self.inspection, mark=mark)
         self.placed_pods = PlacedPods(engine, clock, observers=self.observers, mark=mark)
         self.workload_pods = WorkloadPods(mark, mark_saved=self.marks.job_of)
-        self.pending_evictions = PendingEvictions(engine, self.workload_pods, self.jobs, mark)
+        self.pending_evictions = PendingEvictions(engine, self.workload_pods, self.queued, mark)
         self.disruptions = DisruptionBudgets(engine, self.pods)
         # In this order: what depends on a Workload is marked before the Workload itself.
         self.observers.workload_changed.extend(
@@ -104,7 +109,7 @@ class ClusterState:
             engine=engine,
             settings=settings,
             specs=self.specs,
-            jobs=self.jobs,
+            jobs=self.queued,
             workloads=self.workloads,
             pods=self.pods,
             nodes=self.nodes,
@@ -112,6 +117,7 @@ class ClusterState:
             workload_pods=self.workload_pods,
             pending_evictions=self.pending_evictions,
             gangs=self.gangs,
+            ancestors=Ancestors(self.queued, self.workloads, settings.jobs),
         )
         self.job_context = self.contexts.of_jobs()
 
@@ -146,14 +152,27 @@ class ClusterState:
     def take_job(self, change: Change[JobObject]) -> None:
         """Take a change of a Job."""
         if change.type is ChangeType.DELETED:
-            self._forget_job(change.object.metadata)
+            self._forget_job(JOB_KIND, self.jobs, change.object.metadata)
         else:
             self._see_job(change.object, change.raw or b"")
 
     def drop_unlisted_jobs(self, listed: frozenset[Key], version: str) -> None:
         """Take a complete list of Jobs: those that it lacks are gone."""
         for seen in self.jobs.missing_from(listed, version):
-            self._forget_job(seen.metadata)
+            self._forget_job(JOB_KIND, self.jobs, seen.metadata)
+
+    def take_owner(self, row: OwnerKind, change: Change[OwnerObject]) -> None:
+        """Take a change of an object of the table of owners."""
+        if change.type is ChangeType.DELETED:
+            self._forget_job(row.kind, self.queued.owners[row.kind], change.object.metadata)
+        else:
+            self._see_owner(row, change.object, change.raw or b"")
+
+    def drop_unlisted_owners(self, row: OwnerKind, listed: frozenset[Key], version: str) -> None:
+        """Take a complete list of a kind of owners: those that it lacks are gone."""
+        cache = self.queued.owners[row.kind]
+        for seen in cache.missing_from(listed, version):
+            self._forget_job(row.kind, cache, seen.metadata)
 
     def take_workload(self, change: Change[WorkloadObject]) -> None:
         """Take a change of a Workload."""
@@ -167,11 +186,12 @@ class ClusterState:
         for seen in self.workloads.missing_from(listed, version):
             self._forget_workload(seen.metadata)
 
-    def _forget_job(self, metadata: Meta) -> None:
+    def _forget_job(self, kind: str, cache: ObjectCache[Any], metadata: Meta) -> None:
         # The Job is gone: only its Workloads have to be looked at.
-        if self.jobs.forget(metadata):
-            self._prebuilt.forget((metadata.namespace, metadata.name))
-            self.marks.forget_job((metadata.namespace, metadata.name), metadata.uid)
+        if cache.forget(metadata):
+            target = ObjectTarget(kind, metadata.namespace, metadata.name)
+            self._prebuilt.forget(target)
+            self.marks.forget_job(target, metadata.uid)
 
     def _forget_workload(self, metadata: Meta) -> None:
         key, now = (metadata.namespace, metadata.name), self._clock.now()
@@ -193,6 +213,8 @@ class ClusterState:
         try:
             if kind == "Job":
                 return self._see_job(_JOB.decode(raw), raw)
+            if kind in self.queued.rows:
+                return self._see_owner(self.queued.rows[kind], _OWNER.decode(raw), raw)
             if kind == "Workload":
                 return self._see_workload(_WORKLOAD.decode(raw), raw)
             if kind == "Pod":
@@ -219,7 +241,7 @@ class ClusterState:
         seen = self.workloads.get((key.namespace, key.name))
         return (seen.value, seen.raw) if seen is not None else None
 
-    def workloads_of(self, job: Seen[Job]) -> tuple[tuple[Workload, bytes], ...]:
+    def workloads_of(self, job: Seen[QueuedJob]) -> tuple[tuple[Workload, bytes], ...]:
         """Return the Workloads that the Job owns, and the prebuilt one that it names."""
         return tuple((seen.value, seen.raw) for seen in workloads_of(job, self.workloads))
 
@@ -251,10 +273,28 @@ class ClusterState:
         except ValueError as error:
             self.observers.report_unreadable("Job", obj.metadata.namespace, obj.metadata.name, str(error))
             return False
-        self.jobs.see(obj.metadata, job, raw)
-        self._prebuilt.see(job)
-        self.marks.job((job.namespace, job.name))
+        self._keep_job(self.jobs, obj.metadata, job, raw)
         return True
+
+    def _see_owner(self, row: OwnerKind, obj: OwnerObject, raw: bytes) -> bool:
+        cache = self.queued.owners[row.kind]
+        if not cache.is_newer(obj.metadata):
+            return True
+        try:
+            owner = to_owner(row, obj)
+        except ValueError as error:
+            self.observers.report_unreadable(row.kind, obj.metadata.namespace, obj.metadata.name, str(error))
+            return False
+        self._keep_job(cache, obj.metadata, owner, raw)
+        return True
+
+    def _keep_job(self, cache: ObjectCache[Any], metadata: Meta, job: QueuedJob, raw: bytes) -> None:
+        is_new = cache.by_uid(metadata.uid) is None
+        cache.see(metadata, job, raw)
+        target = target_of(job)
+        self._prebuilt.see(target, job)
+        self.marks.job(target)
+        self.marks.family_of(job, is_new=is_new)
 
     def _see_workload(self, obj: WorkloadObject, raw: bytes) -> bool:
         metadata = obj.metadata
@@ -287,7 +327,7 @@ class ClusterState:
         if not name:
             self.observers.report_unreadable(kind.__name__, namespace, name, error)
             return
-        if kind not in (Job, Pod, Workload):
+        if kind not in (Job, Owner, Pod, Workload):
             self.specs.take_unreadable(kind, namespace, name, error)
             return
         self.observers.report_unreadable(kind.__name__, namespace, name, error)
@@ -299,7 +339,7 @@ class ClusterState:
     def drop_unreadable(self, kind: type, namespace: str, name: str) -> None:
         """Record that an object is gone that could not be decoded."""
         # The engine knows none of these kinds, and no object without a name.
-        is_kept_elsewhere = kind in (Job, Pod, PriorityClassObject) or not name
+        is_kept_elsewhere = kind in (Job, Owner, Pod, PriorityClassObject) or not name
         if is_kept_elsewhere or (kind is Workload and self.workloads.get((namespace, name)) is not None):
             # For a Workload: another of the same name exists by now and is readable.
             return
@@ -309,8 +349,8 @@ class ClusterState:
 
     def mark(self, kind: str, key: ObjectKey) -> None:
         """Mark a Job, Workload or pod, and also its Workloads or its owner, which depend on it."""
-        if kind == "Job":
-            self.marks.job_and_workloads(key)
+        if kind in self.queued:
+            self.marks.job_and_workloads(ObjectTarget(kind, *key))
         elif kind == "Pod":
             self.placed_pods.mark_pod(*key)
             self.pods.mark_pod(key)
@@ -325,5 +365,6 @@ class ClusterState:
 
 
 _JOB = msgspec.json.Decoder(JobObject)
+_OWNER = msgspec.json.Decoder(OwnerObject)
 _NAMED = msgspec.json.Decoder(NamedObject)
 _WORKLOAD = msgspec.json.Decoder(WorkloadObject)

@@ -1,4 +1,4 @@
-"""The marks: which Jobs and Workloads the control loop has yet to look at.
+"""The marks: which Jobs, other owners and Workloads the control loop has yet to look at.
 
 Whatever may change the next step of an object marks that object and those that depend on it. A mark is kept
 once however often it is made, and the control loop takes marks one by one. Pods have theirs in `PodGroups`.
@@ -11,13 +11,18 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 from admission.controller.cluster_state.object_cache import ObjectCache, ObjectKey, Seen
 from admission.controller.cluster_state.observers import WorkloadTransition
 from admission.controller.cluster_state.pod_groups import PodGroups
 from admission.controller.cluster_state.prebuilt_names import PrebuiltNames
-from api.jobs.job import Job
+from admission.controller.cluster_state.queued_objects import QueuedObjects, target_of
+from admission.controller.writer.write_order import ObjectTarget
+from api.jobs.queued_object import QueuedJob
 from api.workload import Workload, WorkloadKey
+
+Marked = TypeVar("Marked")
 
 
 class DirtySet:
@@ -26,7 +31,7 @@ class DirtySet:
     def __init__(
         self,
         *,
-        jobs: ObjectCache[Job],
+        jobs: QueuedObjects,
         workloads: ObjectCache[Workload],
         pods: PodGroups,
         prebuilt: PrebuiltNames,
@@ -39,7 +44,7 @@ class DirtySet:
         self._prebuilt = prebuilt
         self._held = held
         # For their order: the object that was marked first is looked at first.
-        self._jobs: OrderedDict[ObjectKey, None] = OrderedDict()
+        self._jobs: OrderedDict[ObjectTarget, None] = OrderedDict()
         self._workloads: OrderedDict[ObjectKey, None] = OrderedDict()
         # Marks of all Workloads are not made but swept: a hundred thousand at once would hold up the event
         # loop, and specs that concern all of them often change in bursts.
@@ -48,8 +53,8 @@ class DirtySet:
 
     # --- taking -------------------------------------------------------------------------------------------
 
-    def take_job(self) -> ObjectKey | None:
-        """Return a marked Job and remove its mark; None if there is none."""
+    def take_job(self) -> ObjectTarget | None:
+        """Return a marked Job or other owner, and remove its mark; None if there is none."""
         return _pop_first(self._jobs)
 
     def take_workload(self) -> ObjectKey | None:
@@ -69,34 +74,45 @@ class DirtySet:
 
     # --- marking ------------------------------------------------------------------------------------------
 
-    def job(self, key: ObjectKey) -> None:
-        """Mark this Job."""
-        self._jobs[key] = None
+    def job(self, target: ObjectTarget) -> None:
+        """Mark this Job or other owner."""
+        self._jobs[target] = None
 
-    def job_and_workloads(self, key: ObjectKey) -> None:
+    def job_and_workloads(self, target: ObjectTarget) -> None:
         """Mark this Job and its Workloads: a Job is judged together with them."""
-        self.job(key)
-        job = self._known_jobs.get(key)
+        self.job(target)
+        job = self._known_jobs.get(target)
         if job is not None:
             self._mark_workloads(self._known_workloads.owned_by(job.metadata.uid))
 
     def jobs_of(self, namespace: str) -> None:
         """Mark all Jobs and pods of a namespace."""
         self._pods.mark_all(namespace)
-        for seen in self._known_jobs:
-            if seen.metadata.namespace == namespace:
-                self._jobs[seen.metadata.namespace, seen.metadata.name] = None
+        for target, _ in self._known_jobs:
+            if target.namespace == namespace:
+                self.job(target)
 
     def job_of(self, uid: str) -> None:
-        """Mark the Job with this uid if it is known."""
+        """Mark the Job or other owner with this uid if it is known."""
         job = self._known_jobs.by_uid(uid)
         if job is not None:
-            self._jobs[job.metadata.namespace, job.metadata.name] = None
+            self.job(target_of(job.value))
+
+    def family_of(self, job: QueuedJob, *, is_new: bool) -> None:
+        """Mark what waits for a Job or another owner that has changed."""
+        if is_new:
+            # What it owns may have been seen first, and waits to be counted by it.
+            for child in self._known_jobs.owned_by(job.uid):
+                self.job(target_of(child.value))
+        parent = self._known_jobs.by_uid(job.owner.uid) if job.owner is not None else None
+        # One that stops waits for the last pod of what it owns.
+        if parent is not None and parent.value.is_suspended:
+            self.job(target_of(parent.value))
 
     def all_jobs(self) -> None:
-        """Mark everything that Workloads are created for: all Jobs and pods."""
+        """Mark everything that Workloads are created for: all Jobs, other owners and pods."""
         self._pods.mark_all()
-        self._jobs.update(((seen.metadata.namespace, seen.metadata.name), None) for seen in self._known_jobs)
+        self._jobs.update((target, None) for target, _ in self._known_jobs)
 
     def workload(self, key: WorkloadKey | ObjectKey) -> None:
         """Mark this Workload."""
@@ -133,9 +149,9 @@ class DirtySet:
         # A pass that is under way is part of this one.
         self._sweep = None
 
-    def forget_job(self, key: ObjectKey, uid: str) -> None:
+    def forget_job(self, target: ObjectTarget, uid: str) -> None:
         """Mark only the Workloads of a Job that is gone."""
-        self._jobs.pop(key, None)
+        self._jobs.pop(target, None)
         self._mark_workloads(self._known_workloads.owned_by(uid))
 
     def observe(self, change: WorkloadTransition) -> None:
@@ -182,11 +198,11 @@ class DirtySet:
         parents = [uid]
         while parents:
             for child in self._known_jobs.owned_by(parents.pop()):
-                self._jobs[child.metadata.namespace, child.metadata.name] = None
+                self.job(target_of(child.value))
                 if child.metadata.uid not in seen:
                     seen.add(child.metadata.uid)
                     parents.append(child.metadata.uid)
 
 
-def _pop_first(marks: OrderedDict[ObjectKey, None]) -> ObjectKey | None:
+def _pop_first(marks: OrderedDict[Marked, None]) -> Marked | None:
     return marks.popitem(last=False)[0] if marks else None

@@ -20,6 +20,7 @@ from api.kube.history import version_number
 from api.objects.common import Meta
 
 V = TypeVar("V")
+V_co = TypeVar("V_co", covariant=True)
 ObjectKey = tuple[str, str]
 
 # How many deleted objects are remembered. A late answer arrives within one request timeout.
@@ -27,11 +28,11 @@ MAX_TOMBSTONES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Seen(Generic[V]):
+class Seen(Generic[V_co]):
     """One object: its metadata, its value, its bytes."""
 
     metadata: Meta
-    value: V
+    value: V_co
     raw: bytes
 
 

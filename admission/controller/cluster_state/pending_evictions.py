@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from admission.controller.cluster_state.object_cache import ObjectCache
 from admission.controller.cluster_state.observers import WorkloadTransition
+from admission.controller.cluster_state.queued_objects import QueuedObjects
 from admission.controller.cluster_state.workload_pods import WorkloadPods
 from admission.engine.engine import Engine
 from admission.reconcile.checkpoints import rejection_reason
@@ -18,7 +18,6 @@ from admission.reconcile.workload.context import SavingContext
 from api import keys
 from api.eviction import EvictionRequest, eviction_request, has_request
 from api.jobs.checkpoint_annotations import checkpoint_facts, parse_instant
-from api.jobs.job import Job
 from api.jobs.pod_owner_key import pod_owner_key
 from api.policy import AdmissionPolicy, PreemptionRules
 from api.workload import Workload, WorkloadKey
@@ -31,7 +30,7 @@ class PendingEvictions:
         self,
         engine: Engine,
         workload_pods: WorkloadPods,
-        jobs: ObjectCache[Job],
+        jobs: QueuedObjects,
         mark: Callable[[WorkloadKey], None],
     ) -> None:
         self._engine = engine

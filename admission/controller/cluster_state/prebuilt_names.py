@@ -8,35 +8,35 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from admission.controller.cluster_state.object_cache import ObjectKey
-from api.jobs.job import Job
+from admission.controller.writer.write_order import ObjectTarget
+from api.jobs.queued_object import QueuedJob
 
 
 class PrebuiltNames:
     """The Jobs that name a prebuilt Workload, by the Workload's namespace and name."""
 
     def __init__(self) -> None:
-        self._named: dict[ObjectKey, ObjectKey] = {}
-        self._jobs: dict[ObjectKey, dict[ObjectKey, None]] = {}
+        self._named: dict[ObjectTarget, ObjectKey] = {}
+        self._jobs: dict[ObjectKey, dict[ObjectTarget, None]] = {}
 
-    def see(self, job: Job) -> None:
-        """Take the Job as it is now."""
-        key = (job.namespace, job.name)
-        self.forget(key)
+    def see(self, target: ObjectTarget, job: QueuedJob) -> None:
+        """Take the Job, or another owner, as it is now."""
+        self.forget(target)
         if job.prebuilt_workload:
             workload = (job.namespace, job.prebuilt_workload)
-            self._named[key] = workload
-            self._jobs.setdefault(workload, {})[key] = None
+            self._named[target] = workload
+            self._jobs.setdefault(workload, {})[target] = None
 
-    def forget(self, key: ObjectKey) -> None:
+    def forget(self, target: ObjectTarget) -> None:
         """Drop a Job that is gone."""
-        workload = self._named.pop(key, None)
+        workload = self._named.pop(target, None)
         if workload is None:
             return
         jobs = self._jobs[workload]
-        del jobs[key]
+        del jobs[target]
         if not jobs:
             del self._jobs[workload]
 
-    def jobs_of(self, workload: ObjectKey) -> Iterable[ObjectKey]:
+    def jobs_of(self, workload: ObjectKey) -> Iterable[ObjectTarget]:
         """Return the Jobs that name this Workload, the first seen first."""
         return tuple(self._jobs.get(workload, ()))

@@ -9,27 +9,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from admission.controller.cluster_state.ancestors import Ancestors
 from admission.controller.cluster_state.node_cache import NodeCache
-from admission.controller.cluster_state.object_cache import ObjectCache, Seen
+from admission.controller.cluster_state.object_cache import ObjectCache
 from admission.controller.cluster_state.pending_evictions import PendingEvictions
 from admission.controller.cluster_state.placed_pods import PlacedPods
 from admission.controller.cluster_state.pod_gangs import PodGangs
 from admission.controller.cluster_state.pod_groups import PodGroups
+from admission.controller.cluster_state.queued_objects import QueuedObjects
 from admission.controller.cluster_state.spec_cache import SpecCache
 from admission.controller.cluster_state.workload_pods import WorkloadPods
 from admission.engine.engine import Engine
-from admission.reconcile.job.context import Ancestor, JobContext, JobSettings
+from admission.reconcile.job.context import JobContext, JobSettings
 from admission.reconcile.workload.context import LifecycleContext, LifecycleSettings, Owner
-from api.jobs.job import Job
-from api.jobs.pod import claims_job
-from api.jobs.queued_object import QueuedJob
+from api.jobs.owners.row import OwnerKind
 from api.objects.common import WireSelector
 from api.policy import KUEUE, Recovery
 from api.selectors import matches_selector
 from api.workload import Workload
-
-# A Job nested more deeply than this below its queued ancestor is reported as too deep.
-MAX_NESTING = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,12 +35,14 @@ class ClusterStateSettings:
 
     `with_pods`: pods may be queued by themselves and in groups. `with_pod_groups`: pods and Jobs start with
     the minimum of the PodGroup of scheduling.x-k8s.io that they name. `serving_kinds`: the kinds whose pods
-    are queued because of their own labels. The two pod selectors restrict which pods are queued at all.
+    are queued because of their own labels. `owner_kinds`: the kinds beside Jobs that are started and stopped
+    as a whole. The two pod selectors restrict which pods are queued at all.
     """
 
     with_pods: bool = False
     with_pod_groups: bool = False
     serving_kinds: frozenset[str] = frozenset()
+    owner_kinds: tuple[OwnerKind, ...] = ()
     pod_namespace_selector: WireSelector = field(default_factory=WireSelector)
     pod_selector: WireSelector = field(default_factory=WireSelector)
     jobs: JobSettings = field(default_factory=JobSettings)
@@ -58,7 +57,7 @@ class ReconcileContexts:
     engine: Engine
     settings: ClusterStateSettings
     specs: SpecCache
-    jobs: ObjectCache[Job]
+    jobs: QueuedObjects
     workloads: ObjectCache[Workload]
     pods: PodGroups
     nodes: NodeCache
@@ -66,6 +65,7 @@ class ReconcileContexts:
     workload_pods: WorkloadPods
     pending_evictions: PendingEvictions
     gangs: PodGangs
+    ancestors: Ancestors
 
     def of_jobs(self) -> JobContext:
         """Return the context of all Jobs and pods. It answers from the state at the time of each question."""
@@ -77,7 +77,7 @@ class ReconcileContexts:
             is_domain=self.engine.nodes.is_domain,
             awaits_ends=self._awaits_ends,
             saved_at=lambda job: self.workload_pods.saved_at(job.uid),
-            ancestor=self._ancestor,
+            ancestor=self.ancestors.of,
             gang=self.gangs.gang_of if self.gangs.is_kept else None,
             workload_priority_classes=self.specs.workload_priorities,
             may_use_class=self.specs.may_use_class,
@@ -160,7 +160,7 @@ class ReconcileContexts:
             return Owner.JOB if self.pods.members(unit) else Owner.NONE
         if workload.owner_uid is None:
             return Owner.NONE
-        if workload.owner_kind != "Job" and unit is None:
+        if workload.owner_kind not in self.jobs and unit is None:
             return Owner.OTHER
         owners = self.jobs if unit is None else self.pods
         if owners.by_uid(workload.owner_uid) is not None:
@@ -175,39 +175,3 @@ class ReconcileContexts:
 
     def _is_pod_selected(self, namespace: str, labels: Mapping[str, str]) -> bool:
         return matches_selector(self.settings.pod_selector, labels) and self.selects_pods_of(namespace)
-
-    def _ancestor(self, job: QueuedJob) -> Ancestor:
-        """Return the state of the topmost ancestor that is queued. Only Jobs count as ancestors here."""
-        found, depth = job.owner, 0
-        top: Seen[Job] | None = None
-        # Ancestors of other kinds are managed by their own integrations.
-        while found is not None and claims_job(found):
-            parent = self.jobs.by_uid(found.uid)
-            # An owner in another namespace owns nothing: the garbage collector deletes what names it.
-            if parent is None or parent.value.namespace != job.namespace:
-                break
-            if parent.value.queue_name or self.settings.jobs.manages_without_queue_name:
-                top = parent
-            found, depth = parent.value.owner, depth + 1
-            if depth >= MAX_NESTING:
-                # A cycle of owners, or a nesting that has no use: the search must end in bounded time.
-                return Ancestor.TOO_DEEP
-        return Ancestor.NONE if top is None else self._state_of_ancestor(top)
-
-    def _state_of_ancestor(self, job: Seen[Job]) -> Ancestor:
-        if job.value.outcome is not None:
-            return Ancestor.WAITING
-        workloads = [seen.value for seen in workloads_of(job, self.workloads)]
-        # A finished Workload keeps its condition Admitted.
-        is_admitted = any(one.is_admitted and not one.is_finished for one in workloads)
-        return Ancestor.ADMITTED if is_admitted else Ancestor.WAITING
-
-
-def workloads_of(job: Seen[Job], workloads: ObjectCache[Workload]) -> tuple[Seen[Workload], ...]:
-    """Return the Workloads that the Job owns, and the prebuilt one that it names."""
-    owned = {seen.value.key: seen for seen in workloads.owned_by(job.metadata.uid)}
-    if job.value.prebuilt_workload:
-        named = workloads.get((job.value.namespace, job.value.prebuilt_workload))
-        if named is not None:
-            owned[named.value.key] = named
-    return tuple(owned.values())

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from admission.controller.cluster_state.ancestors import workloads_of
 from admission.controller.cluster_state.cluster_state import ClusterState
 from admission.controller.cluster_state.object_cache import Seen
-from admission.controller.cluster_state.reconcile_contexts import workloads_of
 from admission.controller.http.pod_identity import Reporter
 from admission.preemption.lost_work import started_at
 from api.jobs.pod import Pod

@@ -6,21 +6,26 @@ an answer depends on apart from the review is one value that can be sent: `Surro
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Never, TypeVar
 
 import msgspec
 
 from admission.reconcile.job.context import JobContext, JobSettings, PodOwner
-from admission.reconcile.job.defaults import DEFAULT_NAME, job_defaults
+from admission.reconcile.job.defaults import DEFAULT_NAME, JobDefaults, job_defaults
 from admission.reconcile.pod.defaults import placed_fault, pod_defaults
 from admission.reconcile.pod.parents import SERVING_GROUPS, parent_warnings, template_changes
 from api import keys
 from api.http.server import HttpError
 from api.jobs.job import to_job
 from api.jobs.job_workload import job_template, unknown_keys
+from api.jobs.owners.owner import counts, to_owner
+from api.jobs.owners.row import SUSPEND, Child, OwnerKind
+from api.jobs.owners.table import BY_KIND, kind_of
 from api.jobs.pod import Pod, claims_job, to_pod
-from api.objects.cluster import JobObject, PodObject
+from api.jobs.queued_object import QueuedJob
+from api.objects.cluster import JobObject, OwnerObject, PodObject
 from api.objects.common import OwnerReference, Wire, WireSelector
 from api.parsing.faults import ABSENT, FieldError
 from api.selectors import matches_selector
@@ -31,7 +36,7 @@ from api.wire.admission_review import AdmissionRequest, Operation, read_object
 # An author corrects a few at a time; a list of a million empty entries has as many faults.
 MOST_FAULTS = 50
 
-Decoded = TypeVar("Decoded", JobObject, PodObject)
+Decoded = TypeVar("Decoded", JobObject, OwnerObject, PodObject)
 
 
 class OwnerJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,11 +48,24 @@ class OwnerJob(msgspec.Struct, frozen=True, kw_only=True):
     selector: WireSelector | None
 
 
+class Parent(msgspec.Struct, frozen=True, kw_only=True):
+    """An owner of the table that a new Job or owner names as its controller, and its bytes.
+
+    `kind` is its kind. `waits`: what it counts must not run, because no Workload above it is admitted.
+    `raw` is empty if the owner is not known yet: then everything counts as its own.
+    """
+
+    kind: str
+    raw: bytes
+    waits: bool
+
+
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of the namespace of a request, and of the configuration.
 
-    `is_ready`: the control loop has taken in all first lists. `holds_pods` and `serving_kinds`: the
-    integrations that are on. `owner`: None if no Job has the uid that the pod names.
+    `is_ready`: the control loop has taken in all first lists. `holds_pods`, `serving_kinds` and
+    `owner_kinds`: the integrations that are on. `owner`: None if no Job has the uid that the pod names.
+    `parent`: None if no owner of the table is the controller of the object.
     """
 
     is_ready: bool
@@ -60,6 +78,8 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     selects_pods: bool
     pod_selector: WireSelector
     owner: OwnerJob | None
+    owner_kinds: frozenset[str] = frozenset()
+    parent: Parent | None = None
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,13 +113,23 @@ def mutate(review: AdmissionRequest, around: Surroundings) -> Answer:
     is_asked = review.operation is Operation.CREATE and not review.sub_resource
     if is_asked and _kind(review) in _KEPT:
         return _answer_kept(review)
-    answer = {("batch", "Job"): _answer_job, ("", "Pod"): _answer_pod}.get(_kind(review))
+    answer = _mutation(review, around)
     if answer is None or not is_asked:
         return Answer(body=admission_review.allow(review.uid))
     # An object that may have to be queued must not start before that is known: the user has to retry.
     if not around.is_ready:
         raise HttpError(503, "the caches have not synced yet; try again in a moment")
     return answer(review, around)
+
+
+def _mutation(
+    review: AdmissionRequest, around: Surroundings
+) -> Callable[[AdmissionRequest, Surroundings], Answer] | None:
+    known = {("batch", "Job"): _answer_job, ("", "Pod"): _answer_pod}.get(_kind(review))
+    if known is not None or review.kind.kind not in around.owner_kinds:
+        return known
+    row = kind_of(f"{review.kind.group}/{review.kind.version}", review.kind.kind)
+    return partial(_answer_owner, row) if row is not None else None
 
 
 def check(review: AdmissionRequest, around: Surroundings) -> Answer:
@@ -116,16 +146,14 @@ def check(review: AdmissionRequest, around: Surroundings) -> Answer:
     return Answer(body=admission_review.refuse(review.uid, message), refused=message)
 
 
-def controller_uid(review: AdmissionRequest) -> str:
-    """Return the uid of the controller that a pod names; empty for other kinds and if there is none."""
-    if _kind(review) != ("", "Pod"):
-        return ""
+def controller_of(review: AdmissionRequest) -> OwnerReference | None:
+    """Return the controller that a new object names; None if there is none."""
     try:
         owners = _OWNED.decode(review.object).metadata.owner_references or ()
     # The answer says what is wrong with the object.
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return ""
-    return next((one.uid for one in owners if one.controller), "")
+        return None
+    return next((one for one in owners if one.controller), None)
 
 
 # --- /mutate -------------------------------------------------------------------------------------
@@ -177,14 +205,38 @@ def _answer_pod(review: AdmissionRequest, around: Surroundings) -> Answer:
 
 
 def _answer_job(review: AdmissionRequest, around: Surroundings) -> Answer:
+    return _answer_queued(review, around, to_job(_decoded(review, JobObject)), SUSPEND)
+
+
+def _answer_owner(row: OwnerKind, review: AdmissionRequest, around: Surroundings) -> Answer:
+    try:
+        owner = to_owner(row, _decoded(review, OwnerObject))
+    except ValueError as error:
+        raise HttpError(400, str(error)) from error
+    return _answer_queued(review, around, owner, row.suspend)
+
+
+def _answer_queued(
+    review: AdmissionRequest, around: Surroundings, job: QueuedJob, suspend: tuple[str, ...]
+) -> Answer:
+    """Add the defaults of an object that is started and stopped as a whole."""
     body = _object(review.object)
-    job = to_job(_decoded(review, JobObject))
-    defaults = job_defaults(job, _context(around), has_default_queue=around.has_default_queue)
+    parent = around.parent
+    if parent is not None and is_counted(parent, Child(kind=review.kind.kind, name=job.name, body=body)):
+        # Its quota is that of its parent, and it needs no queue.
+        defaults = JobDefaults(labels={}, suspends=parent.waits and not job.is_suspended)
+    else:
+        defaults = job_defaults(job, _context(around), has_default_queue=around.has_default_queue)
     patch = admission_review.labels_patch(body, defaults.labels)
     if defaults.suspends:
         # `add` replaces an existing value: a Job may say suspend: false.
-        patch.append({"op": "add", "path": "/spec/suspend", "value": True})
+        patch.append(admission_review.addition(body, suspend, True))
     return Answer(body=admission_review.allow(review.uid, patch=patch))
+
+
+def is_counted(parent: Parent, child: Child) -> bool:
+    """Return whether a new object is counted by the owner that it names as its controller."""
+    return not parent.raw or counts(BY_KIND[parent.kind], parent.raw, child)
 
 
 def _context(around: Surroundings) -> JobContext:
@@ -236,9 +288,13 @@ def _errors(
     errors = validate_update(old, new)
     # Only in a namespace with a default queue, which would queue the Job again at once: removing the
     # label would have no effect.
-    if _kind(review) == ("batch", "Job") and has_default_queue:
+    if _is_queued_kind(review) and has_default_queue:
         errors = (*errors, *_removed_queue(old, new))
     return errors
+
+
+def _is_queued_kind(review: AdmissionRequest) -> bool:
+    return _kind(review) == ("batch", "Job") or kind_of(review.kind.group + "/", review.kind.kind) is not None
 
 
 def _removed_queue(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[FieldError, ...]:

@@ -23,7 +23,7 @@ from typing import BinaryIO, Literal
 import msgspec
 
 from admission.controller.http import review_answers
-from admission.controller.http.review_answers import Answer, Surroundings, controller_uid
+from admission.controller.http.review_answers import Answer, Surroundings, controller_of
 from admission.controller.runtime.logs import Log
 from api.http.server import HttpError
 from api.wire.admission_review import AdmissionRequest, read_review
@@ -37,7 +37,7 @@ _READY = b"R"
 
 Way = Literal["controller", "mutate", "validate"]
 WAYS: Mapping[Way, Callable[[AdmissionRequest, Surroundings], Answer]] = {
-    "controller": lambda review, _: Answer(body=controller_uid(review).encode()),
+    "controller": lambda review, _: Answer(body=msgspec.json.encode(controller_of(review))),
     "mutate": review_answers.mutate,
     "validate": review_answers.check,
 }

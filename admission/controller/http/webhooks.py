@@ -11,12 +11,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import msgspec
+
 from admission.controller.cluster_state.cluster_state import ClusterState
-from admission.controller.http.review_answers import Answer, OwnerJob, Surroundings, controller_uid
+from admission.controller.http.review_answers import Answer, OwnerJob, Parent, Surroundings, controller_of
 from admission.controller.http.review_process import WAYS, ReviewProcess, Way
 from admission.controller.runtime.logs import Log
+from admission.reconcile.job.context import Ancestor
 from admission.reconcile.job.defaults import DEFAULT_NAME, has_default_class
 from api.http.server import HttpError, Request, Response, Route, text_response
+from api.jobs.owners.owner import Owner
+from api.objects.common import OwnerReference
 from api.wire.admission_review import AdmissionRequest, read_review
 
 log = Log("berth.webhooks")
@@ -28,6 +33,9 @@ MAX_OBJECT_BYTES = 3 << 19
 MAX_BODY_BYTES = 4 << 20
 # A review of this size takes up to 25 ms; those of usual Jobs have some 10 KiB.
 LARGE_BYTES = 256 << 10
+
+
+_OWNER = msgspec.json.Decoder(OwnerReference | None)
 
 
 class Webhooks:
@@ -54,7 +62,7 @@ class Webhooks:
         async def handle(request: Request) -> Response:
             if len(request.body) < LARGE_BYTES:
                 review = _read(request)
-                around = self._surroundings(review, owner=self._job(controller_uid(review)))
+                around = self._surroundings(review, controller_of(review))
                 answer = WAYS[way](review, around)
             else:
                 async with self._turn:
@@ -66,15 +74,15 @@ class Webhooks:
         return handle
 
     async def _answer_large(self, way: Way, review: AdmissionRequest, body: bytes | bytearray) -> Answer:
-        around = self._surroundings(review, owner=None)
-        # Which Job matters is in the object, which this process does not read.
-        if review.kind.kind == "Pod":
+        around = self._surroundings(review, None)
+        # Which owner matters is in the object, which this process does not read.
+        if way == "mutate":
             said = await self._reviews.answer("controller", body, around)
-            around = self._surroundings(review, owner=self._job(said.body.decode()))
+            around = self._surroundings(review, _OWNER.decode(said.body))
         return await self._reviews.answer(way, body, around)
 
-    def _surroundings(self, review: AdmissionRequest, *, owner: OwnerJob | None) -> Surroundings:
-        state, namespace = self._cluster_state, review.namespace
+    def _surroundings(self, review: AdmissionRequest, controller: OwnerReference | None) -> Surroundings:
+        is_pod, state, namespace = review.kind.kind == "Pod", self._cluster_state, review.namespace
         context = state.job_context
         return Surroundings(
             is_ready=self._is_ready(),
@@ -86,8 +94,25 @@ class Webhooks:
             has_default_class=has_default_class(namespace, context),
             selects_pods=state.contexts.selects_pods_of(namespace),
             pod_selector=state.contexts.settings.pod_selector,
-            owner=owner,
+            owner=self._job(controller.uid) if controller is not None and is_pod else None,
+            owner_kinds=frozenset(state.queued.rows),
+            parent=self._parent(controller, namespace) if controller is not None and not is_pod else None,
         )
+
+    def _parent(self, controller: OwnerReference, namespace: str) -> Parent | None:
+        """Return what is known of an owner of the table that a new object names as its controller."""
+        state = self._cluster_state
+        seen = state.queued.by_uid(controller.uid)
+        if seen is None:
+            is_awaited = state.contexts.ancestors.is_awaited(controller)
+            return Parent(kind=controller.kind, raw=b"", waits=True) if is_awaited else None
+        owner = seen.value
+        if not isinstance(owner, Owner) or owner.namespace != namespace:
+            return None
+        ancestor = state.contexts.ancestors.of_children(seen)
+        if ancestor is Ancestor.NONE:
+            return None
+        return Parent(kind=owner.row.kind, raw=seen.raw, waits=ancestor is not Ancestor.COUNTED_ADMITTED)
 
     def _job(self, uid: str) -> OwnerJob | None:
         """Return what is known of the Job with this uid; None if there is no such Job."""

@@ -34,6 +34,7 @@ from functools import partial
 from typing import Protocol
 
 from admission.controller.cluster_state.cluster_state import ClusterState
+from admission.controller.cluster_state.queued_objects import target_of
 from admission.controller.leadership.plan_writer import PlanWriter
 from admission.controller.leadership.recover_reservations import (
     KnownState,
@@ -275,12 +276,13 @@ class TermRunner:
             unknown = await self._control_loop.ask(lambda: _jobs_to_read(self._cluster_state))
         else:
             log.info("continuing", note="no other process has led since the last term", read=len(unknown))
-        targets = sorted(target for target in unknown if target.kind in ("Workload", "Job"))
+        queued = self._cluster_state.queued
+        targets = sorted(target for target in unknown if target.kind == "Workload" or target.kind in queued)
         strays = StrayStarts(executor, self._runtime.clock)
         answers = await asyncio.gather(
             *(
                 strays.fence_off(target, self._next_mark(leadership.fence), until=settled_at)
-                if target.kind == "Job" and settled_at > now
+                if target.kind in queued and settled_at > now
                 else self._read(executor, target)
                 for target in targets
             )
@@ -319,6 +321,5 @@ def _jobs_to_read(state: ClusterState) -> frozenset[ObjectTarget]:
     Quota must not be given back while they run.
     """
     owners = (seen.metadata.controller for seen in state.workloads if seen.value.is_admitted)
-    jobs = (state.jobs.by_uid(owner.uid) for owner in owners if owner is not None)
-    waiting = (job.metadata for job in jobs if job is not None and job.value.is_suspended)
-    return frozenset(ObjectTarget("Job", metadata.namespace, metadata.name) for metadata in waiting)
+    jobs = (state.queued.by_uid(owner.uid) for owner in owners if owner is not None)
+    return frozenset(target_of(job.value) for job in jobs if job is not None and job.value.is_suspended)

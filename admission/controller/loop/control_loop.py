@@ -327,7 +327,7 @@ class ControlLoop:
     ) -> None:
         pace = YieldBudget(self._clock)
         # One pass over all objects. A fault that marks them again and again is no progress.
-        left = len(self.cluster_state.workloads) + len(self.cluster_state.jobs)
+        left = len(self.cluster_state.workloads) + len(self.cluster_state.queued)
         # Only the present term takes marks: a new term marks everything once.
         while self._term is term and (key := take()) is not None:
             self._guarded(partial(look, term, key))

@@ -36,18 +36,16 @@ from admission.controller.writer.write_order import (
 )
 from admission.decisions.api_writes import Action, Event, Purpose, Verb, Write
 from admission.reconcile.deadlines import PodsReadySettings
-from admission.reconcile.job.reconcile import reconcile_job
+from admission.reconcile.job.reconcile import reconcile_queued
 from admission.reconcile.pod.gang import GangFacts, reconcile_gang
 from admission.reconcile.pod.reconcile import reconcile_empty_group, reconcile_pods
 from admission.reconcile.pod.view import UnitFacts
 from admission.reconcile.workload.reconcile import reconcile_workload
+from api.jobs.owners.owner import Owner
 from api.jobs.pod import Pod
 from api.workload import Workload, WorkloadKey
 
 log = Log("berth.control-loop")
-
-# The kinds that a reconciler looks at. The statuses of other kinds belong to the StatusWriter.
-_RECONCILED = ("Job", "Workload")
 
 
 class Reconciler:
@@ -133,9 +131,9 @@ class Reconciler:
         self._deadlines.put(seen.value.key, result.wake_at)
         self.do(term, result.actions, target)
 
-    def look_at_job(self, term: Acting, key: ObjectKey) -> None:
-        """Send the next write that the Job and its Workloads need."""
-        target, seen = ObjectTarget("Job", *key), self._cluster_state.jobs.get(key)
+    def look_at_job(self, term: Acting, target: ObjectTarget) -> None:
+        """Send the next write that the Job, or another owner, and its Workloads need."""
+        seen = self._cluster_state.queued.get(target)
         if seen is None:
             self._backoffs.forget(target)
             return
@@ -147,7 +145,10 @@ class Reconciler:
         if any(self.is_postponed(term, lane) for lane in lanes):
             return
         context = self._cluster_state.job_context
-        actions = reconcile_job(seen.value, seen.raw, workloads, context, now=self._clock.now())
+        job = seen.value
+        if isinstance(job, Owner) and job.is_suspended:
+            job = self._cluster_state.queued.as_active(job)
+        actions = reconcile_queued(job, seen.raw, workloads, context, now=self._clock.now())
         self.do(term, actions, target)
 
     def look_at_pods(self, term: Acting, unit: UnitKey) -> None:
@@ -290,7 +291,7 @@ class Reconciler:
                     return
                 self._backoffs.forget(target)
         # A moot write shows that the object has changed, whatever its kind.
-        if write.kind in _RECONCILED or isinstance(result, Moot):
+        if self._is_reconciled(write.kind) or isinstance(result, Moot):
             self._look_again(target)
         elif write.kind == "Pod":
             # While the write was in flight the unit was left alone, even if the watch brought changes.
@@ -317,19 +318,20 @@ class Reconciler:
     def _is_still_wanted(self, target: ObjectTarget, write: Write) -> bool:
         """Return whether a write that met 404 looks needed: to create an object, or on one that is cached."""
         state, key = self._cluster_state, (target.namespace, target.name)
-        cached = {
-            "Job": state.jobs.get(key),
-            "Workload": state.workloads.get(key),
-            "Pod": state.pods.get(key),
-        }
-        return write.verb is Verb.CREATE or cached.get(target.kind) is not None
+        cached = {"Workload": state.workloads.get(key), "Pod": state.pods.get(key)}
+        known = cached.get(target.kind) or state.queued.get(target)
+        return write.verb is Verb.CREATE or known is not None
+
+    def _is_reconciled(self, kind: str) -> bool:
+        """Return whether a reconciler looks at the kind. Statuses of others belong to the StatusWriter."""
+        return kind == "Workload" or kind in self._cluster_state.queued
 
     def _unit_of(self, target: ObjectTarget) -> UnitKey | None:
         seen = self._cluster_state.pods.get((target.namespace, target.name))
         return None if seen is None else self._cluster_state.pods.unit_of(seen.value)
 
     def _look_again(self, target: ObjectTarget) -> None:
-        if target.kind in (*_RECONCILED, "Pod"):
+        if self._is_reconciled(target.kind) or target.kind == "Pod":
             self._cluster_state.mark(target.kind, (target.namespace, target.name))
         # Queues, policies, flavors: each of the two ignores objects that it does not keep.
         else:

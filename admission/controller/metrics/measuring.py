@@ -35,7 +35,7 @@ def measure(
     )
     objects = ObjectMetrics(
         metrics,
-        jobs=cluster_state.jobs,
+        jobs=cluster_state.queued,
         seconds_since_fault=cluster_state.nodes.seconds_since_fault,
     )
     observers.workload_changed.extend((workloads.observe, evictions.observe, objects.observe))

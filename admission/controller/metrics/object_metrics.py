@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from admission.controller.cluster_state.object_cache import ObjectCache
 from admission.controller.cluster_state.observers import WorkloadTransition
+from admission.controller.cluster_state.queued_objects import QueuedObjects, target_of
 from admission.controller.metrics.registry import RECOVERY_BUCKETS, Metrics
 from admission.controller.runtime.logs import Log
-from api.jobs.job import Job
 from api.reasons import ConditionType
 from api.workload import Workload, to_seconds
 
@@ -22,15 +21,15 @@ log = Log("berth.decisions")
 class ObjectMetrics:
     """Measures the creation of Workloads, recoveries from failed nodes, ungated pods and unreadable objects.
 
-    `jobs` are the known Jobs. `seconds_since_fault` returns how long ago the first of some hosts failed; None
-    if none has.
+    `jobs` are the known Jobs and other owners. `seconds_since_fault` returns how long ago the first of some
+    hosts failed; None if none has.
     """
 
     def __init__(
         self,
         metrics: Metrics,
         *,
-        jobs: ObjectCache[Job],
+        jobs: QueuedObjects,
         seconds_since_fault: Callable[[Iterable[str]], float | None],
     ) -> None:
         self._metrics = metrics
@@ -83,7 +82,7 @@ class ObjectMetrics:
         if job is not None:
             # The clocks of server and controller differ, so the time may come out negative.
             seconds = max(0.0, at - to_seconds(job.metadata.creation_timestamp))
-            self._creation_latency.labels(self._metrics.role, "Job").observe(seconds)
+            self._creation_latency.labels(self._metrics.role, target_of(job.value).kind).observe(seconds)
 
     def _note_recovery(self, before: Workload, after: Workload) -> None:
         """Measure the time from the first fault of a node until the gang was moved or evicted."""

@@ -7,12 +7,20 @@ from contextlib import aclosing
 import msgspec
 
 from admission.decisions.api_writes import Verb, Write
+from api.jobs.owners.row import OwnerKind
+from api.jobs.owners.table import OWNER_KINDS
 from api.kube import resources
 from api.kube.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, Body, KubeClient
 from api.kube.errors import KubeError, NotFound, TooManyRequests
 from api.kube.listing import Reader, pages
 from api.kube.resources import Resource
 from api.objects.common import NamedObject
+
+
+def owner_resource(row: OwnerKind) -> Resource:
+    """Return where a kind of the table of owners is served."""
+    return Resource(row.group, row.version, row.plural, row.kind, namespaced=True)
+
 
 _RESOURCES: dict[str, Resource] = {
     resource.kind: resource
@@ -27,6 +35,7 @@ _RESOURCES: dict[str, Resource] = {
         resources.RESOURCE_FLAVORS,
         resources.TOPOLOGIES,
         resources.ADMISSION_CHECKS,
+        *map(owner_resource, OWNER_KINDS),
     )
 }
 # An answer is kept in the form in which the watch delivers the object: without managedFields.

@@ -5,6 +5,7 @@ Modules, in reading order:
     context       what must be known of the cluster and the configuration
     view          one look at a queued object and its Workloads: what the rules ask of any kind
     job_view      the same for a Job
+    owner_view    the same for a kind of the table `api.jobs.owners`
     reconcile     the rules
     compose       how a Workload is made from a Job, and kept in step with it
     defaults      what a Job gets when it is created

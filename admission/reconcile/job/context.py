@@ -18,12 +18,20 @@ FlavorInjection = Callable[[PodSetAssignment], tuple[Mapping[str, str], Sequence
 
 
 class Ancestor(StrEnum):
-    """The state of the topmost queued ancestor of a Job in its chain of controllers."""
+    """The state of the topmost queued ancestor of a Job in its chain of controllers.
+
+    COUNTED: the quota of the ancestor's Workload includes the Job, as that of a JobSet includes its Jobs.
+    """
 
     NONE = "None"
     WAITING = "Waiting"
     ADMITTED = "Admitted"
+    COUNTED_WAITING = "CountedWaiting"
+    COUNTED_ADMITTED = "CountedAdmitted"
     TOO_DEEP = "TooDeep"
+
+
+COUNTED = frozenset({Ancestor.COUNTED_WAITING, Ancestor.COUNTED_ADMITTED})
 
 
 class PodOwner(StrEnum):

@@ -1,4 +1,4 @@
-"""The defaults of a Job at its creation: a queue, a priority class, and suspend if it has to wait.
+"""The defaults of a new Job or other owner: a queue, a priority class, and suspend if it has to wait.
 
 Without these, a Job that names a queue would run until it is reconciled and suspended.
 Source: Kueue, pkg/controller/jobframework/defaults.go.
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from admission.reconcile.job.context import JobContext
 from api import keys
-from api.jobs.job import Job
+from api.jobs.queued_object import QueuedJob
 
 # The LocalQueue and the WorkloadPriorityClass of this name apply to Jobs that name none.
 DEFAULT_NAME = "default"
@@ -35,11 +35,11 @@ def has_default_class(namespace: str, context: JobContext) -> bool:
     )
 
 
-def job_defaults(job: Job, context: JobContext, *, has_default_queue: bool) -> JobDefaults:
+def job_defaults(job: QueuedJob, context: JobContext, *, has_default_queue: bool) -> JobDefaults:
     """Return what a Job that is being created lacks. `has_default_queue`: whether its namespace has one.
 
-    Nothing if the namespace is not managed. An owner does not count: no owner's Workload counts the pods of
-    another Job.
+    Nothing if the namespace is not managed. An owner does not count here: no owner's Workload counts the pods
+    of another, unless the table of owners says so, which is asked before.
     """
     if not context.is_namespace_managed(job.namespace):
         return NO_DEFAULTS

@@ -29,7 +29,6 @@ from api.jobs.job_workload import (
     pod_sets_body,
     workload_body,
 )
-from api.jobs.pod import claims_job
 from api.jobs.pod_template import Template
 from api.object_events import ObjectRef
 from api.workload import Workload
@@ -133,12 +132,9 @@ class JobView(View):
 
     def faults(self) -> Iterable[tuple[str, Sequence[str]]]:
         """Return annotations that cannot be read, and that an owner does not count the Job."""
-        yield "InvalidAnnotation", annotation_problems(self.job, self.template, self.context.is_domain)
-        if self.job.owner is not None and claims_job(self.job.owner):
-            note = (
-                f"Job {self.job} is queued by itself, although Job {self.job.owner.name} is its controller:"
-                " the Workload of a Job counts only the pods that this Job creates"
-            )
+        pods = ((self.job.pod_count, self.template),)
+        yield "InvalidAnnotation", annotation_problems(self.job, pods, self.context.is_domain)
+        if (note := self.uncounted_note) is not None:
             yield "OwnerNotCounted", (note,)
 
     def prioritised(self) -> Prioritised:

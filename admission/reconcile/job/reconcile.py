@@ -21,14 +21,17 @@ from collections.abc import Callable, Sequence
 from admission.decisions.api_writes import Action, Event, Purpose, Write
 from admission.reconcile import checkpoints
 from admission.reconcile.job.compose import changed_fields, create, rewrite
-from admission.reconcile.job.context import Ancestor, JobContext
+from admission.reconcile.job.context import COUNTED, Ancestor, JobContext
 from admission.reconcile.job.job_view import JobView
+from admission.reconcile.job.owner_view import OwnerView
 from admission.reconcile.job.view import HeldJob, View
 from admission.reconcile.job.writes import adopt, delete, finish, job_patch, normal, refusal, suspend, warning
 from admission.reconcile.workload_writes import OWNER_GONE, finalizer_off, workload_patch, workload_status
 from api import keys
 from api.jobs.job import ComposeError, Job
+from api.jobs.owners.owner import Owner
 from api.jobs.pod_template import StartConflict
+from api.jobs.queued_object import QueuedJob
 from api.reasons import ConditionType, FinishedReason
 from api.workload import Workload
 from api.workload_status import WorkloadStatusEdit
@@ -58,6 +61,21 @@ def reconcile_job(
     return reconcile_view(JobView(job, raw, workloads, context=context, now=now))
 
 
+def reconcile_queued(
+    job: QueuedJob,
+    raw: bytes,
+    workloads: Sequence[tuple[Workload, bytes]],
+    context: JobContext,
+    *,
+    now: float,
+) -> tuple[Action, ...]:
+    """Return what a Job or an owner of the table needs next: see `reconcile_job`."""
+    if isinstance(job, Owner):
+        return reconcile_view(OwnerView(job, raw, workloads, context=context, now=now))
+    assert isinstance(job, Job), "every object that is started as a whole is one of the two"
+    return reconcile_job(job, raw, workloads, context, now=now)
+
+
 def reconcile_view(view: View) -> tuple[Action, ...]:
     """Return what the object of a view needs next: see `reconcile_job`."""
     if not _is_managed(view):
@@ -79,10 +97,9 @@ def _is_managed(view: View) -> bool:
     # because the Workload may hold quota.
     if view.owned:
         return True
-    job, context = view.job, view.context
-    if not context.is_namespace_managed(job.namespace):
+    if not view.context.is_namespace_managed(view.job.namespace):
         return False
-    return _is_queued(view) or context.ancestor(job) is not Ancestor.NONE
+    return _is_queued(view) or view.ancestor is not Ancestor.NONE
 
 
 def _note_checkpoint(view: View) -> tuple[Event, ...]:
@@ -121,26 +138,49 @@ def _is_queued(view: View) -> bool:
 
 
 def _answer_child(view: View) -> Answer:
-    """A child that names no queue waits for its ancestor's Workload, and has none of its own until then."""
+    """A child of a queued ancestor waits for its Workload. One that it does not count may have its own."""
     job, manages_all = view.job, view.context.settings.manages_without_queue_name
+    if view.ancestor in COUNTED:
+        return _counted(view)
     # The Workload of a Job counts only the Job's own pods, so a child in a queue is queued itself, and a Job
     # with a Workload is not released by an owner that is added later.
     if view.owned or job.queue_name:
         return None
     # This step comes first, because such a child has no Workload of its own.
-    match view.context.ancestor(job):
+    match view.ancestor:
         case Ancestor.NONE:
             return None
         # Where all Jobs are queued, an owner that does not count the child's pods exempts none of them.
         case Ancestor.ADMITTED | Ancestor.TOO_DEEP if manages_all:
             return None
-        case Ancestor.WAITING if not job.is_suspended and job.outcome is None and not job.is_deleted:
-            return (suspend(view, "Suspended", "Kueue managed child job suspended"),)
+        case Ancestor.WAITING if _may_run(job):
+            return (_suspend_child(view),)
         case Ancestor.TOO_DEEP:
             note = f"{view.title} has too many controllers above it to tell whether one of them is queued"
             return (warning(view, "JobNestingTooDeep", note),)
         case _:
             return ()
+
+
+def _counted(view: View) -> tuple[Action, ...]:
+    """Return what a child needs whose quota its ancestor's Workload has: none of its own, and no start."""
+    # It may have been queued before its owner was known. Its finalizer keeps nothing that is in use.
+    own = tuple(
+        finalizer_off(held.workload, held.raw) if held.workload.deleted_at is not None else delete(view, held)
+        for held in view.owned
+        if held.workload.deleted_at is None or held.workload.has_finalizer
+    )
+    if view.ancestor is Ancestor.COUNTED_WAITING and _may_run(view.job):
+        return (_suspend_child(view), *own)
+    return own
+
+
+def _may_run(job: QueuedJob) -> bool:
+    return not job.is_suspended and job.outcome is None and not job.is_deleted
+
+
+def _suspend_child(view: View) -> Write:
+    return suspend(view, "Suspended", "Kueue managed child job suspended")
 
 
 def _answer_deletion(view: View) -> Answer:

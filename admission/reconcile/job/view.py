@@ -14,8 +14,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from admission.decisions.api_writes import Action, ObjectVersion
-from admission.reconcile.job.context import JobContext
+from admission.reconcile.job.context import Ancestor, JobContext
 from api.jobs.job_workload import Priority
+from api.jobs.owners.table import kind_of
+from api.jobs.pod import claims_job
 from api.jobs.pod_template import Template
 from api.jobs.queued_object import QueuedJob
 from api.object_events import ObjectRef
@@ -85,6 +87,7 @@ class View(ABC):
         context: JobContext,
         now: float,
     ) -> None:
+        self.job = job
         self.context = context
         self.now = now
         self._raw = raw
@@ -121,6 +124,22 @@ class View(ABC):
             # A prebuilt Workload that is being deleted does not count.
             return self.prebuilt if self.prebuilt in self.live else None
         return next((held for held in self.live if self.is_match(held)), None)
+
+    @cached_property
+    def ancestor(self) -> Ancestor:
+        """Return the state of its topmost queued ancestor."""
+        return self.context.ancestor(self.job)
+
+    @property
+    def uncounted_note(self) -> str | None:
+        """Return that its controller does not count it; None if it has none that could."""
+        owner = self.job.owner
+        if owner is None or not (claims_job(owner) or kind_of(owner.api_version, owner.kind)):
+            return None
+        return (
+            f"{self.title} is queued by itself, although {owner.kind} {owner.name} is its controller: the"
+            f" Workload of a {owner.kind} counts only what this {owner.kind} creates"
+        )
 
     @property
     def terminating(self) -> int:

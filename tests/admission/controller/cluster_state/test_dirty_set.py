@@ -12,6 +12,7 @@ import pytest
 
 from admission.controller.cluster_state.dirty_set import DirtySet
 from admission.controller.cluster_state.pod_groups import UnitKey
+from admission.controller.writer.write_order import ObjectTarget
 from api import keys
 from api.kube.informer import ChangeType
 from tests.admission.controller.known import Known, Object, made, workload_object
@@ -159,7 +160,7 @@ def test_neither_a_new_term_nor_any_look_takes_longer_with_more_workloads() -> N
 
 def mark_job(known: Known, name: str) -> None:
     """Mark a Job."""
-    known.cluster_state.marks.job(("team", name))
+    known.cluster_state.marks.job(ObjectTarget("Job", "team", name))
 
 
 def mark_workload(known: Known, name: str) -> None:
@@ -205,7 +206,7 @@ def job(name: str, *, owner: str = "", **labels: str) -> Object:
 
 def jobs_taken(marks: DirtySet) -> list[str]:
     """Take all marks of Jobs; return the names."""
-    return [key[1] for key in iter(marks.take_job, None) if key is not None]
+    return [target.name for target in iter(marks.take_job, None) if target is not None]
 
 
 NAMES_BUILT = {keys.PREBUILT_WORKLOAD_NAME: "built"}

@@ -52,7 +52,7 @@ def marked(known: Known) -> list[str]:
     marks = known.cluster_state.marks
     takes = (marks.take_workload, marks.take_swept, marks.take_job)
     keys = [key for take in takes for key in iter(take, None)]
-    return [key[1] for key in keys if key is not None]
+    return [key[-1] for key in keys if key is not None]
 
 
 @pytest.mark.parametrize(

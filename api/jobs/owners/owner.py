@@ -1,0 +1,52 @@
+"""An object of one of the table's kinds as a frozen value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from api.jobs.owners.paths import value_at
+from api.jobs.owners.row import Child, OwnerKind
+from api.jobs.queued_object import QueuedJob
+from api.objects.cluster import OwnerObject
+from api.workload import NOTHING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner(QueuedJob):
+    """An object that is started and stopped as a whole. Its pod sets are read from its bytes when needed."""
+
+    row: OwnerKind
+
+
+def counts(row: OwnerKind, raw: bytes, child: Child) -> bool:
+    """Return whether the Workload of an owner, whose bytes are `raw`, counts an object that names it."""
+    try:
+        return row.counts(msgspec.json.decode(raw), child)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        # One of the two is malformed, and its own composition reports that.
+        return False
+
+
+def to_owner(row: OwnerKind, obj: OwnerObject) -> Owner:
+    """Return the object as a value. Raises ValueError if its status cannot be read."""
+    meta, body = obj.metadata, {"spec": obj.spec or {}, "status": obj.status or {}}
+    try:
+        active, outcome = row.active(body), row.outcome(body)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"the status of the {row.kind} cannot be read: {error!r}") from error
+    return Owner(
+        row=row,
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+        labels=meta.labels or NOTHING,
+        annotations=meta.annotations or NOTHING,
+        owner=meta.controller,
+        is_deleted=meta.deletion_timestamp is not None,
+        is_suspended=value_at(body, row.suspend) is True,
+        active=active,
+        outcome=outcome,
+    )

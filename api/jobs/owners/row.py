@@ -1,0 +1,89 @@
+"""What Berth knows of a kind that is started and stopped as a whole: one row of the table of owners.
+
+The functions of a row take the object as plain JSON, and may raise TypeError, KeyError or AttributeError for
+one that the API server would not accept: `api.jobs.owners.owner` and `composing` turn these into a sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from api.jobs.owners.paths import Body, Path
+from api.jobs.pod_template import Template
+from api.jobs.queued_object import JobOutcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerPodSet:
+    """A pod set of an owner: `count` pods with the template that is found in the owner at `at`.
+
+    `index_label` is the label that gives a pod its rank within its group. `group_label` is the label that
+    numbers the groups, of which there are `groups`; None if all pods are of one.
+    """
+
+    name: str
+    count: int
+    template: Template
+    at: Path
+    index_label: str | None = None
+    group_label: str | None = None
+    groups: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Child:
+    """An object that names an owner as its controller: the kind, the name, and the object."""
+
+    kind: str
+    name: str
+    body: Body
+
+
+def _nothing(_: Body) -> Mapping[str, int]:
+    return NOTHING_RECLAIMABLE
+
+
+def _no_child(_: Body, __: Child) -> bool:
+    return False
+
+
+NOTHING_RECLAIMABLE: Mapping[str, int] = {}
+# Where most kinds say whether they run.
+SUSPEND = ("spec", "suspend")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerKind:
+    """One kind. `framework` is what the configuration calls it in integrations.frameworks.
+
+    `suspend` is the path of the field that says whether it runs. `pod_sets` returns its pod sets, in the
+    order of its Workload's. `active` returns how many of its pods, or of its Jobs, run. `outcome` returns how
+    it ended, None while it has not. `are_pods_ready` returns whether all of its pods are ready or have
+    succeeded. `reclaimable` returns how many pods of each pod set need their quota no longer.
+    `priority_class` is the path of the name of a PriorityClass that comes before those of its templates.
+    `counts` returns whether an object that names it as controller is part of it, so that its own Workload has
+    the quota for it.
+    """
+
+    kind: str
+    group: str
+    version: str
+    plural: str
+    framework: str
+    pod_sets: Callable[[Body], tuple[OwnerPodSet, ...]]
+    active: Callable[[Body], int]
+    outcome: Callable[[Body], JobOutcome | None]
+    are_pods_ready: Callable[[Body], bool]
+    suspend: tuple[str, ...] = SUSPEND
+    reclaimable: Callable[[Body], Mapping[str, int]] = _nothing
+    priority_class: Path | None = None
+    counts: Callable[[Body, Child], bool] = _no_child
+
+    @property
+    def api_version(self) -> str:
+        """The `apiVersion` of its objects."""
+        return f"{self.group}/{self.version}"
+
+    def __str__(self) -> str:
+        return self.kind

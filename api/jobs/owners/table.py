@@ -1,0 +1,20 @@
+"""The table of owners: all kinds beside batch/v1 Job that are started and stopped as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from api.jobs.owners.jobset import JOB_SET
+from api.jobs.owners.row import OwnerKind
+
+OWNER_KINDS: tuple[OwnerKind, ...] = (JOB_SET,)
+
+# By what the configuration calls them in integrations.frameworks.
+BY_FRAMEWORK: Mapping[str, OwnerKind] = {row.framework: row for row in OWNER_KINDS}
+BY_KIND: Mapping[str, OwnerKind] = {row.kind: row for row in OWNER_KINDS}
+_BY_GROUP_KIND: Mapping[tuple[str, str], OwnerKind] = {(row.group, row.kind): row for row in OWNER_KINDS}
+
+
+def kind_of(api_version: str, kind: str) -> OwnerKind | None:
+    """Return the row of the kind that an owner reference names, in any version; None if there is none."""
+    return _BY_GROUP_KIND.get((api_version.rpartition("/")[0], kind))

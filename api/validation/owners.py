@@ -1,0 +1,96 @@
+"""Rules for the objects of the table of owners: what they ask of queues and topologies, and its changes.
+
+Source: Kueue, pkg/controller/jobframework/validation.go and tas_validation.go, and the webhook of each kind.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from api import keys
+from api.jobs.owners.paths import path_text, value_at
+from api.jobs.owners.row import OwnerKind, OwnerPodSet
+from api.parsing.faults import FieldError
+from api.validation.jobs import metadata_errors, texts_of
+from api.validation.templates import TopologyAnnotations, topology_errors
+from api.validation.updates import queue_update_errors
+
+_STRENGTHS = (keys.REQUIRED_TOPOLOGY, keys.PREFERRED_TOPOLOGY)
+
+
+def owner_errors(body: Mapping[str, Any], pod_sets: Sequence[OwnerPodSet]) -> Iterator[FieldError]:
+    """Yield the faults that prevent an owner from being queued as its labels and annotations request."""
+    metadata = body.get("metadata") or {}
+    annotations = texts_of(metadata, "annotations")
+    yield from metadata_errors(texts_of(metadata, "labels"), annotations)
+    if annotations.get(keys.ELASTIC_JOB) == "true":
+        yield FieldError(
+            path=f"metadata.annotations[{keys.ELASTIC_JOB}]",
+            value="true",
+            rule=f"is not supported for {body.get('kind')}",
+        )
+    asked = [_asked(one) for one in pod_sets]
+    for one in asked:
+        yield from topology_errors(one)
+        yield from _group_member_errors(one)
+    yield from _group_errors(asked)
+
+
+def errors_of_kind(row: OwnerKind, body: Mapping[str, Any]) -> tuple[FieldError, ...]:
+    """Return the faults of an object of this kind; its pod sets are checked as far as they can be read."""
+    try:
+        pod_sets = row.pod_sets(body)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        # The API server rejects it, with its own message.
+        pod_sets = ()
+    return tuple(owner_errors(body, pod_sets))
+
+
+def update_errors_of_kind(
+    row: OwnerKind, old: Mapping[str, Any], new: Mapping[str, Any]
+) -> Iterator[FieldError]:
+    """Yield the changes that are not allowed on an object of this kind."""
+    was_suspended, is_suspended = (value_at(body, row.suspend) is True for body in (old, new))
+    yield from queue_update_errors(old, new, was_suspended=was_suspended, is_suspended=is_suspended)
+
+
+def _asked(one: OwnerPodSet) -> TopologyAnnotations:
+    metadata = one.template.get("metadata") or {}
+    return TopologyAnnotations(
+        template=path_text(one.at), annotations=texts_of(metadata, "annotations"), pods=one.count
+    )
+
+
+def _group_member_errors(asked: TopologyAnnotations) -> Iterator[FieldError]:
+    """Yield what forbids a pod set to be placed together with another."""
+    group = asked.annotations.get(keys.POD_SET_GROUP)
+    if group is None:
+        return
+    path = asked.path_of(keys.POD_SET_GROUP)
+    if group.isdecimal():
+        yield FieldError(path=path, value=group, rule="must not be a number")
+    for key in (keys.SLICE_SIZE, keys.SLICE_REQUIRED_TOPOLOGY, keys.SLICE_CONSTRAINTS):
+        if key in asked.annotations:
+            yield FieldError(path=path, value=group, rule=f"excludes {key}")
+    if not any(key in asked.annotations for key in _STRENGTHS):
+        yield FieldError(path=path, value=group, rule=f"needs {_STRENGTHS[1]} or {_STRENGTHS[0]}")
+
+
+def _group_errors(asked: Sequence[TopologyAnnotations]) -> Iterator[FieldError]:
+    groups: dict[str, list[TopologyAnnotations]] = {}
+    for one in asked:
+        if any(key in one.annotations for key in _STRENGTHS) and keys.POD_SET_GROUP in one.annotations:
+            groups.setdefault(one.annotations[keys.POD_SET_GROUP], []).append(one)
+    for name, members in groups.items():
+        for one in members:
+            if rule := _group_fault(members):
+                yield FieldError(path=one.path_of(keys.POD_SET_GROUP), value=name, rule=rule)
+
+
+def _group_fault(members: Sequence[TopologyAnnotations]) -> str:
+    if len(members) != 2:
+        return f"must be on exactly 2 pod sets, but is on {len(members)}"
+    pods = [one.pods for one in members]
+    if 1 not in pods:
+        return f"one of the 2 pod sets must have a single pod, but they have {pods[0]} and {pods[1]}"
+    first, second = ([one.annotations.get(key) for key in _STRENGTHS] for one in members)
+    return "" if first == second else "both pod sets must ask for the same topology"

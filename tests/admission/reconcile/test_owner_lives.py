@@ -1,0 +1,244 @@
+"""Whole lives of the kinds of the table of owners against a small API server: the same law for every row."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from admission.decisions.api_writes import Purpose
+from admission.reconcile.job.context import Ancestor, JobSettings
+from admission.reconcile.job.reconcile import reconcile_queued
+from api.jobs.job_workload import workload_name
+from api.jobs.owners.composing import read_pod_sets
+from api.jobs.owners.paths import value_at
+from tests.admission.world import START, Object, World, context, encode, purposes, read_queued
+from tests.owners import SAMPLES, UID, OwnerSample
+
+each_kind = pytest.mark.parametrize(
+    "sample", [pytest.param(sample, id=sample.row.kind) for sample in SAMPLES]
+)
+
+
+def shown(world: World, sample: OwnerSample) -> Object:
+    """Return the object as it is."""
+    return world.objects[sample.row.kind, "j"]
+
+
+def report(world: World, sample: OwnerSample, status: Object) -> None:
+    """Let the kind's own controller write this status."""
+
+    def change(obj: Object) -> None:
+        obj["status"] = copy.deepcopy(status)
+
+    world.edit(sample.row.kind, "j", change)
+
+
+def queued(sample: OwnerSample) -> tuple[World, str]:
+    """Return a world in which the object waits for quota, and its Workload's name."""
+    world = World()
+    world.add(sample.object())
+    world.settle()
+    return world, world.only_workload()
+
+
+def started(sample: OwnerSample) -> tuple[World, str]:
+    """Return a world in which the object runs, and its Workload's name."""
+    world, name = queued(sample)
+    world.admit(name)
+    world.settle()
+    report(world, sample, sample.ready)
+    world.settle()
+    return world, name
+
+
+def conditions(world: World, name: str) -> dict[str, tuple[bool, str, str]]:
+    """Return status, reason and message of a Workload's conditions."""
+    workload, _ = world.workload(name)
+    return {one.type: (one.status, one.reason, one.message) for one in workload.conditions.values()}
+
+
+@each_kind
+def test_its_workload_has_kueues_name_and_a_pod_set_for_each_role(sample: OwnerSample) -> None:
+    world, name = queued(sample)
+    workload = world.objects["Workload", name]
+
+    assert name == workload_name(sample.row.kind, sample.row.group, "j", UID)
+    assert {one["name"]: one["count"] for one in workload["spec"]["podSets"]} == sample.pod_sets
+    (owner,) = workload["metadata"]["ownerReferences"]
+    assert (owner["apiVersion"], owner["kind"], owner["uid"]) == (
+        sample.row.api_version,
+        sample.row.kind,
+        UID,
+    )
+    assert workload["metadata"]["labels"]["kueue.x-k8s.io/job-uid"] == UID
+
+
+@each_kind
+def test_it_is_started_in_one_write_with_what_its_admission_adds(sample: OwnerSample) -> None:
+    world, name = queued(sample)
+    world.admit(name)
+
+    assert world.settle() == [Purpose.START_JOB]
+    obj = shown(world, sample)
+    assert not read_queued(obj).is_suspended
+    for one in read_pod_sets(sample.row, obj):
+        assert one.template["spec"]["nodeSelector"]["zone"] == "a", one.name
+        assert one.template["metadata"]["labels"]["kueue.x-k8s.io/podset"] == one.name
+        assert one.template["metadata"]["annotations"]["kueue.x-k8s.io/workload"] == name
+
+
+@each_kind
+def test_an_evicted_one_is_stopped_restored_and_started_again(sample: OwnerSample) -> None:
+    world, name = started(sample)
+    world.evict(name)
+
+    assert world.settle() == [Purpose.STOP_JOB]
+    assert shown(world, sample)["spec"] == sample.object()["spec"]
+    assert world.workload(name)[0].admission is not None, "released while pods run"
+    report(world, sample, sample.stopped)
+    assert world.settle()[0] == Purpose.RELEASE
+    assert world.workload(name)[0].admission is None
+
+    world.admit(name)
+    assert world.settle() == [Purpose.START_JOB]
+    assert not read_queued(shown(world, sample)).is_suspended
+
+
+@each_kind
+@pytest.mark.parametrize("is_success", [True, False])
+def test_its_workload_finishes_with_it(sample: OwnerSample, is_success: bool) -> None:
+    world, name = started(sample)
+    report(world, sample, sample.succeeded if is_success else sample.failed)
+
+    assert world.settle() == [Purpose.FINISH, Purpose.REMOVE_FINALIZER]
+    want = (True, "Succeeded" if is_success else "Failed", "why")
+    assert conditions(world, name)["Finished"] == want
+
+
+@each_kind
+def test_pods_are_reported_ready_once_all_are(sample: OwnerSample) -> None:
+    world, name = queued(sample)
+    world.admit(name)
+    world.settle()
+    report(world, sample, sample.running)
+    assert world.settle() == []
+    assert not conditions(world, name)["PodsReady"][0]
+
+    report(world, sample, sample.ready)
+    assert world.settle() == [Purpose.SYNC_PODS]
+    assert conditions(world, name)["PodsReady"][0]
+
+
+@each_kind
+def test_quota_that_it_needs_no_longer_is_given_back(sample: OwnerSample) -> None:
+    if sample.partly is None:
+        pytest.skip(f"{sample.row.kind} needs all of its quota until its end")
+    world, name = started(sample)
+    report(world, sample, sample.partly)
+    world.settle()
+
+    assert world.workload(name)[0].reclaimable == sample.reclaimable
+
+
+@each_kind
+def test_one_that_runs_without_admission_is_stopped(sample: OwnerSample) -> None:
+    world = World()
+    world.add(sample.object(suspend=False))
+
+    assert world.settle() == [Purpose.STOP_JOB, Purpose.CREATE_WORKLOAD]
+    assert read_queued(shown(world, sample)).is_suspended
+
+
+@each_kind
+def test_what_another_program_has_suspended_is_restored_before_it_starts_again(sample: OwnerSample) -> None:
+    world, name = started(sample)
+
+    def suspend(obj: Object) -> None:
+        inner = value_at(obj, sample.row.suspend[:-1])
+        inner[sample.row.suspend[-1]] = True
+
+    world.edit(sample.row.kind, "j", suspend)
+    report(world, sample, sample.stopped)
+
+    assert world.settle()[:2] == [Purpose.RESTORE_JOB, Purpose.START_JOB]
+    assert not read_queued(shown(world, sample)).is_suspended
+    assert world.workload(name)[0].is_admitted
+
+
+@each_kind
+def test_an_edit_while_it_waits_reaches_its_workload(sample: OwnerSample) -> None:
+    world, name = queued(sample)
+
+    def edit(obj: Object) -> None:
+        (first, *_) = read_pod_sets(sample.row, obj)
+        first.template["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "7"  # type: ignore[index]
+
+    world.edit(sample.row.kind, "j", edit)
+
+    assert world.settle() == [Purpose.UPDATE_WORKLOAD]
+    first = world.objects["Workload", name]["spec"]["podSets"][0]
+    assert first["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "7"
+
+
+@each_kind
+def test_a_template_that_contradicts_its_admission_finishes_the_workload(sample: OwnerSample) -> None:
+    world = World()
+    obj = sample.object()
+    (first, *_) = read_pod_sets(sample.row, obj)
+    first.template["spec"]["nodeSelector"]["zone"] = "b"
+    world.add(obj)
+    world.settle()
+    name = world.only_workload()
+    world.admit(name)
+    world.settle()
+
+    assert conditions(world, name)["Finished"][:2] == (True, "FailedToStart")
+    assert "nodeSelector zone is 'b', but its admission needs 'a'" in conditions(world, name)["Finished"][2]
+
+
+@each_kind
+def test_one_that_is_not_in_a_queue_is_not_touched(sample: OwnerSample) -> None:
+    world = World()
+    world.add(sample.object(suspend=False, labels={"kueue.x-k8s.io/queue-name": None}))
+
+    assert world.settle() == []
+
+
+@each_kind
+@pytest.mark.parametrize(
+    ("ancestor", "suspended", "want"),
+    [
+        pytest.param(Ancestor.COUNTED_WAITING, False, ["stop-job"], id="its owner waits"),
+        pytest.param(Ancestor.COUNTED_WAITING, True, [], id="its owner waits and it does too"),
+        pytest.param(Ancestor.COUNTED_ADMITTED, False, [], id="its owner is admitted"),
+    ],
+)
+def test_one_that_its_owner_counts_has_no_workload(
+    sample: OwnerSample, ancestor: Ancestor, suspended: bool, want: list[str]
+) -> None:
+    settings = JobSettings(manages_without_queue_name=True)
+    obj = sample.object(suspend=suspended)
+    job_context = context(settings=settings, ancestor=lambda _: ancestor)
+
+    assert purposes(reconcile_queued(read_queued(obj), encode(obj), [], job_context, now=START)) == want
+
+
+@each_kind
+def test_a_workload_from_before_its_owner_was_known_is_deleted(sample: OwnerSample) -> None:
+    world, _ = queued(sample)
+    world.job_context = context(ancestor=lambda _: Ancestor.COUNTED_ADMITTED)
+
+    assert world.settle() == [Purpose.DELETE_WORKLOAD, Purpose.REMOVE_FINALIZER]
+    assert not world.workloads()
+
+
+@each_kind
+def test_one_whose_pod_sets_cannot_be_read_is_named_with_the_fix(sample: OwnerSample) -> None:
+    obj = sample.object()
+    obj["spec"] = {"suspend": True, **{key: 7 for key in obj["spec"] if key not in ("suspend", "runPolicy")}}
+
+    actions = reconcile_queued(read_queued(obj), encode(obj), [], context(), now=START)
+
+    assert purposes(actions) == ["ErrWorkloadCompose"]
+    assert "its pod sets cannot be read" in actions[0].note  # type: ignore[union-attr]

@@ -1,0 +1,104 @@
+"""One object of each kind of the table of owners, and the statuses that its own controller gives it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from api.jobs.owners.jobset import JOB_SET
+from api.jobs.owners.row import OwnerKind
+
+Object = dict[str, Any]
+
+UID = "owner-uid"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerSample:
+    """An object of a kind. `spec` is complete but for suspend; `pod_sets` are its pod sets by name.
+
+    The statuses: `running` with pods that are not ready, `ready` with all of them, `stopped` after a stop,
+    `succeeded` and `failed` at its end, both with the message `why`. `partly`: some pods of `reclaimable` are
+    needed no longer.
+    """
+
+    row: OwnerKind
+    spec: Object
+    pod_sets: Mapping[str, int]
+    running: Object
+    ready: Object
+    stopped: Object
+    succeeded: Object
+    failed: Object
+    partly: Object | None = None
+    reclaimable: Mapping[str, int] = field(default_factory=dict)
+
+    def object(self, *, suspend: bool = True, **metadata: Any) -> Object:
+        """Return the object in queue lq, as the API server would show it after its creation."""
+        labels = {"kueue.x-k8s.io/queue-name": "lq", **metadata.pop("labels", {})}
+        spec = copy.deepcopy(self.spec)
+        *parents, last = self.row.suspend[1:]
+        inner = spec
+        for name in parents:
+            inner = inner.setdefault(name, {})
+        inner[last] = suspend
+        return {
+            "apiVersion": self.row.api_version,
+            "kind": self.row.kind,
+            "metadata": {
+                "name": "j",
+                "namespace": "team",
+                "uid": UID,
+                "resourceVersion": "1",
+                "labels": {key: value for key, value in labels.items() if value is not None},
+                **metadata,
+            },
+            "spec": spec,
+            "status": {},
+        }
+
+
+def template(name: str, cpu: str = "1", **spec: Any) -> Object:
+    """Return a pod template with a label, a node selector and a toleration of its author's."""
+    return {
+        "metadata": {"labels": {"team": "a"}, "annotations": {"note": name}},
+        "spec": {
+            "containers": [{"name": name, "image": "i", "resources": {"requests": {"cpu": cpu}}}],
+            "nodeSelector": {"disk": "ssd"},
+            "tolerations": [{"key": "own", "operator": "Exists"}],
+            **spec,
+        },
+    }
+
+
+def condition(type_: str, message: str = "why") -> Object:
+    """Return a condition that is True."""
+    return {"type": type_, "status": "True", "reason": "r", "message": message}
+
+
+def _replicated(name: str, replicas: int, pods: int) -> Object:
+    spec = {"parallelism": pods, "completions": pods, "template": template(name)}
+    return {"name": name, "replicas": replicas, "template": {"spec": spec}}
+
+
+def _jobset_status(driver: Object, workers: Object, *conditions: Object) -> Object:
+    statuses = [{"name": "driver", **driver}, {"name": "workers", **workers}]
+    return {"replicatedJobsStatus": statuses, "conditions": list(conditions)}
+
+
+SAMPLES = (
+    OwnerSample(
+        row=JOB_SET,
+        spec={"replicatedJobs": [_replicated("driver", 1, 1), _replicated("workers", 2, 3)]},
+        pod_sets={"driver": 1, "workers": 6},
+        running=_jobset_status({"active": 1, "ready": 1}, {"active": 2, "ready": 1}),
+        ready=_jobset_status({"active": 1, "ready": 1}, {"active": 2, "ready": 2}),
+        stopped=_jobset_status({"suspended": 1}, {"suspended": 2}, condition("Suspended")),
+        succeeded=_jobset_status({"succeeded": 1}, {"succeeded": 2}, condition("Completed")),
+        failed=_jobset_status({"failed": 1}, {"active": 0}, condition("Failed")),
+        partly=_jobset_status({"active": 1, "ready": 1}, {"active": 1, "ready": 1, "succeeded": 1}),
+        reclaimable={"workers": 3},
+    ),
+)
