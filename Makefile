@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?=
 
-.PHONY: demo test coverage laws soak mutation lint check sbom bench versus suites policies lock clean controlplane leaderworkerset help
+.PHONY: demo test coverage laws soak mutation lint check sbom bench versus suites policies lock clean controlplane leaderworkerset owners help
 
 help: ## Print what each target does
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -67,6 +67,9 @@ controlplane: $(VENV)/.dev ## Build etcd, kube-apiserver and friends once into t
 
 leaderworkerset: $(VENV)/.dev ## Build the real LeaderWorkerSet controller once into the cache, for an optional test
 	@$(BIN)/python -m tests.controlplane leaderworkerset
+
+owners: $(VENV)/.dev ## Build the real controllers of JobSet and other kinds once into the cache, for the tests of those kinds
+	@$(BIN)/python -m tests.controlplane owners
 
 sbom: $(VENV)/.sbom ## Write dist/berth.cdx.json: what the image installs, with hashes, as a CycloneDX SBOM
 	@mkdir -p dist

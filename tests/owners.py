@@ -102,3 +102,26 @@ SAMPLES = (
         reclaimable={"workers": 3},
     ),
 )
+
+
+def definition(row: OwnerKind) -> Object:
+    """Return a definition of the kind that keeps every field, for servers without its own one."""
+    schema: Object = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {
+        "name": row.version,
+        "served": True,
+        "storage": True,
+        "subresources": {"status": {}},
+        "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": schema, "status": schema}}},
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{row.plural}.{row.group}"},
+        "spec": {
+            "group": row.group,
+            "scope": "Namespaced",
+            "names": {"plural": row.plural, "kind": row.kind, "singular": row.kind.lower()},
+            "versions": [version],
+        },
+    }

@@ -19,6 +19,8 @@ from typing import NoReturn
 import pytest
 
 from tests.controlplane.binaries import CONTROLLERS, AssetsMissing, find_assets
+from tests.controlplane.owner_controllers import CONTROLLERS as OWNER_CONTROLLERS
+from tests.controlplane.owner_controllers import find_controller
 from tests.redisserver import RedisMissing, find_redis
 
 # A skip whose reason begins so is allowed even when everything is required.
@@ -74,6 +76,14 @@ def _find_promtool() -> str:
     return f"{(answer.stdout or answer.stderr).split(',')[1].split()[1]} at {path}"
 
 
+def _find_owners() -> str:
+    try:
+        found = [find_controller(name) for name in OWNER_CONTROLLERS]
+    except AssetsMissing as error:
+        raise PartMissing(str(error)) from error
+    return f"{', '.join(one.name for one in found)} in {found[0].program.parent.parent}"
+
+
 def find_kubectl() -> str:
     """Return the path of kubectl: the one built with the control plane, else PATH's. Raises PartMissing."""
     try:
@@ -117,6 +127,12 @@ PARTS = {
             find=_find_promtool,
             skipped="tests of alerts and metrics by Prometheus' own tool",
             remedy="install prometheus (apt-get install prometheus)",
+        ),
+        Part(
+            name="owners",
+            find=_find_owners,
+            skipped="tests with the real controllers of JobSet and other kinds",
+            remedy="`make owners` builds them once, in about 10 minutes",
         ),
     )
 }

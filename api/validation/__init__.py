@@ -6,12 +6,10 @@ them: first the schema, and if the object satisfies it, the rules between fields
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from api.jobs.owners.table import OWNER_KINDS
 from api.models.admission_policy import AdmissionPolicy
 from api.models.classes import AdmissionCheck, WorkloadPriorityClass
 from api.models.cluster_queue import ClusterQueue
@@ -22,7 +20,6 @@ from api.models.workload import Workload
 from api.parsing.faults import FieldError, validation_errors
 from api.validation.flavors import resource_flavor_errors, topology_errors
 from api.validation.jobs import job_errors
-from api.validation.owners import errors_of_kind, update_errors_of_kind
 from api.validation.policies import admission_policy_errors
 from api.validation.quotas import cluster_queue_errors, cohort_errors
 from api.validation.updates import UPDATE_RULES
@@ -35,7 +32,7 @@ _Check = Callable[[Mapping[str, Any]], tuple[FieldError, ...]]
 
 
 def validate(obj: Mapping[str, Any]) -> tuple[FieldError, ...]:
-    """Return the faults of a Job, another owner, or an object of Kueue's or Berth's kinds; () if none.
+    """Return the faults of a Job or of an object of Kueue's or Berth's kinds; empty if there are none.
 
     Kueue's kinds are expected in v1beta2 (see api.definitions.conversion for older versions). Objects of
     other kinds have no rules here. If the schema is violated, only those faults are returned, because the
@@ -53,7 +50,7 @@ def validate_update(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Fie
     """
     before = {str(error) for error in validate(old)}
     faults = [error for error in validate(new) if str(error) not in before]
-    rules = _UPDATES.get((str(new.get("apiVersion")), str(new.get("kind"))))
+    rules = UPDATE_RULES.get((str(new.get("apiVersion")), str(new.get("kind"))))
     return (*faults, *(rules(old, new) if rules else ()))
 
 
@@ -96,9 +93,4 @@ _CHECKS: Mapping[tuple[str, str], _Check] = {
     (_KUEUE, "Workload"): _checked(Workload, workload_errors),
     (_KUEUE, "WorkloadPriorityClass"): _checked(WorkloadPriorityClass, _no_rules),
     ("berth.dev/v1alpha1", "AdmissionPolicy"): _checked(AdmissionPolicy, admission_policy_errors),
-    **{(row.api_version, row.kind): partial(errors_of_kind, row) for row in OWNER_KINDS},
-}
-_UPDATES: Mapping[tuple[str, str], Callable[..., Iterator[FieldError]]] = {
-    **UPDATE_RULES,
-    **{(row.api_version, row.kind): partial(update_errors_of_kind, row) for row in OWNER_KINDS},
 }

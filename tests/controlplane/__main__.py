@@ -1,6 +1,7 @@
 """`python -m tests.controlplane build|path|start`: build the control plane, print where it is, run one.
 
-`leaderworkerset` builds the controller of that kind, which an optional test uses.
+`leaderworkerset` builds the controller of that kind, and `owners` those of JobSet and other kinds that are
+started as a whole, which optional tests use.
 
 Exit codes: 0 done, 1 it cannot be had here (one line on stderr says why), 2 wrong usage, 130 interrupted.
 """
@@ -16,13 +17,20 @@ from pathlib import Path
 from tests.children import ChildError
 from tests.controlplane.binaries import CONTROLLERS, AssetsMissing, build, cache_folder, find_assets
 from tests.controlplane.leaderworkerset import build_leaderworkerset
+from tests.controlplane.owner_controllers import build_controllers
 from tests.controlplane.plane import ControlPlane
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.controlplane", description=__doc__)
-    commands = {"build": _build, "path": _path, "start": _start, "leaderworkerset": _build_leaderworkerset}
+    commands = {
+        "build": _build,
+        "path": _path,
+        "start": _start,
+        "leaderworkerset": _build_leaderworkerset,
+        "owners": _build_owners,
+    }
     parser.add_argument("command", choices=commands)
     try:
         commands[parser.parse_args(arguments).command]()
@@ -40,6 +48,10 @@ def _build() -> None:
 
 def _build_leaderworkerset() -> None:
     print(build_leaderworkerset(_say))
+
+
+def _build_owners() -> None:
+    build_controllers(_say)
 
 
 def _say(line: str) -> None:

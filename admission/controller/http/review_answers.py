@@ -22,6 +22,7 @@ from api.jobs.job import to_job
 from api.jobs.job_workload import job_template, unknown_keys
 from api.jobs.owners.owner import counts, to_owner
 from api.jobs.owners.row import SUSPEND, Child, OwnerKind
+from api.jobs.owners.rules import validate_owner, validate_owner_update
 from api.jobs.owners.table import BY_KIND, kind_of
 from api.jobs.pod import Pod, claims_job, to_pod
 from api.jobs.queued_object import QueuedJob
@@ -280,21 +281,18 @@ def _pod_owner(pod: Pod, job: OwnerJob | None) -> PodOwner:
 def _errors(
     review: AdmissionRequest, old: Mapping[str, Any], new: Mapping[str, Any], *, has_default_queue: bool
 ) -> tuple[FieldError, ...]:
+    row = kind_of(f"{review.kind.group}/{review.kind.version}", review.kind.kind)
     if review.operation is Operation.CREATE:
-        return validate(new)
+        return validate(new) if row is None else validate_owner(row, new)
     # An object that is being deleted is not checked, so that its deletion can finish.
     if (new.get("metadata") or {}).get("deletionTimestamp"):
         return ()
-    errors = validate_update(old, new)
+    errors = validate_update(old, new) if row is None else validate_owner_update(row, old, new)
     # Only in a namespace with a default queue, which would queue the Job again at once: removing the
     # label would have no effect.
-    if _is_queued_kind(review) and has_default_queue:
+    if (row is not None or _kind(review) == ("batch", "Job")) and has_default_queue:
         errors = (*errors, *_removed_queue(old, new))
     return errors
-
-
-def _is_queued_kind(review: AdmissionRequest) -> bool:
-    return _kind(review) == ("batch", "Job") or kind_of(review.kind.group + "/", review.kind.kind) is not None
 
 
 def _removed_queue(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[FieldError, ...]:

@@ -8,6 +8,7 @@ Modules, in reading order:
     owner        an object of such a kind as a frozen value
     jobset       the row of JobSet
     table        all rows
+    rules        what an owner may ask of queues and topologies, and what may change
     composing    the pod sets of an owner's Workload, and whether a Workload still describes the owner
     patches      the patches that start and stop an owner
 

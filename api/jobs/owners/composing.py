@@ -14,6 +14,7 @@ from api.jobs.job_workload import workload_name
 from api.jobs.owners.owner import Owner
 from api.jobs.owners.paths import Body, path_text
 from api.jobs.owners.row import OwnerKind, OwnerPodSet
+from api.jobs.owners.rules import owner_errors
 from api.jobs.pod_template import (
     has_same_containers,
     has_same_directives,
@@ -22,7 +23,6 @@ from api.jobs.pod_template import (
     sanitised,
 )
 from api.jobs.topology_request import topology_request_body
-from api.validation.owners import owner_errors
 
 WirePodSets = Sequence[Mapping[str, Any]]
 

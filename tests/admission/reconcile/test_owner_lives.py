@@ -172,7 +172,7 @@ def test_an_edit_while_it_waits_reaches_its_workload(sample: OwnerSample) -> Non
 
     def edit(obj: Object) -> None:
         (first, *_) = read_pod_sets(sample.row, obj)
-        first.template["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "7"  # type: ignore[index]
+        first.template["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "7"
 
     world.edit(sample.row.kind, "j", edit)
 

@@ -19,6 +19,9 @@ from admission.controller.http.webhooks import Webhooks
 from admission.reconcile.pod.parents import group_name
 from api import keys
 from api.http.server import HttpServer
+from api.jobs.owners.composing import read_pod_sets
+from api.jobs.owners.paths import path_text
+from api.jobs.owners.table import OWNER_KINDS
 from api.jobs.pod_role import role_hash
 from api.objects.common import WireSelector
 from tests.admission.controller.known import (
@@ -28,6 +31,7 @@ from tests.admission.controller.known import (
     made,
     namespace_object,
 )
+from tests.owners import SAMPLES, UID, OwnerSample
 from tests.steps import measured_steps
 
 Object = dict[str, Any]
@@ -747,3 +751,148 @@ async def test_a_leader_and_its_workers_are_one_group(
     assert held["metadata"]["labels"][keys.POD_GROUP_NAME] == group_name("LeaderWorkerSet", "big-1")
     assert held["metadata"]["annotations"][keys.POD_GROUP_TOTAL_COUNT] == "3"
     assert held["metadata"]["annotations"][keys.POD_GROUP_SERVING] == "true"
+
+
+# --- owners of the table -------------------------------------------------------------------------
+
+each_kind = pytest.mark.parametrize("sample", [pytest.param(one, id=one.row.kind) for one in SAMPLES])
+(JOB_SETS,) = (one for one in SAMPLES if one.row.kind == "JobSet")
+
+
+def with_owners(*objects: Object) -> Known:
+    """Return a state of a cluster in which all kinds of owners are queued, and b has a default queue."""
+    settings = ClusterStateSettings(owner_kinds=OWNER_KINDS)
+    namespaces = (namespace_object("team"), namespace_object("b"))
+    return Known(*namespaces, local_queue_object("default", "b", "cq"), *objects, settings=settings)
+
+
+@each_kind
+async def test_a_new_owner_in_a_queue_is_suspended(sample: OwnerSample) -> None:
+    new = sample.object(suspend=False)
+
+    async with serving(with_owners()) as url:
+        answer = await response(url, "/mutate", review(new))
+
+    assert patched(new, answer) == sample.object(suspend=True)
+
+
+@each_kind
+async def test_a_new_owner_gets_the_default_queue(sample: OwnerSample) -> None:
+    new = sample.object(labels={keys.QUEUE_NAME: None}, namespace="b")
+
+    async with serving(with_owners()) as url:
+        answer = await response(url, "/mutate", review(new))
+
+    assert patched(new, answer)["metadata"]["labels"] == {keys.QUEUE_NAME: "default"}
+
+
+@each_kind
+async def test_a_new_owner_of_a_kind_that_is_not_queued_is_left_alone(sample: OwnerSample) -> None:
+    async with serving(Known(namespace_object("team"))) as url:
+        answer = await response(url, "/mutate", review(sample.object(suspend=False)))
+
+    assert "patch" not in answer
+
+
+def worker(*, uid: str = UID, suspend: bool = False, namespace: str = "team") -> Object:
+    """Return a Job that the JobSet controller creates for JobSet j."""
+    reference = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "j", "uid": uid}
+    spec = {"suspend": suspend, **JOB_SETS.spec["replicatedJobs"][1]["template"]["spec"]}
+    owners = [{**reference, "controller": True}]
+    return made("Job", "j-workers-0", namespace, version="batch/v1", spec=spec, owners=owners)
+
+
+def admitted_workload() -> Object:
+    """Return the admitted Workload of JobSet j."""
+    reference = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "j", "uid": UID}
+    template = {"spec": {"containers": [{"name": "c", "image": "i"}]}}
+    types = ("QuotaReserved", "Admitted")
+    conditions = [{"type": one, "status": "True", "reason": one, "message": ""} for one in types]
+    workload = made(
+        "Workload",
+        "w",
+        "team",
+        owners=[{**reference, "controller": True}],
+        spec={"queueName": "lq", "podSets": [{"name": "driver", "count": 1, "template": template}]},
+    )
+    admission = {"clusterQueue": "cq", "podSetAssignments": [{"name": "driver", "count": 1}]}
+    return {**workload, "status": {"admission": admission, "conditions": conditions}}
+
+
+@pytest.mark.parametrize(
+    ("objects", "child", "want"),
+    [
+        pytest.param(
+            [JOB_SETS.object(), admitted_workload()], worker(), False, id="its JobSet is admitted: it runs"
+        ),
+        pytest.param([JOB_SETS.object()], worker(), True, id="its JobSet waits: it is suspended"),
+        pytest.param([], worker(), True, id="its JobSet is not known yet: it is suspended"),
+        pytest.param(
+            [JOB_SETS.object(namespace="b")], worker(), False, id="its JobSet is elsewhere: it is no child"
+        ),
+    ],
+)
+async def test_a_child_of_a_jobset_runs_with_it(objects: list[Object], child: Object, want: bool) -> None:
+    async with serving(with_owners(*objects)) as url:
+        answer = await response(url, "/mutate", review(child))
+
+    assert patched(child, answer) == {**child, "spec": {**child["spec"], "suspend": want}}
+
+
+async def test_a_job_that_only_names_a_jobset_gets_the_default_queue() -> None:
+    child = worker(namespace="b")
+    child["spec"]["parallelism"] = child["spec"]["completions"] = 9
+
+    async with serving(with_owners(JOB_SETS.object(namespace="b"))) as url:
+        answer = await response(url, "/mutate", review(child))
+
+    assert patched(child, answer)["metadata"]["labels"] == {keys.QUEUE_NAME: "default"}
+    assert patched(child, answer)["spec"]["suspend"]
+
+
+@each_kind
+@pytest.mark.parametrize(
+    ("old", "new", "want"),
+    [
+        pytest.param({}, {}, "", id="no change"),
+        pytest.param(
+            {},
+            {"labels": {keys.QUEUE_NAME: "other"}},
+            "cannot change while the Job is not suspended",
+            id="another queue",
+        ),
+        pytest.param(
+            {},
+            {"labels": {keys.MAX_EXEC_TIME_SECONDS: "0"}},
+            "must be a whole number of seconds above 0",
+            id="no time",
+        ),
+        pytest.param(
+            {}, {"annotations": {keys.ELASTIC_JOB: "true"}}, "is not supported for", id="an elastic one"
+        ),
+    ],
+)
+async def test_what_may_not_change_while_an_owner_runs(
+    sample: OwnerSample, old: Object, new: Object, want: str
+) -> None:
+    before, after = (sample.object(suspend=False, **one) for one in (old, new))
+
+    async with serving(with_owners()) as url:
+        answer = await response(url, "/validate", review(after, before))
+
+    assert answer["allowed"] is (not want)
+    assert want in answer.get("status", {}).get("message", "")
+
+
+@each_kind
+async def test_topology_annotations_are_checked_pod_set_by_pod_set(sample: OwnerSample) -> None:
+    new = sample.object()
+    (*_, last) = read_pod_sets(sample.row, new)
+    annotations = {keys.REQUIRED_TOPOLOGY: "rack", keys.PREFERRED_TOPOLOGY: "rack"}
+    last.template["metadata"]["annotations"] |= annotations
+
+    async with serving(with_owners()) as url:
+        answer = await response(url, "/validate", review(new))
+
+    path = f"{path_text(last.at)}.metadata.annotations[{keys.PREFERRED_TOPOLOGY}]"
+    assert answer["status"]["message"].startswith(path)

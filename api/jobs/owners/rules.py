@@ -1,13 +1,14 @@
-"""Rules for the objects of the table of owners: what they ask of queues and topologies, and its changes.
+"""Rules for owners: what they may ask of queues and topologies, and what may change while they run.
 
 Source: Kueue, pkg/controller/jobframework/validation.go and tas_validation.go, and the webhook of each kind.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
 
 from api import keys
-from api.jobs.owners.paths import path_text, value_at
+from api.jobs.owners.paths import Body, path_text, value_at
 from api.jobs.owners.row import OwnerKind, OwnerPodSet
 from api.parsing.faults import FieldError
 from api.validation.jobs import metadata_errors, texts_of
@@ -17,7 +18,7 @@ from api.validation.updates import queue_update_errors
 _STRENGTHS = (keys.REQUIRED_TOPOLOGY, keys.PREFERRED_TOPOLOGY)
 
 
-def owner_errors(body: Mapping[str, Any], pod_sets: Sequence[OwnerPodSet]) -> Iterator[FieldError]:
+def owner_errors(body: Body, pod_sets: Sequence[OwnerPodSet]) -> Iterator[FieldError]:
     """Yield the faults that prevent an owner from being queued as its labels and annotations request."""
     metadata = body.get("metadata") or {}
     annotations = texts_of(metadata, "annotations")
@@ -35,7 +36,7 @@ def owner_errors(body: Mapping[str, Any], pod_sets: Sequence[OwnerPodSet]) -> It
     yield from _group_errors(asked)
 
 
-def errors_of_kind(row: OwnerKind, body: Mapping[str, Any]) -> tuple[FieldError, ...]:
+def validate_owner(row: OwnerKind, body: Body) -> tuple[FieldError, ...]:
     """Return the faults of an object of this kind; its pod sets are checked as far as they can be read."""
     try:
         pod_sets = row.pod_sets(body)
@@ -45,12 +46,13 @@ def errors_of_kind(row: OwnerKind, body: Mapping[str, Any]) -> tuple[FieldError,
     return tuple(owner_errors(body, pod_sets))
 
 
-def update_errors_of_kind(
-    row: OwnerKind, old: Mapping[str, Any], new: Mapping[str, Any]
-) -> Iterator[FieldError]:
-    """Yield the changes that are not allowed on an object of this kind."""
+def validate_owner_update(row: OwnerKind, old: Body, new: Body) -> tuple[FieldError, ...]:
+    """Return the faults of a change of an object, but for those that it had before."""
+    before = {str(error) for error in validate_owner(row, old)}
+    faults = [error for error in validate_owner(row, new) if str(error) not in before]
     was_suspended, is_suspended = (value_at(body, row.suspend) is True for body in (old, new))
-    yield from queue_update_errors(old, new, was_suspended=was_suspended, is_suspended=is_suspended)
+    changes = queue_update_errors(old, new, was_suspended=was_suspended, is_suspended=is_suspended)
+    return (*faults, *changes)
 
 
 def _asked(one: OwnerPodSet) -> TopologyAnnotations:

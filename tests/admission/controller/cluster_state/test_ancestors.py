@@ -1,0 +1,122 @@
+"""What the Workload of an owner counts of the Jobs that name it as their controller."""
+
+from __future__ import annotations
+
+import pytest
+
+from admission.controller.cluster_state.cluster_state import ClusterStateSettings
+from admission.reconcile.job.context import Ancestor, JobSettings
+from api.jobs.owners.jobset import JOB_SET
+from api.jobs.owners.row import OwnerKind
+from api.kube.informer import ChangeType
+from tests.admission.controller.cluster_state.test_cluster_state import of_job
+from tests.admission.controller.known import Known, Object, made
+from tests.owners import SAMPLES, UID
+
+(JOB_SETS,) = (one for one in SAMPLES if one.row is JOB_SET)
+
+
+def jobset(*, queue: str | None = "lq") -> Object:
+    """Return a JobSet of two workers and a driver."""
+    return JOB_SETS.object(labels={"kueue.x-k8s.io/queue-name": queue})
+
+
+def worker(name: str = "j-workers-0", *, uid: str = UID, active: int = 0, **labels: str) -> Object:
+    """Return a Job as the JobSet controller creates it, or one that names the JobSet as its controller."""
+    spec = {"suspend": True, **JOB_SETS.spec["replicatedJobs"][1]["template"]["spec"]}
+    reference = {"apiVersion": JOB_SET.api_version, "kind": "JobSet", "name": "j", "uid": uid}
+    owners = [{**reference, "controller": True}]
+    made_of = made("Job", name, "team", version="batch/v1", labels=labels, owners=owners, spec=spec)
+    return {**made_of, "status": {"active": active}}
+
+
+def of_jobset(*, is_admitted: bool) -> Object:
+    """Return the Workload of the JobSet."""
+    made_of = of_job("w", UID, is_admitted=is_admitted)
+    made_of["metadata"]["ownerReferences"][0] |= {"apiVersion": JOB_SET.api_version, "kind": "JobSet"}
+    return made_of
+
+
+def with_owners(
+    *objects: Object, manages_all: bool = False, kinds: tuple[OwnerKind, ...] = (JOB_SET,)
+) -> Known:
+    """Return a state that keeps JobSets, with these objects."""
+    jobs = JobSettings(manages_without_queue_name=manages_all)
+    return Known(*objects, settings=ClusterStateSettings(jobs=jobs, owner_kinds=kinds))
+
+
+def ancestor_of(known: Known, name: str = "j-workers-0") -> Ancestor:
+    """Return the ancestor of a Job."""
+    child = known.cluster_state.jobs.get(("team", name))
+    assert child is not None
+    return known.cluster_state.job_context.ancestor(child.value)
+
+
+@pytest.mark.parametrize(
+    ("objects", "manages_all", "want"),
+    [
+        pytest.param([jobset(), worker()], False, Ancestor.COUNTED_WAITING, id="its JobSet waits"),
+        pytest.param(
+            [jobset(), of_jobset(is_admitted=True), worker()],
+            False,
+            Ancestor.COUNTED_ADMITTED,
+            id="its JobSet is admitted",
+        ),
+        pytest.param([jobset(queue=None), worker()], False, Ancestor.NONE, id="its JobSet is in no queue"),
+        pytest.param(
+            [jobset(queue=None), worker()], True, Ancestor.COUNTED_WAITING, id="unless all are queued"
+        ),
+        pytest.param([worker()], False, Ancestor.COUNTED_WAITING, id="its JobSet is not known yet"),
+        pytest.param(
+            [jobset(), of_jobset(is_admitted=True), worker("j-workers-0", uid="other")],
+            False,
+            Ancestor.COUNTED_WAITING,
+            id="it names a JobSet of another uid, which may come",
+        ),
+    ],
+)
+def test_a_job_that_its_jobset_counts(objects: list[Object], manages_all: bool, want: Ancestor) -> None:
+    assert ancestor_of(with_owners(*objects, manages_all=manages_all)) is want
+
+
+def test_a_job_that_only_names_a_jobset_is_not_counted_by_it() -> None:
+    known = with_owners(jobset(), of_jobset(is_admitted=True), worker("j-workers-9"))
+
+    assert ancestor_of(known, "j-workers-9") is Ancestor.ADMITTED
+
+
+def test_a_jobset_that_is_gone_counts_nothing() -> None:
+    known = with_owners(jobset(), worker())
+    known.tell(jobset(), ChangeType.DELETED)
+
+    assert ancestor_of(known) is Ancestor.NONE
+
+
+def test_a_kind_that_is_not_configured_counts_nothing() -> None:
+    assert ancestor_of(with_owners(worker(), kinds=())) is Ancestor.NONE
+
+
+def marked(known: Known) -> set[str]:
+    """Take all marks of Jobs and other owners; return them as KIND/NAME."""
+    marks = known.cluster_state.marks
+    return {f"{one.kind}/{one.name}" for one in iter(marks.take_job, None) if one is not None}
+
+
+def test_what_was_seen_before_its_owner_is_looked_at_again() -> None:
+    known = with_owners(worker())
+    marked(known)
+
+    known.tell(jobset())
+
+    assert marked(known) == {"JobSet/j", "Job/j-workers-0"}
+
+
+def test_an_owner_that_stops_is_as_active_as_its_jobs_and_looked_at_when_they_change() -> None:
+    known = with_owners(jobset(), worker(active=3))
+    (owner,) = known.cluster_state.queued.owners["JobSet"]
+    marked(known)
+
+    assert known.cluster_state.queued.as_active(owner.value).active == 3
+    known.tell(worker(active=0))
+    assert marked(known) == {"JobSet/j", "Job/j-workers-0"}
+    assert known.cluster_state.queued.as_active(owner.value).active == 0

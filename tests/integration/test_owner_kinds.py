@@ -1,0 +1,182 @@
+"""JobSet and the other kinds of the table of owners, each run by its own controller on a real cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from admission.controller.http.ca_injector import WEBHOOKS
+from api.jobs.owners.paths import value_at
+from tests import parts
+from tests.controlplane import ControlPlane
+from tests.controlplane.owner_controllers import OwnerController, find_controller
+from tests.integration.conftest import Cluster, Options
+from tests.integration.manifests import LONG, Object, condition, is_true
+from tests.integration.owners import MANIFESTS, Manifest
+from tests.integration.replica import Replica
+from tests.integration.scene import Scene
+from tests.integration.waiting import wait_for
+
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("owners")]
+
+CONFIG = f"""
+apiVersion: config.kueue.x-k8s.io/v1beta2
+kind: Configuration
+integrations:
+  frameworks: [batch/job, {", ".join(sorted({one.row.framework for one in MANIFESTS}))}]
+"""
+REGISTRATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+SHORT = 0.5
+
+each_kind = pytest.mark.parametrize("kind", [pytest.param(one, id=one.row.kind) for one in MANIFESTS])
+
+
+@pytest.fixture(scope="module")
+def options() -> Options:
+    """Give the options of a controller that queues these kinds, and has a webhook."""
+    return Options(config=CONFIG, flags=("--webhook-port", "0"))
+
+
+@pytest.fixture(scope="module")
+def runners(
+    control_plane: ControlPlane, real_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[OwnerController, ...]]:
+    """Give the kinds' own controllers, at work on the cluster."""
+    del real_cluster
+    parts.need("owners")
+    with ExitStack() as stack:
+        yield tuple(
+            stack.enter_context(
+                OwnerController(find_controller(name), control_plane, tmp_path_factory.mktemp(name))
+            )
+            for name in sorted({one.controller for one in MANIFESTS})
+        )
+
+
+@pytest.fixture(scope="module")
+def asked(
+    runners: tuple[OwnerController, ...], real_cluster: Cluster, real_controller: Replica
+) -> Iterator[Replica]:
+    """Give Berth's controller, which the server asks about all new objects of these kinds."""
+    del runners
+    rest = real_cluster.rest
+    rest.create(REGISTRATION, registration(f"{real_controller.urls()['webhook']}/mutate"))
+    rest.wait(f"{REGISTRATION}/{WEBHOOKS}", is_trusting)
+    scene = real_cluster.new_scene()
+    wait_for(lambda: all(is_suspended_at_once(scene, one) for one in MANIFESTS), "the webhook being asked")
+    yield real_controller
+    rest.delete(f"{REGISTRATION}/{WEBHOOKS}")
+
+
+@pytest.fixture
+def scene(asked: Replica, real_scene: Scene) -> Iterator[Scene]:
+    """Give a scene in which all controllers work; its objects end with the test."""
+    del asked
+    yield real_scene
+    for one in MANIFESTS:
+        real_scene.rest.delete(one.path(real_scene.namespace), {"propagationPolicy": "Background"})
+
+
+def registration(url: str) -> Object:
+    """Return the webhook as deploy/webhooks has it, at an address of this machine."""
+    rules = [
+        {
+            "apiGroups": [one.row.group],
+            "apiVersions": [one.row.version],
+            "resources": [one.row.plural],
+            "operations": ["CREATE"],
+        }
+        for one in MANIFESTS
+    ]
+    jobs = {"apiGroups": ["batch"], "apiVersions": ["v1"], "resources": ["jobs"], "operations": ["CREATE"]}
+    webhook = {
+        "name": "w.berth.dev",
+        "clientConfig": {"url": url},
+        "rules": [*rules, jobs],
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+        "failurePolicy": "Fail",
+    }
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingWebhookConfiguration",
+        "metadata": {"name": WEBHOOKS},
+        "webhooks": [webhook],
+    }
+
+
+def is_trusting(found: Object) -> bool:
+    """Return whether the controller has published its CA bundle."""
+    return all(webhook["clientConfig"].get("caBundle") for webhook in found["webhooks"])
+
+
+def suspended(kind: Manifest, obj: Object) -> bool:
+    """Return whether an object is suspended."""
+    return value_at(obj, kind.row.suspend) is True
+
+
+def is_suspended_at_once(scene: Scene, kind: Manifest) -> bool:
+    """Return whether the server asks the webhook about a kind, by an object that is not created."""
+    path = f"{kind.path(scene.namespace)}?dryRun=All"
+    return bool(scene.patiently(lambda: suspended(kind, scene.rest.create(path, kind.object("p", 1.0))))())
+
+
+def create(scene: Scene, kind: Manifest, name: str, seconds: float = LONG) -> Object:
+    """Create an object of this kind; return it as the server shows it."""
+    return dict(scene.rest.create(kind.path(scene.namespace), kind.object(name, seconds)))
+
+
+def shown(scene: Scene, kind: Manifest, name: str) -> Object:
+    """Return an object of this kind."""
+    return dict(scene.rest.get(kind.path(scene.namespace, name)))
+
+
+def running(scene: Scene) -> int:
+    """Return how many pods of the scene run and do not end."""
+    pods = scene.rest.get(scene.pods)["items"]
+    return sum(
+        pod.get("status", {}).get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
+        for pod in pods
+    )
+
+
+@each_kind
+def test_one_runs_to_its_end_with_a_single_workload(scene: Scene, kind: Manifest) -> None:
+    scene.create_queue(cpus=kind.cpus)
+    assert suspended(kind, create(scene, kind, "one", SHORT))
+
+    workload = scene.wait_true("one", "Finished")
+
+    assert condition(workload, "Finished")["reason"] == "Succeeded"
+    assert {one["name"]: one["count"] for one in workload["spec"]["podSets"]} == kind.pod_sets
+    assert len(scene.rest.get(scene.workloads)["items"]) == 1
+    assert scene.reasons_about("one") >= {"CreatedWorkload", "Started", "FinishedWorkload"}
+
+
+@each_kind
+def test_one_waits_is_evicted_restored_and_resumed(scene: Scene, kind: Manifest) -> None:
+    scene.create_queue(cpus=kind.cpus)
+    create(scene, kind, "first")
+    before = scene.wait_workload("first")
+    wait_for(lambda: running(scene) == kind.cpus, "all pods of the first")
+    assert is_true(scene.wait_true("first", "PodsReady"), "Admitted")
+    create(scene, kind, "second")
+    scene.wait_pending("second")
+
+    scene.set_active("first", active=False)
+
+    scene.wait_true("second", "Admitted", "PodsReady")
+    stopped = shown(scene, kind, "first")
+    assert suspended(kind, stopped)
+    originals = {one["name"]: one["template"] for one in before["spec"]["podSets"]}
+    for one in kind.row.pod_sets(stopped):
+        assert one.template["spec"].get("nodeSelector") == originals[one.name]["spec"].get("nodeSelector")
+        assert one.template["metadata"].get("labels") == originals[one.name]["metadata"].get("labels")
+
+    scene.rest.delete(kind.path(scene.namespace, "second"), {"propagationPolicy": "Background"})
+    scene.set_active("first", active=True)
+    scene.wait_true("first", "Admitted", "PodsReady")
+    assert not suspended(kind, shown(scene, kind, "first"))
+    assert len(scene.rest.get(scene.workloads)["items"]) == 1

@@ -1,0 +1,101 @@
+"""The kinds of the table of owners over the wire, their own controllers played: watch, decision, writes.
+
+The definitions come after the controller has started, and go again: it goes on either way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.controlplane.definitions import CRDS, install_crds
+from tests.integration.conftest import Cluster, Options
+from tests.integration.manifests import Object, condition
+from tests.integration.replica import Replica
+from tests.integration.scene import Scene
+from tests.integration.waiting import wait_for
+from tests.owners import SAMPLES, OwnerSample, definition
+
+pytestmark = pytest.mark.xdist_group("owner-writes")
+
+CONFIG = f"""
+apiVersion: config.kueue.x-k8s.io/v1beta2
+kind: Configuration
+integrations:
+  frameworks: [batch/job, {", ".join(one.row.framework for one in SAMPLES)}]
+"""
+each_kind = pytest.mark.parametrize("sample", [pytest.param(one, id=one.row.kind) for one in SAMPLES])
+
+
+@pytest.fixture(scope="module")
+def options() -> Options:
+    """Give the options of a controller that queues these kinds."""
+    return Options(config=CONFIG)
+
+
+@pytest.fixture(scope="module")
+def defined(embedded_cluster: Cluster, embedded_controller: Replica) -> Iterator[Cluster]:
+    """Give a cluster whose controller was there before the kinds."""
+    del embedded_controller
+    definitions = [definition(one.row) for one in SAMPLES]
+    install_crds(embedded_cluster.rest, definitions)
+    yield embedded_cluster
+    for one in definitions:
+        embedded_cluster.rest.delete(f"{CRDS}/{one['metadata']['name']}")
+
+
+@pytest.fixture
+def scene(defined: Cluster) -> Scene:
+    """Give a scene with a queue of 100 CPUs."""
+    scene = defined.new_scene()
+    scene.create_queue("lq", cpus=100)
+    return scene
+
+
+def path_of(scene: Scene, sample: OwnerSample, name: str = "") -> str:
+    """Return the path of an object of the kind, or of all in the namespace."""
+    row = sample.row
+    collection = f"/apis/{row.group}/{row.version}/namespaces/{scene.namespace}/{row.plural}"
+    return f"{collection}/{name}" if name else collection
+
+
+def create(scene: Scene, sample: OwnerSample) -> None:
+    """Create the sample."""
+    body = sample.object()
+    body["metadata"] = {"name": "j", "labels": body["metadata"]["labels"]}
+    scene.rest.create(path_of(scene, sample), body)
+
+
+def report(scene: Scene, sample: OwnerSample, status: Object) -> None:
+    """Write a status as the kind's own controller would."""
+    scene.rest.patch(f"{path_of(scene, sample, 'j')}/status", {"status": status})
+
+
+def is_suspended(scene: Scene, sample: OwnerSample) -> bool:
+    """Return whether the object is suspended."""
+    value = scene.rest.get(path_of(scene, sample, "j"))
+    for step in sample.row.suspend:
+        value = value[step]
+    return bool(value)
+
+
+@each_kind
+def test_one_is_started_evicted_restored_and_finished(scene: Scene, sample: OwnerSample) -> None:
+    create(scene, sample)
+    scene.wait_true("j", "Admitted")
+    wait_for(lambda: not is_suspended(scene, sample), "its start")
+    report(scene, sample, sample.ready)
+    scene.wait_true("j", "PodsReady")
+
+    scene.set_active("j", active=False)
+    wait_for(lambda: is_suspended(scene, sample), "its stop")
+    assert scene.rest.get(path_of(scene, sample, "j"))["spec"] == sample.object()["spec"]
+    report(scene, sample, sample.stopped)
+    scene.wait_workload("j", lambda found: "admission" not in found.get("status", {}), "quota released")
+
+    scene.set_active("j", active=True)
+    wait_for(lambda: not is_suspended(scene, sample), "its second start")
+    report(scene, sample, sample.succeeded)
+    finished = condition(scene.wait_true("j", "Finished"), "Finished")
+    assert (finished["reason"], finished["message"]) == ("Succeeded", "why")
