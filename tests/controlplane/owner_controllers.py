@@ -121,12 +121,9 @@ def build_controllers(say: Callable[[str], None]) -> None:
 def _build_into(source: ControllerSource, say: Callable[[str], None], output: Path) -> None:
     go, started = find_go(), time.monotonic()
     module = _downloaded(go, source)
-    package = f"{source.module}{source.package}@{source.version}"
-    # Installed, so that its own go.mod counts: as a part of another module it would get other versions.
-    command = ["env", f"GOBIN={output}", go, "install", "-trimpath", _LINKING, package]
-    run_go(command, f"building {source.name}", started, say)
-    (program,) = output.iterdir()
-    program.rename(output / _PROGRAM)
+    # In its own folder, so that its own go.mod counts: in another module it would get other versions.
+    command = [go, "build", "-trimpath", _LINKING, "-o", str(output / _PROGRAM), f".{source.package}"]
+    run_go(command, f"building {source.name}", started, say, module=module)
     for name, pattern in ((_DEFINITIONS, source.definitions), (_WEBHOOKS, source.webhooks)):
         texts = [found.read_text() for found in sorted(module.glob(pattern))] if pattern else []
         (output / name).write_text("\n---\n".join(texts))
