@@ -21,7 +21,7 @@ import yaml
 from admission.cli.__main__ import main, make_parser
 from admission.cli.common.settings_file import read_config
 from admission.cli.trial.demo_policy import demo_policy_text
-from admission.controller.http.ca_injector import WEBHOOKS
+from admission.controller.http.ca_injector import API_SERVICES, WEBHOOKS
 from admission.controller.http.listening import is_loopback
 from admission.controller.http.serving_certificates import SECRET, SERVICE
 from admission.controller.integration_rights import INTEGRATIONS
@@ -29,7 +29,6 @@ from admission.controller.settings import KUBE_SCHEDULER, cluster_state_settings
 from api import keys
 from api.config.loading import ControllerConfig, load_config
 from api.definitions.crds import KINDS
-from api.wire.visibility import GROUP, VERSIONS
 from tests import rights
 from tests.admission.node_agent.recorded import labels_of
 
@@ -412,7 +411,7 @@ def test_rights_that_are_bound_to_names_are_for_its_kinds_and_what_leads_to_the_
     assert bound == {
         ("admissionregistration.k8s.io", "validatingwebhookconfigurations"): {WEBHOOKS},
         ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"): {WEBHOOKS},
-        ("apiregistration.k8s.io", "apiservices"): {f"{version}.{GROUP}" for version in VERSIONS},
+        ("apiregistration.k8s.io", "apiservices"): {*API_SERVICES},
         ("apiextensions.k8s.io", "customresourcedefinitions"): {
             f"{kind.plural}.{kind.group}" for kind in KINDS
         },
@@ -455,11 +454,11 @@ def test_the_controller_is_not_asked_about_its_own_writes() -> None:
             assert f"system:serviceaccount:berth-system:{account}" in condition["expression"]
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_the_visibility_api_leads_to_the_controller(version: str) -> None:
-    spec = only("APIService", f"{version}.{GROUP}", "visibility")["spec"]
+@pytest.mark.parametrize("name", API_SERVICES)
+def test_the_visibility_api_leads_to_the_controller(name: str) -> None:
+    spec = only("APIService", name, "visibility")["spec"]
 
-    assert (spec["group"], spec["version"]) == (GROUP, version)
+    assert f"{spec['version']}.{spec['group']}" == name
     assert spec["service"] == {"name": SERVICE, "namespace": "berth-system", "port": 8082}
 
 

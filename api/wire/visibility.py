@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from api.objects.common import Meta, OwnerReference, Wire
+from api.wire import training_jobs
 
 GROUP = "visibility.kueue.x-k8s.io"
 # The preferred version first. Both have the same fields.
@@ -98,7 +99,7 @@ def status(code: int, message: str) -> dict[str, Any]:
 
 def group_list() -> dict[str, Any]:
     """Return the response to /apis."""
-    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group()]}
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group(), training_jobs.group_entry()]}
 
 
 def group() -> dict[str, Any]:

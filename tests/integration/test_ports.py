@@ -15,6 +15,7 @@ import pytest
 
 from admission.controller.http.ca_injector import WEBHOOKS, TrustPublisher
 from admission.controller.http.serving_certificates import SECRET, SERVICE, OwnCertificates
+from admission.controller.http.training_job_api import TrainingJobApi
 from admission.controller.http.visibility import Visibility, find_front_proxy, render_error
 from admission.controller.runtime.clock import SystemClock
 from admission.controller.runtime.large_reads import LargeReads
@@ -274,7 +275,10 @@ def write_kubeconfig(folder: Path, server: str, authority: str) -> Path:
     return path
 
 
-async def test_kube_apiserver_passes_requests_on_and_identifies_itself(plane: ControlPlane) -> None:
+@pytest.mark.covers("000_35")
+async def test_kube_apiserver_passes_requests_on_and_identifies_itself(
+    plane: ControlPlane, kubectl: str
+) -> None:
     namespace = plane.create_namespace()
     known = Known(
         namespace_object("a"),
@@ -292,26 +296,49 @@ async def test_kube_apiserver_passes_requests_on_and_identifies_itself(plane: Co
         tls = certificates.serving_tls()
         proxy.require(tls.context)
         routes = Visibility(known.cluster_state, LargeReads(SystemClock()), lambda: True, proxy).routes()
+        routes += TrainingJobApi(client, proxy).routes()
         server = HttpServer(routes, tls=tls.context, render_error=render_error)
         await stack.enter_async_context(server)
-        await expect_api_service(client, namespace, server.port)
+        await expect_api_services(client, namespace, server.port)
+        plane.rest.create("/api/v1/nodes", node_object("fast", fabric="fabric-7"))
+        plane.rest.create("/api/v1/namespaces/default/pods", pod_object("j-0", job="j", node="fast"))
         publisher = TrustPublisher(client, namespace=namespace, trusted=lambda: certificates.trusted)
         await expect_pending(client, publisher)
+        shown = await asyncio.to_thread(
+            kubectl_lines, kubectl, plane.kubeconfig, "get", "trainingjobplacements", "--all-namespaces"
+        )
+
+    assert shown == [
+        ["NAMESPACE", "NAME", "PODS", "NODES", "FABRICS"],
+        ["default", "j", "1", "fast:1", "fabric-7"],
+    ]
 
 
-async def expect_api_service(client: KubeClient, namespace: str, port: int) -> None:
-    """Lead the visibility API to a port of this machine, by a Service whose address is a name."""
+def kubectl_lines(kubectl: str, kubeconfig: str, *arguments: str) -> list[list[str]]:
+    """Return the words of each line that kubectl prints, once kube-apiserver serves the group."""
+
+    def ask() -> list[list[str]] | None:
+        command = [kubectl, "--kubeconfig", kubeconfig, *arguments]
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        return [line.split() for line in done.stdout.splitlines()] if done.returncode == 0 else None
+
+    return wait_for(ask, f"kubectl {' '.join(arguments)}")
+
+
+async def expect_api_services(client: KubeClient, namespace: str, port: int) -> None:
+    """Lead both APIs to a port of this machine, by a Service whose address is a name."""
     service = {"metadata": {"name": SERVICE}, "spec": {"type": "ExternalName", "externalName": "localhost"}}
     await client.request("POST", f"/api/v1/namespaces/{namespace}/services", body=Body(encode(service)))
-    spec = {
-        "group": GROUP,
-        "version": "v1beta2",
-        "groupPriorityMinimum": 100,
-        "versionPriority": 100,
-        "service": {"namespace": namespace, "name": SERVICE, "port": port},
-    }
-    body = {"metadata": {"name": f"v1beta2.{GROUP}"}, "spec": spec}
-    await client.create(resources.API_SERVICES, encode(body))
+    for version, group in (("v1beta2", GROUP), ("v1alpha1", "visibility.berth.dev")):
+        spec = {
+            "group": group,
+            "version": version,
+            "groupPriorityMinimum": 100,
+            "versionPriority": 100,
+            "service": {"namespace": namespace, "name": SERVICE, "port": port},
+        }
+        body = {"metadata": {"name": f"{version}.{group}"}, "spec": spec}
+        await client.create(resources.API_SERVICES, encode(body))
 
 
 async def expect_pending(client: KubeClient, publisher: TrustPublisher) -> None:

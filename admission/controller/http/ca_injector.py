@@ -25,10 +25,16 @@ from api.kube.errors import KubeError
 from api.kube.informer import Informer, Listener, ListWatch
 from api.kube.resources import Resource
 from api.objects.common import Meta, Wire
+from api.wire import training_jobs
 from api.wire.visibility import GROUP, VERSIONS
 
 log = Log("berth.trust")
 
+# The APIServices of deploy/visibility.
+API_SERVICES = (
+    *(f"{version}.{GROUP}" for version in VERSIONS),
+    f"{training_jobs.VERSION}.{training_jobs.GROUP}",
+)
 # The name of both kinds of webhook configuration.
 WEBHOOKS = "berth-webhooks"
 
@@ -90,7 +96,7 @@ class TrustPublisher:
             for resource in (resources.VALIDATING_WEBHOOKS, resources.MUTATING_WEBHOOKS)
         )
         self._services = tuple(
-            self._informer(resources.API_SERVICES, ApiService, f"{version}.{GROUP}") for version in VERSIONS
+            self._informer(resources.API_SERVICES, ApiService, name) for name in API_SERVICES
         )
 
     def _informer(self, resource: Resource, type_: type[Any], name: str) -> Informer[Any]:

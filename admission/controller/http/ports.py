@@ -21,6 +21,7 @@ from admission.controller.http.listening import LOOPBACK, Port, is_loopback
 from admission.controller.http.port_certificates import PortCertificates, is_secure
 from admission.controller.http.review_process import ReviewProcess
 from admission.controller.http.shared_fabrics import StoreOptions
+from admission.controller.http.training_job_api import TrainingJobApi
 from admission.controller.http.visibility import Visibility, find_front_proxy
 from admission.controller.http.webhooks import Webhooks
 from admission.controller.runtime.large_reads import LargeReads
@@ -159,7 +160,10 @@ class SidePorts:
             name="visibility",
             number=self._options.visibility_port,
             host=host,
-            routes=Visibility(self._cluster_state, self._reads, self._is_ready, self._proxy).routes(),
+            routes=[
+                *Visibility(self._cluster_state, self._reads, self._is_ready, self._proxy).routes(),
+                *TrainingJobApi(self._client, self._proxy).routes(),
+            ],
             tls=tls,
             render_error=visibility.render_error,
         )

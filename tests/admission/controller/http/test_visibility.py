@@ -20,6 +20,7 @@ from api.http.certificates import KeyPair, ServingTls, make_authority, make_leaf
 from api.http.server import HttpServer
 from api.kube import resources
 from api.kube.client import KubeClient
+from api.wire import training_jobs
 from tests.admission.controller.fakes import FakeClock
 from tests.admission.controller.known import (
     Known,
@@ -232,9 +233,8 @@ async def test_discovery_leads_from_the_group_to_its_resources(url: str) -> None
     preferred = group["preferredVersion"]
     _, listed = await ask(url, f"/apis/{preferred['groupVersion']}")
 
-    assert groups["groups"] == [
-        {key: value for key, value in group.items() if key not in ("kind", "apiVersion")}
-    ]
+    own = {key: value for key, value in group.items() if key not in ("kind", "apiVersion")}
+    assert groups["groups"] == [own, training_jobs.group_entry()]
     assert preferred == {"groupVersion": f"{GROUP}/v1beta2", "version": "v1beta2"}
     assert listed["groupVersion"] == f"{GROUP}/v1beta2"
     assert {one["name"]: (one["namespaced"], one["verbs"]) for one in listed["resources"]} == {
