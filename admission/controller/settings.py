@@ -42,7 +42,8 @@ class Options:
     measure, but write nothing. `failpoint`: see `runtime.failpoints`. `logs` are the settings of the logs,
     for child processes. `tls_certificate` and `tls_key` are PEM files: the TLS ports use them instead of a
     self-issued certificate, and the extender serves TLS with them. `client_ca` is a PEM file: the extender
-    answers only clients with a certificate of this authority and one of `client_names`.
+    answers only clients with a certificate of this authority and one of `client_names`, and filters only pods
+    of `scheduler_names`, all if there are none.
     `insecure`: /v1 and /metrics are plain and open to all on any address, and not on loopback alone.
     """
 
@@ -64,6 +65,7 @@ class Options:
     tls_key: str | None = None
     client_ca: str | None = None
     client_names: tuple[str, ...] = (KUBE_SCHEDULER,)
+    scheduler_names: tuple[str, ...] = ()
     insecure: bool = False
     observe: bool = False
     require_store: bool = False

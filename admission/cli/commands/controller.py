@@ -13,6 +13,7 @@ from admission.cli.common.running import announce, serve
 from admission.cli.common.serving import (
     add_certificate,
     add_client_ca,
+    add_scheduler_names,
     check_certificate,
     check_client_ca,
 )
@@ -116,6 +117,7 @@ def _add_port_flags(parser: argparse.ArgumentParser) -> None:
         "PEM certificate of the TLS ports, also for the extender (default: Berth's own for the former)",
     )
     add_client_ca(parser)
+    add_scheduler_names(parser)
     parser.add_argument(
         "--insecure",
         action="store_true",
@@ -170,6 +172,7 @@ def to_options(arguments: argparse.Namespace) -> Options:
         tls_key=arguments.tls_key,
         client_ca=arguments.client_ca,
         client_names=tuple(arguments.client_name or (KUBE_SCHEDULER,)),
+        scheduler_names=tuple(arguments.scheduler_name),
         insecure=arguments.insecure,
         observe=arguments.observe,
         require_store=arguments.require_store,

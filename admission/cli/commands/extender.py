@@ -11,6 +11,7 @@ from admission.cli.common.running import announce, serve
 from admission.cli.common.serving import (
     add_certificate,
     add_client_ca,
+    add_scheduler_names,
     check_certificate,
     check_client_ca,
 )
@@ -36,6 +37,7 @@ def add_parser(subparsers: Subparsers) -> None:
         ),
         examples=(
             "  berth extender --kubeconfig ~/.kube/config\n"
+            "  berth extender --scheduler-name topology-aware-scheduler   # other pods pass\n"
             "  berth extender --bind 0.0.0.0 --tls-certificate tls.crt --tls-key tls.key --client-ca ca.crt\n"
             "  berth extender --redis redis://berth-redis:6379/0 --store-key signing-key --cluster-id UID"
         ),
@@ -55,6 +57,7 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     add_certificate(parser, "serve TLS with this PEM certificate, read again when it changes")
     add_client_ca(parser)
+    add_scheduler_names(parser)
     parser.add_argument(
         "--redis", metavar="URL", help="Redis in which replicas agree on the fabric of each training job"
     )
@@ -64,11 +67,18 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    options = to_options(arguments)
+    configure(level=arguments.log_level, as_json=arguments.log_format == "json")
+    serve(lambda stop: run_extender(options, on_listening=announce, stop=stop))
+    return ExitCode.DONE
+
+
+def to_options(arguments: argparse.Namespace) -> ExtenderOptions:
+    """Return the extender's options for these flags. Raises WrongUsageError."""
     check_certificate(arguments.tls_certificate, arguments.tls_key)
     check_client_ca(arguments.client_ca, arguments.tls_certificate)
-    configure(level=arguments.log_level, as_json=arguments.log_format == "json")
     config = read_config(arguments.config).berth
-    options = ExtenderOptions(
+    return ExtenderOptions(
         kubeconfig=arguments.kubeconfig,
         bind=arguments.bind,
         port=arguments.port,
@@ -76,11 +86,9 @@ def _run(arguments: argparse.Namespace) -> int:
         tls_key=arguments.tls_key,
         client_ca=arguments.client_ca,
         client_names=tuple(arguments.client_name or (KUBE_SCHEDULER,)),
-        rules=extender_rules(config.extender),
+        rules=extender_rules(config.extender, arguments.scheduler_name),
         store=_store(arguments, shard=config.shard),
     )
-    serve(lambda stop: run_extender(options, on_listening=announce, stop=stop))
-    return ExitCode.DONE
 
 
 def _store(arguments: argparse.Namespace, *, shard: str) -> StoreOptions | None:

@@ -32,6 +32,17 @@ def add_client_ca(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_scheduler_names(parser: argparse.ArgumentParser) -> None:
+    """Add the flag for the pods that the extender serves."""
+    parser.add_argument(
+        "--scheduler-name",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="let the extender serve pods of this spec.schedulerName alone; may be repeated (default: all)",
+    )
+
+
 def check_client_ca(client_ca: str | None, certificate: str | None) -> None:
     """Raise WrongUsageError unless the file holds an authority, and TLS is served with it."""
     if client_ca is None:

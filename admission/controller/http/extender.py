@@ -87,7 +87,8 @@ class Extender:
         self._nodes: dict[str, NodeLabels] = {}
         self._jobs = TrainingJobs()
         self._shared = shared or SharedFabrics(None, clock)
-        self._ruled = ProfileRules(rules or ExtenderRules())
+        self._rules = rules or ExtenderRules()
+        self._ruled = ProfileRules(self._rules)
         self._texts = node_texts()
         watch.nodes.listen(Listener(on_change=self._take_node))
         watch.pods.listen(Listener(on_change=self._take_pod))
@@ -146,7 +147,11 @@ class Extender:
 
     def _filtered(self, args: ExtenderArgs, pod: PodNeeds, candidates: NodeCandidates) -> FilterResult:
         raw = args.nodes.raw if args.nodes is not None else ()
-        looked_at, failed, final = self._looked_at(pod, candidates, raw)
+        looked_at: Sequence[int] = range(len(candidates.names))
+        failed: Mapping[str, str] = {}
+        final: Mapping[str, str] = {}
+        if self._rules.serves(pod.scheduler_name):
+            looked_at, failed, final = self._looked_at(pod, candidates, raw)
         names, shown = candidates.names, raw if args.nodes is not None else candidates.names
         passed: list[Any] = [shown[place] for place in looked_at if names[place] not in failed]
         untried = len(names) - len(looked_at)
@@ -203,10 +208,16 @@ class Extender:
         candidates = self._candidates(args)
         if args.pod is None or candidates is None:
             raise HttpError(400, "Invalid request: pod or nodeNames missing")
-        values = self._ruled_scores(request, args, args.pod, candidates)
-        if values is None:
-            values = await self._scores(args.pod, candidates)
+        values = await self._values(request, args, args.pod, candidates)
         return self._answer(list(map(HostPriority, candidates.names, values)))
+
+    async def _values(
+        self, request: Request, args: ExtenderArgs, pod: PodNeeds, candidates: NodeCandidates
+    ) -> Sequence[int]:
+        if not self._rules.serves(pod.scheduler_name):
+            return [0] * len(candidates.names)
+        values = self._ruled_scores(request, args, pod, candidates)
+        return values if values is not None else await self._scores(pod, candidates)
 
     def _ruled_scores(
         self, request: Request, args: ExtenderArgs, pod: PodNeeds, candidates: NodeCandidates

@@ -37,18 +37,29 @@ _BUILT_IN = {profile.name: profile for profile in BUILT_IN}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtenderRules:
-    """The profiles by scheduler name, and the rules that filter. The defaults are built in."""
+    """The profiles by scheduler name, and the rules that filter. The defaults are built in.
+
+    `scheduler_names`: pods of any other spec.schedulerName pass, with equal scores; empty: none do.
+    """
 
     profiles: Mapping[str, ExtenderProfile] = field(default_factory=lambda: _BUILT_IN)
     hardware: HardwareRules = field(default_factory=HardwareRules)
+    scheduler_names: frozenset[str] = frozenset()
+
+    def serves(self, scheduler_name: str) -> bool:
+        """Return whether pods of this scheduler name are filtered and scored at all."""
+        return not self.scheduler_names or scheduler_name in self.scheduler_names
 
     def profile_of(self, scheduler_name: str) -> ExtenderProfile:
         """Return the profile for a pod's spec.schedulerName."""
         return self.profiles.get(scheduler_name, PLAIN)
 
 
-def extender_rules(settings: ExtenderSettings) -> ExtenderRules:
-    """Return the configured profiles. A profile with the name of a built-in one replaces it."""
+def extender_rules(settings: ExtenderSettings, scheduler_names: Iterable[str] = ()) -> ExtenderRules:
+    """Return the configured profiles. A profile with the name of a built-in one replaces it.
+
+    Without `scheduler_names` all pods are served.
+    """
     given = (
         ExtenderProfile(
             name=one.scheduler_name,
@@ -58,7 +69,9 @@ def extender_rules(settings: ExtenderSettings) -> ExtenderRules:
         for one in settings.profiles
     )
     return ExtenderRules(
-        profiles=_BUILT_IN | {one.name: one for one in given}, hardware=hardware_rules(settings)
+        profiles=_BUILT_IN | {one.name: one for one in given},
+        hardware=hardware_rules(settings),
+        scheduler_names=frozenset(scheduler_names),
     )
 
 

@@ -79,7 +79,7 @@ def extender_process(options: Options, on_refused: Callable[[str, int], None]) -
         tls_key=options.tls_key,
         client_ca=options.client_ca,
         client_names=options.client_names,
-        rules=extender_rules(options.config.berth.extender),
+        rules=extender_rules(options.config.berth.extender, options.scheduler_names),
         store=_store_options(options),
     )
     return ExtenderProcess(given, options.logs, on_refused=on_refused)

@@ -246,7 +246,7 @@ ALL = range(PER_RACK * RACKS)
             16,
             [node for node in ALL if node // PER_RACK not in (0, 1, 4, 5)],
             [4] * 4 + [5] * 4 + [6] * 4 + [7] * 4,
-            marks=pytest.mark.covers("002_13"),
+            marks=pytest.mark.covers("002_13", "002_14"),
             id="16 nodes on four adjacent leaves",
         ),
     ],

@@ -637,6 +637,21 @@ async def test_filters_are_asked_in_the_configured_order(embedded: str, order: l
     assert refused == {"n": reasons[order[0]]}
 
 
+@pytest.mark.covers("002_27")
+@pytest.mark.parametrize("name", [GPU_AWARE, ""])
+async def test_pods_of_another_scheduler_name_than_the_given_ones_pass(embedded: str, name: str) -> None:
+    rules = extender_rules(ExtenderSettings(), ["topology-aware-scheduler"])
+    nodes = (node("v100", gpus=8, product="v100"), node("a100", gpus=1, product="a100", memory_gb="80"))
+    labels = {"accelerator.sched.io/gpu-model": "a100"}
+    async with cluster(embedded, *nodes, rules=rules) as served:
+        other, own = (pod(gpus=2, scheduler=one, labels=labels) for one in (name, "topology-aware-scheduler"))
+
+        assert await failed(served, other, "v100", "a100", "unknown") == {}
+        assert await served.scores(other, "v100", "a100", "unknown") == {"v100": 0, "a100": 0, "unknown": 0}
+        assert set(await failed(served, own, "v100", "a100")) == {"v100"}
+        assert await served.scores(own, "a100") == {"a100": 1}
+
+
 @pytest.mark.covers("003_20")
 async def test_the_examples_of_both_profiles_find_their_nodes(embedded: str) -> None:
     nodes = (
