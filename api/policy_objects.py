@@ -24,7 +24,8 @@ from api.models.policy_time import Backfill as BackfillModel
 from api.models.policy_time import CapacityReservation as ReservationModel
 from api.models.policy_time import Ordering as OrderingModel
 from api.models.policy_time import QuotaWindow as WindowModel
-from api.objects.common import Meta, Wire, WireSelector
+from api.objects.common import WireSelector
+from api.objects.policies import AdmissionPolicyObject
 from api.parsing.problems import SpecError
 from api.parsing.quantities import amount
 from api.policy import (
@@ -55,14 +56,6 @@ from api.policy import (
 from api.validation import read_admission_policy
 
 _SECONDS_PER_HOUR = 3600.0
-
-
-class AdmissionPolicyObject(Wire, frozen=True):
-    """berth.dev AdmissionPolicy; its spec stays undecoded until the model validates it."""
-
-    metadata: Meta
-    spec: msgspec.Raw = msgspec.Raw(b"{}")
-    status: msgspec.Raw = msgspec.Raw(b"{}")
 
 
 def to_admission_policy(wire: AdmissionPolicyObject) -> AdmissionPolicy:

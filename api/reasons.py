@@ -49,6 +49,19 @@ class PendingReason(StrEnum):
     DEACTIVATED = "Deactivated"
 
 
+# A Workload that waits for one of these cannot start as it is, whatever ends: it, its queue or the nodes have
+# to change first.
+CANNOT_START = frozenset(
+    {
+        PendingReason.NO_MATCHING_FLAVOR,
+        PendingReason.EXCEEDS_MAX_QUOTA,
+        PendingReason.TOPOLOGY_PLACEMENT_FAILED,
+        PendingReason.MISCONFIGURED,
+        PendingReason.DEACTIVATED,
+    }
+)
+
+
 class DisruptionReason(StrEnum):
     """Why the pods of a replica may or may not be evicted: the reason of `berth.dev/DisruptionAllowed`.
 

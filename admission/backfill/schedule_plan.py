@@ -192,6 +192,13 @@ class SchedulePlan:
         if until > self.now + SLACK_SECONDS:
             self.revision.freed.note(claim, from_at=max(self.now, claim.begins_at), until=until)
 
+    def expected_start(self, key: WorkloadKey) -> float | None:
+        """Return the promised start, else the one reported last as expected, in Unix seconds; else None."""
+        promise, expected = self.promises.get(key), self.expected.get(key)
+        if promise is not None:
+            return promise.planned.start_at
+        return expected[0] if expected is not None else None
+
     def note_nodes(self) -> None:
         """Record that nodes were added, removed or changed."""
         if self.promises:

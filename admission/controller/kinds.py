@@ -43,6 +43,7 @@ from api.objects.cluster import (
     ScaledObject,
 )
 from api.objects.common import Meta, NamedObject
+from api.objects.policies import AdmissionPolicyObject
 from api.objects.queues import (
     AdmissionCheckObject,
     ClusterQueueObject,
@@ -54,7 +55,7 @@ from api.objects.queues import (
 )
 from api.objects.workloads import WorkloadObject
 from api.policy import AdmissionPolicy
-from api.policy_objects import AdmissionPolicyObject, to_admission_policy
+from api.policy_objects import to_admission_policy
 from api.workload import Workload
 
 Taker = Callable[[Change[Any]], None]

@@ -9,6 +9,7 @@ from admission.backfill.promise_reports import PromiseOutcome
 from admission.backfill.running_estimates import MeasuredRun
 from admission.cache.cache import Cache
 from admission.cache.workload_store import WorkloadStore
+from admission.engine.queue_queries import QueueQueries
 from api.workload import WorkloadKey
 from queues.profile.planned_start import BackfillLease, PlannedStart
 
@@ -16,7 +17,8 @@ from queues.profile.planned_start import BackfillLease, PlannedStart
 class PromiseQueries:
     """Answers queries about promised and expected starts."""
 
-    def __init__(self, cache: Cache, workload_store: WorkloadStore) -> None:
+    def __init__(self, cache: Cache, workload_store: WorkloadStore, queues: QueueQueries) -> None:
+        self._queues = queues
         self._cache = cache
         self._workload_store = workload_store
 
@@ -79,11 +81,10 @@ class PromiseQueries:
 
         In this order: its promise, the last forecast, the begin of the reservation that it has joined.
         """
-        planned = self.planned(key)
-        if planned is not None:
-            return planned.start_at
-        expected = self._cache.schedule_plan.expected.get(key)
-        return expected[0] if expected is not None else self._reserved_start(key)
+        if not self._queues.can_start(key):
+            return None
+        known = self._cache.schedule_plan.expected_start(key)
+        return known if known is not None else self._reserved_start(key)
 
     def _reserved_start(self, key: WorkloadKey) -> float | None:
         """Return when the reservation that a pending Workload has joined begins, None if it joined none."""
@@ -96,9 +97,13 @@ class PromiseQueries:
         """Return before when the Workload is not expected to start (Unix seconds), if no start is known.
 
         It waits behind those Workloads of its ClusterQueue whose starts were computed. None if it does not,
-        or if no starts were computed. This is a lower bound by turns only; backfill may start it earlier.
+        if no starts were computed, or if it cannot start as it is. This is a lower bound by turns only;
+        backfill may start it earlier.
         """
         record = self._workload_store.index.records.get(key)
         if record is None or record.queued_in is None or self.expected_start(key) is not None:
+            return None
+        # The bound is for those that take a turn.
+        if not self._queues.can_start(key):
             return None
         return self._cache.schedule_plan.expected.after(record.queued_in)

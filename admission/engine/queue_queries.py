@@ -5,12 +5,14 @@ A query decides nothing. It sees changed specs at once, and assumed admissions a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from admission.cache.cache import Cache
 from admission.cache.in_use import is_in_use
 from admission.cache.workload_store import WorkloadStore
+from admission.engine.explain_pending import reason_of
 from admission.status.backlog import Backlog, backlog
+from admission.status.turns import positions
 from admission.status.views import (
     ClusterQueueView,
     CohortView,
@@ -23,7 +25,8 @@ from admission.status.views import (
     policy_view,
 )
 from api.policy import KUEUE, AdmissionPolicy
-from api.workload import Workload
+from api.reasons import CANNOT_START, ConditionType
+from api.workload import Workload, WorkloadKey
 
 
 class QueueQueries:
@@ -84,7 +87,29 @@ class QueueQueries:
                 local_queue=(one.key.namespace, one.workload.queue_name),
                 queued_at=one.queued_at,
                 is_parked=queue.pending.members.is_parked(one.key),
+                can_start=self.can_start(one.key),
             )
+
+    def can_start(self, key: WorkloadKey) -> bool:
+        """Return whether a pending Workload may start as it is, now or later.
+
+        False for the reasons of `CANNOT_START`, unless it is promised a start: a quota window may help it.
+        """
+        record = self._workload_store.index.records.get(key)
+        queue = self._cache.queues.get(record.queued_in or "") if record is not None else None
+        if record is None or queue is None or key in self._cache.schedule_plan.promises:
+            return True
+        known = reason_of(queue, record)
+        if known is not None:
+            return known[0] not in CANNOT_START
+        # Not tried here yet, as on a follower: its object shows the reason that was found last.
+        shown = record.workload.conditions.get(ConditionType.QUOTA_RESERVED)
+        return shown is None or shown.status or shown.reason not in CANNOT_START
+
+    def positions(self, pending: Iterable[PendingWorkloadView]) -> dict[WorkloadKey, int]:
+        """Return the position, from 1, of each that can start. `pending` is all of a queue, in its order."""
+        plan = self._cache.schedule_plan
+        return positions((one.key, plan.expected_start(one.key)) for one in pending if one.can_start)
 
     def cluster_queue_view(self, name: str) -> ClusterQueueView | None:
         """Return the ClusterQueue's status, None if it does not exist."""

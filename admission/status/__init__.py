@@ -6,6 +6,7 @@ Modules, in reading order:
     queue_status       statuses of ClusterQueues, LocalQueues and Cohorts
     policy_status      status of AdmissionPolicies, with fields that have no effect
     calendar_view      the state of each quota window and reservation
+    turns              positions, so that they agree with expected starts
     explain            why a Workload waits, with every flavor, domain and node
     last_eviction      when and why a Workload was evicted, and for which preemptor
     backlog            how much waits in a ClusterQueue, for metrics

@@ -130,13 +130,17 @@ class PolicyView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingWorkloadView:
-    """A pending Workload, in a list in queue order. `queued_at` is in Unix seconds."""
+    """A pending Workload, in a list in queue order. `queued_at` is in Unix seconds.
+
+    `can_start` False: not as it is, whatever ends (`api.reasons.CANNOT_START`).
+    """
 
     key: WorkloadKey
     priority: int
     local_queue: LocalQueueKey
     queued_at: float
     is_parked: bool
+    can_start: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -89,6 +89,8 @@ class KubeClient:
     def __init__(self, endpoint: Endpoint, *, user_agent: str = "berth") -> None:
         self.server = endpoint.server
         self.origin = endpoint.origin
+        # Of the context, or of the pod that this runs in; None where neither names one.
+        self.namespace = endpoint.namespace
         self._endpoint = endpoint
         self._headers = [
             ("User-Agent", user_agent),
@@ -108,13 +110,15 @@ class KubeClient:
         }
 
     @classmethod
-    async def connect(cls, kubeconfig: str | None = None, *, user_agent: str = "berth") -> KubeClient:
+    async def connect(
+        cls, kubeconfig: str | None = None, *, context: str | None = None, user_agent: str = "berth"
+    ) -> KubeClient:
         """Return a client for a kubeconfig, else $KUBECONFIG, else in-cluster, else ~/.kube/config.
 
         Reads files but sends nothing; `server_version()` checks whether the server answers. Raises
         InvalidKubeconfig with a sentence that names the file and the fix.
         """
-        return cls(find_endpoint(kubeconfig), user_agent=user_agent)
+        return cls(find_endpoint(kubeconfig, context=context), user_agent=user_agent)
 
     async def close(self) -> None:
         """Close every connection; pending and later requests fail with Unreachable.

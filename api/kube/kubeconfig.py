@@ -32,7 +32,8 @@ class Endpoint:
     """Everything that a client needs to reach one API server.
 
     `origin` names the source of this configuration in messages. `headers` are sent with every request (for
-    impersonation). `server` has no trailing slash and may have a path.
+    impersonation). `server` has no trailing slash and may have a path. `namespace` is that of the context or
+    of the pod, None where there is none.
     """
 
     server: str
@@ -42,40 +43,46 @@ class Endpoint:
     server_hostname: str | None = None
     proxy: str | None = None
     headers: tuple[tuple[str, str], ...] = ()
+    namespace: str | None = None
 
 
 def find_endpoint(
     kubeconfig: str | None = None,
     *,
+    context: str | None = None,
     environment: Mapping[str, str] | None = None,
     service_account: Path = SERVICE_ACCOUNT,
 ) -> Endpoint:
     """Return the endpoint of `kubeconfig`, else of $KUBECONFIG, else in-cluster, else of ~/.kube/config.
 
     $KUBECONFIG may list several files, which are merged as in kubectl: the first definition of an entry is
-    used. `environment` replaces the process environment in tests. Raises InvalidKubeconfig.
+    used. `context` replaces the files' current one. `environment` replaces the process environment in tests.
+    Raises InvalidKubeconfig.
     """
     environment = os.environ if environment is None else environment
     if kubeconfig:
-        return endpoint_of_files([Path(kubeconfig).expanduser()], environment=environment)
+        return endpoint_of_files([Path(kubeconfig).expanduser()], environment=environment, context=context)
     if listed := environment.get("KUBECONFIG"):
         paths = [Path(part).expanduser() for part in listed.split(os.pathsep) if part]
         # Like kubectl, ignores files of the list that do not exist, unless none exists.
         existing = [path for path in paths if path.exists()]
-        return endpoint_of_files(existing or paths, environment=environment)
-    if environment.get("KUBERNETES_SERVICE_HOST"):
+        return endpoint_of_files(existing or paths, environment=environment, context=context)
+    if environment.get("KUBERNETES_SERVICE_HOST") and context is None:
         return _endpoint_in_cluster(environment, service_account)
-    return endpoint_of_files([Path("~/.kube/config").expanduser()], environment=environment)
+    home = [Path("~/.kube/config").expanduser()]
+    return endpoint_of_files(home, environment=environment, context=context)
 
 
-def endpoint_of_files(paths: Sequence[Path], *, environment: Mapping[str, str]) -> Endpoint:
-    """Return the endpoint that the current context of these merged files describes.
+def endpoint_of_files(
+    paths: Sequence[Path], *, environment: Mapping[str, str], context: str | None = None
+) -> Endpoint:
+    """Return the endpoint that a context of these merged files describes: `context`, else the current one.
 
     Raises InvalidKubeconfig. `environment` is asked for proxies only. Files are merged as kubectl does: the
     first definition of a name counts.
     """
     config = _Kubeconfig(paths)
-    chosen = config.current_context()
+    chosen = config.context(context)
     cluster = config.entry("cluster", chosen.text("cluster"), chosen)
     user_name = chosen.text("user")
     user = config.entry("user", user_name, chosen) if user_name else _Entry("user", "", chosen.file, {})
@@ -91,6 +98,7 @@ def endpoint_of_files(paths: Sequence[Path], *, environment: Mapping[str, str]) 
         server_hostname=cluster.text("tls-server-name"),
         proxy=_proxy(server, cluster, environment),
         headers=_impersonation(user),
+        namespace=chosen.text("namespace"),
     )
 
 
@@ -149,17 +157,18 @@ class _Kubeconfig:
         for path in paths:
             self._merge(path, _read(path))
 
-    def current_context(self) -> _Entry:
-        """Return the context that the files choose."""
+    def context(self, name: str | None) -> _Entry:
+        """Return the context of this name, by default the one that the files choose."""
         files = ", ".join(map(str, self._paths))
         known = ", ".join(sorted(name for word, name in self._entries if word == "context"))
         if not known:
             raise InvalidKubeconfig(f"{files} has no contexts; give a kubeconfig of a cluster")
-        if not self._current:
+        name = name or self._current
+        if not name:
             raise InvalidKubeconfig(f"{files} sets no current-context; choose one of: {known}")
-        if ("context", self._current) not in self._entries:
-            raise InvalidKubeconfig(f"{files} has no context {self._current!r}; it has: {known}")
-        return self._entries["context", self._current]
+        if ("context", name) not in self._entries:
+            raise InvalidKubeconfig(f"{files} has no context {name!r}; it has: {known}")
+        return self._entries["context", name]
 
     def entry(self, word: str, name: str | None, context: _Entry) -> _Entry:
         """Return the cluster or user that a context names."""
@@ -336,4 +345,12 @@ def _endpoint_in_cluster(environment: Mapping[str, str], service_account: Path) 
         origin=origin,
         credentials=TokenFile(service_account / "token", origin),
         ssl_context=context,
+        namespace=_own_namespace(service_account / "namespace"),
     )
+
+
+def _own_namespace(file: Path) -> str | None:
+    try:
+        return file.read_text(encoding="utf-8").strip() or None
+    except OSError:
+        return None

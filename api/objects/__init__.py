@@ -11,6 +11,7 @@ Modules, in reading order:
     templates    pod templates and what Berth reads of a pod's spec
     queues       Kueue's kinds about quota
     workloads    Kueue's Workload
+    policies     Berth's AdmissionPolicy
     cluster      Kubernetes' own kinds
 
 `api.workload`, `api.queueing`, `api.jobs.job` and `api.node` convert the structs to the values that decisions

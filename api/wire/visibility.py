@@ -58,6 +58,15 @@ class _Summary(msgspec.Struct, rename="camel"):
     items: Sequence[msgspec.Raw]
 
 
+class _Places(msgspec.Struct):
+    items: tuple[PendingWorkload, ...] = ()
+
+
+def read_places(body: bytes) -> tuple[PendingWorkload, ...]:
+    """Return the pending Workloads of an answer. Raises msgspec.DecodeError."""
+    return msgspec.json.decode(body, type=_Places).items
+
+
 def pending_meta(metadata: Meta) -> PendingMeta:
     """Return the part of the metadata that is shown; owners are reduced to their identity."""
     return PendingMeta(

@@ -9,6 +9,7 @@ import pytest
 
 from api.models.admission_policy import AdmissionPolicy as AdmissionPolicyModel
 from api.objects.common import Meta
+from api.objects.policies import AdmissionPolicyObject
 from api.parsing.cron import CronError, parse_cron
 from api.parsing.problems import SpecError
 from api.policy import (
@@ -26,7 +27,7 @@ from api.policy import (
     VictimRules,
     choose_policy,
 )
-from api.policy_objects import AdmissionPolicyObject, to_admission_policy
+from api.policy_objects import to_admission_policy
 from tests.api.samples import full
 from tests.builders import make_cluster_queue
 

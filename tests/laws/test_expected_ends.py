@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from admission.engine.engine import EngineSettings
+from api.objects.policies import AdmissionPolicyObject
 from api.policy import AdmissionPolicy
-from api.policy_objects import AdmissionPolicyObject, to_admission_policy
+from api.policy_objects import to_admission_policy
 from api.reasons import ConditionType, EvictionReason
 from api.workload import Workload
 from queues.pending.ordering import RequeuingTimestamp

@@ -48,9 +48,10 @@ from admission.simulation.settings import (
 from admission.simulation.traces import TraceError, TraceJob, first_submitted, read_trace
 from admission.simulation.virtual_run import PolicyRun, simulate
 from api.objects.common import Meta
+from api.objects.policies import AdmissionPolicyObject
 from api.parsing.problems import SpecError
 from api.policy import KUEUE, AdmissionPolicy
-from api.policy_objects import AdmissionPolicyObject, to_admission_policy
+from api.policy_objects import to_admission_policy
 
 # What the calendar file may contain.
 _SECTIONS = frozenset({"quotaWindows", "reservations"})

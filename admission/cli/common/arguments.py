@@ -80,6 +80,26 @@ def add_kubeconfig(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_cluster(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that name a cluster, as kubectl has them."""
+    add_kubeconfig(parser)
+    parser.add_argument(
+        "--context", metavar="NAME", help="the kubeconfig's context (default: its current one)"
+    )
+
+
+def add_scope(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add the flags that say which namespaces are shown. `what` is the help text of -n."""
+    scope = parser.add_mutually_exclusive_group()
+    scope.add_argument(
+        "-A",
+        "--all-namespaces",
+        action="store_true",
+        help="all namespaces (default: the context's, if it has one)",
+    )
+    scope.add_argument("-n", "--namespace", metavar="NS", help=what)
+
+
 def add_nodes(parser: argparse.ArgumentParser, default: NodeCounts) -> None:
     """Add the flag for the number of simulated nodes and their GPUs."""
     parser.add_argument(

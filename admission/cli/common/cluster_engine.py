@@ -26,10 +26,15 @@ ORDER_KINDS = tuple(kind for kind in READERS if kind not in _WITHOUT_ORDER)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """A cluster's objects by kind. `forbidden` maps kinds without read permission to the server's error."""
+    """A cluster's objects by kind. `forbidden` maps kinds without read permission to the server's error.
+
+    `is_of_one_namespace`: the reader may list Workloads of one namespace alone, so they are not all of a
+    queue.
+    """
 
     found: Mapping[str, ListResult[Any]]
     forbidden: Mapping[str, Forbidden]
+    is_of_one_namespace: bool = False
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -39,21 +44,38 @@ class Listing:
         )
 
 
-async def list_cluster(client: KubeClient, kinds: Iterable[str] = READERS) -> Listing:
+async def list_cluster(
+    client: KubeClient, kinds: Iterable[str] = READERS, *, namespace: str | None = None
+) -> Listing:
     """Return the cluster's objects of these kinds.
 
-    Every kind is optional: a kind that the server does not serve is omitted. Raises KubeError.
+    Every kind is optional: a kind that the server does not serve is omitted. Of a kind that may not be read
+    in all namespaces, the objects of `namespace` are returned if that may be read. Raises KubeError.
     """
     found: dict[str, ListResult[Any]] = {}
     forbidden: dict[str, Forbidden] = {}
+    is_of_one = False
     for kind in kinds:
         try:
-            found[kind] = await client.list(_RESOURCES[kind], type_=READERS[kind].wire)
+            found[kind], is_whole = await _list(client, kind, namespace)
         except NotFound:
             continue
         except Forbidden as error:
             forbidden[kind] = error
-    return Listing(found=found, forbidden=forbidden)
+        else:
+            is_of_one |= kind == "Workload" and not is_whole
+    return Listing(found=found, forbidden=forbidden, is_of_one_namespace=is_of_one)
+
+
+async def _list(client: KubeClient, kind: str, namespace: str | None) -> tuple[ListResult[Any], bool]:
+    """Return the objects of a kind, and whether these are all of the cluster's."""
+    resource, wire = _RESOURCES[kind], READERS[kind].wire
+    try:
+        return await client.list(resource, type_=wire), True
+    except Forbidden:
+        if namespace is None or not resource.namespaced:
+            raise
+        return await client.list(resource, namespace, type_=wire), False
 
 
 def engine_of(listing: Listing, settings: EngineSettings, *, now: float) -> tuple[Engine, tuple[str, ...]]:

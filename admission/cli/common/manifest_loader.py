@@ -19,6 +19,7 @@ from api.jobs.resource_requests import LimitRange, RuntimeClass
 from api.node import NodeInfo, PodUsage, to_node, to_pod_usage
 from api.objects.cluster import LimitRangeObject, NamespaceObject, NodeObject, PodObject, RuntimeClassObject
 from api.objects.common import Meta
+from api.objects.policies import AdmissionPolicyObject
 from api.objects.queues import (
     AdmissionCheckObject,
     ClusterQueueObject,
@@ -29,7 +30,7 @@ from api.objects.queues import (
 )
 from api.objects.workloads import WorkloadObject
 from api.policy import AdmissionPolicy
-from api.policy_objects import AdmissionPolicyObject, to_admission_policy
+from api.policy_objects import to_admission_policy
 from api.queueing import (
     AdmissionCheck,
     ClusterQueue,

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from api.objects.common import Wire, WireCondition
-from api.policy_objects import AdmissionPolicyObject
+from api.objects.policies import AdmissionPolicyObject
 
 _T = TypeVar("_T", bound=Wire)
 

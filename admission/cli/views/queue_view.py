@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from admission.cli.views.policy_view import WireQuotaInForce, decoded
 from api.objects.common import Wire, WireCondition
-from api.objects.queues import ClusterQueueObject, WireResourceGroup
+from api.objects.queues import ClusterQueueObject, LocalQueueObject, WireResourceGroup
 from api.parsing.quantities import QuantityError, amount
 
 
@@ -40,6 +40,8 @@ class QuotaRow:
     """Quota and usage of one flavor-resource of a ClusterQueue, in canonical units. `used` means reserved.
 
     `in_force` is the quota of the open window `window`, which closes at `until`; None: `nominal` applies.
+    `over` is the usage beyond all that the queue may have, as after a cut of its quota; nothing is stopped
+    for it.
     """
 
     flavor: str
@@ -50,6 +52,7 @@ class QuotaRow:
     in_force: int | None = None
     window: str | None = None
     until: str | None = None
+    over: int = 0
 
     @property
     def quota(self) -> int:
@@ -58,13 +61,19 @@ class QuotaRow:
 
     @property
     def borrowed(self) -> int:
-        """Return the usage above the quota that applies. A negative quota, which is invalid, counts as 0."""
-        return max(0, self.used - max(0, self.quota))
+        """Return the usage above the quota that applies, as far as the queue may borrow it.
+
+        A negative quota, which is invalid, counts as 0.
+        """
+        return max(0, self.used - max(0, self.quota) - self.over)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueRow:
-    """One ClusterQueue. `active` is None if no controller has written the condition yet."""
+    """One ClusterQueue. `active` is None if no controller has written the condition yet.
+
+    With a `namespace` it is a LocalQueue that leads to `cluster_queue`, and its quotas show its usage alone.
+    """
 
     name: str
     cohort: str
@@ -76,6 +85,8 @@ class QueueRow:
     reserving: int
     admitted: int
     quotas: tuple[QuotaRow, ...]
+    namespace: str = ""
+    cluster_queue: str = ""
 
 
 def queue_rows(
@@ -104,7 +115,10 @@ def _queue_row(
         reserving=status.reserving_workloads,
         admitted=status.admitted_workloads,
         quotas=tuple(
-            _with_window(row, in_force.get((queue.metadata.name, row.flavor, row.resource)))
+            _with_excess(
+                _with_window(row, in_force.get((queue.metadata.name, row.flavor, row.resource))),
+                may_borrow=bool(queue.spec.cohort_name),
+            )
             for row in _quota_rows(queue.spec.resource_groups or (), _used(status))
         ),
     )
@@ -142,6 +156,40 @@ def _with_window(row: QuotaRow, present: WireQuotaInForce | None) -> QuotaRow:
         return row
     amount = _amount(row.resource, present.nominal_quota)
     return replace(row, in_force=amount, window=present.window, until=present.until)
+
+
+def _with_excess(row: QuotaRow, *, may_borrow: bool) -> QuotaRow:
+    if may_borrow and row.borrowing_limit is None:
+        return row
+    return replace(row, over=max(0, row.used - max(0, row.quota) - (row.borrowing_limit or 0) * may_borrow))
+
+
+def local_queue_rows(queues: Iterable[LocalQueueObject]) -> tuple[QueueRow, ...]:
+    """Return a row for each LocalQueue, by namespace and name."""
+    in_order = sorted(queues, key=lambda queue: (queue.metadata.namespace, queue.metadata.name))
+    return tuple(_local_queue_row(queue) for queue in in_order)
+
+
+def _local_queue_row(queue: LocalQueueObject) -> QueueRow:
+    status = decoded(queue.status, QueueStatusView)
+    active = next((c for c in status.conditions or () if c.type == "Active"), None)
+    return QueueRow(
+        name=queue.metadata.name,
+        namespace=queue.metadata.namespace,
+        cluster_queue=queue.spec.cluster_queue,
+        cohort="",
+        strategy="",
+        active=None if active is None else active.status == "True",
+        reason=active.reason if active else "",
+        message=active.message if active else "no controller has processed it yet",
+        pending=status.pending_workloads,
+        reserving=status.reserving_workloads,
+        admitted=status.admitted_workloads,
+        quotas=tuple(
+            QuotaRow(flavor=flavor, resource=resource, used=used, nominal=0, borrowing_limit=None)
+            for (flavor, resource), used in sorted(_used(status).items())
+        ),
+    )
 
 
 def _amount(resource: str, quantity: str | int | float) -> int:

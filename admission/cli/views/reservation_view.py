@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from admission.cli.views.policy_view import decoded, policy_rows
 from api.objects.common import Wire
-from api.policy_objects import AdmissionPolicyObject
+from api.objects.policies import AdmissionPolicyObject
 from api.workload import to_seconds
 
 

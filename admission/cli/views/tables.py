@@ -28,13 +28,13 @@ class _Console(Console):
         raise BrokenPipeError
 
 
-def make_console(file: IO[str] | None = None) -> Console:
+def make_console(file: IO[str] | None = None, *, width: int | None = None) -> Console:
     """Return a console on `file` (default: stdout), with colours only on a terminal and without NO_COLOR.
 
-    Lines are not wrapped in files and pipes.
+    Lines are not wrapped in files and pipes. `width` replaces that of the terminal.
     """
     stream = file or sys.stdout
-    width = None if stream.isatty() else _WIDTH_OF_A_FILE
+    width = width if stream.isatty() else _WIDTH_OF_A_FILE
     return _Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
 
 
@@ -76,6 +76,8 @@ def quota_text(row: QuotaRow, *, is_plain: bool) -> Text:
     text.append(f"{used}/{quota}")
     if row.borrowed:
         text.append(f" (+{to_text(row.resource, row.borrowed)} borrowed)", style="yellow")
+    if row.over:
+        text.append(f" ({to_text(row.resource, row.over)} over quota)", style="red")
     if row.quota < 0:
         text.append(" (the quota must not be negative)", style="red")
     if row.in_force is not None:
@@ -126,8 +128,11 @@ def duration_text(seconds: float) -> str:
 def starts_text(row: WorkloadRow, *, now: float) -> str:
     """Return the time until the expected start, with a star if it is a promise.
 
-    For a Workload behind all those with a known start, return a lower bound.
+    For a Workload behind all those with a known start, return a lower bound; "never" for one that cannot
+    start as it is.
     """
+    if not row.can_start and row.status == "pending":
+        return "never"
     reported = row.expected_start or row.expected_after
     if not reported:
         return ""

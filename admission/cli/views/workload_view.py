@@ -9,12 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from admission.reconcile.decision_texts import request_text
+from admission.status.turns import positions
 from api.eviction import EvictionRequest, read_request
 from api.keys import EVICTION, EXPECTED_START, PLANNED_START
 from api.objects.common import WireCondition
 from api.objects.queues import LocalQueueObject
 from api.objects.workloads import WirePodSetAssignment, WorkloadObject
-from api.reasons import ConditionType, EvictionReason, PendingReason
+from api.reasons import CANNOT_START, ConditionType, EvictionReason
 from api.workload import WorkloadKey, to_seconds
 
 # A Workload that was evicted for one of these reasons is queued by the time of its eviction. For any other
@@ -26,12 +27,13 @@ _LOSES_ITS_PLACE = frozenset({EvictionReason.PODS_READY_TIMEOUT, EvictionReason.
 class WorkloadRow:
     """One Workload.
 
-    `position` counts from 1 among the pending Workloads of its ClusterQueue, and is None for others. `status`
-    is finished, admitted, quotaReserved or pending. `reason` and `message` come from the most relevant
-    condition: why it waits, how it ended, or why it was evicted. `expected_start` is when a pending Workload
-    is expected to start (RFC 3339, "" if unknown), `is_promised` whether that is a promise. For a Workload
-    behind all those with a known start, `expected_after` is the latest of these starts, a lower bound by the
-    order of the queue.
+    `position` counts from 1 among the pending Workloads of its ClusterQueue that can start, in the order of
+    their expected starts where these are known, and is None for others. `status` is finished, admitted,
+    quotaReserved, pending or deactivated. `reason` and `message` come from the most relevant condition: why
+    it waits, how it ended, or why it was evicted. `can_start` False: not as it is, whatever ends.
+    `expected_start` is when a pending Workload is expected to start (RFC 3339, "" if unknown), `is_promised`
+    whether that is a promise. For a Workload behind all those with a known start, `expected_after` is the
+    latest of these starts, a lower bound by the order of the queue.
     """
 
     namespace: str
@@ -48,6 +50,7 @@ class WorkloadRow:
     expected_start: str = ""
     expected_after: str = ""
     is_promised: bool = False
+    can_start: bool = True
 
 
 def workload_rows(
@@ -59,33 +62,35 @@ def workload_rows(
 ) -> tuple[WorkloadRow, ...]:
     """Return a row for each Workload: pending ones first and in queue order, finished ones last.
 
-    `places` are the positions in the queues, from 1; None: compute them only by priority and age. `now`
-    is in Unix seconds.
+    `places` are the places in the queues, from 1; None: compute them only by priority and age. `now` is in
+    Unix seconds.
     """
     cluster_queue_of = {
         (queue.metadata.namespace, queue.metadata.name): queue.spec.cluster_queue for queue in local_queues
     }
     workloads = tuple(workloads)
-    positions = queue_positions(workloads, cluster_queue_of) if places is None else places
-    rows = [_workload_row(workload, cluster_queue_of, positions, now) for workload in workloads]
+    places = queue_positions(workloads, cluster_queue_of) if places is None else places
+    rows = [_workload_row(workload, cluster_queue_of, places, now) for workload in workloads]
     return tuple(sorted(_with_bounds(rows), key=_row_order))
 
 
 def _with_bounds(rows: Iterable[WorkloadRow]) -> Iterator[WorkloadRow]:
-    """Yield the rows; those behind all rows with a known start get the latest of these as lower bound."""
+    """Yield the rows with their final positions.
+
+    Those behind all rows with a known start get the latest of these as lower bound.
+    """
     by_queue: dict[str, list[WorkloadRow]] = {}
     for row in rows:
-        if row.position is None:
-            yield row
+        if row.position is None or not row.can_start:
+            yield replace(row, position=None)
         else:
             by_queue.setdefault(row.cluster_queue, []).append(row)
     for own in by_queue.values():
         in_order = sorted(own, key=lambda row: row.position or 0)
         bounds = start_bounds([row.expected_start for row in in_order])
+        turns = positions(((row.name, row.namespace), row.expected_start or None) for row in in_order)
         for row, bound in zip(in_order, bounds, strict=True):
-            # A misconfigured Workload is not tried, so it has no bound.
-            is_tried = row.reason != PendingReason.MISCONFIGURED
-            yield replace(row, expected_after=bound) if bound and is_tried else row
+            yield replace(row, position=turns[row.name, row.namespace], expected_after=bound)
 
 
 def start_bounds(starts: Sequence[str]) -> list[str]:
@@ -113,7 +118,7 @@ def queue_positions(
     queued: dict[str, list[tuple[int, float, str, WorkloadKey]]] = {}
     for workload in workloads:
         queue = (workload.metadata.namespace, workload.spec.queue_name or "")
-        if phase(workload) == "pending" and workload.spec.active is not False and queue in cluster_queue_of:
+        if phase(workload) == "pending" and queue in cluster_queue_of:
             rank = -priority(workload), _queued_at(workload), workload.metadata.uid, key_of(workload)
             queued.setdefault(cluster_queue_of[queue], []).append(rank)
     return {rank[3]: place for ranks in queued.values() for place, rank in enumerate(sorted(ranks), start=1)}
@@ -125,12 +130,12 @@ def key_of(workload: WorkloadObject) -> WorkloadKey:
 
 
 def phase(workload: WorkloadObject) -> str:
-    """Return finished, admitted, quotaReserved or pending, in Kueue's words."""
+    """Return finished, admitted, quotaReserved or pending, in Kueue's words, or deactivated."""
     conditions = _true_conditions(workload)
     if ConditionType.FINISHED in conditions:
         return "finished"
     if ConditionType.QUOTA_RESERVED not in conditions:
-        return "pending"
+        return "deactivated" if workload.spec.active is False else "pending"
     return "admitted" if ConditionType.ADMITTED in conditions else "quotaReserved"
 
 
@@ -148,13 +153,15 @@ def job_of(workload: WorkloadObject) -> str:
 def _workload_row(
     workload: WorkloadObject,
     cluster_queue_of: Mapping[tuple[str, str], str],
-    positions: Mapping[WorkloadKey, int],
+    places: Mapping[WorkloadKey, int],
     now: float,
 ) -> WorkloadRow:
     reason, message = _why(workload)
     queue = workload.spec.queue_name or ""
     admission, annotations = workload.status.admission, workload.metadata.annotations or {}
-    is_pending = phase(workload) == "pending"
+    is_promised = phase(workload) == "pending" and PLANNED_START in annotations
+    # A quota window may give it what it lacks at present.
+    can_start = is_promised or reason not in CANNOT_START
     return WorkloadRow(
         namespace=workload.metadata.namespace,
         name=workload.metadata.name,
@@ -164,13 +171,14 @@ def _workload_row(
         if admission
         else cluster_queue_of.get((workload.metadata.namespace, queue), ""),
         status=phase(workload),
-        position=positions.get(key_of(workload)),
+        position=places.get(key_of(workload)),
         priority=priority(workload),
         reason=reason,
         message=message,
         age_seconds=round(max(0.0, now - _created_at(workload)), 1),
-        expected_start=start_of(annotations) if is_pending else "",
-        is_promised=is_pending and PLANNED_START in annotations,
+        expected_start=start_of(annotations) if phase(workload) == "pending" and can_start else "",
+        is_promised=is_promised,
+        can_start=can_start,
     )
 
 
@@ -184,12 +192,14 @@ def _why(workload: WorkloadObject) -> tuple[str, str]:
     conditions = {condition.type: condition for condition in workload.status.conditions or ()}
     if finished := _if_true(conditions, ConditionType.FINISHED):
         return finished.reason, finished.message
-    if evicted := _if_true(conditions, ConditionType.EVICTED):
+    reserved = conditions.get(ConditionType.QUOTA_RESERVED)
+    evicted = _if_true(conditions, ConditionType.EVICTED)
+    # Once it queues again, the reason of its eviction is the past; that of its waiting is the present.
+    if evicted is not None and not _queues_again(conditions, reserved):
         allowed = conditions.get(ConditionType.DISRUPTION_ALLOWED)
         # It is to be evicted, but a PodDisruptionBudget or the API server holds the eviction back.
         kept = f"{allowed.message}: " if allowed is not None and allowed.status == "False" else ""
         return evicted.reason, f"{kept}{evicted.message}"
-    reserved = conditions.get(ConditionType.QUOTA_RESERVED)
     if reserved is None:
         return "", "no controller has written its reason yet; berth explain tells it"
     if reserved.status != "True":
@@ -200,6 +210,11 @@ def _why(workload: WorkloadObject) -> tuple[str, str]:
         waiting = conditions.get(ConditionType.ADMITTED)
         return (waiting.reason, waiting.message) if waiting else ("", "waits for its admission checks")
     return "", _flavors(workload)
+
+
+def _queues_again(conditions: Mapping[str, WireCondition], reserved: WireCondition | None) -> bool:
+    is_released = reserved is not None and reserved.status != "True"
+    return is_released and _if_true(conditions, ConditionType.REQUEUED) is not None
 
 
 def _request(workload: WorkloadObject) -> EvictionRequest | None:
@@ -247,12 +262,12 @@ def _seconds(text: str | None) -> float:
         return 0.0
 
 
-_PHASES = ("pending", "quotaReserved", "admitted", "finished")
+STATUSES = ("pending", "deactivated", "quotaReserved", "admitted", "finished")
 
 
 def _row_order(row: WorkloadRow) -> tuple[int, str, int, str, str]:
     return (
-        _PHASES.index(row.status),
+        STATUSES.index(row.status),
         row.cluster_queue,
         row.position or 0,
         row.namespace,

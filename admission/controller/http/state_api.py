@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from itertools import count
 from math import inf
 from typing import Any
 
@@ -95,10 +94,11 @@ class StateApi:
         # A larger limit is reduced to the maximum.
         found = await self._reads.collect(self._engine.queues.iter_pending(name))
         page = found[offset : offset + min(limit, MAX_LIMIT)]
-        items = map(self._pending_item, count(offset), page)
+        places = self._engine.queues.positions(found)
+        items = (self._pending_item(places.get(one.key), one) for one in page)
         return json_response({"items": await encoded(self._reads, items)})
 
-    def _pending_item(self, position: int, one: PendingWorkloadView) -> dict[str, Any]:
+    def _pending_item(self, position: int | None, one: PendingWorkloadView) -> dict[str, Any]:
         return {
             "namespace": one.key.namespace,
             "name": one.key.name,
@@ -106,7 +106,8 @@ class StateApi:
             "priority": one.priority,
             "queuedAt": to_rfc3339(one.queued_at),
             "isParked": one.is_parked,
-            "positionInClusterQueue": position,
+            "positionInClusterQueue": None if position is None else position - 1,
+            "canStart": one.can_start,
             "expectedStart": _instant(self._engine.promises.expected_start(one.key)),
             "expectedAfter": _instant(self._engine.promises.expected_after(one.key)),
         }

@@ -21,8 +21,8 @@ from admission.status.policy_status import policy_events, policy_status
 from admission.status.queue_status import cluster_queue_status, cohort_status, local_queue_status
 from api.kube.report_budget import ReportBudget, WriteLoad
 from api.objects.common import Meta, NamedObject
+from api.objects.policies import AdmissionPolicyObject
 from api.objects.queues import ClusterQueueObject, CohortObject, LocalQueueObject
-from api.policy_objects import AdmissionPolicyObject
 
 BoardKey = tuple[str, str, str]
 

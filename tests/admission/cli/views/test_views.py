@@ -10,10 +10,11 @@ import pytest
 
 from admission.cli.views.queue_view import QuotaRow, queue_rows
 from admission.cli.views.reservation_view import reservation_rows
+from admission.cli.views.tables import starts_text
 from admission.cli.views.workload_view import workload_rows
+from api.objects.policies import AdmissionPolicyObject
 from api.objects.queues import ClusterQueueObject, LocalQueueObject
 from api.objects.workloads import WorkloadObject
-from api.policy_objects import AdmissionPolicyObject
 
 GPU = "nvidia.com/gpu"
 NOW = 1_000_000_000.0  # 2001-09-09T01:46:40Z
@@ -164,6 +165,23 @@ ADMITTED = ("Admitted", TRUE, "Admitted", "admitted")
             id="one that its budget keeps says so",
         ),
         pytest.param(
+            make_workload(
+                "w",
+                ("Evicted", TRUE, "Preempted", "made room"),
+                ("QuotaReserved", FALSE, "WaitingForQuota", "fits 3 of 8 pods"),
+                ("Requeued", TRUE, "Preempted", "made room"),
+            ),
+            "pending",
+            ("WaitingForQuota", "fits 3 of 8 pods"),
+            id="one that queues again shows its present reason",
+        ),
+        pytest.param(
+            make_workload("w", ("QuotaReserved", FALSE, "Deactivated", "it is"), active=False),
+            "deactivated",
+            ("Deactivated", "it is"),
+            id="a deactivated one is not pending",
+        ),
+        pytest.param(
             make_workload("w", RESERVED, ADMITTED, ("Finished", TRUE, "Succeeded", "done"), flavor="a100"),
             "finished",
             ("Succeeded", "done"),
@@ -216,6 +234,27 @@ def test_a_workload_behind_all_expected_starts_has_the_last_of_them_as_a_bound()
     assert {row.name: row.expected_after for row in rows} == {
         **dict.fromkeys("abcf", ""),
         **dict.fromkeys("de", late),
+    }
+    # Positions agree with the starts, and what cannot start has neither.
+    assert {row.name: row.position for row in rows} == {"c": 1, "b": 2, "a": 3, "d": 4, "e": 5, "f": None}
+
+
+@pytest.mark.parametrize("reason", ["ExceedsMaxQuota", "NoMatchingFlavor", "TopologyPlacementFailed"])
+def test_a_workload_that_cannot_start_has_no_start_and_takes_no_position(reason: str) -> None:
+    expected = {"berth.dev/expected-start": "2001-09-09T02:00:00Z"}
+    too_large = make_workload("a", ("QuotaReserved", FALSE, reason, "32 > 16"), annotations=expected)
+    windowed = make_workload(
+        "b",
+        ("QuotaReserved", FALSE, reason, "a window opens"),
+        annotations={"berth.dev/planned-start": "2001-09-09T03:00:00Z"},
+    )
+
+    rows = workload_rows([too_large, windowed, make_workload("c")], LOCAL_QUEUES, now=NOW)
+
+    assert {row.name: (row.position, starts_text(row, now=NOW)) for row in rows} == {
+        "a": (None, "never"),
+        "b": (1, "in 73m*"),
+        "c": (2, "after 73m"),
     }
 
 

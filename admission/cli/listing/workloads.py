@@ -1,0 +1,146 @@
+"""`berth get workloads`: which Workloads wait, run and have ended, when they start and why they wait."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from admission.cli.common.cluster_engine import ORDER_KINDS, Listing, engine_of, list_cluster, queue_places
+from admission.cli.common.errors import WrongUsageError
+from admission.cli.common.settings_file import read_settings
+from admission.cli.listing.output import Shown, show, table_of
+from admission.cli.listing.rights import namespace_of, no_kinds, unreadable
+from admission.cli.views.columns import Column
+from admission.cli.views.tables import duration_text, starts_text
+from admission.cli.views.workload_view import STATUSES, WorkloadRow, workload_rows
+from admission.engine.engine import EngineSettings
+from api.kube.client import KubeClient
+from api.kube.errors import KubeError
+from api.kube.resources import WORKLOADS
+from api.objects.common import NamedObject
+from api.wire import visibility
+from api.workload import WorkloadKey
+
+
+async def get_workloads(arguments: argparse.Namespace) -> int:
+    """Print the Workloads. Raises WrongUsageError and KubeError."""
+    unknown = set((arguments.status or STATUSES[0]).split(",")) - set(STATUSES)
+    if unknown:
+        raise WrongUsageError(f"--status {arguments.status}: expected some of {', '.join(STATUSES)}")
+    settings = read_settings(arguments.config)
+    async with await KubeClient.connect(arguments.kubeconfig, context=arguments.context) as client:
+
+        async def read() -> Sequence[WorkloadRow]:
+            return await _rows(client, arguments, settings)
+
+        table = table_of(_columns(namespace_of(arguments, client)))
+        shown = Shown(table=table, name=_name, none="there is no Workload")
+        return await show(arguments, read, shown)
+
+
+async def _rows(
+    client: KubeClient, arguments: argparse.Namespace, settings: EngineSettings
+) -> Sequence[WorkloadRow]:
+    namespace = namespace_of(arguments, client)
+    # Of all namespaces, where that may be read: a position includes Workloads of other namespaces.
+    listing = await list_cluster(client, ORDER_KINDS, namespace=namespace)
+    for kind in ("Workload", "LocalQueue"):
+        if kind in listing.forbidden:
+            raise unreadable(listing.forbidden[kind], namespace)
+        if kind not in listing.found:
+            raise no_kinds(client)
+    workloads, queues = listing.found["Workload"].items, listing.found["LocalQueue"].items
+    now = time.time()
+    places = await _places(client, listing, settings, now=now)
+    rows = workload_rows(workloads, queues, now=now, places=places)
+    wanted = await _selected(client, namespace, arguments.selector)
+    return [
+        row
+        for row in rows
+        if namespace in (None, row.namespace) and (wanted is None or (row.namespace, row.name) in wanted)
+    ]
+
+
+async def _selected(
+    client: KubeClient, namespace: str | None, selector: str | None
+) -> set[tuple[str, str]] | None:
+    """Return the Workloads with these labels, None without a selector. The API server reads the selector."""
+    if selector is None:
+        return None
+    params = {"labelSelector": selector}
+    found = await client.list(WORKLOADS, namespace, type_=NamedObject, params=params)
+    return {(one.metadata.namespace, one.metadata.name) for one in found.items}
+
+
+async def _places(
+    client: KubeClient, listing: Listing, settings: EngineSettings, *, now: float
+) -> dict[WorkloadKey, int] | None:
+    """Return the places in all queues, or None without permission to read a kind that their order needs."""
+    if listing.is_of_one_namespace:
+        return await _published_places(client, listing)
+    if listing.forbidden:
+        for problem in listing.problems:
+            print(f"berth get: positions are only by priority and age, because {problem}", file=sys.stderr)
+        return None
+    # Unreadable objects have no position; `berth explain` and the controller's log report the cause.
+    engine, _ = engine_of(listing, settings, now=now)
+    queues = listing.found.get("ClusterQueue")
+    return queue_places(engine, (queue.metadata.name for queue in queues.items) if queues is not None else ())
+
+
+async def _published_places(client: KubeClient, listing: Listing) -> dict[WorkloadKey, int]:
+    """Return the places that the visibility API shows of the namespace's LocalQueues, if it may be read.
+
+    They count Workloads of others, which a tenant cannot list itself.
+    """
+    places: dict[WorkloadKey, int] = {}
+    for queue in listing.found["LocalQueue"].items:
+        meta = queue.metadata
+        path = (
+            f"/apis/{visibility.GROUP}/{visibility.VERSIONS[0]}/namespaces/{meta.namespace}"
+            f"/localqueues/{meta.name}/pendingworkloads"
+        )
+        try:
+            found = visibility.read_places(await client.request("GET", path))
+        except (KubeError, msgspec.DecodeError):
+            # Not installed, not permitted, or its controller does not answer: the positions are not known.
+            continue
+        for one in found:
+            key = WorkloadKey(one.metadata.namespace, one.metadata.name)
+            places[key] = one.position_in_cluster_queue + 1
+    return places
+
+
+def _name(row: WorkloadRow) -> str:
+    return f"workload/{row.namespace}/{row.name}"
+
+
+def _columns(namespace: str | None) -> list[Column[WorkloadRow]]:
+    # Columns leave a narrow terminal by how easily a user does without: the queue is mostly the same for all.
+    return [
+        Column(
+            heading="NAMESPACE",
+            cell=lambda row: row.namespace,
+            leaves=7,
+            is_wide=namespace is not None,
+        ),
+        Column(heading="NAME", cell=lambda row: row.name),
+        Column(heading="STATUS", cell=lambda row: row.status),
+        Column(heading="POSITION", cell=_position, is_right=True),
+        Column(heading="STARTS", cell=lambda row: starts_text(row, now=time.time())),
+        Column(heading="AGE", cell=lambda row: duration_text(row.age_seconds), leaves=5),
+        Column(heading="PRIORITY", cell=lambda row: str(row.priority), is_right=True, is_wide=True),
+        Column(heading="JOB", cell=lambda row: row.job, is_wide=True),
+        Column(heading="QUEUE", cell=lambda row: row.queue, leaves=3),
+        Column(heading="CLUSTERQUEUE", cell=lambda row: row.cluster_queue, leaves=2),
+        Column(heading="REASON", cell=lambda row: row.reason, leaves=6),
+        Column(heading="MESSAGE", cell=lambda row: row.message, leaves=4, is_sentence=True),
+    ]
+
+
+def _position(row: WorkloadRow) -> str:
+    return "" if row.position is None else str(row.position)

@@ -1,0 +1,114 @@
+"""What a tenant's commands show with its own rights: a RoleBinding in one namespace of a real API server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+from admission.cli.__main__ import main
+from admission.cli.common.errors import ExitCode
+from tests.integration.conftest import Cluster
+from tests.integration.manifests import Object
+from tests.integration.replica import Replica
+from tests.integration.scene import Scene
+
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("tenants")]
+
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+ROLES = Path(__file__).parents[2] / "deploy" / "users.yaml"
+# What batch users may read in their namespace, by deploy/users.yaml.
+VIEWERS = ("berth-job-viewer-role", "berth-workload-viewer-role", "berth-localqueue-viewer-role")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tenant:
+    """A tenant with a running Job, one that waits, and one that is too large; another waits beside it."""
+
+    own: Scene
+    other: Scene
+    kubeconfig: str
+
+
+@pytest.fixture(scope="module")
+def tenant(
+    real_cluster: Cluster, real_controller: Replica, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Tenant]:
+    """Give a tenant whose kubeconfig names its namespace. It shares a ClusterQueue with another one."""
+    del real_controller
+    own, other, rest = real_cluster.new_scene(), real_cluster.new_scene(), real_cluster.rest
+    shared = own.create_queue(cpus=4)
+    other.create_local_queue("main", shared)
+    for role in _viewers():
+        name = role["metadata"]["name"]
+        rest.create(f"{RBAC}/clusterroles", role)
+        body = {
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+            "subjects": [{"kind": "ServiceAccount", "name": "user", "namespace": own.namespace}],
+        }
+        rest.create(f"{RBAC}/namespaces/{own.namespace}/rolebindings", body)
+    accounts = f"/api/v1/namespaces/{own.namespace}/serviceaccounts"
+    rest.create(accounts, {"metadata": {"name": "user"}})
+    token = rest.create(f"{accounts}/user/token", {"spec": {}})["status"]["token"]
+    document = yaml.safe_load(Path(real_cluster.kubeconfig).read_text())
+    document["users"][0]["user"] = {"token": token}
+    document["contexts"][0]["context"]["namespace"] = own.namespace
+    kubeconfig = tmp_path_factory.mktemp("tenant") / "kubeconfig"
+    kubeconfig.write_text(json.dumps(document))
+    own.create_job("running", cpus=4)
+    own.wait_workload("running", lambda one: bool(one.get("status", {}).get("admission")), "admitted")
+    other.create_job("foreign", cpus=4)
+    own.create_job("waiting", cpus=4)
+    own.create_job("too-large", cpus=9)
+    own.wait_workload("too-large", _shows_its_reason, "its reason")
+    own.wait_workload("waiting", _shows_its_reason, "its reason")
+    yield Tenant(own=own, other=other, kubeconfig=str(kubeconfig))
+    for scene in (own, other):
+        rest.delete(scene.jobs, {"propagationPolicy": "Background"})
+    for name in VIEWERS:
+        rest.delete(f"{RBAC}/clusterroles/{name}")
+
+
+def _viewers() -> list[Object]:
+    return [role for role in yaml.safe_load_all(ROLES.read_text()) if role["metadata"]["name"] in VIEWERS]
+
+
+def _shows_its_reason(workload: Object) -> bool:
+    return "QuotaReserved" in json.dumps(workload.get("status", {}))
+
+
+@pytest.mark.parametrize(
+    ("command", "want"),
+    [
+        pytest.param("get workloads", ["running", "waiting", "never"], id="Workloads"),
+        pytest.param("get workloads -o wide --status pending", ["ExceedsMaxQuota"], id="all columns"),
+        pytest.param("get queues", ["main", "cpu"], id="LocalQueues"),
+        pytest.param("get estimates", ["no Workload has succeeded"], id="run times"),
+    ],
+)
+def test_a_tenant_sees_its_own_and_nothing_of_others(
+    command: str, want: list[str], tenant: Tenant, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = main([*command.split(), "--kubeconfig", tenant.kubeconfig])
+
+    out, err = capsys.readouterr()
+    assert (code, err) == (ExitCode.DONE, "")
+    assert [word for word in want if word not in out] == []
+    assert "foreign" not in out
+    assert tenant.other.namespace not in out
+
+
+def test_a_tenant_learns_which_namespace_to_name_and_which_role_policies_take(
+    tenant: Tenant, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = main(["get", "workloads", "-A", "--kubeconfig", tenant.kubeconfig])
+
+    assert code == ExitCode.UNREACHABLE
+    assert "name a namespace that you may read with -n NAMESPACE" in capsys.readouterr().err
+    assert main(["get", "policies", "--kubeconfig", tenant.kubeconfig]) == ExitCode.UNREACHABLE
+    assert "berth-admissionpolicy-viewer-role" in capsys.readouterr().err
