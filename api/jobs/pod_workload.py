@@ -23,7 +23,6 @@ from api.jobs.job_workload import (
     CopiedKeys,
     Priority,
     copied_annotations,
-    copied_labels,
     is_label_value,
     workload_name,
     workload_spec,
@@ -133,11 +132,11 @@ def pod_workload_body(
 ) -> dict[str, Any]:
     """Return the complete Workload object of a pod or, if `group` is set, of that group, ready for creation.
 
-    `keeper` as in `owner_references`.
+    `keeper` as in `owner_references`. Raises ComposeError if pods contradict each other in what is copied.
     """
     pod = members[0].pod
-    labels = copied_labels(pod, copied)
-    annotations = copied_annotations(pod, copied)
+    labels = group_labels(members, copied)
+    annotations = {**copied_annotations(pod, copied), **group_annotations(members, copied)}
     # A group's Workload has no uid label: it has one owner per pod, and is found by its name.
     if group:
         annotations[keys.IS_GROUP_WORKLOAD] = "true"
@@ -162,6 +161,32 @@ def pod_workload_body(
         },
         "spec": workload_spec(pod, pod.queue_name, pod_sets, priority),
     }
+
+
+def group_labels(members: Sequence[GroupMember], copied: CopiedKeys) -> dict[str, str]:
+    """Return the labels that a Workload copies from its pods: each has it from any of them.
+
+    Raises ComposeError if they contradict each other. Source: Kueue, ConstructComposableWorkload.
+    """
+    return _agreed([(one.pod, one.pod.labels) for one in members], copied.labels)
+
+
+def group_annotations(members: Sequence[GroupMember], copied: CopiedKeys) -> dict[str, str]:
+    """Return the configured annotations that a Workload copies from its pods. As `group_labels`."""
+    return _agreed([(one.pod, one.pod.annotations) for one in members], copied.annotations)
+
+
+def _agreed(sources: Iterable[tuple[Pod, Mapping[str, str]]], wanted: Iterable[str]) -> dict[str, str]:
+    keys_ = tuple(wanted)
+    found: dict[str, tuple[Pod, str]] = {}
+    for pod, values in sources:
+        for key in keys_:
+            if key not in values:
+                continue
+            first, value = found.setdefault(key, (pod, values[key]))
+            if value != values[key]:
+                raise _contradiction(first, value, pod, values[key], key)
+    return {key: value for key, (_, value) in found.items()}
 
 
 def owner_references(

@@ -31,6 +31,12 @@ class Queued:
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
 
+    @property
+    def prebuilt_workload(self) -> str:
+        """The name of the Workload that another component created for this object; empty if none."""
+        name = keys.PREBUILT_WORKLOAD_NAME
+        return self.labels.get(name) or self.annotations.get(name, "")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobOutcome:
@@ -55,9 +61,3 @@ class QueuedJob(Queued):
         The annotation is Kueue's older form of the label.
         """
         return self.labels.get(keys.QUEUE_NAME) or self.annotations.get(keys.QUEUE_NAME, "")
-
-    @property
-    def prebuilt_workload(self) -> str:
-        """The name of the Workload that another component created for this Job; empty if none."""
-        name = keys.PREBUILT_WORKLOAD_NAME
-        return self.labels.get(name) or self.annotations.get(name, "")

@@ -124,9 +124,8 @@ class PodWorld(World):
         return tuple(actions)
 
     def _workload_of(self, pod: Pod) -> tuple[Workload, bytes] | None:
-        found = (
-            one for one in self.workloads() if pod.group == one[0].key.name or one[0].owner_uid == pod.uid
-        )
+        name = pod.group or pod.prebuilt_workload
+        found = (one for one in self.workloads() if name == one[0].key.name or one[0].owner_uid == pod.uid)
         return next(found, None)
 
     # --- the server's side ---

@@ -35,6 +35,7 @@ from admission.controller.runtime.clock import Clock
 from admission.controller.writer.write_order import ObjectTarget
 from admission.engine.engine import Engine
 from admission.preemption.replicas import is_counted
+from api import keys
 from api.jobs.job import JOB_KIND, Job, to_job
 from api.jobs.owners.owner import Owner, to_owner
 from api.jobs.owners.row import OwnerKind
@@ -68,6 +69,7 @@ class ClusterState:
             self.observers,
             is_kept=settings.with_pods,
             note_empty=self._note_empty_group,
+            note_ungated=self._note_ungated,
             with_gangs=settings.with_pod_groups,
         )
         self.gangs = PodGangs(is_kept=settings.with_pod_groups)
@@ -135,6 +137,13 @@ class ClusterState:
         if self.workloads.get(key) is not None:
             self.marks.workload(key)
             self.pods.mark(unit, has_workload=True)
+
+    def _note_ungated(self, pod: Pod) -> None:
+        """Report that a pod has lost the gate of admission."""
+        own = self.workloads.owned_by(pod.uid)
+        seen = own[0] if own else self.workloads.get((pod.namespace, pod.group))
+        if seen is not None:
+            self.observers.report_ungated(keys.ADMISSION_GATE, seen.value, self._clock.now())
 
     def take_leader_set(self, change: Change[ScaledObject]) -> None:
         """Take a change of a LeaderWorkerSet."""
@@ -246,10 +255,10 @@ class ClusterState:
         return tuple((seen.value, seen.raw) for seen in workloads_of(job, self.workloads))
 
     def workload_of(self, pods: tuple[Seen[Pod], ...]) -> tuple[Workload, bytes] | None:
-        """Return the Workload of a unit of pods: of a group by its name, else the one that the pod owns."""
+        """Return the Workload of a unit of pods: of a group by its name, else what the pod names or owns."""
         pod = pods[0].value
-        if pod.group:
-            named = self.workloads.get((pod.namespace, pod.group))
+        if name := pod.group or pod.prebuilt_workload:
+            named = self.workloads.get((pod.namespace, name))
         else:
             named = next(iter(self.workloads.owned_by(pod.uid)), None)
         return None if named is None else (named.value, named.raw)

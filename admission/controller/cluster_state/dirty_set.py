@@ -187,9 +187,11 @@ class DirtySet:
         if workload.owner_uid is not None:
             self.job_of(workload.owner_uid)
             self._mark_children(workload.owner_uid)
-        # A prebuilt Workload may be created after the Jobs that name it, and has no owner until then.
-        for key in self._prebuilt.jobs_of(workload.key):
-            self.job(key)
+        # A prebuilt Workload may be created after the Jobs or pods that name it, and has no owner until then.
+        for target in self._prebuilt.naming(workload.key):
+            self.job(target)
+        for pod in self._pods.prebuilt.naming(workload.key):
+            self._pods.mark_pod((pod.namespace, pod.name))
 
     def _mark_children(self, uid: str) -> None:
         """Mark the Jobs below this one in the chain of controllers: they wait for its Workload."""

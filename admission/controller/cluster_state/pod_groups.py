@@ -15,10 +15,12 @@ import msgspec
 
 from admission.controller.cluster_state.object_cache import ObjectCache, ObjectKey, Seen
 from admission.controller.cluster_state.observers import Observers
+from admission.controller.cluster_state.prebuilt_names import PrebuiltNames
+from admission.controller.writer.write_order import ObjectTarget
 from admission.reconcile.pod.parents import group_name
 from api import keys
 from api.jobs.gang import in_gang
-from api.jobs.pod import Pod, to_pod
+from api.jobs.pod import POD_KIND, Pod, to_pod
 from api.kube.informer import Change, ChangeType
 from api.objects.cluster import PodObject, ScaledObject
 from api.workload import Workload
@@ -41,17 +43,21 @@ class PodGroups:
         *,
         is_kept: bool,
         note_empty: Callable[[UnitKey], None],
+        note_ungated: Callable[[Pod], None],
         with_gangs: bool = False,
     ) -> None:
         """`is_kept`: whether the integration is on.
 
-        `note_empty` is called when a group loses its last pod. `with_gangs`: whether pods that name a
+        `note_empty` is called when a group loses its last pod, `note_ungated` when a pod has lost the gate of
+        admission. `with_gangs`: whether pods that name a
         PodGroup of scheduling.x-k8s.io form a group.
         """
         self.is_kept = is_kept
+        self.prebuilt = PrebuiltNames()
         self._with_gangs = with_gangs
         self._observers = observers
         self._note_empty = note_empty
+        self._note_ungated = note_ungated
         # By uid: pods whose deletion the server has accepted and the watch has not shown yet. An eviction
         # changes the pod before it deletes it, and the watch shows that change first.
         self._ending: set[str] = set()
@@ -182,11 +188,16 @@ class PodGroups:
             self._ending.discard(pod.uid)
         elif pod.uid in self._ending:
             pod = replace(pod, is_deleted=True)
+        known = self._pods.get(key)
+        was_gated = known is not None and known.metadata.uid == pod.uid and known.value.is_gated
         self._unlink(key)
         self._pods.see(metadata, pod, raw)
+        self.prebuilt.see(ObjectTarget(POD_KIND, *key), pod)
         unit = self.unit_of(pod)
         self._units.setdefault(unit, {})[key] = None
         self._dirty[unit] = None
+        if was_gated and not pod.is_gated:
+            self._note_ungated(pod)
 
     def _forget(self, obj: PodObject) -> None:
         metadata = obj.metadata
@@ -198,6 +209,7 @@ class PodGroups:
         self._unlink(key)
         self._ending.discard(metadata.uid)
         self._pods.forget(metadata)
+        self.prebuilt.forget(ObjectTarget(POD_KIND, *key))
         unit = self.unit_of(known.value)
         self.mark(unit)
         if unit.group and unit not in self._units:

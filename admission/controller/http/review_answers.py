@@ -14,7 +14,7 @@ import msgspec
 
 from admission.reconcile.job.context import JobContext, JobSettings, PodOwner
 from admission.reconcile.job.defaults import DEFAULT_NAME, JobDefaults, job_defaults
-from admission.reconcile.pod.defaults import placed_fault, pod_defaults
+from admission.reconcile.pod.defaults import group_fault, placed_fault, pod_defaults
 from admission.reconcile.pod.parents import SERVING_GROUPS, parent_warnings, template_changes
 from api import keys
 from api.http.server import HttpError
@@ -199,7 +199,7 @@ def _answer_pod(review: AdmissionRequest, around: Surroundings) -> Answer:
         # may pass. The Job controller tries again.
         job = f"Job {pod.namespace}/{pod.owner.name} with uid {pod.owner.uid}"
         raise HttpError(503, f"the pod's controller, {job}, is not known; try again in a moment")
-    if changes and (fault := placed_fault(pod)) is not None:
+    if changes and (fault := placed_fault(pod) or group_fault(pod)) is not None:
         return Answer(body=admission_review.refuse(review.uid, str(fault)), refused=str(fault))
     patch = admission_review.changes_patch(body, changes)
     return Answer(body=admission_review.allow(review.uid, patch=patch))

@@ -12,6 +12,7 @@ from admission.controller.cluster_state.observers import WorkloadTransition
 from admission.controller.cluster_state.queued_objects import QueuedObjects, target_of
 from admission.controller.metrics.registry import RECOVERY_BUCKETS, Metrics
 from admission.controller.runtime.logs import Log
+from api import keys
 from api.reasons import ConditionType
 from api.workload import Workload, to_seconds
 
@@ -68,7 +69,8 @@ class ObjectMetrics:
         """Measure how long after its admission a Workload's pod was ungated, at `at` (Unix seconds)."""
         admitted = workload.conditions.get(ConditionType.ADMITTED)
         if not self._metrics.is_follower and workload.admission is not None and admitted is not None:
-            labels = (gate, workload.admission.cluster_queue, "false")
+            is_group = str(keys.IS_GROUP_WORKLOAD in workload.annotations).lower()
+            labels = (gate, workload.admission.cluster_queue, is_group)
             self._gate_removal.labels(self._metrics.role, *labels).observe(max(0.0, at - admitted.at))
 
     def note_unreadable(self, kind: str, name: str, error: str) -> None:

@@ -37,24 +37,19 @@ def create(view: PodView) -> tuple[Action, ...]:
     """
     try:
         pod_sets = wanted_pod_sets(view)
+        if not pod_sets:
+            return ()
+        # Resolved first: an unknown class must not leave a Workload with the wrong priority behind.
+        priority = _resolved_priority(view)
+        if isinstance(priority, Event):
+            return (priority,)
+        copied, keeper = view.context.settings.copied, view.owner
+        body = pod_workload_body(
+            view.kept, pod_sets, priority, group=view.group, keeper=keeper, copied=copied
+        )
     # No Workload can be built from these pods: report it, and look again when they change.
     except ComposeError as error:
         return (refusal(view, error),)
-    if not pod_sets:
-        return ()
-    # Resolved first: an unknown class must not leave a Workload with the wrong priority behind.
-    priority = _resolved_priority(view)
-    if isinstance(priority, Event):
-        return (priority,)
-    copied = view.context.settings.copied
-    body = pod_workload_body(
-        view.kept,
-        pod_sets,
-        priority,
-        group=view.group,
-        keeper=view.owner,
-        copied=copied,
-    )
     # Notices are reported with the creation, so that they are sent once and not at every look.
     return (workload_creation(body, reference(view.first)), *_notices(view))
 

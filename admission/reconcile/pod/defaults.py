@@ -17,7 +17,8 @@ from admission.reconcile.pod.parents import group_of_leader_worker_set
 from api import keys
 from api.jobs.pod import Pod, claims_daemon_set
 from api.jobs.pod_role import role_of
-from api.parsing.faults import FieldError
+from api.parsing.decimals import whole_number
+from api.parsing.faults import ABSENT, FieldError
 
 Changes = dict[tuple[str, ...], object]
 
@@ -73,6 +74,33 @@ def placed_fault(pod: Pod) -> FieldError | None:
         return None
     rule = "a pod in a queue gets its node when it is admitted; leave it out, or set spec.nodeSelector"
     return FieldError(path="spec.nodeName", value=pod.node, rule=rule)
+
+
+def group_fault(pod: Pod) -> FieldError | None:
+    """Return what is wrong with the group that a new pod names: its pods would wait for it for ever.
+
+    Source: Kueue, pkg/controller/jobs/pod/pod_webhook.go (validatePodGroupMetadata, ...PrebuiltWorkloadName).
+    """
+    place = "annotation" if pod.annotations.get(keys.POD_GROUP_NAME) else "label"
+    both = (
+        f"both the '{keys.POD_GROUP_TOTAL_COUNT}' annotation and the '{keys.POD_GROUP_NAME}' {place}"
+        " should be set"
+    )
+    total = pod.annotations.get(keys.POD_GROUP_TOTAL_COUNT)
+    if not pod.group:
+        path = f"metadata.labels[{keys.POD_GROUP_NAME}]"
+        return None if total is None else FieldError(path=path, value=ABSENT, rule=both)
+    path = f"metadata.annotations[{keys.POD_GROUP_TOTAL_COUNT}]"
+    if total is None:
+        return FieldError(path=path, value=ABSENT, rule=both)
+    if not whole_number(total):
+        return FieldError(path=path, value=total, rule="a group needs a whole number of pods from 1")
+    if pod.prebuilt_workload and pod.prebuilt_workload != pod.group:
+        where = "annotations" if pod.annotations.get(keys.PREBUILT_WORKLOAD_NAME) else "labels"
+        path = f"metadata.{where}[{keys.PREBUILT_WORKLOAD_NAME}]"
+        rule = "prebuilt workload and pod group should be equal"
+        return FieldError(path=path, value=pod.prebuilt_workload, rule=rule)
+    return None
 
 
 def _is_exempt(pod: Pod, context: JobContext, creator: str) -> bool:

@@ -5,9 +5,9 @@
     missing              the Workload waits for replacements, and is in no queue until they exist
 
 Failed pods are kept because they own the Workload. If all of them were removed at once, the Workload would be
-garbage-collected, and the group would lose its place in the queue. A serving group is owned by the object
-that creates its pods. Its failed pods are released at once, because the owner creates the next pod only when
-the former one of that name is gone.
+garbage-collected, and the group would lose its place in the queue. The object that creates
+the pods of a serving group owns the Workload. The group's failed pods are released at once, because the owner
+creates the next pod only when the former one of that name is gone.
 Source: Kueue, pkg/controller/jobs/pod, and its pages on groups of pods.
 """
 
@@ -19,6 +19,7 @@ from admission.decisions.api_writes import Action, Purpose, Write
 from admission.reconcile.pod.view import PodView
 from admission.reconcile.pod.writes import delete, normal, release_finalizer, warning
 from admission.reconcile.workload_writes import workload_deletion, workload_patch, workload_status
+from api import keys
 from api.jobs.pod import Pod
 from api.jobs.pod_workload import GroupMember, owner_references
 from api.reasons import ConditionType
@@ -67,10 +68,13 @@ def answer_dead(view: PodView) -> Answer:
         return None
     dead = [one for one in view.members if not one.pod.is_alive and one.pod.has_finalizer]
     # As many are held back as are missing: each keeps the Workload owned until its successor exists.
-    held_back = 0 if view.members[0].pod.is_serving else view.missing
-    # A pod that never ran has no result and holds nothing.
-    unborn = [one for one in dead if one.pod.is_gated]
-    ended = [one for one in dead if not one.pod.is_gated]
+    first = view.first
+    is_owned = first.is_serving and (first.owner is not None or keys.LEADER_WORKER_SET in first.labels)
+    held_back = 0 if is_owned else view.missing
+    # A pod that never ran has no result, and holds nothing before the group has quota.
+    is_waiting = view.held is None or view.workload.admission is None
+    unborn = [one for one in dead if one.pod.is_gated and (is_waiting or is_owned)]
+    ended = [one for one in dead if one not in unborn]
     leaving = (*unborn, *ended[: max(0, len(ended) - held_back)])
     return tuple(write for member in leaving for write in release_finalizer(member)) or None
 

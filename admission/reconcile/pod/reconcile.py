@@ -22,8 +22,10 @@ from collections.abc import Callable, Iterator, Sequence
 from admission.decisions.api_writes import Action, Event, Purpose
 from admission.reconcile import checkpoints
 from admission.reconcile.job.context import JobContext
+from admission.reconcile.job.view import HeldJob
 from admission.reconcile.pod import groups, whole
 from admission.reconcile.pod.compose import create, update
+from admission.reconcile.pod.prebuilt import answer_prebuilt
 from admission.reconcile.pod.start import start
 from admission.reconcile.pod.view import NOTHING_ELSE, PodView, UnitFacts
 from admission.reconcile.pod.writes import finish, release_finalizer, stop_active, warning
@@ -34,7 +36,7 @@ from admission.reconcile.workload_writes import (
     workload_status,
 )
 from api import keys
-from api.jobs.pod import Pod
+from api.jobs.pod import POD_KIND, Pod
 from api.reasons import ConditionType, FinishedReason
 from api.workload import Workload
 from api.workload_status import WorkloadStatusEdit
@@ -74,13 +76,15 @@ def reconcile_empty_group(workload: Workload, raw: bytes, *, replicas: int | Non
 
     `raw` is the Workload's bytes as last seen. While its pods are being created again it keeps its quota.
     With 0 replicas (a StatefulSet of 0, or a group that a LeaderWorkerSet was scaled down by) the group is
-    over, and the first new pod begins another. `replicas` None: the group has no such owner, and the garbage
-    collector deletes its Workload.
+    over, and the first new pod begins another. `replicas` None: the group has no such owner. If its pods were
+    the only owners, the garbage collector deletes the Workload once its finalizer is gone.
     """
     if keys.IS_GROUP_WORKLOAD not in workload.annotations:
         return ()
-    if workload.deleted_at is not None:
-        # It was marked for deletion while it still had pods, and their end does not trigger another look.
+    owners = HeldJob(workload, raw).body.get("metadata", {}).get("ownerReferences") or ()
+    is_orphan = replicas is None and all(one.get("kind") == POD_KIND for one in owners)
+    if workload.deleted_at is not None or is_orphan:
+        # Their end does not trigger another look, also where it was marked for deletion before.
         return (finalizer_off(workload, raw),) if workload.has_finalizer else ()
     return (workload_deletion(workload),) if replicas == 0 else ()
 
@@ -128,9 +132,10 @@ def _answer_foreign(view: PodView) -> Answer:
     # Only the annotation proves that it was created for a group: the name may be a coincidence.
     if view.held is None or not view.group or keys.IS_GROUP_WORKLOAD in view.workload.annotations:
         return None
+    # Kueue's sentence, to the letter: tools match the notes of Events.
     note = (
-        f"Workload {view.workload.key} has the name of this pod group and is not its own;"
-        f" give the group another name in {keys.POD_GROUP_NAME}"
+        f'A Workload named "{view.group}" already exists but is not a pod group workload;'
+        " this pod group cannot be admitted"
     )
     return (warning(view.first, "WorkloadNameConflict", note),)
 
@@ -298,6 +303,7 @@ def _answer_start(view: PodView) -> Answer:
 
 _STEPS: tuple[Callable[[PodView], Answer], ...] = (
     _answer_foreign,
+    answer_prebuilt,
     _answer_deletion,
     groups.answer_abandoned,
     _answer_end,

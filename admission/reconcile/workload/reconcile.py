@@ -5,7 +5,8 @@ the first step with an answer. The steps are ordered from those that end a Workl
 report why it waits:
 
     going     deleted, finished, its owner gone
-    leaving   deactivated; waiting for a checkpoint or for disruption budgets; evicted with nothing to stop
+    leaving   deactivated; waiting for a checkpoint or for disruption budgets; evicted with nothing to stop;
+              released by another program
     returning back-off over, activated again, its queue running again
     admitted  checks, stopped queues, unready pods, execution time, failed nodes, unbound and gated pods
     waiting   problems with its queue
@@ -161,6 +162,24 @@ def _answer_inactive(look: Look) -> Answer:
     return None
 
 
+def _answer_ended_reservation(look: Look) -> Answer:
+    """Clear the admission of a Workload whose reservation another program has ended.
+
+    A server-side apply as Kueue's removes only fields that its manager alone has written. It sets the
+    condition and leaves the admission, which other steps would wait for.
+    """
+    workload = look.workload
+    reserved = workload.conditions.get(ConditionType.QUOTA_RESERVED)
+    if workload.admission is None or reserved is None or reserved.status:
+        return None
+    if workload.is_evicted and look.owner is Owner.JOB:
+        # The Job's reconciler releases the quota once the Job has stopped.
+        return None
+    edit = look.edit
+    edit.put("admission", None)
+    return (workload_status(edit, Purpose.RELEASE),)
+
+
 def _answer_release(look: Look) -> Answer:
     """Release the quota of an evicted pod group without pods: nothing else reports that it has stopped."""
     workload = look.workload
@@ -274,6 +293,7 @@ _STEPS: tuple[Callable[[Look], Answer], ...] = (
     _answer_inactive,
     answer_eviction_request,
     answer_held_back,
+    _answer_ended_reservation,
     _answer_release,
     _answer_return,
     admitted.answer_check_list,

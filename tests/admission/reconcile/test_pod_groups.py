@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from admission.decisions.api_writes import Event
+from admission.reconcile.job.context import JobSettings
+from admission.reconcile.pod.reconcile import reconcile_empty_group
 from api import keys
+from api.jobs.job_workload import CopiedKeys
 from api.reasons import EvictionReason
 from tests.admission.podworld import (
     WAITING,
@@ -16,7 +21,7 @@ from tests.admission.podworld import (
     said,
     warnings,
 )
-from tests.admission.world import Object, purposes
+from tests.admission.world import Object, purposes, read_workload
 
 
 def test_a_group_is_queued_when_all_its_members_are_there_and_starts_as_one() -> None:
@@ -87,6 +92,31 @@ def test_a_group_that_contradicts_itself_gets_an_event(other: Object, want: str)
 
     assert not world.workloads()
     assert want in warnings(world)[-1]
+
+
+COPIED = JobSettings(copied=CopiedKeys(labels=("team", "stage"), annotations=("example.com/cost",)))
+
+
+def test_the_workload_of_a_group_copies_a_label_that_any_pod_has() -> None:
+    first = member_object("a", labels={"team": "ai", "other": "x"})
+    second = member_object("b", labels={"stage": "test"}, annotations={"example.com/cost": "9"}, created=1)
+
+    world = make_world(first, second, settings=COPIED)
+
+    metadata = world.objects["Workload", "g"]["metadata"]
+    assert metadata["labels"] == {"team": "ai", "stage": "test"}
+    assert metadata["annotations"]["example.com/cost"] == "9"
+
+
+@pytest.mark.parametrize("where", ["labels", "annotations"])
+def test_a_group_whose_pods_contradict_each_other_in_what_is_copied_is_not_queued(where: str) -> None:
+    key = {"labels": "team", "annotations": "example.com/cost"}[where]
+    given: list[dict[str, Any]] = [{where: {key: value}} for value in ("1", "2")]
+
+    world = make_world(member_object("a", **given[0]), member_object("b", **given[1]), settings=COPIED)
+
+    assert not world.workloads()
+    assert f"{key} is '1' on pod a and '2' on pod b" in warnings(world)[-1]
 
 
 def test_a_group_finishes_when_all_its_pods_have_succeeded() -> None:
@@ -198,8 +228,44 @@ def test_a_workload_of_the_groups_name_that_is_not_its_own_is_left_alone() -> No
 
     actions = world.look()
 
-    assert [one.reason for one in actions if isinstance(one, Event)] == ["WorkloadNameConflict"]
     assert purposes(actions) == ["WorkloadNameConflict"]
+    assert [one.note for one in actions if isinstance(one, Event)] == [
+        'A Workload named "g" already exists but is not a pod group workload;'
+        " this pod group cannot be admitted"
+    ]
+
+
+def test_a_gated_pod_of_an_admitted_group_that_is_deleted_is_kept_until_another_replaces_it() -> None:
+    world = admitted(member_object("a"), member_object("b"))
+    world.end("b", "Failed")
+    world.add(member_object("late", created=1, schedulingGates=[{"name": keys.ADMISSION_GATE}]))
+    world.delete("Pod", "late")
+    world.settle()
+    assert world.pod("late").has_finalizer or world.pod("b").has_finalizer
+
+    world.add(member_object("c", created=2))
+    world.settle()
+
+    assert not world.pod("b").has_finalizer
+    assert "late" not in world.pods()
+
+
+@pytest.mark.parametrize(
+    ("owners", "want"),
+    [
+        pytest.param(["Pod", "Pod"], ["remove-finalizer"], id="is let go: the garbage collector takes it"),
+        pytest.param(["StatefulSet"], [], id="stays with another owner"),
+    ],
+)
+def test_the_workload_of_a_group_without_pods(owners: list[str], want: list[str]) -> None:
+    world = admitted(member_object("a"), member_object("b"))
+    obj = world.objects["Workload", "g"]
+    obj["metadata"]["ownerReferences"] = [
+        {"apiVersion": "v1", "kind": kind, "name": f"x{i}", "uid": f"x{i}"} for i, kind in enumerate(owners)
+    ]
+    workload, raw = read_workload(obj)
+
+    assert purposes(reconcile_empty_group(workload, raw, replicas=None)) == want
 
 
 def test_a_waiting_group_takes_another_shape_when_a_pod_of_another_one_comes() -> None:

@@ -52,6 +52,69 @@ def test_a_gated_pod_that_names_an_owner_is_queued_with_an_event(version: str, k
     assert note.startswith(f"Pod team/p is queued by itself, although {kind} x is its controller")
 
 
+def prebuilt(name: str = "w", cpu: str = "1", **metadata: Any) -> Object:
+    """Return a Workload that another program has created for a pod."""
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}
+    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    spec = {"queueName": "lq", "podSets": [{"name": "main", "count": 1, "template": template}]}
+    meta = {"name": name, "namespace": "team", "uid": f"uid-{name}", "resourceVersion": "1", **metadata}
+    return {"kind": "Workload", "metadata": meta, "spec": spec, "status": {}}
+
+
+NAMES_IT = {keys.PREBUILT_WORKLOAD_NAME: "w"}
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["that exists", "that comes later"])
+def test_a_pod_runs_on_the_workload_that_it_names(is_first: bool) -> None:
+    objects = [pod_object(labels=NAMES_IT), prebuilt()]
+    world = make_world(*(reversed(objects) if is_first else objects))
+    assert world.only_workload() == "w"
+
+    world.admit("w")
+    world.settle()
+
+    assert not world.pod("p").is_gated
+    assert world.workload("w")[0].owner_uid == "uid-p"
+    world.end("p")
+    world.settle()
+    assert said(world)["Finished"] == "Succeeded"
+    assert not world.pod("p").has_finalizer
+
+
+def test_a_pod_waits_for_the_workload_that_it_names_and_may_be_deleted_meanwhile() -> None:
+    world = make_world(pod_object(labels=NAMES_IT))
+    assert not world.workloads()
+    assert world.pod("p").is_gated
+
+    world.delete("Pod", "p")
+    world.settle()
+
+    assert world.pods() == []
+
+
+def test_a_workload_that_asks_for_less_than_the_pod_that_names_it_is_finished() -> None:
+    world = make_world(pod_object(labels=NAMES_IT, cpu="8"), prebuilt())
+
+    world.settle()
+
+    assert said(world)["Finished"] == "OutOfSync"
+    assert world.pod("p").is_gated
+
+
+def test_the_workload_of_another_is_not_taken_over_by_its_name() -> None:
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "other", "uid": "uid-other", "controller": True}
+    world = make_world(pod_object("other"), pod_object(labels=NAMES_IT), prebuilt(ownerReferences=[owner]))
+    world.admit("w")
+    world.settle()
+
+    assert world.pod("p").is_gated
+    assert warnings(world)[-1].startswith("Pod team/p: Workload team/w, named by")
+    world.delete("Pod", "p")
+    world.settle()
+    assert world.pods() == ["other"]
+    assert "Finished" not in said(world)
+
+
 def test_an_owner_that_is_added_to_an_admitted_pod_keeps_its_quota_in_use() -> None:
     world = make_world(pod_object())
     world.admit(world.only_workload())

@@ -24,16 +24,29 @@ from tests.admission.podworld import (
 from tests.admission.world import Object, purposes
 
 
-def test_a_serving_group_lets_its_dead_go_at_once_and_never_finishes() -> None:
-    serving = {keys.POD_GROUP_SERVING: "true", keys.POD_GROUP_FAST_ADMISSION: "true"}
-    world = admitted(member_object("a", annotations=serving), member_object("b", annotations=serving))
+@pytest.mark.parametrize(
+    ("labels", "want"),
+    [
+        pytest.param({keys.LEADER_WORKER_SET: "big"}, [], id="at once if an owner creates its successor"),
+        pytest.param({}, ["a", "b"], id="once another has replaced it, without such an owner"),
+    ],
+)
+def test_a_serving_group_never_finishes_and_a_dead_pod_of_it_goes(
+    labels: dict[str, str], want: list[str]
+) -> None:
+    serving = {keys.POD_GROUP_SERVING: "true"}
+    pods = [member_object(name, labels=labels, annotations=serving) for name in ("a", "b")]
+    world = admitted(*pods)
 
     world.end("a")
     world.end("b", "Failed")
     world.settle()
 
-    assert not any(world.pod(name).has_finalizer for name in ("a", "b"))
+    assert [name for name in ("a", "b") if world.pod(name).has_finalizer] == want
     assert "Finished" not in said(world)
+    world.add(member_object("c", labels=labels, annotations=serving, created=1))
+    world.settle()
+    assert [name for name in ("a", "b") if world.pod(name).has_finalizer] == want[1:]
 
 
 SERVING = {
@@ -142,7 +155,7 @@ def test_an_evicted_group_of_inference(
 
 @pytest.mark.parametrize(
     ("replicas", "want"),
-    [(0, ["delete-workload"]), (2, []), (None, [])],
+    [(0, ["delete-workload"]), (2, []), (None, ["remove-finalizer"])],
     ids=[
         "that is to have none is over",
         "that is being created again goes on",

@@ -87,6 +87,13 @@ def reserved(workload: Object) -> None:
     said("QuotaReserved", "QuotaReserved")(workload)
 
 
+def ended_by_another(workload: Object) -> None:
+    """Take the reservation away as a server-side apply of another manager can: by the condition alone."""
+    reserved(workload)
+    workload["status"]["conditions"].pop()
+    said("QuotaReserved", "Pending", status="False")(workload)
+
+
 def admitted(workload: Object) -> None:
     """Admit a Workload, ten minutes ago."""
     reserved(workload)
@@ -186,6 +193,19 @@ def conditions_of(action: Action) -> dict[str, tuple[str, str]]:
             {},
             ["release"],
             id="a group without pods has nothing to stop: released at once",
+        ),
+        pytest.param(
+            make(ended_by_another, said("Evicted", "Preempted")),
+            {},
+            ["release"],
+            id="of a reservation that another program has ended, the admission is cleared",
+        ),
+        pytest.param(make(ended_by_another), {"owner": Owner.JOB}, ["release"], id="also with a Job"),
+        pytest.param(
+            make(ended_by_another, said("Evicted", "Preempted")),
+            {"owner": Owner.JOB},
+            [],
+            id="but after an eviction once that has stopped",
         ),
         pytest.param(
             make(status(requeueState={"count": 1, "requeueAt": to_rfc3339(NOW - 1)})),
@@ -318,6 +338,15 @@ def test_the_end_of_a_back_off_is_cleared_also_where_another_writer_ended_the_ev
         assert "requeueAt" in str(body_of(result.actions[0]))
         return
     assert [body_of(action)["status"].get("requeueState") for action in result.actions] == want
+
+
+def test_the_words_of_the_program_that_ended_a_reservation_stay() -> None:
+    workload = make(ended_by_another, said("Evicted", "Preempted"))
+
+    write = only(look(workload))
+
+    assert "admission" not in body_of(write)["status"]
+    assert body_of(write)["status"]["conditions"] == workload["status"]["conditions"]
 
 
 def test_a_deactivation_says_what_caused_it() -> None:

@@ -461,11 +461,66 @@ async def test_a_pod_that_is_held_already_is_not_changed(pods_url: str) -> None:
 
 
 async def test_a_new_pod_of_a_group_gets_its_role(pods_url: str) -> None:
-    new = pod(labels={keys.QUEUE_NAME: "lq", keys.POD_GROUP_NAME: "g"}, annotations={"kept": "yes"})
+    annotations = {"kept": "yes", keys.POD_GROUP_TOTAL_COUNT: "2"}
+    new = pod(labels={keys.QUEUE_NAME: "lq", keys.POD_GROUP_NAME: "g"}, annotations=annotations)
 
     held = patched(new, await response(pods_url, "/mutate", review(new)))
 
-    assert held["metadata"]["annotations"] == {"kept": "yes", keys.ROLE_HASH: role_hash(new["spec"])}
+    assert held["metadata"]["annotations"] == {**annotations, keys.ROLE_HASH: role_hash(new["spec"])}
+
+
+@pytest.mark.parametrize(
+    ("labels", "annotations", "want"),
+    [
+        pytest.param(
+            {keys.POD_GROUP_NAME: "g"},
+            {},
+            f"metadata.annotations[{keys.POD_GROUP_TOTAL_COUNT}] is not set: both the"
+            f" '{keys.POD_GROUP_TOTAL_COUNT}' annotation and the '{keys.POD_GROUP_NAME}' label should be set",
+            id="a group of unknown size",
+        ),
+        pytest.param(
+            {},
+            {keys.POD_GROUP_NAME: "g"},
+            f"and the '{keys.POD_GROUP_NAME}' annotation should be set",
+            id="also if an annotation names it",
+        ),
+        pytest.param(
+            {},
+            {keys.POD_GROUP_TOTAL_COUNT: "2"},
+            f"metadata.labels[{keys.POD_GROUP_NAME}] is not set: both the",
+            id="a size without a group",
+        ),
+        pytest.param(
+            {keys.POD_GROUP_NAME: "g"},
+            {keys.POD_GROUP_TOTAL_COUNT: "0"},
+            f'metadata.annotations[{keys.POD_GROUP_TOTAL_COUNT}] is "0": a group needs a whole number',
+            id="a size of none",
+        ),
+        pytest.param(
+            {keys.POD_GROUP_NAME: "g"},
+            {keys.POD_GROUP_TOTAL_COUNT: "1", keys.PREBUILT_WORKLOAD_NAME: "w"},
+            f'metadata.annotations[{keys.PREBUILT_WORKLOAD_NAME}] is "w":'
+            " prebuilt workload and pod group should be equal",
+            id="a Workload of another name than the group's",
+        ),
+    ],
+)
+async def test_a_new_pod_that_could_never_be_admitted_with_its_group_is_refused(
+    pods_url: str, labels: dict[str, str], annotations: dict[str, str], want: str
+) -> None:
+    new = pod(labels={keys.QUEUE_NAME: "lq", **labels}, annotations=annotations)
+
+    answer = await response(pods_url, "/mutate", review(new))
+
+    assert not answer["allowed"]
+    assert want in answer["status"]["message"]
+
+
+async def test_the_group_of_a_pod_in_no_queue_is_not_judged(pods_url: str) -> None:
+    answer = await response(pods_url, "/mutate", review(pod(labels={keys.POD_GROUP_NAME: "g"})))
+
+    assert answer["allowed"]
 
 
 async def test_a_pod_without_a_queue_goes_to_the_default_queue_of_its_namespace(pods_url: str) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+
 import msgspec
 import pytest
 
+from admission.controller.cluster_state.cluster_state import ClusterStateSettings
 from api import keys
 from tests.admission.controller.known import Known, Object, made, workload_object
 
@@ -79,3 +82,32 @@ def test_a_pod_that_loses_its_gate_is_measured_by_the_leader_alone(role: str, wa
         assert known.cluster_state.see_raw("Pod", msgspec.json.encode(pod))
 
     assert has(known, "kueue_pod_scheduling_gate_removal_seconds_sum") is want
+
+
+@pytest.mark.parametrize("group", ["", "w"], ids=["by itself", "in a group"])
+def test_a_pod_that_is_queued_is_measured_when_it_loses_the_gate_of_admission(group: str) -> None:
+    obj = copy.deepcopy(ADMITTED)
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "p", "controller": not group}
+    obj["metadata"]["ownerReferences"] = [owner]
+    if group:
+        obj["metadata"]["annotations"] = {keys.IS_GROUP_WORKLOAD: "true"}
+    known = Known(obj, settings=ClusterStateSettings(with_pods=True))
+    known.metrics.role = "leader"
+    labels = {keys.MANAGED: "true", keys.QUEUE_NAME: "lq", **({keys.POD_GROUP_NAME: group} if group else {})}
+
+    for version, gates in enumerate(([{"name": keys.ADMISSION_GATE}], [])):
+        pod = made("Pod", "p", "team", version="v1", labels=labels, spec={"schedulingGates": gates})
+        pod["metadata"] |= {
+            "uid": "p",
+            "resourceVersion": str(version + 1),
+            "finalizers": [keys.POD_FINALIZER],
+        }
+        assert known.cluster_state.see_raw("Pod", msgspec.json.encode(pod))
+
+    (count,) = (
+        line
+        for line in known.metrics.render().decode().splitlines()
+        if line.startswith("kueue_pod_scheduling_gate_removal_seconds_count")
+    )
+    assert f'name="{keys.ADMISSION_GATE}"' in count
+    assert f'is_group="{str(bool(group)).lower()}"' in count

@@ -113,6 +113,8 @@ func Reset(counter *prometheus.CounterVec) {
 	}
 	resetting.Lock()
 	defer resetting.Unlock()
+	// Values of an earlier controller, too: another counts from 0, and may serve no series yet.
+	maps.DeleteFunc(resets, func(series string, _ float64) bool { return strings.HasPrefix(series, name+"map[") })
 	for _, sample := range samples {
 		resets[seriesOf(name, sample.Labels)] = sample.Metric.GetCounter().GetValue()
 	}
