@@ -81,13 +81,17 @@ class Purpose(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """A Kubernetes Event: `reason` for machines, `note` for people (cut at 1024 bytes when sent)."""
+    """A Kubernetes Event: `reason` for machines, `note` for people (cut at 1024 bytes when sent).
+
+    `is_folded`: all of this reason about the object are one, with the first note and a count.
+    """
 
     regarding: ObjectRef
     type: EventType
     reason: str
     note: str
     action: str
+    is_folded: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

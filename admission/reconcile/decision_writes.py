@@ -150,7 +150,9 @@ def evict(edit: WorkloadStatusEdit, decision: Evict) -> tuple[Event, ...]:
         preemptor = workload_ref(key.namespace, key.name, decision.preemptor_uid)
         victim = f"workload {decision.key} (UID: {decision.uid})"
         note = f"Preempted {victim} in ClusterQueue {decision.cluster_queue}"
-        events.append(_event(decision, EventType.NORMAL, "PreemptedWorkload", note, preemptor))
+        event = _event(decision, EventType.NORMAL, "PreemptedWorkload", note, preemptor)
+        # One for all that are preempted for it, as in Kueue. Each victim names it in an Event of its own.
+        events.append(replace(event, is_folded=True))
     return tuple(events)
 
 

@@ -6,6 +6,7 @@ nominal quota of that flavor and resource.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -97,7 +98,8 @@ class CohortView:
     """A Cohort as status and metrics show it.
 
     `above` are the cohorts above it, its parent first. `admitted` counts the Workloads of its subtree.
-    Shares are as of ClusterQueues.
+    Shares are as of ClusterQueues. `reserved` is what the ClusterQueues of its subtree use, also of quota
+    that they do not lend.
     """
 
     name: str
@@ -106,7 +108,7 @@ class CohortView:
     weighted_share: int
     exact_share: float = 0.0
     subtree: Mapping[FlavorResource, int] = field(default_factory=dict)
-    usage: Mapping[FlavorResource, int] = field(default_factory=dict)
+    reserved: Mapping[FlavorResource, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,6 +232,9 @@ def cohort_view(cache: Cache, name: str) -> CohortView | None:
         return None
     held = (one for queue in node.queues() for one in cache.queues[queue.name].held.values())
     share = dominant_resource_share(node)
+    reserved: Counter[FlavorResource] = Counter()
+    for queue in node.queues():
+        reserved.update({pair: cell.usage for pair, cell in queue.cells.items()})
     return CohortView(
         name=name,
         above=tuple(parent.name for parent in node.ancestors()),
@@ -237,7 +242,7 @@ def cohort_view(cache: Cache, name: str) -> CohortView | None:
         weighted_share=share.rounded(),
         exact_share=share.exact,
         subtree={pair: cell.subtree for pair, cell in node.cells.items()},
-        usage={pair: cell.usage for pair, cell in node.cells.items()},
+        reserved=reserved,
     )
 
 

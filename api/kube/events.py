@@ -110,16 +110,25 @@ class EventRecorder:
         self._error: KubeError | None = None
 
     def record(
-        self, regarding: ObjectRef, type_: EventType, reason: str, note: str, action: str = ""
+        self,
+        regarding: ObjectRef,
+        type_: EventType,
+        reason: str,
+        note: str,
+        action: str = "",
+        *,
+        is_folded: bool = False,
     ) -> None:
         """Queue an event; return immediately and raise no exception.
 
         `reason` is why it happened, `action` what was done (default: the reason), both in CamelCase for
-        programs. `note` is the sentence for people, truncated to 1024 bytes.
+        programs. `note` is the sentence for people, truncated to 1024 bytes. `is_folded`: all events of
+        this reason about the object are one, which has the first note, as client-go folds its events.
         """
         reason = reason[:MAX_WORD_CHARACTERS]
         key = self._combined(
-            _Key(regarding, type_, reason, cut_note(note), (action or reason)[:MAX_WORD_CHARACTERS])
+            _Key(regarding, type_, reason, cut_note(note), (action or reason)[:MAX_WORD_CHARACTERS]),
+            is_folded=is_folded,
         )
         if pending := self._queue.get(key):
             self._queue[key] = pending.again(_now())
@@ -171,7 +180,7 @@ class EventRecorder:
             self._filled.clear()
             self._emptied.set()
 
-    def _combined(self, key: _Key) -> _Key:
+    def _combined(self, key: _Key, *, is_folded: bool) -> _Key:
         """Return the key, with the same note for all further ones if there were many different notes."""
         group, now = key._replace(note=""), self._clock()
         similar = self._similar.pop(group, None)
@@ -182,6 +191,9 @@ class EventRecorder:
         if len(self._similar) > MAX_REMEMBERED:
             self._similar.popitem(last=False)
         similar.at = now
+        if is_folded:
+            similar.combined = similar.combined or key.note
+            return key._replace(note=similar.combined)
         # Hashes, because the notes of thousands of objects would take megabytes.
         if len(similar.notes) < MAX_SIMILAR:
             similar.notes.add(hash(key.note))

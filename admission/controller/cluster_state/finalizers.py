@@ -3,6 +3,9 @@
 Level-triggered: an object is looked at when it was seen, when a write on it has ended, and, while it waits
 for its deletion, when its last user may be gone. For a ClusterQueue that may be at any change of a Workload,
 so the few ClusterQueues that wait are looked at each time. All other kinds wait for a change of another spec.
+
+A finalizer that another client has taken off is not added again: its user wants the object gone although it
+is in use. As in Kueue, which adds it at the creation.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from admission.cache.in_use import finalizer_patch
 from admission.controller.writer.write_order import ObjectTarget
 from admission.decisions.api_writes import Write
 from admission.engine.engine import Engine
+from api.keys import RESOURCE_IN_USE
 from api.kube.history import version_number
 from api.objects.common import Meta
 
@@ -26,6 +30,8 @@ class Finalizers:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._known: dict[ObjectTarget, Meta] = {}
+        # The uids of objects that have been seen with the finalizer.
+        self._had: set[str] = set()
         self._due: dict[ObjectTarget, None] = {}
         # Objects that are being deleted and were in use when last looked at.
         self._awaited: dict[ObjectTarget, None] = {}
@@ -38,6 +44,8 @@ class Finalizers:
         if known is not None and known.uid == metadata.uid and not _is_newer(metadata, known):
             return
         self._known[target] = metadata
+        if RESOURCE_IN_USE in (metadata.finalizers or ()):
+            self._had.add(metadata.uid)
         self._due[target] = None
         self._note_change(kind)
 
@@ -47,6 +55,7 @@ class Finalizers:
         known = self._known.get(target)
         if known is not None and known.uid == metadata.uid:
             del self._known[target]
+            self._had.discard(metadata.uid)
             self._due.pop(target, None)
             self._awaited.pop(target, None)
         self._note_change(kind)
@@ -82,6 +91,8 @@ class Finalizers:
             self._awaited[target] = None
         else:
             self._awaited.pop(target, None)
+        if metadata.uid in self._had and RESOURCE_IN_USE not in (metadata.finalizers or ()):
+            return None
         return finalizer_patch(target.kind, metadata, is_used=is_used)
 
     def _note_change(self, kind: str) -> None:

@@ -10,7 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from admission.controller.cluster_state.object_cache import ObjectKey
 from api.workload import Workload
+
+# The name of a spec, with its namespace if it has one.
+SpecKey = str | ObjectKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,13 +43,15 @@ class Observers:
 
     `workload_changed`: after the object cache and the engine have taken the change. `pod_ungated`: with the
     scheduling gate, the admitted Workload of the pod, and the time (Unix seconds). `spec_changed`: with the
-    kind and the new value of a queue, flavor or other spec; None if it was deleted. `object_unreadable`: with
-    kind, full name ("" if unknown) and error of an object that cannot be read.
+    kind and the new value of a queue, flavor or other spec; None if it was deleted. `spec_gone`: with kind
+    and key of one that was deleted. `object_unreadable`: with kind, full name ("" if unknown) and error of an
+    object that cannot be read.
     """
 
     workload_changed: list[Callable[[WorkloadTransition], None]] = field(default_factory=list)
     pod_ungated: list[Callable[[str, Workload, float], None]] = field(default_factory=list)
     spec_changed: list[Callable[[type, object | None], None]] = field(default_factory=list)
+    spec_gone: list[Callable[[type, SpecKey], None]] = field(default_factory=list)
     object_unreadable: list[Callable[[str, str, str], None]] = field(default_factory=list)
 
     def report_workload(self, change: WorkloadTransition) -> None:
@@ -62,6 +68,11 @@ class Observers:
         """Report a new or changed spec, or the deletion of one (None)."""
         for observe in self.spec_changed:
             observe(kind, value)
+
+    def report_gone(self, kind: type, key: SpecKey) -> None:
+        """Report the deletion of a spec."""
+        for observe in self.spec_gone:
+            observe(kind, key)
 
     def report_unreadable(self, kind: str, namespace: str, name: str, error: str) -> None:
         """Report that an object cannot be read. `namespace` is "" for a kind without namespaces."""

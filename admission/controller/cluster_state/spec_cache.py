@@ -13,7 +13,7 @@ from admission.controller.cluster_state.dirty_set import DirtySet
 from admission.controller.cluster_state.disruption_budgets import DisruptionBudgets
 from admission.controller.cluster_state.invalid_objects import InvalidObjects
 from admission.controller.cluster_state.object_cache import ObjectKey
-from admission.controller.cluster_state.observers import Observers
+from admission.controller.cluster_state.observers import Observers, SpecKey
 from admission.controller.runtime.clock import Clock
 from admission.engine.engine import Engine
 from admission.reconcile.job.context import PriorityClass
@@ -27,8 +27,6 @@ from api.parsing.class_namespaces import class_namespaces
 from api.parsing.prices import flavor_price_problem
 from api.queueing import ClusterQueue, LocalQueue, Namespace, ResourceFlavor
 from api.selectors import matches_selector
-
-SpecKey = str | ObjectKey
 
 
 class SpecCache:
@@ -177,6 +175,7 @@ class SpecCache:
         elif kind is ClusterQueue:
             self._cluster_queues.pop(metadata.name, None)
         self._observers.report_spec(kind, None)
+        self._observers.report_gone(kind, key)
         self._mark_affected(kind, metadata.namespace, metadata.name)
 
     def _keep(self, kind: type, key: SpecKey, value: Any) -> bool:

@@ -14,12 +14,13 @@ from math import inf, isinf, nan
 from typing import NamedTuple
 
 from admission.controller.cluster_state.cluster_state import ClusterState
+from admission.controller.cluster_state.observers import SpecKey
 from admission.controller.cluster_state.workload_counts import LocalQueueKey, Unadmitted
 from admission.controller.gauges.admitted_by_labels import AdmittedByLabels
 from admission.controller.metrics.labels import CLUSTER_QUEUE, COHORT, LOCAL_QUEUE, WORKLOAD, MetricLabels
 from admission.status.views import ClusterQueueView, FlavorUsages, LocalQueueView
 from api.parsing.quantities import CPU
-from api.queueing import ClusterQueue
+from api.queueing import ClusterQueue, Cohort
 from queues.quota.resources import FlavorResource
 
 
@@ -145,6 +146,10 @@ class GaugeReader:
         self._workload_counts = cluster_state.workload_counts
         self._labels = labels
         self._settings = settings
+        # Cohorts that queues name although their object was deleted. As in Kueue their series begin again
+        # once what is below them has changed.
+        self._left: dict[str, CohortGauges | None] = {}
+        cluster_state.observers.spec_gone.append(self._observe_gone)
         self._admitted_by_labels: AdmittedByLabels | None = None
         if labels.names(WORKLOAD):
             self._admitted_by_labels = AdmittedByLabels(labels)
@@ -167,7 +172,9 @@ class GaugeReader:
             local = self._engine.queues.local_queue_view(*key)
             if local is not None and self._labels.shows(*key):
                 yield self._local_queue(local, is_tried=self._specs.local_queues[key].cluster_queue in active)
-        for name in self._engine.queues.cohorts():
+        cohorts = self._engine.queues.cohorts()
+        self._left = {name: self._left[name] for name in cohorts if name in self._left}
+        for name in cohorts:
             yield from self._cohort(name)
 
     def _local_queues_of(self) -> dict[str, tuple[LocalQueueKey, ...]]:
@@ -240,17 +247,28 @@ class GaugeReader:
         view = self._engine.queues.cohort_view(name)
         if view is None:
             return
-        yield CohortGauges(
+        found = CohortGauges(
             name=name,
             parent=view.above[0] if view.above else "",
             # A root is its own root.
             root=view.above[-1] if view.above else name,
             admitted=view.admitted,
             quota=_to_numbers(view.subtree),
-            reserved=_to_numbers(view.usage),
+            reserved=_to_numbers(view.reserved),
             weighted_share=_share(view.exact_share) if self._settings.with_shares else None,
             labels=self._labels.values(COHORT, "", name),
         )
+        if name in self._left:
+            # As when its object went: the first look after that is what later ones are compared with.
+            if self._left[name] in (None, found):
+                self._left[name] = found
+                return
+            del self._left[name]
+        yield found
+
+    def _observe_gone(self, kind: type, key: SpecKey) -> None:
+        if kind is Cohort and isinstance(key, str):
+            self._left[key] = None
 
 
 def _pending(active: int, parked: int, *, is_tried: bool) -> tuple[int, int]:

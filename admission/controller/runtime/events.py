@@ -56,4 +56,11 @@ class EventReporter:
         if len(self._sent_at) > MAX_REMEMBERED:
             self._sent_at.popitem(last=False)
         self._observe(event)
-        self._recorder.record(event.regarding, event.type, event.reason, event.note, event.action)
+        self._recorder.record(
+            event.regarding,
+            event.type,
+            event.reason,
+            event.note,
+            event.action,
+            is_folded=event.is_folded,
+        )

@@ -95,7 +95,14 @@ class FakeRecorder(EventRecorder):
         self.sent, self.dropped = 0, 0
 
     def record(
-        self, regarding: ObjectRef, type_: EventType, reason: str, note: str, action: str = ""
+        self,
+        regarding: ObjectRef,
+        type_: EventType,
+        reason: str,
+        note: str,
+        action: str = "",
+        *,
+        is_folded: bool = False,
     ) -> None:
         """Keep the object's name and the reason."""
         self.events.append((regarding.name, reason))

@@ -277,6 +277,20 @@ async def test_many_notes_of_one_reason_become_one_event(
     assert other["note"] == "another object"
 
 
+async def test_folded_events_are_one_with_the_first_note(
+    scripted: ScriptedServer, client: KubeClient
+) -> None:
+    scripted.will(answer(status=201))
+    events = recorder(client)
+    for number in range(3):
+        events.record(QUEUE, EventType.NORMAL, "PreemptedWorkload", f"note {number}", is_folded=True)
+
+    await send_all(events)
+
+    (event,) = (request.json() for request in scripted.requests)
+    assert (event["note"], event["series"]["count"]) == ("note 0", 3)
+
+
 async def test_notes_are_single_events_again_after_a_pause(
     scripted: ScriptedServer, client: KubeClient
 ) -> None:

@@ -75,6 +75,14 @@ def test_everything_that_others_may_name_is_kept_at_first_sight() -> None:
     assert written(known) == {}
 
 
+def test_a_finalizer_that_another_client_takes_off_is_not_added_again() -> None:
+    known = Known(kept(FLAVOR))
+
+    known.tell(FLAVOR)
+
+    assert written(known) == {}
+
+
 @pytest.mark.parametrize(
     ("users", "going"),
     [

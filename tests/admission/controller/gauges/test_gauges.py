@@ -60,6 +60,11 @@ def local_gauges(known: Known, labels: MetricLabels | None = None) -> list[Local
     return [one for one in reader.snapshots(now=0.0) if isinstance(one, LocalQueueGauges)]
 
 
+def cohorts_of(reader: GaugeReader) -> list[CohortGauges]:
+    """Return the snapshots of all Cohorts."""
+    return [one for one in reader.snapshots(now=0.0) if isinstance(one, CohortGauges)]
+
+
 def test_quota_and_what_is_reserved_of_it_are_shown_in_cores() -> None:
     gauges = queue_gauges(known_queue(), with_quotas=True)
 
@@ -223,8 +228,7 @@ def test_a_finished_workload_is_counted_until_it_is_deleted() -> None:
 def test_cohorts_show_what_is_below_them_and_their_place() -> None:
     known = known_queue(made("Cohort", "team", spec={"parentName": "org"}), cohortName="team")
 
-    reader = GaugeReader(known.cluster_state, MetricLabels())
-    cohorts = [one for one in reader.snapshots(now=0.0) if isinstance(one, CohortGauges)]
+    cohorts = cohorts_of(GaugeReader(known.cluster_state, MetricLabels()))
 
     assert [(one.name, one.parent, one.root) for one in cohorts] == [
         ("org", "", "org"),
@@ -233,6 +237,29 @@ def test_cohorts_show_what_is_below_them_and_their_place() -> None:
     assert [list(one.quota.values()) for one in cohorts] == [[1.5], [1.5]]
     gauges = queue_gauges(known)
     assert (gauges.cohort, gauges.root) == ("team", "org")
+
+
+def test_what_a_cohort_reserves_is_all_that_its_queues_use_also_of_quota_that_they_do_not_lend() -> None:
+    quota = {"name": "cpu", "nominalQuota": "10", "lendingLimit": "8"}
+    group = {"coveredResources": ["cpu"], "flavors": [{"name": "f", "resources": [quota]}]}
+    known = known_queue(admitted_object("w", "6"), cohortName="team", resourceGroups=[group])
+
+    (cohort,) = cohorts_of(GaugeReader(known.cluster_state, MetricLabels()))
+
+    assert list(cohort.reserved.values()) == [6.0]
+
+
+def test_the_series_of_a_deleted_cohort_that_queues_still_name_begin_again_once_something_changes() -> None:
+    team = made("Cohort", "team")
+    known = known_queue(team, cohortName="team")
+    reader = GaugeReader(known.cluster_state, MetricLabels())
+    assert [one.name for one in cohorts_of(reader)] == ["team"]
+
+    known.tell(team, ChangeType.DELETED)
+    assert [cohorts_of(reader), cohorts_of(reader)] == [[], []]
+    known.tell(admitted_object("w", "1"))
+
+    assert [(one.name, one.admitted) for one in cohorts_of(reader)] == [("team", 1)]
 
 
 @pytest.mark.parametrize(("team", "want"), [("vision", ["main"]), ("speech", [])])
