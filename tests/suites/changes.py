@@ -127,6 +127,11 @@ CHANGES = (
     ),
     _begin(
         _JOBS,
+        "func WithAnnotationsToCopy(s sets.Set[string]) Option",
+        "berthsuite.Annotations(sets.List(s))",
+    ),
+    _begin(
+        _JOBS,
         "func WithObjectRetentionPolicies(value *configapi.ObjectRetentionPolicies) Option",
         "berthsuite.Changed(func(c *configapi.Configuration) { c.ObjectRetentionPolicies = value })",
     ),

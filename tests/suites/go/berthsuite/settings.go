@@ -7,6 +7,7 @@ package berthsuite
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"sync"
 
@@ -56,6 +57,19 @@ func Resources(change func(*config.Resources)) {
 			c.Resources = &config.Resources{}
 		}
 		change(c.Resources)
+	})
+}
+
+// Annotations records which annotations a Workload copies: in the file, those of the custom labels of metrics.
+func Annotations(keys []string) {
+	Changed(func(c *config.Configuration) {
+		kind := config.SourceKindWorkload
+		for i, key := range keys {
+			c.Metrics.CustomLabels = append(c.Metrics.CustomLabels, config.ControllerMetricsCustomLabel{
+				Name: fmt.Sprintf("copied%d", i), SourceAnnotationKey: key, SourceKind: &kind,
+				TrackedValues: []string{"tracked"},
+			})
+		}
 	})
 }
 
