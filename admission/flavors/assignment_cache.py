@@ -59,10 +59,8 @@ def recall(queue: QueueState, pending: Pending, finds_no_victim: FindsNoVictim) 
     pods; partial admission always searches. `finds_no_victim` says whether still no Workload can be evicted
     for the pairs that evictions were considered for.
     """
-    plan = queue.plans.get(pending.shape)
-    # Asked again on every use: an admission since then may have changed room and heights.
-    if plan is not None and _still_fits(plan.steps):
-        return replace(plan.found, scan=_scan_of(plan.found, queue, pending))
+    if (fitting := recall_fitting(queue, pending)) is not None:
+        return fitting
     impasse = queue.impasses.get(pending.shape)
     # None where a question now has another answer; the messages take the present numbers.
     renamed = _renamed(impasse.weighed) if impasse is not None else None
@@ -73,6 +71,18 @@ def recall(queue: QueueState, pending: Pending, finds_no_victim: FindsNoVictim) 
     if not renamed:
         return replace(found, scan=scan)
     return replace(found, pod_sets=tuple(_with_reasons(one, renamed) for one in found.pod_sets), scan=scan)
+
+
+def recall_fitting(queue: QueueState, pending: Pending) -> Assignment | None:
+    """Return what a search from the first flavor would find if all of it has room, None where it has not.
+
+    None also where no search of an equal Workload is kept.
+    """
+    plan = queue.plans.get(pending.shape)
+    # Asked again on every use: an admission since then may have changed room and heights.
+    if plan is None or not _still_fits(plan.steps):
+        return None
+    return replace(plan.found, scan=_scan_of(plan.found, queue, pending))
 
 
 def _still_fits(steps: Sequence[RememberedStep]) -> bool:

@@ -31,7 +31,7 @@ import msgspec
 from msgspec import structs
 
 from admission.decisions.assignment import Assignment, Mode
-from admission.flavors.assignment_cache import learn, recall
+from admission.flavors.assignment_cache import learn, recall, recall_fitting
 from admission.flavors.flavor_assigner import FlavorSearch, Pins
 from admission.flavors.flavor_ranking import FlavorRanking, ranking_of, ranks_flavors
 from admission.flavors.hardware_needs import needs_hardware
@@ -123,11 +123,9 @@ class Nominator:
         """
         # Continuing a scan could skip the pinned flavors.
         entry.pending.scan = None
-        pins = tuple(
-            {resource: chosen.flavor for resource, chosen in choice.choices.items()}
-            for choice in entry.assignment.pod_sets
-        )
-        again = yield from self._find(self._search_of(entry.queue, entry.pending, pins))
+        pins = _flavors_of(entry.assignment)
+        search = self._search_of(entry.queue, entry.pending, pins)
+        again = yield from self._find(search, self._fitting(entry.queue, entry.pending, pins))
         # The pinned search knows nothing of those before it. Taken for a first look, it would go on
         # to the next flavor, and each cycle would end where it began.
         return _as_second_look(again) if entry.assignment.scan.is_second else again
@@ -152,12 +150,7 @@ class Nominator:
 
     def _search(self, queue: QueueState, pending: Pending) -> Steps[Entry]:
         """Search from the first flavor, unless the flavors are known from an equal Workload."""
-        # Which domain is reserved for a Workload depends on its LocalQueue, which is no part of its shape.
-        # Which nodes have the hardware that it needs, and which flavor is the best, is no question of quota.
-        has_own_domain = queue.reservations and self.snapshot.topology_cache.has_flavors
-        is_shared = not (
-            has_own_domain or ranks_flavors(queue) or needs_hardware(self.snapshot, queue, pending)
-        )
+        is_shared = self._follows_from_quota(queue, pending)
         known = recall(queue, pending, self.preemptor.finds_no_victim) if is_shared else None
         if known is not None and not known.placing:
             return Entry(queue=queue, pending=pending, assignment=known)
@@ -170,6 +163,25 @@ class Nominator:
             self._learn(search, flavors, whole)
         return whole if whole.will_fit else (yield from self._or_fewer_pods(search, whole))
 
+    def _follows_from_quota(self, queue: QueueState, pending: Pending) -> bool:
+        """Return whether equal Workloads of the queue find the same flavors in the same quota."""
+        # Which domain is reserved for a Workload depends on its LocalQueue, which is no part of its shape.
+        # Which nodes have the hardware that it needs, and which flavor is the best, is no question of quota.
+        has_own_domain = queue.reservations and self.snapshot.topology_cache.has_flavors
+        return not (has_own_domain or ranks_flavors(queue) or needs_hardware(self.snapshot, queue, pending))
+
+    def _fitting(self, queue: QueueState, pending: Pending, pins: Pins) -> Assignment | None:
+        """Return these flavors for all pods if equal Workloads have found them free, and they still are.
+
+        As a rule a head is nominated again because another of its cycle has taken its places, and its quota
+        is as it was.
+        """
+        known = recall_fitting(queue, pending) if self._follows_from_quota(queue, pending) else None
+        if known is None or _flavors_of(known) != pins:
+            return None
+        # A search that is restricted to these flavors refuses others for another reason.
+        return None if any(choice.attempts for choice in known.pod_sets) else known
+
     def _learn(self, search: FlavorSearch, flavors: Assignment, whole: Entry) -> None:
         """Keep the flavors for equal Workloads, unless they depend on the Workloads that would be evicted.
 
@@ -179,9 +191,15 @@ class Nominator:
         if has_room or not (whole.targets or _spare_pods(search.pending)):
             learn(search, flavors)
 
-    def _find(self, search: FlavorSearch) -> Steps[Entry]:
-        """Return the entry with all pods where that is promising, else with as many as can be."""
-        whole = yield from self._attempt(search, None)
+    def _find(self, search: FlavorSearch, flavors: Assignment | None = None) -> Steps[Entry]:
+        """Return the entry with all pods where that is promising, else with as many as can be.
+
+        `flavors`: those that the search would find for all pods, where they are known.
+        """
+        if flavors is not None:
+            whole = yield from self._complete(search.queue, search.pending, flavors)
+        else:
+            whole = yield from self._attempt(search, None)
         return whole if whole.will_fit else (yield from self._or_fewer_pods(search, whole))
 
     def _search_of(self, queue: QueueState, pending: Pending, pins: Pins | None = None) -> FlavorSearch:
@@ -277,6 +295,14 @@ def _as_second_look(entry: Entry) -> Entry:
     """Return the entry marked as searched from the first flavor twice, so that its scan does not go on."""
     scan = structs.replace(entry.assignment.scan, is_second=True)
     return structs.replace(entry, assignment=structs.replace(entry.assignment, scan=scan))
+
+
+def _flavors_of(assignment: Assignment) -> Pins:
+    """Return the flavor of each resource, for each pod set."""
+    return tuple(
+        {resource: chosen.flavor for resource, chosen in choice.choices.items()}
+        for choice in assignment.pod_sets
+    )
 
 
 def _spare_pods(pending: Pending) -> list[int]:

@@ -3,6 +3,7 @@
 Modules, in reading order:
 
     registry             metrics of the process, by subject; names are Kueue's where Kueue has them
+    histogram            histograms whose series are light
     exposition           their text, as Prometheus reads it
     measuring            connects the metrics with what they measure
     decision_recorder    log, Events and metrics of each decision and write

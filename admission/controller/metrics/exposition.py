@@ -7,16 +7,14 @@ histogram differ in one label. The library's own function is what the tests comp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.metrics_core import Metric
-from prometheus_client.utils import floatToGoString
 
-# As Go prints it: +Inf, and large numbers with an exponent.
-_number: Callable[[float], str] = floatToGoString
+from admission.controller.metrics.histogram import Histogram, HistogramSeries, number_text
 
 # What the names of a family's samples, and of the family itself, add to its name.
 _SUFFIX = {"counter": "_total"}
@@ -51,31 +49,31 @@ def _of_wrapper(metric: Any) -> Iterator[str]:
 
 def _of_number(name: str, labels: list[tuple[str, str]], child: Counter | Gauge) -> Iterator[str]:
     for sample in child._samples():
-        yield f"{name}{sample.name}{_braces(_pairs(labels))} {_number(sample.value)}\n"
+        yield f"{name}{sample.name}{_braces(_pairs(labels))} {number_text(sample.value)}\n"
 
 
-def _of_histogram(name: str, labels: list[tuple[str, str]], child: Any) -> Iterator[str]:
+def _of_histogram(name: str, labels: list[tuple[str, str]], child: HistogramSeries) -> Iterator[str]:
     # Labels are in the order of their names, `le` among them.
     before = _pairs(label for label in labels if label[0] < "le")
     after = _pairs(label for label in labels if label[0] > "le")
     start = f'{name}_bucket{{{before}{"," if before else ""}le="'
     end = f'"{"," if after else ""}{after}}} '
-    total, number = 0.0, "0.0"
-    for bound, bucket in zip(_bounds(tuple(child._upper_bounds)), child._buckets, strict=True):
-        if (count := bucket.get()) != 0.0:
+    total, number = 0, "0.0"
+    for bound, count in zip(_bounds(child.bounds), child.counts, strict=True):
+        if count:
             total += count
-            number = _number(total)
+            number = number_text(float(total))
         yield f"{start}{bound}{end}{number}\n"
     braces = _braces(_pairs(labels))
     yield f"{name}_count{braces} {number}\n"
     # A sum that may fall is no counter, and the library leaves it out as well.
-    if child._upper_bounds[0] >= 0:
-        yield f"{name}_sum{braces} {_number(child._sum.get())}\n"
+    if child.bounds[0] >= 0:
+        yield f"{name}_sum{braces} {number_text(child.total)}\n"
 
 
 @cache
 def _bounds(bounds: tuple[float, ...]) -> tuple[str, ...]:
-    return tuple(map(_number, bounds))
+    return tuple(map(number_text, bounds))
 
 
 def _of_family(family: Metric) -> Iterator[str]:
@@ -83,7 +81,7 @@ def _of_family(family: Metric) -> Iterator[str]:
     yield from _head(family.name, family.documentation, family.type)
     for sample in family.samples:
         braces = _braces(_pairs(sorted(sample.labels.items())))
-        yield f"{sample.name}{braces} {_number(sample.value)}\n"
+        yield f"{sample.name}{braces} {number_text(sample.value)}\n"
 
 
 def _head(name: str, text: str, type_: str) -> tuple[str, str]:

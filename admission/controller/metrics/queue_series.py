@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from admission.controller.metrics.histogram import Histogram
 from admission.controller.metrics.labels import (
     CLUSTER_QUEUE,
     COHORT,
@@ -16,7 +17,7 @@ from admission.controller.metrics.labels import (
     MetricLabels,
     QueueKey,
 )
-from admission.controller.metrics.registry import Counter, Histogram
+from admission.controller.metrics.registry import Counter
 from api.objects.common import Meta
 
 M = TypeVar("M", Counter, Histogram)

@@ -19,6 +19,7 @@ from prometheus_client import (
 from prometheus_client.metrics import MetricWrapperBase
 
 from admission.controller.metrics import exposition
+from admission.controller.metrics.histogram import Histogram
 from admission.decisions.api_writes import Event
 from api.object_events import EventType
 from api.reasons import PendingReason
@@ -61,10 +62,6 @@ class Counter(_QuickLabels, prometheus_client.Counter):
 
 class Gauge(_QuickLabels, prometheus_client.Gauge):
     """A gauge of the library."""
-
-
-class Histogram(_QuickLabels, prometheus_client.Histogram):
-    """A histogram of the library."""
 
 
 class Metrics:

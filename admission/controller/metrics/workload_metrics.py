@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from admission.controller.cluster_state.observers import WorkloadTransition
+from admission.controller.metrics.histogram import Histogram
 from admission.controller.metrics.labels import CLUSTER_QUEUE, COHORT, LOCAL_QUEUE, WORKLOAD
 from admission.controller.metrics.queue_series import QueueSeries
 from admission.controller.metrics.registry import (
     LONG_WAIT_BUCKETS,
     WAIT_BUCKETS,
     Counter,
-    Histogram,
     Metrics,
 )
 from api.reasons import ConditionType

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from admission.decisions.assignment import Mode
 from admission.decisions.decision import Wait
@@ -220,6 +221,15 @@ def test_a_head_that_is_nominated_again_keeps_its_flavor() -> None:
     assert not again.assignment.scan.is_second
 
 
+def test_it_keeps_its_flavor_where_an_equal_workload_has_found_another() -> None:
+    heads = Heads(make_world(make_workload("first"), make_workload("second")))
+    assert flavor_of(heads.nominate()) == "a100"
+
+    entry = heads.nominate(scan={})
+
+    assert (flavor_of(entry), flavor_of(heads.nominate_again(entry))) == ("h100", "h100")
+
+
 def test_it_finds_nothing_where_its_flavor_was_taken_meanwhile() -> None:
     heads = Heads(make_world(make_workload()))
     entry = heads.nominate()
@@ -236,6 +246,39 @@ def test_it_gives_up_pods_for_what_was_taken_meanwhile() -> None:
     heads.snapshot.trial.reserve(entry.queue, {FlavorResource("a100", "gpu"): 1})
 
     assert heads.nominate_again(entry).assignment.pod_sets[0].count == 3
+
+
+@pytest.mark.parametrize(
+    "taken",
+    [
+        pytest.param({}, id="whose quota is as it was"),
+        pytest.param({"a100": 2}, id="of which some was taken, and enough is left"),
+        pytest.param({"a100": 4}, id="that was taken"),
+        pytest.param({"h100": 4}, id="while another flavor was taken"),
+    ],
+)
+@pytest.mark.parametrize("when_can_borrow", FungibilityPolicy)
+@pytest.mark.parametrize("pods", [make_pod_set(), elastic(2, 1)], ids=["all or none", "fewer pods"])
+def test_what_equal_workloads_have_found_is_what_a_second_search_finds(
+    pods: PodSet, when_can_borrow: FungibilityPolicy, taken: dict[str, int]
+) -> None:
+    fungibility = FlavorFungibility(when_can_borrow=when_can_borrow)
+    heads = Heads(make_world(make_workload(pod_sets=(pods,)), fungibility=fungibility))
+    entry = heads.nominate()
+    assert entry.queue.plans
+    for flavor, gpus in taken.items():
+        heads.snapshot.trial.reserve(entry.queue, {FlavorResource(flavor, "gpu"): gpus})
+
+    remembered = heads.nominate_again(entry)
+    entry.queue.plans.clear()
+    searched = heads.nominate_again(entry)
+
+    # The admission is only kept for what is remembered.
+    assert replace_admission(remembered) == replace_admission(searched)
+
+
+def replace_admission(entry: Entry) -> Entry:
+    return structs.replace(entry, assignment=structs.replace(entry.assignment, admission=None))
 
 
 def test_a_second_look_stays_one_when_it_is_nominated_again() -> None:

@@ -8,6 +8,8 @@ from math import inf, nan
 from types import FrameType
 from typing import Any
 
+import prometheus_client
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
@@ -15,7 +17,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from admission.controller.metrics.exposition import render
-from admission.controller.metrics.registry import Counter, Gauge, Histogram
+from admission.controller.metrics.histogram import Histogram
+from admission.controller.metrics.registry import Counter, Gauge
 
 _VALUES = st.one_of(st.text(max_size=5), st.sampled_from(['a"b', "a\\b", "a\nb", "ä"]))
 _NUMBERS = st.one_of(st.floats(), st.integers(0, 10**9).map(float), st.sampled_from([inf, -inf, nan]))
@@ -46,7 +49,7 @@ def registry_of(rows: list[tuple[str, float]], counts: list[tuple[str, float]]) 
     around = Histogram("h", r"a \ b", ("queue", "class"), registry=registry, buckets=(0.5, 2.5, 1e7))
     before = Histogram("before", "text", ("class",), registry=registry)
     below_zero = Histogram("below", "text", ("queue",), registry=registry, buckets=(-1.0, 1.0))
-    bare = Histogram("bare", "text", registry=registry)
+    bare = prometheus_client.Histogram("bare", "text", registry=registry)
     Gauge("bare_gauge", "text", registry=registry).set(3.0)
     for value, number in rows:
         gauge.labels(value, "y").set(number)
@@ -70,6 +73,28 @@ def test_the_text_is_the_one_of_the_library(
     registry = registry_of(rows, counts)
 
     assert render(registry) == generate_latest(registry)
+
+
+@given(amounts=st.lists(st.one_of(_COUNTS, st.sampled_from([0.5, 2.5, 1e7])), max_size=8))
+def test_a_histogram_counts_as_the_library_does(amounts: list[float]) -> None:
+    texts = []
+    for kind in (Histogram, prometheus_client.Histogram):
+        registry = CollectorRegistry(auto_describe=False)
+        histogram = kind("h", "text", ("queue",), registry=registry, buckets=(0.0, 0.5, 2.5, 1e7))
+        for amount in amounts:
+            histogram.labels("a").observe(amount)
+        texts.append(generate_latest(registry))
+
+    assert texts[0] == texts[1]
+
+
+def test_a_series_needs_a_value_for_each_label() -> None:
+    histogram = Histogram("h", "text", ("queue", "class"), registry=CollectorRegistry())
+
+    with pytest.raises(
+        ValueError, match=r"h has the labels \('queue', 'class'\), and got the values \('a',\)"
+    ):
+        histogram.labels("a")
 
 
 def test_a_line_takes_few_steps() -> None:
