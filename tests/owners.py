@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from api.jobs.owners.jobset import JOB_SET
+from api.jobs.owners.kubeflow import JAX_JOB, MPI_JOB, PADDLE_JOB, PYTORCH_JOB, TF_JOB, XGBOOST_JOB
 from api.jobs.owners.row import OwnerKind
 
 Object = dict[str, Any]
@@ -32,7 +33,7 @@ class OwnerSample:
     stopped: Object
     succeeded: Object
     failed: Object
-    partly: Object | None = None
+    partly: Object = field(default_factory=dict)
     reclaimable: Mapping[str, int] = field(default_factory=dict)
 
     def object(self, *, suspend: bool = True, **metadata: Any) -> Object:
@@ -88,6 +89,32 @@ def _jobset_status(driver: Object, workers: Object, *conditions: Object) -> Obje
     return {"replicatedJobsStatus": statuses, "conditions": list(conditions)}
 
 
+def _of_kubeflow(row: OwnerKind, specs: str, *types: str) -> OwnerSample:
+    """Return a sample with one pod of the first type and two of the others."""
+    pods = {type_: 2 if index else 1 for index, type_ in enumerate(types)}
+
+    def status(*conditions: Object, active: int = 0) -> Object:
+        replicas = {type_: {"active": active and count} for type_, count in pods.items()}
+        return {"replicaStatuses": replicas, "conditions": list(conditions)}
+
+    return OwnerSample(
+        row=row,
+        spec={
+            "runPolicy": {"cleanPodPolicy": "All"},
+            specs: {
+                type_: {"replicas": count, "restartPolicy": "Never", "template": template(type_.lower())}
+                for type_, count in pods.items()
+            },
+        },
+        pod_sets={type_.lower(): count for type_, count in pods.items()},
+        running=status(condition("Created"), active=1),
+        ready=status(condition("Created"), condition("Running"), active=1),
+        stopped=status(condition("Suspended")),
+        succeeded=status(condition("Succeeded")),
+        failed=status(condition("Failed")),
+    )
+
+
 SAMPLES = (
     OwnerSample(
         row=JOB_SET,
@@ -101,6 +128,12 @@ SAMPLES = (
         partly=_jobset_status({"active": 1, "ready": 1}, {"active": 1, "ready": 1, "succeeded": 1}),
         reclaimable={"workers": 3},
     ),
+    _of_kubeflow(PYTORCH_JOB, "pytorchReplicaSpecs", "Master", "Worker"),
+    _of_kubeflow(TF_JOB, "tfReplicaSpecs", "Chief", "Master", "PS", "Worker", "Evaluator"),
+    _of_kubeflow(XGBOOST_JOB, "xgbReplicaSpecs", "Master", "Worker"),
+    _of_kubeflow(PADDLE_JOB, "paddleReplicaSpecs", "Master", "Worker"),
+    _of_kubeflow(JAX_JOB, "jaxReplicaSpecs", "Worker"),
+    _of_kubeflow(MPI_JOB, "mpiReplicaSpecs", "Launcher", "Worker"),
 )
 
 

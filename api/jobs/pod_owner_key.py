@@ -1,6 +1,6 @@
 """The key that connects a Workload with the pods that it runs.
 
-    pods of a Job       the uid of the Job, which is also the controller of the Workload
+    pods of a Job       the uid of the Job, or a PyTorchJob, which is also the controller of the Workload
     an individual pod   its own uid, likewise
     a pod of a group    NAMESPACE/NAME of the group, which is also the name of the Workload
 
@@ -11,11 +11,12 @@ are managed by another controller, and for a pod that runs for no Workload or do
 from __future__ import annotations
 
 from api import keys
+from api.jobs.owners.table import OWNER_KINDS
 from api.jobs.pod import POD_KIND, to_pod
 from api.objects.cluster import PodObject
 from api.workload import Workload
 
-_KINDS = frozenset({"Job", POD_KIND})
+_KINDS = frozenset({"Job", POD_KIND, *(row.kind for row in OWNER_KINDS if row.owns_pods)})
 
 
 def has_known_pods(workload: Workload) -> bool:

@@ -106,14 +106,6 @@ def has_same_containers(one: Template, other: Template) -> bool:
     )
 
 
-def has_same_requests(one: Template, other: Template) -> bool:
-    """Return whether both templates have as many containers, each with the same requests and limits."""
-    mine, theirs = (template.get("spec") or {} for template in (one, other))
-    return mine.get("resources") == theirs.get("resources") and all(
-        _requests(mine.get(holder)) == _requests(theirs.get(holder)) for holder in _HOLDERS
-    )
-
-
 def has_same_tolerations(one: Template, other: Template) -> bool:
     """Return whether both templates tolerate the same taints, in any order."""
     mine, theirs = _tolerations(one), _tolerations(other)
@@ -321,19 +313,10 @@ def _shape(container: Mapping[str, Any]) -> dict[str, Any]:
     shape = {name: container[name] for name in _COMPARED if container.get(name)}
     # Only plain values of variables are compared: older CRDs prune newer kinds of sources.
     shape["env"] = {variable.get("name"): variable.get("value") for variable in container.get("env") or ()}
-    return {**shape, **_resources(container)}
-
-
-def _requests(containers: Sequence[Mapping[str, Any]] | None) -> list[dict[str, Any]]:
-    return [_resources(container) for container in containers or ()]
-
-
-def _resources(container: Mapping[str, Any]) -> dict[str, Any]:
     resources = container.get("resources") or {}
-    return {
-        kind: {name: _comparable(quantity) for name, quantity in (resources.get(kind) or {}).items()}
-        for kind in ("requests", "limits")
-    }
+    for kind in ("requests", "limits"):
+        shape[kind] = {name: _comparable(quantity) for name, quantity in (resources.get(kind) or {}).items()}
+    return shape
 
 
 def _comparable(quantity: Any) -> str:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
 from math import ceil
+from typing import Any
 
 import msgspec
 
@@ -314,6 +315,24 @@ def pod_requests(spec: WirePodSpec) -> Amounts:
     for resource, text in (spec.overhead or {}).items():
         total[resource] = total.get(resource, 0) + amount(resource, text)
     return total
+
+
+def requests_no_more(one: Mapping[str, Any], template: Mapping[str, Any]) -> bool:
+    """Return whether a pod, or the pods of a template, request no more than those of another template.
+
+    Both are plain objects. False if either cannot be read. The overhead of a runtime class is left out: the
+    API server adds it to pods alone.
+    """
+    try:
+        mine, theirs = (_own_requests(each["spec"]) for each in (one, template))
+    except (msgspec.ValidationError, QuantityError, KeyError):
+        return False
+    return all(value <= theirs.get(resource, 0) for resource, value in mine.items())
+
+
+def _own_requests(spec: Mapping[str, Any]) -> Amounts:
+    read = msgspec.convert(spec, WirePodSpec, strict=False)
+    return pod_requests(_adjusted(msgspec.structs.replace(read, overhead=None), (), {}))
 
 
 def _with_init_containers(together: Amounts, init_containers: tuple[WireContainer, ...]) -> Amounts:

@@ -21,10 +21,11 @@ from api.http.server import HttpError
 from api.jobs.job import to_job
 from api.jobs.job_workload import job_template, unknown_keys
 from api.jobs.owners.owner import counts, to_owner
+from api.jobs.owners.paths import Body
 from api.jobs.owners.row import SUSPEND, Child, OwnerKind
 from api.jobs.owners.rules import validate_owner, validate_owner_update
 from api.jobs.owners.table import BY_KIND, kind_of
-from api.jobs.pod import Pod, claims_job, to_pod
+from api.jobs.pod import POD_KIND, Pod, claims_job, to_pod
 from api.jobs.queued_object import QueuedJob
 from api.objects.cluster import JobObject, OwnerObject, PodObject
 from api.objects.common import OwnerReference, Wire, WireSelector
@@ -190,15 +191,16 @@ def _answer_pod(review: AdmissionRequest, around: Surroundings) -> Answer:
         return Answer(body=admission_review.allow(review.uid))
     body = _object(review.object)
     pod = to_pod(_decoded(review, PodObject))
-    context = _context(around)
+    context = _context(around, body)
     changes = pod_defaults(
         pod, body, context, creator=review.user_info.username, has_default_queue=around.has_default_queue
     )
     if changes and pod.owner is not None and context.pod_owner(pod) is PodOwner.UNKNOWN:
-        # A new Job may not have been seen yet. Its pods must not be queued beside it, and no other pod
+        # A new owner may not have been seen yet. Its pods must not be queued beside it, and no other pod
         # may pass. The Job controller tries again.
-        job = f"Job {pod.namespace}/{pod.owner.name} with uid {pod.owner.uid}"
-        raise HttpError(503, f"the pod's controller, {job}, is not known; try again in a moment")
+        owner = f"{pod.owner.kind} {pod.namespace}/{pod.owner.name} with uid {pod.owner.uid}"
+        why = "is not known" if around.parent is None or not around.parent.raw else "is not admitted"
+        raise HttpError(503, f"the pod's controller, {owner}, {why}; try again in a moment")
     if changes and (fault := placed_fault(pod) or group_fault(pod)) is not None:
         return Answer(body=admission_review.refuse(review.uid, str(fault)), refused=str(fault))
     patch = admission_review.changes_patch(body, changes)
@@ -227,7 +229,7 @@ def _answer_queued(
         # Its quota is that of its parent, and it needs no queue.
         defaults = JobDefaults(labels={}, suspends=parent.waits and not job.is_suspended)
     else:
-        defaults = job_defaults(job, _context(around), has_default_queue=around.has_default_queue)
+        defaults = job_defaults(job, _context(around, body), has_default_queue=around.has_default_queue)
     patch = admission_review.labels_patch(body, defaults.labels)
     if defaults.suspends:
         # `add` replaces an existing value: a Job may say suspend: false.
@@ -240,8 +242,8 @@ def is_counted(parent: Parent, child: Child) -> bool:
     return not parent.raw or counts(BY_KIND[parent.kind], parent.raw, child)
 
 
-def _context(around: Surroundings) -> JobContext:
-    """Return what the defaults of a Job or pod of the namespace may ask for."""
+def _context(around: Surroundings, body: Body) -> JobContext:
+    """Return what the defaults of a Job or pod of the namespace, which is `body`, may ask for."""
     return JobContext(
         injection=_no_injection,
         settings=JobSettings(manages_without_queue_name=around.manages_without_queue_name),
@@ -249,7 +251,7 @@ def _context(around: Surroundings) -> JobContext:
         is_pod_selected=lambda _, labels: (
             around.selects_pods and matches_selector(around.pod_selector, labels)
         ),
-        pod_owner=lambda pod: _pod_owner(pod, around.owner),
+        pod_owner=lambda pod: _pod_owner(pod, around, body),
         workload_priority_classes={DEFAULT_NAME: 0} if around.has_default_class else {},
     )
 
@@ -258,7 +260,19 @@ def _no_injection(_: object) -> Never:
     raise AssertionError("a review starts no pods")
 
 
-def _pod_owner(pod: Pod, job: OwnerJob | None) -> PodOwner:
+def _pod_owner(pod: Pod, around: Surroundings, body: Body) -> PodOwner:
+    """Return whether what a new pod names as its controller waits for the pod."""
+    parent = around.parent
+    if parent is None:
+        return _owned_by_job(pod, around.owner)
+    # One that is not known yet, or whose admission is not, may be known in a moment.
+    if parent.waits:
+        return PodOwner.UNKNOWN
+    is_own = counts(BY_KIND[parent.kind], parent.raw, Child(kind=POD_KIND, name=pod.name, body=body))
+    return PodOwner.COUNTED if is_own else PodOwner.NOT_COUNTED
+
+
+def _owned_by_job(pod: Pod, job: OwnerJob | None) -> PodOwner:
     """Return whether the Job that a new pod names waits for the pod.
 
     It does if the Job controller may have created the pod: it creates pods only for an unfinished Job of

@@ -96,7 +96,7 @@ class Webhooks:
             pod_selector=state.contexts.settings.pod_selector,
             owner=self._job(controller.uid) if controller is not None and is_pod else None,
             owner_kinds=frozenset(state.queued.rows),
-            parent=self._parent(controller, namespace) if controller is not None and not is_pod else None,
+            parent=self._parent(controller, namespace) if controller is not None else None,
         )
 
     def _parent(self, controller: OwnerReference, namespace: str) -> Parent | None:

@@ -35,7 +35,7 @@ COUNTED = frozenset({Ancestor.COUNTED_WAITING, Ancestor.COUNTED_ADMITTED})
 
 
 class PodOwner(StrEnum):
-    """Whether the Job that a new pod names as its controller waits for the pod.
+    """Whether the Job, or other owner, that a new pod names as its controller waits for the pod.
 
     Any user who may create pods can name any owner, so the reference alone proves nothing.
     """

@@ -19,6 +19,7 @@ from api.jobs.job_workload import (
     maximum_execution_time_seconds,
     unknown_keys,
 )
+from api.jobs.owners.table import kind_of
 from api.jobs.placement_annotations import annotation_faults, domain_fault
 from api.jobs.pod import Pod, claims_daemon_set, claims_job
 from api.jobs.pod_workload import (
@@ -159,7 +160,10 @@ def _notices(view: PodView) -> Iterator[Event]:
 
 def _owner_notes(pod: Pod) -> tuple[str, ...]:
     owner = pod.owner
-    if owner is None or not (claims_job(owner) or claims_daemon_set(owner)):
+    if owner is None:
+        return ()
+    is_known = claims_job(owner) or claims_daemon_set(owner) or kind_of(owner.api_version, owner.kind)
+    if not is_known:
         return ()
     return (
         f"Pod {pod} is queued by itself, although {owner.kind} {owner.name} is its controller:"

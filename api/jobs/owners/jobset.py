@@ -14,7 +14,7 @@ from api import keys
 from api.jobs.owners.conditions import ends_by
 from api.jobs.owners.paths import Body, value_at
 from api.jobs.owners.row import Child, OwnerKind, OwnerPodSet
-from api.jobs.pod_template import has_same_requests
+from api.jobs.resource_requests import requests_no_more
 
 _JOB_INDEX = "jobset.sigs.k8s.io/job-index"
 
@@ -69,7 +69,7 @@ def counts(body: Body, child: Child) -> bool:
 
     The API server verifies no owner, so anyone who may create Jobs can name the JobSet. The name of the Job
     must be that of a replica, so that there are no more of them than the Workload has pods for, and its pods
-    must be as many and request as much.
+    must be no more and request no more.
     """
     name = value_at(body, ("metadata", "name"))
     if child.kind != "Job" or not child.name.startswith(f"{name}-"):
@@ -79,7 +79,7 @@ def counts(body: Body, child: Child) -> bool:
         if number is not None and int(number[0]) < _replicas(one):
             theirs, ours = child.body["spec"], one["template"]["spec"]
             is_small = pods_of_job(theirs) <= pods_of_job(ours)
-            return is_small and has_same_requests(theirs["template"], ours["template"])
+            return is_small and requests_no_more(theirs["template"], ours["template"])
     return False
 
 

@@ -63,7 +63,7 @@ class OwnerKind:
     succeeded. `reclaimable` returns how many pods of each pod set need their quota no longer.
     `priority_class` is the path of the name of a PriorityClass that comes before those of its templates.
     `counts` returns whether an object that names it as controller is part of it, so that its own Workload has
-    the quota for it.
+    the quota for it. `owns_pods`: it is itself the controller of pods.
     """
 
     kind: str
@@ -79,6 +79,7 @@ class OwnerKind:
     reclaimable: Callable[[Body], Mapping[str, int]] = _nothing
     priority_class: Path | None = None
     counts: Callable[[Body, Child], bool] = _no_child
+    owns_pods: bool = False
 
     @property
     def api_version(self) -> str:

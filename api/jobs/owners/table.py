@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from api.jobs.owners.jobset import JOB_SET
+from api.jobs.owners.kubeflow import JAX_JOB, MPI_JOB, PADDLE_JOB, PYTORCH_JOB, TF_JOB, XGBOOST_JOB
 from api.jobs.owners.row import OwnerKind
 
-OWNER_KINDS: tuple[OwnerKind, ...] = (JOB_SET,)
+OWNER_KINDS: tuple[OwnerKind, ...] = (
+    JOB_SET,
+    PYTORCH_JOB,
+    TF_JOB,
+    XGBOOST_JOB,
+    PADDLE_JOB,
+    JAX_JOB,
+    MPI_JOB,
+)
 
 # By what the configuration calls them in integrations.frameworks.
 BY_FRAMEWORK: Mapping[str, OwnerKind] = {row.framework: row for row in OWNER_KINDS}

@@ -7,10 +7,11 @@ import copy
 import pytest
 
 from admission.decisions.api_writes import Purpose
-from admission.reconcile.job.context import Ancestor, JobSettings
+from admission.reconcile.job.context import Ancestor, JobSettings, PriorityClass
 from admission.reconcile.job.reconcile import reconcile_queued
 from api.jobs.job_workload import workload_name
 from api.jobs.owners.composing import read_pod_sets
+from api.jobs.owners.kubeflow import PYTORCH_JOB
 from api.jobs.owners.paths import value_at
 from tests.admission.world import START, Object, World, context, encode, purposes, read_queued
 from tests.owners import SAMPLES, UID, OwnerSample
@@ -130,10 +131,10 @@ def test_pods_are_reported_ready_once_all_are(sample: OwnerSample) -> None:
     assert conditions(world, name)["PodsReady"][0]
 
 
-@each_kind
+@pytest.mark.parametrize(
+    "sample", [pytest.param(sample, id=sample.row.kind) for sample in SAMPLES if sample.reclaimable]
+)
 def test_quota_that_it_needs_no_longer_is_given_back(sample: OwnerSample) -> None:
-    if sample.partly is None:
-        pytest.skip(f"{sample.row.kind} needs all of its quota until its end")
     world, name = started(sample)
     report(world, sample, sample.partly)
     world.settle()
@@ -236,9 +237,34 @@ def test_a_workload_from_before_its_owner_was_known_is_deleted(sample: OwnerSamp
 @each_kind
 def test_one_whose_pod_sets_cannot_be_read_is_named_with_the_fix(sample: OwnerSample) -> None:
     obj = sample.object()
-    obj["spec"] = {"suspend": True, **{key: 7 for key in obj["spec"] if key not in ("suspend", "runPolicy")}}
+    kept = sample.row.suspend[1]
+    obj["spec"] = {key: value if key == kept else 7 for key, value in obj["spec"].items()}
 
     actions = reconcile_queued(read_queued(obj), encode(obj), [], context(), now=START)
 
     assert purposes(actions) == ["ErrWorkloadCompose"]
     assert "its pod sets cannot be read" in actions[0].note  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("own", "of_template", "want"),
+    [
+        pytest.param("high", "low", 10, id="its own field comes first"),
+        pytest.param(None, "low", 1, id="then that of a template"),
+        pytest.param(None, None, 0, id="without either it has none"),
+    ],
+)
+def test_the_priority_class_of_a_kubeflow_job(own: str | None, of_template: str | None, want: int) -> None:
+    (sample,) = (one for one in SAMPLES if one.row is PYTORCH_JOB)
+    obj = sample.object()
+    if own is not None:
+        obj["spec"]["runPolicy"]["schedulingPolicy"] = {"priorityClass": own}
+    if of_template is not None:
+        spec = obj["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
+        spec["priorityClassName"] = of_template
+    classes = {"high": PriorityClass(value=10), "low": PriorityClass(value=1)}
+    world = World(job_context=context(priority_classes=classes))
+    world.add(obj)
+    world.settle()
+
+    assert world.workload(world.only_workload())[0].priority == want

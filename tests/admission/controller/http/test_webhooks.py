@@ -951,3 +951,52 @@ async def test_topology_annotations_are_checked_pod_set_by_pod_set(sample: Owner
 
     path = f"{path_text(last.at)}.metadata.annotations[{keys.PREFERRED_TOPOLOGY}]"
     assert answer["status"]["message"].startswith(path)
+
+
+def torch_pod(name: str = "j-worker-0", *, uid: str = UID) -> Object:
+    """Return a pod in a queue that the training operator creates for PyTorchJob j."""
+    reference = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "j", "uid": uid}
+    resources = {"requests": {"cpu": "1"}}
+    spec = {"containers": [{"name": "c", "image": "i", "resources": resources}]}
+    labels = {keys.QUEUE_NAME: "lq"}
+    return made(
+        "Pod",
+        name,
+        "team",
+        version="v1",
+        spec=spec,
+        labels=labels,
+        owners=[{**reference, "controller": True}],
+    )
+
+
+def torch_workload() -> Object:
+    """Return the admitted Workload of PyTorchJob j."""
+    workload = admitted_workload()
+    workload["metadata"]["ownerReferences"][0] |= {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob"}
+    return workload
+
+
+@pytest.mark.parametrize(
+    ("new", "is_admitted", "want_status", "want_gate"),
+    [
+        pytest.param(torch_pod(), True, 200, False, id="one that it creates runs with it"),
+        pytest.param(torch_pod("mine"), True, 200, True, id="one that only names it is queued itself"),
+        pytest.param(torch_pod(), False, 503, False, id="one of it while it waits is refused"),
+        pytest.param(torch_pod(uid="other"), True, 503, False, id="one of an unknown one is refused"),
+    ],
+)
+async def test_a_pod_of_a_pytorch_job(
+    new: Object, is_admitted: bool, want_status: int, want_gate: bool
+) -> None:
+    (sample,) = (one for one in SAMPLES if one.row.kind == "PyTorchJob")
+    settings = ClusterStateSettings(owner_kinds=OWNER_KINDS, with_pods=True)
+    workloads = [torch_workload()] if is_admitted else []
+    known = Known(namespace_object("team"), sample.object(), *workloads, settings=settings)
+
+    async with serving(known) as url:
+        status, answer = await ask(url, "/mutate", review(new))
+
+    assert status == want_status, answer
+    if status == 200:
+        assert ("schedulingGates" in patched(new, answer["response"])["spec"]) is want_gate
