@@ -14,8 +14,8 @@ from api.reasons import PendingReason
 _PENDING, _WAITING, _INADMISSIBLE = "Pending", "Waiting", "Inadmissible"
 # What a queue lacks. A cycle that finds a Workload misconfigured calls it pending all the same.
 _OF_QUEUES = frozenset({PendingReason.MISCONFIGURED, PendingReason.SUSPENDED})
-# These are the same in both sets.
-_KEPT = frozenset({PendingReason.ADMISSION_GATED, PendingReason.DEACTIVATED})
+# This is the same in both sets.
+_KEPT = frozenset({PendingReason.ADMISSION_GATED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

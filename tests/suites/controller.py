@@ -1,7 +1,8 @@
-"""The controller of a suite: `berth controller`, which admits nothing if the suite runs without a scheduler.
+"""The controller of a suite: `berth controller`, without the parts that the suite leaves out of Kueue.
 
-Several suites of Kueue's controllers leave out its scheduler and write admissions themselves. Berth has no
-such mode, so for them the queues have no heads here.
+Several suites leave out Kueue's scheduler and write admissions themselves: for them the queues have no heads.
+Some run the reconcilers of jobs alone, and delete flavors before the queues that use them: for them no object
+gets a finalizer. Berth has no such modes.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from typing import Any
 
 from admission.cache.trees_to_try import TreesToTry
 from admission.cli.__main__ import main
+from admission.controller.cluster_state.finalizers import Finalizers
 
 UNSCHEDULED = "BERTH_SUITES_UNSCHEDULED"
+UNKEPT = "BERTH_SUITES_UNKEPT"
 _QUIET = ("http", "extender", "visibility")
 
 
@@ -28,8 +31,17 @@ def _without_scheduler() -> None:
         setattr(TreesToTry, replaced.__name__, replaced)
 
 
+def _without_finalizers() -> None:
+    def take_due(*_: Any) -> tuple[()]:
+        return ()
+
+    setattr(Finalizers, take_due.__name__, take_due)
+
+
 if __name__ == "__main__":
     if os.environ.get(UNSCHEDULED):
         _without_scheduler()
+    if os.environ.get(UNKEPT):
+        _without_finalizers()
     ports = [flag for name in _QUIET for flag in (f"--{name}-port", "-1")]
     sys.exit(main(["controller", *ports, "--log-level", "debug", *sys.argv[1:]]))

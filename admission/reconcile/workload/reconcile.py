@@ -258,6 +258,9 @@ def _answer_queue_problem(look: Look) -> Answer:
     if problem is None:
         return _gates_cleared(look)
     reason, message = problem
+    if reason is PendingReason.DEACTIVATED and not look.context.settings.words.is_fine:
+        # In the older words no reason says so: what was written at the eviction stays.
+        return None
     present = workload.conditions.get(ConditionType.QUOTA_RESERVED)
     word = look.context.settings.words.of_queue(reason)
     if present is not None and (present.status, present.reason, present.message) == (False, word, message):

@@ -749,6 +749,22 @@ def test_in_older_words_what_is_wrong_with_the_queue_makes_a_workload_inadmissib
     assert look(reported, queue_problem=MISSING, settings=settings).actions == ()
 
 
+@pytest.mark.parametrize(
+    ("is_fine", "want"),
+    [
+        pytest.param(True, ["wait"], id="the finer words name it"),
+        pytest.param(False, [], id="in the older ones what the eviction said stays"),
+    ],
+)
+def test_a_deactivated_workload_waits_and(is_fine: bool, want: list[str]) -> None:
+    cause = "The workload is deactivated due to exceeding the maximum number of re-queuing retries"
+    workload = make(OFF, said("Evicted"), said("QuotaReserved", "Pending", cause, status="False"))
+    problem = (PendingReason.DEACTIVATED, "The workload is deactivated")
+    words = LifecycleSettings(words=ReasonWords(is_fine=is_fine))
+
+    assert purposes(look(workload, queue_problem=problem, settings=words).actions) == want
+
+
 def test_in_older_words_released_quota_leaves_a_workload_pending() -> None:
     settings = LifecycleSettings(words=ReasonWords(is_fine=False))
 

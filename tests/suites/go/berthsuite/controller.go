@@ -32,6 +32,7 @@ const (
 	definitionsVariable = "BERTH_SUITES_DEFINITIONS" // a folder of CustomResourceDefinitions
 	webhooksVariable    = "BERTH_SUITES_WEBHOOKS"    // a folder of webhook configurations
 	unscheduledVariable = "BERTH_SUITES_UNSCHEDULED" // set for a controller that shall admit nothing
+	unkeptVariable      = "BERTH_SUITES_UNKEPT"      // set for one that shall keep nothing by finalizers
 )
 
 const (
@@ -48,6 +49,7 @@ type controller struct {
 	kubeconfig    string
 	configuration *config.Configuration
 	schedules     bool
+	hasCore       bool
 	webhooks      *envtest.WebhookInstallOptions
 
 	gates   map[string]bool
@@ -83,7 +85,7 @@ func Start(env *envtest.Environment, scheme *kruntime.Scheme) error {
 	}
 	lives++
 	one := &controller{kubeconfig: inFolder("kubeconfig-%d.json", lives), webhooks: &env.WebhookInstallOptions}
-	one.configuration, one.schedules = take(scheme)
+	one.configuration, one.schedules, one.hasCore = take(scheme)
 	if err := writeKubeconfig(user.Config(), one.kubeconfig); err != nil {
 		return err
 	}
@@ -171,8 +173,12 @@ func (c *controller) spawn(arguments []string) error {
 	defer log.Close()
 	c.process = exec.Command(arguments[0], arguments[1:]...)
 	c.process.Stdout, c.process.Stderr = log, log
+	c.process.Env = os.Environ()
 	if !c.schedules {
-		c.process.Env = append(os.Environ(), unscheduledVariable+"=1")
+		c.process.Env = append(c.process.Env, unscheduledVariable+"=1")
+	}
+	if !c.hasCore {
+		c.process.Env = append(c.process.Env, unkeptVariable+"=1")
 	}
 	// A suite that is killed leaves no controller behind.
 	c.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}

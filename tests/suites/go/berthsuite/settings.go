@@ -65,6 +65,11 @@ func Annotations(keys []string) {
 	Changed(func(c *config.Configuration) {
 		kind := config.SourceKindWorkload
 		for i, key := range keys {
+			if slices.ContainsFunc(c.Metrics.CustomLabels, func(l config.ControllerMetricsCustomLabel) bool {
+				return l.SourceAnnotationKey == key
+			}) {
+				continue
+			}
 			c.Metrics.CustomLabels = append(c.Metrics.CustomLabels, config.ControllerMetricsCustomLabel{
 				Name: fmt.Sprintf("copied%d", i), SourceAnnotationKey: key, SourceKind: &kind,
 				TrackedValues: []string{"tracked"},
@@ -114,12 +119,12 @@ func Schedules() {
 }
 
 // take returns what was recorded as one configuration, and begins the next record.
-func take(scheme *runtime.Scheme) (configuration *config.Configuration, schedules bool) {
+func take(scheme *runtime.Scheme) (configuration *config.Configuration, schedules, hasCore bool) {
 	recording.Lock()
 	defer recording.Unlock()
 	taken := current
 	current = setting{}
-	configuration = taken.configuration
+	configuration, hasCore = taken.configuration, taken.configuration != nil
 	if configuration == nil {
 		configuration = &config.Configuration{}
 	}
@@ -133,7 +138,7 @@ func take(scheme *runtime.Scheme) (configuration *config.Configuration, schedule
 			configuration.FeatureGates = map[string]bool{"DisableWaitForPodsReady": true}
 		}
 	}
-	return configuration, taken.schedules
+	return configuration, taken.schedules, hasCore
 }
 
 // Feature gates whose default differs in Berth: they are always written.
