@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from api.reasons import PendingReason
 
 _PENDING, _WAITING, _INADMISSIBLE = "Pending", "Waiting", "Inadmissible"
+# With these, a Workload that was never admitted has no condition Admitted, as in Kueue.
+OLDER = frozenset({_PENDING, _WAITING, _INADMISSIBLE})
 # What a queue lacks. A cycle that finds a Workload misconfigured calls it pending all the same.
 _OF_QUEUES = frozenset({PendingReason.MISCONFIGURED, PendingReason.SUSPENDED})
 # This is the same in both sets.

@@ -12,6 +12,7 @@ from typing import Any
 
 from api.parsing.quantities import to_text
 from api.quota_check import REASON, QuotaCheck
+from api.reason_words import OLDER
 from api.reasons import (
     ConditionType,
     EvictionReason,
@@ -267,6 +268,8 @@ class WorkloadStatusEdit(StatusEdit):
 
     def _set_unreserved(self, reason: str, message: str) -> None:
         self.set_condition(ConditionType.QUOTA_RESERVED, False, reason=str(reason), message=message)
+        if str(reason) in OLDER and self.condition(ConditionType.ADMITTED) is None:
+            return
         message = "The workload has no reservation"
         self.set_condition(ConditionType.ADMITTED, False, reason="NoReservation", message=message)
 

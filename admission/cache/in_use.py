@@ -1,8 +1,9 @@
 """Specs in use: which objects keep a finalizer, so that they outlive their deletion.
 
-A ClusterQueue is in use while Workloads hold its quota: without it their usage would count nowhere, and the
-cohort would give away what they still occupy. Flavors, topologies and checks are in use while another spec
-names them, since running work was placed by what they say. A finalizer keeps them until then.
+A ClusterQueue is in use while admitted Workloads hold its quota: without it their usage would count nowhere,
+and the cohort would give away what they still occupy. What is only reserved is given back. Flavors,
+topologies and checks are in use while another spec names them, since running work was placed by what they
+say. A finalizer keeps them until then.
 Source: Kueue, the `Reconcile` of each kind in pkg/controller/core and pkg/controller/tas.
 """
 
@@ -26,7 +27,7 @@ def is_in_use(cache: Cache, kind: str, name: str) -> bool:
     """
     queues = cache.specs.cluster_queues.values()
     if kind == "ClusterQueue":
-        return name in cache.queues and bool(cache.queues[name].held)
+        return name in cache.queues and any(one.is_admitted for one in cache.queues[name].held.values())
     if kind == "ResourceFlavor":
         return any(name in _flavors(queue) for queue in queues)
     if kind == "AdmissionCheck":

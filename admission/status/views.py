@@ -202,9 +202,10 @@ def local_queue_view(
     if spec is None:
         return None
     keys = list(members)
-    held = [cache.held[one] for one in keys if one in cache.held]
-    admitted = [one for one in held if one.is_admitted]
     queue = cache.queues.get(spec.cluster_queue)
+    # Quota is held in a ClusterQueue. As in Kueue, none is shown where that is gone, though Workloads run on.
+    held = [cache.held[one] for one in keys if one in cache.held] if queue is not None else []
+    admitted = [one for one in held if one.is_admitted]
     waiting = [one for one in keys if queue is not None and one in queue.pending]
     reason, message = _local_queue_problem(cache, key, spec, queue)
     ledger = cache.ledger if queue is not None else None

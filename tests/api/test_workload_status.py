@@ -135,6 +135,27 @@ def test_a_release_frees_the_quota_and_says_whether_it_queues_again(evicted: str
 
 
 @pytest.mark.parametrize(
+    ("reason", "present", "want"),
+    [
+        pytest.param("WaitingForQuota", [], {"QuotaReserved", "Admitted"}, id="the finer words: both"),
+        pytest.param("Inadmissible", [], {"QuotaReserved"}, id="the older ones: that of quota alone"),
+        pytest.param(
+            "Pending",
+            [condition("Admitted")],
+            {"QuotaReserved", "Admitted"},
+            id="the older ones after an admission: both",
+        ),
+    ],
+)
+def test_a_workload_that_waits_has_conditions_by(reason: str, present: list[Any], want: set[str]) -> None:
+    edit = edit_of({"conditions": present})
+
+    edit.wait(reason, "why")
+
+    assert set(said(result(edit))) == want
+
+
+@pytest.mark.parametrize(
     ("change", "want"),
     [
         pytest.param(

@@ -2,8 +2,9 @@
 
     /metrics ─▶ refresh: snapshots, in slices, on the event loop ─▶ text, in a thread
 
-As in Kueue, the counters of a ClusterQueue, LocalQueue or Cohort end when it is deleted, and when one of its
-custom labels changes: the series would otherwise stay forever. They are served once more after a deletion.
+As in Kueue, the counters of a ClusterQueue, LocalQueue or Cohort end when it is deleted, and those of queues
+when one of their custom labels changes: the series would otherwise stay forever. They are served once more
+after a deletion.
 """
 
 from __future__ import annotations
@@ -147,6 +148,6 @@ class QueueCollector(Collector):
             if key not in shown:
                 # Also a Cohort that only queues and Cohorts below it had named: no object ends with it.
                 self._series.end(key)
-            elif shown[key] != labels:
+            elif shown[key] != labels and key[0] != COHORT:
                 self._series.drop(*key)
         self._shown = shown

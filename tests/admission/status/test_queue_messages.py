@@ -481,6 +481,16 @@ def test_a_local_queue_without_its_cluster_queue_says_so() -> None:
     assert view.reason is InactiveReason.CLUSTER_QUEUE_DOES_NOT_EXIST
 
 
+def test_a_local_queue_shows_nothing_held_once_its_cluster_queue_was_taken_away() -> None:
+    world = make_world(make_cluster_queue(), reserved(make_workload("a", gpus=1)))
+
+    world.remove(ClusterQueue, "queue")
+
+    view = world.engine.queues.local_queue_view(NAMESPACE, "queue")
+    assert view is not None
+    assert (view.reserving, view.flavors_reservation) == (0, {})
+
+
 def test_a_cohort_shows_its_share_also_beside_a_cycle() -> None:
     world = make_world(
         make_cohort("left", parent="root"),

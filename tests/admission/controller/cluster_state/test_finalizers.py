@@ -38,7 +38,7 @@ def deleted(obj: Object, *others: str) -> Object:
     return kept(obj, *others, is_deleted=True)
 
 
-def admitted(name: str) -> Object:
+def admitted(name: str, *, is_admitted: bool = True) -> Object:
     """Return a Workload that holds one CPU of the queue."""
     assignment = {"name": "main", "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": "1"}, "count": 1}
     reserved = {
@@ -48,8 +48,9 @@ def admitted(name: str) -> Object:
         "message": "",
         "lastTransitionTime": "2026-01-01T00:00:00Z",
     }
+    said = [reserved, {**reserved, "type": "Admitted"}] if is_admitted else [reserved]
     admission = {"clusterQueue": "cq", "podSetAssignments": [assignment]}
-    status = {"admission": admission, "conditions": [reserved]}
+    status = {"admission": admission, "conditions": said}
     return {**workload_object(name, "team", "lq"), "status": status}
 
 
@@ -112,6 +113,14 @@ def test_a_cluster_queue_stays_until_the_last_workload_has_left_its_quota() -> N
     known.tell(admitted("w"), ChangeType.DELETED)
 
     assert written(known) == {"ClusterQueue/cq": (Purpose.REMOVE_FINALIZER, None)}
+
+
+def test_a_cluster_queue_does_not_wait_for_what_is_only_reserved() -> None:
+    known = Known(namespace_object("team"), FLAVOR, kept(QUEUE), local_queue_object("lq", "team", "cq"))
+    known.tell(admitted("w", is_admitted=False))
+    known.tell(deleted(QUEUE))
+
+    assert written(known)["ClusterQueue/cq"] == (Purpose.REMOVE_FINALIZER, None)
 
 
 def test_finalizers_of_others_stay() -> None:
