@@ -22,9 +22,14 @@ _KEPT = frozenset({PendingReason.ADMISSION_GATED})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReasonWords:
-    """One of the two sets."""
+    """One of the two sets.
+
+    `is_explicit`: a new Workload says at once that it waits for its first evaluation, with Kueue's gate
+    UnadmittedWorkloadsExplicitStatus. Only with the fine set, as in Kueue.
+    """
 
     is_fine: bool = True
+    is_explicit: bool = False
 
     @property
     def released(self) -> str:

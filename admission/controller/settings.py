@@ -107,7 +107,9 @@ def cluster_state_settings(config: ControllerConfig, *, namespace: str) -> Clust
 def reason_words(config: ControllerConfig) -> ReasonWords:
     """Return what conditions call the reasons for waiting: the fine words unless the gate is switched off."""
     gates = config.kueue.feature_gates
-    return ReasonWords(is_fine=gates.get("UnadmittedWorkloadsObservability", True))
+    is_fine = gates.get("UnadmittedWorkloadsObservability", True)
+    is_explicit = is_fine and gates.get("UnadmittedWorkloadsExplicitStatus", False)
+    return ReasonWords(is_fine=is_fine, is_explicit=is_explicit)
 
 
 def _copied_keys(config: ControllerConfig) -> CopiedKeys:

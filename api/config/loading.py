@@ -50,6 +50,7 @@ ACTED_UPON = frozenset(
         "featureGates.TASReplaceNodeOnNodeTaints",
         "featureGates.TASReplaceNodeOnPodTermination",
         "featureGates.TASRespectNodeAffinityPreferred",
+        "featureGates.UnadmittedWorkloadsExplicitStatus",
         "featureGates.UnadmittedWorkloadsObservability",
         "integrations.frameworks",
         "integrations.labelKeysToCopy",
@@ -88,9 +89,6 @@ _FOLLOWS = {
     "featureGates.MultiKueueOrchestratedPreemption": _UNGATED,
     "featureGates.PartialAdmission": "a Job with job-min-parallelism may start with fewer pods",
     "featureGates.TopologyAwareScheduling": "flavors with a topologyName place pods",
-    "featureGates.UnadmittedWorkloadsExplicitStatus": (
-        "QuotaReserved=False is written once a Workload has waited for a second"
-    ),
     "featureGates.UnadmittedWorkloadsObservability": "QuotaReserved=False has the finer reasons",
 }
 # Integrations that have an effect; every other one is reported by name.

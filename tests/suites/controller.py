@@ -1,22 +1,27 @@
 """The controller of a suite: `berth controller`, without the parts that the suite leaves out of Kueue.
 
 Several suites leave out Kueue's scheduler and write admissions themselves: for them the queues have no heads.
-Some run the reconcilers of jobs alone, and delete flavors before the queues that use them: for them no object
-gets a finalizer. Berth has no such modes.
+Some run the reconcilers of jobs alone, without those of queues and Workloads: for them no object gets a
+finalizer, and no Workload says what is wrong with its queue. Berth has no such modes.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from typing import Any
 
 from admission.cache.trees_to_try import TreesToTry
 from admission.cli.__main__ import main
 from admission.controller.cluster_state.finalizers import Finalizers
+from admission.controller.loop import reconcile_queue
+from admission.reconcile.workload import reconcile as workloads
+from admission.reconcile.workload.context import LifecycleContext, LifecycleResult
+from api.workload import Workload
 
 UNSCHEDULED = "BERTH_SUITES_UNSCHEDULED"
-UNKEPT = "BERTH_SUITES_UNKEPT"
+WITHOUT_CORE = "BERTH_SUITES_WITHOUT_CORE"
 _QUIET = ("http", "extender", "visibility")
 
 
@@ -31,17 +36,23 @@ def _without_scheduler() -> None:
         setattr(TreesToTry, replaced.__name__, replaced)
 
 
-def _without_finalizers() -> None:
+def _without_core() -> None:
     def take_due(*_: Any) -> tuple[()]:
         return ()
 
+    def reconcile_workload(
+        workload: Workload, raw: bytes, context: LifecycleContext, *, now: float
+    ) -> LifecycleResult:
+        return workloads.reconcile_workload(workload, raw, replace(context, queue_problem=None), now=now)
+
     setattr(Finalizers, take_due.__name__, take_due)
+    setattr(reconcile_queue, reconcile_workload.__name__, reconcile_workload)
 
 
 if __name__ == "__main__":
     if os.environ.get(UNSCHEDULED):
         _without_scheduler()
-    if os.environ.get(UNKEPT):
-        _without_finalizers()
+    if os.environ.get(WITHOUT_CORE):
+        _without_core()
     ports = [flag for name in _QUIET for flag in (f"--{name}-port", "-1")]
     sys.exit(main(["controller", *ports, "--log-level", "debug", *sys.argv[1:]]))

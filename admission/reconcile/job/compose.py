@@ -100,7 +100,6 @@ def changed_fields(view: View, held: HeldJob) -> dict[str, Any]:
         job,
         workload,
         progress=_progress(view),
-        copied=view.context.settings.copied,
         now=view.now,
     )
     if (spec or metadata) and not workload.is_admitted:

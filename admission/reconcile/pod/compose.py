@@ -105,7 +105,6 @@ def update(view: PodView) -> tuple[Action, ...] | None:
         _source(view),
         view.workload,
         progress=_progress(view),
-        copied=view.context.settings.copied,
         now=view.now,
     )
     patch = {**({"metadata": metadata} if metadata else {}), **({"spec": spec} if spec else {})}

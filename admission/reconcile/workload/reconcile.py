@@ -256,7 +256,7 @@ def _answer_queue_problem(look: Look) -> Answer:
         return None
     # The problem is gone, but the condition may still report a gate.
     if problem is None:
-        return _gates_cleared(look)
+        return _unblocked(look)
     reason, message = problem
     if reason is PendingReason.DEACTIVATED and not look.context.settings.words.is_fine:
         # In the older words no reason says so: what was written at the eviction stays.
@@ -273,14 +273,20 @@ def _answer_queue_problem(look: Look) -> Answer:
     return None if write is None else (write,)
 
 
-def _gates_cleared(look: Look) -> Answer:
+def _unblocked(look: Look) -> Answer:
+    """Report that a gate is gone, or that a new Workload waits for its first evaluation."""
     present = look.workload.conditions.get(ConditionType.QUOTA_RESERVED)
+    words = look.context.settings.words
+    if present is None and words.is_explicit:
+        edit = look.edit
+        edit.wait(words.released, "Workload is pending evaluation in the scheduling queue")
+        return (workload_status(edit, Purpose.WAIT),)
     # Only a gate's message is replaced here. Any other is replaced by the next cycle.
     if present is None or present.reason != PendingReason.ADMISSION_GATED:
         return None
     edit = look.edit
     message = "AdmissionGatedBy cleared, waiting for quota reservation"
-    edit.wait(look.context.settings.words.released, message)
+    edit.wait(words.released, message)
     note = "Admission gate cleared, workload is now admissible"
     event = look.event(EventType.NORMAL, "AdmissionGateCleared", note)
     return (workload_status(edit, Purpose.WAIT, event),) if edit.is_changed else None

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from admission.reconcile.copied_metadata import changed_metadata
-from api.jobs.job_workload import CopiedKeys
 from api.jobs.queued_object import Queued
 from api.keys import ADMISSION_GATED_BY, CHECKPOINT_STEP, CHECKPOINT_TIME, EXPECTED_RUNTIME_SECONDS
 from tests.builders import make_workload
@@ -24,20 +23,12 @@ GATE = {ADMISSION_GATED_BY: "example.com/gate"}
     [
         pytest.param({}, {}, {}, {}, id="nothing where there is nothing to copy"),
         pytest.param(
-            {"labels": {"team": "ai", "other": "x"}},
-            {},
-            {},
             {"labels": {"team": "ai"}},
-            id="the labels that are configured",
-        ),
-        pytest.param(
-            {"labels": {"team": "ai", "stage": "dev"}},
-            {"labels": {"team": "ai", "stage": "test"}},
+            {"labels": {"team": "web"}},
             {},
-            {"labels": {"stage": "dev"}},
-            id="of the labels those that differ",
+            {},
+            id="no label: those that are configured are copied once, at the creation",
         ),
-        pytest.param({}, {"labels": {"team": "ai"}}, {}, {}, id="no label that its Job does not have"),
         pytest.param(
             {"annotations": {**RUNTIME, "example.com/other": "x"}},
             {},
@@ -73,8 +64,8 @@ GATE = {ADMISSION_GATED_BY: "example.com/gate"}
             {"labels": {"team": "ai"}, "annotations": RUNTIME},
             {},
             {},
-            {"labels": {"team": "ai"}, "annotations": RUNTIME},
-            id="labels and annotations together",
+            {"annotations": RUNTIME},
+            id="annotations beside labels",
         ),
     ],
 )
@@ -87,7 +78,6 @@ def test_to_be_up_to_date_a_workload_is_given(
         owner,
         make_workload(**workload),
         progress=progress,
-        copied=CopiedKeys(labels=("team", "stage")),
         now=NOW,
     )
 

@@ -765,6 +765,29 @@ def test_a_deactivated_workload_waits_and(is_fine: bool, want: list[str]) -> Non
     assert purposes(look(workload, queue_problem=problem, settings=words).actions) == want
 
 
+@pytest.mark.parametrize(
+    ("changes", "is_explicit", "want"),
+    [
+        pytest.param([], True, ["wait"], id="at once with Kueue's gate"),
+        pytest.param([], False, [], id="not without it"),
+        pytest.param([said("QuotaReserved", "WaitingForQuota", status="False")], True, [], id="once"),
+    ],
+)
+def test_a_new_workload_says_that_it_waits_for_its_evaluation(
+    changes: list[Change], is_explicit: bool, want: list[str]
+) -> None:
+    settings = LifecycleSettings(words=ReasonWords(is_explicit=is_explicit))
+
+    result = look(make(*changes), settings=settings)
+
+    assert purposes(result.actions) == want
+    if want:
+        assert conditions_of(only(result)) == {
+            "QuotaReserved": ("False", "PendingEvaluation"),
+            "Admitted": ("False", "NoReservation"),
+        }
+
+
 def test_in_older_words_released_quota_leaves_a_workload_pending() -> None:
     settings = LifecycleSettings(words=ReasonWords(is_fine=False))
 

@@ -27,12 +27,12 @@ import (
 
 // Names that `python -m tests.suites` sets in the environment.
 const (
-	commandVariable     = "BERTH_SUITES_COMMAND"     // the controller's arguments as a JSON list
-	folderVariable      = "BERTH_SUITES_FOLDER"      // for configuration files and logs
-	definitionsVariable = "BERTH_SUITES_DEFINITIONS" // a folder of CustomResourceDefinitions
-	webhooksVariable    = "BERTH_SUITES_WEBHOOKS"    // a folder of webhook configurations
-	unscheduledVariable = "BERTH_SUITES_UNSCHEDULED" // set for a controller that shall admit nothing
-	unkeptVariable      = "BERTH_SUITES_UNKEPT"      // set for one that shall keep nothing by finalizers
+	commandVariable     = "BERTH_SUITES_COMMAND"      // the controller's arguments as a JSON list
+	folderVariable      = "BERTH_SUITES_FOLDER"       // for configuration files and logs
+	definitionsVariable = "BERTH_SUITES_DEFINITIONS"  // a folder of CustomResourceDefinitions
+	webhooksVariable    = "BERTH_SUITES_WEBHOOKS"     // a folder of webhook configurations
+	unscheduledVariable = "BERTH_SUITES_UNSCHEDULED"  // set for a controller that shall admit nothing
+	coreVariable        = "BERTH_SUITES_WITHOUT_CORE" // set for one without the controllers of queues
 )
 
 const (
@@ -178,7 +178,7 @@ func (c *controller) spawn(arguments []string) error {
 		c.process.Env = append(c.process.Env, unscheduledVariable+"=1")
 	}
 	if !c.hasCore {
-		c.process.Env = append(c.process.Env, unkeptVariable+"=1")
+		c.process.Env = append(c.process.Env, coreVariable+"=1")
 	}
 	// A suite that is killed leaves no controller behind.
 	c.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
