@@ -25,6 +25,7 @@ from admission.status.views import (
     policy_view,
 )
 from api.policy import KUEUE, AdmissionPolicy
+from api.queueing import ClusterQueue, LocalQueue
 from api.reasons import CANNOT_START, ConditionType
 from api.workload import Workload, WorkloadKey
 
@@ -49,6 +50,15 @@ class QueueQueries:
         self._workload_store.see()
         queue = self._cache.queues.get(cluster_queue)
         return queue.policy if queue is not None else KUEUE
+
+    def spec(self, cluster_queue: str) -> ClusterQueue | None:
+        """Return the ClusterQueue as last seen, None if it does not exist."""
+        return self._cache.specs.cluster_queues.get(cluster_queue)
+
+    def local_queues(self, namespace: str) -> tuple[LocalQueue, ...]:
+        """Return the LocalQueues of a namespace, by name."""
+        found = sorted(self._cache.specs.local_queues.items())
+        return tuple(queue for (inside, _), queue in found if inside == namespace)
 
     def is_undecided(self, cluster_queue: str) -> bool:
         """Return whether a cycle still has to try Workloads of the ClusterQueue's tree.

@@ -103,6 +103,28 @@ def test_a_tenant_sees_its_own_and_nothing_of_others(
     assert tenant.other.namespace not in out
 
 
+@pytest.mark.parametrize(
+    ("job", "want_code", "want"),
+    [
+        pytest.param("running", ExitCode.DONE, "runs since", id="one that runs"),
+        pytest.param("waiting", ExitCode.DOES_NOT_HOLD, "more needed", id="one that waits"),
+        pytest.param(
+            "too-large", ExitCode.DOES_NOT_HOLD, "cannot start as it is", id="one that is too large"
+        ),
+    ],
+)
+def test_a_tenant_sees_the_state_of_its_job(
+    job: str, want_code: ExitCode, want: str, tenant: Tenant, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = main(["explain", job, "--kubeconfig", tenant.kubeconfig])
+
+    out, err = capsys.readouterr()
+    assert (code, err) == (want_code, "")
+    assert want in out
+    assert "foreign" not in out
+    assert tenant.other.namespace not in out
+
+
 def test_a_tenant_learns_which_namespace_to_name_and_which_role_policies_take(
     tenant: Tenant, capsys: pytest.CaptureFixture[str]
 ) -> None:

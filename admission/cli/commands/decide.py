@@ -24,6 +24,7 @@ import msgspec
 
 from admission.cli.common.arguments import Subparsers, add_command, add_manifests, file_or_folder, positive
 from admission.cli.common.errors import ExitCode, WrongUsageError
+from admission.cli.common.job_translation import translated
 from admission.cli.common.manifest_files import read_manifests
 from admission.cli.common.manifest_loader import load
 from admission.cli.common.settings_file import read_settings
@@ -47,7 +48,8 @@ def add_parser(subparsers: Subparsers) -> None:
         help_line="show decisions for a cluster described in files, offline",
         description=(
             "Show which Workloads would be admitted in a cluster described by manifests, without a cluster.\n"
-            "Jobs are not translated: give Workloads, as kubectl get workloads -o yaml prints them."
+            "Jobs and JobSets become the Workloads that a cluster would create for them, in the namespace\n"
+            "default where they name none. Documents that decisions do not depend on are named on stderr."
         ),
         examples=(
             "  kubectl get clusterqueues,localqueues,resourceflavors,workloads,namespaces -A -o yaml"
@@ -223,15 +225,16 @@ def _name_of(line: bytes) -> str:
 def _run_manifests(arguments: argparse.Namespace, settings: EngineSettings) -> int:
     now = time.time()
     engine = Engine(settings)
-    objects = read_manifests(arguments.filename, sys.stdin)
-    problems = load(engine, [one.raw for one in objects], now=now)
+    manifests = read_manifests(arguments.filename, sys.stdin)
+    objects, notes = translated(manifests, namespace="default", now=now)
+    problems = load(engine, objects, now=now)
     verdict = decide(engine, now=now, cycles=arguments.cycles)
     if arguments.output == "json":
         print(json.dumps(to_result(verdict, ", ".join(arguments.filename))))
     else:
         _print_table(verdict, now=now)
     # Print problems last, where they stay visible. The decisions were made without these objects.
-    for problem in problems:
+    for problem in (*notes, *problems):
         print(f"berth decide: {problem}", file=sys.stderr)
     return ExitCode.WRONG_USAGE if problems else ExitCode.DONE
 

@@ -6,14 +6,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from admission.cli.common.manifest_loader import READERS, note_unreadable, take
 from admission.engine.engine import Engine, EngineSettings
 from api.kube import resources
 from api.kube.client import KubeClient
-from api.kube.errors import Forbidden, NotFound
+from api.kube.errors import Forbidden, KubeError, NotFound
 from api.kube.listing import ListResult
 from api.kube.resources import Resource
 from api.objects.common import Meta
+from api.wire import visibility
 from api.workload import WorkloadKey
 
 _RESOURCES = {
@@ -103,3 +106,26 @@ def queue_places(engine: Engine, cluster_queues: Iterable[str]) -> dict[Workload
         for name in cluster_queues
         for place, one in enumerate(engine.queues.pending(name), start=1)
     }
+
+
+async def published_places(client: KubeClient, listing: Listing) -> dict[WorkloadKey, int]:
+    """Return the places that the visibility API shows of the namespace's LocalQueues, if it may be read.
+
+    They count Workloads of others, which a tenant cannot list itself.
+    """
+    places: dict[WorkloadKey, int] = {}
+    for queue in listing.found["LocalQueue"].items:
+        meta = queue.metadata
+        path = (
+            f"/apis/{visibility.GROUP}/{visibility.VERSIONS[0]}/namespaces/{meta.namespace}"
+            f"/localqueues/{meta.name}/pendingworkloads"
+        )
+        try:
+            found = visibility.read_places(await client.request("GET", path))
+        except (KubeError, msgspec.DecodeError):
+            # Not installed, not permitted, or its controller does not answer: the positions are not known.
+            continue
+        for one in found:
+            key = WorkloadKey(one.metadata.namespace, one.metadata.name)
+            places[key] = one.position_in_cluster_queue + 1
+    return places

@@ -7,9 +7,14 @@ import sys
 import time
 from collections.abc import Sequence
 
-import msgspec
-
-from admission.cli.common.cluster_engine import ORDER_KINDS, Listing, engine_of, list_cluster, queue_places
+from admission.cli.common.cluster_engine import (
+    ORDER_KINDS,
+    Listing,
+    engine_of,
+    list_cluster,
+    published_places,
+    queue_places,
+)
 from admission.cli.common.errors import WrongUsageError
 from admission.cli.common.settings_file import read_settings
 from admission.cli.listing.output import Shown, show, table_of
@@ -19,10 +24,8 @@ from admission.cli.views.tables import duration_text, starts_text
 from admission.cli.views.workload_view import STATUSES, WorkloadRow, workload_rows
 from admission.engine.engine import EngineSettings
 from api.kube.client import KubeClient
-from api.kube.errors import KubeError
 from api.kube.resources import WORKLOADS
 from api.objects.common import NamedObject
-from api.wire import visibility
 from api.workload import WorkloadKey
 
 
@@ -81,7 +84,7 @@ async def _places(
 ) -> dict[WorkloadKey, int] | None:
     """Return the places in all queues, or None without permission to read a kind that their order needs."""
     if listing.is_of_one_namespace:
-        return await _published_places(client, listing)
+        return await published_places(client, listing)
     if listing.forbidden:
         for problem in listing.problems:
             print(f"berth get: positions are only by priority and age, because {problem}", file=sys.stderr)
@@ -90,29 +93,6 @@ async def _places(
     engine, _ = engine_of(listing, settings, now=now)
     queues = listing.found.get("ClusterQueue")
     return queue_places(engine, (queue.metadata.name for queue in queues.items) if queues is not None else ())
-
-
-async def _published_places(client: KubeClient, listing: Listing) -> dict[WorkloadKey, int]:
-    """Return the places that the visibility API shows of the namespace's LocalQueues, if it may be read.
-
-    They count Workloads of others, which a tenant cannot list itself.
-    """
-    places: dict[WorkloadKey, int] = {}
-    for queue in listing.found["LocalQueue"].items:
-        meta = queue.metadata
-        path = (
-            f"/apis/{visibility.GROUP}/{visibility.VERSIONS[0]}/namespaces/{meta.namespace}"
-            f"/localqueues/{meta.name}/pendingworkloads"
-        )
-        try:
-            found = visibility.read_places(await client.request("GET", path))
-        except (KubeError, msgspec.DecodeError):
-            # Not installed, not permitted, or its controller does not answer: the positions are not known.
-            continue
-        for one in found:
-            key = WorkloadKey(one.metadata.namespace, one.metadata.name)
-            places[key] = one.position_in_cluster_queue + 1
-    return places
 
 
 def _name(row: WorkloadRow) -> str:

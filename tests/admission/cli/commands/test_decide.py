@@ -94,6 +94,41 @@ def test_manifests_are_decided_to_the_end(tmp_path: Path, capsys: pytest.Capture
     assert result["waiting"] == {"team/c": "ExceedsMaxQuota"}
 
 
+def job(name: str, gpus: int, **labels: str) -> Object:
+    resources = {"requests": {"gpu": str(gpus)}}
+    pods = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "x", "resources": resources}]}
+    metadata = {"name": name, "namespace": "team", "uid": f"uid-{name}", "labels": labels}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": metadata,
+        "spec": {"template": {"spec": pods}},
+    }
+
+
+QUEUED = {"kueue.x-k8s.io/queue-name": "lq"}
+
+
+def test_jobs_become_workloads_and_what_is_left_out_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "seen", "uid": "uid-seen", "controller": True}
+    seen = workload("seen-workload", 1)
+    seen["metadata"]["ownerReferences"] = [owner]
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": "team"}}
+    objects = cluster(job("new", 2, **QUEUED), job("seen", 1, **QUEUED), seen, job("idle", 1), secret)
+
+    code = main(["decide", "-o", "json", "-f", write(tmp_path, "all.yaml", objects)])
+
+    out, err = capsys.readouterr()
+    names = sorted(json.loads(out)["admissions"])
+    assert code == 0
+    assert (len(names), names[1]) == (2, "team/seen-workload")
+    assert names[0].startswith("team/job-new-")
+    assert "Job team/idle names no queue" in err
+    assert "Secret team/s is left out: decisions do not depend on this kind" in err
+
+
 def test_cycles_bound_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(tmp_path, "all.yaml", cluster(workload("a", 1), workload("b", 1)))
 

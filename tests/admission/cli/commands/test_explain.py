@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -254,6 +255,170 @@ def test_scripts_read_the_same_as_json(cluster: str, capsys: pytest.CaptureFixtu
     assert flavor["quota"] == [{"resource": GPU, "wanted": 24, "free": 64, "most": 64}]
     racks = {one["values"][0]: one["fits"] for one in flavor["topology"]["domains"] if one["level"] == 0}
     assert racks == {"a": 2, "b": 1}
+
+
+RUNNING_SINCE = "2030-01-01T00:00:00Z"
+
+
+def running(name: str, *, pods: int, seconds: int | None) -> dict[str, Any]:
+    """Return a Workload of the other queue that holds quota, and says how long it runs."""
+    workload = make_workload(name, pods=pods)
+    workload["metadata"]["namespace"] = "vision"
+    del workload["spec"]["podSets"][0]["topologyRequest"]
+    if seconds is not None:
+        workload["spec"]["maximumExecutionTimeSeconds"] = seconds
+    gpus = str(8 * pods)
+    assigned = {"name": "main", "count": pods, "flavors": {GPU: "a100"}, "resourceUsage": {GPU: gpus}}
+    true = {"status": "True", "message": "", "lastTransitionTime": RUNNING_SINCE}
+    workload["status"] = {
+        "admission": {"clusterQueue": "vision", "podSetAssignments": [assigned]},
+        "conditions": [{"type": one, "reason": one, **true} for one in ("QuotaReserved", "Admitted")],
+    }
+    return workload
+
+
+@pytest.fixture
+def shared(bare_server: str) -> str:
+    """Give a cluster without nodes: the other queue holds its 16 GPUs and the 8 of this one."""
+    return fill(
+        bare_server,
+        (RESOURCE_FLAVORS, {"metadata": {"name": "a100"}, "spec": {}}),
+        (CLUSTER_QUEUES, cluster_queue("speech", flavor="a100", nominal={GPU: 8}, cohort="research")),
+        (CLUSTER_QUEUES, cluster_queue("vision", flavor="a100", nominal={GPU: 16}, cohort="research")),
+        *((NAMESPACES, namespace(name)) for name in ("speech", "vision")),
+        *((LOCAL_QUEUES, local_queue("main", name, name)) for name in ("speech", "vision")),
+        (WORKLOADS, running("known", pods=1, seconds=3600)),
+        (WORKLOADS, running("unknown", pods=2, seconds=None)),
+    )
+
+
+def plain(name: str, **fields: Any) -> dict[str, Any]:
+    """Return a Workload that asks for no topology."""
+    workload = make_workload(name, **fields)
+    del workload["spec"]["podSets"][0]["topologyRequest"]
+    return workload
+
+
+def test_a_waiting_workload_shows_the_holders_of_what_it_lacks_and_their_settings(
+    shared: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(shared, (WORKLOADS, plain("w", pods=1)))
+
+    out = explain(capsys, shared, "speech/w")[1]
+
+    assert f"It is at position 1; no start is known; it lacks 8 of 8 {GPU} in flavor a100." in out
+    kept = "not preempted: preemption.reclaimWithinCohort of ClusterQueue speech is Never"
+    assert f"vision/known (8), is expected to end at 2030-01-01T01:00:00Z; {kept}" in out
+    assert f"vision/unknown (16), of unknown length; {kept}" in out
+    assert "no start can rely on the end of vision/unknown: declare berth.dev/expected-runtime-seconds" in out
+    assert f"raise the quota of ClusterQueue speech by 8 {GPU} in flavor a100: starts now" in out
+
+
+def test_a_workload_that_is_too_large_shows_the_most_that_its_queue_may_use(
+    shared: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(shared, (WORKLOADS, plain("w", pods=4)))
+
+    _, out, _ = explain(capsys, shared, "speech/w", "-o", "json")
+
+    found = json.loads(out)
+    assert found["verdict"] == (
+        f"It cannot start as it is: it asks for 32 {GPU}, and ClusterQueue speech may use at most 24 of"
+        " flavor a100, with all that its cohort lends."
+    )
+    assert [(one["kind"], one["change"]) for one in found["help"]] == [
+        ("quota", f"raise the quota of ClusterQueue speech by 32 {GPU} in flavor a100")
+    ]
+
+
+def make_job(name: str, *, gpus: int = 8, **labels: str) -> dict[str, Any]:
+    """Return a Job as its owner writes it."""
+    resources = {"requests": {GPU: str(gpus)}, "limits": {GPU: str(gpus)}}
+    pods = {
+        "restartPolicy": "Never",
+        "containers": [{"name": "main", "image": "x", "resources": resources}],
+    }
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": "speech", "labels": labels},
+        "spec": {"suspend": True, "template": {"spec": pods}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("gpus", "want_code", "want"),
+    [
+        pytest.param(8, ExitCode.DONE, "would start now", id="one that fits"),
+        pytest.param(72, ExitCode.DOES_NOT_HOLD, "ExceedsMaxQuota", id="one that is too large"),
+    ],
+)
+def test_a_job_is_explained_before_it_is_submitted(
+    gpus: int,
+    want_code: ExitCode,
+    want: str,
+    cluster: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    manifest = tmp_path / "job.json"
+    manifest.write_text(json.dumps(make_job("new", gpus=gpus, **{"kueue.x-k8s.io/queue-name": "main"})))
+
+    code, out, _ = explain(capsys, cluster, "-f", str(manifest))
+
+    assert code == want_code
+    assert out.startswith("speech/job-new-")
+    assert want in out
+    assert explain(capsys, cluster, "speech/new")[0] == ExitCode.WRONG_USAGE
+
+
+def test_what_a_job_would_do_to_others_is_shown(
+    cluster: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(cluster, (WORKLOADS, plain("waiting", pods=3)))
+    manifest = tmp_path / "job.json"
+    queue = {"kueue.x-k8s.io/queue-name": "main", "kueue.x-k8s.io/priority-class": "urgent"}
+    urgent = {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "WorkloadPriorityClass",
+        "metadata": {"name": "urgent"},
+        "value": 10,
+    }
+    job = make_job("new", **queue)
+    job["spec"] |= {"parallelism": 3}
+    manifest.write_text(json.dumps({"kind": "List", "items": [urgent, job]}))
+
+    found = json.loads(explain(capsys, cluster, "-f", str(manifest), "-o", "json")[1])
+
+    assert [one["startsAt"] is not None for one in found["workloads"]] == [True]
+    assert [(one["name"], one["startsAt"]) for one in found["others"]] == [("waiting", None)]
+
+
+@pytest.mark.parametrize(
+    ("labels", "want"),
+    [
+        pytest.param({}, "it has no label kueue.x-k8s.io/queue-name", id="no queue"),
+        pytest.param(
+            {"kueue.x-k8s.io/queuename": "main"},
+            "its label kueue.x-k8s.io/queuename looks like a typing error",
+            id="a typing error",
+        ),
+        pytest.param(
+            {"kueue.x-k8s.io/queue-name": "main"},
+            "the controller has not seen it yet, or does not manage its namespace",
+            id="not seen yet",
+        ),
+    ],
+)
+def test_a_job_without_a_workload_shows_why_it_has_none(
+    labels: dict[str, str], want: str, cluster: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(cluster, (JOBS, make_job("train", **labels)))
+
+    code, _, err = explain(capsys, cluster, "speech/train")
+
+    assert code == ExitCode.DOES_NOT_HOLD
+    assert f"Job speech/train has no Workload: {want}" in err or want in err
 
 
 @pytest.mark.parametrize(

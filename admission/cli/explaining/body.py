@@ -1,0 +1,80 @@
+"""The answer of `berth explain` as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from admission.cli.explaining.answer import Answer
+from admission.cli.explaining.verdict import verdict
+from admission.cli.views.admission_view import holding_json
+from admission.cli.views.json_output import to_api_keys
+from admission.engine.holders import Holder, Lack
+from admission.engine.remedies import Remedy
+from admission.scheduler.flavor_promotion import FlavorMove
+from admission.status.last_eviction import eviction_json
+from api.parsing.quantities import to_text
+from api.workload import to_rfc3339
+
+
+def to_body(answer: Answer, *, now: float) -> dict[str, object]:
+    """Return the answer; unknown values are empty or null. `now` is in Unix seconds."""
+    return {
+        "verdict": verdict(answer, now=now),
+        "namespace": answer.workload.key.namespace,
+        "name": answer.workload.key.name,
+        "clusterQueue": answer.cluster_queue,
+        "state": answer.state,
+        "position": answer.position,
+        "waiting": answer.waiting,
+        "reason": answer.reason,
+        "message": answer.message,
+        "expectedStart": answer.starts.expected,
+        "expectedAfter": answer.starts.after,
+        "isPromised": answer.starts.is_promised,
+        "lastEviction": eviction_json(answer.eviction),
+        "evictions": sum(answer.workload.evictions.values()),
+        "holding": holding_json(answer.holding) if answer.holding is not None else None,
+        "betterFlavor": _move_json(answer.move) if answer.move is not None else None,
+        "canStart": answer.starts.can_start,
+        "lacks": [_lack_json(one) for one in answer.lacking],
+        "heldBy": [_holder_json(one, answer.lacking[0].pair.resource) for one in answer.holders],
+        "help": [_remedy_json(one) for one in answer.remedies],
+        "history": list(answer.history),
+        "isPartial": answer.is_partial,
+        "podSets": [to_api_keys(asdict(one)) for one in answer.pod_sets],
+    }
+
+
+def _move_json(move: FlavorMove) -> dict[str, object]:
+    return {
+        "from": list(move.former),
+        "to": list(move.flavors),
+        "gain": move.gain,
+        "lostSeconds": move.lost_seconds,
+    }
+
+
+def _lack_json(one: Lack) -> dict[str, object]:
+    resource = one.pair.resource
+    return {
+        "flavor": one.pair.flavor,
+        "resource": resource,
+        "wanted": to_text(resource, one.wanted),
+        "missing": to_text(resource, one.missing),
+        "most": to_text(resource, one.most),
+    }
+
+
+def _holder_json(one: Holder, resource: str) -> dict[str, object]:
+    return {
+        "namespace": one.key.namespace,
+        "name": one.key.name,
+        "clusterQueue": one.cluster_queue,
+        "amount": to_text(resource, one.amount),
+        "expectedEnd": None if one.ends_at is None else to_rfc3339(one.ends_at),
+        "keptBy": one.kept_by,
+    }
+
+
+def _remedy_json(one: Remedy) -> dict[str, object]:
+    return {"kind": one.kind, "change": one.change, "startsAt": to_rfc3339(one.start_at)}
