@@ -30,9 +30,12 @@ from api.jobs.job_workload import (
 from api.jobs.pod import POD_GROUP, POD_KIND, Pod
 from api.jobs.pod_role import role_of
 from api.jobs.pod_template import resource_faults, sanitised
+from api.jobs.resource_requests import pod_requests
 from api.jobs.topology_request import topology_request_body
 from api.objects.common import OwnerReference
+from api.objects.templates import WirePodSpec
 from api.parsing.decimals import whole_number
+from api.parsing.quantities import QuantityError, to_text
 from api.validation.jobs import job_errors
 
 _CORE_VERSION = "v1"
@@ -61,6 +64,30 @@ class GroupMember:
     def role(self) -> str:
         """The pod set that the pod belongs to in a group."""
         return self.pod.annotations.get(keys.ROLE_HASH) or role_of(self.body)
+
+    def excess_over(self, template: Mapping[str, Any]) -> str:
+        """Return of which resource the pod requests more than the template, and how much; "" if of none.
+
+        A role is no proof of it: the annotation that records it is a tenant's to write, and with fast
+        admission every pod has the first one's. The text is such as "8 nvidia.com/gpu instead of 1".
+        """
+        own, admitted = _spec_of(self.body), _spec_of(template)
+        # Devices of resource claims are counted by no quota.
+        if own.resource_claims and not admitted.resource_claims:
+            return "devices by spec.resourceClaims"
+        try:
+            asked, known = pod_requests(own), pod_requests(admitted)
+        except QuantityError as error:
+            return str(error)
+        more = sorted(name for name, amount in asked.items() if amount > known.get(name, 0))
+        if not more:
+            return ""
+        name = more[0]
+        return f"{to_text(name, asked[name])} {name} instead of {to_text(name, known.get(name, 0))}"
+
+
+def _spec_of(body: Mapping[str, Any]) -> WirePodSpec:
+    return msgspec.convert(body.get("spec") or {}, WirePodSpec)
 
 
 def name_of_pod_workload(pod: Pod) -> str:
@@ -112,6 +139,11 @@ def pod_sets_of_group(members: Sequence[GroupMember], total: int) -> list[dict[s
     else:
         for member in members:
             first, count = roles.get(member.role, (member, 0))
+            if excess := member.excess_over(first.body):
+                raise ComposeError(
+                    f"pod {member.pod.name} requests {excess} on pod {first.pod.name}, but both have the role"
+                    f" {member.role!r}; remove the annotation {keys.ROLE_HASH} from the pods"
+                )
             roles[member.role] = (first, count + 1)
     if len(roles) > MAX_ROLES:
         raise ComposeError(f"the group has pods of {len(roles)} kinds, but at most {MAX_ROLES} can be queued")

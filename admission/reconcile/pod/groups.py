@@ -20,7 +20,6 @@ from admission.reconcile.pod.view import PodView
 from admission.reconcile.pod.writes import delete, normal, release_finalizer, warning
 from admission.reconcile.workload_writes import workload_deletion, workload_patch, workload_status
 from api import keys
-from api.jobs.pod import Pod
 from api.jobs.pod_workload import GroupMember, owner_references
 from api.reasons import ConditionType
 from api.workload_status import WorkloadStatusEdit
@@ -40,26 +39,37 @@ def answer_surplus(view: PodView) -> Answer:
     # A pod that is terminating keeps its place until it has ended, and its successor may exist already.
     leaving = sum(member.pod.is_deleted for member in view.kept)
     # Terminating pods make room for as many others, which are then not deleted.
-    excess = (pod for pod in surplus[leaving:] if not pod.is_deleted)
-    return tuple(delete(pod, "ExcessPodDeleted", "Excess pod deleted") for pod in excess) or None
+    excess = (one for one in surplus[leaving:] if not one.pod.is_deleted)
+    return tuple(delete(one.pod, "ExcessPodDeleted", _excess_note(view, one)) for one in excess) or None
+
+
+def _excess_note(view: PodView, member: GroupMember) -> str:
+    excess = view.excess_of(member)
+    return f"The pod requests {excess} in its admitted group" if excess else "Excess pod deleted"
 
 
 def answer_waiting_surplus(view: PodView) -> Answer:
     """Report on the gated pods of a serving group that was scaled up beyond its admission."""
     if not view.group or not view.first.is_serving or view.held is None:
         return None
-    note = (
-        f"The group was admitted with {view.wanted} pods, and all of its quota is in use:"
-        " scale it to 0 and then up again to have it admitted again"
-    )
     # Only gated pods wait. The others run, and there is quota for them.
-    gated = (pod for pod in _surplus(view) if pod.is_gated)
-    return tuple(warning(pod, "ScaledBeyondAdmission", note) for pod in gated) or None
+    gated = (one for one in _surplus(view) if one.pod.is_gated)
+    return tuple(warning(one.pod, "ScaledBeyondAdmission", _waiting_note(view, one)) for one in gated) or None
 
 
-def _surplus(view: PodView) -> list[Pod]:
+def _waiting_note(view: PodView, member: GroupMember) -> str:
+    excess = view.excess_of(member)
+    why = (
+        f"The pod requests {excess} in its admitted group"
+        if excess
+        else f"The group was admitted with {view.wanted} pods, and all of its quota is in use"
+    )
+    return f"{why}: scale it to 0 and then up again to have it admitted again"
+
+
+def _surplus(view: PodView) -> list[GroupMember]:
     kept = {member.pod.uid for member in view.kept}
-    return [one.pod for one in view.alive if one.pod.uid not in kept and not one.pod.is_finished]
+    return [one for one in view.alive if one.pod.uid not in kept and not one.pod.is_finished]
 
 
 def answer_dead(view: PodView) -> Answer:

@@ -145,10 +145,21 @@ class PodView:
         kept = []
         for member in in_order:
             name = self.pod_set_of(member)
-            if places.get(name, 0) > 0:
+            if places.get(name, 0) > 0 and not self.excess_of(member):
                 places[name] -= 1
                 kept.append(member)
         return tuple(kept)
+
+    def excess_of(self, member: GroupMember) -> str:
+        """Return what a waiting pod requests beyond its place in the admitted group; "" if nothing.
+
+        A pod that was let go keeps its place: it was compared then, and a start changes its spec.
+        """
+        if not member.pod.is_gated or self.held is None or self.workload.admission is None:
+            return ""
+        name = self.pod_set_of(member)
+        template = next((one.get("template") for one in self.held.pod_sets if one.get("name") == name), None)
+        return "" if template is None else member.excess_over(template)
 
     @property
     def wanted(self) -> int:

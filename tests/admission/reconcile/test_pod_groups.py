@@ -292,3 +292,40 @@ def test_a_member_that_ends_well_after_an_eviction_has_not_succeeded() -> None:
 
     assert "Finished" not in said(world)
     assert said(world)[WAITING] == "Preempted"
+
+
+FORGED = {keys.ROLE_HASH: "forged"}
+FAST = {keys.POD_GROUP_FAST_ADMISSION: "true"}
+
+
+def test_pods_that_claim_one_role_and_request_different_amounts_are_not_queued() -> None:
+    world = make_world(
+        member_object("a", annotations=FORGED), member_object("b", cpu="64", annotations=FORGED)
+    )
+
+    assert not world.workloads()
+    assert "pod b requests 64 cpu instead of 1 on pod a" in warnings(world)[-1]
+
+
+@pytest.mark.parametrize(
+    "annotations",
+    [pytest.param(FORGED, id="with a forged role"), pytest.param(FAST, id="of a fast group")],
+)
+def test_a_pod_that_requests_more_than_its_place_does_not_start_in_an_admitted_group(
+    annotations: dict[str, str],
+) -> None:
+    world = admitted(member_object("a", annotations=annotations), member_object("b", annotations=annotations))
+    world.end("b", "Failed")
+    world.settle()
+
+    world.add(member_object("c", cpu="64", created=1, annotations=annotations))
+    world.settle()
+
+    assert "c" not in [name for name in world.pods() if not world.pod(name).is_gated]
+    assert "The pod requests 64 cpu instead of 1 in its admitted group" in [
+        event.note for event in world.events
+    ]
+    world.add(member_object("d", created=2, annotations=annotations))
+    world.settle()
+    assert not world.pod("d").is_gated
+    assert "c" not in world.pods()
