@@ -20,7 +20,7 @@ from tests.controlplane import ControlPlane, Rest, RestError, find_assets
 from tests.controlplane.definitions import install_crds
 from tests.integration import leadersets, shipped
 from tests.integration.conftest import Cluster, Controllers
-from tests.integration.manifests import make_workload
+from tests.integration.manifests import make_job, make_workload
 from tests.integration.nodes import simulated_nodes
 from tests.integration.played import play_all
 from tests.integration.pods import make_pod
@@ -324,6 +324,97 @@ def test_a_tenant_that_may_write_pods_cannot_take_from_a_queued_pod(
     # Everything else of it is the tenant's.
     editor.patch(held_pod, {"metadata": {"labels": {"team": "a"}}})
     as_user(plane, CONTROLLER).patch(held_pod, OFF[what])
+
+
+JOB_UID, POD_GROUP = "batch.kubernetes.io/controller-uid", "kueue.x-k8s.io/pod-group-name"
+# As the Job controller and Berth leave a pod of a Job.
+COUNTED = {"kueue.x-k8s.io/managed": "true", JOB_UID: "1", POD_GROUP: "g"}
+OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "gone", "uid": "1", "controller": True}
+
+
+@pytest.fixture
+def counted_pod(plane: ControlPlane) -> Iterator[str]:
+    """Give the path of a pod of a Job in a queue, which runs on a node."""
+    wait_for(lambda: may(plane, EDITOR, "patch /pods", namespace="team"), "the role collected")
+    collection = "/api/v1/namespaces/team/pods"
+    plane.rest.wait("/api/v1/namespaces/team/serviceaccounts", lambda found: found["items"])
+    pod = make_pod("counted", queue=None, is_held=False, labels=COUNTED, nodeName="one")
+    pod["metadata"].update(ownerReferences=[OWNER], finalizers=["test.dev/kept"])
+    plane.rest.create(collection, pod)
+    path = f"{collection}/counted"
+    yield path
+    plane.rest.patch(path, {"metadata": {"finalizers": None}})
+    plane.rest.delete(path, {"gracePeriodSeconds": 0})
+    wait_for(lambda: not plane.rest.exists(path), "the pod gone")
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        pytest.param({"labels": {JOB_UID: None}}, id="its Job"),
+        pytest.param({"labels": {POD_GROUP: "other"}}, id="its group"),
+        pytest.param({"ownerReferences": [{**OWNER, "controller": False}]}, id="its controller"),
+    ],
+)
+def test_a_tenant_that_may_write_pods_cannot_take_one_away_from(
+    plane: ControlPlane, counted_pod: str, metadata: dict[str, Any]
+) -> None:
+    with pytest.raises(RestError, match="that name its Job or pod group must stay"):
+        as_user(plane, EDITOR).patch(counted_pod, {"metadata": metadata})
+    # The Job controller adopts pods and lets them go.
+    system = as_user(plane, "system:serviceaccount:kube-system:job-controller")
+    system.patch(f"{counted_pod}?dryRun=All", {"metadata": metadata})
+
+
+ORPHANING = [{"propagationPolicy": "Orphan"}, {"orphanDependents": True}]
+
+
+@pytest.mark.parametrize("options", ORPHANING, ids=["its pods", "its pods, in the older words"])
+def test_a_running_job_in_a_queue_cannot_be_deleted_without(plane: ControlPlane, options: Any) -> None:
+    editor, path = as_user(plane, EDITOR), "/apis/batch/v1/namespaces/team/jobs"
+    wait_for(
+        lambda: may(plane, EDITOR, "deletecollection batch/jobs", namespace="team"), "the role collected"
+    )
+    editor.create(path, make_job("runs", suspend=False))
+    try:
+        with pytest.raises(RestError, match="cannot be deleted without its pods"):
+            editor.delete(f"{path}/runs", options)
+        with pytest.raises(RestError, match="cannot be deleted without its pods"):
+            editor.delete(path, options)
+        editor.patch(f"{path}/runs", {"spec": {"suspend": True}})
+        editor.delete(f"{path}/runs?dryRun=All", options)
+    finally:
+        editor.delete(f"{path}/runs", {"propagationPolicy": "Background"})
+        wait_for(lambda: not plane.rest.exists(f"{path}/runs"), "the Job gone")
+
+
+def test_pods_in_a_queue_have_an_hour_to_end_at_most(plane: ControlPlane) -> None:
+    jobs, pods = "/apis/batch/v1/namespaces/team/jobs", "/api/v1/namespaces/team/pods"
+    user, editor, dry = as_user(plane, USER), as_user(plane, EDITOR), "?dryRun=All"
+    day: dict[str, Any] = {"terminationGracePeriodSeconds": 86_400}
+
+    with pytest.raises(RestError, match="at most 3600 seconds"):
+        user.create(f"{jobs}{dry}", make_job("slow", **day))
+    with pytest.raises(RestError, match="at most 3600 seconds"):
+        editor.create(f"{pods}{dry}", make_pod("slow", **day))
+    # Outside of queues it is the cluster's own affair, until the Job joins one.
+    user.create(jobs, make_job("slow", queue=None, **day))
+    try:
+        with pytest.raises(RestError, match="at most 3600 seconds"):
+            user.patch(f"{jobs}/slow", {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "main"}}})
+    finally:
+        user.delete(f"{jobs}/slow", {"propagationPolicy": "Background"})
+
+
+def test_a_queued_pod_is_not_given_more_time_by_its_deletion(plane: ControlPlane, counted_pod: str) -> None:
+    editor = as_user(plane, EDITOR)
+    eviction = {"metadata": {"name": "counted"}, "deleteOptions": {"gracePeriodSeconds": 86_400}}
+
+    with pytest.raises(RestError, match="a grace period that is longer than its own"):
+        editor.delete(counted_pod, {"gracePeriodSeconds": 1})
+    with pytest.raises(RestError, match="at most 3600 seconds"):
+        editor.request("POST", f"{counted_pod}/eviction", eviction)
+    editor.delete(f"{counted_pod}?dryRun=All")
 
 
 def test_the_finalizer_of_a_pod_that_has_ended_may_be_removed(plane: ControlPlane, held_pod: str) -> None:
