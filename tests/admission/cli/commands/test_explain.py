@@ -331,7 +331,7 @@ def test_a_workload_that_is_too_large_shows_the_most_that_its_queue_may_use(
     ]
 
 
-def make_job(name: str, *, gpus: int = 8, **labels: str) -> dict[str, Any]:
+def make_job(name: str, labels: dict[str, str], *, gpus: int = 8) -> dict[str, Any]:
     """Return a Job as its owner writes it."""
     resources = {"requests": {GPU: str(gpus)}, "limits": {GPU: str(gpus)}}
     pods = {
@@ -362,7 +362,7 @@ def test_a_job_is_explained_before_it_is_submitted(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     manifest = tmp_path / "job.json"
-    manifest.write_text(json.dumps(make_job("new", gpus=gpus, **{"kueue.x-k8s.io/queue-name": "main"})))
+    manifest.write_text(json.dumps(make_job("new", {"kueue.x-k8s.io/queue-name": "main"}, gpus=gpus)))
 
     code, out, _ = explain(capsys, cluster, "-f", str(manifest))
 
@@ -384,7 +384,7 @@ def test_what_a_job_would_do_to_others_is_shown(
         "metadata": {"name": "urgent"},
         "value": 10,
     }
-    job = make_job("new", **queue)
+    job = make_job("new", queue)
     job["spec"] |= {"parallelism": 3}
     manifest.write_text(json.dumps({"kind": "List", "items": [urgent, job]}))
 
@@ -413,7 +413,7 @@ def test_what_a_job_would_do_to_others_is_shown(
 def test_a_job_without_a_workload_shows_why_it_has_none(
     labels: dict[str, str], want: str, cluster: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fill(cluster, (JOBS, make_job("train", **labels)))
+    fill(cluster, (JOBS, make_job("train", labels)))
 
     code, _, err = explain(capsys, cluster, "speech/train")
 
