@@ -141,7 +141,7 @@ def waits(reason: str, message: str) -> Object:
 def state(stage: Stage, name: str) -> dict[str, str]:
     """Return status and reason of each condition that says what became of the Workload."""
     found = stage.workload(name)["status"]["conditions"]
-    types = ("QuotaReserved", "Admitted", "Evicted", "Requeued")
+    types = ("QuotaReserved", "Admitted", "Evicted", "Requeued", "BlockedOnPreemptionGates")
     return {one["type"]: f"{one['status']}/{one['reason']}" for one in found if one["type"] in types}
 
 
@@ -200,6 +200,18 @@ READMITTED = {**RUNNING, "Evicted": "False/QuotaReserved", "Requeued": "True/Pre
             id="evicted and queued again",
         ),
         pytest.param(
+            leave(
+                "w",
+                "a",
+                4,
+                waits("WaitingForPreemptedWorkloads", "Preempting"),
+                said("BlockedOnPreemptionGates", "PreemptionGated", "closed"),
+                preemptionGates=[{"name": "example.com/gate"}],
+            ),
+            {**RUNNING, "BlockedOnPreemptionGates": "False/QuotaReserved"},
+            id="held back by a gate of preemption, where there is room by now",
+        ),
+        pytest.param(
             leave("w", "checked", 2, {**reserved("checked", 2, **DELAYED), "admissionChecks": [CHECK]}),
             {"QuotaReserved": "True/QuotaReserved"},
             id="reserved, its check and its second pass are due",
@@ -250,9 +262,17 @@ def test_a_state_that_kueue_left_is_taken_over_without_an_eviction(
     assert stage.workload("w")["status"].get("schedulingStats") == before
 
 
-def test_a_back_off_that_kueue_began_is_waited_for(stage: Stage) -> None:
+@pytest.mark.parametrize(
+    "left",
+    [
+        pytest.param({}, id="after its quota was given back"),
+        pytest.param(reserved("a", 4), id="with an admission left behind, which its condition has ended"),
+    ],
+)
+def test_a_back_off_that_kueue_began_is_waited_for(stage: Stage, left: Object) -> None:
     until = to_rfc3339(stage.loop.now() + 90)
     status = {
+        **left,
         **waits("Pending", "Exceeded the PodsReady timeout team/w"),
         "requeueState": {"count": 2, "requeueAt": until},
     }
