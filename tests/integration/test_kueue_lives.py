@@ -51,6 +51,27 @@ def test_a_job_that_is_deleted_alone_lets_its_workload_finish(scene: Scene) -> N
     assert condition(scene.workload(workload), "Finished")["reason"] == "OwnerNotFound"
 
 
+def test_a_reservation_that_another_program_ends_by_its_condition_alone_is_given_back(scene: Scene) -> None:
+    """As a server-side apply of Kueue's manager ends one that another manager has written."""
+    scene.create_queue()
+    scene.create_workload("one")
+    wait_for(lambda: is_true(scene.workload("one"), "Admitted"), "the admission")
+    at = {"lastTransitionTime": "2026-01-01T00:00:00Z", "message": "By test"}
+    ended = [
+        {"type": "QuotaReserved", "status": "False", "reason": "Pending", **at},
+        {"type": "Evicted", "status": "True", "reason": "PodsReadyTimeout", **at},
+        {"type": "Requeued", "status": "False", "reason": "PodsReadyTimeout", **at},
+    ]
+
+    scene.rest.patch(f"{scene.workloads}/one/status", {"status": {"conditions": ended}})
+
+    def is_back() -> bool:
+        found: Object = scene.workload("one")
+        return is_true(found, "Requeued") and is_true(found, "Admitted")
+
+    wait_for(is_back, "the next admission")
+
+
 def test_a_job_that_waits_says_so_in_both_conditions(scene: Scene) -> None:
     scene.create_queue(cpus=1)
     scene.create_job("large", cpus=2)

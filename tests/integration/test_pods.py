@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from tests.integration.conftest import Options
-from tests.integration.manifests import condition
+from tests.integration.manifests import condition, make_workload
 from tests.integration.pods import (
     CONFIG,
     KUEUE,
@@ -62,6 +62,22 @@ def test_a_pod_in_a_queue_waits_at_the_gate_for_its_quota_and_then_runs(scene: S
 
     scene.rest.delete(f"{scene.pods}/first")
     wait_pod(scene, "second", "Running")
+
+
+def test_a_pod_runs_on_the_workload_that_it_names_and_that_another_program_creates_later(
+    scene: Scene,
+) -> None:
+    scene.create_queue()
+    pod = make_pod("one")
+    pod["metadata"]["labels"][KUEUE + "prebuilt-workload-name"] = "late"
+    create(scene, pod)
+    late = make_workload("late")
+    late["spec"]["podSets"][0]["template"] = {"spec": {"containers": pod["spec"]["containers"]}}
+
+    scene.rest.create(scene.workloads, late)
+
+    wait_pod(scene, "one", "Running")
+    assert [one["metadata"]["name"] for one in scene.rest.get(scene.workloads)["items"]] == ["late"]
 
 
 def test_a_pod_that_ended_finishes_its_workload_and_can_be_deleted(scene: Scene) -> None:

@@ -11,7 +11,7 @@ from admission.reconcile.pod.view import PodView
 from admission.reconcile.pod.writes import finish, release_finalizer, stop_active, warning
 from admission.reconcile.workload_writes import workload_patch
 from api import keys
-from api.jobs.pod_template import has_same_containers, has_same_tolerations
+from api.jobs.pod_template import has_same_containers
 from api.jobs.pod_workload import owner_references
 from api.reasons import FinishedReason
 
@@ -66,13 +66,12 @@ def _adoption(view: PodView) -> Write:
 
 
 def _is_match(view: PodView) -> bool:
-    """Return whether the Workload describes this pod: it would run with more than was admitted otherwise."""
+    """Return whether the Workload describes this pod: it would run with more than was admitted otherwise.
+
+    Tolerations are not compared: the API server adds some to each pod, and the start those of the flavors.
+    """
     assert view.held is not None
     pod_set = view.held.pod_set
     if pod_set is None or pod_set.get("count", 1) != 1:
         return False
-    body, template = view.members[0].body, pod_set.get("template") or {}
-    # The start adds the tolerations of the flavors.
-    return has_same_containers(body, template) and (
-        not view.first.is_gated or has_same_tolerations(body, template)
-    )
+    return has_same_containers(view.members[0].body, pod_set.get("template") or {})

@@ -66,7 +66,9 @@ NAMES_IT = {keys.PREBUILT_WORKLOAD_NAME: "w"}
 
 @pytest.mark.parametrize("is_first", [True, False], ids=["that exists", "that comes later"])
 def test_a_pod_runs_on_the_workload_that_it_names(is_first: bool) -> None:
-    objects = [pod_object(labels=NAMES_IT), prebuilt()]
+    # The API server gives every pod some tolerations.
+    added = {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "tolerationSeconds": 300}
+    objects = [pod_object(labels=NAMES_IT, tolerations=[added]), prebuilt()]
     world = make_world(*(reversed(objects) if is_first else objects))
     assert world.only_workload() == "w"
 
