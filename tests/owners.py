@@ -9,6 +9,7 @@ from typing import Any
 
 from api.jobs.owners.jobset import JOB_SET
 from api.jobs.owners.kubeflow import JAX_JOB, MPI_JOB, PADDLE_JOB, PYTORCH_JOB, TF_JOB, XGBOOST_JOB
+from api.jobs.owners.ray import RAY_CLUSTER, RAY_JOB, RAY_SERVICE
 from api.jobs.owners.row import OwnerKind
 
 Object = dict[str, Any]
@@ -21,8 +22,8 @@ class OwnerSample:
     """An object of a kind. `spec` is complete but for suspend; `pod_sets` are its pod sets by name.
 
     The statuses: `running` with pods that are not ready, `ready` with all of them, `stopped` after a stop,
-    `succeeded` and `failed` at its end, both with the message `why`. `partly`: some pods of `reclaimable` are
-    needed no longer.
+    `succeeded` and `failed` at its end, both with the message `why`; None for a kind that has no end.
+    `partly`: some pods of `reclaimable` are needed no longer.
     """
 
     row: OwnerKind
@@ -31,8 +32,8 @@ class OwnerSample:
     running: Object
     ready: Object
     stopped: Object
-    succeeded: Object
-    failed: Object
+    succeeded: Object | None
+    failed: Object | None
     partly: Object = field(default_factory=dict)
     reclaimable: Mapping[str, int] = field(default_factory=dict)
 
@@ -115,6 +116,84 @@ def _of_kubeflow(row: OwnerKind, specs: str, *types: str) -> OwnerSample:
     )
 
 
+def _ray_cluster() -> Object:
+    """Return the specification of a RayCluster with a head and two groups of workers."""
+    groups = [("small", 2, 1), ("wide", 1, 3)]
+    return {
+        "rayVersion": "2.9.0",
+        "headGroupSpec": {"rayStartParams": {}, "template": template("head")},
+        "workerGroupSpecs": [
+            {
+                "groupName": name,
+                "replicas": replicas,
+                "minReplicas": 0,
+                "maxReplicas": 10,
+                "numOfHosts": hosts,
+                "rayStartParams": {},
+                "template": template(name),
+            }
+            for name, replicas, hosts in groups
+        ],
+    }
+
+
+_RAY_PODS = {"head": 1, "small": 2, "wide": 3}
+
+
+def _ray_job_status(deployment: str, state: str = "", job: str = "") -> Object:
+    status = {
+        "jobDeploymentStatus": deployment,
+        "rayClusterName": "j-x7k2p",
+        "jobStatus": job,
+        "message": "why",
+    }
+    return {**status, "rayClusterStatus": {"state": state}}
+
+
+_RAY_SAMPLES = (
+    OwnerSample(
+        row=RAY_CLUSTER,
+        spec=_ray_cluster(),
+        pod_sets=_RAY_PODS,
+        running={"state": "", "availableWorkerReplicas": 1},
+        ready={"state": "ready", "availableWorkerReplicas": 3},
+        stopped={
+            "state": "suspended",
+            "availableWorkerReplicas": 0,
+            "conditions": [condition("RayClusterSuspended")],
+        },
+        succeeded=None,
+        failed=None,
+    ),
+    OwnerSample(
+        row=RAY_JOB,
+        spec={
+            "entrypoint": "python train.py",
+            "submissionMode": "K8sJobMode",
+            "shutdownAfterJobFinishes": True,
+            "rayClusterSpec": _ray_cluster(),
+            "submitterPodTemplate": template("submitter"),
+        },
+        pod_sets={**_RAY_PODS, "submitter": 1},
+        running=_ray_job_status("Initializing"),
+        ready=_ray_job_status("Running", "ready", "RUNNING"),
+        stopped=_ray_job_status("Suspended"),
+        succeeded=_ray_job_status("Complete", "ready", "SUCCEEDED"),
+        failed=_ray_job_status("Failed", "", "FAILED"),
+    ),
+    OwnerSample(
+        row=RAY_SERVICE,
+        spec={"serveConfigV2": "applications: []", "rayClusterConfig": _ray_cluster()},
+        pod_sets=_RAY_PODS,
+        running={"pendingServiceStatus": {"rayClusterStatus": {"availableWorkerReplicas": 1}}},
+        ready={"conditions": [condition("Ready")]},
+        stopped={"conditions": [], "activeServiceStatus": {"rayClusterStatus": {"state": "suspended"}}},
+        succeeded=None,
+        failed=None,
+    ),
+)
+
+
 SAMPLES = (
     OwnerSample(
         row=JOB_SET,
@@ -134,6 +213,7 @@ SAMPLES = (
     _of_kubeflow(PADDLE_JOB, "paddleReplicaSpecs", "Master", "Worker"),
     _of_kubeflow(JAX_JOB, "jaxReplicaSpecs", "Worker"),
     _of_kubeflow(MPI_JOB, "mpiReplicaSpecs", "Launcher", "Worker"),
+    *_RAY_SAMPLES,
 )
 
 

@@ -216,6 +216,8 @@ def _answer_owner(row: OwnerKind, review: AdmissionRequest, around: Surroundings
         owner = to_owner(row, _decoded(review, OwnerObject))
     except ValueError as error:
         raise HttpError(400, str(error)) from error
+    if row.is_left_alone(_object(review.object)):
+        return Answer(body=admission_review.allow(review.uid))
     return _answer_queued(review, around, owner, row.suspend)
 
 

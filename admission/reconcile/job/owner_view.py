@@ -69,6 +69,11 @@ class OwnerView(View):
         """Return the name of its Workload."""
         return name_of_workload(self.job)
 
+    @property
+    def is_left_alone(self) -> bool:
+        """Return whether it runs on what another object has, so that it is not queued at all."""
+        return self.row.is_left_alone(self.body)
+
     @cached_property
     def own_pod_sets(self) -> tuple[OwnerPodSet, ...]:
         """Return its pod sets; () if they cannot be read, which its composition reports."""

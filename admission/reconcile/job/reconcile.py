@@ -78,7 +78,7 @@ def reconcile_queued(
 
 def reconcile_view(view: View) -> tuple[Action, ...]:
     """Return what the object of a view needs next: see `reconcile_job`."""
-    if not _is_managed(view):
+    if not _is_managed(view) or view.is_left_alone:
         return ()
     # In addition to the steps: a checkpoint that is ignored stops nothing else.
     notes = (*_note_checkpoint(view), *_note_completion(view), *_note_queue(view))

@@ -142,6 +142,11 @@ class View(ABC):
         )
 
     @property
+    def is_left_alone(self) -> bool:
+        """Return whether it runs on what another object has, so that it is not queued at all."""
+        return False
+
+    @property
     def terminating(self) -> int:
         """Return how many of its pods have been told to end and have not."""
         return 0

@@ -14,7 +14,7 @@ from api.jobs.job_workload import workload_name
 from api.jobs.owners.owner import Owner
 from api.jobs.owners.paths import Body, path_text
 from api.jobs.owners.row import OwnerKind, OwnerPodSet
-from api.jobs.owners.rules import owner_errors
+from api.jobs.owners.rules import kind_errors, owner_errors
 from api.jobs.pod_template import (
     has_same_containers,
     has_same_directives,
@@ -42,9 +42,13 @@ def read_pod_sets(row: OwnerKind, body: Body) -> tuple[OwnerPodSet, ...]:
 
 def check_owner(row: OwnerKind, body: Body) -> None:
     """Raise ComposeError with all faults of an owner that cannot be queued; do nothing for a valid one."""
+    faults = [str(error) for error in kind_errors(row, body)]
+    if faults:
+        # What its kind lacks explains more than what else follows from that.
+        raise ComposeError("; ".join(faults))
     pod_sets = read_pod_sets(row, body)
-    faults = [str(error) for error in owner_errors(body, pod_sets)]
-    faults += [fault for one in pod_sets for fault in resource_faults(one.template, path_text(one.at))]
+    faults += [str(error) for error in owner_errors(body, pod_sets)]
+    faults += [fault for one in pod_sets for fault in resource_faults(one.queued, path_text(one.at))]
     if not any(one.count for one in pod_sets):
         faults.append("it asks for no pods; give it at least one")
     if faults:
@@ -95,13 +99,13 @@ def _is_same(one: OwnerPodSet, other: Mapping[str, Any], admitted: int | None, *
     return (
         one.name == other.get("name")
         and one.count in counts
-        and has_same_containers(one.template, theirs)
+        and has_same_containers(one.queued, theirs)
         and (admitted is not None or has_same_tolerations(one.template, theirs))
     )
 
 
 def _pod_set_body(one: OwnerPodSet) -> dict[str, Any]:
-    body: dict[str, Any] = {"name": one.name, "count": one.count, "template": sanitised(one.template)}
+    body: dict[str, Any] = {"name": one.name, "count": one.count, "template": sanitised(one.queued)}
     rank = {
         "podIndexLabel": one.index_label,
         "subGroupIndexLabel": one.group_label,

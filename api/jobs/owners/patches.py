@@ -31,7 +31,7 @@ def start_patch(
     Raises StartConflict if a template contradicts its admission, or a pod set has none.
     """
     changes = {one.name: injection_patch(one.template, _injection(one, injections)) for one in pod_sets}
-    wanted = _with_templates(body, pod_sets, changes)
+    wanted = _with_templates(row, body, pod_sets, changes)
     return merge_patch(body, replaced(wanted, row.suspend, False))
 
 
@@ -42,7 +42,7 @@ def stop_patch(
 
     A pod set that the Workload lacks keeps its template: what it was is unknown.
     """
-    wanted = _restored(body, pod_sets, originals)
+    wanted = _restored(row, body, pod_sets, originals)
     return merge_patch(body, replaced(wanted, row.suspend, True))
 
 
@@ -55,21 +55,23 @@ def is_started(pod_sets: Sequence[OwnerPodSet], originals: Mapping[str, Template
     )
 
 
-def _restored(body: Body, pod_sets: Sequence[OwnerPodSet], originals: Mapping[str, Template]) -> Any:
+def _restored(
+    row: OwnerKind, body: Body, pod_sets: Sequence[OwnerPodSet], originals: Mapping[str, Template]
+) -> Body:
     changes = {
         one.name: restore_patch(one.template, originals[one.name], is_complete=True)
         for one in pod_sets
         if one.name in originals
     }
-    return _with_templates(body, pod_sets, changes)
+    return _with_templates(row, body, pod_sets, changes)
 
 
 def _with_templates(
-    body: Body, pod_sets: Sequence[OwnerPodSet], changes: Mapping[str, dict[str, Any]]
-) -> Any:
+    row: OwnerKind, body: Body, pod_sets: Sequence[OwnerPodSet], changes: Mapping[str, dict[str, Any]]
+) -> Body:
     for one in pod_sets:
         if change := changes.get(one.name):
-            body = replaced(body, one.at, merged(one.template, change))
+            body = row.with_template(body, one, merged(one.template, change))
     return body
 
 

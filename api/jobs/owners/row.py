@@ -6,12 +6,13 @@ one that the API server would not accept: `api.jobs.owners.owner` and `composing
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from api.jobs.owners.paths import Body, Path
+from api.jobs.owners.paths import Body, Path, replaced
 from api.jobs.pod_template import Template
 from api.jobs.queued_object import JobOutcome
+from api.parsing.faults import FieldError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +20,8 @@ class OwnerPodSet:
     """A pod set of an owner: `count` pods with the template that is found in the owner at `at`.
 
     `index_label` is the label that gives a pod its rank within its group. `group_label` is the label that
-    numbers the groups, of which there are `groups`; None if all pods are of one.
+    numbers the groups, of which there are `groups`; None if all pods are of one. `extended` is the template
+    with the containers that the controller of the kind adds to the pods itself; None if it adds none.
     """
 
     name: str
@@ -29,6 +31,12 @@ class OwnerPodSet:
     index_label: str | None = None
     group_label: str | None = None
     groups: int | None = None
+    extended: Template | None = None
+
+    @property
+    def queued(self) -> Template:
+        """The template as its Workload has it: with all that its pods request."""
+        return self.template if self.extended is None else self.extended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +56,19 @@ def _no_child(_: Body, __: Child) -> bool:
     return False
 
 
+def _no_faults(_: Body) -> Iterable[FieldError]:
+    return ()
+
+
+def _never(_: Body) -> bool:
+    return False
+
+
+def _at_its_path(body: Body, pod_set: OwnerPodSet, template: Template) -> Body:
+    changed: Body = replaced(body, pod_set.at, template)
+    return changed
+
+
 NOTHING_RECLAIMABLE: Mapping[str, int] = {}
 # Where most kinds say whether they run.
 SUSPEND = ("spec", "suspend")
@@ -63,7 +84,10 @@ class OwnerKind:
     succeeded. `reclaimable` returns how many pods of each pod set need their quota no longer.
     `priority_class` is the path of the name of a PriorityClass that comes before those of its templates.
     `counts` returns whether an object that names it as controller is part of it, so that its own Workload has
-    the quota for it. `owns_pods`: it is itself the controller of pods.
+    the quota for it. `owns_pods`: it is itself the controller of pods. `faults` yields what forbids an object
+    of this kind to be queued, beside what holds for all kinds. `is_left_alone` returns whether an object is
+    not queued at all, because it runs on what another object has. `with_template` returns the object with
+    another template in a pod set.
     """
 
     kind: str
@@ -80,6 +104,9 @@ class OwnerKind:
     priority_class: Path | None = None
     counts: Callable[[Body, Child], bool] = _no_child
     owns_pods: bool = False
+    faults: Callable[[Body], Iterable[FieldError]] = _no_faults
+    is_left_alone: Callable[[Body], bool] = _never
+    with_template: Callable[[Body, OwnerPodSet, Template], Body] = _at_its_path
 
     @property
     def api_version(self) -> str:

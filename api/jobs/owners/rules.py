@@ -18,6 +18,14 @@ from api.validation.updates import queue_update_errors
 _STRENGTHS = (keys.REQUIRED_TOPOLOGY, keys.PREFERRED_TOPOLOGY)
 
 
+def kind_errors(row: OwnerKind, body: Body) -> tuple[FieldError, ...]:
+    """Return what forbids an object of this kind to be queued; () if the API server would reject it."""
+    try:
+        return tuple(row.faults(body))
+    except (AttributeError, KeyError, TypeError):
+        return ()
+
+
 def owner_errors(body: Body, pod_sets: Sequence[OwnerPodSet]) -> Iterator[FieldError]:
     """Yield the faults that prevent an owner from being queued as its labels and annotations request."""
     metadata = body.get("metadata") or {}
@@ -43,7 +51,10 @@ def validate_owner(row: OwnerKind, body: Body) -> tuple[FieldError, ...]:
     except (AttributeError, KeyError, TypeError, ValueError):
         # The API server rejects it, with its own message.
         pod_sets = ()
-    return tuple(owner_errors(body, pod_sets))
+    labels = texts_of(body.get("metadata") or {}, "labels")
+    # One that is not queued may be all that its kind allows.
+    of_kind = kind_errors(row, body) if labels.get(keys.QUEUE_NAME) else ()
+    return (*of_kind, *owner_errors(body, pod_sets))
 
 
 def validate_owner_update(row: OwnerKind, old: Body, new: Body) -> tuple[FieldError, ...]:

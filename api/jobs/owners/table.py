@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from api.jobs.owners.jobset import JOB_SET
 from api.jobs.owners.kubeflow import JAX_JOB, MPI_JOB, PADDLE_JOB, PYTORCH_JOB, TF_JOB, XGBOOST_JOB
+from api.jobs.owners.ray import RAY_CLUSTER, RAY_JOB, RAY_SERVICE
 from api.jobs.owners.row import OwnerKind
 
 OWNER_KINDS: tuple[OwnerKind, ...] = (
@@ -16,6 +17,9 @@ OWNER_KINDS: tuple[OwnerKind, ...] = (
     PADDLE_JOB,
     JAX_JOB,
     MPI_JOB,
+    RAY_CLUSTER,
+    RAY_JOB,
+    RAY_SERVICE,
 )
 
 # By what the configuration calls them in integrations.frameworks.

@@ -12,7 +12,8 @@ from admission.reconcile.job.reconcile import reconcile_queued
 from api.jobs.job_workload import workload_name
 from api.jobs.owners.composing import read_pod_sets
 from api.jobs.owners.kubeflow import PYTORCH_JOB
-from api.jobs.owners.paths import value_at
+from api.jobs.owners.paths import replaced, value_at
+from api.jobs.owners.ray import RAY_JOB
 from tests.admission.world import START, Object, World, context, encode, purposes, read_queued
 from tests.owners import SAMPLES, UID, OwnerSample
 
@@ -106,11 +107,15 @@ def test_an_evicted_one_is_stopped_restored_and_started_again(sample: OwnerSampl
     assert not read_queued(shown(world, sample)).is_suspended
 
 
-@each_kind
+@pytest.mark.parametrize(
+    "sample", [pytest.param(sample, id=sample.row.kind) for sample in SAMPLES if sample.succeeded]
+)
 @pytest.mark.parametrize("is_success", [True, False])
 def test_its_workload_finishes_with_it(sample: OwnerSample, is_success: bool) -> None:
     world, name = started(sample)
-    report(world, sample, sample.succeeded if is_success else sample.failed)
+    status = sample.succeeded if is_success else sample.failed
+    assert status is not None
+    report(world, sample, status)
 
     assert world.settle() == [Purpose.FINISH, Purpose.REMOVE_FINALIZER]
     want = (True, "Succeeded" if is_success else "Failed", "why")
@@ -237,8 +242,9 @@ def test_a_workload_from_before_its_owner_was_known_is_deleted(sample: OwnerSamp
 @each_kind
 def test_one_whose_pod_sets_cannot_be_read_is_named_with_the_fix(sample: OwnerSample) -> None:
     obj = sample.object()
-    kept = sample.row.suspend[1]
-    obj["spec"] = {key: value if key == kept else 7 for key, value in obj["spec"].items()}
+    obj["spec"] = replaced(
+        dict.fromkeys(obj["spec"], 7) | {sample.row.suspend[1]: None}, sample.row.suspend[1:], True
+    )
 
     actions = reconcile_queued(read_queued(obj), encode(obj), [], context(), now=START)
 
@@ -268,3 +274,45 @@ def test_the_priority_class_of_a_kubeflow_job(own: str | None, of_template: str 
     world.settle()
 
     assert world.workload(world.only_workload())[0].priority == want
+
+
+def test_a_rayjob_on_a_cluster_that_is_there_is_left_alone() -> None:
+    (sample,) = (one for one in SAMPLES if one.row is RAY_JOB)
+    obj = sample.object(suspend=False)
+    obj["spec"] |= {"rayClusterSpec": None, "clusterSelector": {"ray.io/cluster": "shared"}}
+    world = World()
+    world.add(obj)
+
+    assert world.settle() == []
+
+
+def test_a_rayjob_gets_kuberays_submitter_with_what_its_admission_adds() -> None:
+    (sample,) = (one for one in SAMPLES if one.row is RAY_JOB)
+    obj = sample.object()
+    del obj["spec"]["submitterPodTemplate"]
+    world = World()
+    world.add(obj)
+    world.settle()
+    name = world.only_workload()
+    world.admit(name)
+
+    assert world.settle() == [Purpose.START_JOB]
+    spec = world.objects["RayJob", "j"]["spec"]["submitterPodTemplate"]["spec"]
+    assert [one["name"] for one in spec["containers"]] == ["ray-job-submitter"]
+    assert spec["nodeSelector"] == {"zone": "a"}
+    assert world.settle() == [], "its Workload still describes it"
+
+
+def test_containers_that_kuberay_adds_are_not_written_to_the_template() -> None:
+    (sample,) = (one for one in SAMPLES if one.row is RAY_JOB)
+    obj = sample.object()
+    obj["spec"]["submissionMode"] = "SidecarMode"
+    world = World()
+    world.add(obj)
+    world.settle()
+    world.admit(world.only_workload())
+    world.settle()
+
+    head = world.objects["RayJob", "j"]["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]
+    assert [one["name"] for one in head["containers"]] == ["head"]
+    assert head["nodeSelector"]["zone"] == "a"
