@@ -262,6 +262,11 @@ PLACEMENT_KEYS = frozenset(ALIASES) | frozenset(ALIASES.values())
 # Controllers of admission checks that provide the nodes. Source: Kueue, pkg/controller/admissionchecks.
 PROVISIONING_CONTROLLER = _KUEUE + "provisioning-request"
 MULTIKUEUE_CONTROLLER = _KUEUE + "multikueue"
+# On a Job and its Workload: a parameter of its ProvisioningRequests, named by what follows.
+PROVISIONING_PARAMETER_PREFIX = "provreq.kueue.x-k8s.io/"
+# On pods: the ProvisioningRequest whose nodes they use, and its class. Source: cluster-autoscaler, apis.
+CONSUMED_PROVISIONING_REQUEST = "autoscaling.x-k8s.io/consume-provisioning-request"
+PROVISIONING_CLASS = "autoscaling.x-k8s.io/provisioning-class-name"
 # On the Workload of a Job that another cluster runs: the value of the Job's spec.managedBy.
 MANAGED_BY = BERTH_PREFIX + "managed-by"
 # On a variant of a Workload in a ClusterQueue with concurrent admission: the name of the Workload.

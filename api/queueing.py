@@ -182,12 +182,22 @@ class Topology:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CheckParameters:
+    """The object with the settings of an AdmissionCheck."""
+
+    group: str
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionCheck:
     """An AdmissionCheck; `is_active` is its Active condition."""
 
     name: str
     controller_name: str
     is_active: bool
+    parameters: CheckParameters | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

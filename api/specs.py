@@ -35,6 +35,7 @@ from api.parsing.quantities import QuantityError, parse
 from api.past_usage import read_past_usage
 from api.queueing import (
     AdmissionCheck,
+    CheckParameters,
     CheckRule,
     ClusterQueue,
     Cohort,
@@ -146,12 +147,16 @@ def to_admission_check(wire: AdmissionCheckObject, *, without_conditions: bool =
     """
     conditions = (wire.status.conditions if wire.status is not None else None) or ()
     active = [condition.status == "True" for condition in conditions if condition.type == "Active"]
+    named = wire.spec.parameters
     return AdmissionCheck(
         name=wire.metadata.name,
         controller_name=wire.spec.controller_name,
         # A check whose controller has not reported yet is not active; for checks in files
         # there is no controller.
         is_active=active[0] if active else without_conditions and not conditions,
+        parameters=None
+        if named is None
+        else CheckParameters(group=named.api_group, kind=named.kind, name=named.name),
     )
 
 

@@ -144,13 +144,17 @@ class Admission:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckState:
-    """One entry of status.admissionChecks; `state` is Pending, Ready, Retry or Rejected."""
+    """One entry of status.admissionChecks; `state` is Pending, Ready, Retry or Rejected.
+
+    `retry_count`: how often the check has asked for a retry.
+    """
 
     name: str
     state: str
     message: str = ""
     at: float = 0.0
     requeue_after_seconds: int | None = None
+    retry_count: int = 0
     pod_set_updates: tuple[Mapping[str, object], ...] = ()
 
 
@@ -427,6 +431,7 @@ def _check(wire: WireCheckState) -> CheckState:
         message=wire.message,
         at=to_seconds(wire.last_transition_time),
         requeue_after_seconds=wire.requeue_after_seconds,
+        retry_count=wire.retry_count or 0,
         pod_set_updates=wire.pod_set_updates or (),
     )
 

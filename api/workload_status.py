@@ -21,7 +21,7 @@ from api.reasons import (
     PreemptionReason,
     RequeueReason,
 )
-from api.status_edit import StatusEdit
+from api.status_edit import StatusEdit, shortened
 from api.topology_encoding import topology_body
 from api.workload import (
     DELAYED_READY,
@@ -220,6 +220,17 @@ class WorkloadStatusEdit(StatusEdit):
         # and a Ready that was reset would delay a Workload that is about to start.
         wanted = [present.get(name) or self._pending_check(name) for name in required]
         self.put("admissionChecks", wanted or None)
+
+    def put_check(self, name: str, state: str, message: str, **fields: object) -> None:
+        """Write the state of a check that is listed, and other fields of its entry; None removes one."""
+        entries = []
+        for entry in self.status.get("admissionChecks") or ():
+            if entry.get("name") == name:
+                moved = {} if entry.get("state") == state else {"lastTransitionTime": to_rfc3339(self._now)}
+                entry = {**entry, "state": state, "message": shortened(message), **moved, **fields}
+                entry = {key: value for key, value in entry.items() if value is not None}
+            entries.append(entry)
+        self.put("admissionChecks", entries or None)
 
     def put_unhealthy(self, nodes: Iterable[str]) -> None:
         """List the failed nodes under the Workload's pods; without any the list goes."""

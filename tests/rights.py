@@ -41,10 +41,24 @@ WRITTEN = frozenset(
         ("Pod", Verb.DELETE, ""),
         ("Pod", Verb.EVICT, ""),
         *((row.kind, verb, "") for row in OWNER_KINDS for verb in (Verb.MERGE_PATCH, Verb.DELETE)),
+        ("PodTemplate", Verb.CREATE, ""),
+        ("PodTemplate", Verb.MERGE_PATCH, ""),
+        ("ProvisioningRequest", Verb.CREATE, ""),
+        ("ProvisioningRequest", Verb.DELETE, ""),
         *((kind, Verb.REPLACE, "status") for kind in STATUS_KINDS),
         *((kind, Verb.MERGE_PATCH, "") for kind in KEPT_KINDS),
     }
 )
+
+_NAMESPACED = {
+    "Workload",
+    "Job",
+    "Pod",
+    "LocalQueue",
+    "PodTemplate",
+    "ProvisioningRequest",
+    *(row.kind for row in OWNER_KINDS),
+}
 
 
 class Right(NamedTuple):
@@ -121,8 +135,7 @@ def _watched(settings: ClusterStateSettings) -> Iterator[Right]:
 
 def _writes() -> Iterator[Write]:
     for kind, verb, subresource in WRITTEN:
-        namespaced = {"Workload", "Job", "Pod", "LocalQueue", *(row.kind for row in OWNER_KINDS)}
-        namespace = "team" if kind in namespaced else ""
+        namespace = "team" if kind in _NAMESPACED else ""
         yield Write(
             verb=verb,
             kind=kind,

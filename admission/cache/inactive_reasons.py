@@ -153,7 +153,6 @@ def _way_out(idle: Iterable[AdmissionCheck]) -> str:
     """Return what to do about checks that their controller does not report as active."""
     served_by = {
         keys.MULTIKUEUE_CONTROLLER: "dispatch to other clusters is not served: take the check out",
-        keys.PROVISIONING_CONTROLLER: "Berth makes no ProvisioningRequests: another controller has to",
     }
     advice = [served_by[check.controller_name] for check in idle if check.controller_name in served_by]
     return "; ".join(dict.fromkeys(("see their Active condition", *advice)))

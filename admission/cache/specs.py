@@ -13,9 +13,12 @@ from typing import Any
 from api.disruption_budget import DisruptionBudget
 from api.jobs.resource_requests import LimitRange, RuntimeClass
 from api.policy import KUEUE, AdmissionPolicy
+from api.provisioning import ProvisioningConfig
 from api.queueing import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology
 
-Spec = ClusterQueue | Cohort | ResourceFlavor | Topology | AdmissionCheck | AdmissionPolicy
+Spec = (
+    ClusterQueue | Cohort | ResourceFlavor | Topology | AdmissionCheck | AdmissionPolicy | ProvisioningConfig
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,6 +45,9 @@ class Specs:
     flavors: dict[str, ResourceFlavor] = field(default_factory=dict)
     topologies: dict[str, Topology] = field(default_factory=dict)
     checks: dict[str, AdmissionCheck] = field(default_factory=dict)
+    provisioning_configs: dict[str, ProvisioningConfig] = field(default_factory=dict)
+    # Whether the cluster has the kind ProvisioningRequest.
+    is_provisioning_served: bool = False
     policies: dict[str, AdmissionPolicy] = field(default_factory=dict)
     # Governs ClusterQueues that no policy is bound to.
     default_policy: AdmissionPolicy = KUEUE
@@ -171,6 +177,7 @@ class Specs:
             ResourceFlavor: self.flavors,
             Topology: self.topologies,
             AdmissionCheck: self.checks,
+            ProvisioningConfig: self.provisioning_configs,
             AdmissionPolicy: self.policies,
         }
         try:

@@ -14,6 +14,7 @@ class TouchedStatuses:
         self.local_queues: set[LocalQueueKey] = set()
         self.cohorts: set[str] = set()
         self.policies: set[str] = set()
+        self.checks: set[str] = set()
 
     def touch_all(self, specs: Specs) -> None:
         """Mark the statuses of all queues as touched, since a change of specs may show in any of them."""
@@ -22,6 +23,7 @@ class TouchedStatuses:
         self.local_queues.update(specs.local_queues)
         self.cohorts.update(specs.cohorts)
         self.policies.update(specs.policies)
+        self.checks.update(specs.checks)
 
     def clear(self) -> None:
         """Forget all marks: the caller of the engine writes these statuses now."""
@@ -29,3 +31,4 @@ class TouchedStatuses:
         self.local_queues.clear()
         self.cohorts.clear()
         self.policies.clear()
+        self.checks.clear()

@@ -197,6 +197,7 @@ class Controller:
             engine,
             self._load,
             with_share=self._options.config.kueue.fair_sharing is not None,
+            with_checks=self._options.config.berth.provisioning_requests,
             is_busy=self._is_busy,
             fault_of=self._cluster_state.inspection.sentence,
         )

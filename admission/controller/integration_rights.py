@@ -33,8 +33,9 @@ REVIEWS = Resource(
     namespaced=False,
 )
 _READING = frozenset({"list", "watch"})
-# Not a framework of Kueue's configuration: the field of ControllerConfig that switches it on.
+# Not frameworks of Kueue's configuration: the fields of ControllerConfig that switch them on.
 _POD_GROUPS = "podGroups"
+_PROVISIONING = "provisioningRequests"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +106,20 @@ INTEGRATIONS = (
         verbs=("list", "watch"),
         without="no gangs by PodGroup: pods that name one are queued one by one",
     ),
+    IntegrationRights(
+        framework=_PROVISIONING,
+        file="integrations/provisioning.yaml",
+        kind=resources.POD_TEMPLATES,
+        verbs=("list", "watch", "create", "patch"),
+        without="checks of kueue.x-k8s.io/provisioning-request wait for another controller",
+    ),
+    IntegrationRights(
+        framework=_PROVISIONING,
+        file="integrations/provisioning.yaml",
+        kind=resources.PROVISIONING_REQUESTS,
+        verbs=("list", "watch", "create", "delete"),
+        without="checks of kueue.x-k8s.io/provisioning-request wait for another controller",
+    ),
 )
 
 
@@ -114,8 +129,9 @@ async def with_permitted_integrations(client: KubeClient, options: Options) -> O
     Logs each one with what is missing. Raises KubeError if the API server does not answer.
     """
     listed = options.config.kueue.integrations.frameworks
-    own = [_POD_GROUPS] if options.config.berth.pod_groups else []
-    asked = [one for one in INTEGRATIONS if one.framework in (*listed, *own, "batch/job")]
+    switches = options.config.berth
+    own = {_POD_GROUPS: switches.pod_groups, _PROVISIONING: switches.provisioning_requests}
+    asked = [one for one in INTEGRATIONS if one.framework in (*listed, "batch/job") or own.get(one.framework)]
     missing = await asyncio.gather(*(_missing(client, one, options) for one in asked))
     refused: set[str] = set()
     for one, verbs in zip(asked, missing, strict=True):
@@ -134,8 +150,10 @@ async def with_permitted_integrations(client: KubeClient, options: Options) -> O
     frameworks = [name for name in listed if name == "batch/job" or name not in refused]
     integrations = options.config.kueue.integrations.model_copy(update={"frameworks": frameworks})
     kueue = options.config.kueue.model_copy(update={"integrations": integrations})
-    has_groups = options.config.berth.pod_groups and _POD_GROUPS not in refused
-    berth = options.config.berth.model_copy(update={"pod_groups": has_groups})
+    granted = {name: is_on and name not in refused for name, is_on in own.items()}
+    berth = switches.model_copy(
+        update={"pod_groups": granted[_POD_GROUPS], "provisioning_requests": granted[_PROVISIONING]}
+    )
     return dataclasses.replace(options, config=dataclasses.replace(options.config, kueue=kueue, berth=berth))
 
 

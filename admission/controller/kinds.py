@@ -11,6 +11,7 @@ import msgspec
 
 from admission.cache.in_use import KEPT_KINDS
 from admission.controller.cluster_state.cluster_state import ClusterState
+from admission.controller.cluster_state.provisioning import Provisioning
 from admission.controller.loop.control_loop import ControlLoop
 from admission.controller.loop.status_writer import KINDS as STATUS_KINDS
 from admission.controller.loop.status_writer import StatusWriter
@@ -44,6 +45,7 @@ from api.objects.cluster import (
 )
 from api.objects.common import Meta, NamedObject
 from api.objects.policies import AdmissionPolicyObject
+from api.objects.provisioning import ProvisioningConfigObject, ProvisioningRequestObject
 from api.objects.queues import (
     AdmissionCheckObject,
     ClusterQueueObject,
@@ -56,6 +58,7 @@ from api.objects.queues import (
 from api.objects.workloads import WorkloadObject
 from api.policy import AdmissionPolicy
 from api.policy_objects import to_admission_policy
+from api.provisioning import ProvisioningConfig, ProvisioningRequest, to_provisioning_config
 from api.workload import Workload
 
 Taker = Callable[[Change[Any]], None]
@@ -104,6 +107,8 @@ def watched_kinds(
             take=partial(cluster_state.specs.take, DisruptionBudget, to_disruption_budget),
         )
         kinds = (*kinds, budgets, _queued_pods(cluster_state))
+    if cluster_state.provisioning.is_kept:
+        kinds = (*kinds, *_provisioning_kinds(cluster_state.provisioning))
     if cluster_state.gangs.is_kept:
         kinds = (*kinds, _pod_groups(cluster_state))
     if "StatefulSet" in cluster_state.serving_kinds:
@@ -140,6 +145,28 @@ def _owners(cluster_state: ClusterState, row: OwnerKind) -> WatchedKind:
         keeps_raw=True,
         keeps=_version_of,
     )
+
+
+def _provisioning_kinds(provisioning: Provisioning) -> tuple[WatchedKind, WatchedKind]:
+    """Return the kinds by which the cluster's autoscaler is asked for nodes; only those that Berth made."""
+    managed = {"labelSelector": f"{keys.MANAGED}=true"}
+    templates = WatchedKind(
+        resource=resources.POD_TEMPLATES,
+        wire=NamedObject,
+        value=NamedObject,
+        take=provisioning.take_template,
+        take_list=provisioning.drop_unlisted_templates,
+        params=managed,
+    )
+    requests = WatchedKind(
+        resource=resources.PROVISIONING_REQUESTS,
+        wire=ProvisioningRequestObject,
+        value=ProvisioningRequest,
+        take=provisioning.take_request,
+        take_list=provisioning.drop_unlisted_requests,
+        params=managed,
+    )
+    return templates, requests
 
 
 def _pod_groups(cluster_state: ClusterState) -> WatchedKind:
@@ -180,6 +207,12 @@ _SPECS: tuple[tuple[Resource, type[Any], type, Callable[[Any], Any]], ...] = (
         AdmissionCheckObject,
         queueing.AdmissionCheck,
         specs.to_admission_check,
+    ),
+    (
+        resources.PROVISIONING_CONFIGS,
+        ProvisioningConfigObject,
+        ProvisioningConfig,
+        to_provisioning_config,
     ),
     (resources.ADMISSION_POLICIES, AdmissionPolicyObject, AdmissionPolicy, to_admission_policy),
     (resources.COHORTS, CohortObject, queueing.Cohort, specs.to_cohort),

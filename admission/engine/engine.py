@@ -386,6 +386,7 @@ class Engine:
             local_queues=frozenset(touched.local_queues),
             cohorts=frozenset(touched.cohorts | above),
             policies=frozenset(touched.policies | self._policies_of(present)),
+            checks=frozenset(touched.checks),
         )
         # Returned once: the caller is the one that writes the statuses.
         touched.clear()

@@ -12,6 +12,7 @@ from admission.cache.in_use import is_in_use
 from admission.cache.workload_store import WorkloadStore
 from admission.engine.explain_pending import reason_of
 from admission.status.backlog import Backlog, backlog
+from admission.status.check_status import CheckView, check_view, provisioning_config
 from admission.status.turns import positions
 from admission.status.views import (
     ClusterQueueView,
@@ -24,7 +25,9 @@ from admission.status.views import (
     local_queue_view,
     policy_view,
 )
+from api.keys import PROVISIONING_CONTROLLER
 from api.policy import KUEUE, AdmissionPolicy
+from api.provisioning import ProvisioningConfig
 from api.queueing import ClusterQueue, LocalQueue
 from api.reasons import CANNOT_START, ConditionType
 from api.workload import Workload, WorkloadKey
@@ -162,6 +165,23 @@ class QueueQueries:
         """Return the AdmissionPolicy's status, None if it does not exist."""
         self._workload_store.see()
         return policy_view(self._cache, name)
+
+    def provisioning_configs(self, checks: Iterable[str]) -> dict[str, ProvisioningConfig | None]:
+        """Return the settings of those checks that ask the autoscaler for nodes; None: they are missing."""
+        specs = self._cache.specs
+        found = (specs.checks[name] for name in checks if name in specs.checks)
+        return {
+            check.name: provisioning_config(specs, check)
+            for check in found
+            if check.controller_name == PROVISIONING_CONTROLLER
+        }
+
+    def provisioning_check(self, name: str) -> CheckView | None:
+        """Return whether a check can ask the cluster's autoscaler; None for another check."""
+        check = self._cache.specs.checks.get(name)
+        if check is None or check.controller_name != PROVISIONING_CONTROLLER:
+            return None
+        return check_view(self._cache.specs, check)
 
     def cluster_queue_of(self, workload: Workload) -> str:
         """Return the ClusterQueue of the Workload's LocalQueue, "" if there is no such LocalQueue."""

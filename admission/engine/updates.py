@@ -141,6 +141,12 @@ class Updates:
         if self._cache.ledger is not None:
             self._cache.ledger.adopt(local_queue, past)
 
+    def note_provisioning_served(self) -> None:
+        """Record that the cluster has the kind ProvisioningRequest: checks that need it can be evaluated."""
+        if not self._cache.specs.is_provisioning_served:
+            self._cache.specs.is_provisioning_served = True
+            self._cache.specs.invalidate()
+
     def _put_budget(self, value: DisruptionBudget) -> None:
         """Take in a PodDisruptionBudget, and wake queues if it allows more disruptions."""
         key = (value.namespace, value.name)

@@ -8,6 +8,7 @@ Modules, in reading order:
 
     job                     batch/v1 Jobs and their Workloads
     pod                     plain pods, pod groups and serving groups
+    provisioning            what must be known to ask the cluster's autoscaler for nodes
     workload                Workloads of any owner: checks, evictions, failed nodes, pods at the gate
     deadlines               when time alone changes something: back-off, time-outs, retention
     checkpoints             what a report of a checkpoint changes, on the Job and on the Workload

@@ -4,6 +4,7 @@ Modules, in reading order:
 
     views              frozen views of queues, cohorts and policies
     queue_status       statuses of ClusterQueues, LocalQueues and Cohorts
+    check_status       status of AdmissionChecks that ask the cluster's autoscaler for nodes
     policy_status      status of AdmissionPolicies, with fields that have no effect
     calendar_view      the state of each quota window and reservation
     turns              positions, so that they agree with expected starts

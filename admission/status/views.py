@@ -153,6 +153,7 @@ class Touched:
     local_queues: frozenset[LocalQueueKey] = frozenset()
     cohorts: frozenset[str] = frozenset()
     policies: frozenset[str] = frozenset()
+    checks: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -123,5 +123,8 @@ class Settings(Section):
     pod_groups: bool = False
     """Whether pods and Jobs that name a PodGroup of scheduling.x-k8s.io start with its minMember. Default
     false: as in Kueue, the label has no effect, so that another scheduler may act on it."""
+    provisioning_requests: bool = True
+    """Whether AdmissionChecks of kueue.x-k8s.io/provisioning-request ask the cluster's autoscaler for nodes.
+    Default true, as in Kueue; false leaves them to another controller."""
     extender: ExtenderSettings = Field(default_factory=ExtenderSettings)
     """The filters and scores of the scheduler extender."""

@@ -22,6 +22,7 @@ from api.models.cluster_queue import ClusterQueue
 from api.models.cohort import Cohort
 from api.models.local_queue import LocalQueue
 from api.models.markers import RULES
+from api.models.provisioning import ProvisioningRequestConfig
 from api.models.resource_flavor import ResourceFlavor, Topology
 from api.models.workload import Workload
 
@@ -147,6 +148,7 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind(model=Topology, plural="topologies", short_names=("topo",)),
     Kind(model=AdmissionCheck, plural="admissionchecks", short_names=("ac",)),
+    Kind(model=ProvisioningRequestConfig, plural="provisioningrequestconfigs", short_names=("prc",)),
     Kind(
         model=WorkloadPriorityClass,
         plural="workloadpriorityclasses",

@@ -40,7 +40,6 @@ _SIMILARITY = 0.6
 # A Job has room for 15,000 keys, and looking for similar ones takes 80 us for each of them.
 MOST_UNKNOWN_KEYS = 10
 
-_PROVISIONING_PREFIX = "provreq.kueue.x-k8s.io/"
 # These change while the Job runs; admission.reconcile.checkpoints copies them by a rule of its own.
 _NOT_COPIED = frozenset(keys.BERTH_PREFIX + name for name in ("checkpoint-time", "checkpoint-step"))
 _COPIED = (keys.BERTH_TEMPLATE_KEYS | keys.HARDWARE_KEYS | frozenset(keys.ALIASES.values())) - _NOT_COPIED
@@ -248,7 +247,9 @@ def copied_annotations(job: Queued, wanted: CopiedKeys) -> dict[str, str]:
     theirs = {
         key: value
         for key, value in job.annotations.items()
-        if key == keys.ADMISSION_GATED_BY or key.startswith(_PROVISIONING_PREFIX) or key in wanted.annotations
+        if key == keys.ADMISSION_GATED_BY
+        or key.startswith(keys.PROVISIONING_PARAMETER_PREFIX)
+        or key in wanted.annotations
     }
     return {**ours, **theirs}
 

@@ -34,6 +34,8 @@ _COMPARED = ("name", "image", "command", "args", "restartPolicy")
 # Fields that a start changes, besides labels and annotations.
 _STARTED = ("nodeSelector", "tolerations", "schedulingGates")
 _HOLDERS = ("initContainers", "containers")
+# What pods need of their nodes, besides the requests of their containers.
+_NEEDS = ("resources", "nodeSelector", "tolerations", "affinity", "resourceClaims")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +114,17 @@ def has_same_tolerations(one: Template, other: Template) -> bool:
     return len(mine) == len(theirs) and all(toleration in theirs for toleration in mine)
 
 
+def has_same_needs(one: Template, other: Template) -> bool:
+    """Return whether pods of both templates need the same of their nodes.
+
+    Source: Kueue, pkg/controller/admissionchecks/provisioning, arePodSetsSimilar.
+    """
+    first, second = one.get("spec") or {}, other.get("spec") or {}
+    return all(_requests(first.get(holder)) == _requests(second.get(holder)) for holder in _HOLDERS) and all(
+        (first.get(name) or None) == (second.get(name) or None) for name in _NEEDS
+    )
+
+
 def has_same_directives(one: Template, other: Template, *, is_complete: bool = False) -> bool:
     """Return whether labels, annotations, node selector, required node affinity and gates are the same.
 
@@ -152,8 +165,38 @@ def injection_patch(template: Template, injection: Injection) -> dict[str, Any]:
 
     Raises StartConflict if a label, annotation or node selector of the user has another value.
     """
+    return _patch(template, *_injected_parts(template, injection))
+
+
+def injected(template: Template, injection: Injection) -> dict[str, Any]:
+    """Return the template with the injection added, and limits in place of missing requests.
+
+    Raises StartConflict as `injection_patch`.
+    """
+    metadata, fields = _injected_parts(template, injection)
+    spec = {**(template.get("spec") or {}), **{name: value for name, value in fields.items() if value}}
+    for holder in _HOLDERS:
+        if spec.get(holder):
+            spec[holder] = [_with_requests(container) for container in spec[holder]]
+    kept = {name: dict(values) for name, values in metadata.items() if values}
+    return {"metadata": {**(template.get("metadata") or {}), **kept}, "spec": _with_requests(spec)}
+
+
+def _with_requests(holder: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a container or a pod spec whose limits count as requests where it requests nothing."""
+    resources = holder.get("resources") or {}
+    if not resources.get("limits"):
+        return dict(holder)
+    requests = {**resources["limits"], **(resources.get("requests") or {})}
+    return {**holder, "resources": {**resources, "requests": requests}}
+
+
+def _injected_parts(
+    template: Template, injection: Injection
+) -> tuple[dict[str, Mapping[str, str]], dict[str, Any]]:
+    """Return the metadata and the fields of the spec that a template has with the injection."""
     spec = template.get("spec") or {}
-    wanted = {
+    wanted: dict[str, Any] = {
         "nodeSelector": _merged("nodeSelector", spec.get("nodeSelector"), injection.node_selector),
         "tolerations": _extended(spec.get("tolerations"), injection.tolerations),
         "schedulingGates": _extended(
@@ -164,7 +207,7 @@ def injection_patch(template: Template, injection: Injection) -> dict[str, Any]:
         wanted["affinity"] = _narrowed(spec.get("affinity"), injection.one_of)
     labels = _merged("label", _metadata(template, "labels"), injection.labels)
     annotations = _merged("annotation", _metadata(template, "annotations"), injection.annotations)
-    return _patch(template, {"labels": labels, "annotations": annotations}, wanted)
+    return {"labels": labels, "annotations": annotations}, wanted
 
 
 def restore_patch(template: Template, original: Template, *, is_complete: bool = False) -> dict[str, Any]:
@@ -317,6 +360,16 @@ def _shape(container: Mapping[str, Any]) -> dict[str, Any]:
     for kind in ("requests", "limits"):
         shape[kind] = {name: _comparable(quantity) for name, quantity in (resources.get(kind) or {}).items()}
     return shape
+
+
+def _requests(containers: Sequence[Mapping[str, Any]] | None) -> list[dict[str, str]]:
+    return [
+        {
+            name: _comparable(quantity)
+            for name, quantity in ((one.get("resources") or {}).get("requests") or {}).items()
+        }
+        for one in containers or ()
+    ]
 
 
 def _comparable(quantity: Any) -> str:

@@ -67,6 +67,7 @@ def _kueue(plural: str, kind: str, *, namespaced: bool = False) -> Resource:
 
 JOBS = Resource("batch", "v1", "jobs", "Job", namespaced=True)
 PODS = Resource("", "v1", "pods", "Pod", namespaced=True)
+POD_TEMPLATES = Resource("", "v1", "podtemplates", "PodTemplate", namespaced=True)
 STATEFUL_SETS = Resource("apps", "v1", "statefulsets", "StatefulSet", namespaced=True)
 LEADER_WORKER_SETS = Resource(
     "leaderworkerset.x-k8s.io", "v1", "leaderworkersets", "LeaderWorkerSet", namespaced=True
@@ -111,6 +112,11 @@ COHORTS = _kueue("cohorts", "Cohort")
 RESOURCE_FLAVORS = _kueue("resourceflavors", "ResourceFlavor")
 TOPOLOGIES = _kueue("topologies", "Topology")
 ADMISSION_CHECKS = _kueue("admissionchecks", "AdmissionCheck")
+PROVISIONING_CONFIGS = _kueue("provisioningrequestconfigs", "ProvisioningRequestConfig")
+# Of the cluster autoscaler, whose definition the cluster may have.
+PROVISIONING_REQUESTS = Resource(
+    "autoscaling.x-k8s.io", "v1", "provisioningrequests", "ProvisioningRequest", namespaced=True
+)
 WORKLOAD_PRIORITY_CLASSES = _kueue("workloadpriorityclasses", "WorkloadPriorityClass")
 
 ADMISSION_POLICIES = Resource(

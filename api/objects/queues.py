@@ -215,10 +215,19 @@ class ConditionsStatus(Wire, frozen=True):
     conditions: tuple[WireCondition, ...] | None = None
 
 
+class WireCheckParameters(Wire, frozen=True):
+    """AdmissionCheck.spec.parameters."""
+
+    api_group: str = ""
+    kind: str = ""
+    name: str = ""
+
+
 class AdmissionCheckSpec(Wire, frozen=True):
     """AdmissionCheck.spec."""
 
     controller_name: str = ""
+    parameters: WireCheckParameters | None = None
 
 
 class AdmissionCheckObject(Wire, frozen=True):

@@ -133,6 +133,7 @@ class WireCheckState(Wire, frozen=True):
     last_transition_time: str | None = None
     pod_set_updates: tuple[dict[str, Any], ...] | None = None
     requeue_after_seconds: int | None = None
+    retry_count: int | None = None
 
 
 class WireRequeueState(Wire, frozen=True):

@@ -15,6 +15,7 @@ from api.models.classes import AdmissionCheck, WorkloadPriorityClass
 from api.models.cluster_queue import ClusterQueue
 from api.models.cohort import Cohort
 from api.models.local_queue import LocalQueue
+from api.models.provisioning import ProvisioningRequestConfig
 from api.models.resource_flavor import ResourceFlavor, Topology
 from api.models.workload import Workload
 from api.parsing.faults import FieldError, validation_errors
@@ -88,6 +89,7 @@ _CHECKS: Mapping[tuple[str, str], _Check] = {
     (_KUEUE, "ClusterQueue"): _checked(ClusterQueue, cluster_queue_errors),
     (_KUEUE, "Cohort"): _checked(Cohort, cohort_errors),
     (_KUEUE, "LocalQueue"): _checked(LocalQueue, _no_rules),
+    (_KUEUE, "ProvisioningRequestConfig"): _checked(ProvisioningRequestConfig, _no_rules),
     (_KUEUE, "ResourceFlavor"): _checked(ResourceFlavor, resource_flavor_errors),
     (_KUEUE, "Topology"): _checked(Topology, topology_errors),
     (_KUEUE, "Workload"): _checked(Workload, workload_errors),

@@ -319,6 +319,21 @@ FULL: dict[str, Object] = {
         },
         "status": {"conditions": [make_condition("Active", reason="Active")]},
     },
+    "ProvisioningRequestConfig": {
+        "apiVersion": KUEUE,
+        "kind": "ProvisioningRequestConfig",
+        "metadata": {"name": "default"},
+        "spec": {
+            "provisioningClassName": "check-capacity.autoscaling.x-k8s.io",
+            "parameters": {"ValidUntilSeconds": "600"},
+            "managedResources": ["nvidia.com/gpu"],
+            "retryStrategy": {"backoffLimitCount": 2, "backoffBaseSeconds": 30, "backoffMaxSeconds": 900},
+            "podSetUpdates": {
+                "nodeSelector": [{"key": "pool", "valueFromProvisioningClassDetail": "NodePoolName"}]
+            },
+            "podSetMergePolicy": "IdenticalWorkloadSchedulingRequirements",
+        },
+    },
     "AdmissionPolicy": {
         "apiVersion": "berth.dev/v1alpha1",
         "kind": "AdmissionPolicy",

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.integration.manifests import KUEUE, POOL, Object, condition, kueue_object, make_job, quota
+from tests.integration.provisioning import answer, create_check, requests_of
 from tests.integration.replica import Replica
 from tests.integration.scene import Scene
 from tests.integration.waiting import wait_for
@@ -219,20 +220,11 @@ def test_a_pod_that_is_created_again_has_its_address_again(
 
 
 def create_provisioned_queue(scene: Scene) -> None:
-    """Create a queue whose nodes a ProvisioningRequest is to bring; another controller says that it can."""
-    rest, name = scene.rest, scene.scoped("provisioning")
-    spec = {"controllerName": "kueue.x-k8s.io/provisioning-request"}
-    path = f"/apis/{KUEUE}/admissionchecks"
-    rest.create(path, kueue_object("AdmissionCheck", {"name": name}, spec))
-    active = {"type": "Active", "status": "True", "reason": "Active", "message": "", **SINCE}
-    rest.patch(f"{path}/{name}/status", {"status": {"conditions": [active]}})
-    strategy = {"admissionChecks": [{"name": name}]}
+    """Create a queue whose nodes a ProvisioningRequest is to bring."""
+    strategy = {"admissionChecks": [{"name": create_check(scene)}]}
     groups = quota(scene.scoped("racks"), nominal=100)
     cluster_queue = scene.create_cluster_queue("later", groups, admissionChecksStrategy=strategy)
     scene.create_local_queue("later", cluster_queue)
-
-
-SINCE = {"lastTransitionTime": "2026-01-01T00:00:00Z"}
 
 
 def label_racks(scene: Scene, *, is_there: bool) -> None:
@@ -242,10 +234,10 @@ def label_racks(scene: Scene, *, is_there: bool) -> None:
         scene.rest.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": labels}})
 
 
-def answer_check(scene: Scene, name: str) -> None:
-    """Say that the nodes are provisioned, as the check's controller does."""
-    ready = {"name": scene.scoped("provisioning"), "state": "Ready", "message": "Provisioned", **SINCE}
-    scene.rest.patch(f"{scene.workloads}/{name}/status", {"status": {"admissionChecks": [ready]}})
+def provision(scene: Scene) -> None:
+    """Say that the nodes are there, as the autoscaler does."""
+    (request,) = wait_for(lambda: requests_of(scene), "a request for nodes")
+    answer(scene, request["metadata"]["name"], "Provisioned")
 
 
 def assigned(workload: Object) -> Object:
@@ -263,7 +255,7 @@ def test_pods_get_their_places_once_their_nodes_are_provisioned(scene: Scene) ->
     assert assigned(workload)["delayedTopologyRequest"] == "Pending"
     assert "topologyAssignment" not in assigned(workload)
 
-    answer_check(scene, workload["metadata"]["name"])
+    provision(scene)
     scene.wait_events(workload["metadata"]["name"], "SecondPassFailed")
     label_racks(scene, is_there=True)
 

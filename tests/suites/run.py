@@ -35,6 +35,7 @@ SUITES = (
     "scheduler/quotacheckstrategy",
     "scheduler/resourcetransformations",
     "tas",
+    "controller/admissionchecks/provisioning",
     "controller/core",
     "controller/jobs/job",
     "controller/jobs/pod",

@@ -26,6 +26,7 @@ from admission.controller.cluster_state.placed_pods import PlacedPods
 from admission.controller.cluster_state.pod_gangs import PodGangs
 from admission.controller.cluster_state.pod_groups import PodGroups, UnitKey
 from admission.controller.cluster_state.prebuilt_names import PrebuiltNames
+from admission.controller.cluster_state.provisioning import Provisioning
 from admission.controller.cluster_state.queued_objects import QueuedObjects, target_of
 from admission.controller.cluster_state.reconcile_contexts import ClusterStateSettings, ReconcileContexts
 from admission.controller.cluster_state.spec_cache import SpecCache
@@ -74,6 +75,9 @@ class ClusterState:
         )
         self.gangs = PodGangs(is_kept=settings.with_pod_groups)
         self.leader_worker_sets = LeaderWorkerSets()
+        self.provisioning = Provisioning(
+            engine, lambda key: self.marks.workload(key), is_kept=settings.with_provisioning
+        )
         self._prebuilt = PrebuiltNames()
         self.marks = DirtySet(
             jobs=self.queued,
@@ -120,6 +124,7 @@ class ClusterState:
             pending_evictions=self.pending_evictions,
             gangs=self.gangs,
             ancestors=Ancestors(self.queued, self.workloads, settings.jobs),
+            provisioning=self.provisioning,
         )
         self.job_context = self.contexts.of_jobs()
 
@@ -230,6 +235,7 @@ class ClusterState:
                 self.placed_pods.see_raw(raw)
                 self.pods.see_raw(raw)
                 self.workload_pods.see_raw(raw)
+            self.provisioning.see_raw(kind, raw)
             # Queues, flavors and other kinds that carry our finalizer.
             if kind in KEPT_KINDS:
                 self.keeping.see(kind, _NAMED.decode(raw).metadata)

@@ -16,6 +16,7 @@ from admission.controller.cluster_state.pending_evictions import PendingEviction
 from admission.controller.cluster_state.placed_pods import PlacedPods
 from admission.controller.cluster_state.pod_gangs import PodGangs
 from admission.controller.cluster_state.pod_groups import PodGroups
+from admission.controller.cluster_state.provisioning import Provisioning
 from admission.controller.cluster_state.queued_objects import QueuedObjects
 from admission.controller.cluster_state.spec_cache import SpecCache
 from admission.controller.cluster_state.workload_pods import WorkloadPods
@@ -34,13 +35,15 @@ class ClusterStateSettings:
     """The configuration for Jobs, pods and Workloads. `namespace_selector` None manages all namespaces.
 
     `with_pods`: pods may be queued by themselves and in groups. `with_pod_groups`: pods and Jobs start with
-    the minimum of the PodGroup of scheduling.x-k8s.io that they name. `serving_kinds`: the kinds whose pods
-    are queued because of their own labels. `owner_kinds`: the kinds beside Jobs that are started and stopped
-    as a whole. The two pod selectors restrict which pods are queued at all.
+    the minimum of the PodGroup of scheduling.x-k8s.io that they name. `with_provisioning`: AdmissionChecks
+    ask the cluster's autoscaler for nodes. `serving_kinds`: the kinds whose pods are queued because of their
+    own labels. `owner_kinds`: the kinds beside Jobs that are started and stopped as a whole. The two pod
+    selectors restrict which pods are queued at all.
     """
 
     with_pods: bool = False
     with_pod_groups: bool = False
+    with_provisioning: bool = True
     serving_kinds: frozenset[str] = frozenset()
     owner_kinds: tuple[OwnerKind, ...] = ()
     pod_namespace_selector: WireSelector = field(default_factory=WireSelector)
@@ -66,6 +69,7 @@ class ReconcileContexts:
     pending_evictions: PendingEvictions
     gangs: PodGangs
     ancestors: Ancestors
+    provisioning: Provisioning
 
     def of_jobs(self) -> JobContext:
         """Return the context of all Jobs and pods. It answers from the state at the time of each question."""
@@ -125,6 +129,7 @@ class ReconcileContexts:
             turns_at=self.engine.workloads.turns_at(workload),
             class_value=self._class_value(workload),
             addresses=self.engine.addresses.settle(workload.key),
+            provisioning=self.provisioning.context_of(workload),
         )
 
     def _class_value(self, workload: Workload) -> int | None:

@@ -281,6 +281,7 @@ class Reconciler:
                 return
             case Refused(error=error):
                 self.fail(target)
+                self._note_refused_request(target, write, error)
                 log.warning("write-refused", purpose=write.purpose, target="/".join(target), error=error)
                 return
             case Vanished():
@@ -297,6 +298,12 @@ class Reconciler:
             # While the write was in flight the unit was left alone, even if the watch brought changes.
             self._cluster_state.pods.mark_pod((target.namespace, target.name))
         self._look_at_askers(target, is_done=isinstance(result, Written))
+
+    def _note_refused_request(self, target: ObjectTarget, write: Write, error: Exception) -> None:
+        """Have the Workload say at once that its nodes cannot be asked for."""
+        if write.purpose in (Purpose.CREATE_POD_TEMPLATE, Purpose.REQUEST_NODES):
+            self._cluster_state.provisioning.note_refused(write, error)
+            self._look_at_askers(target)
 
     def _take_object(self, target: ObjectTarget, write: Write, raw: bytes) -> bool:
         """Take in the object that the server returned. Return whether it could be read."""

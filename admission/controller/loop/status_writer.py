@@ -17,12 +17,13 @@ import msgspec
 
 from admission.decisions.api_writes import Event, ObjectVersion, Purpose, Write, policy_ref
 from admission.engine.engine import Engine
+from admission.status.check_status import check_status
 from admission.status.policy_status import policy_events, policy_status
 from admission.status.queue_status import cluster_queue_status, cohort_status, local_queue_status
 from api.kube.report_budget import ReportBudget, WriteLoad
 from api.objects.common import Meta, NamedObject
 from api.objects.policies import AdmissionPolicyObject
-from api.objects.queues import ClusterQueueObject, CohortObject, LocalQueueObject
+from api.objects.queues import AdmissionCheckObject, ClusterQueueObject, CohortObject, LocalQueueObject
 
 BoardKey = tuple[str, str, str]
 
@@ -42,6 +43,7 @@ KINDS: dict[str, type[msgspec.Struct]] = {
     "LocalQueue": LocalQueueObject,
     "Cohort": CohortObject,
     "AdmissionPolicy": AdmissionPolicyObject,
+    "AdmissionCheck": AdmissionCheckObject,
 }
 # Those whose status says from the start whether they are active.
 _QUEUES = ("ClusterQueue", "LocalQueue")
@@ -56,12 +58,17 @@ class StatusWriter:
         load: WriteLoad,
         *,
         with_share: bool,
+        with_checks: bool = False,
         is_busy: Callable[[BoardKey], bool],
         fault_of: Callable[[str, str, str], str | None] = lambda *_: None,
     ) -> None:
-        """`fault_of` returns, for kind, namespace and name, which rules an object breaks; None: none."""
+        """`fault_of` returns, for kind, namespace and name, which rules an object breaks; None: none.
+
+        `with_checks`: whether this controller answers the checks that ask the cluster's autoscaler for nodes.
+        """
         self._engine = engine
         self._with_share = with_share
+        self._with_checks = with_checks
         self._is_busy = is_busy
         self._fault_of = fault_of
         self._raw: dict[BoardKey, tuple[Meta, bytes]] = {}
@@ -185,6 +192,8 @@ class StatusWriter:
         if self._with_share:
             keys += [("Cohort", "", name) for name in sorted(touched.cohorts)]
         keys += [("AdmissionPolicy", "", name) for name in sorted(touched.policies)]
+        if self._with_checks:
+            keys += [("AdmissionCheck", "", name) for name in sorted(touched.checks)]
         # An object that is due already keeps its position.
         self._due.update((key, None) for key in keys if key in self._raw and key not in self._due)
 
@@ -221,6 +230,9 @@ class StatusWriter:
         if kind == "AdmissionPolicy":
             policy = self._engine.queues.policy_view(name)
             return policy_status(raw, policy, now=now) if policy is not None else None
+        if kind == "AdmissionCheck":
+            check = self._engine.queues.provisioning_check(name) if self._with_checks else None
+            return check_status(raw, check, now=now) if check is not None else None
         cohort = self._engine.queues.cohort_view(name)
         return cohort_status(raw, cohort, now=now) if cohort is not None else None
 

@@ -36,6 +36,8 @@ _RESOURCES: dict[str, Resource] = {
         resources.TOPOLOGIES,
         resources.ADMISSION_CHECKS,
         *map(owner_resource, OWNER_KINDS),
+        resources.POD_TEMPLATES,
+        resources.PROVISIONING_REQUESTS,
     )
 }
 # An answer is kept in the form in which the watch delivers the object: without managedFields.

@@ -11,6 +11,7 @@ from admission.decisions.decision import Evict
 from admission.placement.topology.address_book import AddressSlot
 from admission.placement.topology.node_health import NodeFailureSettings, NodeFault
 from admission.reconcile.deadlines import PodsReadySettings, RetentionSettings
+from admission.reconcile.provisioning.context import ProvisioningContext
 from api import keys
 from api.policy import KUEUE, AdmissionPolicy, Recovery
 from api.queueing import StopPolicy
@@ -132,7 +133,8 @@ class LifecycleContext:
     request. `policy` governs the ClusterQueue whose quota it holds. `turns_at`: when the advance reservation
     that it names begins or ends. `class_value`: the value of the WorkloadPriorityClass that it names; None
     if it names none, or none that is known and that its namespace may use. `addresses`: the static addresses
-    of its pods, by pod set.
+    of its pods, by pod set. `provisioning`: the checks that its cluster's autoscaler answers; None: it has
+    none.
     """
 
     owner: Owner = Owner.NONE
@@ -153,6 +155,7 @@ class LifecycleContext:
     turns_at: float | None = None
     class_value: int | None = None
     addresses: Mapping[str, tuple[AddressSlot, ...]] = field(default_factory=dict)
+    provisioning: ProvisioningContext | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from admission.decisions.api_writes import Event, ObjectVersion, Purpose, Write
+from admission.decisions.api_writes import Action, Event, ObjectVersion, Purpose, Write
 from admission.decisions.decision import Evict, Wait
 from admission.reconcile.deadlines import next_deadline, retention_deadline
 from admission.reconcile.decision_writes import evict, wait_write
@@ -37,6 +37,8 @@ from admission.reconcile.workload.held_back import (
 )
 from admission.reconcile.workload.look import Answer, Look, eviction
 from admission.reconcile.workload.misplaced import answer_misplaced_pods
+from admission.reconcile.workload.node_checks import answer_requests
+from admission.reconcile.workload.node_requests import request_writes
 from admission.reconcile.workload.nodes import answer_lost_nodes, next_look_at
 from admission.reconcile.workload.promised import answer_promise
 from admission.reconcile.workload.saving import answer_eviction_request, next_stage_look
@@ -74,8 +76,13 @@ def reconcile_workload(
     for step in _STEPS:
         answer = step(look)
         if answer is not None:
-            return LifecycleResult(actions=(*answer, *_notices(look)), wake_at=wake_at)
-    return LifecycleResult(actions=_notices(look), wake_at=wake_at)
+            return LifecycleResult(actions=(*answer, *_asides(look)), wake_at=wake_at)
+    return LifecycleResult(actions=_asides(look), wake_at=wake_at)
+
+
+def _asides(look: Look) -> tuple[Action, ...]:
+    """Return what is done beside any step: Events, and writes on other objects that delay none of its own."""
+    return (*request_writes(look), *_notices(look))
 
 
 def _notices(look: Look) -> tuple[Event, ...]:
@@ -306,6 +313,7 @@ _STEPS: tuple[Callable[[Look], Answer], ...] = (
     _answer_release,
     _answer_return,
     admitted.answer_check_list,
+    answer_requests,
     admitted.answer_check_failures,
     admitted.answer_checks_ready,
     admitted.answer_stopped_queue,

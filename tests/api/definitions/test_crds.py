@@ -90,6 +90,9 @@ def test_every_list_says_how_it_merges(kind: Kind) -> None:
         pytest.param("Topology", "Cluster", ["topo"], ["Age"], id="Topology"),
         pytest.param("AdmissionCheck", "Cluster", ["ac"], ["Age"], id="AdmissionCheck"),
         pytest.param(
+            "ProvisioningRequestConfig", "Cluster", ["prc"], ["Age"], id="ProvisioningRequestConfig"
+        ),
+        pytest.param(
             "WorkloadPriorityClass", "Cluster", ["wpc"], ["Value", "Age"], id="WorkloadPriorityClass"
         ),
         pytest.param(
