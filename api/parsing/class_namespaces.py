@@ -1,6 +1,7 @@
-"""Which namespaces may use a WorkloadPriorityClass: a label selector in an annotation of the class.
+"""Which namespaces may use a priority class: a label selector in an annotation of the class.
 
-An annotation and not a field, because the kind is Kueue's: a cluster's own CRD would prune the field.
+An annotation and not a field, because the kinds are Kueue's and Kubernetes' own: their schemas would prune
+the field.
 """
 
 from __future__ import annotations

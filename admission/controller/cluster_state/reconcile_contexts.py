@@ -85,6 +85,7 @@ class ReconcileContexts:
             gang=self.gangs.gang_of if self.gangs.is_kept else None,
             workload_priority_classes=self.specs.workload_priorities,
             may_use_class=self.specs.may_use_class,
+            may_use_pod_class=self.specs.may_use_pod_class,
             priority_classes=self.specs.priorities,
         )
 

@@ -58,8 +58,9 @@ class SpecCache:
         # The labels of each namespace.
         self._namespaces: dict[str, dict[str, str]] = {}
         self._workload_priorities: dict[str, int] = {}
-        # Of each WorkloadPriorityClass: the namespaces that may use it; None: no namespace.
+        # Of each class: the namespaces that may use it; None: no namespace.
         self._class_namespaces: dict[str, WireSelector | None] = {}
+        self._pod_class_namespaces: dict[str, WireSelector | None] = {}
         self._priorities: dict[str, PriorityClass] = {}
 
     # --- questions --------------------------------------------------------------------------------
@@ -82,6 +83,10 @@ class SpecCache:
     def may_use_class(self, name: str, namespace: str) -> bool:
         """Return whether Jobs and pods of the namespace may name this WorkloadPriorityClass."""
         return matches_selector(self._class_namespaces.get(name), self._namespaces.get(namespace))
+
+    def may_use_pod_class(self, name: str, namespace: str) -> bool:
+        """Return whether Jobs and pods of the namespace may get their priority from this PriorityClass."""
+        return matches_selector(self._pod_class_namespaces.get(name), self._namespaces.get(namespace))
 
     @property
     def priorities(self) -> Mapping[str, PriorityClass]:
@@ -143,12 +148,7 @@ class SpecCache:
             self._class_namespaces.pop(metadata.name, None)
         else:
             self._workload_priorities[metadata.name] = change.object.value
-            try:
-                self._class_namespaces[metadata.name] = class_namespaces(metadata.annotations or {})
-            except ValueError as error:
-                # A class that was limited on purpose is not opened by a mistake.
-                self._class_namespaces[metadata.name] = None
-                self._inspection.set_fault("WorkloadPriorityClass", metadata, str(error))
+            self._class_namespaces[metadata.name] = self._namespaces_of("WorkloadPriorityClass", metadata)
         self._marks.all_jobs()
         # Workloads of other owners name the class themselves.
         self._marks.all_unfinished()
@@ -158,11 +158,24 @@ class SpecCache:
         obj = change.object
         if change.type is ChangeType.DELETED:
             self._priorities.pop(obj.metadata.name, None)
+            self._pod_class_namespaces.pop(obj.metadata.name, None)
         else:
+            self._pod_class_namespaces[obj.metadata.name] = self._namespaces_of("PriorityClass", obj.metadata)
             self._priorities[obj.metadata.name] = PriorityClass(
                 value=obj.value, is_global_default=bool(obj.global_default)
             )
         self._marks.all_jobs()
+
+    def _namespaces_of(self, kind: str, metadata: Meta) -> WireSelector | None:
+        """Return the namespaces that may use a class; None, and a report, where the annotation is unreadable.
+
+        A class that was limited on purpose is not opened by a mistake.
+        """
+        try:
+            return class_namespaces(metadata.annotations or {})
+        except ValueError as error:
+            self._inspection.set_fault(kind, metadata, str(error))
+            return None
 
     # --- storing ----------------------------------------------------------------------------------
 

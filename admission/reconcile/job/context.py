@@ -81,12 +81,13 @@ class JobContext:
 
     `injection` returns node labels and tolerations of the flavors assigned to a pod set.
     `is_namespace_managed` evaluates managedJobsNamespaceSelector, and `is_pod_selected` evaluates
-    integrations.podOptions on the namespace and labels of a pod that is queued itself. `is_domain` returns
-    whether a value names a domain of any topology. `awaits_ends` returns whether a Workload's quota is
-    kept until the last pod of its Job has ended. `saved_at` returns when a Job's last checkpoint was
-    complete, as its pods report. `may_use_class` returns whether a WorkloadPriorityClass may be used in a
-    namespace. `ancestor` and `pod_owner` judge the controllers that a Job and a new pod name. `gang`
-    returns what the PodGroup of these labels in a namespace asks for; None: PodGroups are not read.
+    integrations.podOptions on the namespace and labels of a pod that is queued itself. `is_domain`
+    returns whether a value names a domain of any topology. `awaits_ends` returns whether a Workload's
+    quota is kept until the last pod of its Job has ended. `saved_at` returns when a Job's last checkpoint
+    was complete, as its pods report. `may_use_class` returns whether a WorkloadPriorityClass may be used
+    in a namespace, `may_use_pod_class` the same of a PriorityClass. `ancestor` and `pod_owner` judge the
+    controllers that a Job and a new pod name. `gang` returns what the PodGroup of these labels in a
+    namespace asks for; None: PodGroups are not read.
     """
 
     injection: FlavorInjection
@@ -101,4 +102,5 @@ class JobContext:
     gang: Callable[[str, Mapping[str, str]], Gang | None] | None = None
     workload_priority_classes: Mapping[str, int] = field(default_factory=dict)
     may_use_class: Callable[[str, str], bool] = lambda *_: True
+    may_use_pod_class: Callable[[str, str], bool] = lambda *_: True
     priority_classes: Mapping[str, PriorityClass] = field(default_factory=dict)

@@ -46,22 +46,27 @@ def resolved_priority(
             return UnusableClass(reason="WorkloadPriorityClassNotFound", field=field, what=what)
         if context.may_use_class(name, owner.namespace):
             return class_priority(name, value)
-        return UnusableClass(
-            reason="WorkloadPriorityClassNotAllowed",
-            field=field,
-            what=what,
-            why=f"which the namespace {owner.namespace!r} may not use, by the annotation"
-            f" {keys.NAMESPACE_SELECTOR} of the class; name another",
-        )
+        return _not_allowed(_WORKLOAD_PRIORITY_CLASS, field, name, owner.namespace)
     if own := pod_spec.get("priorityClassName"):
         found = context.priority_classes.get(own)
-        if found is not None:
-            # Unlike a WorkloadPriorityClass, the template's class is the priority of the pods as well.
-            return _pod_priority(own, found.value)
-        return UnusableClass(
-            reason="ErrWorkloadCompose", field=f"{where}.priorityClassName", what=f"PriorityClass {own!r}"
-        )
+        field = f"{where}.priorityClassName"
+        if found is None:
+            return UnusableClass(reason="ErrWorkloadCompose", field=field, what=f"PriorityClass {own!r}")
+        if not context.may_use_pod_class(own, owner.namespace):
+            return _not_allowed("PriorityClass", field, own, owner.namespace)
+        # Unlike a WorkloadPriorityClass, the template's class is the priority of the pods as well.
+        return _pod_priority(own, found.value)
     return _default_priority(context)
+
+
+def _not_allowed(kind: str, field: str, name: str, namespace: str) -> UnusableClass:
+    return UnusableClass(
+        reason=f"{kind}NotAllowed",
+        field=field,
+        what=f"{kind} {name!r}",
+        why=f"which the namespace {namespace!r} may not use, by the annotation"
+        f" {keys.NAMESPACE_SELECTOR} of the class; name another",
+    )
 
 
 def changed_priority(labels: Mapping[str, str], workload: Workload, context: JobContext) -> dict[str, Any]:

@@ -817,6 +817,22 @@ def test_a_job_may_not_name_a_class_that_is_not_for_its_namespace() -> None:
     assert isinstance(write, Write)
 
 
+def test_a_job_may_not_get_its_priority_from_a_pods_class_that_is_not_for_its_namespace() -> None:
+    job = job_object(pod_spec={"priorityClassName": "high"})
+
+    def asked(*allowed: tuple[str, str]) -> Any:
+        (action,) = look(job, **CLASSES, may_use_pod_class=lambda *pair: pair in allowed)
+        return action
+
+    event = asked(("high", "other"))
+    assert isinstance(event, Event)
+    assert event.reason == "PriorityClassNotAllowed"
+    assert event.note.startswith(
+        "Job team/j: spec.template.spec.priorityClassName names PriorityClass 'high'"
+    )
+    assert isinstance(asked(("high", "team")), Write)
+
+
 def test_a_waiting_workload_gets_no_class_that_is_not_for_its_namespace() -> None:
     job = job_object(labels={"kueue.x-k8s.io/priority-class": "gold"})
 

@@ -21,11 +21,11 @@ STOPPED = {"clusterQueue": "cq", "stopPolicy": "Hold"}
 PRIORITY = {**made("WorkloadPriorityClass", "high"), "value": 5}
 
 
-def only_for(team: str) -> Object:
-    """Return the class for namespaces of this team alone."""
+def only_for(team: str, kind: str = "WorkloadPriorityClass") -> Object:
+    """Return the class, of this kind, for namespaces of this team alone."""
     selector = json.dumps({"matchLabels": {"team": team}})
     annotations = {"berth.dev/namespace-selector": selector}
-    return {**PRIORITY, "metadata": {**PRIORITY["metadata"], "annotations": annotations}}
+    return {**PRIORITY, "kind": kind, "metadata": {**PRIORITY["metadata"], "annotations": annotations}}
 
 
 def make_known() -> Known:
@@ -93,22 +93,23 @@ def test_a_spec_that_has_become_unreadable_keeps_its_last_value() -> None:
     assert known.cluster_state.specs.cluster_queues["cq"].name == "cq"
 
 
-def test_a_priority_class_is_for_the_namespaces_that_its_selector_selects_now() -> None:
-    known = Known(namespace_object("team", team="red"), only_for("blue"))
+@pytest.mark.parametrize("kind", ["WorkloadPriorityClass", "PriorityClass"])
+def test_a_priority_class_is_for_the_namespaces_that_its_selector_selects_now(kind: str) -> None:
+    known = Known(namespace_object("team", team="red"), only_for("blue", kind))
     specs = known.cluster_state.specs
+    may = specs.may_use_class if kind == "WorkloadPriorityClass" else specs.may_use_pod_class
 
     def may_use() -> tuple[bool, bool]:
-        return specs.may_use_class("high", "team"), specs.may_use_class("high", "unknown")
+        return may("high", "team"), may("high", "unknown")
 
     assert may_use() == (False, False)
     known.tell(namespace_object("team", team="blue"))
     assert may_use() == (True, False)
-    known.tell(PRIORITY)
+    known.tell({**PRIORITY, "kind": kind})
     assert may_use() == (True, True)
-    broken = only_for("blue")
+    broken = only_for("blue", kind)
     broken["metadata"]["annotations"]["berth.dev/namespace-selector"] = "team=blue"
     known.tell(broken)
     assert may_use() == (False, False)
-    assert "must be a label selector" in (
-        known.cluster_state.inspection.sentence("WorkloadPriorityClass", "", "high") or ""
-    )
+    said = known.cluster_state.inspection.sentence(kind, "", "high") or ""
+    assert "must be a label selector" in said
