@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from api.jobs.owners.appwrapper import APP_WRAPPER
 from api.jobs.owners.jobset import JOB_SET
 from api.jobs.owners.kubeflow import JAX_JOB, MPI_JOB, PADDLE_JOB, PYTORCH_JOB, TF_JOB, XGBOOST_JOB
 from api.jobs.owners.ray import RAY_CLUSTER, RAY_JOB, RAY_SERVICE
@@ -22,7 +23,7 @@ class OwnerSample:
     """An object of a kind. `spec` is complete but for suspend; `pod_sets` are its pod sets by name.
 
     The statuses: `running` with pods that are not ready, `ready` with all of them, `stopped` after a stop,
-    `succeeded` and `failed` at its end, both with the message `why`; None for a kind that has no end.
+    `succeeded` and `failed` at its end, with these `messages`; None for a kind that has no end.
     `partly`: some pods of `reclaimable` are needed no longer.
     """
 
@@ -34,6 +35,7 @@ class OwnerSample:
     stopped: Object
     succeeded: Object | None
     failed: Object | None
+    messages: tuple[str, str] = ("why", "why")
     partly: Object = field(default_factory=dict)
     reclaimable: Mapping[str, int] = field(default_factory=dict)
 
@@ -194,6 +196,35 @@ _RAY_SAMPLES = (
 )
 
 
+def _app_wrapper() -> OwnerSample:
+    """Return a sample with a Job of two pods, and an object that declares where its pods are."""
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "work"},
+        "spec": {"parallelism": 2, "completions": 3, "template": template("work")},
+    }
+    other = {
+        "apiVersion": "example.com/v1",
+        "kind": "Server",
+        "metadata": {"name": "server"},
+        "spec": {"roles": [{"pods": template("server")}]},
+    }
+    declared = [{"path": "template.spec.roles[0].pods", "replicas": 3}]
+    running = [condition("QuotaReserved"), condition("ResourcesDeployed")]
+    return OwnerSample(
+        row=APP_WRAPPER,
+        spec={"components": [{"template": job}, {"template": other, "podSets": declared}]},
+        pod_sets={"j-0": 2, "j-1": 3},
+        running={"phase": "Running", "conditions": running},
+        ready={"phase": "Running", "conditions": [*running, condition("PodsReady")]},
+        stopped={"phase": "Suspended", "conditions": []},
+        succeeded={"phase": "Succeeded", "conditions": []},
+        failed={"phase": "Failed", "conditions": []},
+        messages=("AppWrapper finished successfully", "AppWrapper failed"),
+    )
+
+
 SAMPLES = (
     OwnerSample(
         row=JOB_SET,
@@ -214,6 +245,7 @@ SAMPLES = (
     _of_kubeflow(JAX_JOB, "jaxReplicaSpecs", "Worker"),
     _of_kubeflow(MPI_JOB, "mpiReplicaSpecs", "Launcher", "Worker"),
     *_RAY_SAMPLES,
+    _app_wrapper(),
 )
 
 

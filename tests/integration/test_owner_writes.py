@@ -100,4 +100,4 @@ def test_one_is_started_evicted_restored_and_finished(scene: Scene, sample: Owne
         return
     report(scene, sample, sample.succeeded)
     finished = condition(scene.wait_true("j", "Finished"), "Finished")
-    assert (finished["reason"], finished["message"]) == ("Succeeded", "why")
+    assert (finished["reason"], finished["message"]) == ("Succeeded", sample.messages[0])

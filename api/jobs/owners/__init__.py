@@ -9,6 +9,7 @@ Modules, in reading order:
     jobset       the row of JobSet
     kubeflow     the rows of PyTorchJob, TFJob, XGBoostJob, PaddleJob, JAXJob and MPIJob
     ray_pod_sets, ray    the rows of KubeRay's kinds
+    appwrapper   the row of AppWrapper
     table        all rows
     rules        what an owner may ask of queues and topologies, and what may change
     composing    the pod sets of an owner's Workload, and whether a Workload still describes the owner

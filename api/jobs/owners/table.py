@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from api.jobs.owners.appwrapper import APP_WRAPPER
 from api.jobs.owners.jobset import JOB_SET
 from api.jobs.owners.kubeflow import JAX_JOB, MPI_JOB, PADDLE_JOB, PYTORCH_JOB, TF_JOB, XGBOOST_JOB
 from api.jobs.owners.ray import RAY_CLUSTER, RAY_JOB, RAY_SERVICE
@@ -20,6 +21,7 @@ OWNER_KINDS: tuple[OwnerKind, ...] = (
     RAY_CLUSTER,
     RAY_JOB,
     RAY_SERVICE,
+    APP_WRAPPER,
 )
 
 # By what the configuration calls them in integrations.frameworks.

@@ -118,8 +118,8 @@ def test_its_workload_finishes_with_it(sample: OwnerSample, is_success: bool) ->
     report(world, sample, status)
 
     assert world.settle() == [Purpose.FINISH, Purpose.REMOVE_FINALIZER]
-    want = (True, "Succeeded" if is_success else "Failed", "why")
-    assert conditions(world, name)["Finished"] == want
+    reason, message = ("Succeeded", sample.messages[0]) if is_success else ("Failed", sample.messages[1])
+    assert conditions(world, name)["Finished"] == (True, reason, message)
 
 
 @each_kind
