@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 from rich.console import Console
 
-from admission.cli.commands.doctor_checks import flavor_problems, leftover_webhooks
+from admission.cli.commands.doctor_checks import flavor_problems, leftover_webhooks, quota_problems
 from admission.cli.common.arguments import Subparsers, add_command, add_kubeconfig
 from admission.cli.common.errors import ExitCode, WrongUsageError
 from admission.cli.common.running import run
@@ -109,7 +109,11 @@ async def _doctor(arguments: argparse.Namespace) -> int:
     async with await KubeClient.connect(arguments.kubeconfig) as client:
         nodes, unreadable = await _read_nodes(client)
         views = _views(arguments, _with_devices(nodes, arguments.all_nodes), await _topologies(client))
-        obstacles = [*await leftover_webhooks(client), *await flavor_problems(client)]
+        obstacles = [
+            *await leftover_webhooks(client),
+            *await flavor_problems(client),
+            *await quota_problems(client, nodes),
+        ]
     found = Diagnosis(
         nodes=len(nodes),
         ready=sum(node.is_ready for node in nodes),
@@ -228,7 +232,10 @@ def _print_table(console: Console, found: Diagnosis) -> None:
         for obstacle in found.obstacles:
             console.print(f"  ✗ {obstacle}", style="red")
     else:
-        console.print("Nothing keeps Jobs from starting: no webhook of a Kueue, and all Topologies exist.")
+        console.print(
+            "Nothing keeps Jobs from starting: no webhook of a Kueue, all Topologies exist,"
+            " nodes match quotas."
+        )
     # A cluster that has a Topology needs no proposal for another one.
     if not any(view.source.startswith("Topology ") for view in found.views):
         console.print()

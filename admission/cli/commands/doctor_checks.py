@@ -1,4 +1,4 @@
-"""Checks of `berth doctor` other than node labels: leftovers of a Kueue, and flavors without their Topology.
+"""Checks of `berth doctor` other than node labels: leftovers of a Kueue, Topologies, and quotas.
 
 If Kueue's Deployment is deleted but its webhook configurations are not, they remain in effect. With
 failurePolicy Fail, the API server then rejects every Job, Pod and ClusterQueue. Its message names a service
@@ -7,7 +7,8 @@ without endpoints, which does not lead to the cause.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 import msgspec
@@ -15,14 +16,24 @@ import msgspec
 from api.kube.client import KubeClient
 from api.kube.errors import Forbidden, NotFound
 from api.kube.resources import (
+    CLUSTER_QUEUES,
+    COHORTS,
     MUTATING_WEBHOOKS,
     RESOURCE_FLAVORS,
     TOPOLOGIES,
     VALIDATING_WEBHOOKS,
     Resource,
 )
+from api.node import NodeInfo
 from api.objects.common import Meta
-from api.objects.queues import ResourceFlavorObject, TopologyObject
+from api.objects.queues import (
+    ClusterQueueObject,
+    CohortObject,
+    ResourceFlavorObject,
+    TopologyObject,
+    WireResourceGroup,
+)
+from api.parsing.quantities import QuantityError, amount, to_text
 
 
 class _Service(msgspec.Struct):
@@ -45,7 +56,7 @@ class _Webhooks(msgspec.Struct):
     webhooks: tuple[_Webhook, ...] | None = None
 
 
-T = TypeVar("T", _Webhooks, TopologyObject, ResourceFlavorObject)
+T = TypeVar("T", _Webhooks, TopologyObject, ResourceFlavorObject, ClusterQueueObject, CohortObject)
 
 
 async def leftover_webhooks(client: KubeClient) -> list[str]:
@@ -91,3 +102,53 @@ async def _listed(client: KubeClient, resource: Resource, type_: type[T]) -> Seq
         return (await client.list(resource, type_=type_)).items
     except (Forbidden, NotFound):
         return ()
+
+
+async def quota_problems(client: KubeClient, nodes: Sequence[NodeInfo]) -> list[str]:
+    """Return one sentence for each resource of a flavor with more quota than its ready nodes have.
+
+    Work that gets such quota finds no node, and its pods stay pending.
+    """
+    flavors = {
+        one.metadata.name: one for one in await _listed(client, RESOURCE_FLAVORS, ResourceFlavorObject)
+    }
+    quotas = _quotas(
+        (
+            *(one.spec.resource_groups for one in await _listed(client, CLUSTER_QUEUES, ClusterQueueObject)),
+            *(one.spec.resource_groups for one in await _listed(client, COHORTS, CohortObject)),
+        )
+    )
+    problems = []
+    for (name, resource), quota in sorted(quotas.items()):
+        flavor = flavors.get(name)
+        if flavor is None:
+            # Its ClusterQueues are inactive and say so.
+            continue
+        own = [node for node in nodes if node.is_ready and _is_of(flavor, node)]
+        there = sum(node.allocatable.get(resource, 0) for node in own)
+        if quota > there:
+            problems.append(
+                f"ResourceFlavor {name}: quotas add up to {to_text(resource, quota)} {resource}, and its"
+                f" {len(own)} ready nodes have {to_text(resource, there)}; lower the quotas, or add nodes"
+                " with its labels"
+            )
+    return problems
+
+
+def _is_of(flavor: ResourceFlavorObject, node: NodeInfo) -> bool:
+    labels = flavor.spec.node_labels or {}
+    return all(node.labels.get(key) == value for key, value in labels.items())
+
+
+def _quotas(
+    of_all: Iterable[tuple[WireResourceGroup, ...] | None],
+) -> dict[tuple[str, str], int]:
+    """Return the nominal quotas, summed up by flavor and resource; unreadable quantities count as 0."""
+    total: dict[tuple[str, str], int] = {}
+    for groups in of_all:
+        for flavor in (flavor for group in groups or () for flavor in group.flavors):
+            for quota in flavor.resources:
+                with suppress(QuantityError):
+                    pair = (flavor.name, quota.name)
+                    total[pair] = total.get(pair, 0) + amount(quota.name, quota.nominal_quota)
+    return total

@@ -11,9 +11,17 @@ import yaml
 
 from admission.cli.__main__ import main
 from admission.cli.common.errors import ExitCode
+from admission.cli.common.job_manifests import cluster_queue
 from admission.cli.trial.embedded_cluster import create, install_kinds
 from api.kube.client import KubeClient
-from api.kube.resources import NODES, RESOURCE_FLAVORS, TOPOLOGIES, VALIDATING_WEBHOOKS, Resource
+from api.kube.resources import (
+    CLUSTER_QUEUES,
+    NODES,
+    RESOURCE_FLAVORS,
+    TOPOLOGIES,
+    VALIDATING_WEBHOOKS,
+    Resource,
+)
 
 SPINE, LEAF = "network.topology.nvidia.com/spine", "network.topology.nvidia.com/leaf"
 HOST = "kubernetes.io/hostname"
@@ -124,6 +132,40 @@ def test_a_flavor_of_an_unknown_topology_is_named(
 
     assert code == ExitCode.DOES_NOT_HOLD
     assert "ResourceFlavor a100 names the Topology 'gone', which does not exist" in out
+
+
+@pytest.mark.parametrize(
+    ("quota", "want_code", "want"),
+    [
+        pytest.param(16, ExitCode.DONE, "nodes match quotas", id="as much as the nodes have"),
+        pytest.param(
+            20,
+            ExitCode.DOES_NOT_HOLD,
+            "ResourceFlavor a100: quotas add up to 40 nvidia.com/gpu, and its 4 ready nodes have 32",
+            id="more than the nodes have",
+        ),
+    ],
+)
+def test_quotas_are_compared_with_the_nodes_of_their_flavor(
+    quota: int, want_code: ExitCode, want: str, bare_server: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flavor = {"metadata": {"name": "a100"}, "spec": {"nodeLabels": {SPINE: "s"}}}
+    queues = [
+        cluster_queue(name, flavor="a100", nominal={"nvidia.com/gpu": quota}, cohort="c")
+        for name in ("speech", "vision")
+    ]
+    other = make_node("other", spine="another")
+    fill(
+        bare_server,
+        *((NODES, node) for node in (*TWO_LEAVES, other)),
+        (RESOURCE_FLAVORS, flavor),
+        *((CLUSTER_QUEUES, queue) for queue in queues),
+    )
+
+    code, out = diagnose(capsys, bare_server)
+
+    assert code == want_code
+    assert want in out
 
 
 def test_scripts_read_all_of_it_as_json(bare_server: str, capsys: pytest.CaptureFixture[str]) -> None:
