@@ -165,7 +165,7 @@ RIGHTS = {
     "update kueue.x-k8s.io/resourceflavors": "no no yes no",
     "update kueue.x-k8s.io/topologies": "no no yes no",
     "update kueue.x-k8s.io/admissionchecks": "no no yes no",
-    "update kueue.x-k8s.io/admissionchecks/status": "no no no no",
+    "update kueue.x-k8s.io/admissionchecks/status": "no no no yes",
     "create kueue.x-k8s.io/workloadpriorityclasses": "no no yes no",
     "create berth.dev/admissionpolicies": "no no yes no",
     "update berth.dev/admissionpolicies/status": "no no no yes",

@@ -221,6 +221,12 @@ GPU_ALONE = replace(CONFIG, managed_resources=frozenset({"nvidia.com/gpu"}))
             id="and waited for until it is gone",
         ),
         pytest.param(
+            make(),
+            context(make_request(is_deleted=True), **THERE),
+            [],
+            id="as is one of the same settings that another program deletes",
+        ),
+        pytest.param(
             make({"state": "Ready"}, "Admitted"),
             context(**THERE),
             [],
