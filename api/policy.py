@@ -52,7 +52,8 @@ class OnOverrun(StrEnum):
 class StrategyChoice(StrEnum):
     """How pods are spread.
 
-    By workload type: training consolidated, inference distributed, all others balanced.
+    By workload type: training consolidated, inference distributed, all others balanced. Kueue: by Kueue's
+    rules, except for Jobs that name a strategy.
     """
 
     BY_WORKLOAD_TYPE = "ByWorkloadType"
@@ -60,6 +61,7 @@ class StrategyChoice(StrEnum):
     DISTRIBUTED = "Distributed"
     BALANCED = "Balanced"
     PACKED = "Packed"
+    KUEUE = "Kueue"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -55,8 +55,10 @@ def with_hints(
     def read(key: str) -> str:
         return read_key(key, sources, with_aliases=with_aliases)
 
+    asked = read(keys.PLACEMENT_STRATEGY)
+    is_by_kueue = rules.strategy is StrategyChoice.KUEUE and asked.lower() not in STRATEGIES
     options = PlacementOptions(
-        strategy=_strategy(rules.strategy, read(keys.PLACEMENT_STRATEGY), read(keys.WORKLOAD_TYPE)),
+        strategy=_strategy(rules.strategy, asked, read(keys.WORKLOAD_TYPE)),
         rules=rules.domain_rules,
         weights=rules.weights,
         gpus_per_pod=gpus_of(request.per_pod),
@@ -64,11 +66,13 @@ def with_hints(
         is_latency_sensitive=read(keys.LATENCY_SENSITIVE).lower() == "true",
         avoids_fragmentation=rules.avoids_fragmentation,
     )
+    if not is_by_kueue:
+        request = replace(request, options=options)
     needed = parse_bandwidth(read(keys.NETWORK_BANDWIDTH))
     if needed is None:
-        return replace(request, options=options)
+        return request
     limited = replace(request.rules, bandwidth=Bandwidth(mbits=needed, label=rules.bandwidth_label))
-    return replace(request, options=options, rules=limited)
+    return replace(request, rules=limited)
 
 
 def _inside_reservation(request: PlacementRequest, queue: QueueState, workload: Workload) -> PlacementRequest:
@@ -101,6 +105,6 @@ def _strategy(choice: StrategyChoice, asked: str, workload_type: str) -> Strateg
     """
     if asked.lower() in STRATEGIES:
         return Strategy(asked.lower())
-    if choice is not StrategyChoice.BY_WORKLOAD_TYPE:
+    if choice in _CHOICES:
         return _CHOICES[choice]
     return _BY_TYPE.get(workload_type.lower(), Strategy.BALANCED)

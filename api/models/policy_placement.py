@@ -154,13 +154,14 @@ class Recovery(Model):
 class PlacementSection(Model):
     """Placement rules beyond Kueue's: which flavor, and which of its nodes if it has a topology."""
 
-    strategy: Literal["ByWorkloadType", "Consolidated", "Distributed", "Balanced", "Packed"] = (
+    strategy: Literal["ByWorkloadType", "Consolidated", "Distributed", "Balanced", "Packed", "Kueue"] = (
         "ByWorkloadType"
     )
     """Consolidated: pods as close together as possible. Distributed: pods spread over nodes and leaves, so
     that a failure affects few of them. Balanced: the domain with the highest score. Packed: the nodes on
     which the least of the free GPUs becomes useless to other work, for small Jobs and shares of GPUs.
     ByWorkloadType, the default: Consolidated for training, Distributed for inference, Balanced otherwise.
+    Kueue: as without this section, for policies that set other fields of it, such as flavors alone.
     The annotation berth.dev/placement-strategy of a Job takes precedence."""
     domain_rules: DomainRules | None = None
     """Which domain a gang gets, by its size."""

@@ -15,7 +15,12 @@ from typing import Any
 import yaml
 from rich.console import Console
 
-from admission.cli.commands.doctor_checks import flavor_problems, leftover_webhooks, quota_problems
+from admission.cli.commands.doctor_checks import (
+    flavor_problems,
+    leftover_webhooks,
+    misconfigured_workloads,
+    quota_problems,
+)
 from admission.cli.common.arguments import Subparsers, add_command, add_kubeconfig
 from admission.cli.common.errors import ExitCode, WrongUsageError
 from admission.cli.common.running import run
@@ -44,7 +49,8 @@ def add_parser(subparsers: Subparsers) -> None:
         help_line="show the topology of a cluster, and what keeps Jobs from starting",
         description=(
             "Inspect a cluster: the hierarchy that its node labels describe, nodes that lack a level,\n"
-            "labels that contradict each other, webhooks that a Kueue left behind, and a Topology to apply.\n"
+            "labels that contradict each other, Workloads that no node can run, webhooks that a Kueue left\n"
+            "behind, and a Topology to apply.\n"
             "It only reads. Exit code 1 means that something keeps Jobs from starting."
         ),
         examples=(
@@ -113,6 +119,7 @@ async def _doctor(arguments: argparse.Namespace) -> int:
             *await leftover_webhooks(client),
             *await flavor_problems(client),
             *await quota_problems(client, nodes),
+            *await misconfigured_workloads(client),
         ]
     found = Diagnosis(
         nodes=len(nodes),

@@ -1,4 +1,4 @@
-"""Checks of `berth doctor` other than node labels: leftovers of a Kueue, Topologies, and quotas.
+"""Checks of `berth doctor` beside node labels: a Kueue's leftovers, Topologies, quotas, stuck Workloads.
 
 If Kueue's Deployment is deleted but its webhook configurations are not, they remain in effect. With
 failurePolicy Fail, the API server then rejects every Job, Pod and ClusterQueue. Its message names a service
@@ -22,6 +22,7 @@ from api.kube.resources import (
     RESOURCE_FLAVORS,
     TOPOLOGIES,
     VALIDATING_WEBHOOKS,
+    WORKLOADS,
     Resource,
 )
 from api.node import NodeInfo
@@ -33,7 +34,9 @@ from api.objects.queues import (
     TopologyObject,
     WireResourceGroup,
 )
+from api.objects.workloads import WorkloadObject
 from api.parsing.quantities import QuantityError, amount, to_text
+from api.reasons import ConditionType, PendingReason
 
 
 class _Service(msgspec.Struct):
@@ -56,7 +59,12 @@ class _Webhooks(msgspec.Struct):
     webhooks: tuple[_Webhook, ...] | None = None
 
 
-T = TypeVar("T", _Webhooks, TopologyObject, ResourceFlavorObject, ClusterQueueObject, CohortObject)
+T = TypeVar(
+    "T", _Webhooks, TopologyObject, ResourceFlavorObject, ClusterQueueObject, CohortObject, WorkloadObject
+)
+_MISCONFIGURED = (ConditionType.QUOTA_RESERVED, "False", PendingReason.MISCONFIGURED)
+# One mistake in a pipeline may be in a thousand Jobs.
+_MOST_WORKLOADS = 10
 
 
 async def leftover_webhooks(client: KubeClient) -> list[str]:
@@ -94,6 +102,19 @@ async def flavor_problems(client: KubeClient) -> list[str]:
         for one in await _listed(client, RESOURCE_FLAVORS, ResourceFlavorObject)
         if one.spec.topology_name and one.spec.topology_name not in topologies
     ]
+
+
+async def misconfigured_workloads(client: KubeClient) -> list[str]:
+    """Return one sentence for each Workload that no node, queue or flavor will ever suit as it is."""
+    found = [
+        (f"{one.metadata.namespace}/{one.metadata.name}", condition.message)
+        for one in await _listed(client, WORKLOADS, WorkloadObject)
+        for condition in one.status.conditions or ()
+        if (condition.type, condition.status, condition.reason) == _MISCONFIGURED
+    ]
+    shown = [f"Workload {name} cannot start: {message}" for name, message in sorted(found)[:_MOST_WORKLOADS]]
+    others = len(found) - len(shown)
+    return [*shown, *([f"{others} more Workloads are misconfigured: berth get workloads"] if others else ())]
 
 
 async def _listed(client: KubeClient, resource: Resource, type_: type[T]) -> Sequence[T]:

@@ -98,6 +98,24 @@ def test_the_preferred_domain_is_read(key: str, aliases: Aliases, want: set[int]
 
 
 @pytest.mark.parametrize(
+    ("annotations", "want"),
+    [
+        pytest.param({}, {0}, id="as without the section"),
+        pytest.param({"network-bandwidth": "800Gb"}, set(), id="but on nodes of its bandwidth"),
+        pytest.param({"placement-strategy": "balanced"}, {3}, id="but for a Job that names a strategy"),
+    ],
+)
+def test_with_kueues_strategy_a_job_is_placed(annotations: dict[str, str], want: set[int]) -> None:
+    own = {f"berth.dev/{key}": value for key, value in annotations.items()} | {
+        "berth.dev/preferred-domain": "l3"
+    }
+
+    placed = admit(make_world(PlacementRules(strategy=StrategyChoice.KUEUE)), gang(annotations=own))
+
+    assert leaves(placed.get("w", [])) == want
+
+
+@pytest.mark.parametrize(
     ("annotations", "choice", "want"),
     [
         pytest.param({"workload-type": "training"}, StrategyChoice.BY_WORKLOAD_TYPE, 1, id="training"),

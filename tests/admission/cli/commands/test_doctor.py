@@ -20,6 +20,7 @@ from api.kube.resources import (
     RESOURCE_FLAVORS,
     TOPOLOGIES,
     VALIDATING_WEBHOOKS,
+    WORKLOADS,
     Resource,
 )
 
@@ -58,6 +59,10 @@ def fill(kubeconfig: str, *objects: tuple[Resource, dict[str, Any]]) -> str:
             for resource, manifest in objects:
                 head = {"apiVersion": resource.api_version, "kind": resource.kind}
                 await create(client, resource, {**head, **manifest})
+                if resource is WORKLOADS:
+                    status, metadata = json.dumps({"status": manifest["status"]}), manifest["metadata"]
+                    where = metadata["name"], status.encode(), metadata["namespace"]
+                    await client.merge_patch(resource, *where, subresource="status")
 
     asyncio.run(put())
     return kubeconfig
@@ -166,6 +171,27 @@ def test_quotas_are_compared_with_the_nodes_of_their_flavor(
 
     assert code == want_code
     assert want in out
+
+
+def test_workloads_that_nothing_can_ever_start_are_named(
+    bare_server: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def workload(number: int, reason: str) -> tuple[Resource, dict[str, Any]]:
+        says = {"message": "none of 2 nodes has the hardware", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+        condition = {"type": "QuotaReserved", "status": "False", "reason": reason, **says}
+        metadata = {"name": f"w{number:02}", "namespace": "default"}
+        return WORKLOADS, {"metadata": metadata, "status": {"conditions": [condition]}}
+
+    waiting = workload(99, "WaitingForQuota")
+    fill(bare_server, *(workload(number, "Misconfigured") for number in range(12)), waiting)
+
+    code, out = diagnose(capsys, bare_server)
+
+    assert code == ExitCode.DOES_NOT_HOLD
+    assert "Workload default/w09 cannot start: none of 2 nodes has the hardware" in out
+    assert "2 more Workloads are misconfigured: berth get workloads" in out
+    assert "w10" not in out
+    assert "w99" not in out
 
 
 def test_scripts_read_all_of_it_as_json(bare_server: str, capsys: pytest.CaptureFixture[str]) -> None:
