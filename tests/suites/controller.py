@@ -1,24 +1,21 @@
 """The controller of a suite: `berth controller`, without the parts that the suite leaves out of Kueue.
 
 Several suites leave out Kueue's scheduler and write admissions themselves: for them the queues have no heads.
-Some run the reconcilers of jobs alone, without those of queues and Workloads: for them no object gets a
-finalizer, and no Workload says what is wrong with its queue. Berth has no such modes.
+Some run webhooks or the reconcilers of jobs alone, without those of queues and Workloads: for them no object
+gets a finalizer, and no Workload is looked at. Berth has no such modes.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from dataclasses import replace
 from typing import Any
 
 from admission.cache.trees_to_try import TreesToTry
 from admission.cli.__main__ import main
 from admission.controller.cluster_state.finalizers import Finalizers
 from admission.controller.loop import reconcile_queue
-from admission.reconcile.workload import reconcile as workloads
-from admission.reconcile.workload.context import LifecycleContext, LifecycleResult
-from api.workload import Workload
+from admission.reconcile.workload.context import LifecycleResult
 
 UNSCHEDULED = "BERTH_SUITES_UNSCHEDULED"
 WITHOUT_CORE = "BERTH_SUITES_WITHOUT_CORE"
@@ -40,10 +37,8 @@ def _without_core() -> None:
     def take_due(*_: Any) -> tuple[()]:
         return ()
 
-    def reconcile_workload(
-        workload: Workload, raw: bytes, context: LifecycleContext, *, now: float
-    ) -> LifecycleResult:
-        return workloads.reconcile_workload(workload, raw, replace(context, queue_problem=None), now=now)
+    def reconcile_workload(*_: Any, **__: Any) -> LifecycleResult:
+        return LifecycleResult()
 
     setattr(Finalizers, take_due.__name__, take_due)
     setattr(reconcile_queue, reconcile_workload.__name__, reconcile_workload)

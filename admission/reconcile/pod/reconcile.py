@@ -245,6 +245,9 @@ def _answer_eviction(view: PodView) -> Answer:
     is_waiting = bool(view.group) or view.first.is_gated
     settings = view.context.settings
     edit.release(settings.words.released, requeues=is_waiting or settings.requeues_single_pods)
+    if view.group and view.missing:
+        # In the same write: between two, a short back-off could end and the group be admitted without pods.
+        edit.await_replacements(evicted.reason, evicted.message)
     return (workload_status(edit, Purpose.RELEASE),)
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
-from admission.decisions.api_writes import Event
+from admission.decisions.api_writes import Event, Purpose, Write
 from admission.reconcile.job.context import JobSettings
 from admission.reconcile.pod.reconcile import reconcile_empty_group
 from api import keys
@@ -182,6 +183,19 @@ def test_an_evicted_group_waits_for_new_pods_and_then_queues_again() -> None:
     world.admit("g")
     world.settle()
     assert not world.pod("c").is_gated
+
+
+def test_the_release_of_an_evicted_group_says_that_it_waits_for_new_pods() -> None:
+    """In one write: with a back-off that is over, it would be admitted without pods otherwise."""
+    world = admitted(member_object("a"), member_object("b"))
+    world.evict("g", EvictionReason.PODS_READY_TIMEOUT)
+    world.settle()
+    world.run_kubelet()
+
+    (release,) = [one for one in world.look() if isinstance(one, Write) and one.purpose is Purpose.RELEASE]
+
+    conditions = msgspec.json.decode(release.body)["status"]["conditions"]
+    assert {one["type"]: one["status"] for one in conditions}[WAITING] == "True"
 
 
 def test_a_pod_too_many_is_deleted_the_youngest_first() -> None:
