@@ -53,7 +53,7 @@ def gated(scene: Scene) -> list[str]:
     return sorted(one["metadata"]["name"] for one in scene.rest.get(scene.pods)["items"] if is_gated(one))
 
 
-@pytest.mark.covers("001_23", "004_12", "004_13")
+@pytest.mark.covers("004_12", "004_13")
 def test_the_minimum_of_a_gang_starts_together_and_the_rest_when_there_is_room(scene: Scene) -> None:
     name = scene.create_queue(cpus=3)
     create_group(scene, "gang", minMember=3)
