@@ -250,6 +250,11 @@ def workload_ref(namespace: str, name: str, uid: str) -> ObjectRef:
     return ObjectRef(kind="Workload", api_version=KUEUE_VERSION, namespace=namespace, name=name, uid=uid)
 
 
+def queue_ref(name: str, uid: str) -> ObjectRef:
+    """Return the reference to a ClusterQueue."""
+    return ObjectRef(kind="ClusterQueue", api_version=KUEUE_VERSION, namespace="", name=name, uid=uid)
+
+
 def policy_ref(name: str, uid: str) -> ObjectRef:
     """Return the reference to an AdmissionPolicy."""
     return ObjectRef(kind="AdmissionPolicy", api_version=BERTH_VERSION, namespace="", name=name, uid=uid)

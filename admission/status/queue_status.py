@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from admission.decisions.api_writes import Event
 from admission.status.views import ClusterQueueView, CohortView, FlavorUsages, LocalQueueView
+from api.object_events import EventType, ObjectRef
 from api.parsing.quantities import to_text
 from api.past_usage import to_fair_sharing_status
 from api.status_edit import StatusEdit
@@ -86,3 +88,20 @@ def _flavors(usages: FlavorUsages, *, with_borrowed: bool) -> list[dict[str, Any
         }
         for flavor, resources in usages.items()
     ]
+
+
+def over_quota_event(view: ClusterQueueView, about: ObjectRef) -> Event | None:
+    """Return the Warning about usage that the queue's quota does not allow any more, or None."""
+    if not view.over_quota:
+        return None
+    amounts = ", ".join(
+        f"{to_text(pair.resource, amount)} {pair.resource} of flavor {pair.flavor}"
+        for pair, amount in sorted(view.over_quota.items())
+    )
+    note = (
+        f"ClusterQueue {view.name} uses {amounts} more than its quota allows. Nothing is stopped for that;"
+        " nothing more of it is admitted until as much has ended"
+    )
+    return Event(
+        regarding=about, type=EventType.WARNING, reason="OverQuota", note=note, action="UpdateStatus"
+    )

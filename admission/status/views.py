@@ -46,7 +46,8 @@ class ClusterQueueView:
 
     `exact_share` is the same with its fraction, infinite for a queue of weight 0 that borrows.
     `quotas_in_force` are those that quota windows have put in place of the declared ones. `reservations` are
-    the advance reservations in force, each with whether it has begun.
+    the advance reservations in force, each with whether it has begun. `over_quota` is the usage beyond all
+    that the queue may have, as after a cut of its quota; nothing is stopped for it.
     """
 
     name: str
@@ -63,6 +64,7 @@ class ClusterQueueView:
     exact_share: float = 0.0
     quotas_in_force: Mapping[FlavorResource, QuotaInForce] = field(default_factory=dict)
     reservations: tuple[tuple[ReservedCapacity, bool], ...] = ()
+    over_quota: Mapping[FlavorResource, int] = field(default_factory=dict)
 
     @property
     def pending(self) -> int:
@@ -192,7 +194,21 @@ def cluster_queue_view(queue: QueueState) -> ClusterQueueView:
         exact_share=share.exact,
         quotas_in_force=queue.quotas_in_force,
         reservations=queue.reservations,
+        over_quota=_over_quota(queue.node),
     )
+
+
+def _over_quota(node: QuotaNode) -> dict[FlavorResource, int]:
+    """Return by how much usage exceeds what the queue may have, borrowing included.
+
+    A queue within its own quota is not over it, though others of its cohort may have taken too much.
+    """
+    cells = ((pair, node.cell(pair)) for pair in node.quotas)
+    return {
+        pair: min(-cell.available, cell.usage - cell.nominal)
+        for pair, cell in cells
+        if cell.available < 0 and cell.usage > cell.nominal
+    }
 
 
 def local_queue_view(

@@ -15,11 +15,16 @@ from itertools import islice
 
 import msgspec
 
-from admission.decisions.api_writes import Event, ObjectVersion, Purpose, Write, policy_ref
+from admission.decisions.api_writes import Event, ObjectVersion, Purpose, Write, policy_ref, queue_ref
 from admission.engine.engine import Engine
 from admission.status.check_status import check_status
 from admission.status.policy_status import policy_events, policy_status
-from admission.status.queue_status import cluster_queue_status, cohort_status, local_queue_status
+from admission.status.queue_status import (
+    cluster_queue_status,
+    cohort_status,
+    local_queue_status,
+    over_quota_event,
+)
 from api.kube.report_budget import ReportBudget, WriteLoad
 from api.objects.common import Meta, NamedObject
 from api.objects.policies import AdmissionPolicyObject
@@ -77,6 +82,8 @@ class StatusWriter:
         self._new: dict[BoardKey, None] = {}
         # The version that resulted from our last status write, and the status that it wrote.
         self._written: dict[BoardKey, tuple[str, object]] = {}
+        # By ClusterQueue: what was said last about usage beyond its quota.
+        self._over_quota: dict[str, str | None] = {}
         self._budget = ReportBudget(load, per_second=WRITES_PER_SECOND, burst=BURST)
         self._load = load
         # How much was decided when that was last looked at, and since when it is so much.
@@ -121,6 +128,8 @@ class StatusWriter:
             self._due.pop(key, None)
             self._new.pop(key, None)
             self._written.pop(key, None)
+            if kind == "ClusterQueue":
+                self._over_quota.pop(metadata.name, None)
 
     def mark(self, kind: str, namespace: str, name: str) -> None:
         """Mark this status to be checked."""
@@ -211,8 +220,17 @@ class StatusWriter:
 
     def _events(self, key: BoardKey, metadata: Meta, raw: bytes) -> tuple[Event, ...]:
         """Return the Events to be emitted once the status has been written."""
+        if key[0] == "ClusterQueue":
+            return self._over_quota_events(key[2], metadata)
         view = self._engine.queues.policy_view(key[2]) if key[0] == "AdmissionPolicy" else None
         return policy_events(raw, view, policy_ref(key[2], metadata.uid)) if view is not None else ()
+
+    def _over_quota_events(self, name: str, metadata: Meta) -> tuple[Event, ...]:
+        """Return the Warning that a queue uses more than its quota allows, once for each amount."""
+        view = self._engine.queues.cluster_queue_view(name)
+        event = over_quota_event(view, queue_ref(name, metadata.uid)) if view is not None else None
+        said, self._over_quota[name] = self._over_quota.get(name), event.note if event is not None else None
+        return () if event is None or event.note == said else (event,)
 
     def _body(self, key: BoardKey, raw: bytes, now: float) -> bytes | None:
         kind, namespace, name = key

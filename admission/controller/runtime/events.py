@@ -12,9 +12,13 @@ from collections.abc import Callable
 
 from admission.decisions.api_writes import Event
 from api.kube.events import EventRecorder
+from api.object_events import EventType
 
 # An Event whose cause persists is sent again after this long, not at every look.
 REPEAT_SECONDS = 600.0
+# A Warning that several writes within this time carry is sent once: where two reasons for waiting take turns,
+# each write repeats the same words.
+SAME_WARNING_SECONDS = 10.0
 MAX_REMEMBERED = 10_000
 
 
@@ -44,11 +48,15 @@ class EventReporter:
         return self._recorder.dropped
 
     def send(self, event: Event, *, is_once: bool = True) -> None:
-        """Send a Kubernetes Event. With `is_once` the same Event is sent again only after REPEAT_SECONDS."""
+        """Send a Kubernetes Event. With `is_once` the same Event is sent again only after REPEAT_SECONDS.
+
+        Without it a Warning is sent again after SAME_WARNING_SECONDS, and any other Event each time.
+        """
         # The uid is part of the identity: the same sentence about another Job is another Event.
         identity = (event.regarding.uid, event.reason, event.note)
         at = self._monotonic()
-        if is_once and at - self._sent_at.get(identity, -REPEAT_SECONDS) < REPEAT_SECONDS:
+        rest = REPEAT_SECONDS if is_once else SAME_WARNING_SECONDS if event.type is EventType.WARNING else 0.0
+        if at - self._sent_at.get(identity, -REPEAT_SECONDS) < rest:
             return
         # Moved to the end, so that an Event that is sent repeatedly is not forgotten first.
         self._sent_at[identity] = at

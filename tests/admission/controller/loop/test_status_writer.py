@@ -18,7 +18,14 @@ from admission.controller.loop.status_writer import (
 from admission.decisions.api_writes import Purpose, Write
 from api.kube.report_budget import WriteLoad
 from api.objects.common import Meta
-from tests.admission.controller.known import Known, cluster_queue_object, made
+from tests.admission.controller.known import (
+    Known,
+    cluster_queue_object,
+    local_queue_object,
+    made,
+    namespace_object,
+    workload_object,
+)
 
 NOW = 1_800_000_000.0
 
@@ -58,6 +65,41 @@ def test_a_queue_is_written_once_and_again_when_its_status_is_lost() -> None:
     stage.see("q0", version="6")
 
     assert [one.resource_version for one in stage.due()] == ["6"]
+
+
+def test_a_queue_whose_quota_is_cut_below_its_use_gets_a_warning_once() -> None:
+    stage = Stage()
+    admitted = workload_object(
+        "w",
+        "team",
+        "lq",
+        status={
+            "admission": {
+                "clusterQueue": "q0",
+                "podSetAssignments": [
+                    {"name": "main", "count": 1, "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": "3"}}
+                ],
+            },
+            "conditions": [{"type": "QuotaReserved", "status": "True", "reason": "r", "message": ""}],
+        },
+    )
+    for obj in (namespace_object("team"), local_queue_object("lq", "team", "q0"), admitted):
+        stage.known.tell(obj)
+    stage.due()
+    stage.known.tell(cluster_queue_object("q0", "1"))
+    said = []
+    for version in "67":
+        stage.see("q0", version=version)
+        (write,) = stage.due()
+        said.append([event.note for event in write.events])
+
+    assert said == [
+        [
+            "ClusterQueue q0 uses 2 cpu of flavor f more than its quota allows. Nothing is stopped for that;"
+            " nothing more of it is admitted until as much has ended"
+        ],
+        [],
+    ]
 
 
 def test_a_status_that_says_it_already_is_not_written() -> None:

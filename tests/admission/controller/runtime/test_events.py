@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from admission.controller.metrics.registry import Metrics
-from admission.controller.runtime.events import REPEAT_SECONDS, EventReporter
+from admission.controller.runtime.events import REPEAT_SECONDS, SAME_WARNING_SECONDS, EventReporter
 from admission.decisions.api_writes import Event
 from api.object_events import EventType, ObjectRef
 from tests.admission.controller.fakes import FakeClock, FakeRecorder
@@ -32,6 +32,28 @@ def test_an_event_that_is_repeated_is_sent_now_and_then(seconds: float, other: E
     clock.at += seconds
 
     events.send(other)
+
+    assert len(recorder.events) == want
+
+
+WARNING = replace(EVENT, type=EventType.WARNING)
+
+
+@pytest.mark.parametrize(
+    ("event", "seconds", "want"),
+    [
+        pytest.param(WARNING, SAME_WARNING_SECONDS - 1, 1, id="a warning of several writes is sent once"),
+        pytest.param(WARNING, SAME_WARNING_SECONDS, 2, id="and again after a while"),
+        pytest.param(EVENT, 0, 2, id="any other Event is another occurrence"),
+    ],
+)
+def test_events_of_writes(event: Event, seconds: float, want: int) -> None:
+    clock, recorder = FakeClock(), FakeRecorder()
+    events = EventReporter(recorder, monotonic=clock.monotonic)
+    events.send(event, is_once=False)
+    clock.at += seconds
+
+    events.send(event, is_once=False)
 
     assert len(recorder.events) == want
 
