@@ -309,9 +309,10 @@ _STEPS: tuple[Callable[[Look], Answer], ...] = (
     _answer_inactive,
     answer_eviction_request,
     answer_held_back,
+    # Before a release: a back-off runs from its beginning, whenever the quota is given back.
+    _answer_return,
     _answer_ended_reservation,
     _answer_release,
-    _answer_return,
     admitted.answer_check_list,
     answer_requests,
     admitted.answer_check_failures,

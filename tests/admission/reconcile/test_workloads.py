@@ -276,6 +276,12 @@ def back_at(at: float) -> Change:
             [requeued("PodsReadyTimeout"), back_at(NOW)], {}, "BackoffFinished", id="when its time has come"
         ),
         pytest.param(
+            [admitted, said("Evicted", "PodsReadyTimeout"), requeued("PodsReadyTimeout"), back_at(NOW)],
+            {},
+            "BackoffFinished",
+            id="also while its program has yet to give back the quota",
+        ),
+        pytest.param(
             [requeued("AdmissionCheck")], {}, "BackoffFinished", id="at once where no delay was asked"
         ),
         pytest.param([requeued("Deactivated")], {}, "Reactivated", id="when it is active again"),
