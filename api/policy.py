@@ -296,6 +296,20 @@ class AdmissionPolicy:
         return self.backfill if self.backfill is None or self.backfill.mode is not BackfillMode.NONE else None
 
     @property
+    def sections(self) -> tuple[str, ...]:
+        """The sections that are enabled, by their names in the API."""
+        enabled = {
+            "ordering": self.ordering,
+            "backfill": self.backfill_rules,
+            "estimates": self.estimates,
+            "preemption": self.preemption,
+            "placement": self.placement,
+            "quotaWindows": self.quota_windows,
+            "reservations": self.reservations,
+        }
+        return tuple(name for name, section in enabled.items() if section)
+
+    @property
     def reads_aliases(self) -> bool:
         """Whether annotations are also read under their names without the berth.dev/ prefix."""
         return self.aliases is Aliases.ARTICLES

@@ -112,12 +112,12 @@ def _quota(cluster_queue: str, pair: FlavorResource, present: QuotaInForce) -> d
 
 
 def policy_events(raw: bytes, view: PolicyView, about: ObjectRef) -> tuple[Event, ...]:
-    """Return a Warning if the policy, or one of its settings, is not in force.
+    """Return a Warning if the policy, or one of its settings, is not in force, or if it takes others away.
 
     Empty if its status says so already.
     """
     # The status shows that all is well; Events are for what a person has to act on.
-    if view.problem is None and not view.calendar_problems:
+    if view.problem is None and not view.calendar_problems and not view.takes_away:
         return ()
     reason, message = _said(view)
     known = _accepted(raw)
@@ -144,8 +144,8 @@ def _said(view: PolicyView) -> tuple[str, str]:
     more = len(view.calendar_problems) - len(faults)
     faults += [f"and {more} more"] if more else []
     if faults:
-        return "PartlyInForce", "; ".join([governs, *faults])
-    return "InForce", governs
+        return "PartlyInForce", "; ".join([governs, *faults, *view.takes_away])
+    return "InForce", "; ".join([governs, *view.takes_away])
 
 
 def _governs(view: PolicyView) -> str:

@@ -19,7 +19,7 @@ from admission.snapshot.queue_state import QueueState
 from admission.status.calendar_view import ReservationEntry, WindowEntry, reservation_entries, window_entries
 from api.parsing.quantities import add_amounts
 from api.past_usage import PastUsage
-from api.policy import AdmissionPolicy
+from api.policy import AdmissionPolicy, choose_policy
 from api.queueing import LocalQueue
 from api.reasons import InactiveReason
 from api.workload import WorkloadKey
@@ -28,6 +28,9 @@ from queues.quota.quota_tree import QuotaNode
 from queues.quota.resources import FlavorResource
 
 LocalQueueKey = tuple[str, str]
+
+# How many ClusterQueues a sentence names; the others are counted.
+_SHOWN_QUEUES = 3
 
 
 class Usage(NamedTuple):
@@ -119,7 +122,8 @@ class PolicyView:
 
     `cluster_queues` are those that it governs, sorted. `calendar_problems` are messages about single windows
     and reservations. `quotas_in_force` lists, by ClusterQueue, the quotas that its open windows have put in
-    place of the declared ones; `windows` and `reservations` hold all entries of its calendar.
+    place of the declared ones; `windows` and `reservations` hold all entries of its calendar. `takes_away`
+    has a sentence for each policy that would give its ClusterQueues sections which this one does not have.
     """
 
     name: str
@@ -130,6 +134,7 @@ class PolicyView:
     quotas_in_force: tuple[tuple[str, FlavorResource, QuotaInForce], ...] = ()
     windows: tuple[WindowEntry, ...] = ()
     reservations: tuple[ReservationEntry, ...] = ()
+    takes_away: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -337,7 +342,29 @@ def policy_view(cache: Cache, name: str) -> PolicyView | None:
         ),
         windows=window_entries(cache, policy),
         reservations=reservation_entries(cache, policy),
+        takes_away=tuple(_takes_away(cache, policy, governed)),
     )
+
+
+def _takes_away(cache: Cache, policy: AdmissionPolicy, governed: Iterable[QueueState]) -> Iterator[str]:
+    """Yield which sections the governed queues would have by the policy that comes next, and do not have."""
+    others = [other for other in cache.specs.policies.values() if other is not policy]
+    lost: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for queue in governed:
+        following = choose_policy(others, queue.spec)
+        missing = tuple(name for name in following.sections if name not in policy.sections)
+        if missing:
+            lost.setdefault((following.name, missing), []).append(queue.name)
+    for (name, missing), queues in sorted(lost.items()):
+        yield (
+            f"takes {', '.join(missing)} away from {_named(sorted(queues))}, which policy {name} would give:"
+            " policies are not merged, so repeat these sections here to keep them"
+        )
+
+
+def _named(queues: list[str]) -> str:
+    more = f" and {len(queues) - _SHOWN_QUEUES} more" if len(queues) > _SHOWN_QUEUES else ""
+    return f"ClusterQueue {', '.join(queues[:_SHOWN_QUEUES])}{more}"
 
 
 def _calendar_problems(cache: Cache, policy: AdmissionPolicy) -> Iterator[str]:

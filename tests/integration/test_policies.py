@@ -75,6 +75,26 @@ def test_of_two_policies_the_one_of_higher_precedence_governs(scene: Scene) -> N
     wait_for(lambda: read_status(scene, "low").get("clusterQueueCount") == 1, "low governs again")
 
 
+def test_a_policy_that_takes_sections_away_from_a_queue_names_them(scene: Scene) -> None:
+    queue = scene.create_queue("main")
+    low = create_policy(scene, "low", clusterQueues={"names": [queue]}, estimates={}, preemption={})
+    wait_accepted(scene, "low", "InForce")
+
+    create_policy(scene, "high", clusterQueues={"names": [queue]}, precedence=1, estimates={})
+
+    want = (
+        f"Governs ClusterQueue {queue}; takes preemption away from ClusterQueue {queue}, which policy {low}"
+        " would give: policies are not merged, so repeat these sections here to keep them"
+    )
+    assert wait_accepted(scene, "high", "InForce") == want
+    # Once it has them all, it says no more.
+    path = f"{POLICIES}/{scene.scoped('high')}"
+    scene.rest.patch(path, {"spec": {"preemption": {}}})
+    wait_for(
+        lambda: accepted(scene, "high")["message"] == f"Governs ClusterQueue {queue}", "nothing is missing"
+    )
+
+
 def test_a_queue_is_selected_by_its_labels(scene: Scene) -> None:
     queue = scene.create_queue("main")
     tier = scene.namespace
