@@ -61,6 +61,7 @@ ACTED_UPON = frozenset(
         "manageJobsWithoutQueueName",
         "managedJobsNamespaceSelector",
         "featureGates.CustomMetricLabels",
+        "featureGates.QuotaCheckStrategy",
         "metrics.customLabels",
         "metrics.enableClusterQueueResources",
         "metrics.localQueueMetrics.enable",
@@ -161,7 +162,9 @@ class ControllerConfig:
     @property
     def resources(self) -> ResourceSettings:
         """The settings for counting requests, in the form that `api.jobs.resource_requests` uses."""
-        resources = self.kueue.resources
+        resources, gates = self.kueue.resources, self.kueue.feature_gates
+        blocks = not gates.get("QuotaCheckStrategy", True)
+        strategy = QuotaCheckStrategy(resources.quota_check_strategy)
         return ResourceSettings(
             exclude_prefixes=tuple(resources.exclude_resource_prefixes),
             transformations=tuple(
@@ -174,8 +177,9 @@ class ControllerConfig:
                 )
                 for each in resources.transformations
             ),
-            quota_check=QuotaCheckStrategy(resources.quota_check_strategy),
-            counts_reclaimable=self.kueue.feature_gates.get("ReclaimablePods", True),
+            # Without the gate the field is read and has no effect, as in Kueue.
+            quota_check=QuotaCheckStrategy.BLOCK_UNDECLARED if blocks else strategy,
+            counts_reclaimable=gates.get("ReclaimablePods", True),
         )
 
     def unused(self) -> tuple[str, ...]:

@@ -137,6 +137,12 @@ FULL: dict[str, Any] = {
 }
 
 
+def test_without_its_gate_the_strategy_of_quota_checks_has_no_effect() -> None:
+    config = load(yaml.safe_dump({**FULL, "featureGates": {"QuotaCheckStrategy": False}}))
+
+    assert config.resources.quota_check is QuotaCheckStrategy.BLOCK_UNDECLARED
+
+
 def test_every_documented_field_of_kueues_file_is_read() -> None:
     config = load(yaml.safe_dump(FULL))
 

@@ -16,8 +16,13 @@ from api.workload import CheckState
 
 
 def answer_check_list(look: Look) -> Answer:
-    """Update the list of checks to the queue's. An admitted Workload keeps its list."""
+    """Update the list of checks to the queue's. An admitted Workload keeps its list, and one without a queue.
+
+    Which checks it needs is not known while its queue does not exist.
+    """
     workload, required = look.workload, look.context.required_checks
+    if look.context.local_queue_stop is None or look.context.cluster_queue_stop is None:
+        return None
     # An admitted Workload has passed its checks; one that is added later applies only to later admissions.
     if workload.is_admitted or not workload.active or {c.name for c in workload.checks} == set(required):
         return None

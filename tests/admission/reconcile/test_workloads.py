@@ -399,6 +399,13 @@ def test_admission_checks(changes: list[Change], required: tuple[str, ...], want
     assert purposes(result.actions) == ([want] if want else [])
 
 
+def test_the_checks_of_a_workload_stay_while_its_queue_does_not_exist() -> None:
+    workload = make(checks(a="Ready"))
+
+    assert purposes(look(workload, cluster_queue_stop=None).actions) == []
+    assert purposes(look(workload, local_queue_stop=None).actions) == []
+
+
 def test_a_delayed_topology_is_waited_for() -> None:
     workload = make(reserved)
     (assignment,) = workload["status"]["admission"]["podSetAssignments"]
