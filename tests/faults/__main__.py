@@ -129,7 +129,7 @@ def _first_seed(number: int, seeds: range | None) -> tuple[int | None, str]:
 
 def _law_against(mutant: Mutant, seed: int) -> str:
     """Return the law that is broken by the mutant, and not without it; "" if the seed does not find it."""
-    schedule = draw(seed, among=mutant.faults)
+    schedule = draw(seed, among=mutant.faults, at_once=mutant.at_once)
     with mutant.applied():
         law = run(schedule).law
     return law if law and not run(schedule).broken else ""

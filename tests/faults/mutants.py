@@ -59,7 +59,7 @@ class Mutant:
     """One mistake: in `owner`, `name` is replaced by what `make` makes of it.
 
     `faults`: those under which the guard matters. Schedules of these alone find its loss in fewer seeds.
-    `seed`: one of these that does; None if none is known.
+    `at_once`: they strike together. `seed`: one that does; None if none is known.
     """
 
     title: str
@@ -67,6 +67,7 @@ class Mutant:
     name: str
     make: Callable[[Any], Any]
     faults: tuple[Fault, ...]
+    at_once: bool = False
     seed: int | None = None
 
     @contextmanager
@@ -213,7 +214,7 @@ MUTANTS: tuple[Mutant, ...] = (
             Fault.LEASE_FAILS,
             Fault.SERVER_SLOW,
         ),
-        seed=6,
+        seed=14,
     ),
     Mutant(
         "lease taken before it has run out",
@@ -273,8 +274,11 @@ MUTANTS: tuple[Mutant, ...] = (
         _unreserved,
         (
             Fault.VERY_LATE,
+            Fault.OBJECT_FAILS,
             Fault.KILLED,
         ),
+        at_once=True,
+        seed=20,
     ),
     Mutant(
         "reservation confirmed when sent",
@@ -295,6 +299,8 @@ MUTANTS: tuple[Mutant, ...] = (
             Fault.VERY_LATE,
             Fault.OBJECT_FAILS,
         ),
+        at_once=True,
+        seed=7,
     ),
     Mutant(
         "no fencing before a successor's release",
@@ -306,6 +312,8 @@ MUTANTS: tuple[Mutant, ...] = (
             Fault.OBJECT_FAILS,
             Fault.KILLED,
         ),
+        at_once=True,
+        seed=46,
     ),
     Mutant(
         "an unanswered write cannot land",
@@ -316,6 +324,8 @@ MUTANTS: tuple[Mutant, ...] = (
             Fault.VERY_LATE,
             Fault.OBJECT_FAILS,
         ),
+        at_once=True,
+        seed=7,
     ),
     Mutant(
         "reservations dropped at takeover",
@@ -324,8 +334,11 @@ MUTANTS: tuple[Mutant, ...] = (
         _dropped_in_recovery,
         (
             Fault.VERY_LATE,
+            Fault.OBJECT_FAILS,
             Fault.KILLED,
         ),
+        at_once=True,
+        seed=46,
     ),
     Mutant(
         "replayed without looking for room",
@@ -349,6 +362,8 @@ MUTANTS: tuple[Mutant, ...] = (
             Fault.OBJECT_FAILS,
             Fault.KILLED,
         ),
+        at_once=True,
+        seed=52,
     ),
     Mutant(
         "decisions without the store not told",

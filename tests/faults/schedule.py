@@ -13,7 +13,7 @@ change of the leader, admissions that fail, and a store that is lost for a momen
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -177,10 +177,16 @@ class Schedule:
         return len(self.jobs) + len(self.events)
 
 
-def draw(seed: int, *, apart: tuple[frozenset[Fault], ...] = (), among: tuple[Fault, ...] = ()) -> Schedule:
+def draw(
+    seed: int,
+    *,
+    apart: tuple[frozenset[Fault], ...] = (),
+    among: tuple[Fault, ...] = (),
+    at_once: bool = False,
+) -> Schedule:
     """Return the schedule of a seed. Of each set in `apart`, at least one fault does not occur in it.
 
-    `among`: these faults alone are enabled, and all of them.
+    `among`: these faults alone are enabled, and all of them. `at_once`: they strike together, at one moment.
     """
     chance = random.Random(f"schedule {seed}")
     # Each of them may strike alone, if it is not apart from all others.
@@ -191,6 +197,8 @@ def draw(seed: int, *, apart: tuple[frozenset[Fault], ...] = (), among: tuple[Fa
     if not among:
         events += [event for event in _aimed_at_rare(seed, alone) if not _are_apart(event, events, apart)]
     events += () if among else _provoking_events(chance)
+    if at_once:
+        events = [*_meeting(seed, among)]
     has_skews = chance.random() < 0.4
     return Schedule(
         seed=seed,
@@ -250,6 +258,22 @@ def _aimed_at_rare(seed: int, faults: list[Fault]) -> Iterator[Event]:
         fault = mixed[(len(_RARE_PHASES) * seed + row + seed // len(mixed)) % len(mixed)]
         for phase in phases:
             yield _mostly_short(chance, _event(chance, fault, phase))
+
+
+def _meeting(seed: int, faults: Sequence[Fault]) -> Iterator[Event]:
+    """Yield one event of each fault, all at one moment, in most seeds that of an admission.
+
+    One fault alone leaves the other guards in place. What breaks a protocol is, for example, an admission
+    that hangs, on an object that cannot be written, by a leader that dies.
+    """
+    chance = random.Random(f"meeting {seed}")
+    phase = Phase.ADMIT if chance.random() < 0.6 else chance.choice(_PHASES)
+    at, nth = _late(chance), chance.randint(1, 3)
+    for fault in chance.sample(faults, len(faults)):
+        _, longest = RANGES.get(fault, Range()).seconds
+        # Long enough to outlast a lease, which is when a successor decides beside what is still under way.
+        seconds = round(longest * chance.uniform(0.8, 1.0), 3)
+        yield replace(_event(chance, fault, phase, nth=nth), at=at, seconds=seconds)
 
 
 def _mostly_short(chance: random.Random, event: Event) -> Event:
