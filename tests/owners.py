@@ -82,8 +82,14 @@ def condition(type_: str, message: str = "why") -> Object:
     return {"type": type_, "status": "True", "reason": "r", "message": message}
 
 
+def bare_template(name: str) -> Object:
+    """Return a pod template with nothing but a container."""
+    return {"spec": {"containers": [{"name": name, "image": "i", "resources": {"requests": {"cpu": "1"}}}]}}
+
+
 def _replicated(name: str, replicas: int, pods: int) -> Object:
-    spec = {"parallelism": pods, "completions": pods, "template": template(name)}
+    own = bare_template(name) if name == "driver" else template(name)
+    spec = {"parallelism": pods, "completions": pods, "template": own}
     return {"name": name, "replicas": replicas, "template": {"spec": spec}}
 
 

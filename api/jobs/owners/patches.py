@@ -30,8 +30,11 @@ def start_patch(
 
     Raises StartConflict if a template contradicts its admission, or a pod set has none.
     """
-    changes = {one.name: injection_patch(one.template, _injection(one, injections)) for one in pod_sets}
-    wanted = _with_templates(row, body, pod_sets, changes)
+    started = {
+        one.name: merged(one.template, injection_patch(one.template, _injection(one, injections)))
+        for one in pod_sets
+    }
+    wanted = _with_templates(row, body, pod_sets, started)
     return merge_patch(body, replaced(wanted, row.suspend, False))
 
 
@@ -58,20 +61,32 @@ def is_started(pod_sets: Sequence[OwnerPodSet], originals: Mapping[str, Template
 def _restored(
     row: OwnerKind, body: Body, pod_sets: Sequence[OwnerPodSet], originals: Mapping[str, Template]
 ) -> Body:
-    changes = {
-        one.name: restore_patch(one.template, originals[one.name], is_complete=True)
+    restored = {
+        one.name: _as_original(one.template, originals[one.name])
         for one in pod_sets
         if one.name in originals
     }
-    return _with_templates(row, body, pod_sets, changes)
+    return _with_templates(row, body, pod_sets, restored)
+
+
+def _as_original(template: Template, original: Template) -> Template:
+    """Return the template as it was, without the empty objects that removing what a start added leaves."""
+    patch = restore_patch(template, original, is_complete=True)
+    if not patch:
+        return template
+    result: dict[str, Any] = merged(template, patch)
+    for part in ("metadata", "spec"):
+        fields, before = result.get(part) or {}, original.get(part) or {}
+        result[part] = {name: value for name, value in fields.items() if value != {} or name in before}
+    return {part: value for part, value in result.items() if value}
 
 
 def _with_templates(
-    row: OwnerKind, body: Body, pod_sets: Sequence[OwnerPodSet], changes: Mapping[str, dict[str, Any]]
+    row: OwnerKind, body: Body, pod_sets: Sequence[OwnerPodSet], templates: Mapping[str, Template]
 ) -> Body:
     for one in pod_sets:
-        if change := changes.get(one.name):
-            body = row.with_template(body, one, merged(one.template, change))
+        if (template := templates.get(one.name, one.template)) != one.template:
+            body = row.with_template(body, one, template)
     return body
 
 

@@ -192,7 +192,7 @@ def test_a_template_that_contradicts_its_admission_finishes_the_workload(sample:
     world = World()
     obj = sample.object()
     (first, *_) = read_pod_sets(sample.row, obj)
-    first.template["spec"]["nodeSelector"]["zone"] = "b"
+    first.template["spec"]["nodeSelector"] = {"zone": "b"}  # type: ignore[index]
     world.add(obj)
     world.settle()
     name = world.only_workload()
