@@ -11,7 +11,8 @@ from api.jobs.owners.appwrapper import APP_WRAPPER
 from api.jobs.owners.jobset import JOB_SET
 from api.jobs.owners.kubeflow import JAX_JOB, MPI_JOB, PADDLE_JOB, PYTORCH_JOB, TF_JOB, XGBOOST_JOB
 from api.jobs.owners.ray import RAY_CLUSTER, RAY_JOB, RAY_SERVICE
-from api.jobs.owners.row import OwnerKind
+from api.jobs.owners.row import OwnerKind, Source
+from api.jobs.owners.trainjob import TRAIN_JOB
 
 Object = dict[str, Any]
 
@@ -38,6 +39,24 @@ class OwnerSample:
     messages: tuple[str, str] = ("why", "why")
     partly: Object = field(default_factory=dict)
     reclaimable: Mapping[str, int] = field(default_factory=dict)
+    runtime: Object = field(default_factory=dict)
+
+    def read(self, kind: str, namespace: str, name: str) -> Object | None:
+        """Return the object that the sample refers to for what its pods are."""
+        del namespace
+        is_meant = (kind, name) == (
+            self.runtime.get("kind"),
+            (self.runtime.get("metadata") or {}).get("name"),
+        )
+        return self.runtime if is_meant else None
+
+    def templates_of(self, obj: Object) -> dict[str, Object]:
+        """Return the pod templates of an object by pod set, as they are started."""
+        if self.row.templates is None:
+            return {one.name: dict(one.template) for one in self.row.pod_sets(obj)}
+        (own,) = obj["spec"]["runtimePatches"]
+        jobs = own["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
+        return {one["name"]: one["template"]["spec"]["template"] for one in jobs}
 
     def object(self, *, suspend: bool = True, **metadata: Any) -> Object:
         """Return the object in queue lq, as the API server would show it after its creation."""
@@ -231,6 +250,42 @@ def _app_wrapper() -> OwnerSample:
     )
 
 
+def _train_sample() -> OwnerSample:
+    node = template("node")
+    step = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
+    job = {"name": "node", "template": {"metadata": {"labels": step}, "spec": {"template": node}}}
+    runtime = {
+        "apiVersion": TRAIN_JOB.api_version,
+        "kind": "ClusterTrainingRuntime",
+        "metadata": {"name": "torch"},
+        "spec": {
+            "mlPolicy": {"numNodes": 2, "torch": {}},
+            "template": {"spec": {"replicatedJobs": [job]}},
+        },
+    }
+    # As Kueue's webhook leaves it.
+    own = {"manager": "kueue.x-k8s.io/manager", "trainingRuntimeSpec": {"template": {"spec": {}}}}
+
+    def status(*conditions: Object, **counts: int) -> Object:
+        return {"jobsStatus": [{"name": "node", **counts}], "conditions": list(conditions)}
+
+    return OwnerSample(
+        row=TRAIN_JOB,
+        spec={
+            "runtimeRef": {"name": "torch"},
+            "trainer": {"numNodes": 3},
+            "runtimePatches": [own],
+        },
+        pod_sets={"node": 3},
+        running=status(active=1),
+        ready=status(active=1, ready=1),
+        stopped=status(condition("Suspended"), suspended=1),
+        succeeded=status(condition("Complete"), succeeded=1),
+        failed=status(condition("Failed"), failed=1),
+        runtime=runtime,
+    )
+
+
 SAMPLES = (
     OwnerSample(
         row=JOB_SET,
@@ -244,6 +299,7 @@ SAMPLES = (
         partly=_jobset_status({"active": 1, "ready": 1}, {"active": 1, "ready": 1, "succeeded": 1}),
         reclaimable={"workers": 3},
     ),
+    _train_sample(),
     _of_kubeflow(PYTORCH_JOB, "pytorchReplicaSpecs", "Master", "Worker"),
     _of_kubeflow(TF_JOB, "tfReplicaSpecs", "Chief", "Master", "PS", "Worker", "Evaluator"),
     _of_kubeflow(XGBOOST_JOB, "xgbReplicaSpecs", "Master", "Worker"),
@@ -255,8 +311,9 @@ SAMPLES = (
 )
 
 
-def definition(row: OwnerKind) -> Object:
+def definition(row: OwnerKind | Source) -> Object:
     """Return a definition of the kind that keeps every field, for servers without its own one."""
+    is_namespaced = row.is_namespaced if isinstance(row, Source) else True
     schema: Object = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {
         "name": row.version,
@@ -271,7 +328,7 @@ def definition(row: OwnerKind) -> Object:
         "metadata": {"name": f"{row.plural}.{row.group}"},
         "spec": {
             "group": row.group,
-            "scope": "Namespaced",
+            "scope": "Namespaced" if is_namespaced else "Cluster",
             "names": {"plural": row.plural, "kind": row.kind, "singular": row.kind.lower()},
             "versions": [version],
         },

@@ -15,7 +15,7 @@ import msgspec
 
 from admission.controller.runtime.logs import Log
 from admission.controller.settings import Options
-from admission.controller.writer.requests import owner_resource
+from admission.controller.writer.requests import owner_resource, source_resource
 from api.config.rules import POD_BASED
 from api.jobs.owners.table import OWNER_KINDS
 from api.kube import resources
@@ -98,6 +98,17 @@ INTEGRATIONS = (
             without=f"no {row.kind} in queues",
         )
         for row in OWNER_KINDS
+    ),
+    *(
+        IntegrationRights(
+            framework=row.framework,
+            file=f"integrations/{row.plural}.yaml",
+            kind=source_resource(source),
+            verbs=("list", "watch"),
+            without=f"no {row.kind} in queues",
+        )
+        for row in OWNER_KINDS
+        for source in row.sources
     ),
     IntegrationRights(
         framework=_POD_GROUPS,

@@ -17,12 +17,12 @@ from admission.controller.loop.status_writer import KINDS as STATUS_KINDS
 from admission.controller.loop.status_writer import StatusWriter
 from admission.controller.metrics.labels import LABELLED_KINDS
 from admission.controller.metrics.queue_series import QueueSeries
-from admission.controller.writer.requests import owner_resource
+from admission.controller.writer.requests import owner_resource, source_resource
 from api import keys, queueing, specs
 from api.disruption_budget import DisruptionBudget, to_disruption_budget
 from api.jobs.job import Job
 from api.jobs.owners.owner import Owner
-from api.jobs.owners.row import OwnerKind
+from api.jobs.owners.row import OwnerKind, Source
 from api.jobs.pod import Pod
 from api.jobs.resource_requests import LimitRange, RuntimeClass
 from api.kube import resources
@@ -130,8 +130,21 @@ def watched_kinds(
             params={"labelSelector": keys.QUEUE_NAME},
         )
         kinds = (*kinds, sets)
-    kinds = (*kinds, *(_owners(cluster_state, row) for row in cluster_state.queued.rows.values()))
+    for row in cluster_state.queued.rows.values():
+        kinds = (*kinds, *(_source(cluster_state, row, one) for one in row.sources))
+        kinds = (*kinds, _owners(cluster_state, row))
     return tuple(_inspected(kind, cluster_state, board) for kind in kinds)
+
+
+def _source(cluster_state: ClusterState, row: OwnerKind, source: Source) -> WatchedKind:
+    """Return a kind that objects of a kind of owners refer to."""
+    return WatchedKind(
+        resource=source_resource(source),
+        wire=NamedObject,
+        value=NamedObject,
+        take=partial(cluster_state.take_owner_source, row, source.kind),
+        keeps_raw=True,
+    )
 
 
 def _owners(cluster_state: ClusterState, row: OwnerKind) -> WatchedKind:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from api.jobs.owners.table import SOURCES
 from tests.controlplane.definitions import CRDS, install_crds
 from tests.integration.conftest import Cluster, Options
 from tests.integration.manifests import Object, condition
@@ -39,10 +40,16 @@ def defined(embedded_cluster: Cluster, embedded_controller: Replica) -> Iterator
     """Give a cluster whose controller was there before the kinds."""
     del embedded_controller
     definitions = [definition(one.row) for one in SAMPLES]
+    definitions += [definition(source) for source in SOURCES]
     install_crds(embedded_cluster.rest, definitions)
+    for one in SAMPLES:
+        if one.runtime:
+            (source,) = (source for source in one.row.sources if source.kind == one.runtime["kind"])
+            path = f"/apis/{source.group}/{source.version}/{source.plural}"
+            embedded_cluster.rest.create(path, one.runtime)
     yield embedded_cluster
-    for one in definitions:
-        embedded_cluster.rest.delete(f"{CRDS}/{one['metadata']['name']}")
+    for made in definitions:
+        embedded_cluster.rest.delete(f"{CRDS}/{made['metadata']['name']}")
 
 
 @pytest.fixture
@@ -90,9 +97,9 @@ def test_one_is_started_evicted_restored_and_finished(scene: Scene, sample: Owne
 
     scene.set_active("j", active=False)
     wait_for(lambda: is_suspended(scene, sample), "its stop")
-    assert scene.rest.get(path_of(scene, sample, "j"))["spec"] == sample.object()["spec"]
     report(scene, sample, sample.stopped)
     scene.wait_workload("j", lambda found: "admission" not in found.get("status", {}), "quota released")
+    assert scene.rest.get(path_of(scene, sample, "j"))["spec"] == sample.object()["spec"]
 
     scene.set_active("j", active=True)
     wait_for(lambda: not is_suspended(scene, sample), "its second start")

@@ -11,9 +11,13 @@ from dataclasses import dataclass
 import msgspec
 
 from admission.controller.cluster_state.object_cache import ObjectCache, Seen
+from admission.controller.cluster_state.owner_sources import OwnerSources
 from admission.controller.cluster_state.queued_objects import QueuedObjects, target_of
 from admission.reconcile.job.context import Ancestor, JobSettings
+from api.jobs.job import ComposeError
+from api.jobs.owners.composing import expanded
 from api.jobs.owners.owner import Owner, counts
+from api.jobs.owners.paths import Body
 from api.jobs.owners.row import Child
 from api.jobs.owners.table import kind_of
 from api.jobs.queued_object import QueuedJob
@@ -33,6 +37,7 @@ class Ancestors:
     objects: QueuedObjects
     workloads: ObjectCache[Workload]
     settings: JobSettings
+    sources: OwnerSources
 
     def of(self, job: QueuedJob, *, depth: int = 0) -> Ancestor:
         """Return the state of the topmost ancestor that is queued, and whether that counts the object.
@@ -76,7 +81,15 @@ class Ancestors:
         if seen is None:
             return None
         child = Child(kind=target_of(job).kind, name=job.name, body=msgspec.json.decode(seen.raw))
-        return parent if counts(parent.value.row, parent.raw, child) else None
+        body = self.expanded(parent.value, parent.raw)
+        return parent if body is not None and counts(parent.value.row, body, child) else None
+
+    def expanded(self, owner: Owner, raw: bytes) -> Body | None:
+        """Return an owner with what the objects that it refers to say of its pods; None if they are gone."""
+        try:
+            return expanded(owner.row, msgspec.json.decode(raw), self.sources.read)
+        except ComposeError:
+            return None
 
     def _topmost(self, job: QueuedJob) -> Ancestor:
         found, depth = job.owner, 0

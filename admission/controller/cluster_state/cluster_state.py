@@ -21,6 +21,7 @@ from admission.controller.cluster_state.leader_worker_sets import LeaderWorkerSe
 from admission.controller.cluster_state.node_cache import NodeCache
 from admission.controller.cluster_state.object_cache import ObjectCache, ObjectKey, Seen
 from admission.controller.cluster_state.observers import Observers, WorkloadTransition
+from admission.controller.cluster_state.owner_sources import OwnerSources
 from admission.controller.cluster_state.pending_evictions import PendingEvictions
 from admission.controller.cluster_state.placed_pods import PlacedPods
 from admission.controller.cluster_state.pod_gangs import PodGangs
@@ -64,6 +65,7 @@ class ClusterState:
         self.keeping = Finalizers(engine)
         self.queued = QueuedObjects(settings.owner_kinds)
         self.jobs = self.queued.jobs
+        self.owner_sources = OwnerSources()
         self.workloads: ObjectCache[Workload] = ObjectCache()
         self.serving_kinds = settings.serving_kinds
         self.pods = PodGroups(
@@ -123,7 +125,7 @@ class ClusterState:
             workload_pods=self.workload_pods,
             pending_evictions=self.pending_evictions,
             gangs=self.gangs,
-            ancestors=Ancestors(self.queued, self.workloads, settings.jobs),
+            ancestors=Ancestors(self.queued, self.workloads, settings.jobs, self.owner_sources),
             provisioning=self.provisioning,
         )
         self.job_context = self.contexts.of_jobs()
@@ -181,6 +183,11 @@ class ClusterState:
             self._forget_job(row.kind, self.queued.owners[row.kind], change.object.metadata)
         else:
             self._see_owner(row, change.object, change.raw or b"")
+
+    def take_owner_source(self, row: OwnerKind, kind: str, change: Change[NamedObject]) -> None:
+        """Take a change of an object that owners of a kind refer to."""
+        self.owner_sources.take(kind, change)
+        self.marks.jobs_of_kind(row.kind)
 
     def drop_unlisted_owners(self, row: OwnerKind, listed: frozenset[Key], version: str) -> None:
         """Take a complete list of a kind of owners: those that it lacks are gone."""

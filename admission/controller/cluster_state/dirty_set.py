@@ -92,6 +92,12 @@ class DirtySet:
             if target.namespace == namespace:
                 self.job(target)
 
+    def jobs_of_kind(self, kind: str) -> None:
+        """Mark all objects of a kind of owners."""
+        for target, _ in self._known_jobs:
+            if target.kind == kind:
+                self.job(target)
+
     def job_of(self, uid: str) -> None:
         """Mark the Job or other owner with this uid if it is known."""
         job = self._known_jobs.by_uid(uid)

@@ -51,7 +51,7 @@ class OwnerJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Parent(msgspec.Struct, frozen=True, kw_only=True):
-    """An owner of the table that a new Job or owner names as its controller, and its bytes.
+    """An owner of the table that a new object names as its controller, and it as expanded, in JSON.
 
     `kind` is its kind. `waits`: what it counts must not run, because no Workload above it is admitted.
     `raw` is empty if the owner is not known yet: then everything counts as its own.
@@ -241,7 +241,7 @@ def _answer_queued(
 
 def is_counted(parent: Parent, child: Child) -> bool:
     """Return whether a new object is counted by the owner that it names as its controller."""
-    return not parent.raw or counts(BY_KIND[parent.kind], parent.raw, child)
+    return not parent.raw or counts(BY_KIND[parent.kind], msgspec.json.decode(parent.raw), child)
 
 
 def _context(around: Surroundings, body: Body) -> JobContext:
@@ -270,7 +270,7 @@ def _pod_owner(pod: Pod, around: Surroundings, body: Body) -> PodOwner:
     # One that is not known yet, or whose admission is not, may be known in a moment.
     if parent.waits:
         return PodOwner.UNKNOWN
-    is_own = counts(BY_KIND[parent.kind], parent.raw, Child(kind=POD_KIND, name=pod.name, body=body))
+    is_own = is_counted(parent, Child(kind=POD_KIND, name=pod.name, body=body))
     return PodOwner.COUNTED if is_own else PodOwner.NOT_COUNTED
 
 

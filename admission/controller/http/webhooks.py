@@ -112,7 +112,11 @@ class Webhooks:
         ancestor = state.contexts.ancestors.of_children(seen)
         if ancestor is Ancestor.NONE:
             return None
-        return Parent(kind=owner.row.kind, raw=seen.raw, waits=ancestor is not Ancestor.COUNTED_ADMITTED)
+        body = state.contexts.ancestors.expanded(owner, seen.raw)
+        if body is None:
+            return Parent(kind=owner.row.kind, raw=b"", waits=True)
+        waits = ancestor is not Ancestor.COUNTED_ADMITTED
+        return Parent(kind=owner.row.kind, raw=msgspec.json.encode(body), waits=waits)
 
     def _job(self, uid: str) -> OwnerJob | None:
         """Return what is known of the Job with this uid; None if there is no such Job."""

@@ -7,7 +7,7 @@ from contextlib import aclosing
 import msgspec
 
 from admission.decisions.api_writes import Verb, Write
-from api.jobs.owners.row import OwnerKind
+from api.jobs.owners.row import OwnerKind, Source
 from api.jobs.owners.table import OWNER_KINDS
 from api.kube import resources
 from api.kube.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, Body, KubeClient
@@ -20,6 +20,11 @@ from api.objects.common import NamedObject
 def owner_resource(row: OwnerKind) -> Resource:
     """Return where a kind of the table of owners is served."""
     return Resource(row.group, row.version, row.plural, row.kind, namespaced=True)
+
+
+def source_resource(source: Source) -> Resource:
+    """Return where a kind that owners refer to is served."""
+    return Resource(source.group, source.version, source.plural, source.kind, source.is_namespaced)
 
 
 _RESOURCES: dict[str, Resource] = {

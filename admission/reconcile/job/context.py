@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from api.jobs.gang import Gang
 from api.jobs.job_workload import NO_KEYS, CopiedKeys
+from api.jobs.owners.row import Read
 from api.jobs.pod import Pod
 from api.jobs.queued_object import QueuedJob
 from api.objects.common import WireToleration
@@ -87,7 +88,8 @@ class JobContext:
     was complete, as its pods report. `may_use_class` returns whether a WorkloadPriorityClass may be used
     in a namespace, `may_use_pod_class` the same of a PriorityClass. `ancestor` and `pod_owner` judge the
     controllers that a Job and a new pod name. `gang` returns what the PodGroup of these labels in a
-    namespace asks for; None: PodGroups are not read.
+    namespace asks for; None: PodGroups are not read. `read` returns an object that an
+    owner refers to for what its pods are.
     """
 
     injection: FlavorInjection
@@ -100,6 +102,7 @@ class JobContext:
     ancestor: Callable[[QueuedJob], Ancestor] = lambda _: Ancestor.NONE
     pod_owner: Callable[[Pod], PodOwner] = lambda _: PodOwner.NONE
     gang: Callable[[str, Mapping[str, str]], Gang | None] | None = None
+    read: Read = lambda *_: None
     workload_priority_classes: Mapping[str, int] = field(default_factory=dict)
     may_use_class: Callable[[str, str], bool] = lambda *_: True
     may_use_pod_class: Callable[[str, str], bool] = lambda *_: True

@@ -18,6 +18,7 @@ from api.jobs.job_workload import (
 )
 from api.jobs.owners.composing import (
     check_owner,
+    expanded,
     is_equivalent,
     is_up_to_date,
     name_of_workload,
@@ -25,11 +26,12 @@ from api.jobs.owners.composing import (
     read_pod_sets,
 )
 from api.jobs.owners.owner import Owner
-from api.jobs.owners.patches import is_started, start_patch, stop_patch
-from api.jobs.owners.paths import path_text, value_at
+from api.jobs.owners.patches import is_started, restore_patch_of, start_patch, suspend_patch
+from api.jobs.owners.paths import Body, path_text, value_at
 from api.jobs.owners.row import OwnerPodSet
 from api.jobs.pod_template import Template
 from api.object_events import ObjectRef
+from api.reasons import ConditionType
 from api.workload import Workload
 
 
@@ -75,10 +77,15 @@ class OwnerView(View):
         return self.row.is_left_alone(self.body)
 
     @cached_property
+    def expanded(self) -> Body:
+        """Return it with what the objects that it refers to say of its pods. Raises ComposeError."""
+        return expanded(self.row, self.body, self.context.read)
+
+    @cached_property
     def own_pod_sets(self) -> tuple[OwnerPodSet, ...]:
         """Return its pod sets; () if they cannot be read, which its composition reports."""
         try:
-            return read_pod_sets(self.row, self.body)
+            return read_pod_sets(self.row, self.expanded)
         except ComposeError:
             return ()
 
@@ -90,26 +97,34 @@ class OwnerView(View):
     def is_stopping(self) -> bool:
         """Return whether it is suspended and still has in its templates what a start has added.
 
-        Its stop restores them in one write, so this is so only where another program has suspended it.
+        If its stop restores them in one write, this is so only where another program has suspended it.
         """
         source = self.match or (self.live[0] if len(self.live) == 1 else None)
         if not self.job.is_suspended or source is None:
             return False
-        return is_started(self.own_pod_sets, _templates_of(source))
+        return is_started(self.row, self.body, self.own_pod_sets, _templates_of(source))
 
     @property
     def has_pods_ready(self) -> bool:
         """Return whether all of its pods are ready or have succeeded."""
-        return self.row.are_pods_ready(self.body)
+        if self.own_pod_sets:
+            return self.row.are_pods_ready(self.expanded)
+        # Unknown for now, so the condition stays as it is.
+        said = (
+            self.match.workload.conditions.get(ConditionType.PODS_READY) if self.match is not None else None
+        )
+        return said is not None and said.status
 
     @property
     def reclaimable(self) -> Mapping[str, int]:
         """Return how many pods of each pod set need their quota no longer."""
-        return self.row.reclaimable(self.body)
+        return self.row.reclaimable(self.expanded) if self.own_pod_sets else {}
 
     def is_match(self, held: HeldJob) -> bool:
         """Return whether the Workload still describes the owner."""
-        # One whose pod sets cannot be read keeps its Workload until that is corrected.
+        # One whose pod sets cannot be read, because its runtime is gone, goes on: what it runs is admitted.
+        if not self.own_pod_sets:
+            return held.workload.is_admitted
         counts = {one.name: one.count for one in held.assignments}
         return is_equivalent(
             self.own_pod_sets, held.pod_sets, counts=counts, is_suspended=self.job.is_suspended
@@ -117,15 +132,15 @@ class OwnerView(View):
 
     def is_up_to_date(self, held: HeldJob) -> bool:
         """Return whether a waiting Workload has also its labels, selectors and topology requests."""
-        return is_up_to_date(self.row, self.body, held.pod_sets)
+        return not self.own_pod_sets or is_up_to_date(self.row, self.expanded, held.pod_sets)
 
     def check(self) -> None:
         """Raise ComposeError if the owner cannot be queued."""
-        check_owner(self.row, self.body)
+        check_owner(self.row, self.expanded)
 
     def pod_sets(self) -> list[dict[str, Any]]:
         """Return the pod sets of its Workload. Raises ComposeError."""
-        return pod_sets_body(self.row, self.body)
+        return pod_sets_body(self.row, self.expanded)
 
     def workload_body(self, priority: Priority) -> dict[str, Any]:
         """Return its Workload, ready for creation. Raises ComposeError."""
@@ -159,8 +174,9 @@ class OwnerView(View):
 
     def start(self, held: HeldJob) -> dict[str, Any] | None:
         """Return the patch that starts it as admitted. Raises StartConflict."""
-        if not held.assignments:
-            # An admission without pod sets is incomplete: its writer has yet to complete it.
+        if not held.assignments or not self.own_pod_sets:
+            # An admission without pod sets is incomplete: its writer has yet to complete it. So is an owner
+            # whose pod sets cannot be read for now.
             return None
         injections = {
             one.name: start_injection(held.workload, one, *self.context.injection(one))
@@ -169,13 +185,14 @@ class OwnerView(View):
         return start_patch(self.row, self.body, self.own_pod_sets, injections)
 
     def suspension(self, source: HeldJob | None) -> dict[str, Any]:
-        """Return the patch that stops it and restores its templates."""
-        return self.restoration(source)
+        """Return the patch that stops it, and restores its templates if that may be one write."""
+        originals = {} if source is None else _templates_of(source)
+        return suspend_patch(self.row, self.body, self.own_pod_sets, originals)
 
     def restoration(self, source: HeldJob | None) -> dict[str, Any]:
-        """Return the same: a stop is one write."""
+        """Return the patch that restores its templates."""
         originals = {} if source is None else _templates_of(source)
-        return stop_patch(self.row, self.body, self.own_pod_sets, originals)
+        return restore_patch_of(self.row, self.body, self.own_pod_sets, originals)
 
 
 def _templates_of(held: HeldJob) -> dict[str, Template]:

@@ -7,6 +7,7 @@ Modules, in reading order:
     conditions   how a kind tells its end by conditions
     owner        an object of such a kind as a frozen value
     jobset       the row of JobSet
+    trainjob     the row of TrainJob
     kubeflow     the rows of PyTorchJob, TFJob, XGBoostJob, PaddleJob, JAXJob and MPIJob
     ray_pod_sets, ray    the rows of KubeRay's kinds
     appwrapper   the row of AppWrapper

@@ -13,7 +13,7 @@ from api.jobs.job import ComposeError
 from api.jobs.job_workload import workload_name
 from api.jobs.owners.owner import Owner
 from api.jobs.owners.paths import Body, path_text
-from api.jobs.owners.row import OwnerKind, OwnerPodSet
+from api.jobs.owners.row import OwnerKind, OwnerPodSet, Read
 from api.jobs.owners.rules import kind_errors, owner_errors
 from api.jobs.pod_template import (
     has_same_containers,
@@ -30,6 +30,16 @@ WirePodSets = Sequence[Mapping[str, Any]]
 def name_of_workload(owner: Owner) -> str:
     """Return the name of the Workload of this owner."""
     return workload_name(owner.row.kind, owner.row.group, owner.name, owner.uid)
+
+
+def expanded(row: OwnerKind, body: Body, read: Read) -> Body:
+    """Return an object with what the objects that it refers to say of its pods. Raises ComposeError."""
+    if row.expand is None:
+        return body
+    try:
+        return row.expand(body, read)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ComposeError(f"its pod sets cannot be read: {error!r}; correct its spec") from error
 
 
 def read_pod_sets(row: OwnerKind, body: Body) -> tuple[OwnerPodSet, ...]:

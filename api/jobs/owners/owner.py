@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import msgspec
-
-from api.jobs.owners.paths import value_at
+from api.jobs.owners.paths import Body, value_at
 from api.jobs.owners.row import Child, OwnerKind
 from api.jobs.queued_object import QueuedJob
 from api.objects.cluster import OwnerObject
@@ -20,10 +18,10 @@ class Owner(QueuedJob):
     row: OwnerKind
 
 
-def counts(row: OwnerKind, raw: bytes, child: Child) -> bool:
-    """Return whether the Workload of an owner, whose bytes are `raw`, counts an object that names it."""
+def counts(row: OwnerKind, body: Body, child: Child) -> bool:
+    """Return whether the Workload of an owner, as expanded, counts an object that names it."""
     try:
-        return row.counts(msgspec.json.decode(raw), child)
+        return row.counts(body, child)
     except (AttributeError, KeyError, TypeError, ValueError):
         # One of the two is malformed, and its own composition reports that.
         return False

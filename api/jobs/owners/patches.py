@@ -1,8 +1,9 @@
 """The merge patches that start an owner and stop it.
 
-The kinds of the table let their templates change in the same write that suspends or resumes them, unlike a
-Job. So a start is one patch, and a stop is one: `suspend`, and all templates restored. Source: Kueue,
-pkg/controller/jobframework (startJob, stopJob) and pkg/podset.
+Most kinds of the table let their templates change in the same write that suspends or resumes them, unlike a
+Job. So a start is one patch, and a stop is one: `suspend`, and all templates restored. A kind whose row has
+`templates` of its own restores them in a second write. Source: Kueue, pkg/controller/jobframework (startJob,
+stopJob) and pkg/podset.
 """
 
 from __future__ import annotations
@@ -34,23 +35,42 @@ def start_patch(
         one.name: merged(one.template, injection_patch(one.template, _injection(one, injections)))
         for one in pod_sets
     }
-    wanted = _with_templates(row, body, pod_sets, started)
+    if row.templates is not None:
+        wanted = row.templates.inject(body, pod_sets, started)
+    else:
+        wanted = _with_templates(row, body, pod_sets, started)
     return merge_patch(body, replaced(wanted, row.suspend, False))
 
 
-def stop_patch(
+def suspend_patch(
+    row: OwnerKind, body: Body, pod_sets: Sequence[OwnerPodSet], originals: Mapping[str, Template]
+) -> dict[str, Any]:
+    """Return the patch that begins a stop: it restores the templates too, unless that takes its own write."""
+    if row.templates is not None:
+        return merge_patch(body, replaced(body, row.suspend, True))
+    return restore_patch_of(row, body, pod_sets, originals)
+
+
+def restore_patch_of(
     row: OwnerKind, body: Body, pod_sets: Sequence[OwnerPodSet], originals: Mapping[str, Template]
 ) -> dict[str, Any]:
     """Return the patch that suspends an owner and restores its templates from those of its Workload.
 
     A pod set that the Workload lacks keeps its template: what it was is unknown.
     """
-    wanted = _restored(row, body, pod_sets, originals)
+    if row.templates is not None:
+        wanted = row.templates.restore(body, pod_sets, originals)
+    else:
+        wanted = _restored(row, body, pod_sets, originals)
     return merge_patch(body, replaced(wanted, row.suspend, True))
 
 
-def is_started(pod_sets: Sequence[OwnerPodSet], originals: Mapping[str, Template]) -> bool:
+def is_started(
+    row: OwnerKind, body: Body, pod_sets: Sequence[OwnerPodSet], originals: Mapping[str, Template]
+) -> bool:
     """Return whether a start has written into a template, other than its author did."""
+    if row.templates is not None:
+        return row.templates.is_started(body)
     return any(
         has_started(one.template) and not has_started(originals[one.name])
         for one in pod_sets
@@ -62,9 +82,7 @@ def _restored(
     row: OwnerKind, body: Body, pod_sets: Sequence[OwnerPodSet], originals: Mapping[str, Template]
 ) -> Body:
     restored = {
-        one.name: _as_original(one.template, originals[one.name])
-        for one in pod_sets
-        if one.name in originals
+        one.name: _as_original(one.template, originals[one.name]) for one in pod_sets if one.name in originals
     }
     return _with_templates(row, body, pod_sets, restored)
 

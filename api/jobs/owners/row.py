@@ -6,8 +6,9 @@ one that the API server would not accept: `api.jobs.owners.owner` and `composing
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from api.jobs.owners.paths import Body, Path, replaced
 from api.jobs.pod_template import Template
@@ -46,6 +47,35 @@ class Child:
     kind: str
     name: str
     body: Body
+
+
+# Returns the object of this kind, namespace ("" for none) and name; None if there is none.
+Read = Callable[[str, str, str], Body | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A kind that objects of a row refer to for what their pods are."""
+
+    kind: str
+    group: str
+    version: str
+    plural: str
+    is_namespaced: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Templates:
+    """How a start and a stop change a kind whose pod templates are not in the object itself.
+
+    `inject` returns the object with what a start adds, given its pod sets and their templates as started.
+    `restore` returns it as it was; a stop does that in a write of its own, once no pod is active.
+    `is_started` returns whether it has what a start has added.
+    """
+
+    inject: Callable[[Body, Sequence[OwnerPodSet], Mapping[str, Template]], Any]
+    restore: Callable[[Body, Sequence[OwnerPodSet], Mapping[str, Template]], Any]
+    is_started: Callable[[Body], bool]
 
 
 def _nothing(_: Body) -> Mapping[str, int]:
@@ -88,6 +118,10 @@ class OwnerKind:
     of this kind to be queued, beside what holds for all kinds. `is_left_alone` returns whether an object is
     not queued at all, because it runs on what another object has. `with_template` returns the object with
     another template in a pod set.
+
+    `sources` are the kinds that say what its pods are, and `expand` returns the object together with what
+    they say: `pod_sets`, `are_pods_ready`, `reclaimable` and `counts` get that. `templates`: how it is
+    started and stopped if its templates are not in itself.
     """
 
     kind: str
@@ -107,6 +141,9 @@ class OwnerKind:
     faults: Callable[[Body], Iterable[FieldError]] = _no_faults
     is_left_alone: Callable[[Body], bool] = _never
     with_template: Callable[[Body, OwnerPodSet, Template], Body] = _at_its_path
+    sources: tuple[Source, ...] = ()
+    expand: Callable[[Body, Read], Body] | None = None
+    templates: Templates | None = None
 
     @property
     def api_version(self) -> str:

@@ -14,11 +14,17 @@ from api.jobs.owners.composing import read_pod_sets
 from api.jobs.owners.kubeflow import PYTORCH_JOB
 from api.jobs.owners.paths import replaced, value_at
 from api.jobs.owners.ray import RAY_JOB
+from api.jobs.owners.trainjob import TRAIN_JOB
 from tests.admission.world import START, Object, World, context, encode, purposes, read_queued
 from tests.owners import SAMPLES, UID, OwnerSample
 
 each_kind = pytest.mark.parametrize(
     "sample", [pytest.param(sample, id=sample.row.kind) for sample in SAMPLES]
+)
+
+
+with_own_templates = pytest.mark.parametrize(
+    "sample", [pytest.param(sample, id=sample.row.kind) for sample in SAMPLES if sample.row.templates is None]
 )
 
 
@@ -38,7 +44,7 @@ def report(world: World, sample: OwnerSample, status: Object) -> None:
 
 def queued(sample: OwnerSample) -> tuple[World, str]:
     """Return a world in which the object waits for quota, and its Workload's name."""
-    world = World()
+    world = World(job_context=context(read=sample.read))
     world.add(sample.object())
     world.settle()
     return world, world.only_workload()
@@ -84,10 +90,11 @@ def test_it_is_started_in_one_write_with_what_its_admission_adds(sample: OwnerSa
     assert world.settle() == [Purpose.START_JOB]
     obj = shown(world, sample)
     assert not read_queued(obj).is_suspended
-    for one in read_pod_sets(sample.row, obj):
-        assert one.template["spec"]["nodeSelector"]["zone"] == "a", one.name
-        assert one.template["metadata"]["labels"]["kueue.x-k8s.io/podset"] == one.name
-        assert one.template["metadata"]["annotations"]["kueue.x-k8s.io/workload"] == name
+    for pod_set, template in sample.templates_of(obj).items():
+        assert template["spec"]["nodeSelector"]["zone"] == "a", pod_set
+        assert template["metadata"]["labels"]["kueue.x-k8s.io/podset"] == pod_set
+        assert template["metadata"]["annotations"]["kueue.x-k8s.io/workload"] == name
+    assert set(sample.templates_of(obj)) == set(sample.pod_sets)
 
 
 @each_kind
@@ -96,10 +103,11 @@ def test_an_evicted_one_is_stopped_restored_and_started_again(sample: OwnerSampl
     world.evict(name)
 
     assert world.settle() == [Purpose.STOP_JOB]
-    assert shown(world, sample)["spec"] == sample.object()["spec"]
     assert world.workload(name)[0].admission is not None, "released while pods run"
     report(world, sample, sample.stopped)
-    assert world.settle()[0] == Purpose.RELEASE
+    restores = [] if sample.row.templates is None else [Purpose.RESTORE_JOB]
+    assert world.settle()[: len(restores) + 1] == [*restores, Purpose.RELEASE]
+    assert shown(world, sample)["spec"] == sample.object()["spec"]
     assert world.workload(name)[0].admission is None
 
     world.admit(name)
@@ -149,7 +157,7 @@ def test_quota_that_it_needs_no_longer_is_given_back(sample: OwnerSample) -> Non
 
 @each_kind
 def test_one_that_runs_without_admission_is_stopped(sample: OwnerSample) -> None:
-    world = World()
+    world = World(job_context=context(read=sample.read))
     world.add(sample.object(suspend=False))
 
     assert world.settle() == [Purpose.STOP_JOB, Purpose.CREATE_WORKLOAD]
@@ -172,7 +180,7 @@ def test_what_another_program_has_suspended_is_restored_before_it_starts_again(s
     assert world.workload(name)[0].is_admitted
 
 
-@each_kind
+@with_own_templates
 def test_an_edit_while_it_waits_reaches_its_workload(sample: OwnerSample) -> None:
     world, name = queued(sample)
 
@@ -187,12 +195,12 @@ def test_an_edit_while_it_waits_reaches_its_workload(sample: OwnerSample) -> Non
     assert first["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "7"
 
 
-@each_kind
+@with_own_templates
 def test_a_template_that_contradicts_its_admission_finishes_the_workload(sample: OwnerSample) -> None:
     world = World()
     obj = sample.object()
     (first, *_) = read_pod_sets(sample.row, obj)
-    first.template["spec"]["nodeSelector"] = {"zone": "b"}  # type: ignore[index]
+    first.template["spec"].setdefault("nodeSelector", {})["zone"] = "b"
     world.add(obj)
     world.settle()
     name = world.only_workload()
@@ -316,3 +324,49 @@ def test_containers_that_kuberay_adds_are_not_written_to_the_template() -> None:
     head = world.objects["RayJob", "j"]["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]
     assert [one["name"] for one in head["containers"]] == ["head"]
     assert head["nodeSelector"]["zone"] == "a"
+
+
+(TRAIN_JOBS,) = (one for one in SAMPLES if one.row is TRAIN_JOB)
+
+
+def test_a_train_job_waits_for_its_runtime_and_is_named_until_then() -> None:
+    world = World()
+    world.add(TRAIN_JOBS.object())
+
+    assert world.settle() == []
+    assert world.events[-1].reason == "ErrWorkloadCompose"
+    assert "ClusterTrainingRuntime 'torch', which does not exist; create it" in world.events[-1].note
+
+    world.job_context = context(read=TRAIN_JOBS.read)
+    assert world.settle() == [Purpose.CREATE_WORKLOAD]
+
+
+def test_a_train_job_whose_runtime_goes_runs_on() -> None:
+    world, name = started(TRAIN_JOBS)
+    world.job_context = context()
+
+    assert world.settle() == []
+    assert world.workload(name)[0].is_admitted
+
+
+def test_what_another_program_patches_stays_and_comes_into_the_workload() -> None:
+    obj = TRAIN_JOBS.object()
+    toleration = {"key": "gpu", "operator": "Exists"}
+    pod = {"spec": {"tolerations": [toleration], "nodeSelector": {"kind": "fast"}}}
+    jobs = [{"name": "node", "template": {"spec": {"template": pod}}}]
+    theirs = {"manager": "theirs", "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}}}
+    obj["spec"]["runtimePatches"].insert(0, theirs)
+    world = World(job_context=context(read=TRAIN_JOBS.read))
+    world.add(obj)
+    world.settle()
+    name = world.only_workload()
+    (pod_set,) = world.objects["Workload", name]["spec"]["podSets"]
+    assert pod_set["template"]["spec"]["nodeSelector"] == {"disk": "ssd", "kind": "fast"}
+
+    world.admit(name)
+    world.settle()
+
+    first, own = shown(world, TRAIN_JOBS)["spec"]["runtimePatches"]
+    assert first == theirs
+    (job,) = own["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
+    assert job["template"]["spec"]["template"]["spec"]["tolerations"] == [toleration]

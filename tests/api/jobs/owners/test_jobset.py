@@ -10,7 +10,6 @@ import pytest
 from api.jobs.owners.jobset import JOB_SET
 from api.jobs.owners.owner import counts
 from api.jobs.owners.row import Child
-from tests.admission.world import encode
 from tests.owners import SAMPLES
 
 Object = dict[str, Any]
@@ -50,7 +49,7 @@ def asking(cpu: str) -> Object:
     ],
 )
 def test_a_job_is_counted_if_its_controller_may_have_created_it(one: Child, want: bool) -> None:
-    assert counts(JOB_SET, encode(SAMPLE.object()), one) is want
+    assert counts(JOB_SET, SAMPLE.object(), one) is want
 
 
 def test_replicas_and_counts_that_are_absent_are_one() -> None:

@@ -10,7 +10,6 @@ import pytest
 from api.jobs.owners.kubeflow import MPI_JOB, PYTORCH_JOB, TF_JOB
 from api.jobs.owners.owner import counts
 from api.jobs.owners.row import Child, OwnerKind
-from tests.admission.world import encode
 from tests.owners import SAMPLES, OwnerSample
 
 Object = dict[str, Any]
@@ -47,7 +46,7 @@ def pod(name: str, cpu: str = "1", *, init: str = "") -> Child:
     ],
 )
 def test_a_pod_is_counted_if_the_operator_may_have_created_it(one: Child, want: bool) -> None:
-    assert counts(PYTORCH_JOB, encode(sample_of(PYTORCH_JOB).object()), one) is want
+    assert counts(PYTORCH_JOB, sample_of(PYTORCH_JOB).object(), one) is want
 
 
 def launcher(name: str = "j-launcher", cpu: str = "1", **spec: Any) -> Child:
@@ -67,7 +66,7 @@ def launcher(name: str = "j-launcher", cpu: str = "1", **spec: Any) -> Child:
     ],
 )
 def test_the_launcher_of_an_mpi_job_is_a_job_and_its_workers_are_pods(one: Child, want: bool) -> None:
-    assert counts(MPI_JOB, encode(sample_of(MPI_JOB).object()), one) is want
+    assert counts(MPI_JOB, sample_of(MPI_JOB).object(), one) is want
 
 
 def test_the_order_of_pod_sets_is_kueues_and_not_that_of_the_object() -> None:

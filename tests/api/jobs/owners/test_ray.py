@@ -13,7 +13,6 @@ from api.jobs.owners.owner import counts
 from api.jobs.owners.ray import RAY_CLUSTER, RAY_JOB, RAY_SERVICE
 from api.jobs.owners.row import Child, OwnerKind
 from api.jobs.owners.rules import validate_owner
-from tests.admission.world import encode
 from tests.owners import SAMPLES
 
 Object = dict[str, Any]
@@ -152,7 +151,7 @@ WORKER = {"node_type": "worker", "group": "small"}
     ],
 )
 def test_a_pod_is_counted_if_kuberay_may_have_created_it(one: Child, want: bool) -> None:
-    assert counts(RAY_CLUSTER, encode(made(RAY_CLUSTER)), one) is want
+    assert counts(RAY_CLUSTER, made(RAY_CLUSTER), one) is want
 
 
 def job(name: str, cpu: str = "1", **spec: Any) -> Child:
@@ -190,14 +189,14 @@ def groups(replicas: int) -> list[Object]:
     ],
 )
 def test_a_cluster_or_job_is_counted_if_kuberay_has_created_it_for_the_rayjob(one: Child, want: bool) -> None:
-    assert counts(RAY_JOB, encode(made(RAY_JOB, rayClusterName="j-x7k2p")), one) is want
+    assert counts(RAY_JOB, made(RAY_JOB, rayClusterName="j-x7k2p"), one) is want
 
 
 def test_the_head_of_a_counted_cluster_may_have_what_kuberay_adds() -> None:
     body = made(RAY_JOB, rayClusterName="j-x7k2p")
     cluster_of(body)["gcsFaultToleranceOptions"] = {}
 
-    assert counts(RAY_JOB, encode(body), cluster(gcsFaultToleranceOptions={}))
+    assert counts(RAY_JOB, body, cluster(gcsFaultToleranceOptions={}))
 
 
 def test_a_rayjob_on_anothers_cluster_counts_nothing() -> None:
@@ -205,22 +204,22 @@ def test_a_rayjob_on_anothers_cluster_counts_nothing() -> None:
     del body["spec"]["rayClusterSpec"]
     body["spec"]["clusterSelector"] = {"ray.io/cluster": "shared"}
 
-    assert not counts(RAY_JOB, encode(body), cluster())
+    assert not counts(RAY_JOB, body, cluster())
 
 
 @pytest.mark.parametrize("field", ["activeServiceStatus", "pendingServiceStatus"])
 def test_a_rayservice_counts_the_clusters_of_its_status(field: str) -> None:
-    raw = encode(made(RAY_SERVICE, **{field: {"rayClusterName": "j-x7k2p"}}))
+    body = made(RAY_SERVICE, **{field: {"rayClusterName": "j-x7k2p"}})
 
-    assert counts(RAY_SERVICE, raw, cluster())
-    assert not counts(RAY_SERVICE, raw, cluster("j-other"))
+    assert counts(RAY_SERVICE, body, cluster())
+    assert not counts(RAY_SERVICE, body, cluster("j-other"))
 
 
 def test_the_job_that_clears_redis_is_counted() -> None:
-    raw = encode(made(RAY_CLUSTER))
+    body = made(RAY_CLUSTER)
 
-    assert counts(RAY_CLUSTER, raw, job("j-redis-cleanup"))
-    assert not counts(RAY_CLUSTER, raw, job("j-redis-cleanup", "2"))
+    assert counts(RAY_CLUSTER, body, job("j-redis-cleanup"))
+    assert not counts(RAY_CLUSTER, body, job("j-redis-cleanup", "2"))
 
 
 # --- what may be queued ---------------------------------------------------------------------------
