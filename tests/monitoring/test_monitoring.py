@@ -1,4 +1,4 @@
-"""Alerts, recorded series and the dashboard speak of metrics that exist, and fire for what they are about."""
+"""Alerts, recorded series and the dashboards name metrics that exist, and alerts fire as described."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ import pytest
 import yaml
 
 from tests import parts
+from tests.integration.waiting import wait_for
 from tests.metrics import served_names
+from tests.monitoring import dashboards, pictures
+from tests.monitoring.panels import DASHBOARDS, Dashboard
+from tests.monitoring.scene import Prometheus, played
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "deploy/monitoring/rules.yaml"
 CASES = Path(__file__).with_name("rules.yaml")
-DASHBOARD = ROOT / "deploy/dashboards/berth.json"
 # What Prometheus makes of a histogram.
 _SUFFIX = re.compile(r"_(bucket|sum|count)$")
 
@@ -33,16 +36,17 @@ def rules() -> list[dict[str, Any]]:
     return [rule for group in groups() for rule in group["rules"]]
 
 
-def panels() -> list[dict[str, Any]]:
-    """Return the panels of the dashboard."""
-    return list(json.loads(DASHBOARD.read_text())["panels"])
+def panels(dashboard: Dashboard) -> list[dict[str, Any]]:
+    """Return the panels of a dashboard's file."""
+    return list(json.loads(dashboards.path_of(dashboard).read_text())["panels"])
 
 
 def panel_queries() -> Iterator[tuple[str, str]]:
-    """Yield the title of each panel with each of its queries, the variable set to a queue."""
-    for panel in panels():
-        for target in panel["targets"]:
-            yield panel["title"], target["expr"].replace("$queue", "gpu")
+    """Yield the title of each panel with each of its queries, the variables set."""
+    for dashboard in DASHBOARDS:
+        for panel in dashboard.panels:
+            for query in panel.queries.values():
+                yield f"{dashboard.name}: {panel.title}", pictures.answered(query)
 
 
 QUERIES = [*((rule.get("alert") or rule["record"], rule["expr"]) for rule in rules()), *panel_queries()]
@@ -69,7 +73,7 @@ def test_prometheus_takes_the_rules() -> None:
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-def test_prometheus_takes_the_queries_of_the_dashboard(tmp_path: Path) -> None:
+def test_prometheus_takes_the_queries_of_the_dashboards(tmp_path: Path) -> None:
     named = [
         {"record": f"panel_{number}", "expr": query} for number, (_, query) in enumerate(panel_queries())
     ]
@@ -127,11 +131,64 @@ def test_the_monitor_selects_the_controllers_service() -> None:
     assert endpoint["port"] in {port["name"] for port in service["spec"]["ports"]}
 
 
-def test_the_panels_of_the_dashboard_do_not_overlap() -> None:
+@pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda one: one.name)
+def test_the_panels_of_a_dashboard_do_not_overlap(dashboard: Dashboard) -> None:
     taken: set[tuple[int, int]] = set()
-    for panel in panels():
+    for panel in panels(dashboard):
         at = panel["gridPos"]
         cells = {(at["x"] + x, at["y"] + y) for x in range(at["w"]) for y in range(at["h"])}
         assert max(x for x, _ in cells) < 24, panel["title"]
         assert not cells & taken, panel["title"]
         taken |= cells
+
+
+@pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda one: one.name)
+def test_a_dashboard_has_the_panels_that_it_was_written_from(dashboard: Dashboard) -> None:
+    assert dashboards.path_of(dashboard).read_text() == dashboards.text(dashboard), (
+        "run `python -m tests.monitoring.dashboards`"
+    )
+
+
+def test_every_dashboard_is_applied_with_the_label_of_grafanas_sidecar() -> None:
+    folder = dashboards.FOLDER
+    found = yaml.safe_load((folder / "kustomization.yaml").read_text())
+
+    assert found["generatorOptions"]["labels"] == {"grafana_dashboard": "1"}
+    named = {name for one in found["configMapGenerator"] for name in one["files"]}
+    assert named == {path.name for path in folder.glob("*.json")}
+    assert len(named) == len(DASHBOARDS)
+
+
+@pytest.mark.parametrize(
+    "metric",
+    [
+        "ai_scheduler_attempts_total",
+        "gang_scheduling_wait_seconds",
+        "topology_placement_decisions_total",
+        "topology_scheduler_placement_duration_seconds",
+        "topology_scheduler_latency_seconds",
+        "topology_domain_utilization_ratio",
+        "topology_gpu_allocation_ratio",
+        "topology_scheduler_domain_fragmentation_ratio",
+        "topology_scheduler_recovery_duration_seconds",
+    ],
+)
+def test_the_articles_metrics_are_on_a_dashboard(metric: str) -> None:
+    assert any(metric in query for _, query in panel_queries())
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    """Give a Prometheus that has scraped a controller with deploy/config.yaml through a busy minute."""
+    parts.need("promtool")
+    with played(tmp_path_factory.mktemp("scene")) as found:
+        yield found
+
+
+@pytest.mark.slow
+def test_every_panel_shows_series_of_a_running_controller(scene: Prometheus) -> None:
+    wait_for(lambda: not pictures.silent(scene), lambda: f"series of {pictures.silent(scene)}")
+
+    for dashboard in DASHBOARDS:
+        drawn = pictures.picture(dashboard, scene)
+        assert drawn.count('class="panel"') == len(dashboard.panels)
