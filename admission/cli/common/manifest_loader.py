@@ -102,6 +102,10 @@ READERS: dict[str, Reader[Any]] = {
 _ORDER = {kind: position for position, kind in enumerate(READERS)}
 
 
+# A text that is not UTF-8 is found only when its object is decoded.
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)
+
+
 def load(
     engine: Engine,
     objects: Iterable[bytes | msgspec.Raw],
@@ -118,7 +122,7 @@ def load(
     for raw in objects:
         try:
             head = _HEAD.decode(raw)
-        except msgspec.DecodeError as error:
+        except _UNREADABLE as error:
             problems.append(f"an object has no readable kind and metadata: {error}")
             continue
         if head.kind in READERS and head.kind not in without:
@@ -127,7 +131,7 @@ def load(
         reader = READERS[head.kind]
         try:
             problem = take(engine, head.kind, reader.decoder.decode(raw), now=now)
-        except msgspec.DecodeError as error:
+        except _UNREADABLE as error:
             problem = note_unreadable(engine, head.kind, head.metadata, str(error), now=now)
         if problem is not None:
             problems.append(problem)

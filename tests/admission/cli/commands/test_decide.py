@@ -261,6 +261,21 @@ def test_a_case_that_cannot_be_decided_is_answered_by_its_error(
     assert list(sound["admissions"]) == ["team/a"]
 
 
+def test_a_case_with_an_object_that_is_not_utf_8_is_answered_by_its_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = b"\n".join(
+        [case("bad", workload("caf", 1)).encode().replace(b"caf", b"\x80"), case("good").encode()]
+    )
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(lines)))
+
+    main(["decide", "--jsonl"])
+
+    bad, good = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert bad["error"].startswith("an object has no readable kind and metadata: 'utf-8' codec")
+    assert good["name"] == "good"
+
+
 def test_a_case_nested_too_deep_does_not_keep_others_from_an_answer(
     typed: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
