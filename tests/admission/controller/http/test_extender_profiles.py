@@ -134,6 +134,7 @@ async def test_gpus_have_at_least_the_least_memory(embedded: str) -> None:
     }
 
 
+@pytest.mark.covers("003_06")
 @pytest.mark.parametrize(
     ("gpus", "gib", "want"),
     [
