@@ -47,9 +47,6 @@ from queues.profile.planned_start import BackfillLease, MoveCause
 
 # A promise counts as kept, and is not moved, within this many seconds: clocks, API writes and pods need some.
 SLACK_SECONDS = 1.0
-# Work counts as longer than estimated, so that promises move, only this long after its expected end: its pods
-# start some seconds after the admission, and its end is seen after the pods and the Job have ended.
-ENDING_SECONDS = 5.0
 
 
 class SchedulePlan:
@@ -249,12 +246,7 @@ class SchedulePlan:
             if one.is_evicted and claim.ends_at > self.now - SLACK_SECONDS:
                 # A Workload that is stopping may take a moment longer than its grace.
                 continue
-            expected = self.ends.expected_end(one, now=self.now)
-            if self.now < expected + ENDING_SECONDS and not one.is_evicted:
-                # New promises expect it to end in a moment, and those that count on its end do not move yet.
-                self.profile.put(structs.replace(claim, ends_at=expected + ENDING_SECONDS))
-                continue
-            ends_at = self.ends.raise_end(structs.replace(claim, ends_at=expected), one, now=self.now)
+            ends_at = self.ends.raise_end(claim, one, now=self.now)
             self.profile.put(structs.replace(claim, ends_at=ends_at))
             self.revision.causes.add(MoveCause.OVERRUN)
 

@@ -300,13 +300,17 @@ async def test_kube_apiserver_passes_requests_on_and_identifies_itself(
         server = HttpServer(routes, tls=tls.context, render_error=render_error)
         await stack.enter_async_context(server)
         await expect_api_services(client, namespace, server.port)
+        pods = "/api/v1/namespaces/default/pods"
         plane.rest.create("/api/v1/nodes", node_object("fast", fabric="fabric-7"))
-        plane.rest.create("/api/v1/namespaces/default/pods", pod_object("j-0", job="j", node="fast"))
+        plane.rest.create(pods, pod_object("placed", job="j", node="fast"))
         publisher = TrustPublisher(client, namespace=namespace, trusted=lambda: certificates.trusted)
         await expect_pending(client, publisher)
         shown = await asyncio.to_thread(
             kubectl_lines, kubectl, plane.kubeconfig, "get", "trainingjobplacements", "--all-namespaces"
         )
+        # The other tests of this module schedule pods of the same cluster.
+        plane.rest.delete(f"{pods}/placed", {"gracePeriodSeconds": 0})
+        plane.rest.delete("/api/v1/nodes/fast")
 
     assert shown == [
         ["NAMESPACE", "NAME", "PODS", "NODES", "FABRICS"],

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from admission.backfill.schedule_plan import ENDING_SECONDS
+from admission.backfill.schedule_plan import SLACK_SECONDS
 from admission.cli.views.summary import seconds_text
 from api.keys import PLANNED_START
 from api.reasons import ConditionType
@@ -18,8 +18,8 @@ from api.workload import Admission, Workload, to_rfc3339, to_seconds
 from api.workload_status import LEASE_WORDS
 from queues.estimates.runtime_estimate import Estimate, Source
 
-# A start within this time keeps its promise: the pods that it waits for take some seconds to end.
-_KEPT_WITHIN_SECONDS = ENDING_SECONDS
+# A start within this time keeps its promise: promises are whole seconds, and pods and clocks add some delay.
+_KEPT_WITHIN_SECONDS = SLACK_SECONDS
 
 _WORDS = {
     Source.EXECUTION_LIMIT: "its maximumExecutionTimeSeconds",

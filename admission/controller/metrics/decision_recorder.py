@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 from admission.backfill.promise_reports import PromiseOutcome
 from admission.backfill.running_estimates import MeasuredRun
-from admission.backfill.schedule_plan import ENDING_SECONDS
+from admission.backfill.schedule_plan import SLACK_SECONDS
 from admission.controller.metrics.labels import CLUSTER_QUEUE
 from admission.controller.metrics.placement_metrics import PlacementMetrics
 from admission.controller.metrics.queue_series import QueueSeries
@@ -117,10 +117,10 @@ class DecisionRecorder:
             ).inc()
 
     def note_promises(self, kept: Iterable[PromiseOutcome], measured: Iterable[MeasuredRun]) -> None:
-        """Count kept promises, those that work ended too late for, and the accuracy of estimates."""
+        """Count kept promises, those broken by more than a second, and the accuracy of estimates."""
         for one in kept:
             queue, late = one.planned.cluster_queue, one.at - one.planned.first_start_at
-            event = "kept" if late <= ENDING_SECONDS else "late"
+            event = "kept" if late <= SLACK_SECONDS else "late"
             self._metrics.promises.labels(self._metrics.role, queue, event).inc()
             self._metrics.promise_error.labels(self._metrics.role, queue).observe(abs(late))
         for run in measured:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from admission.backfill.schedule_plan import ENDING_SECONDS
 from api.keys import EXPECTED_COMPLETION_TIME, EXPECTED_RUNTIME_SECONDS, JOB_DEADLINE_SECONDS, OPPORTUNISTIC
 from api.node import NodeInfo
 from api.objects.common import WireTaint
@@ -276,28 +275,6 @@ def test_work_that_overruns_moves_the_promise_with_its_cause() -> None:
     assert world.causes("head") == [MoveCause.OVERRUN, MoveCause.OVERRUN]
     assert world.promised("head") == [T + 100, T + 160, T + 240]
     assert world.started["head"] == T + 170
-
-
-@pytest.mark.parametrize("late", [0.3, 2.5, ENDING_SECONDS - 0.1])
-def test_work_that_ends_as_declared_moves_no_promise_while_its_pods_end(late: float) -> None:
-    world = make_world()
-    world.submit("running", 6, runs=100 + late, says=100)
-    world.submit("head", 8, runs=50, at=T + 1)
-
-    world.run()
-
-    assert world.promised("head") == [T + 100]
-    assert world.started["head"] == T + 100 + late
-
-
-def test_a_start_that_is_promised_while_work_ends_is_not_promised_for_the_past() -> None:
-    world = make_world()
-    world.submit("running", 6, runs=102, says=100)
-    world.submit("head", 8, runs=50, at=T + 101)
-
-    world.run()
-
-    assert world.promised("head")[0] == T + ENDING_SECONDS + 100
 
 
 def test_a_higher_priority_that_comes_later_moves_the_promise_with_its_cause() -> None:
