@@ -94,7 +94,7 @@ class RedisReservationStore(RedisPlan):
     async def live(self, *, fence: int) -> tuple[QuotaReservation, ...]:
         """Return all reservations, oldest first. Unreadable and unsigned ones are reported and dropped.
 
-        Those that a former key signed are signed anew, so that the former key can be removed.
+        Those that a former key signed are signed again, so that the former key can be removed.
         """
         # A small call first presents the fence and shows quickly whether Redis answers. The
         # large one then gets more time.

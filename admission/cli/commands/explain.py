@@ -50,8 +50,8 @@ def add_parser(subparsers: Subparsers) -> None:
             "and node with its counts. If it holds quota: where it runs, since when and until when, and\n"
             "which start it was promised. If it was evicted: when, why, for which Workload, and from which\n"
             "checkpoint it continues. A Job without a Workload shows why it has none.\n"
-            "With -f, show what would become of Jobs that are not submitted yet: when they start, and whom\n"
-            "they delay or evict.\n"
+            "With -f, show what would become of Jobs that are not submitted yet: when they start, and\n"
+            "which Workloads they delay or evict.\n"
             "Exit code 1 if the Workload holds no quota, or with -f would not start now."
         ),
         examples=(

@@ -1,6 +1,6 @@
 """A single pod that names the Workload which another program creates for it, before or after the pod.
 
-The Workload of a group has the name of the group, whoever creates it, so groups need no rule of their own.
+The Workload of a group has the name of the group, whichever program creates it: groups need no rule here.
 Source: Kueue, pkg/controller/jobframework/reconciler.go (EnsurePrebuiltWorkloadOwnership, ...InSync).
 """
 
