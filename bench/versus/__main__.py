@@ -24,7 +24,7 @@ from typing import Any
 
 from bench.versus.build import build_kueue, version
 from bench.versus.report import Turn, to_json, to_table
-from bench.versus.shapes import SHAPES, scaled, workload_count
+from bench.versus.shapes import SHAPES, scaled, without_limits, workload_count
 from bench.versus.turn import Bench, Controller, Setting, TurnFailed
 from tests.controlplane import AssetsMissing, find_assets
 
@@ -67,6 +67,8 @@ def _prepare(asked: argparse.Namespace, say: _Progress) -> tuple[Bench, dict[str
         raise AssetsMissing(f"{error}; `make controlplane` builds them once") from error
     kueue = build_kueue(say)
     config = scaled(kueue.config(asked.shape), asked.scale)
+    if asked.without_limits:
+        config = without_limits(config)
     setting = Setting(
         shape=asked.shape,
         config=config,
@@ -77,6 +79,7 @@ def _prepare(asked: argparse.Namespace, say: _Progress) -> tuple[Bench, dict[str
     described = {
         "shape": asked.shape,
         "scale": asked.scale,
+        "without_limits": asked.without_limits,
         "delay_ms": asked.delay_ms,
         "workloads": workload_count(config),
         "kueue": version(),
@@ -91,8 +94,9 @@ def _print(turns: Sequence[Turn], setting: dict[str, Any], output: str) -> None:
         print(to_json(turns, setting))
         return
     late = f", answers {setting['delay_ms']:g} ms later" if setting["delay_ms"] else ""
+    limits = ", quota for all" if setting["without_limits"] else ""
     print(
-        f"{setting['shape']}: {setting['workloads']:,} Workloads{late}; Kueue {setting['kueue']}, "
+        f"{setting['shape']}: {setting['workloads']:,} Workloads{limits}{late}; Kueue {setting['kueue']}, "
         f"{setting['control_plane']}, {setting['cores']} cores\n"
     )
     print(to_table(turns))
@@ -148,6 +152,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--only", choices=_ONLY, help="run only this controller")
     parser.add_argument("--scale", type=_positive, default=1.0, metavar="F", help="F times the Workloads")
+    parser.add_argument(
+        "--without-limits",
+        action="store_true",
+        help="give every ClusterQueue quota for all Workloads: what API server and runner allow at most",
+    )
     parser.add_argument(
         "--delay-ms",
         type=_not_negative,

@@ -13,6 +13,9 @@ from typing import Any
 
 Config = dict[str, Any]
 
+# CPUs of one ClusterQueue: more than all Workloads of any shape ask for.
+_ENOUGH = 10_000_000
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
@@ -40,6 +43,19 @@ def scaled(config: Config, scale: float) -> Config:
     result = copy.deepcopy(config)
     for _, workloads in _workload_sets(result):
         workloads["count"] = max(1, round(workloads["count"] * scale))
+    return result
+
+
+def without_limits(config: Config) -> Config:
+    """Return the configuration with quota for all Workloads at once.
+
+    Nothing waits and nothing is evicted. What remains is the pace of the API server and of the runner, which
+    creates, ends and evicts Workloads one by one: no controller is faster through this runner.
+    """
+    result = copy.deepcopy(config)
+    for cohorts in result["cohorts"]:
+        for queues in cohorts["queuesSets"]:
+            queues["nominalQuota"] = _ENOUGH
     return result
 
 

@@ -21,7 +21,7 @@ from bench.versus import report
 from bench.versus.build import build_kueue
 from bench.versus.proxy import DelayingProxy
 from bench.versus.report import Recorded, Turn, read_recorded, to_json, to_table
-from bench.versus.shapes import SHAPES, Config, scaled, workload_count
+from bench.versus.shapes import SHAPES, Config, scaled, without_limits, workload_count
 from tests.controlplane import binaries
 
 _SUMMARY = """
@@ -80,6 +80,16 @@ def test_scaling_leaves_the_configuration_itself_unchanged() -> None:
     scaled(original := config(small=10), 0.5)
 
     assert original == config(small=10)
+
+
+def test_without_limits_no_shape_has_more_work_than_quota_of_one_queue() -> None:
+    original = config(small=10_000)
+    original["cohorts"][0]["queuesSets"][0]["nominalQuota"] = 20
+
+    raised = without_limits(original)["cohorts"][0]["queuesSets"][0]
+
+    assert raised["nominalQuota"] >= 20 * workload_count(original)
+    assert original["cohorts"][0]["queuesSets"][0]["nominalQuota"] == 20
 
 
 # What a run leaves
