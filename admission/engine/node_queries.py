@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from admission.cache.cache import Cache
 from admission.cache.workload_store import WorkloadStore
 from admission.flavors.topology_assigner import check_tolerations
+from admission.placement.topology.domain_room import DomainRoom, domain_rooms
 from admission.placement.topology.domain_usage import DomainUsage, domain_usages
 from admission.placement.topology.node_health import NodeFault, host_fault, hosts_of, is_healthy
 from admission.preemption.device_price import node_device_price
@@ -123,6 +124,13 @@ class NodeQueries:
         for flavor in sorted(self._cache.specs.flavors):
             if topology_cache.has_topology(flavor):
                 yield from domain_usages(topology_cache.topology(flavor), flavor)
+
+    def domain_rooms(self) -> Iterator[DomainRoom]:
+        """Yield what is free in the domains above the nodes, flavor by flavor; lazy, like `domain_usages`."""
+        topology_cache = self._cache.topology_cache
+        for flavor in sorted(self._cache.specs.flavors):
+            if topology_cache.has_topology(flavor):
+                yield from domain_rooms(topology_cache.topology(flavor), flavor)
 
     def device_price(self, flavor: str, host: str) -> float:
         """Return the price of one device of the flavor per hour; 0 if none is set.

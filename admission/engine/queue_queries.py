@@ -5,7 +5,7 @@ A query decides nothing. It sees changed specs at once, and assumed admissions a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from admission.cache.cache import Cache
 from admission.cache.in_use import is_in_use
@@ -13,6 +13,7 @@ from admission.cache.workload_store import WorkloadStore
 from admission.engine.explain_pending import reason_of
 from admission.status.backlog import Backlog, backlog
 from admission.status.check_status import CheckView, check_view, provisioning_config
+from admission.status.quota_use import QuotaUse, quota_use
 from admission.status.turns import positions
 from admission.status.views import (
     ClusterQueueView,
@@ -31,6 +32,7 @@ from api.provisioning import ProvisioningConfig
 from api.queueing import ClusterQueue, LocalQueue
 from api.reasons import CANNOT_START, ConditionType
 from api.workload import Workload, WorkloadKey
+from queues.quota.resources import FlavorResource
 
 
 class QueueQueries:
@@ -62,6 +64,10 @@ class QueueQueries:
         """Return the LocalQueues of a namespace, by name."""
         found = sorted(self._cache.specs.local_queues.items())
         return tuple(queue for (inside, _), queue in found if inside == namespace)
+
+    def all_local_queues(self) -> tuple[LocalQueue, ...]:
+        """Return all LocalQueues, by namespace and name."""
+        return tuple(queue for _, queue in sorted(self._cache.specs.local_queues.items()))
 
     def is_undecided(self, cluster_queue: str) -> bool:
         """Return whether a cycle still has to try Workloads of the ClusterQueue's tree.
@@ -160,6 +166,18 @@ class QueueQueries:
         """Return the Cohort's status, None if it neither exists nor is named."""
         self._workload_store.see()
         return cohort_view(self._cache, name)
+
+    def quota_use(self, cluster_queue: str) -> Mapping[FlavorResource, QuotaUse]:
+        """Return what becomes of the ClusterQueue's quota; empty if it does not exist."""
+        self._workload_store.see()
+        queue = self._cache.queues.get(cluster_queue)
+        return quota_use(queue.node) if queue is not None else {}
+
+    def cohort_quota_use(self, cohort: str) -> Mapping[FlavorResource, QuotaUse]:
+        """Return what becomes of the quota of all that is below the Cohort; empty if it does not exist."""
+        self._workload_store.see()
+        node = self._cache.hierarchy.cohorts.get(cohort)
+        return quota_use(node) if node is not None else {}
 
     def policy_view(self, name: str) -> PolicyView | None:
         """Return the AdmissionPolicy's status, None if it does not exist."""

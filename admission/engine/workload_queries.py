@@ -17,6 +17,7 @@ from admission.engine.explain_pending import reason_of
 from admission.engine.queue_queries import QueueQueries
 from admission.scheduler.outcomes import required_checks
 from admission.status.explain import PodSetLines, explain
+from api.jobs.resource_requests import PodSetRequests
 from api.workload import Admission, Workload, WorkloadKey
 from queues.estimates.runtime_estimate import Estimate
 
@@ -104,6 +105,15 @@ class WorkloadQueries:
             return None
         queue = self._cache.queues.get(record.queued_in or "")
         return None if queue is None else reason_of(queue, record)
+
+    def why_waiting(self, workload: Workload) -> Problem | None:
+        """Return what keeps a pending Workload from being tried, or else why it was refused when it was."""
+        return self.queue_problem(workload) or self.waiting_reason(workload.key)
+
+    def requests(self, key: WorkloadKey) -> tuple[PodSetRequests, ...]:
+        """Return what each pod set requests of quota; empty if that cannot be read, or for no Workload."""
+        record = self._workload_store.index.records.get(key)
+        return record.requests if record is not None else ()
 
     def turns_at(self, workload: Workload) -> float | None:
         """Return when the reservation that a pending Workload names next begins or ends; None for never.

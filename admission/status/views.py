@@ -104,7 +104,7 @@ class CohortView:
 
     `above` are the cohorts above it, its parent first. `admitted` counts the Workloads of its subtree.
     Shares are as of ClusterQueues. `reserved` is what the ClusterQueues of its subtree use, also of quota
-    that they do not lend.
+    that they do not lend. `cluster_queues` and `cohorts` count its children.
     """
 
     name: str
@@ -112,6 +112,8 @@ class CohortView:
     admitted: int
     weighted_share: int
     exact_share: float = 0.0
+    cluster_queues: int = 0
+    cohorts: int = 0
     subtree: Mapping[FlavorResource, int] = field(default_factory=dict)
     reserved: Mapping[FlavorResource, int] = field(default_factory=dict)
 
@@ -261,6 +263,8 @@ def cohort_view(cache: Cache, name: str) -> CohortView | None:
     return CohortView(
         name=name,
         above=tuple(parent.name for parent in node.ancestors()),
+        cluster_queues=sum(child.is_queue for child in node.children),
+        cohorts=sum(not child.is_queue for child in node.children),
         admitted=sum(1 for one in held if one.is_admitted),
         weighted_share=share.rounded(),
         exact_share=share.exact,

@@ -32,6 +32,34 @@ class Action:
     def __str__(self) -> str:
         return f"{self.verb} {self.path}"
 
+    def attributes(self) -> Mapping[str, Any]:
+        """Return the fields of a SubjectAccessReview that describe the action."""
+        return {"nonResourceAttributes": {"path": self.path, "verb": self.verb}}
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceAction:
+    """What a user wants to do with objects of a kind; `namespace` "" means those of all namespaces."""
+
+    verb: str
+    group: str
+    resource: str
+    namespace: str
+
+    def __str__(self) -> str:
+        where = f"in namespace {self.namespace}" if self.namespace else "in all namespaces"
+        return f"{self.verb} {self.resource}.{self.group} {where}"
+
+    def attributes(self) -> Mapping[str, Any]:
+        """Return the fields of a SubjectAccessReview that describe the action."""
+        resource = {
+            "verb": self.verb,
+            "group": self.group,
+            "resource": self.resource,
+            "namespace": self.namespace,
+        }
+        return {"resourceAttributes": resource}
+
 
 class _TokenStatus(msgspec.Struct):
     authenticated: bool = False
@@ -62,14 +90,14 @@ def read_user(raw: bytes) -> User | None:
     return status.user if status.authenticated and status.user and status.user.username else None
 
 
-def access_review(user: User, action: Action) -> bytes:
+def access_review(user: User, action: Action | ResourceAction) -> bytes:
     """Return the SubjectAccessReview of an action."""
     spec = {
         "user": user.username,
         "uid": user.uid,
         "groups": user.groups,
         "extra": user.extra,
-        "nonResourceAttributes": {"path": action.path, "verb": action.verb},
+        **action.attributes(),
     }
     return _review("authorization.k8s.io/v1", "SubjectAccessReview", spec)
 

@@ -20,17 +20,17 @@ class TooManyReviewsError(Exception):
 
 
 class ReviewBudget:
-    """The budgets of one port."""
+    """The budgets of one port: each client has `burst` reviews and gets `per_second` new ones."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, *, per_second: float = 2.0, burst: float = 20.0) -> None:
         self._clock = clock
-        self._by_address = TokenBuckets(per_second=2.0, burst=20.0)
+        self._by_client = TokenBuckets(per_second=per_second, burst=burst)
         self._in_all = TokenBuckets(per_second=50.0, burst=200.0)
 
-    def take(self, address: str) -> None:
-        """Take one review. Raises TooManyReviewsError."""
+    def take(self, client: str) -> None:
+        """Take one review. `client` is an address, or a user once it is known. Raises TooManyReviewsError."""
         now = self._clock.monotonic()
         # In this order: a client that exceeds its own budget takes nothing from the shared one.
-        wait = self._by_address.take(address, now=now) or self._in_all.take("", now=now)
+        wait = self._by_client.take(client, now=now) or self._in_all.take("", now=now)
         if wait:
             raise TooManyReviewsError(wait)

@@ -62,7 +62,7 @@ def _usage(site: FlavorTopology, flavor: str, domain: int, nodes: list[int]) -> 
     """Return the usage of one leaf switch, summed over its nodes."""
     gpus = gpus_in_use = in_use = in_part = 0
     for node in nodes:
-        has, used = _node_gpus(site, node)
+        has, used = node_gpus(site, node)
         gpus, gpus_in_use = gpus + has, gpus_in_use + used
         # A node without GPUs is in use if anything runs on it.
         in_use += bool(used) if has else bool(site.used_of(node))
@@ -78,7 +78,7 @@ def _usage(site: FlavorTopology, flavor: str, domain: int, nodes: list[int]) -> 
     )
 
 
-def _node_gpus(site: FlavorTopology, node: int) -> tuple[int, int]:
+def node_gpus(site: FlavorTopology, node: int) -> tuple[int, int]:
     """Return a node's GPUs, and how many of them Workloads and other pods use."""
     has = sum(gpus_of(info.allocatable) for info in site.nodes[node].values())
     # What is left may be negative where usage exceeds the node's capacity.

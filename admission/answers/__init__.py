@@ -1,0 +1,24 @@
+"""What the controller answers to people and programs: lists, explanations, and what would happen if.
+
+Modules, in reading order:
+
+    items           the items of each list, as they are on the wire
+    sight           what a caller may see
+    selection       which items of a list are wanted: filters, order, page
+    workload_items  Workloads
+    queue_items     ClusterQueues, LocalQueues and Cohorts, with quota
+    rack_items      topology domains with free GPUs
+    promise_items   promised starts, and entries of the decision log
+    lists           the lists: what each can be filtered and sorted by
+    pages           one page of a list, for one caller
+
+Decisions:
+
+- Items hold nothing that depends on the caller. A caller sees an item or it does not (`sight`), so one item
+  is the same for all who see it, and a list cannot reveal a name by accident.
+- A page continues after the last item that was returned, not at an offset: items that come and go meanwhile
+  neither repeat nor hide others (`selection`).
+
+An answer is computed from an engine and does not change it. The shell (`admission.controller.queries`) says
+who asks, and computes beside the event loop.
+"""

@@ -1,0 +1,237 @@
+"""The lists: where their items come from, who sees them, what each can be filtered and sorted by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from admission.answers.items import (
+    ClusterQueueItem,
+    CohortItem,
+    DecisionItem,
+    Item,
+    ItemT,
+    Kind,
+    LocalQueueItem,
+    Page,
+    PromiseItem,
+    RackItem,
+    WorkloadItem,
+)
+from admission.answers.promise_items import promise_items
+from admission.answers.queue_items import cluster_queue_items, cohort_items, local_queue_items
+from admission.answers.rack_items import rack_items
+from admission.answers.selection import Choices, Key, Selection, page_of, selects
+from admission.answers.sight import Scope, Sight, scope_of
+from admission.answers.workload_items import WorkloadItems, status_of
+from admission.engine.engine import Engine
+from api.workload import Workload
+
+T = TypeVar("T")
+# Sorts what has no value behind all that has one.
+_LAST = float("inf")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed(Generic[T]):
+    """One list. `entries` are what is filtered and sorted; `item` makes an item of one, for the page."""
+
+    item_type: type[Item]
+    entries: Callable[[Engine], Iterable[T]]
+    item: Callable[[Engine], Callable[[T], Item]]
+    is_seen: Callable[[Scope, T], bool]
+    choices: Callable[[Engine], Choices[T]]
+
+
+def page(engine: Engine, kind: Kind, sight: Sight, selection: Selection) -> Page[Any]:
+    """Return a page of a list, as the sight allows. Raises BadSelectionError.
+
+    The decision log is not in an engine: see `decision_page`.
+    """
+    return _page(engine, LISTS[kind], sight, selection)
+
+
+def decision_page(
+    decisions: Iterable[DecisionItem], sight: Sight, selection: Selection
+) -> Page[DecisionItem]:
+    """Return a page of the decision log, the newest first by default. Raises BadSelectionError."""
+    listed = _own(DecisionItem, lambda _: decisions, DECISION_CHOICES, _by_namespace)
+    found: Page[DecisionItem] = _page(Engine(), listed, sight, selection)
+    return found
+
+
+def _page(engine: Engine, listed: Listed[Any], sight: Sight, selection: Selection) -> Page[Any]:
+    scope, choices = scope_of(engine, sight), listed.choices(engine)
+    is_wanted, is_seen = selects(choices, selection), listed.is_seen
+    wanted = [one for one in listed.entries(engine) if is_wanted(one)]
+    seen = [one for one in wanted if is_seen(scope, one)]
+    found, continue_ = page_of(seen, choices, selection)
+    return Page(
+        items=tuple(map(listed.item(engine), found)),
+        total=len(seen),
+        hidden=len(wanted) - len(seen),
+        continue_=continue_,
+    )
+
+
+def choices_of(kind: Kind) -> Choices[Any]:
+    """Return what the list can be filtered and sorted by. Its functions are of no use without an engine."""
+    return DECISION_CHOICES if kind is Kind.DECISIONS else LISTS[kind].choices(Engine())
+
+
+def item_type(kind: Kind) -> type[Item]:
+    """Return the class of the list's items."""
+    return DecisionItem if kind is Kind.DECISIONS else LISTS[kind].item_type
+
+
+# --- what each list can be filtered and sorted by -----------------------------------------------------------
+
+
+def _as_it_is(_: object) -> Key:
+    """Return no key: the identity alone decides."""
+    return ()
+
+
+def _workload_choices(engine: Engine) -> Choices[Workload]:
+    items, promises = WorkloadItems(engine), engine.promises
+    return Choices(
+        identity=lambda one: one.key,
+        filters={
+            "namespace": lambda one: one.key.namespace,
+            "name": lambda one: one.key.name,
+            "localQueueName": lambda one: one.queue_name,
+            "clusterQueue": items.cluster_queue,
+            "status": status_of,
+            "ownerKind": lambda one: one.owner_kind or "",
+            "ownerName": lambda one: one.owner_name or "",
+        },
+        orders={
+            "name": _as_it_is,
+            "position": lambda one: (items.cluster_queue(one), items.position(one) or _LAST),
+            "priority": lambda one: (one.priority,),
+            "createdAt": lambda one: (one.created_at,),
+            "expectedStart": lambda one: (promises.expected_start(one.key) or _LAST,),
+        },
+    )
+
+
+_CLUSTER_QUEUES: Choices[ClusterQueueItem] = Choices(
+    identity=lambda one: (one.name,),
+    filters={"name": lambda one: one.name, "cohort": lambda one: one.cohort or ""},
+    orders={
+        "name": _as_it_is,
+        "pending": lambda one: (one.pending,),
+        "admitted": lambda one: (one.admitted,),
+        "weightedShare": lambda one: (one.weighted_share,),
+    },
+)
+_LOCAL_QUEUES: Choices[LocalQueueItem] = Choices(
+    identity=lambda one: (one.namespace, one.name),
+    filters={
+        "namespace": lambda one: one.namespace,
+        "name": lambda one: one.name,
+        "clusterQueue": lambda one: one.cluster_queue,
+    },
+    orders={
+        "name": _as_it_is,
+        "pending": lambda one: (one.pending,),
+        "admitted": lambda one: (one.admitted,),
+    },
+)
+_COHORTS: Choices[CohortItem] = Choices(
+    identity=lambda one: (one.name,),
+    filters={"name": lambda one: one.name, "parent": lambda one: one.parent or ""},
+    orders={"name": _as_it_is, "admitted": lambda one: (one.admitted,)},
+)
+_RACKS: Choices[RackItem] = Choices(
+    identity=lambda one: (one.flavor, one.domain),
+    filters={
+        "flavor": lambda one: one.flavor,
+        "level": lambda one: one.level,
+        "domain": lambda one: one.domain,
+    },
+    orders={
+        "name": _as_it_is,
+        "freeGpus": lambda one: (one.free_gpus,),
+        "freeNodes": lambda one: (one.free_nodes,),
+    },
+)
+_PROMISES: Choices[PromiseItem] = Choices(
+    identity=lambda one: (one.namespace, one.name),
+    filters={
+        "namespace": lambda one: one.namespace,
+        "name": lambda one: one.name,
+        "clusterQueue": lambda one: one.cluster_queue,
+    },
+    orders={
+        "startAt": lambda one: (one.start_at,),
+        "name": _as_it_is,
+        "moves": lambda one: (one.moves,),
+    },
+)
+DECISION_CHOICES: Choices[DecisionItem] = Choices(
+    identity=lambda one: (one.fence, one.cycle, one.namespace, one.name, one.decision, one.message),
+    filters={
+        "namespace": lambda one: one.namespace,
+        "name": lambda one: one.name,
+        "workload": lambda one: f"{one.namespace}/{one.name}",
+        "what": lambda one: one.decision,
+        "reason": lambda one: one.reason,
+        "by": lambda one: one.by,
+    },
+    # Text of one length in UTC, whose letters are turned around so that the newest comes first.
+    orders={"newest": lambda one: (_newest(one.at),), "at": lambda one: (one.at,)},
+)
+
+
+def _newest(at: str) -> str:
+    return "".join(chr(0x7F - ord(sign)) for sign in at)
+
+
+# --- the table ----------------------------------------------------------------------------------------------
+
+
+def _by_namespace(scope: Scope, one: Any) -> bool:
+    return scope.sight.sees(one.namespace)
+
+
+def _own(
+    item_type: type[ItemT],
+    entries: Callable[[Engine], Iterable[ItemT]],
+    choices: Choices[ItemT],
+    is_seen: Callable[[Scope, ItemT], bool],
+) -> Listed[ItemT]:
+    """Return a list whose entries are its items."""
+
+    def as_it_is(one: ItemT) -> Item:
+        return one
+
+    return Listed(
+        item_type=item_type,
+        entries=entries,
+        item=lambda _: as_it_is,
+        is_seen=is_seen,
+        choices=lambda _: choices,
+    )
+
+
+LISTS: Mapping[Kind, Listed[Any]] = {
+    Kind.WORKLOADS: Listed(
+        item_type=WorkloadItem,
+        entries=lambda engine: engine.workloads.workloads(),
+        item=lambda engine: WorkloadItems(engine).item,
+        is_seen=lambda scope, one: scope.sight.sees(one.key.namespace),
+        choices=_workload_choices,
+    ),
+    Kind.CLUSTER_QUEUES: _own(
+        ClusterQueueItem,
+        cluster_queue_items,
+        _CLUSTER_QUEUES,
+        lambda scope, one: scope.sees_cluster_queue(one.name),
+    ),
+    Kind.LOCAL_QUEUES: _own(LocalQueueItem, local_queue_items, _LOCAL_QUEUES, _by_namespace),
+    Kind.COHORTS: _own(CohortItem, cohort_items, _COHORTS, lambda scope, one: scope.sees_cohort(one.name)),
+    Kind.RACKS: _own(RackItem, rack_items, _RACKS, lambda scope, one: scope.sees_flavor(one.flavor)),
+    Kind.PROMISES: _own(PromiseItem, promise_items, _PROMISES, _by_namespace),
+}

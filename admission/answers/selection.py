@@ -1,0 +1,144 @@
+"""Selections: which items of a list are wanted, in which order, and which page of them.
+
+A page continues after the last item that was returned and not at an offset. Its place is a value of the sort
+key, made unique by the item's own identity, so items that appear or go between two pages shift no others.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from api.parsing.decimals import whole_number
+
+T = TypeVar("T")
+# How many items a page has by default and at most. Larger pages would be decoded in one step of the event
+# loop.
+DEFAULT_LIMIT = 500
+MAX_LIMIT = 1000
+_LIMIT, _CONTINUE, _SORT = "limit", "continue", "sort"
+PAGING = (_LIMIT, _CONTINUE, _SORT)
+# How similar a name must be to be offered in place of an unknown one.
+_SIMILARITY = 0.6
+
+# What an item is sorted by: compared with others of the same list.
+Key = tuple[Any, ...]
+
+
+class BadSelectionError(ValueError):
+    """A query parameter cannot be used. The message names it, its value and what is expected."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """The query of a list. `sort` names an order, with - in front to reverse it; "" is the default."""
+
+    filters: Mapping[str, str] = field(default_factory=dict)
+    sort: str = ""
+    limit: int = DEFAULT_LIMIT
+    continue_after: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choices(Generic[T]):
+    """What a list can be filtered and sorted by.
+
+    A filter returns the value of an item that has to be one of those given, separated by commas. `identity`
+    tells all items of the list apart. The first of `orders` is the default.
+    """
+
+    identity: Callable[[T], Key]
+    filters: Mapping[str, Callable[[T], str]]
+    orders: Mapping[str, Callable[[T], Key]]
+
+
+def read_selection(query: Mapping[str, str], choices: Choices[Any]) -> Selection:
+    """Return the selection that query parameters describe. Raises BadSelectionError."""
+    for name in query:
+        if name not in PAGING and name not in choices.filters:
+            raise BadSelectionError(_unknown("query parameter", name, (*choices.filters, *PAGING)))
+    sort = query.get(_SORT, "")
+    if sort and sort.removeprefix("-") not in choices.orders:
+        raise BadSelectionError(_unknown("order in sort", sort.removeprefix("-"), choices.orders))
+    return Selection(
+        filters={name: text for name, text in query.items() if name in choices.filters},
+        sort=sort,
+        limit=_limit(query.get(_LIMIT, "")),
+        continue_after=query.get(_CONTINUE, ""),
+    )
+
+
+def _limit(text: str) -> int:
+    if not text:
+        return DEFAULT_LIMIT
+    limit = whole_number(text)
+    if not limit:
+        raise BadSelectionError(f"limit={text!r}: expected a number from 1 to {MAX_LIMIT}")
+    return min(limit, MAX_LIMIT)
+
+
+def _unknown(what: str, name: str, known: Iterable[str]) -> str:
+    names = sorted(known)
+    near = get_close_matches(name, names, n=1, cutoff=_SIMILARITY)
+    hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(names)}"
+    return f"{name[:64]!r} is no {what}; {hint}"
+
+
+def selects(choices: Choices[T], selection: Selection) -> Callable[[T], bool]:
+    """Return whether an item passes all filters. An empty text selects items without a value."""
+    tests = [(choices.filters[name], frozenset(text.split(","))) for name, text in selection.filters.items()]
+    return lambda item: all(value(item) in wanted for value, wanted in tests)
+
+
+def page_of(found: Iterable[T], choices: Choices[T], selection: Selection) -> tuple[list[T], str]:
+    """Return the page of these items that the selection wants, and where the next one continues, "" at the
+    end.
+
+    Items of equal rank are in the order of their identity. Raises BadSelectionError.
+    """
+    name = selection.sort.removeprefix("-") or next(iter(choices.orders))
+    order = choices.orders[name]
+
+    def key(one: T) -> Key:
+        return (*order(one), *choices.identity(one))
+
+    ranked = sorted(found, key=key, reverse=selection.sort.startswith("-"))
+    start = _start(ranked, key, selection)
+    page = ranked[start : start + selection.limit]
+    is_last = start + len(page) >= len(ranked)
+    return page, "" if is_last else _token(selection.sort, key(page[-1]))
+
+
+def _start(ranked: list[T], key: Callable[[T], Key], selection: Selection) -> int:
+    """Return the place of the first item behind the token's."""
+    if not selection.continue_after:
+        return 0
+    sort, after = _read_token(selection.continue_after)
+    if sort != selection.sort:
+        raise BadSelectionError("continue belongs to a list with another sort; leave it out to begin again")
+    is_reverse = selection.sort.startswith("-")
+    try:
+        return sum(1 for one in ranked if (key(one) >= after if is_reverse else key(one) <= after))
+    # A token that was not made here may hold values of other types.
+    except TypeError as error:
+        raise BadSelectionError(_BAD_TOKEN) from error
+
+
+_BAD_TOKEN = "continue is no token of this list; leave it out to begin again"
+
+
+def _token(sort: str, key: Key) -> str:
+    return base64.urlsafe_b64encode(msgspec.json.encode((sort, key))).decode().rstrip("=")
+
+
+def _read_token(text: str) -> tuple[str, Key]:
+    try:
+        raw = base64.b64decode(f"{text}{'=' * (-len(text) % 4)}", altchars=b"-_", validate=True)
+        return msgspec.json.decode(raw, type=tuple[str, Key])
+    except ValueError as error:
+        raise BadSelectionError(_BAD_TOKEN) from error

@@ -1,0 +1,19 @@
+"""Queries: what people and programs ask the controller over HTTP, from its page and from assistants.
+
+Modules, in reading order:
+
+    service      the one service behind /v1, the page and `berth mcp`
+    callers      who asks, what they may see, how often they may ask
+    copies       computes in copies of this process, beside the event loop
+
+Decisions:
+
+- An answer is computed in a forked copy of the process (`copies`), as Redis saves its data: the copy sees the
+  state of one instant, may change it freely, and costs the event loop a few milliseconds whatever is asked. A
+  second process with its own watch would take the memory twice and know neither promises nor what the leader
+  has decided and not written yet; slices on the event loop would slow the leader down.
+- Rights are those of the API server: a token's user sees the Workloads of the namespaces in which it may list
+  them. There is no second table of who may see what.
+
+What is answered is computed by `admission.answers`.
+"""

@@ -1,0 +1,123 @@
+"""Callers: who asks, what they may see, and how often they may ask.
+
+A caller on a port for all of this machine (`TRUSTED`) sees everything. Others present a token of the cluster.
+Its user sees everything with the right to `get` the non-resource URL /v1, or to list Workloads in all
+namespaces; otherwise it sees the namespaces in which it may list Workloads. The API server answers both, and
+its answers are cached for a minute (`Authorization`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from math import ceil
+
+from admission.answers.sight import EVERYTHING, Sight
+from admission.controller.http.authorization import Authorization, Identity
+from admission.controller.runtime.clock import Clock
+from admission.controller.runtime.token_bucket import TokenBuckets
+from api.http.server import HttpError, Request
+from api.wire.access_reviews import Action, ResourceAction
+
+_GROUP, _RESOURCE = "kueue.x-k8s.io", "workloads"
+# For how many namespaces the API server is asked for one caller, before the caller has to name its own.
+MOST_NAMESPACES = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Who asks. `identity` None: anyone who can reach a port that is open to all of this machine.
+
+    `name` is for limits and messages.
+    """
+
+    name: str
+    identity: Identity | None = None
+
+
+TRUSTED = Caller(name="this machine")
+
+
+class Callers:
+    """Says who sends a request. `is_open`: the port is open to all of this machine, so no token is needed."""
+
+    def __init__(self, authorization: Authorization, *, is_open: bool) -> None:
+        self._authorization = authorization
+        self._is_open = is_open
+
+    async def caller(self, request: Request) -> Caller:
+        """Return who calls. Raises HttpError: 401 without a valid token, 429 and 503 if that is unknown."""
+        if self._is_open:
+            return TRUSTED
+        identity = await self._authorization.identify(request)
+        return Caller(name=identity.user.username, identity=identity)
+
+
+class Rights:
+    """Says what callers may see, as the API server decides."""
+
+    def __init__(self, authorization: Authorization) -> None:
+        self._authorization = authorization
+
+    async def sight(self, caller: Caller, namespaces: Collection[str]) -> Sight:
+        """Return what the caller may see of the namespaces. Raises HttpError: 429, 503 if that is unknown."""
+        identity = caller.identity
+        if identity is None or await self._sees_all(identity):
+            return EVERYTHING
+        seen = [one for one in sorted(namespaces) if await self._may(identity, _list_in(one))]
+        return Sight(namespaces=frozenset(seen))
+
+    async def require(self, caller: Caller, namespaces: Collection[str]) -> Sight:
+        """Return the same. Raises HttpError, 403 if the caller may see none of them."""
+        if len(namespaces) > MOST_NAMESPACES and not await self.sees_all(caller):
+            raise HttpError(
+                403,
+                f"{caller.name} may not {_list_in('')}, and {len(namespaces)} namespaces are too many to ask"
+                " for each; name yours with namespace=",
+            )
+        sight = await self.sight(caller, namespaces)
+        if not sight.sees_all and not sight.namespaces:
+            where = _list_in(next(iter(namespaces))) if len(namespaces) == 1 else f"{_list_in('')}, or in any"
+            raise HttpError(403, f"{caller.name} may not {where}; a Role or ClusterRole gives that right")
+        return sight
+
+    async def sees_all(self, caller: Caller) -> bool:
+        """Return whether the caller may see everything."""
+        return caller.identity is None or await self._sees_all(caller.identity)
+
+    async def _sees_all(self, identity: Identity) -> bool:
+        return await self._may(identity, Action("get", "/v1")) or await self._may(identity, _list_in(""))
+
+    async def _may(self, identity: Identity, action: Action | ResourceAction) -> bool:
+        return await self._authorization.is_allowed(identity, action)
+
+
+def _list_in(namespace: str) -> ResourceAction:
+    return ResourceAction("list", _GROUP, _RESOURCE, namespace)
+
+
+class RateLimits:
+    """How often a caller may ask: lists and single objects, and questions that are tried on the engine."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._reads = TokenBuckets(per_second=20.0, burst=100.0)
+        self._trials = TokenBuckets(per_second=2.0, burst=20.0)
+
+    def take_read(self, caller: Caller) -> None:
+        """Count one read. Raises HttpError, 429."""
+        self._take(self._reads, caller)
+
+    def take_trial(self, caller: Caller) -> None:
+        """Count one question that is tried on the engine. Raises HttpError, 429."""
+        self._take(self._trials, caller)
+
+    def _take(self, buckets: TokenBuckets, caller: Caller) -> None:
+        wait = buckets.take(caller.name, now=self._clock.monotonic())
+        if wait:
+            seconds = ceil(wait)
+            raise HttpError(
+                429,
+                f"{caller.name} asks too often; retry in {seconds} s",
+                headers={"Retry-After": str(seconds)},
+            )

@@ -1,0 +1,81 @@
+"""A query service for tests: known objects, and an API server that says who may see which namespaces."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from admission.controller.http.authorization import Authorization
+from admission.controller.queries.callers import Callers, RateLimits, Rights
+from admission.controller.queries.service import QueryService
+from api.kube.client import Body, KubeClient
+from api.kube.credentials import FixedCredentials
+from api.kube.kubeconfig import Endpoint
+from queues.reservations.reservations import LoggedDecision
+from tests.admission.controller.known import (
+    Known,
+    Object,
+    cluster_queue_object,
+    local_queue_object,
+    made,
+    namespace_object,
+    workload_object,
+)
+
+
+class Reviewer(KubeClient):
+    """An API server that knows a user by its token, and in which namespaces it may list Workloads."""
+
+    def __init__(self, namespaces: Mapping[str, tuple[str, ...]]) -> None:
+        super().__init__(Endpoint(server="http://nowhere", origin="a test", credentials=FixedCredentials()))
+        self.namespaces = namespaces
+        self.reviews = 0
+
+    async def request(self, method: str, path: str, **given: Any) -> bytes:
+        """Answer a review."""
+        body = given["body"]
+        assert isinstance(body, Body)
+        review = msgspec.json.decode(body.data)
+        self.reviews += 1
+        return msgspec.json.encode({**review, "status": self._status(review)})
+
+    def _status(self, review: Mapping[str, Any]) -> Mapping[str, Any]:
+        spec = review["spec"]
+        if review["kind"] == "TokenReview":
+            is_known = spec["token"] in self.namespaces
+            return {"authenticated": is_known, "user": {"username": spec["token"]} if is_known else None}
+        namespace = spec.get("resourceAttributes", {}).get("namespace")
+        return {"allowed": namespace in self.namespaces[spec["user"]]}
+
+
+class Asked:
+    """A service over the objects of two teams, `ada` and `bob`, which share a cohort."""
+
+    def __init__(self, *objects: Object, decisions: tuple[LoggedDecision, ...] = ()) -> None:
+        self.known = Known(*(objects or two_teams()))
+        self.api = Reviewer({"ada": ("ada",), "bob": ("bob",), "admin": ("", "ada", "bob"), "guest": ()})
+        self.authorization = Authorization(self.api, self.known.clock)
+        self.callers = Callers(self.authorization, is_open=False)
+
+        async def newest(limit: int) -> tuple[LoggedDecision, ...]:
+            return decisions[:limit]
+
+        limits = RateLimits(self.known.clock)
+        self.service = QueryService(self.known.cluster_state, Rights(self.authorization), limits, newest)
+
+
+def two_teams() -> tuple[Object, ...]:
+    """Return two teams with a queue each in one cohort: ada with three Workloads, bob with one."""
+    return (
+        namespace_object("ada"),
+        namespace_object("bob"),
+        made("ResourceFlavor", "f"),
+        cluster_queue_object("queue-a", "4", cohortName="all"),
+        cluster_queue_object("queue-b", "2", cohortName="all"),
+        local_queue_object("lq", "ada", "queue-a"),
+        local_queue_object("lq", "bob", "queue-b"),
+        *(workload_object(name, "ada", "lq", priority=at) for at, name in enumerate(("a", "b", "c"))),
+        workload_object("d", "bob", "lq"),
+    )

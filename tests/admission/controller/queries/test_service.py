@@ -1,0 +1,203 @@
+"""The query service: lists and single objects, as the rights of each caller allow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from admission.answers.items import ClusterQueueItem, Kind, WorkloadItem
+from admission.controller.queries.callers import TRUSTED, Caller
+from api.http.server import HttpError, Request
+from api.workload import WorkloadKey
+from queues.reservations.reservations import LoggedDecision
+from tests.admission.controller.known import workload_object
+from tests.admission.controller.queries.asking import Asked
+
+
+async def caller(asked: Asked, token: str) -> Caller:
+    """Return the caller with this token."""
+    request = Request(method="GET", path="/v1/workloads", headers={"authorization": f"Bearer {token}"})
+    return await asked.callers.caller(request)
+
+
+async def names(asked: Asked, who: Caller, kind: Kind, **query: str) -> list[str]:
+    """Return the names on the page."""
+    found = await asked.service.list(who, kind, query)
+    return [one.domain if kind is Kind.RACKS else one.name for one in found.items]
+
+
+@pytest.mark.parametrize(
+    ("query", "want"),
+    [
+        pytest.param({}, ["a", "b", "c", "d"], id="by namespace and name unless asked otherwise"),
+        pytest.param({"sort": "position", "namespace": "ada"}, ["c", "b", "a"], id="by position"),
+        pytest.param({"sort": "-priority"}, ["c", "b", "d", "a"], id="in reverse, equals by identity too"),
+        pytest.param({"namespace": "bob"}, ["d"], id="of one namespace"),
+        pytest.param({"clusterQueue": "queue-a", "name": "a,c,d"}, ["a", "c"], id="of some names"),
+        pytest.param({"status": "admitted"}, [], id="of a status that none has"),
+    ],
+)
+async def test_a_list_is_filtered_and_sorted(query: dict[str, str], want: list[str]) -> None:
+    assert await names(Asked(), TRUSTED, Kind.WORKLOADS, **query) == want
+
+
+@pytest.mark.parametrize(
+    ("kind", "want"),
+    [
+        pytest.param(Kind.WORKLOADS, ["a", "b", "c"], id="its own Workloads"),
+        pytest.param(Kind.LOCAL_QUEUES, ["lq"], id="its own LocalQueue"),
+        pytest.param(Kind.CLUSTER_QUEUES, ["queue-a"], id="the ClusterQueue that serves it"),
+        pytest.param(Kind.COHORTS, ["all"], id="the Cohort above that"),
+        pytest.param(Kind.PROMISES, [], id="no promises"),
+        pytest.param(Kind.RACKS, [], id="no racks"),
+    ],
+)
+async def test_a_tenant_sees_its_own(kind: Kind, want: list[str]) -> None:
+    asked = Asked()
+
+    assert await names(asked, await caller(asked, "ada"), kind) == want
+
+
+async def test_what_a_tenant_may_not_see_is_counted() -> None:
+    asked = Asked()
+
+    found = await asked.service.list(await caller(asked, "bob"), Kind.WORKLOADS, {})
+
+    assert (found.total, found.hidden) == (1, 3)
+    assert b'"a"' not in msgspec.json.encode(found)
+
+
+async def test_one_right_for_all_namespaces_shows_all() -> None:
+    asked = Asked()
+
+    assert await names(asked, await caller(asked, "admin"), Kind.CLUSTER_QUEUES) == ["queue-a", "queue-b"]
+
+
+async def test_rights_are_asked_once_a_minute() -> None:
+    asked = Asked()
+    who = await caller(asked, "ada")
+    await names(asked, who, Kind.WORKLOADS)
+    reviews = asked.api.reviews
+
+    await names(asked, who, Kind.LOCAL_QUEUES)
+
+    assert asked.api.reviews == reviews
+
+
+@pytest.mark.parametrize(
+    ("who", "kind", "name", "namespace", "status"),
+    [
+        pytest.param("ada", Kind.WORKLOADS, "a", "ada", 200, id="its own"),
+        pytest.param("ada", Kind.WORKLOADS, "d", "bob", 403, id="another's"),
+        pytest.param("ada", Kind.WORKLOADS, "x", "ada", 404, id="one that does not exist"),
+        pytest.param("ada", Kind.CLUSTER_QUEUES, "queue-b", "", 404, id="a queue that serves another"),
+        pytest.param("guest", Kind.CLUSTER_QUEUES, "queue-a", "", 403, id="a user without any right"),
+        pytest.param("nobody", Kind.WORKLOADS, "a", "ada", 401, id="a token that is not accepted"),
+    ],
+)
+async def test_one_object_is_shown_to_those_who_may_see_it(
+    who: str, kind: Kind, name: str, namespace: str, status: int
+) -> None:
+    assert await _status(Asked(), who, kind, name, namespace) == status
+
+
+async def _status(asked: Asked, who: str, kind: Kind, name: str, namespace: str) -> int:
+    """Return the status of an answer about one object."""
+    try:
+        await asked.service.get(await caller(asked, who), kind, name, namespace)
+    except HttpError as error:
+        return error.status
+    return 200
+
+
+async def test_an_item_says_what_the_workload_asks_for_and_where_it_waits() -> None:
+    found = await Asked().service.get(TRUSTED, Kind.WORKLOADS, "b", "ada")
+
+    assert isinstance(found, WorkloadItem)
+    assert (found.position, found.requests, found.cluster_queue) == (2, {"cpu": "1"}, "queue-a")
+
+
+async def test_a_queue_shows_what_it_uses_borrows_and_lends() -> None:
+    asked = Asked()
+    for place, name in enumerate("efgh"):
+        asked.known.tell(_running(name, "bob", "queue-b", at=place))
+
+    lender = await asked.service.get(TRUSTED, Kind.CLUSTER_QUEUES, "queue-a")
+    borrower = await asked.service.get(TRUSTED, Kind.CLUSTER_QUEUES, "queue-b")
+
+    assert isinstance(lender, ClusterQueueItem)
+    assert isinstance(borrower, ClusterQueueItem)
+    assert (borrower.quotas[0].used, borrower.quotas[0].borrowed, borrower.quotas[0].lent) == ("4", "2", "0")
+    assert (lender.quotas[0].used, lender.quotas[0].lent, lender.quotas[0].available) == ("0", "2", "2")
+
+
+def _running(name: str, namespace: str, queue: str, *, at: int) -> dict[str, Any]:
+    """Return a Workload that holds one CPU."""
+    since = f"2026-01-01T00:00:0{at}Z"
+    assignment = {"name": "main", "count": 1, "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": "1"}}
+    conditions = [
+        {"type": type_, "status": "True", "reason": "Admitted", "message": "", "lastTransitionTime": since}
+        for type_ in ("QuotaReserved", "Admitted")
+    ]
+    status = {
+        "admission": {"clusterQueue": queue, "podSetAssignments": [assignment]},
+        "conditions": conditions,
+    }
+    return {**workload_object(name, namespace, "lq"), "status": status}
+
+
+async def test_pages_continue_after_the_last_item_whatever_comes_and_goes() -> None:
+    asked = Asked()
+    first = await asked.service.list(TRUSTED, Kind.WORKLOADS, {"limit": "2", "sort": "-priority"})
+    asked.known.tell(_running("0", "ada", "queue-a", at=1))
+
+    query = {"limit": "9", "sort": "-priority", "continue": first.continue_}
+    second = await asked.service.list(TRUSTED, Kind.WORKLOADS, query)
+
+    assert [one.name for one in first.items] == ["c", "b"]
+    assert [one.name for one in second.items] == ["d", "a", "0"]
+    assert second.continue_ == ""
+
+
+async def test_the_decision_log_shows_a_tenant_its_own() -> None:
+    logged = tuple(
+        LoggedDecision(at=at, by="r", fence=1, key=WorkloadKey(namespace, "w"), uid="u", what="Admit")
+        for at, namespace in ((20.0, "ada"), (10.0, "bob"), (5.0, "ada"))
+    )
+    asked = Asked(decisions=logged)
+
+    found = await asked.service.list(await caller(asked, "ada"), Kind.DECISIONS, {"what": "Admit"})
+
+    assert [one.at for one in found.items] == ["1970-01-01T00:00:20Z", "1970-01-01T00:00:05Z"]
+    assert found.hidden == 1
+
+
+@pytest.mark.parametrize(
+    ("query", "want"),
+    [
+        pytest.param({"namspace": "ada"}, "did you mean namespace", id="an unknown parameter"),
+        pytest.param({"sort": "prioriti"}, "did you mean priority", id="an unknown order"),
+        pytest.param({"limit": "0"}, "limit='0': expected a number", id="a limit of nothing"),
+        pytest.param({"limit": "-1"}, "limit='-1': expected a number", id="a negative limit"),
+        pytest.param({"continue": "x"}, "continue is no token", id="a token that is none"),
+        pytest.param({"continue": "WyIiLFsxXV0"}, "continue is no token", id="a token of other values"),
+    ],
+)
+async def test_a_query_that_cannot_be_read_is_refused_in_a_sentence(query: dict[str, str], want: str) -> None:
+    with pytest.raises(HttpError, match=want) as caught:
+        await Asked().service.list(TRUSTED, Kind.WORKLOADS, query)
+
+    assert caught.value.status == 400
+
+
+async def test_a_caller_that_asks_too_often_is_told_when_to_come_back() -> None:
+    asked, who = Asked(), Caller(name="impatient")
+    for _ in range(100):
+        asked.service.limits.take_read(who)
+
+    with pytest.raises(HttpError) as caught:
+        await asked.service.list(who, Kind.COHORTS, {})
+
+    assert (caught.value.status, caught.value.headers["Retry-After"]) == (429, "1")
