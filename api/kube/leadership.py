@@ -49,9 +49,9 @@ class LeaseTiming:
 
     @property
     def attempt_seconds(self) -> float:
-        """Return the timeout of one renewal.
+        """Return after how long without an answer a renewal is sent once more, on another connection.
 
-        A second one, on a new connection, fits before lead() is cancelled.
+        The second one has as long again before lead() is cancelled.
         """
         return (self.duration_seconds - self.stop_seconds - self.renew_seconds) / 2
 

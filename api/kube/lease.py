@@ -38,6 +38,9 @@ UNSETTLED_SECONDS = 60.0
 # a server that takes three seconds for each. A lease that is not released is waited for much longer.
 RELEASE_SECONDS = 8.0
 
+# With less than this left of its lease, a leader does not try another renewal: no answer would come in time.
+SHORTEST_ATTEMPT_SECONDS = 0.001
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseLock:
@@ -246,10 +249,11 @@ class Elector:
             # Wakes up early if a task needs proof of leadership now (`wait_renewed_after`).
             await self._wait_wanted(min(pause, self._seconds_to_stop(leadership)))
             left = self._seconds_to_stop(leadership)
-            if left <= 0:
+            if left <= SHORTEST_ATTEMPT_SECONDS:
                 return
             try:
-                await self._renew(leadership, timeout_seconds=min(left, self.timing.attempt_seconds))
+                # As long as the lease lasts: an answer that comes late is as good as any other.
+                await self._renew(leadership, timeout_seconds=left)
             # Another process holds the Lease, or it was deleted: continuing until the deadline
             # could mean two leaders.
             except (Conflict, NotFound) as error:
@@ -382,16 +386,50 @@ class Elector:
         # as this process's own.
         self._highest_claimed = max(self._highest_claimed, fence)
         began = self._clock()
-        body = await self._client.request(
+        answer = await self._first_answer(
             "PUT" if record else "POST",
             self._path if record else self._collection,
-            body=Body(claim.onto(record, self._lock.name)),
-            timeout_seconds=self.timing.deadline_seconds,
-            lane=Connection.LEASES,
+            Body(claim.onto(record, self._lock.name)),
         )
-        self._see(parse_lease(body))
+        self._see(parse_lease(answer))
         self._succeeded()
         return began
+
+    async def _first_answer(self, method: str, path: str, body: Body) -> bytes:
+        """Return the answer to a write, which is sent once more if there is none in `attempt_seconds`.
+
+        The first connection may be dead, or the server slow. If it was slow and the first request were cut
+        off, the second would meet a conflict with it, and take two more slow requests to find that out. Both
+        have the same resourceVersion, so only one of them can be stored. Raises the error of the last one.
+        """
+
+        def send() -> asyncio.Task[bytes]:
+            return asyncio.create_task(
+                self._client.request(
+                    method,
+                    path,
+                    body=body,
+                    timeout_seconds=self.timing.duration_seconds,
+                    lane=Connection.LEASES,
+                ),
+                name=f"write-{self._lock.name}",
+            )
+
+        sent = [send()]
+        try:
+            done, waiting = await asyncio.wait(sent, timeout=self.timing.attempt_seconds)
+            if not done:
+                sent.append(send())
+                done, waiting = await asyncio.wait(sent, return_when=asyncio.FIRST_COMPLETED)
+            answered = min(done, key=_is_failed)
+            # A conflict says that the other one was stored, or another process's. All other errors leave open
+            # what becomes of the other one.
+            if waiting and _is_failed(answered) and not isinstance(answered.exception(), Conflict | NotFound):
+                (answered,) = waiting
+            return await answered
+        finally:
+            for task in sent:
+                await _ended(task)
 
     def _failed(self, error: KubeError) -> None:
         known, self._error = self._error, error
@@ -419,7 +457,11 @@ async def _as_coroutine(lead: Callable[[Leadership], Awaitable[None]], leadershi
     await lead(leadership)
 
 
-async def _ended(task: asyncio.Task[None]) -> None:
+def _is_failed(task: asyncio.Task[bytes]) -> bool:
+    return task.exception() is not None
+
+
+async def _ended(task: asyncio.Task[None] | asyncio.Task[bytes]) -> None:
     """Cancel a task and wait until it has ended, even if the caller is cancelled meanwhile."""
     cancelled = False
     # Cancelled only once, because a second cancel() would interrupt the cleanup that the first one started.

@@ -199,6 +199,29 @@ def test_a_leader_goes_on_though_one_renewal_is_answered_after(seconds: float | 
     run_virtually(scenario())
 
 
+@pytest.mark.parametrize(
+    "seconds",
+    [
+        pytest.param((6.5,) * 60, id="every one takes longer than its second attempt waits"),
+        pytest.param((3.7, 8.0, 8.0), id="a slow one is followed by two that are slower"),
+    ],
+)
+def test_a_renewal_that_is_answered_within_the_lease_is_not_cut_off(seconds: tuple[float, ...]) -> None:
+    """A second request would meet a conflict with the first, which was stored, and be as slow."""
+
+    async def scenario() -> None:
+        async with campaigning(LeaseTable()) as me:
+            leadership = await me.began()
+            me.line.late.extend(seconds)
+
+            await asyncio.sleep(sum(seconds) + 60.0)
+
+            assert me.terms == [leadership]
+            assert not me.line.late
+
+    run_virtually(scenario())
+
+
 # Losing it
 
 
