@@ -32,7 +32,7 @@ class _Jump(selectors.SelectSelector):
         assert timeout is not None, "nothing will ever happen again: every task waits for another"
         self._loop.turns += 1
         assert self._loop.turns < MAX_TURNS, "something is looked at over and over while nothing happens"
-        self._loop.passed += timeout
+        self._loop.passed += timeout + self._loop.turn_seconds
         return super().select(0)
 
 
@@ -42,6 +42,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         self.passed = 0.0
         self.turns = 0
+        # How long the process waits for a processor in each turn.
+        self.turn_seconds = 0.0
         super().__init__(_Jump(self))
 
     def time(self) -> float:

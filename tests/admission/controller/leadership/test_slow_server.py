@@ -1,4 +1,4 @@
-"""A leader, its election included, where server, watch or Redis are slow or refuse: slower, nothing else."""
+"""A leader, its election included, where server, watch, Redis or processor are slow: slower, nothing else."""
 
 from __future__ import annotations
 
@@ -145,5 +145,19 @@ def test_a_leader_is_only_slower_with_a_redis_whose_every_answer_is_late(
 
     # It is written back what was decided meanwhile.
     elected.replica.store.answers_after_seconds = 0.0
+    stage.wait(600.0)
+    check_all_admitted_once(stage, elected)
+
+
+def test_a_leader_is_only_slower_where_a_neighbour_takes_its_processor(stage: Stage) -> None:
+    elected = elect(stage)
+    # Between any two turns of the event loop, which are some dozens for each of its requests.
+    stage.loop.turn_seconds = 0.2
+    for name in NAMES:
+        stage.submit(name, cpus=1)
+
+    stage.wait(60.0)
+    assert stage.admitted() == NAMES
+
     stage.wait(600.0)
     check_all_admitted_once(stage, elected)
