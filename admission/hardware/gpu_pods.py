@@ -8,7 +8,7 @@ each takes the place of one of equal size.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from typing import TypeVar
 
 from admission.hardware.gpu_shares import (
@@ -58,19 +58,33 @@ class GpuPods:
 
     def add(self, place: Hashable, *, pods: int, gpus: int = 0, share: GpuShare | None = None) -> None:
         """Count this many more pods at a place, of `gpus` GPUs or a share each; a negative number removes."""
+        self.add_all([(place, pods)], gpus=gpus, share=share)
+
+    def add_all(
+        self, places: Iterable[tuple[Hashable, int]], *, gpus: int = 0, share: GpuShare | None = None
+    ) -> None:
+        """Count pods of one size at several places, each with the number of pods; see `add`."""
         size: Size = gpus if share is None else share
-        if not size or not pods:
+        if not size:
             return
-        sizes = self._sizes.setdefault(place, {})
-        had_shares = share is not None and _has_shares(sizes)
-        sizes[size] = sizes.get(size, 0) + pods
-        # Trials add and remove again, so what cancels out must not stay.
-        if not sizes[size]:
-            del sizes[size]
-            if not sizes:
-                del self._sizes[place]
-        if share is not None:
-            self._shared_places += _has_shares(sizes) - had_shares
+        all_sizes = self._sizes
+        for place, pods in places:
+            if not pods:
+                continue
+            sizes = all_sizes.get(place)
+            if sizes is None:
+                sizes = all_sizes[place] = {}
+            had_shares = share is not None and _has_shares(sizes)
+            count = sizes.get(size, 0) + pods
+            # Trials add and remove again, so what cancels out must not stay.
+            if count:
+                sizes[size] = count
+            else:
+                del sizes[size]
+                if not sizes:
+                    del all_sizes[place]
+            if share is not None:
+                self._shared_places += _has_shares(sizes) - had_shares
 
     def record(self, pod: PodKey, node: str, gpus: PodGpus | None) -> str | None:
         """Set which GPUs of its node a pod has, None for no longer. Return a node whose count has changed."""

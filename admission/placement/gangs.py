@@ -60,6 +60,8 @@ class GangSearch:
     _by_rules: TopCandidate | None = None
     # Without size rules, the candidates of each width used so far: leaves, the domains above them, all.
     _by_width: dict[int, TopCandidate] = field(default_factory=dict)
+    # What the gang would take of each group that holds it, as judged last: groups are judged at each change.
+    _picks: dict[tuple[int, ...], tuple[tuple[Leaf, int], ...]] = field(default_factory=dict)
     # The sort key of each leaf for a single pod, for distributed gangs.
     _marks: dict[int, tuple[float, tuple[str, ...]]] = field(default_factory=dict)
 
@@ -95,10 +97,10 @@ class GangSearch:
             return self._distributed()
         if self.offers.rules is NO_RULES:
             nearest = self._nearest()
-            return self._hand_out(nearest, _ANYTHING) if nearest is not None else self._shortage()
+            return self._hand_out(nearest) if nearest is not None else self._shortage()
         need, contest = self._ruled(per_node)
         best = contest.best()
-        return self._hand_out(best[1], need) if best else self._rule_shortage(need, self._size(per_node))
+        return self._hand_out(best[1]) if best else self._rule_shortage(need, self._size(per_node))
 
     def _anywhere(self) -> PackedNodes | None:
         """Return the nodes that a packed pod may choose from by itself; None where domains matter."""
@@ -130,6 +132,7 @@ class GangSearch:
             self._capacity_read = offers.capacity_changes
             self._demand = self._by_rules = None
             self._by_width.clear()
+            self._picks.clear()
             self._marks.clear()
             return
         for contest in (*self._by_width.values(), self._by_rules):
@@ -175,18 +178,21 @@ class GangSearch:
         """Return the leaves of the group that would be used and the pods on each, None where it does not hold
         all.
         """
-        known = self.offers.leaves
-        leaves = [known[one] for one in group]
+        known, free = self.offers.leaves, 0
         # In a full cluster most groups have too little room, whatever the rules require.
-        if sum([leaf.free for leaf in leaves]) < self.pods:
+        for one in group:
+            free += known[one].free
+        if free < self.pods:
             return None
-        return choose_leaves(leaves, need, self.pods)
+        return choose_leaves([known[one] for one in group], need, self.pods)
 
     def _judge(self, group: tuple[int, ...], need: Demand) -> RankedCandidate | None:
         """Return the place of a group in the order, None where it does not hold the gang."""
         chosen = self._chosen(group, need)
         if chosen is None:
+            self._picks.pop(group, None)
             return None
+        self._picks[group] = chosen
         first, avoids = chosen[0][0], self.options.avoids_fragmentation
         candidate = self._candidate(chosen)
         # A leaf that no other Workload uses and the gang does not fill is broken up by the gang.
@@ -281,11 +287,9 @@ class GangSearch:
 
     # --- onto nodes ---------------------------------------------------------------------------------------
 
-    def _hand_out(self, group: tuple[int, ...], need: Demand) -> NodeShares:
-        """Return the nodes of the group and the pods that each gets."""
-        # Computed again and not cached: a group has few leaves, and their room has just changed.
-        chosen = self._chosen(group, need) or ()
-        return [share for leaf, pods in chosen for share in self._on_nodes(leaf, pods)]
+    def _hand_out(self, group: tuple[int, ...]) -> NodeShares:
+        """Return the nodes of the best group and the pods that each gets."""
+        return [share for leaf, pods in self._picks[group] for share in self._on_nodes(leaf, pods)]
 
     def _on_nodes(self, leaf: Leaf, pods: int) -> NodeShares:
         """Return the nodes of the leaf that are used and the pods on each."""

@@ -170,7 +170,6 @@ class TopologyUsage:
 
 def _count_gpus(topology: FlavorTopology, place: Place, sign: int) -> None:
     """Count the place's pods on each leaf by their GPUs."""
-    add = topology.hardware.gpu_pods.add
-    for domain in place.assignment.domains:
-        spot, pods = topology.spot_of(domain.values), sign * domain.count
-        add(spot, gpus=place.gpus, share=place.share, pods=pods)
+    spot_of = topology.spot_of
+    pods = [(spot_of(domain.values), sign * domain.count) for domain in place.assignment.domains]
+    topology.hardware.gpu_pods.add_all(pods, gpus=place.gpus, share=place.share)
