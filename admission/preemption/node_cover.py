@@ -36,6 +36,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
+from admission.placement.topology.flavor_topology import Amounts
 from admission.placement.topology.request import NoPlacement, PlacementRequest
 from admission.preemption.candidate_pools import Pools
 from admission.preemption.preemption_request import (
@@ -137,10 +138,10 @@ def may_make_room(snapshot: Snapshot, need: PreemptionRequest, leaving: Iterable
     A necessary condition, much cheaper than a search for places: O(nodes of `leaving` + nodes of the flavor).
     """
     flavors = {request.flavor for request in need.placing}
-    given: dict[_Node, dict[str, int]] = {}
+    given: dict[_Node, Amounts] = {}
     for held in leaving:
         for node, amounts in _holdings(snapshot, held, flavors).items():
-            add_amounts(given.setdefault(node, {}), amounts)
+            _put(given, node, amounts)
     return all(_may_hold(snapshot, request, given) for request in need.placing)
 
 
@@ -404,7 +405,8 @@ def _residents(snapshot: Snapshot, need: PreemptionRequest, pools: Pools) -> Ste
                 nodes_of.setdefault(held.key, []).append(node)
     # By severity, loss and uid, so that equal inputs give equal answers.
     for residents in of_node.values():
-        residents.sort(key=lambda one: one[:3])
+        if len(residents) > 1:
+            residents.sort(key=lambda one: one[:3])
     return _Residents(of_node, nodes_of, spares)
 
 
@@ -418,18 +420,29 @@ def _is_candidate(snapshot: Snapshot, need: PreemptionRequest, held: HeldWorkloa
     )
 
 
-def _holdings(snapshot: Snapshot, held: HeldWorkload, flavors: Container[str]) -> dict[_Node, dict[str, int]]:
+def _holdings(snapshot: Snapshot, held: HeldWorkload, flavors: Container[str]) -> dict[_Node, Amounts]:
     """Return the amounts that the Workload holds of each node of these flavors."""
-    found: dict[_Node, dict[str, int]] = {}
+    found: dict[_Node, Amounts] = {}
     for place in held.places:
         if place.flavor not in flavors:
             continue
         site = snapshot.topology_cache.topology(place.flavor)
-        for domain in place.assignment.domains:
-            leaf = site.find_leaf(domain.values)
-            if leaf is not None:
-                add_amounts(found.setdefault((place.flavor, leaf), {}), place.per_pod, domain.count)
+        for names, amounts, _ in place.changes(is_by_host=site.is_by_host):
+            for name in names:
+                leaf = site.find_leaf(name)
+                if leaf is not None:
+                    _put(found, (place.flavor, leaf), amounts)
     return found
+
+
+def _put(by_node: dict[_Node, Amounts], node: _Node, amounts: Amounts) -> None:
+    """Add the amounts to those of the node. The first ones are shared with their place, and never change."""
+    known = by_node.get(node)
+    if known is not None:
+        total = dict(known)
+        add_amounts(total, amounts)
+        amounts = total
+    by_node[node] = amounts
 
 
 def _regions(snapshot: Snapshot, request: PlacementRequest) -> tuple[int | None, ...]:
