@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
 import platform
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -57,13 +56,15 @@ from admission.controller.metrics.queue_series import QueueSeries
 from admission.controller.metrics.registry import FOLLOWER, Metrics
 from admission.controller.older_definitions import report_older_definitions
 from admission.controller.runtime.clock import SystemClock
+from admission.controller.runtime.config_file import ConfigFile
 from admission.controller.runtime.events import EventReporter
 from admission.controller.runtime.failpoints import Failpoint
 from admission.controller.runtime.gc_freeze import keep_collector_off_what_lives_long, stop_collector
+from admission.controller.runtime.identity import own_namespace, own_version
 from admission.controller.runtime.large_reads import LargeReads
 from admission.controller.runtime.logs import Log
 from admission.controller.runtime.runtime import Runtime
-from admission.controller.settings import DEFAULT_NAMESPACE, Options, cluster_state_settings, reason_words
+from admission.controller.settings import Options, cluster_state_settings, reason_words
 from admission.controller.writer.executor import ExecutorLimits
 from admission.controller.writer.leader_term import TermSettings
 from admission.controller.writer.observe_mode import ObserveMode
@@ -71,6 +72,8 @@ from admission.controller.writer.requests import KubeSender
 from admission.controller.writer.write_order import ObjectTarget
 from admission.engine.engine import Engine
 from admission.engine.settings import engine_settings
+from admission.hardware.settings import hardware_rules
+from api.config.berth import ExtenderSettings
 from api.kube import resources
 from api.kube.client import KubeClient
 from api.kube.errors import AlreadyExists, Forbidden, KubeError
@@ -86,7 +89,6 @@ from queues.store.redis_store import RedisReservationStore
 
 log = Log("berth.controller")
 
-NAMESPACE_FILE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 # How long Events that are still queued may delay a stop.
 DRAIN_SECONDS = 2.0
 
@@ -329,6 +331,9 @@ class Controller:
                 background += [
                     group.create_task(running, name=name) for name, running in self._certificates.tasks()
                 ]
+                if (path := self._options.config_file) is not None:
+                    file = ConfigFile(Path(path), self._take_hardware_rules)
+                    background.append(group.create_task(file.run(), name="configuration"))
                 if self._extender is not None:
                     background.append(group.create_task(self._extender.run(), name="extender"))
                 if self._store is not None:
@@ -391,6 +396,12 @@ class Controller:
             )
             await self._node_pod_watch.connect(pods=pods, nodes=nodes)
             self._control_loop.post(known_nodes.note_synced)
+
+    def _take_hardware_rules(self, settings: ExtenderSettings) -> None:
+        """Bind admission by these settings; the extender's process reads the file itself."""
+        take = self._cluster_state.engine.objects.set_hardware_rules
+        rules = hardware_rules(settings)
+        self._control_loop.post(lambda: take(rules, now=self._clock.now()))
 
     async def _wait_synced(self) -> None:
         for informer in self._informers:
@@ -468,23 +479,3 @@ class Controller:
     def _note_watch_error(self, resource: Resource, error: Exception | None) -> None:
         if error is not None:
             log.warning("watch-failed", resource=resource.plural, error=error)
-
-
-def own_namespace(given: str | None) -> str:
-    """Return the namespace of the lease: `given`, else the pod's own, else berth-system."""
-    if given:
-        return given
-    try:
-        with open(NAMESPACE_FILE, encoding="utf-8") as file:
-            return file.read().strip() or DEFAULT_NAMESPACE
-    except OSError:
-        # The variable from the downward API, for a pod without a mounted service account.
-        return os.environ.get("POD_NAMESPACE") or DEFAULT_NAMESPACE
-
-
-def own_version() -> str:
-    """Return the installed version; "dev" for a checkout that was not installed."""
-    try:
-        return version("berth-queue")
-    except PackageNotFoundError:
-        return "dev"

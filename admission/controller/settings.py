@@ -21,7 +21,6 @@ from api.reason_words import ReasonWords
 from queues.store.access import StoreAccess
 from queues.store.replication import Replication
 
-DEFAULT_NAMESPACE = "berth-system"
 # The name in kube-scheduler's client certificate, as kubeadm makes it.
 KUBE_SCHEDULER = "system:kube-scheduler"
 # Kinds that are queued through their pods, by their framework names in the configuration.
@@ -44,6 +43,7 @@ class Options:
     self-issued certificate, and the extender serves TLS with them. `client_ca` is a PEM file: the extender
     answers only clients with a certificate of this authority and one of `client_names`, and filters only pods
     of `scheduler_names`, all if there are none.
+    `config` was read from `config_file`, which is read again for its section `extender`.
     `insecure`: /v1 and /metrics are plain and open to all on any address, and not on loopback alone.
     """
 
@@ -72,6 +72,7 @@ class Options:
     failpoint: str | None = None
     logs: LogSettings = field(default_factory=LogSettings)
     config: ControllerConfig = field(default_factory=ControllerConfig)
+    config_file: str | None = None
 
 
 def cluster_state_settings(config: ControllerConfig, *, namespace: str) -> ClusterStateSettings:

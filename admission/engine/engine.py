@@ -86,8 +86,8 @@ class EngineSettings:
     wait until the pods of all that were admitted before are ready. `boosts_priorities`: the annotation
     `kueue.x-k8s.io/priority-boost` adds to the priority of a Workload.
 
-    Changing any of them takes a new engine: the settings are read when it is created. Read from a
-    configuration file by `admission.engine.settings`.
+    Changing any of them but `hardware` (`Updates.set_hardware_rules`) takes a new engine: the settings are
+    read when it is created. Read from a configuration file by `admission.engine.settings`.
     """
 
     resources: ResourceSettings = field(default_factory=ResourceSettings)

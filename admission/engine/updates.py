@@ -11,6 +11,7 @@ from admission.cache.specs import Spec
 from admission.cache.workload_record import LocalQueueKey
 from admission.cache.workload_store import WorkloadStore
 from admission.engine.under_way import UnderWay
+from admission.hardware.rules import HardwareRules
 from admission.scheduler.cycle_statistics import CycleStatistics
 from api.disruption_budget import DisruptionBudget
 from api.jobs.resource_requests import LimitRange, RuntimeClass
@@ -146,6 +147,17 @@ class Updates:
         if not self._cache.specs.is_provisioning_served:
             self._cache.specs.is_provisioning_served = True
             self._cache.specs.invalidate()
+
+    def set_hardware_rules(self, rules: HardwareRules, *, now: float) -> None:
+        """Bind pods by these rules from now on; what was found by others is searched again."""
+        if rules == self._cache.topology_cache.hardware.rules:
+            return
+        self._under_way.begin_change(now)
+        self._cache.topology_cache.hardware.rules = rules
+        # Every kept answer belongs to a queue or tree, and those are built again.
+        self._cache.specs.invalidate()
+        self._workload_store.refresh()
+        self._workload_store.trees.wake_all()
 
     def _put_budget(self, value: DisruptionBudget) -> None:
         """Take in a PodDisruptionBudget, and wake queues if it allows more disruptions."""

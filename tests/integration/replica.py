@@ -43,10 +43,10 @@ class Replica:
         for door in ("http", "metrics", "extender", "visibility", "webhook"):
             arguments += [f"--{door}-port", "0" if door in _DOORS else "-1"]
         arguments += ["--log-level", "debug", *flags]
+        self.config_file = folder / f"{name}.yaml"
         if config is not None:
-            path = folder / f"{name}.yaml"
-            path.write_text(config)
-            arguments += ["--config", str(path)]
+            self.config_file.write_text(config)
+            arguments += ["--config", str(self.config_file)]
         environment = dict(environment or {})
         if failpoint is not None:
             arguments.append("--enable-failpoints")

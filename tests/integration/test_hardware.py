@@ -33,6 +33,7 @@ def models(
     """Give the controller of a cluster with nodes of two models and the extender."""
     folder = tmp_path_factory.mktemp("models")
     arguments = [BERTH, "extender", "--kubeconfig", control_plane.kubeconfig, "--port", "0"]
+    arguments += ["--config", str(real_controller.config_file)]
     with (
         simulated_nodes(str(control_plane.kubeconfig), folder, MODELS),
         Child(name="extender", arguments=arguments, log=folder / "extender.log") as extender,
@@ -59,13 +60,13 @@ def scene(models: Replica, real_scene: Scene) -> Scene:
     return real_scene
 
 
-def job(name: str, model: str, *, on_job: bool) -> Object:
+def job(name: str, model: str, *, on_job: bool, scheduler: str = SCHEDULER) -> Object:
     """Return a Job of one pod with eight GPUs of this model, which its Job or its pod template asks for."""
     container = {"name": "main", "image": "none", "resources": {"limits": {GPU: 8}}}
     body = make_job(
         name,
         annotations={MODEL: model} if on_job else {},
-        schedulerName=SCHEDULER,
+        schedulerName=scheduler,
         containers=[container],
     )
     if not on_job:
@@ -137,3 +138,23 @@ def test_shares_are_packed_on_one_node_and_leave_whole_gpus_to_others(scene: Sce
     ]
     scene.rest.create(scene.jobs, job("next", "", on_job=True))
     scene.wait_pending("next", says="fragmented GPU shares: 1")
+
+
+@pytest.mark.covers("004_23")
+def test_a_changed_profile_binds_admission_and_extender_without_a_restart(
+    scene: Scene, models: Replica
+) -> None:
+    before = models.config_file.read_text()
+    # The nodes have no label that says how much memory their GPUs have.
+    scene.rest.create(scene.jobs, job("train", "", on_job=True, scheduler="gpu-aware-scheduler"))
+    scene.wait_pending("train", "Misconfigured", "insufficient GPU memory: need 8GB, available 0GB")
+
+    profile = "extender: {profiles: [{schedulerName: gpu-aware-scheduler, filters: []}]}\n"
+    models.config_file.write_text(f"{before}{profile}")
+    try:
+        scene.wait_admitted("train")
+        wait_for(
+            lambda: [pod for pod in scene.pods_of("train") if "nodeName" in pod["spec"]], "its pod bound"
+        )
+    finally:
+        models.config_file.write_text(before)

@@ -179,4 +179,5 @@ def to_options(arguments: argparse.Namespace) -> Options:
         failpoint=failpoint,
         logs=LogSettings(level=arguments.log_level, as_json=arguments.log_format == "json"),
         config=read_config(arguments.config),
+        config_file=str(arguments.config) if arguments.config is not None else None,
     )

@@ -87,6 +87,7 @@ def to_options(arguments: argparse.Namespace) -> ExtenderOptions:
         client_ca=arguments.client_ca,
         client_names=tuple(arguments.client_name or (KUBE_SCHEDULER,)),
         rules=extender_rules(config.extender, arguments.scheduler_name),
+        config_file=str(arguments.config) if arguments.config is not None else None,
         store=_store(arguments, shard=config.shard),
     )
 

@@ -24,7 +24,7 @@ import msgspec
 from admission.cache.cache import Cache
 from admission.cache.finished_runs import FinishedRuns
 from admission.cli.common.errors import NotHoldingError
-from admission.controller.app import own_namespace
+from admission.controller.runtime.identity import own_namespace
 from admission.engine.restore_plan import adopt_history, stored_value, tables
 from api.kube.client import KubeClient
 from api.kube.errors import NotFound

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from admission.cli.common.errors import WrongUsageError
+from admission.controller.runtime.config_file import read_text
 from admission.engine.engine import EngineSettings
 from admission.engine.settings import engine_settings
 from api.config.loading import ConfigError, ControllerConfig, load_config
@@ -23,17 +24,9 @@ def read_config(config: Path | None) -> ControllerConfig:
     if config is None:
         return ControllerConfig()
     try:
-        return load_config(_text(config), source=str(config))
+        return load_config(read_text(config), source=str(config))
     except ConfigError as error:
         # Report all faults of the file at once. Otherwise each start would report only the next one.
         raise WrongUsageError("; ".join(error.sentences)) from error
     except (OSError, UnicodeDecodeError) as error:
         raise WrongUsageError(f"cannot read the configuration {config}: {error}") from error
-
-
-def _text(config: Path) -> str:
-    # The files of a folder are as many documents: each ConfigMap that is mounted there brings its own.
-    files = sorted(config.glob("*.yaml")) if config.is_dir() else [config]
-    if not files:
-        raise WrongUsageError(f"{config} has no file that ends in .yaml")
-    return "\n---\n".join(file.read_text(encoding="utf-8") for file in files)

@@ -87,8 +87,7 @@ class Extender:
         self._nodes: dict[str, NodeLabels] = {}
         self._jobs = TrainingJobs()
         self._shared = shared or SharedFabrics(None, clock)
-        self._rules = rules or ExtenderRules()
-        self._ruled = ProfileRules(self._rules)
+        self._ruled = ProfileRules(rules or ExtenderRules())
         self._texts = node_texts()
         watch.nodes.listen(Listener(on_change=self._take_node))
         watch.pods.listen(Listener(on_change=self._take_pod))
@@ -103,6 +102,12 @@ class Extender:
     def state_routes(self) -> list[Route]:
         """Return the route that shows where training jobs run."""
         return [Route("GET", "/v1/trainingjobs", self._training_jobs)]
+
+    def set_rules(self, rules: ExtenderRules) -> None:
+        """Filter and score by these rules from now on."""
+        if rules != self._ruled.rules:
+            self._ruled.rules = rules
+            log.info("profiles-changed", profiles=",".join(sorted(rules.profiles)))
 
     # --- the watches ------------------------------------------------------------------------------
 
@@ -150,7 +155,7 @@ class Extender:
         looked_at: Sequence[int] = range(len(candidates.names))
         failed: Mapping[str, str] = {}
         final: Mapping[str, str] = {}
-        if self._rules.serves(pod.scheduler_name):
+        if self._ruled.rules.serves(pod.scheduler_name):
             looked_at, failed, final = self._looked_at(pod, candidates, raw)
         names, shown = candidates.names, raw if args.nodes is not None else candidates.names
         passed: list[Any] = [shown[place] for place in looked_at if names[place] not in failed]
@@ -214,7 +219,7 @@ class Extender:
     async def _values(
         self, request: Request, args: ExtenderArgs, pod: PodNeeds, candidates: NodeCandidates
     ) -> Sequence[int]:
-        if not self._rules.serves(pod.scheduler_name):
+        if not self._ruled.rules.serves(pod.scheduler_name):
             return [0] * len(candidates.names)
         values = self._ruled_scores(request, args, pod, candidates)
         return values if values is not None else await self._scores(pod, candidates)

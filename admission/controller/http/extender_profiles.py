@@ -76,10 +76,10 @@ def extender_rules(settings: ExtenderSettings, scheduler_names: Iterable[str] = 
 
 
 class ProfileRules:
-    """Applies the profiles' rules to the nodes and pods that it is given."""
+    """Applies the profiles' `rules`, which may be replaced, to the nodes and pods that it is given."""
 
     def __init__(self, rules: ExtenderRules) -> None:
-        self._rules = rules
+        self.rules = rules
         self._book = NodeBook()
         self._rotation = Rotation()
 
@@ -115,7 +115,7 @@ class ProfileRules:
         Nodes are identified by their index in the request, in no order. `refused` returns which
         of some nodes fail.
         """
-        profile = self._rules.profile_of(scheduler_name)
+        profile = self.rules.profile_of(scheduler_name)
         enough = nodes_to_find(profile.percentage_of_nodes_to_score, nodes)
         if enough == nodes:
             return None
@@ -130,20 +130,20 @@ class ProfileRules:
 
         The model alone is compared elsewhere, by the labels of the request.
         """
-        need = request_of(pod.hardware, pod.gpus, self._rules.hardware, scheduler_name)
+        need = request_of(pod.hardware, pod.gpus, self.rules.hardware, scheduler_name)
         if need is None or need == HardwareRequest(gpus=need.gpus, model=need.model):
             return {}
         return refusals(need, self._views(candidates, raw))
 
     def has_scores(self, scheduler_name: str) -> bool:
         """Return whether rules score the pods of this scheduler name."""
-        return bool(self._rules.profile_of(scheduler_name).scores)
+        return bool(self.rules.profile_of(scheduler_name).scores)
 
     def scores(
         self, scheduler_name: str, pod: PodFacts, candidates: NodeCandidates, raw: Iterable[msgspec.Raw]
     ) -> list[int] | None:
         """Return a score from 0 to 10 for each candidate; None if the profile has no scores."""
-        profile = self._rules.profile_of(scheduler_name)
+        profile = self.rules.profile_of(scheduler_name)
         if not profile.scores:
             return None
         views = self._views(candidates, raw)

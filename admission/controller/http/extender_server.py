@@ -11,18 +11,21 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from admission.controller.cluster_state.node_pod_watch import NodePodWatch
 from admission.controller.http.client_authority import ClientAuthority
 from admission.controller.http.extender import Extender, render_error
-from admission.controller.http.extender_profiles import ExtenderRules
+from admission.controller.http.extender_profiles import ExtenderRules, extender_rules
 from admission.controller.http.health import Health
 from admission.controller.http.listening import Port, is_loopback, listen
 from admission.controller.http.serving_certificates import FileCertificates
 from admission.controller.http.shared_fabrics import SharedFabrics, StoreOptions, open_choices
 from admission.controller.runtime.clock import SystemClock
+from admission.controller.runtime.config_file import ConfigFile
 from admission.controller.runtime.logs import Log
+from api.config.berth import ExtenderSettings
 from api.kube.client import KubeClient
 from api.kube.errors import KubeError
 from api.kube.history import begin_again_when_restored
@@ -41,7 +44,9 @@ class ExtenderOptions:
     """How it is started. `port` 0 means any free port. With certificate and key, PEM files, it serves TLS.
 
     With `client_ca`, a PEM file, it answers only clients with a certificate of this authority and one of
-    `client_names`. Health is open to all. `store` is the Redis in which replicas agree; None: each by itself.
+    `client_names`. Health is open to all. `rules` are those of the start; `config_file` is read again while
+    it runs, and its section `extender` replaces them. `store` is the Redis in which replicas agree; None:
+    each by itself.
     """
 
     kubeconfig: str | None = None
@@ -52,6 +57,7 @@ class ExtenderOptions:
     client_ca: str | None = None
     client_names: tuple[str, ...] = ()
     rules: ExtenderRules = field(default_factory=ExtenderRules)
+    config_file: str | None = None
     store: StoreOptions | None = None
 
 
@@ -86,6 +92,9 @@ async def run_extender(
                 tasks = [group.create_task(watch.run(), name="watch-nodes-and-pods")]
                 if certificates is not None:
                     tasks.append(group.create_task(certificates.run(), name="certificates"))
+                if options.config_file is not None:
+                    file = ConfigFile(Path(options.config_file), partial(_take_settings, extender, options))
+                    tasks.append(group.create_task(file.run(), name="configuration"))
                 tasks.append(group.create_task(_call_when_synced(watch, on_ready), name="first-sync"))
                 await stop.wait()
                 log.info("stopping")
@@ -93,6 +102,10 @@ async def run_extender(
                     task.cancel()
 
     await begin_again_when_restored(serve)
+
+
+def _take_settings(extender: Extender, options: ExtenderOptions, settings: ExtenderSettings) -> None:
+    extender.set_rules(extender_rules(settings, options.rules.scheduler_names))
 
 
 async def _shared(options: ExtenderOptions, client: KubeClient) -> SharedFabrics:

@@ -80,6 +80,7 @@ def extender_process(options: Options, on_refused: Callable[[str, int], None]) -
         client_ca=options.client_ca,
         client_names=options.client_names,
         rules=extender_rules(options.config.berth.extender, options.scheduler_names),
+        config_file=options.config_file,
         store=_store_options(options),
     )
     return ExtenderProcess(given, options.logs, on_refused=on_refused)

@@ -9,9 +9,11 @@ Modules, in reading order:
     token_bucket    rate limits for callers
     expiring_cache  answers that are valid for a time
     events          Kubernetes Events, each once in a while as long as its cause persists
+    config_file     the configuration file, and what of it takes effect without a restart
     logs            structured logs of key=value pairs or JSON
     failpoints      exit at a named step, for crash tests
     runtime         clock and failpoint together, as a term of leadership needs them
+    identity        the version and the namespace of a replica
     gc_freeze       keeps Python's garbage collector off objects that live long
 
 `logs` formats with the standard library's logging. structlog takes the same time for a line (10.7 against

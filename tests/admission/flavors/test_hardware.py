@@ -10,6 +10,7 @@ import pytest
 
 from admission.decisions.decision import Admit, Evict, Wait
 from admission.flavors.topology_assigner import placed_pod_sets
+from admission.hardware.rules import HardwareRules
 from api.node import NodeInfo
 from api.objects.common import Meta
 from api.policy import AdmissionPolicy, Aliases, Backfill, BackfillMode
@@ -58,10 +59,15 @@ def workload(
     *,
     job: Mapping[str, str] | None = None,
     gpus: int = 4,
+    scheduler_name: str | None = None,
     **fields: Any,
 ) -> Workload:
+    template = make_template({GPU: gpus})
+    assert template.spec is not None
     template = msgspec.structs.replace(
-        make_template({GPU: gpus}), metadata=Meta(annotations=dict(keys or {}))
+        template,
+        metadata=Meta(annotations=dict(keys or {})),
+        spec=msgspec.structs.replace(template.spec, scheduler_name=scheduler_name),
     )
     pods = PodSet(name="main", count=1, template=template)
     return make_workload(name, pod_sets=(pods,), annotations=dict(job or {}), **fields)
@@ -183,3 +189,66 @@ def test_pods_of_a_failed_node_go_where_the_hardware_is() -> None:
 
     assert remaining.request.rules.hardware is not None
     assert remaining.request.rules.hardware.model == "A100"
+
+
+@pytest.mark.parametrize("has_topology", [True, False], ids=["with a topology", "without"])
+def test_a_changed_rule_binds_what_waits_and_frees_what_it_no_longer_binds(has_topology: bool) -> None:
+    here = world(node("n1", "A100", **{"gpu-memory-gb": "16"}), has_topology=has_topology)
+    here.put(workload("w", scheduler_name="gpu-aware-scheduler"))
+
+    def bind(least_gb: int) -> list[object]:
+        rules = HardwareRules(min_gpu_memory_gb=least_gb)
+        here.engine.objects.set_hardware_rules(rules, now=here.now)
+        here.engine.validate()
+        return list(here.settle())
+
+    (waits,) = bind(24)
+    assert isinstance(waits, Wait)
+    assert "insufficient GPU memory: need 24GB, available 16GB" in waits.message
+    assert bind(24) == []
+    (decision,) = bind(16)
+    assert isinstance(decision, Admit)
+
+
+ISLAND = "berth.dev/nvlink-island."
+LINKED = {"berth.dev/parallelism": "ddp"}
+
+
+@pytest.mark.parametrize(
+    ("now", "asks", "want"),
+    [
+        pytest.param({"nvidia.com/gpu.product": "V100"}, {MODEL: "A100"}, "GPU model", id="the model"),
+        pytest.param({f"{ISLAND}0": "0-1"}, LINKED, "in unified NVLink island", id="an island, smaller"),
+        pytest.param({f"{ISLAND}0": "all"}, LINKED, "in unified NVLink island", id="an island, unreadable"),
+        pytest.param(
+            {"gpu-memory-gb": "many"}, {"berth.dev/gpu-memory-mib": "4096"}, "GPU memory", id="the memory"
+        ),
+        pytest.param(
+            {"nvidia.com/gpu.replicas": "4"}, LINKED, "shared or partitioned", id="whole GPUs, now slices"
+        ),
+    ],
+)
+def test_a_label_that_changes_under_running_work_binds_later_work_alone(
+    now: dict[str, str], asks: dict[str, str], want: str
+) -> None:
+    labels = {"gpu-memory-gb": "80", f"{ISLAND}0": "0-3", f"{ISLAND}1": "4-7"}
+    here = world(node("n1", "A100", **labels)).put(workload("runs", asks))
+    here.confirm(here.settle())
+
+    changed = {"nvidia.com/gpu.product": "A100", **labels, f"{ISLAND}1": "", **now}
+    kept = {key: value for key, value in changed.items() if value}
+    here.put(node("n1", kept.pop("nvidia.com/gpu.product"), **kept))
+    # What runs stays where it is: its pods are bound, and no label ends them.
+    assert here.settle() == []
+    assert here.get("runs").admission is not None
+
+    (waits,) = here.put(workload("next", asks, at=1)).settle()
+    assert isinstance(waits, Wait)
+    assert want in waits.message
+    # A Workload that asks for nothing of the kind is not concerned.
+    (decision,) = here.put(workload("other", at=2)).settle()
+    assert isinstance(decision, Admit)
+    # As before the change: nothing of it is kept.
+    here.put(node("n1", "A100", **labels))
+    here.remove(Workload, here.get("runs").key)
+    assert [type(one) for one in here.settle()] == [Admit]

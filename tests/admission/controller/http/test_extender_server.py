@@ -56,6 +56,32 @@ async def test_it_answers_once_it_is_ready(embedded_server: EmbeddedCluster) -> 
             assert await answer.json() == {"nodeNames": ["a"]}
 
 
+@pytest.mark.covers("004_23")
+async def test_a_changed_profile_takes_effect_without_a_restart(
+    embedded_server: EmbeddedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("admission.controller.runtime.config_file.LOOK_SECONDS", 0.01)
+    path, head = tmp_path / "config.yaml", "apiVersion: berth.dev/v1alpha1\nkind: ControllerConfig\n"
+    path.write_text(f"{head}extender: {{profiles: [{{schedulerName: mine, filters: []}}]}}\n")
+    pod = pod_object(gpus=1)
+    pod["spec"]["schedulerName"] = "mine"
+    asked = {"Pod": pod, "NodeNames": ["unknown"]}
+
+    async def failed(session: aiohttp.ClientSession, url: str) -> object:
+        async with session.post(f"{url}/filter", json=asked) as answer:
+            return (await answer.json()).get("failedNodes")
+
+    given = {"config_file": str(path)}
+    async with running(embedded_server.kubeconfig, **given) as url, aiohttp.ClientSession() as session:
+        await wait_ready(url)
+        assert await failed(session, url) is None
+
+        path.write_text(f"{head}extender: {{profiles: [{{schedulerName: mine, filters: [GPUAware]}}]}}\n")
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while await failed(session, url) != {"unknown": "node not found"}:
+                await asyncio.sleep(0.01)
+
+
 @pytest.mark.covers("000_42")
 async def test_it_serves_tls_with_a_certificate_that_others_issue_and_renew(
     embedded_server: EmbeddedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
