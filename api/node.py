@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from api import keys
 from api.jobs.gpu_share import GpuShare, gpu_ids, gpu_share
-from api.jobs.resource_requests import PODS, gpus_of, pod_requests
+from api.jobs.resource_requests import PODS, gpus_of, most_gpu_ids, pod_requests
 from api.objects.cluster import NodeObject, PodObject
 from api.objects.common import WireTaint
 from api.parsing.problems import read_amount
@@ -35,7 +35,8 @@ class NodeInfo:
     """The fields of a Node that placement needs. `allocatable` is in canonical units and includes `pods`.
 
     `is_silent`: it has no Ready condition, so no kubelet maintains it. `ready_changed_at` (Unix seconds) is
-    the last transition time of the Ready condition. `addresses` is its pool of static addresses as a text.
+    the last transition time of the Ready condition. `addresses` is its pool of static addresses as a text,
+    `agent_version` the version of the node agent that labelled it.
     """
 
     name: str
@@ -47,6 +48,7 @@ class NodeInfo:
     ready_changed_at: float = 0.0
     is_unschedulable: bool = False
     addresses: str = ""
+    agent_version: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +72,7 @@ class PodUsage:
 def to_node(wire: NodeObject) -> NodeInfo:
     """Return the Node as a value. Raises SpecError if an amount cannot be parsed."""
     meta, status = wire.metadata, wire.status
+    annotations = meta.annotations or {}
     ready = next((one for one in status.conditions or () if one.type == "Ready"), None)
     return NodeInfo(
         name=meta.name,
@@ -85,7 +88,8 @@ def to_node(wire: NodeObject) -> NodeInfo:
         is_silent=ready is None,
         ready_changed_at=_instant(ready.last_transition_time) if ready is not None else 0.0,
         is_unschedulable=bool(wire.spec.unschedulable),
-        addresses=(meta.annotations or {}).get(keys.ADDRESSES, ""),
+        addresses=annotations.get(keys.ADDRESSES, ""),
+        agent_version=annotations.get(keys.NODE_AGENT_VERSION, ""),
     )
 
 
@@ -106,15 +110,15 @@ def to_pod_usage(wire: PodObject) -> PodUsage:
     node = wire.spec.node_name or ""
     if not node or is_finished(wire):
         return PodUsage(namespace=meta.namespace, name=meta.name)
-    ids = gpu_ids(meta.annotations or {})
-    is_placed = is_placed_by_topology(wire)
-    if is_placed and not ids:
+    annotations, is_placed = meta.annotations or {}, is_placed_by_topology(wire)
+    if is_placed and keys.GPU_IDS not in annotations:
         return PodUsage(namespace=meta.namespace, name=meta.name)
     try:
         requests = pod_requests(wire.spec)
     except QuantityError:
         # The pod runs even if its requests cannot be parsed, so it is counted at least as a pod.
         requests = {}
+    ids = gpu_ids(annotations, most_gpu_ids(requests))
     share = gpu_share((meta.annotations, meta.labels), gpus_of(requests))
     if share is not None:
         requests = {**requests, keys.GPU_MILLI: share.milli}

@@ -14,7 +14,7 @@ from admission.hardware.gpu_shares import PodGpus
 from admission.hardware.node_hardware import NodeHardware
 from admission.hardware.pod_hardware import PodHardware, read_pod
 from api.jobs.gpu_share import gpu_ids, gpu_share
-from api.jobs.resource_requests import gpus_of, pod_requests
+from api.jobs.resource_requests import gpus_of, most_gpu_ids, pod_requests
 from api.node import NodeInfo
 from api.objects.cluster import PodObject
 
@@ -45,7 +45,7 @@ class PodFacts:
     @cached_property
     def gpu_ids(self) -> tuple[int, ...]:
         """The indexes of the node's GPUs that the pod was given; () where they are not recorded."""
-        return gpu_ids(self.annotations)
+        return gpu_ids(self.annotations, most_gpu_ids(self.requests))
 
     @cached_property
     def on_gpus(self) -> PodGpus:

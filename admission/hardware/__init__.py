@@ -4,7 +4,6 @@ Modules, in reading order:
 
     rules           which rules bind a pod: those of its scheduler name's profile
     settings        the rules of a configuration file
-    generations     the generations of GPUs, as numbers
     pod_hardware    what the keys of a pod say: model, memory, parallelism, type
     islands         the linked GPUs of a node, and what pods leave of them
     node_hardware   what a node offers, by its labels and amounts

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from admission.hardware.generations import generation_of
 from admission.hardware.islands import read_island
 from admission.hardware.node_hardware import node_hardware
 from api import keys
 from api.jobs.static_address import parse_pool
 from api.node import NodeInfo
 from api.parsing.decimals import whole_number
+from api.parsing.gpu_generations import generation_of
 
 _NUMBERS = (keys.NODE_GPU_MEMORY_GB, keys.NODE_GPU_MEMORY_MIB)
 

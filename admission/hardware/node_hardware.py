@@ -10,12 +10,12 @@ from collections.abc import Mapping
 
 import msgspec
 
-from admission.hardware.generations import node_generation
 from admission.hardware.islands import Island, read_islands
 from api import keys
 from api.jobs.resource_requests import gpu_parts_of, gpus_of
 from api.node import NodeInfo
 from api.parsing.decimals import whole_number
+from api.parsing.gpu_generations import GENERATION_OF_MODEL, generation_of
 from api.parsing.prices import price
 
 _MIB_PER_GB = 1024
@@ -100,7 +100,7 @@ def node_hardware(node: NodeInfo) -> NodeHardware:
         # Parts under a name of their own leave the GPUs of the usual name whole.
         slices=slices if gpus else 1,
         is_mig=is_mig,
-        generation=node_generation(labels),
+        generation=_generation(labels),
         topology=topology,
         interconnect=labels.get(keys.NODE_GPU_INTERCONNECT, "").lower(),
         islands=islands,
@@ -109,6 +109,16 @@ def node_hardware(node: NodeInfo) -> NodeHardware:
         # A node without the label has an unknown cost, and does not count as free of charge.
         cost=price(labels.get(keys.NODE_COST_PER_HOUR)) or 0.0,
     )
+
+
+def _generation(labels: Mapping[str, str]) -> int:
+    """Return the generation of a node's GPUs: by label, else as discovered, else by their product's name."""
+    value = labels.get(keys.NODE_GPU_GENERATION, "")
+    if value:
+        return generation_of(value)
+    words = labels.get(keys.NODE_GPU_MODEL, "").lower().replace("_", "-").split("-")
+    by_name = next((GENERATION_OF_MODEL[word] for word in words if word in GENERATION_OF_MODEL), 0)
+    return by_name or generation_of(labels.get(keys.NODE_COMPUTE_MAJOR, ""))
 
 
 def _memory_gb(labels: Mapping[str, str]) -> int:

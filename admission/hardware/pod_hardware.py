@@ -11,12 +11,12 @@ from collections.abc import Mapping
 
 import msgspec
 
-from admission.hardware.generations import generation_of
 from api import keys
 from api.jobs.checkpoint_annotations import WORKLOAD_TYPES
 from api.jobs.gpu_share import parse_milli
 from api.jobs.placement_annotations import read_key
 from api.parsing.decimals import whole_number
+from api.parsing.gpu_generations import generation_of
 
 DDP, TENSOR = "ddp", "tensor"
 CPU_INTENSIVE, GPU_INTENSIVE = "CPU-intensive", "GPU-intensive"

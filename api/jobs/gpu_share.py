@@ -50,15 +50,17 @@ def share_in(amounts: Mapping[str, int]) -> GpuShare | None:
     return GpuShare(milli, amounts.get(keys.GPU_MEMORY_MIB, 0)) if milli else None
 
 
-def gpu_ids(annotations: Mapping[str, str]) -> tuple[int, ...]:
+def gpu_ids(annotations: Mapping[str, str], most: int) -> tuple[int, ...]:
     """Return the indexes of the node's GPUs that a pod was given; () where they are not recorded.
 
     Parts that are not numbers are left out, so that the others still count; an index that is named twice
-    counts once.
+    counts once. More than `most` GPUs, which the pod requests, count as not recorded: a user that may write
+    pods could otherwise keep others off all GPUs of a node.
     """
     parts = annotations.get(keys.GPU_IDS, "").split(",")
     ids = dict.fromkeys(whole_number(part.strip()) for part in parts)
-    return tuple(one for one in ids if one is not None)
+    found = tuple(one for one in ids if one is not None)
+    return found if len(found) <= most else ()
 
 
 def gpu_share_fault(sources: Sources, gpus: int) -> str | None:

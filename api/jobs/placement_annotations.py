@@ -14,12 +14,14 @@ from api import keys
 from api.jobs.gpu_share import parse_milli
 from api.jobs.static_address import CHOICES
 from api.parsing.decimals import whole_number
+from api.parsing.gpu_generations import generation_of
 from api.workload import PodSet, Workload
 
 _BANDWIDTH = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)\s*([MGT])(?:b|bit|bps|bit/s|b/s)?", re.IGNORECASE)
 _MBIT = {"M": 1, "G": 1000, "T": 1_000_000}
 
 STRATEGIES = ("consolidated", "distributed", "balanced", "packed")
+PARALLELISMS = ("ddp", "tensor", "none")
 
 Metadata = tuple[Mapping[str, str] | None, ...]
 
@@ -104,6 +106,13 @@ _VALUES: tuple[tuple[str, Callable[[str], bool], str], ...] = (
         lambda text: parse_milli(text) is not None,
         "a whole number from 1 to 1000, the thousandths of a GPU",
     ),
+    (keys.GPU_MEMORY_MIB, lambda text: whole_number(text) is not None, "a whole number of MiB"),
+    (
+        keys.GPU_GENERATION,
+        lambda text: generation_of(text) > 0,
+        "a number, a model or a family such as ampere",
+    ),
+    (keys.PARALLELISM, lambda text: text.lower() in PARALLELISMS, "ddp, tensor or none"),
     (
         keys.STATIC_ADDRESS,
         lambda text: text.lower() in ("false", *CHOICES),

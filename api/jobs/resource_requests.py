@@ -48,6 +48,12 @@ def gpu_parts_of(amounts: Mapping[str, int]) -> int:
     return sum(amounts.get(name, 0) for name in _GPU_PARTS)
 
 
+def most_gpu_ids(amounts: Mapping[str, int]) -> int:
+    """Return how many GPUs a pod that requests these amounts can have been given."""
+    # At least one: a share of a GPU may be mounted without any resource.
+    return max(1, gpus_of(amounts) + gpu_parts_of(amounts))
+
+
 def gpus_of(amounts: Mapping[str, int]) -> int:
     """Return the number of GPUs in the amounts, of all vendors."""
     return sum(count for name, count in amounts.items() if name.rpartition("/")[2] in _GPU_NAMES)

@@ -6,6 +6,7 @@ Modules, in reading order:
     durations     durations as Go writes them
     decimals      numbers in labels, annotations, query strings, flags and traces
     prices        prices of hardware by the hour
+    gpu_generations  generations of GPUs, as numbers
     cron          five-field cron lines
     schedule      when a cron line fires in a time zone
     protobuf_wire  numbered fields of protobuf messages

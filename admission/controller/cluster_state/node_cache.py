@@ -13,6 +13,7 @@ from admission.controller.cluster_state.heartbeats import Heartbeats
 from admission.controller.cluster_state.invalid_objects import InvalidObjects
 from admission.controller.cluster_state.observers import Observers
 from admission.controller.runtime.clock import Clock
+from admission.controller.runtime.identity import own_version
 from admission.engine.engine import Engine
 from admission.placement.topology.node_health import (
     Fault,
@@ -55,6 +56,8 @@ class NodeCache:
         # Whether all nodes and pods have been listed. Before that, a missing node means nothing.
         self.is_synced = False
         self._mislabelled: dict[str, None] = {}
+        # By node: why it cannot be read.
+        self._unreadable: dict[str, str] = {}
         # By node: the price that cannot be read, so that each is counted once.
         self._unreadable_prices: dict[str, str] = {}
         # Name and uid of each node, for its Events. Nothing else is kept, because there may be thousands.
@@ -66,6 +69,7 @@ class NodeCache:
         # Set once a spec was seen that needs nodes and pods, and never cleared.
         self.needed = asyncio.Event()
         self._engine = engine
+        self._version = own_version()
         self._observers = observers
         self._clock = clock
         self._mark = mark
@@ -92,6 +96,7 @@ class NodeCache:
     def take_node(self, change: Change[NodeObject]) -> None:
         """Take a change of a node."""
         name, now = change.object.metadata.name, self._clock.now()
+        self._unreadable.pop(name, None)
         before = self._engine.nodes.node(name)
         if change.type is ChangeType.DELETED:
             self._engine.objects.remove(NodeInfo, name, now=now)
@@ -99,6 +104,7 @@ class NodeCache:
             try:
                 self._engine.objects.upsert(to_node(change.object), now=now)
             except ValueError as error:
+                self._unreadable[name] = f"node {name} is not used: {error}"
                 self._observers.report_unreadable("Node", "", name, str(error))
                 self._engine.objects.remove(NodeInfo, name, now=now)
         self._note_health(before, self._engine.nodes.node(name))
@@ -159,13 +165,25 @@ class NodeCache:
 
     def _inspect(self, metadata: Meta) -> None:
         """Report what is wrong with a node's labels, unless very many nodes have a problem."""
-        problems = [*self._engine.nodes.label_problems(metadata.name), *self._price_problems(metadata.name)]
+        name = metadata.name
+        problems = [*self._engine.nodes.label_problems(name), *self._price_problems(name)]
+        if name in self._unreadable:
+            problems.append(self._unreadable[name])
+        if problems and (words := self._other_agent(name)):
+            problems.append(words)
         if problems:
-            self._mislabelled[metadata.name] = None
+            self._mislabelled[name] = None
         else:
-            self._mislabelled.pop(metadata.name, None)
+            self._mislabelled.pop(name, None)
         if len(self._mislabelled) <= MAX_NODES_REPORTED or not problems:
             self._inspection.set_fault("Node", metadata, "; ".join(problems))
+
+    def _other_agent(self, name: str) -> str:
+        """Return that a node agent of another version has labelled the node; "" where none has."""
+        node = self._engine.nodes.node(name)
+        if node is None or node.agent_version in ("", self._version):
+            return ""
+        return f"its node agent has version {node.agent_version}, and this controller {self._version}"
 
     def _price_problems(self, name: str) -> list[str]:
         node = self._engine.nodes.node(name)

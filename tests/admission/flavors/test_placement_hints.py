@@ -185,17 +185,37 @@ def test_bandwidths_are_read_as_people_write_them(text: str, want: int | None) -
     assert parse_bandwidth(text) == want
 
 
-def test_values_that_cannot_be_read_are_named() -> None:
-    faults = list(
-        annotation_faults(
-            ({"berth.dev/network-bandwidth": "fast", "topology.scheduler/latency-sensitive": "yes"},)
-        )
-    )
-
-    assert faults == [
-        "berth.dev/network-bandwidth is 'fast', but must be a bandwidth such as 100Gb; it is ignored",
-        "topology.scheduler/latency-sensitive is 'yes', but must be true or false; it is ignored",
+@pytest.mark.parametrize(
+    ("key", "text", "expected"),
+    [
+        ("berth.dev/network-bandwidth", "fast", "a bandwidth such as 100Gb"),
+        ("topology.scheduler/latency-sensitive", "yes", "true or false"),
+        ("berth.dev/gpu-memory-mib", "80Gi", "a whole number of MiB"),
+        ("berth.dev/gpu-generation", "newest", "a number, a model or a family such as ampere"),
+        ("berth.dev/parallelism", "pipeline", "ddp, tensor or none"),
+        ("berth.dev/gpu-milli", "0.5", "a whole number from 1 to 1000, the thousandths of a GPU"),
+    ],
+)
+def test_a_value_that_cannot_be_read_is_named(key: str, text: str, expected: str) -> None:
+    assert list(annotation_faults(({key: text},))) == [
+        f"{key} is {text!r}, but must be {expected}; it is ignored"
     ]
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("berth.dev/gpu-memory-mib", "81920"),
+        ("berth.dev/gpu-generation", "H100"),
+        ("berth.dev/gpu-generation", "9"),
+        ("berth.dev/parallelism", "DDP"),
+        ("berth.dev/parallelism", "none"),
+        # A template leaves a key unset by an empty value.
+        ("berth.dev/gpu-memory-mib", ""),
+    ],
+)
+def test_a_value_that_can_be_read_is_not(key: str, text: str) -> None:
+    assert list(annotation_faults(({key: text},))) == []
 
 
 @pytest.mark.parametrize(

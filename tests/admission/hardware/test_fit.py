@@ -19,6 +19,13 @@ A100 = {
     "berth.dev/nvlink-island.0": "0-3",
     "berth.dev/nvlink-island.1": "4-7",
 }
+# As GPU Feature Discovery labels a node whose GPUs are all partitioned alike.
+MIG = {
+    **A100,
+    "nvidia.com/mig.strategy": "single",
+    "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb",
+    "nvidia.com/gpu.memory": "9728",
+}
 V100 = {"nvidia.com/gpu.product": "Tesla-V100-SXM2-16GB", "nvidia.com/gpu.memory": "16160"}
 AWARE, PACKED = "gpu-aware-scheduler", "ai-scheduler"
 INFERENCE = {"berth.dev/workload-type": "inference", "berth.dev/gpu-memory-mib": "40000"}
@@ -93,6 +100,46 @@ LINK = "berth.dev/gpu-interconnect"
         pytest.param({PARALLEL: "ddp"}, A100, "", id="ddp in an island"),
         pytest.param(
             {PARALLEL: "ddp"}, V100, "Node lacks 4 GPUs in unified NVLink island", id="ddp without islands"
+        ),
+        pytest.param(
+            {PARALLEL: "ddp"},
+            {**A100, "berth.dev/nvlink-island.0": "0-7", "berth.dev/nvlink-island.1": "8-15"},
+            "Node lacks 4 GPUs in unified NVLink island",
+            id="islands larger than their node are smaller by the difference",
+        ),
+        pytest.param(
+            {PARALLEL: "ddp"},
+            {**A100, "berth.dev/nvlink-island.1": "3-6", "berth.dev/nvlink-island.0": "0-2"},
+            "",
+            id="islands that do not overlap",
+        ),
+        pytest.param(
+            {PARALLEL: "ddp"},
+            {**A100, "berth.dev/nvlink-island.1": "3-6", "berth.dev/nvlink-island.0": "1-3"},
+            "Node lacks 4 GPUs in unified NVLink island",
+            id="a GPU in two islands is in the first",
+        ),
+        pytest.param({LEAST: "newest"}, V100, "", id="a generation that does not exist asks for nothing"),
+        pytest.param({PARALLEL: "pipeline"}, V100, "", id="a parallelism without a rule asks for nothing"),
+        pytest.param({}, {**A100, "nvidia.com/gpu.replicas": "4"}, "", id="whole GPUs of a shared node"),
+        pytest.param(
+            {PARALLEL: "ddp"},
+            {**A100, "nvidia.com/gpu.replicas": "4"},
+            "GPUs of the node are shared or partitioned, and the pod needs linked ones",
+            id="linked GPUs of a shared node",
+        ),
+        pytest.param({}, MIG, "", id="whole GPUs of a node that MIG partitions"),
+        pytest.param(
+            {PARALLEL: "ddp"},
+            MIG,
+            "GPUs of the node are shared or partitioned, and the pod needs linked ones",
+            id="linked GPUs of a node that MIG partitions",
+        ),
+        pytest.param(
+            {MEMORY: "80000"},
+            MIG,
+            "insufficient GPU memory: need 20GB, available 10GB",
+            id="a partition has the memory of a partition",
         ),
         pytest.param(
             {"workload-type": "GPU-intensive", "berth.dev/workload-type": "training"},

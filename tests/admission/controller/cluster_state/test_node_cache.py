@@ -30,7 +30,9 @@ def test_nodes_and_pods_are_needed_once_a_flavor_names_a_topology() -> None:
     assert known.cluster_state.nodes.needed.is_set()
 
 
-def make_node(name: str, labels: dict[str, str], *, version: int = 1) -> NodeObject:
+def make_node(
+    name: str, labels: dict[str, str], *, version: int = 1, annotations: dict[str, str] | None = None
+) -> NodeObject:
     """Return a ready node of the pool a."""
     raw = {
         "metadata": {
@@ -38,6 +40,7 @@ def make_node(name: str, labels: dict[str, str], *, version: int = 1) -> NodeObj
             "uid": name,
             "resourceVersion": str(version),
             "labels": {"pool": "a", **labels},
+            "annotations": annotations or {},
         },
         "status": {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": {"cpu": "8"}},
     }
@@ -116,6 +119,52 @@ def test_a_price_that_cannot_be_read_is_named_on_its_node_and_counted_once() -> 
         "berth_unreadable_objects_total", {"kind": "NodePrice", "replica_role": "follower"}
     )
     assert counted == 1
+
+
+def test_a_node_whose_amounts_cannot_be_read_is_named_and_not_used() -> None:
+    known = fabric()
+    nodes, inspection = known.cluster_state.nodes, known.cluster_state.inspection
+    nodes.note_synced()
+    node = make_node("n0", WELL)
+    assert node.status.allocatable is not None
+    broken = msgspec.structs.replace(
+        node, status=msgspec.structs.replace(node.status, allocatable={"cpu": "lots"})
+    )
+    nodes.take_node(Change(ChangeType.ADDED, broken, None, None))
+
+    said = inspection.sentence("Node", "", "n0") or ""
+    assert said.startswith("node n0 is not used: status.allocatable.cpu: 'lots' is not a quantity")
+    assert known.cluster_state.engine.nodes.node("n0") is None
+    nodes.take_node(Change(ChangeType.MODIFIED, make_node("n0", WELL, version=2), None, None))
+    assert inspection.sentence("Node", "", "n0") is None
+
+
+@pytest.mark.parametrize(
+    ("agent", "want"),
+    [
+        pytest.param("9.9.9", "; its node agent has version 9.9.9, and this controller ", id="another one"),
+        pytest.param("", None, id="none"),
+    ],
+)
+def test_labels_that_an_agent_of_another_version_wrote_are_named_with_it(
+    agent: str, want: str | None
+) -> None:
+    known = fabric()
+    nodes, inspection = known.cluster_state.nodes, known.cluster_state.inspection
+    nodes.note_synced()
+    agents = {"berth.dev/node-agent-version": agent} if agent else {}
+
+    # What can be read is used, by any version.
+    nodes.take_node(Change(ChangeType.ADDED, make_node("n0", WELL, annotations=agents), None, None))
+    assert inspection.sentence("Node", "", "n0") is None
+
+    labels = {**WELL, "berth.dev/nvlink-island.0": "0..3"}
+    node = make_node("n0", labels, version=2, annotations=agents)
+    nodes.take_node(Change(ChangeType.MODIFIED, node, None, None))
+    said = inspection.sentence("Node", "", "n0") or ""
+    assert "nvlink-island.0='0..3'" in said
+    assert (want or "") in said
+    assert ("node agent" in said) is (want is not None)
 
 
 def test_another_topology_asks_other_labels_of_the_nodes() -> None:

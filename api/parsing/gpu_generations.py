@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from api import keys
 from api.parsing.decimals import whole_number
 
 # NVIDIA's feature discovery writes product names that contain the model: "NVIDIA-H100-80GB-HBM3".
-_OF_MODEL = {
+GENERATION_OF_MODEL = {
     "t4": 7,
     "v100": 7,
     "a10": 8,
@@ -33,14 +30,4 @@ def generation_of(text: str) -> int:
     number = whole_number(word)
     if number is not None:
         return number if number <= _MOST else 0
-    return _OF_MODEL.get(word) or _OF_FAMILY.get(word, 0)
-
-
-def node_generation(labels: Mapping[str, str]) -> int:
-    """Return the generation of a node's GPUs: by label, else as discovered, else by their product's name."""
-    value = labels.get(keys.NODE_GPU_GENERATION, "")
-    if value:
-        return generation_of(value)
-    words = labels.get(keys.NODE_GPU_MODEL, "").lower().replace("_", "-").split("-")
-    by_name = next((_OF_MODEL[word] for word in words if word in _OF_MODEL), 0)
-    return by_name or generation_of(labels.get(keys.NODE_COMPUTE_MAJOR, ""))
+    return GENERATION_OF_MODEL.get(word) or _OF_FAMILY.get(word, 0)
