@@ -10,7 +10,6 @@ Modules, in reading order:
     rack_items      topology domains with free GPUs
     promise_items   promised starts, and entries of the decision log
     lists           the lists: what each can be filtered and sorted by
-    pages           one page of a list, for one caller
 
 Decisions:
 
