@@ -49,6 +49,8 @@ JOB_COMPLETIONS_EQUAL_PARALLELISM = _KUEUE + "job-completions-equal-parallelism"
 STOPPING = _KUEUE + "stopping"
 ADMISSION_GATED_BY = _KUEUE + "admission-gated-by"
 ELASTIC_JOB = _KUEUE + "elastic-job"
+# On the pods of an elastic Job, from their template: each waits there until a slice counts it.
+ELASTIC_GATE = ELASTIC_JOB
 
 # On a pod template, set by the user.
 REQUIRED_TOPOLOGY = _KUEUE + "podset-required-topology"
@@ -94,6 +96,11 @@ JOB_NAME = "job-name"
 POD_GROUP_MIN_AVAILABLE = "pod-group.scheduling.sigs.k8s.io/min-available"
 # On the Workload of a pod group.
 IS_GROUP_WORKLOAD = _KUEUE + "is-group-workload"
+
+# On a slice of an elastic Job: the first slice, by which its pods are found, and the one that it replaces, as
+# namespace/name. The former also on its pods.
+SLICE_NAME = _KUEUE + "workload-slice-name"
+SLICE_REPLACEMENT_FOR = _KUEUE + "workload-slice-replacement-for"
 
 # On a Workload.
 JOB_UID = _KUEUE + "job-uid"

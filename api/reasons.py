@@ -114,6 +114,7 @@ class FinishedReason(StrEnum):
     OUT_OF_SYNC = "OutOfSync"
     OWNER_NOT_FOUND = "OwnerNotFound"
     FAILED_TO_START = "FailedToStart"
+    SLICE_REPLACED = "WorkloadSliceReplaced"
 
 
 class RequeueReason(StrEnum):

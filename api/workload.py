@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from api.keys import RESOURCE_IN_USE
+from api.keys import ELASTIC_JOB, RESOURCE_IN_USE, SLICE_NAME, SLICE_REPLACEMENT_FOR
 from api.objects.common import WireCondition
 from api.objects.templates import WirePodTemplate
 from api.objects.workloads import (
@@ -32,7 +32,7 @@ from api.objects.workloads import (
     WorkloadObject,
 )
 from api.parsing.problems import SpecError, read_amount, require_at_most_one, require_unique
-from api.reasons import ConditionType, EvictionReason
+from api.reasons import ConditionType, EvictionReason, FinishedReason
 
 # One shared read-only mapping, because most of 15,000 Workloads have no annotations.
 NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -251,6 +251,42 @@ class Workload:
         """
         evicted = self.conditions.get(ConditionType.EVICTED)
         return evicted if evicted is not None and evicted.status else None
+
+    @property
+    def is_slice(self) -> bool:
+        """Whether it is a slice of an elastic Job."""
+        return bool(self.annotations) and self.annotations.get(ELASTIC_JOB) == "true"
+
+    @property
+    def chain(self) -> WorkloadKey:
+        """The first slice of its elastic Job, by which the pods of all slices are found; else itself."""
+        name = self.annotations.get(SLICE_NAME) if self.annotations else None
+        return self.key if name is None else WorkloadKey(self.key.namespace, name)
+
+    @property
+    def is_superseded(self) -> bool:
+        """Whether it is a slice that has ended while its elastic Job goes on."""
+        finished = self.conditions.get(ConditionType.FINISHED)
+        return (
+            self.is_slice
+            and finished is not None
+            and finished.status
+            and finished.reason in (FinishedReason.SLICE_REPLACED, FinishedReason.OUT_OF_SYNC)
+        )
+
+    @property
+    def replaces(self) -> WorkloadKey | None:
+        """The slice that this one takes over from, None where it replaces none. Always of its namespace."""
+        text = self.annotations.get(SLICE_REPLACEMENT_FOR) if self.annotations else None
+        if text is None:
+            return None
+        namespace, _, name = text.partition("/")
+        # A tenant could otherwise name the Workload of another.
+        return WorkloadKey(namespace, name) if namespace == self.key.namespace and name else None
+
+    def takes_over(self, former: Workload) -> bool:
+        """Return whether this slice takes over from that one: it names it, and both are of one Job."""
+        return self.replaces == former.key != self.key and self.owner_uid == former.owner_uid
 
     @property
     def preemption(self) -> Condition | None:

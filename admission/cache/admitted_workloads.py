@@ -4,6 +4,10 @@ A decision is *assumed* until the object shows it. Events may be older than our 
 without quota does not end an assumption (`keeps_assumption`). An object that shows the decision confirms it
 (`_confirm`), no matter which process wrote it.
 
+A slice of an elastic Job that replaces another holds quota for both: the pods of the former go on in it. The
+former holds nothing from then on, and holds its quota again if its successor holds none after all (`_hold`,
+`release`). So the two are never counted twice, whichever object is seen first.
+
 What comes free is only marked here; `admission.cache.trees_to_try` then wakes the Workloads that may fit.
 """
 
@@ -51,6 +55,8 @@ class AdmittedWorkloads:
         # Admissions that no decision of this leader made, and when they were seen
         # (Unix seconds); see `admission.cache.overadmission`.
         self.unweighed: dict[WorkloadKey, float] = {}
+        # The Workload that holds what a slice held, by the slice that it replaces.
+        self.successors: dict[WorkloadKey, WorkloadKey] = {}
         self._cache = cache
         self._index = index
         self._pending = pending
@@ -126,8 +132,16 @@ class AdmittedWorkloads:
             and local_queue is not None
             and local_queue.cluster_queue == queue.name
             and is_complete(admission, record, queue)
-            and queue.node.fits(to_quantities(admission.pod_sets))
+            and queue.node.fits(self._beyond_replaced(record.workload, admission))
         )
+
+    def _beyond_replaced(self, workload: Workload, admission: Admission) -> Quantities:
+        """Return what the admission charges beyond the slice that it replaces."""
+        usage = to_quantities(admission.pod_sets)
+        replaced = self._cache.held.get(workload.replaces) if workload.replaces is not None else None
+        if replaced is None or not _takes_over(workload, admission, replaced.workload, replaced.admission):
+            return usage
+        return {pair: max(0, amount - replaced.usage.get(pair, 0)) for pair, amount in usage.items()}
 
     def forget(self, key: WorkloadKey, uid: str, decided_on: str | None = None) -> None:
         """Take back a decision that could not be written: an assumed admission, and what was decided on it.
@@ -214,6 +228,17 @@ class AdmittedWorkloads:
             self._trees.wake(queue.name, is_freed=True)
         if held.places:
             self.note_freed({place.flavor for place in held.places})
+        self._give_back(held)
+
+    def _give_back(self, held: HeldWorkload) -> None:
+        """Let the slice that a Workload has replaced hold its quota again, if its object still shows it."""
+        replaced = held.workload.replaces
+        if replaced is None or self.successors.get(replaced) != held.key:
+            return
+        del self.successors[replaced]
+        record = self._index.records.get(replaced)
+        if record is not None and not record.workload.is_finished and record.workload.has_quota_reservation:
+            self.note_fact(record)
 
     def note_freed(self, flavors: Collection[str]) -> None:
         """Have Workloads tried again that wait for places on nodes of these flavors, where some are free.
@@ -235,6 +260,8 @@ class AdmittedWorkloads:
         workload = record.workload
         assert workload.admission is not None
         self._pending.unqueue(record)
+        if self._is_taken_over(workload):
+            return
         usage = to_quantities(record.charged)
         held = self._cache.held.get(workload.key)
         if held is not None:
@@ -385,6 +412,7 @@ class AdmittedWorkloads:
 
     def _hold(self, held: HeldWorkload) -> None:
         """Let a Workload hold quota, and touch the statuses that show it."""
+        self._take_over(held)
         queue = self._cache.hold(held)
         self._watch(held)
         if queue is not None:
@@ -392,6 +420,42 @@ class AdmittedWorkloads:
         # By the LocalQueue it was charged to: its object may name another one by now.
         self._touched.local_queues.add(held.local_queue)
         self._weigh(held)
+
+    def _take_over(self, held: HeldWorkload) -> None:
+        """Take away what the slice holds that this one replaces: it is part of what this one holds.
+
+        Not from a slice of another ClusterQueue, whose quota is another.
+        """
+        replaced = held.workload.replaces
+        if replaced is None:
+            return
+        former = self._cache.held.get(replaced)
+        if former is None:
+            # Its object may be seen later.
+            self.successors[replaced] = held.key
+        elif _takes_over(held.workload, held.admission, former.workload, former.admission):
+            self.successors[replaced] = held.key
+            # What that one has taken over itself is part of it.
+            first = former.workload.replaces
+            if first is not None and self.successors.get(first) == replaced:
+                self.successors[first] = held.key
+            self.release(replaced)
+
+    def _is_taken_over(self, workload: Workload) -> bool:
+        """Return whether another slice holds what the object of this one shows."""
+        successor = self._cache.held.get(self.successors.get(workload.key, workload.key))
+        return (
+            successor is not None
+            and workload.admission is not None
+            and _takes_over(successor.workload, successor.admission, workload, workload.admission)
+        )
+
+    def successor(self, key: WorkloadKey) -> Workload | None:
+        """Return the slice that has taken over from this Workload, by its object; None if there is none."""
+        record, held = self._index.records.get(key), self._cache.held.get(self.successors.get(key, key))
+        if record is None or held is None or held.is_assumed or not self._is_taken_over(record.workload):
+            return None
+        return held.workload
 
     def _watch(self, held: HeldWorkload) -> None:
         """Record from when it may be preempted, where Workloads of its ClusterQueue take turns."""
@@ -416,6 +480,11 @@ class AdmittedWorkloads:
         # By resource only: past usage does not distinguish flavors.
         amounts = by_resource(held.usage)
         ledger.hold(held.key, held.local_queue, amounts, is_admitted=held.is_admitted, now=self._cache.now)
+
+
+def _takes_over(new: Workload, admission: Admission, former: Workload, present: Admission) -> bool:
+    """Return whether a slice takes over what another holds: not from another ClusterQueue's quota."""
+    return new.takes_over(former) and admission.cluster_queue == present.cluster_queue
 
 
 def _takes_more(held: HeldWorkload, admission: Admission, usage: Quantities) -> bool:

@@ -242,6 +242,7 @@ class WorkloadStore:
     def _end(self, record: WorkloadRecord) -> None:
         """Take the Workload out of all queues and quota: it has finished, or its object is gone."""
         self.pending.unqueue(record)
+        self.admitted.successors.pop(record.workload.key, None)
         # It may have held nothing by then.
         if record.workload.key in self._cache.held:
             self.admitted.release(record.workload.key)

@@ -53,6 +53,11 @@ class WorkloadQueries:
         self._workload_store.see()
         return key in self._cache.held
 
+    def successor(self, key: WorkloadKey) -> Workload | None:
+        """Return the slice that has taken over from this one, as its object shows; None if there is none."""
+        self._workload_store.see()
+        return self._workload_store.admitted.successor(key)
+
     def is_waiting(self, key: WorkloadKey, uid: str) -> bool:
         """Return whether the Workload of this uid is pending in a queue and holds no quota.
 

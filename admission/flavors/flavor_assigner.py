@@ -34,6 +34,7 @@ from admission.decisions.assignment_memo import QuotaAnswer
 from admission.decisions.flavor_mode import BEST, MODES, WORST, Grade, Granular, is_preferred, should_try_next
 from admission.flavors.flavor_ranking import Asked, FlavorRanking
 from admission.flavors.flavor_refusal import FlavorRefusal, flavor_refusal
+from admission.snapshot.held_workload import HeldWorkload
 from admission.snapshot.queue_state import QueueGroup, QueueState
 from admission.snapshot.snapshot import Snapshot
 from api.jobs.resource_requests import PODS, QuotaCheckStrategy, gpus_of
@@ -74,6 +75,8 @@ class FlavorSearch:
     quota_check: QuotaCheckStrategy = QuotaCheckStrategy.BLOCK_UNDECLARED
     pins: Pins | None = None
     ranking: FlavorRanking | None = None
+    # The slice that the Workload replaces, whose flavors are the pins.
+    replaced: HeldWorkload | None = None
     # Every quota question asked so far, with its answer, for `admission.flavors.assignment_cache`.
     weighed: list[QuotaAnswer] = field(default_factory=list)
 
@@ -295,7 +298,7 @@ class FlavorSearch:
         """Return why these pods cannot use the flavor whatever its quota, None where they can."""
         # The members share one flavor, so a pin of any member that names it is enough.
         if self.pins is not None and all(self.pins[m.position].get(resource) != name for m in members):
-            return FlavorRefusal(f"flavor {name} is not the one nominated for {resource}")
+            return FlavorRefusal(self._pinned_message(name, resource, members))
         for member in members:
             asked = self.pending.requests[member.position]
             refusal = flavor_refusal(
@@ -304,6 +307,13 @@ class FlavorSearch:
             if refusal is not None:
                 return refusal
         return None
+
+    def _pinned_message(self, name: str, resource: str, members: list[_Member]) -> str:
+        """Return why the flavor is not the one that the pods must use: Kueue's words for a slice."""
+        if self.pins is None or self.replaced is None:
+            return f"flavor {name} is not the one nominated for {resource}"
+        former = self.pins[members[0].position].get(resource, "")
+        return f"could not assign {name} flavor since the original workload is assigned: {former}"
 
     def _weigh(
         self,

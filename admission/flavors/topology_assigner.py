@@ -42,6 +42,7 @@ from api.workload import (
     DELAYED_PENDING,
     Admission,
     CheckState,
+    DomainCount,
     PodSet,
     PodSetAssignment,
     TopologyAssignment,
@@ -256,6 +257,52 @@ def with_requests(
     if not requests:
         return assignment
     return replace(assignment, placing=requests, strategy=requests[0].strategy)
+
+
+def beyond(assignment: Assignment, replaced: HeldWorkload) -> Assignment:
+    """Return the assignment of a slice that asks for places only of the pods that it adds to another one."""
+    placed = {one.name: one.topology for one in replaced.admission.pod_sets}
+    added = (replace(one, count=one.count - _count(placed.get(one.pod_set))) for one in assignment.placing)
+    return replace(assignment, placing=tuple(one for one in added if one.count > 0))
+
+
+def joined(
+    assignment: Assignment, replaced: HeldWorkload, requests: Collection[PodSetRequests]
+) -> Assignment:
+    """Return the assignment of a slice with the places of the one that it replaces: its pods stay there.
+
+    Where a pod set counts fewer pods than before, its last places are given up.
+    """
+    placed = {one.name: one.topology for one in replaced.admission.pod_sets}
+    pod_sets = tuple(
+        replace(choice, topology=_joined(placed.get(choice.name), choice.topology, choice.count))
+        for choice in assignment.pod_sets
+    )
+    if not any(one.topology for one in pod_sets):
+        return assignment
+    whole = replace(assignment, pod_sets=pod_sets)
+    # Which ClusterQueue it is does not matter for places.
+    return replace(whole, places=places_of(whole.to_admission(""), requests))
+
+
+def _count(topology: TopologyAssignment | None) -> int:
+    return sum(domain.count for domain in topology.domains) if topology is not None else 0
+
+
+def _joined(
+    former: TopologyAssignment | None, added: TopologyAssignment | None, count: int
+) -> TopologyAssignment | None:
+    if former is None or count == 0 or (added is not None and added.levels != former.levels):
+        return added
+    counts: dict[tuple[str, ...], int] = {}
+    left = count
+    for domain in (*former.domains, *(added.domains if added is not None else ())):
+        taken = min(domain.count, left)
+        if taken:
+            counts[domain.values] = counts.get(domain.values, 0) + taken
+            left -= taken
+    domains = tuple(DomainCount(values=values, count=number) for values, number in sorted(counts.items()))
+    return TopologyAssignment(levels=former.levels, domains=domains)
 
 
 def place(snapshot: Snapshot, assignment: Assignment) -> Steps[Assignment]:

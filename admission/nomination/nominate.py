@@ -17,6 +17,9 @@ Invariant: the snapshot is left as it was. Each head is nominated as if no other
 same capacity; their competition is resolved by the order (`admission.nomination.entry_ordering`) and by the
 scheduler, which tries them one after another.
 
+A slice of an elastic Job is nominated as if the slice that it replaces had gone, and on the flavors of that
+slice: what the two have in common counts as free for it.
+
 Under backfill a head that could have all its pods but is held back by a promise is tried with fewer pods as
 well (`nominate_fewer`): Kueue's rule, as many pods as can start now, knows nothing of what is promised.
 Source: Kueue, pkg/scheduler/scheduler.go, nominate and getAssignments; flavorassigner/podset_reducer.go.
@@ -35,10 +38,11 @@ from admission.flavors.assignment_cache import learn, recall, recall_fitting
 from admission.flavors.flavor_assigner import FlavorSearch, Pins
 from admission.flavors.flavor_ranking import FlavorRanking, ranking_of, ranks_flavors
 from admission.flavors.hardware_needs import needs_hardware
-from admission.flavors.topology_assigner import place, with_later_places, with_requests
+from admission.flavors.topology_assigner import beyond, joined, place, with_later_places, with_requests
 from admission.preemption.fair_sharing import FairPreemption
 from admission.preemption.preemptor import Preemptor
 from admission.preemption.targets import Target
+from admission.snapshot.held_workload import HeldWorkload
 from admission.snapshot.queue_state import QueueState
 from admission.snapshot.snapshot import Snapshot
 from api.jobs.resource_requests import QuotaCheckStrategy
@@ -57,7 +61,8 @@ class CyclePolicy:
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """A nominated head: its flavors, and the Workloads to evict for them.
 
-    `lacks_only_quota`: it does not fit, and places on nodes had no part in that.
+    `lacks_only_quota`: it does not fit, and places on nodes had no part in that. `replaced` is the slice that
+    it takes over from, whose usage counts as free for it.
     """
 
     queue: QueueState
@@ -65,6 +70,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     assignment: Assignment
     targets: tuple[Target, ...] = ()
     lacks_only_quota: bool = False
+    replaced: HeldWorkload | None = None
 
     @property
     def is_preemptor(self) -> bool:
@@ -98,10 +104,40 @@ class Nominator:
         flavor: the head may have fitted there and only lost to another head of that cycle.
         """
         refusals = self.snapshot.topology_cache.refusals
-        entry = yield from self._nominate(queue, pending)
+        replaced = self._replaced(queue, pending)
+        if replaced is None:
+            entry = yield from self._nominate(queue, pending)
+        else:
+            entry = yield from self._nominate_slice(queue, pending, replaced)
         if entry.will_fit or self.snapshot.topology_cache.refusals != refusals:
             return entry
         return structs.replace(entry, lacks_only_quota=True)
+
+    def _replaced(self, queue: QueueState, pending: Pending) -> HeldWorkload | None:
+        """Return the slice that the head takes over from, None where there is none or it is evicted."""
+        key = pending.workload.replaces
+        held = queue.held.get(key) if key is not None else None
+        if held is None or held.is_evicted or self.snapshot.evictions.is_gone(held):
+            return None
+        return held if pending.workload.takes_over(held.workload) else None
+
+    def _nominate_slice(self, queue: QueueState, pending: Pending, replaced: HeldWorkload) -> Steps[Entry]:
+        """Return the best assignment on the flavors of the slice that the head replaces, as if that had gone.
+
+        Source: Kueue, flavorassigner.go, findFlavorForPodSets.
+        """
+        # Only one flavor may be taken, so there is no scan to go on with.
+        pending.scan = None
+        pins = _flavors_held(replaced, pending)
+        search = self._search_of(queue, pending, pins, replaced)
+        return (yield from self._find_beyond(search, replaced))
+
+    def _find_beyond(self, search: FlavorSearch, replaced: HeldWorkload) -> Steps[Entry]:
+        """Return the entry of a slice: flavors for all of its pods, and places for those that it adds."""
+        with self.snapshot.evictions.handed_over(search.queue, replaced, with_places=False):
+            entry = yield from self._find(search)
+        assignment = joined(entry.assignment, replaced, search.pending.requests)
+        return structs.replace(entry, assignment=assignment, replaced=replaced)
 
     def _nominate(self, queue: QueueState, pending: Pending) -> Steps[Entry]:
         if pending.scan is not None and _is_outdated(pending.scan, queue, pending):
@@ -124,7 +160,9 @@ class Nominator:
         # Continuing a scan could skip the pinned flavors.
         entry.pending.scan = None
         pins = _flavors_of(entry.assignment)
-        search = self._search_of(entry.queue, entry.pending, pins)
+        search = self._search_of(entry.queue, entry.pending, pins, entry.replaced)
+        if entry.replaced is not None:
+            return (yield from self._find_beyond(search, entry.replaced))
         again = yield from self._find(search, self._fitting(entry.queue, entry.pending, pins))
         # The pinned search knows nothing of those before it. Taken for a first look, it would go on
         # to the next flavor, and each cycle would end where it began.
@@ -202,7 +240,13 @@ class Nominator:
             whole = yield from self._attempt(search, None)
         return whole if whole.will_fit else (yield from self._or_fewer_pods(search, whole))
 
-    def _search_of(self, queue: QueueState, pending: Pending, pins: Pins | None = None) -> FlavorSearch:
+    def _search_of(
+        self,
+        queue: QueueState,
+        pending: Pending,
+        pins: Pins | None = None,
+        replaced: HeldWorkload | None = None,
+    ) -> FlavorSearch:
         return FlavorSearch(
             snapshot=self.snapshot,
             queue=queue,
@@ -211,6 +255,7 @@ class Nominator:
             is_fair_sharing=self.policy.fair_sharing is not None,
             quota_check=self.policy.quota_check,
             pins=pins,
+            replaced=replaced,
             ranking=ranking_of(self.snapshot, queue, pending.workload, self.preemptor.losses.estimator),
         )
 
@@ -236,7 +281,8 @@ class Nominator:
 
     def _flavors(self, search: FlavorSearch, counts: tuple[int, ...] | None) -> Assignment:
         """Return the flavors for these numbers of pods, with what the pods request of the topologies."""
-        return with_requests(self.snapshot, search.queue, search.pending, search.assign(counts))
+        flavors = with_requests(self.snapshot, search.queue, search.pending, search.assign(counts))
+        return flavors if search.replaced is None else beyond(flavors, search.replaced)
 
     def _complete(self, queue: QueueState, pending: Pending, flavors: Assignment) -> Steps[Entry]:
         """Return the entry for these flavors, with places and victims."""
@@ -303,6 +349,12 @@ def _flavors_of(assignment: Assignment) -> Pins:
         {resource: chosen.flavor for resource, chosen in choice.choices.items()}
         for choice in assignment.pod_sets
     )
+
+
+def _flavors_held(held: HeldWorkload, pending: Pending) -> Pins:
+    """Return the flavors that a slice has, for each pod set of the one that replaces it."""
+    flavors = {one.name: one.flavors for one in held.admission.pod_sets}
+    return tuple(flavors.get(one.name, {}) for one in pending.workload.pod_sets)
 
 
 def _spare_pods(pending: Pending) -> list[int]:

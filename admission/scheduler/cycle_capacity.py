@@ -12,7 +12,8 @@ off the snapshot from then on, and their capacity is reserved on it for those th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from admission.nomination.nominate import Entry
@@ -130,11 +131,26 @@ class CycleCapacity:
 
     def _fit(self, entry: Entry) -> tuple[bool, bool]:
         """Return whether its quota, and with that also its places are free once its targets are gone."""
-        if not entry.targets:
+        if not entry.targets and entry.replaced is None:
             return self._fits_now(entry)
         # Only for this check; at the end of the block the targets are back on the snapshot.
-        with self.snapshot.trial.without((target.queue, target.held) for target in entry.targets):
+        with self.snapshot.trial.without(self._making_way(entry)):
             return self._fits_now(entry)
+
+    def _making_way(self, entry: Entry) -> Iterator[tuple[QueueState, HeldWorkload]]:
+        """Yield what the entry takes the place of: its targets, and the slice that it replaces."""
+        yield from ((target.queue, target.held) for target in entry.targets)
+        if (replaced := self._replaced(entry)) is not None:
+            yield entry.queue, replaced
+
+    def _replaced(self, entry: Entry) -> HeldWorkload | None:
+        """Return the slice that the entry replaces; None for one that this cycle evicts for another."""
+        replaced = entry.replaced
+        return None if replaced is None or self.snapshot.evictions.is_gone(replaced) else replaced
+
+    def without_replaced(self, entry: Entry) -> AbstractContextManager[None]:
+        """Return a block in which the slice that the entry replaces counts as gone."""
+        return self.snapshot.evictions.handed_over(entry.queue, self._replaced(entry))
 
     def _fits_now(self, entry: Entry) -> tuple[bool, bool]:
         assignment = entry.assignment
@@ -158,7 +174,7 @@ class CycleCapacity:
         usage, places, node = entry.assignment.usage, entry.assignment.places, entry.queue.node
         with (
             self.snapshot.evictions.taken_back((*self._expected, *self._passed.expected()), places),
-            self.snapshot.trial.without((target.queue, target.held) for target in entry.targets),
+            self.snapshot.trial.without(self._making_way(entry)),
         ):
             lacking = frozenset(pair for pair, amount in usage.items() if not node.fits({pair: amount}))
             return lacking, not self.snapshot.topology_cache.usage.fits(places)
@@ -197,6 +213,8 @@ class CycleCapacity:
     def start(self, entry: Entry) -> None:
         """Let the entry use what it was nominated for."""
         queue, assignment = entry.queue, entry.assignment
+        if (replaced := self._replaced(entry)) is not None:
+            self.snapshot.evictions.hand_over(queue, replaced)
         self.snapshot.trial.reserve(queue, assignment.usage, assignment.places)
         if assignment.borrowing == 0 and queue.pending.may_start_more:
             self._owners.append((queue, assignment.usage))
@@ -212,6 +230,9 @@ class CycleCapacity:
             awaited = [held.key for held in (*victims, *others)]
             if awaited and self.is_spent(workload.key, workload.uid, awaited):
                 return
+        if (replaced := self._replaced(entry)) is not None:
+            # It runs until then, so what it has is no more free than what the targets have.
+            self.snapshot.evictions.evict(entry.queue, replaced)
         self._expected.append((entry.queue, entry.assignment.usage, entry.assignment.places))
         self.start(entry)
 
@@ -225,6 +246,9 @@ class CycleCapacity:
         queue, reserved = entry.queue, {}
         for pair, amount in entry.assignment.usage.items():
             cell = queue.node.cell(pair)
+            # What it has by the slice that it replaces need not be reserved.
+            if entry.replaced is not None:
+                amount = max(0, amount - entry.replaced.usage.get(pair, 0))
             # Quota still used by Workloads that are being evicted is not free to reserve.
             used = cell.usage + self.snapshot.evictions.usage(queue, pair)
             if entry.assignment.borrowing == 0:

@@ -96,7 +96,8 @@ class EntryProcessor:
             return skipped(entry, _NO_LONGER_FITS)
         if self.backfill is None:
             return self._take(StartCheck(entry=entry))
-        verdict = self.backfill.check_start(entry)
+        with self.capacity.without_replaced(entry):
+            verdict = self.backfill.check_start(entry)
         if verdict.kept_from is not None or verdict.behind is not None:
             verdict = (yield from self._with_fewer_pods(entry, self.backfill)) or verdict
         if verdict.kept_from is not None:
@@ -150,7 +151,8 @@ class EntryProcessor:
             return False
         # The check whether it may start was a long search already.
         yield
-        return (yield from self.backfill.plan(entry))
+        with self.capacity.without_replaced(entry):
+            return (yield from self.backfill.plan(entry))
 
     def _take(self, verdict: StartCheck) -> HeadOutcome:
         """Admit the entry as nominated, or evict its targets first."""

@@ -21,11 +21,13 @@ from queues.quota.resources import FlavorResource
 class CycleEvictions:
     """The Workloads that are gone in this cycle; their usage is taken off by the trial."""
 
-    __slots__ = ("_evicted", "_in_overlay", "_overlay", "_trial")
+    __slots__ = ("_evicted", "_handed_over", "_in_overlay", "_overlay", "_trial")
 
     def __init__(self, trial: Trial) -> None:
         self._trial = trial
         self._evicted: dict[WorkloadKey, tuple[QueueState, HeldWorkload]] = {}
+        # Slices whose usage has passed to the slice that replaces them: nothing has to stop for it.
+        self._handed_over: set[WorkloadKey] = set()
         # The overlay of capacity holds, and the Workloads in `_evicted` whose removal is a part of it.
         self._overlay = UsageOverlay()
         self._in_overlay: Collection[WorkloadKey] = ()
@@ -34,6 +36,7 @@ class CycleEvictions:
         """Forget the evictions at the end of the cycle, after the trial was rolled back."""
         # What the cycle decided is either assumed by the cache or dropped.
         self._evicted.clear()
+        self._handed_over.clear()
         self._overlay, self._in_overlay = UsageOverlay(), ()
 
     def apply_holds(
@@ -62,6 +65,29 @@ class CycleEvictions:
         """Bring back a Workload that was evicted in this cycle. Raises KeyError where it was not."""
         del self._evicted[held.key]
         self._trial.reserve(queue, held.usage, held.places)
+
+    def hand_over(self, queue: QueueState, held: HeldWorkload) -> None:
+        """Remove a slice whose successor is admitted: it takes over the usage, and the pods run on."""
+        self._handed_over.add(held.key)
+        self._trial.release(queue, held.usage, held.places)
+
+    @contextmanager
+    def handed_over(
+        self, queue: QueueState, held: HeldWorkload | None, *, with_places: bool = True
+    ) -> Iterator[None]:
+        """Remove a slice while in the block, in which its successor is tried; nothing if `held` is None.
+
+        Without `with_places` its pods keep their places: they stay where they are in its successor.
+        """
+        if held is None:
+            yield
+            return
+        self._handed_over.add(held.key)
+        try:
+            with self._trial.without_usage(((queue, held.usage, held.places if with_places else ()),)):
+                yield
+        finally:
+            self._handed_over.discard(held.key)
 
     def usage(self, queue: QueueState, pair: FlavorResource) -> int:
         """Return how much of `pair` the queue's Workloads hold that were evicted in this cycle."""
@@ -110,8 +136,8 @@ class CycleEvictions:
 
     @property
     def gone(self) -> frozenset[WorkloadKey]:
-        """The Workloads that were evicted in this cycle, or count as gone by a capacity hold."""
-        return frozenset(self._evicted)
+        """The Workloads that were evicted in this cycle, or count as gone by a hold or a successor."""
+        return frozenset(self._evicted) | self._handed_over
 
     def leaving(self) -> Iterator[tuple[QueueState, HeldWorkload]]:
         """Yield the Workloads that are gone in this cycle, with their queues, in the order of eviction."""
@@ -119,7 +145,7 @@ class CycleEvictions:
 
     def is_gone(self, held: HeldWorkload) -> bool:
         """Return whether the Workload is gone in this cycle."""
-        return held.key in self._evicted
+        return held.key in self._evicted or held.key in self._handed_over
 
 
 def _summed(some: Iterable[Taken], nodes: Collection[str]) -> Iterator[Taken]:

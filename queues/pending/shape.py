@@ -12,14 +12,24 @@ from collections.abc import Mapping
 import msgspec
 
 from api.jobs.resource_requests import PodSetRequests
-from api.keys import ADDRESSES, EXCLUDED_NODES, HARDWARE_KEYS, PLACEMENT_KEYS, RESERVATION, SAVING_KEYS
+from api.keys import (
+    ADDRESSES,
+    EXCLUDED_NODES,
+    HARDWARE_KEYS,
+    PLACEMENT_KEYS,
+    RESERVATION,
+    SAVING_KEYS,
+    SLICE_REPLACEMENT_FOR,
+)
 from api.objects.templates import WirePodSpec
 from api.workload import PodSet, Workload
 
 _NO_SPEC = WirePodSpec()
 # A member of a reservation may be placed on nodes where others are not. Excluded nodes and reserved addresses
-# are a Workload's own.
-_SHAPING_KEYS = PLACEMENT_KEYS | HARDWARE_KEYS | {RESERVATION, EXCLUDED_NODES, ADDRESSES}
+# are a Workload's own, and what it replaces is free for a slice alone.
+_SHAPING_KEYS = (
+    PLACEMENT_KEYS | HARDWARE_KEYS | {RESERVATION, EXCLUDED_NODES, ADDRESSES, SLICE_REPLACEMENT_FOR}
+)
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 
 

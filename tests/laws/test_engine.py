@@ -19,6 +19,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 from admission.decisions.decision import Admit, Decision, Evict, Wait
 from admission.engine.engine import Engine, EngineSettings
 from admission.preemption.fair_sharing import FairPreemption
+from api import keys
 from api.policy import AdmissionPolicy, FlavorPromotion, FlavorRules, PlacementRules
 from api.queueing import ClusterQueue, LocalQueue, Namespace, PreemptionPolicy, ResourceFlavor
 from api.reasons import ConditionType
@@ -194,6 +195,38 @@ class Cluster(RuleBasedStateMachine):
         )
         if workload is not None and admission is not None:
             self.put(admitted(workload, admission, at=self.now))
+
+    @rule(target=known, key=known, more=st.integers(1, 3))
+    def grow(self, key: WorkloadKey, more: int) -> WorkloadKey:
+        """An elastic Job asks for more pods: another slice is to replace the one that holds quota."""
+        self.counter += 1
+        former = self.engine.workloads.workload(key)
+        new = WorkloadKey(NAMESPACE, f"w{self.counter}")
+        if former is None or not former.has_quota_reservation:
+            return key
+        self.put(
+            Workload(
+                key=new,
+                uid=f"uid-{new.name}",
+                created_at=self.now,
+                queue_name=former.queue_name,
+                priority=former.priority,
+                pod_sets=tuple(
+                    replace(one, count=one.count + more, min_count=None) for one in former.pod_sets
+                ),
+                annotations={keys.ELASTIC_JOB: "true", keys.SLICE_REPLACEMENT_FOR: str(key)},
+                generation=1,
+            )
+        )
+        return new
+
+    @rule(key=known)
+    def shrink(self, key: WorkloadKey) -> None:
+        """An elastic Job asks for fewer pods: its slice counts fewer."""
+        workload = self.engine.workloads.workload(key)
+        if workload is not None and all(one.count > 1 for one in workload.pod_sets):
+            fewer = tuple(replace(one, count=one.count - 1, min_count=None) for one in workload.pod_sets)
+            self.put(replace(workload, pod_sets=fewer, generation=workload.generation + 1))
 
     @rule(key=known)
     def stop(self, key: WorkloadKey) -> None:

@@ -1,0 +1,181 @@
+"""A slice of an elastic Job takes over the quota of the slice that it replaces, and never more than there is.
+
+Source: Kueue, pkg/workloadslicing and pkg/scheduler (replaceWorkloadSlice).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from admission.decisions.decision import Admit
+from api import keys
+from api.queueing import Preemption, PreemptionPolicy, ResourceFlavor
+from api.workload import Workload, WorkloadKey
+from queues.quota.resources import FlavorResource
+from tests.builders import (
+    NAMESPACE,
+    World,
+    admits,
+    evicts,
+    finished,
+    make_cluster_queue,
+    make_group,
+    make_pod_set,
+    make_workload,
+    messages,
+    reserved,
+)
+
+LOWER = Preemption(within_cluster_queue=PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY)
+
+
+def make_slice(name: str, pods: int, *, of: str = "", owner: str | None = "job", **fields: Any) -> Workload:
+    """Return a slice of `pods` pods of one GPU each, which replaces the slice `of`."""
+    marks = {keys.ELASTIC_JOB: "true", keys.SLICE_NAME: of or name}
+    if of:
+        marks[keys.SLICE_REPLACEMENT_FOR] = f"{NAMESPACE}/{of}"
+    return make_workload(
+        name, pod_sets=(make_pod_set(count=pods),), annotations=marks, owner_uid=owner, **fields
+    )
+
+
+def used(world: World, flavor: str = "default") -> int:
+    return world.engine._cache.queues["queue"].node.cell(FlavorResource(flavor, "gpu")).usage
+
+
+def make_world(*values: Any, quota: int = 4, **fields: Any) -> World:
+    """Return a world in which the first slice, of two pods, holds quota."""
+    world = World().put(make_cluster_queue(quota=quota, **fields), *values)
+    return world.put(reserved(make_slice("old", 2)))
+
+
+@pytest.mark.parametrize(
+    ("pods", "others", "want"),
+    [
+        pytest.param(4, 0, 4, id="all of the quota"),
+        pytest.param(3, 1, 3, id="what others leave and it has already"),
+        pytest.param(4, 1, None, id="no more than others leave"),
+        pytest.param(5, 0, None, id="no more than there is"),
+    ],
+)
+def test_a_slice_is_admitted_with(pods: int, others: int, want: int | None) -> None:
+    world = make_world()
+    if others:
+        world.put(reserved(make_workload("other", gpus=others)))
+    world.put(make_slice("new", pods, of="old"))
+
+    decisions = world.settle()
+
+    assert admits(decisions) == ([] if want is None else ["new"])
+    assert used(world) == others + (want or 2)
+    # The pods go on in the new slice: only one of the two is counted.
+    assert ("old" in world.holding()) is (want is None)
+
+
+def test_a_slice_that_does_not_fit_lacks_only_what_it_needs_beyond_the_one_it_replaces() -> None:
+    world = make_world().put(reserved(make_workload("other", gpus=1)), make_slice("new", 4, of="old"))
+
+    assert (
+        "insufficient unused quota for gpu in flavor default, 1 more needed"
+        in (messages(world.settle())["new"])
+    )
+
+
+def test_a_slice_whose_write_failed_gives_the_quota_back() -> None:
+    world = make_world().put(make_slice("new", 4, of="old"))
+    (admit,) = [one for one in world.settle() if isinstance(one, Admit)]
+
+    world.engine.forget(admit.key, admit.uid, now=world.now)
+
+    world.engine.validate()
+    assert (world.holding(), used(world)) == ({"old": "queue"}, 2)
+
+
+@pytest.mark.parametrize("order", [("old", "new"), ("new", "old")], ids=" before ".join)
+def test_after_a_restart_each_pod_is_counted_once(order: tuple[str, str]) -> None:
+    shown = {"old": reserved(make_slice("old", 2)), "new": reserved(make_slice("new", 4, of="old"))}
+
+    world = World().put(make_cluster_queue(quota=4), *(shown[name] for name in order))
+
+    assert (world.holding(), used(world)) == ({"new": "queue"}, 4)
+    successor = world.engine.workloads.successor(WorkloadKey(NAMESPACE, "old"))
+    assert successor is not None
+    assert successor.key.name == "new"
+    world.put(finished(shown["old"]))
+    assert (world.holding(), used(world)) == ({"new": "queue"}, 4)
+
+
+def test_a_third_slice_takes_over_from_the_second() -> None:
+    world = make_world().put(make_slice("new", 3, of="old"))
+    world.confirm(world.settle())
+    world.put(make_slice("third", 4, of="new"))
+
+    world.confirm(world.settle())
+
+    # The first has not been finished by then.
+    assert (world.holding(), used(world)) == ({"third": "queue"}, 4)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"owner": "another"}, id="of another Job"),
+        pytest.param({"namespace": "elsewhere"}, id="of another namespace"),
+    ],
+)
+def test_a_slice_takes_nothing_from_a_workload(change: dict[str, Any]) -> None:
+    world = World().put(make_cluster_queue(quota=4), reserved(make_slice("old", 2)))
+    new = make_slice("new", 4, of="old", owner=change.get("owner", "job"))
+    if "namespace" in change:
+        new = replace(new, annotations={**new.annotations, keys.SLICE_REPLACEMENT_FOR: "elsewhere/old"})
+
+    assert admits(world.put(new).settle()) == []
+    assert world.holding() == {"old": "queue"}
+
+
+def test_a_slice_keeps_the_flavor_of_the_one_it_replaces() -> None:
+    group = make_group("default", "spare", default=2, spare=8)
+    world = World().put(
+        ResourceFlavor(name="spare"),
+        make_cluster_queue(groups=(group,)),
+        reserved(make_slice("old", 2)),
+    )
+
+    found = messages(world.put(make_slice("new", 3, of="old")).settle())
+
+    assert "could not assign spare flavor since the original workload is assigned: default" in found["new"]
+
+
+def test_a_slice_preempts_others_and_not_the_one_it_replaces() -> None:
+    world = make_world(preemption=LOWER)
+    world.put(reserved(make_workload("low", gpus=2, priority=-1), at=5))
+
+    decisions = world.put(make_slice("new", 4, of="old", at=9)).settle()
+
+    assert evicts(decisions) == {"low": "InClusterQueue"}
+    assert world.holding() == {"low": "queue", "old": "queue"}
+    world.carry_out(tuple(decisions))
+    assert admits(world.settle()) == ["new"]
+    assert (world.holding(), used(world)) == ({"new": "queue"}, 4)
+
+
+def test_a_slice_of_an_evicted_one_waits_until_that_is_gone() -> None:
+    world = World().put(make_cluster_queue(quota=4, preemption=LOWER), reserved(make_slice("old", 3)))
+    world.put(make_workload("high", gpus=2, priority=9), make_slice("new", 4, of="old"))
+
+    decisions = world.settle()
+
+    assert (evicts(decisions), admits(decisions)) == ({"old": "InClusterQueue"}, [])
+
+
+def test_fewer_pods_free_their_quota_at_once() -> None:
+    world = make_world(quota=2).put(make_workload("waits", gpus=1))
+    assert admits(world.settle()) == []
+    old = world.get("old")
+
+    world.put(replace(old, pod_sets=(make_pod_set(count=1),), generation=2))
+
+    assert (used(world), admits(world.settle())) == (1, ["waits"])
