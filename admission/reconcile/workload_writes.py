@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from admission.decisions.api_writes import Event, ObjectVersion, Purpose, Verb, Write
+from admission.decisions.api_writes import Event, ObjectVersion, Purpose, Verb, Write, workload_ref
 from api import keys
 from api.object_events import EventType, ObjectRef
 from api.reasons import FinishedReason
@@ -72,6 +72,35 @@ def finish_write(edit: WorkloadStatusEdit, reason: FinishedReason, message: str,
         type_, word, action = EventType.NORMAL, "FinishedWorkload", "Finish"
     event = Event(regarding=owner, type=type_, reason=word, note=note, action=action)
     return workload_status(edit, Purpose.FINISH, event)
+
+
+def replaced_write(workload: Workload, raw: bytes, successor: Workload, *, now: float) -> Write:
+    """Return the write that finishes a slice whose quota and pods another slice has taken over.
+
+    Source: Kueue, pkg/scheduler/scheduler.go, replaceWorkloadSlice.
+    """
+    job_uid = successor.labels.get(keys.JOB_UID, "")
+    note = (
+        f"Replaced to accommodate a workload (UID: {successor.uid}, JobUID: {job_uid}) due to workload slice"
+        " aggregation"
+    )
+    edit = WorkloadStatusEdit(raw, now=now)
+    edit.finish(FinishedReason.SLICE_REPLACED, note)
+    event = Event(
+        regarding=workload_ref(workload.key.namespace, workload.key.name, workload.uid),
+        type=EventType.NORMAL,
+        reason=FinishedReason.SLICE_REPLACED,
+        note=note,
+        action="Replaced",
+    )
+    return workload_status(edit, Purpose.FINISH, event)
+
+
+def slice_end(raw: bytes, message: str, *, now: float) -> Write:
+    """Return the write that finishes a slice which its elastic Job has no use for."""
+    edit = WorkloadStatusEdit(raw, now=now)
+    edit.finish(FinishedReason.OUT_OF_SYNC, message)
+    return workload_status(edit, Purpose.FINISH)
 
 
 def finalizer_off(workload: Workload, raw: bytes) -> Write:

@@ -39,6 +39,7 @@ ACTED_UPON = frozenset(
         "admissionFairSharing",
         "fairSharing",
         "featureGates.DisableWaitForPodsReady",
+        "featureGates.ElasticJobsViaWorkloadSlices",
         "featureGates.PriorityBoost",
         "featureGates.ReclaimablePods",
         "featureGates.SkipReassignmentForPodOwnedWorkloads",
@@ -85,7 +86,6 @@ _UNGATED = "spec.preemptionGates of a Workload hold back no preemption"
 _FOLLOWS = {
     "featureGates.AdmissionGatedBy": "the annotation kueue.x-k8s.io/admission-gated-by holds a Workload back",
     "featureGates.ConcurrentAdmission": _UNGATED,
-    "featureGates.ElasticJobsViaWorkloadSlices": "an elastic Job is queued like any other",
     "featureGates.FinishOrphanedWorkloads": "the Workload of a Job that is gone finishes",
     "featureGates.MultiKueueOrchestratedPreemption": _UNGATED,
     "featureGates.PartialAdmission": "a Job with job-min-parallelism may start with fewer pods",

@@ -98,6 +98,7 @@ def to_job(obj: JobObject) -> Job:
         name=meta.name,
         uid=meta.uid,
         resource_version=meta.resource_version,
+        generation=meta.generation,
         labels=meta.labels or NOTHING,
         annotations=meta.annotations or NOTHING,
         owner=meta.controller,

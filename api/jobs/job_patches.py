@@ -49,14 +49,13 @@ def start_injection(
         labels=_labels(workload, assignment),
         annotations={
             keys.WORKLOAD: workload.key.name,
+            **({keys.SLICE_NAME: workload.chain.name} if workload.is_slice else {}),
             **_topology_annotations(workload, assignment),
             **_hardware_annotations(workload, assignment),
         },
         node_selector={**selector, **node_labels},
         tolerations=tuple(toleration_body(toleration) for toleration in tolerations),
-        # The gate holds each pod until its domain is written to it: without the gate, the scheduler could
-        # place a pod in the domain of another one.
-        gates=(keys.TOPOLOGY_GATE,) if _is_placed(assignment) else (),
+        gates=_gates(workload, assignment),
         one_of=one_of,
     )
     # Merged after the flavors: a check may add to the values of a flavor, but not contradict them.
@@ -178,6 +177,16 @@ def _hardware_annotations(workload: Workload, assignment: PodSetAssignment) -> d
         for key in sorted(asked)
         if key not in said and keys.ALIASES.get(key) not in said
     }
+
+
+def _gates(workload: Workload, assignment: PodSetAssignment) -> tuple[str, ...]:
+    """Return the gates that hold each pod until its domain is written to it, or until a slice counts it.
+
+    Without the first, the scheduler could place a pod in the domain of another one; without the second, pods
+    that an elastic Job adds would run beyond the quota.
+    """
+    placed = (keys.TOPOLOGY_GATE,) if _is_placed(assignment) else ()
+    return (*placed, *((keys.ELASTIC_GATE,) if workload.is_slice else ()))
 
 
 def _is_placed(assignment: PodSetAssignment) -> bool:

@@ -72,14 +72,15 @@ class Priority:
         return {"group": self.class_group, "kind": self.class_kind, "name": self.class_name}
 
 
-def workload_name(kind: str, group: str, owner_name: str, owner_uid: str) -> str:
-    """Return the name of an object's Workload, which depends only on the identity of the object.
+def workload_name(kind: str, group: str, owner_name: str, owner_uid: str, *, extra: str = "") -> str:
+    """Return the name of an object's Workload, which depends only on the identity of the object, and `extra`.
 
     The name is `<kind>-<owner>`, cut to the maximum length of a name, and five digits of
     a hash of the owner's identity, so that long names with a common beginning stay
     distinct. Source: Kueue, pkg/controller/jobframework/workload_names.go.
     """
-    identity = "\n".join((kind, group, owner_name, owner_uid)).encode()
+    parts = (kind, group, owner_name, owner_uid, *([extra] if extra else ()))
+    identity = "\n".join(parts).encode()
     # The hash is not for security. It is SHA-1 because names must agree with those that Kueue has generated.
     digest = hashlib.sha1(identity, usedforsecurity=False).hexdigest()[:_HASH_LENGTH]
     # Cut before the hash is appended, because the hash keeps names distinct.
@@ -90,6 +91,14 @@ def workload_name(kind: str, group: str, owner_name: str, owner_uid: str) -> str
 def name_of_workload(job: Job) -> str:
     """Return the name of the Workload of this Job."""
     return workload_name(JOB_KIND, JOB_GROUP, job.name, job.uid)
+
+
+def name_of_slice(kind: str, group: str, job: QueuedJob) -> str:
+    """Return the name of the slice of an elastic Job that its present generation would get.
+
+    Source: Kueue, pkg/controller/jobframework/reconciler.go, newWorkloadName.
+    """
+    return workload_name(kind, group, job.name, job.uid, extra=str(job.generation))
 
 
 def check_job(job: Job, body: Mapping[str, Any]) -> None:

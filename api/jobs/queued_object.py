@@ -48,8 +48,12 @@ class JobOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuedJob(Queued):
-    """An object that is started and stopped as a whole. `active`: how many of its pods run."""
+    """An object that is started and stopped as a whole.
 
+    `active`: how many of its pods run. `generation` counts the changes of its spec; 0 if the server does not.
+    """
+
+    generation: int = 0
     is_suspended: bool = False
     active: int = 0
     outcome: JobOutcome | None = None
@@ -61,3 +65,8 @@ class QueuedJob(Queued):
         The annotation is Kueue's older form of the label.
         """
         return self.labels.get(keys.QUEUE_NAME) or self.annotations.get(keys.QUEUE_NAME, "")
+
+    @property
+    def asks_to_be_elastic(self) -> bool:
+        """Whether its number of pods may change while it runs."""
+        return self.annotations.get(keys.ELASTIC_JOB) == "true"

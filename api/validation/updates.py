@@ -55,7 +55,8 @@ def workload_update_errors(old: _Object, new: _Object) -> Iterator[FieldError]:
     before, after = _part(old, "status"), _part(new, "status")
     if _is_true(before, "QuotaReserved"):
         yield from _pod_set_errors(old, new)
-        if _is_true(after, "QuotaReserved"):
+        # A slice counts fewer pods once its elastic Job has fewer, and so fewer of them have ended.
+        if _is_true(after, "QuotaReserved") and _key(old, keys.ELASTIC_JOB) != "true":
             yield from _reclaimable_errors(before, after)
     yield from _admission_errors(before, after)
     yield from _check_errors(before, after)

@@ -198,7 +198,9 @@ class World:
                 )
             else:
                 workload, raw = self.workload(name)
-                lifecycle = replace(self.lifecycle, owner=self._owner(workload))
+                successors = (one for one, _ in self.workloads() if one.takes_over(workload))
+                successor = next((one for one in successors if one.has_quota_reservation), None)
+                lifecycle = replace(self.lifecycle, owner=self._owner(workload), successor=successor)
                 actions += reconcile_workload(workload, raw, lifecycle, now=self.now).actions
         return tuple(actions)
 

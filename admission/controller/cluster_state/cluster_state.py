@@ -30,6 +30,7 @@ from admission.controller.cluster_state.prebuilt_names import PrebuiltNames
 from admission.controller.cluster_state.provisioning import Provisioning
 from admission.controller.cluster_state.queued_objects import QueuedObjects, target_of
 from admission.controller.cluster_state.reconcile_contexts import ClusterStateSettings, ReconcileContexts
+from admission.controller.cluster_state.slice_chains import SliceChains
 from admission.controller.cluster_state.spec_cache import SpecCache
 from admission.controller.cluster_state.workload_counts import WorkloadCounts
 from admission.controller.cluster_state.workload_pods import WorkloadPods
@@ -90,7 +91,8 @@ class ClusterState:
         )
         mark = self.marks.workload
         self.nodes = NodeCache(engine, clock, observers=self.observers, inspection=self.inspection, mark=mark)
-        self.placed_pods = PlacedPods(engine, clock, observers=self.observers, mark=mark)
+        self.slice_chains = SliceChains(mark, need_pods=self.nodes.needed.set)
+        self.placed_pods = PlacedPods(engine, clock, observers=self.observers, chains=self.slice_chains)
         self.workload_pods = WorkloadPods(mark, mark_saved=self.marks.job_of)
         self.pending_evictions = PendingEvictions(engine, self.workload_pods, self.queued, mark)
         self.disruptions = DisruptionBudgets(engine, self.pods)
@@ -100,6 +102,7 @@ class ClusterState:
                 self.workload_counts.observe,
                 self.pending_evictions.observe,
                 self.disruptions.observe,
+                self.slice_chains.observe,
                 self.marks.observe,
             )
         )

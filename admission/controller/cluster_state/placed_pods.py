@@ -2,17 +2,19 @@
 
 A placed pod's usage is counted through its Workload. The pod itself is kept in the order in which pods were
 first seen. So is every pod on a node whose annotation names a placed Workload: nothing replaces that node
-while it runs. Pods of other Workloads are kept from the moment that kube-scheduler finds no node for them.
+while it runs. So are the pods of elastic Jobs, which name their first slice. Pods of other Workloads are kept
+from the moment that kube-scheduler finds no node for them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import msgspec
 
 from admission.controller.cluster_state.observers import Observers
+from admission.controller.cluster_state.slice_chains import SliceChains
 from admission.controller.runtime.clock import Clock
 from admission.decisions.api_writes import Write
 from admission.engine.engine import Engine
@@ -34,15 +36,14 @@ class _Known:
 
 
 class PlacedPods:
-    """What the control loop knows of placed pods. `mark` is called for a Workload whose pods changed."""
+    """What the control loop knows of placed pods. The Workload whose pods changed is marked."""
 
-    def __init__(
-        self, engine: Engine, clock: Clock, *, observers: Observers, mark: Callable[[WorkloadKey], None]
-    ) -> None:
+    def __init__(self, engine: Engine, clock: Clock, *, observers: Observers, chains: SliceChains) -> None:
         self._engine = engine
         self._observers = observers
         self._clock = clock
-        self._mark = mark
+        self._chains = chains
+        self._mark = chains.mark_pods_of
         self._pods: dict[str, _Known] = {}
         self._by_workload: dict[WorkloadKey, dict[str, None]] = {}
 
@@ -75,7 +76,7 @@ class PlacedPods:
         known = self._pods.get(write.uid)
         if known is not None:
             body = msgspec.json.decode(write.body)
-            known.promised = body["spec"]["nodeSelector"]
+            known.promised = {**known.pod.node_selector, **body["spec"].get("nodeSelector", {})}
             annotations = body.get("metadata", {}).get("annotations", {})
             known.promised_address = annotations.get(keys.ADDRESS, "")
 
@@ -97,9 +98,9 @@ class PlacedPods:
             if (known.pod.namespace, known.pod.name) == (namespace, name):
                 self._mark(known.workload)
 
-    def misplaced(self, workload: WorkloadKey) -> tuple[PlacedPod, ...]:
+    def misplaced(self, workload: Workload) -> tuple[PlacedPod, ...]:
         """Return the Workload's pods that are bound outside the domains that it was assigned."""
-        return tuple(pod for pod in self.pods_of(workload) if not self._is_in_place(workload, pod))
+        return tuple(pod for pod in self.pods_of(workload.chain) if not self._is_in_place(workload.key, pod))
 
     def _is_in_place(self, workload: WorkloadKey, pod: PlacedPod) -> bool:
         pod_set = pod.labels.get(keys.POD_SET, "")
@@ -107,7 +108,9 @@ class PlacedPods:
 
     def _see_placed(self, obj: PodObject) -> None:
         metadata = obj.metadata
-        workload = (metadata.annotations or {}).get(keys.WORKLOAD)
+        annotations = metadata.annotations or {}
+        # The slices of an elastic Job have the same pods, whichever of them their template was written for.
+        workload = annotations.get(keys.SLICE_NAME) or annotations.get(keys.WORKLOAD)
         known = self._pods.get(metadata.uid)
         gates = tuple(gate.get("name", "") for gate in obj.spec.scheduling_gates or ())
         if is_finished(obj) or metadata.deletion_timestamp or workload is None:
@@ -115,7 +118,7 @@ class PlacedPods:
             return
         unschedulable = self._unschedulable(obj, known)
         key = WorkloadKey(metadata.namespace, workload)
-        admitted = self._engine.workloads.workload(key)
+        admitted = self._chains.admitted(key) or self._engine.workloads.workload(key)
         if known is None and unschedulable is None and not _is_kept(obj, admitted):
             return
         if known is not None and _is_older(metadata.resource_version, known.pod.resource_version):
@@ -133,10 +136,13 @@ class PlacedPods:
             unschedulable=unschedulable,
             is_by_topology=is_placed_by_topology(obj),
         )
-        if known is not None and known.pod.is_gated and not pod.is_gated and admitted is not None:
-            self._observers.report_ungated(keys.TOPOLOGY_GATE, admitted, self._clock.now())
+        if known is not None and admitted is not None:
+            for gate in {keys.TOPOLOGY_GATE, keys.ELASTIC_GATE}.intersection(known.pod.gates).difference(
+                gates
+            ):
+                self._observers.report_ungated(gate, admitted, self._clock.now())
         self._pods[metadata.uid] = after = _Known(pod, key)
-        if known is not None and pod.is_gated:
+        if known is not None and (pod.is_gated or pod.is_elastic):
             after.promised, after.promised_address = known.promised, known.promised_address
         self._by_workload.setdefault(key, {})[metadata.uid] = None
         had_node = known is None or known.pod.unschedulable is None
@@ -144,8 +150,9 @@ class PlacedPods:
         is_bound_for_node = known is None and not pod.node and keys.HOSTNAME in pod.node_selector
         if (
             pod.is_gated
+            or pod.is_elastic
             or is_bound_for_node
-            or not self._is_in_place(key, pod)
+            or not self._is_in_place(admitted.key if admitted is not None else key, pod)
             or had_node != (unschedulable is None)
         ):
             self._mark(key)
@@ -175,7 +182,7 @@ class PlacedPods:
 
 def _is_kept(obj: PodObject, workload: Workload | None) -> bool:
     """Return whether the pod is placed by topology, or runs on a node of a Workload that is, or may be."""
-    if is_placed_by_topology(obj):
+    if is_placed_by_topology(obj) or keys.SLICE_NAME in (obj.metadata.annotations or {}):
         return True
     admission = workload.admission if workload is not None else None
     # Pods may be seen before their Workload.

@@ -117,9 +117,9 @@ class ReconcileContexts:
             local_queue_stop=local_queue.stop_policy if local_queue is not None else None,
             cluster_queue_stop=cluster_queue.stop_policy if cluster_queue is not None else None,
             settings=self.settings.lifecycle,
-            pods=self.placed_pods.pods_of(workload.key),
+            pods=self.placed_pods.pods_of(workload.chain),
             faults=self.nodes.faults(workload),
-            misplaced=self.placed_pods.misplaced(workload.key),
+            misplaced=self.placed_pods.misplaced(workload),
             # If many nodes fail at once, the cause is something larger (a network, for example), and no gang
             # is moved.
             recovery=None if self.nodes.is_disrupted else recovery,
@@ -132,6 +132,7 @@ class ReconcileContexts:
             class_value=self._class_value(workload),
             addresses=self.engine.addresses.settle(workload.key),
             provisioning=self.provisioning.context_of(workload),
+            successor=self.engine.workloads.successor(workload.key) if workload.is_slice else None,
         )
 
     def _class_value(self, workload: Workload) -> int | None:

@@ -6,7 +6,7 @@ an answer depends on apart from the review is one value that can be sent: `Surro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Never, TypeVar
 
@@ -18,10 +18,11 @@ from admission.reconcile.pod.defaults import group_fault, placed_fault, pod_defa
 from admission.reconcile.pod.parents import SERVING_GROUPS, parent_warnings, template_changes
 from api import keys
 from api.http.server import HttpError
-from api.jobs.job import to_job
+from api.jobs.job import ComposeError, to_job
 from api.jobs.job_workload import job_template, unknown_keys
+from api.jobs.owners.composing import read_pod_sets
 from api.jobs.owners.owner import counts, to_owner
-from api.jobs.owners.paths import Body
+from api.jobs.owners.paths import Body, Path, value_at
 from api.jobs.owners.row import SUSPEND, Child, OwnerKind
 from api.jobs.owners.rules import validate_owner, validate_owner_update
 from api.jobs.owners.table import BY_KIND, kind_of
@@ -65,9 +66,9 @@ class Parent(msgspec.Struct, frozen=True, kw_only=True):
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of the namespace of a request, and of the configuration.
 
-    `is_ready`: the control loop has taken in all first lists. `holds_pods`, `serving_kinds` and
-    `owner_kinds`: the integrations that are on. `owner`: None if no Job has the uid that the pod names.
-    `parent`: None if no owner of the table is the controller of the object.
+    `is_ready`: the control loop has taken in all first lists. `holds_pods`, `serving_kinds`, `owner_kinds`
+    and `has_slices`: the integrations that are on, and whether elastic Jobs are. `owner`: None if no Job has
+    the uid that the pod names. `parent`: None if no owner of the table is the controller of the object.
     """
 
     is_ready: bool
@@ -81,6 +82,7 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     pod_selector: WireSelector
     owner: OwnerJob | None
     owner_kinds: frozenset[str] = frozenset()
+    has_slices: bool = False
     parent: Parent | None = None
 
 
@@ -102,6 +104,7 @@ class _Owned(Wire, frozen=True):
 
 
 _OWNED = msgspec.json.Decoder(_Owned)
+_JOB_TEMPLATE: Path = ("spec", "template")
 # The kinds that get their finalizer at creation. Source: Kueue, pkg/webhooks.
 _KEPT = frozenset({(keys.KUEUE_GROUP, "ClusterQueue"), (keys.KUEUE_GROUP, "ResourceFlavor")})
 
@@ -208,7 +211,7 @@ def _answer_pod(review: AdmissionRequest, around: Surroundings) -> Answer:
 
 
 def _answer_job(review: AdmissionRequest, around: Surroundings) -> Answer:
-    return _answer_queued(review, around, to_job(_decoded(review, JobObject)), SUSPEND)
+    return _answer_queued(review, around, to_job(_decoded(review, JobObject)), SUSPEND, (_JOB_TEMPLATE,))
 
 
 def _answer_owner(row: OwnerKind, review: AdmissionRequest, around: Surroundings) -> Answer:
@@ -216,15 +219,23 @@ def _answer_owner(row: OwnerKind, review: AdmissionRequest, around: Surroundings
         owner = to_owner(row, _decoded(review, OwnerObject))
     except ValueError as error:
         raise HttpError(400, str(error)) from error
-    if row.is_left_alone(_object(review.object)):
+    body = _object(review.object)
+    if row.is_left_alone(body):
         return Answer(body=admission_review.allow(review.uid))
-    return _answer_queued(review, around, owner, row.suspend)
+    return _answer_queued(review, around, owner, row.suspend, _template_paths(row, body))
 
 
 def _answer_queued(
-    review: AdmissionRequest, around: Surroundings, job: QueuedJob, suspend: tuple[str, ...]
+    review: AdmissionRequest,
+    around: Surroundings,
+    job: QueuedJob,
+    suspend: tuple[str, ...],
+    templates: Sequence[Path],
 ) -> Answer:
-    """Add the defaults of an object that is started and stopped as a whole."""
+    """Add the defaults of an object that is started and stopped as a whole.
+
+    `templates` are the paths of the pod templates that get a gate if it is elastic.
+    """
     body = _object(review.object)
     parent = around.parent
     if parent is not None and is_counted(parent, Child(kind=review.kind.kind, name=job.name, body=body)):
@@ -236,7 +247,30 @@ def _answer_queued(
     if defaults.suspends:
         # `add` replaces an existing value: a Job may say suspend: false.
         patch.append(admission_review.addition(body, suspend, True))
+    is_queued = bool(job.queue_name or defaults.labels or around.manages_without_queue_name)
+    if around.has_slices and is_queued and job.asks_to_be_elastic:
+        patch += _gates(body, templates)
     return Answer(body=admission_review.allow(review.uid, patch=patch))
+
+
+def _template_paths(row: OwnerKind, body: Body) -> list[Path]:
+    """Return where an object that may be elastic has its pod templates, as far as they can be read."""
+    try:
+        return [one.at for one in read_pod_sets(row, body)] if row.may_be_elastic else []
+    except ComposeError:
+        return []
+
+
+def _gates(body: Body, templates: Sequence[Path]) -> list[dict[str, Any]]:
+    """Return the steps of a JSON patch that put a gate on the pods of an elastic Job."""
+    patch = []
+    for path in templates:
+        spec = value_at(body, (*path, "spec"))
+        gates = (spec or {}).get("schedulingGates") or []
+        if spec is not None and all(one.get("name") != keys.ELASTIC_GATE for one in gates):
+            where = admission_review.pointer(*map(str, path), "spec", "schedulingGates")
+            patch.append({"op": "add", "path": where, "value": [*gates, {"name": keys.ELASTIC_GATE}]})
+    return patch
 
 
 def is_counted(parent: Parent, child: Child) -> bool:

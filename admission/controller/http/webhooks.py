@@ -96,6 +96,7 @@ class Webhooks:
             pod_selector=state.contexts.settings.pod_selector,
             owner=self._job(controller.uid) if controller is not None and is_pod else None,
             owner_kinds=frozenset(state.queued.rows),
+            has_slices=context.settings.has_slices,
             parent=self._parent(controller, namespace) if controller is not None else None,
         )
 

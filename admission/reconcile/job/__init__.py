@@ -3,10 +3,13 @@
 Modules, in reading order:
 
     context       what must be known of the cluster and the configuration
+    held_job      a Workload with its bytes, and which slice of an elastic Job is which
     view          one look at a queued object and its Workloads: what the rules ask of any kind
     job_view      the same for a Job
     owner_view    the same for a kind of the table `api.jobs.owners`
     reconcile     the rules
+    start_stop    the next step of a start and of a stop
+    slices        the rules for elastic Jobs
     compose       how a Workload is made from a Job, and kept in step with it
     defaults      what a Job gets when it is created
     priorities    the priority of a Job or pod, and its class

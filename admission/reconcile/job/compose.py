@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from admission.decisions.api_writes import Action, Event, Purpose
 from admission.reconcile.copied_metadata import changed_metadata
 from admission.reconcile.job import priorities
-from admission.reconcile.job.view import HeldJob, View
+from admission.reconcile.job.held_job import HeldJob
+from admission.reconcile.job.view import View
 from admission.reconcile.job.writes import normal, refusal, warning
 from admission.reconcile.workload_writes import workload_creation, workload_patch
 from api import keys
@@ -24,8 +25,10 @@ from api.workload import to_rfc3339
 from queues.estimates.estimator import length_problems
 
 
-def create(view: View) -> tuple[Action, ...]:
+def create(view: View, *, replaced: HeldJob | None = None) -> tuple[Action, ...]:
     """Return the creation of the Job's Workload, or the Event that reports why it cannot be created.
+
+    `replaced` is the slice of an elastic Job that the new one replaces.
 
     Unknown keys under berth.dev/ and placement annotations that cannot be read are reported here, once. They
     do not prevent the creation.
@@ -36,10 +39,34 @@ def create(view: View) -> tuple[Action, ...]:
         return (priority, *_notices(view))
     try:
         body = view.workload_body(priority)
+        if view.is_elastic:
+            body = _slice_body(view, body, replaced)
     except ComposeError as error:
         # The notices are reported with the error, so that the owner sees all faults at once.
         return (refusal(view, error), *_notices(view))
     return (workload_creation(body, view.ref), *_notices(view))
+
+
+def _slice_body(view: View, body: dict[str, Any], replaced: HeldJob | None) -> dict[str, Any]:
+    """Return the Workload as a slice. One that replaces another has its pod sets, with other counts.
+
+    The templates of a Job that runs contain what its start has added.
+    """
+    name, metadata, spec = view.workload_name, body["metadata"], body["spec"]
+    marks = {keys.ELASTIC_JOB: "true", keys.SLICE_NAME: name}
+    if replaced is not None:
+        marks |= {
+            keys.SLICE_NAME: replaced.workload.chain.name,
+            keys.SLICE_REPLACEMENT_FOR: str(replaced.workload.key),
+        }
+        spec = {**spec, "podSets": with_counts(replaced.pod_sets, view.counts)}
+    annotations = {**metadata["annotations"], **marks}
+    return {**body, "metadata": {**metadata, "name": name, "annotations": annotations}, "spec": spec}
+
+
+def with_counts(pod_sets: Sequence[Mapping[str, Any]], counts: Mapping[str, int]) -> list[dict[str, Any]]:
+    """Return the pod sets of a slice with these numbers of pods."""
+    return [{**one, "count": counts[one["name"]]} for one in pod_sets]
 
 
 def _notices(view: View) -> Iterator[Event]:

@@ -64,14 +64,17 @@ class JobSettings:
 
     `copied`: labels and annotations that a Workload copies. `waits_for_pods` (waitForPodsReady): whether
     PodsReady is reported. `reclaims_pods` (feature gate ReclaimablePods): whether quota that a Job needs no
-    more is given back before its end. `requeues_single_pods`: whether the Workload of a pod that was evicted
-    queues again, though the pod has ended. `words`: what conditions call reasons.
+    more is given back before its end. `has_slices` (feature gate ElasticJobsViaWorkloadSlices): whether
+    elastic Jobs get slices; otherwise they are queued like any other. `requeues_single_pods`: whether the
+    Workload of a pod that was evicted queues again, though the pod has ended. `words`: what conditions call
+    reasons.
     """
 
     manages_without_queue_name: bool = False
     copied: CopiedKeys = NO_KEYS
     waits_for_pods: bool = True
     reclaims_pods: bool = True
+    has_slices: bool = True
     requeues_single_pods: bool = False
     words: ReasonWords = field(default_factory=ReasonWords)
 

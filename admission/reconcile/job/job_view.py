@@ -7,9 +7,10 @@ from typing import Any
 
 from admission.decisions.api_writes import Action, Purpose, job_ref
 from admission.reconcile.job.context import JobContext
-from admission.reconcile.job.view import HeldJob, Prioritised, View
+from admission.reconcile.job.held_job import HeldJob
+from admission.reconcile.job.view import Prioritised, View
 from api.jobs.gang import Gang, gang_name, with_minimum
-from api.jobs.job import JOB_KIND, Job
+from api.jobs.job import JOB_GROUP, JOB_KIND, MAIN_POD_SET, Job
 from api.jobs.job_patches import (
     clear_start_time_patch,
     restored_patch,
@@ -24,12 +25,13 @@ from api.jobs.job_workload import (
     is_equivalent,
     is_up_to_date,
     job_template,
+    name_of_slice,
     name_of_workload,
     owner_reference,
     pod_sets_body,
     workload_body,
 )
-from api.jobs.pod_template import Template
+from api.jobs.pod_template import Template, has_same_containers
 from api.object_events import ObjectRef
 from api.workload import Workload
 
@@ -73,8 +75,20 @@ class JobView(View):
 
     @property
     def workload_name(self) -> str:
-        """Return the name of its Workload."""
+        """Return the name of its Workload, or of the slice that it would get now."""
+        if self.is_elastic:
+            return name_of_slice(JOB_KIND, JOB_GROUP, self.job)
         return name_of_workload(self.job)
+
+    @property
+    def may_be_elastic(self) -> bool:
+        """Return whether Jobs may be elastic."""
+        return True
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Return the number of pods of its only pod set."""
+        return {MAIN_POD_SET: self.job.pod_count}
 
     @property
     def template(self) -> Template:
@@ -103,7 +117,8 @@ class JobView(View):
     @property
     def reclaimable(self) -> Mapping[str, int]:
         """Return how many pods need their quota no longer."""
-        assignment = self.match.assignment if self.match is not None else None
+        held = self.match or self.running
+        assignment = held.assignment if held is not None else None
         return {assignment.name: self.job.reclaimable_pods} if assignment is not None else {}
 
     def is_match(self, held: HeldJob) -> bool:
@@ -112,6 +127,11 @@ class JobView(View):
         return pod_set is not None and is_equivalent(
             self.job, self.template, pod_set, admitted_count=held.admitted_count
         )
+
+    def has_same_templates(self, held: HeldJob) -> bool:
+        """Return whether the pods that the Workload describes differ from the Job's in number at most."""
+        pod_set = held.pod_set
+        return pod_set is not None and has_same_containers(self.template, pod_set.get("template") or {})
 
     def is_up_to_date(self, held: HeldJob) -> bool:
         """Return whether a waiting Workload has also the Job's labels, selector and topology request."""
@@ -151,7 +171,9 @@ class JobView(View):
             return None
         node_labels, tolerations = self.context.injection(assignment)
         injection = start_injection(held.workload, assignment, node_labels, tolerations)
-        return start_patch(self.job, self.template, injection, assignment.count)
+        # A slice may have shrunk since it was admitted.
+        count = held.counts.get(assignment.name, assignment.count) if self.is_elastic else assignment.count
+        return start_patch(self.job, self.template, injection, count)
 
     def suspension(self, source: HeldJob | None) -> dict[str, Any]:
         """Return the patch that begins to stop it."""

@@ -7,13 +7,15 @@ from functools import cached_property
 from typing import Any
 
 from admission.reconcile.job.context import JobContext
-from admission.reconcile.job.view import HeldJob, Prioritised, View
+from admission.reconcile.job.held_job import HeldJob
+from admission.reconcile.job.view import Prioritised, View
 from api.jobs.job import ComposeError
 from api.jobs.job_patches import start_injection
 from api.jobs.job_workload import (
     Priority,
     annotation_problems,
     controller_reference,
+    name_of_slice,
     workload_of_owner,
 )
 from api.jobs.owners.composing import (
@@ -29,7 +31,7 @@ from api.jobs.owners.owner import Owner
 from api.jobs.owners.patches import is_started, restore_patch_of, start_patch, suspend_patch
 from api.jobs.owners.paths import Body, path_text, value_at
 from api.jobs.owners.row import OwnerPodSet
-from api.jobs.pod_template import Template
+from api.jobs.pod_template import Template, has_same_containers
 from api.object_events import ObjectRef
 from api.reasons import ConditionType
 from api.workload import Workload
@@ -68,8 +70,20 @@ class OwnerView(View):
 
     @property
     def workload_name(self) -> str:
-        """Return the name of its Workload."""
+        """Return the name of its Workload, or of the slice that it would get now."""
+        if self.is_elastic:
+            return name_of_slice(self.row.kind, self.row.group, self.job)
         return name_of_workload(self.job)
+
+    @property
+    def may_be_elastic(self) -> bool:
+        """Return whether objects of its kind may be elastic."""
+        return self.row.may_be_elastic
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Return the numbers of pods by pod set that it asks for; {} if they cannot be read."""
+        return {one.name: one.count for one in self.own_pod_sets}
 
     @property
     def is_left_alone(self) -> bool:
@@ -128,6 +142,13 @@ class OwnerView(View):
         counts = {one.name: one.count for one in held.assignments}
         return is_equivalent(
             self.own_pod_sets, held.pod_sets, counts=counts, is_suspended=self.job.is_suspended
+        )
+
+    def has_same_templates(self, held: HeldJob) -> bool:
+        """Return whether the pods that the Workload describes differ from the owner's in number at most."""
+        theirs = _templates_of(held)
+        return {one.name for one in self.own_pod_sets} == theirs.keys() and all(
+            has_same_containers(one.queued, theirs[one.name]) for one in self.own_pod_sets
         )
 
     def is_up_to_date(self, held: HeldJob) -> bool:

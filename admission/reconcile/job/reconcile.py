@@ -22,22 +22,22 @@ from admission.decisions.api_writes import Action, Event, Purpose, Write
 from admission.reconcile import checkpoints
 from admission.reconcile.job.compose import changed_fields, create, rewrite
 from admission.reconcile.job.context import COUNTED, Ancestor, JobContext
+from admission.reconcile.job.held_job import HeldJob
 from admission.reconcile.job.job_view import JobView
 from admission.reconcile.job.owner_view import OwnerView
-from admission.reconcile.job.view import HeldJob, View
-from admission.reconcile.job.writes import adopt, delete, finish, job_patch, normal, refusal, suspend, warning
+from admission.reconcile.job.slices import answer_slices
+from admission.reconcile.job.start_stop import Answer, start, stop
+from admission.reconcile.job.view import View
+from admission.reconcile.job.writes import adopt, delete, finish, refusal, suspend, warning
 from admission.reconcile.workload_writes import OWNER_GONE, finalizer_off, workload_patch, workload_status
 from api import keys
 from api.jobs.job import ComposeError, Job
 from api.jobs.owners.owner import Owner
-from api.jobs.pod_template import StartConflict
 from api.jobs.queued_object import QueuedJob
 from api.reasons import ConditionType, FinishedReason
 from api.workload import Workload
 from api.workload_status import WorkloadStatusEdit
 from queues.estimates.estimator import completion_problem
-
-Answer = tuple[Action, ...] | None
 
 _NO_MATCH = "No matching Workload; restoring pod templates according to existent Workload"
 _NO_WORKLOAD = "Missing Workload; unable to restore pod templates"
@@ -236,7 +236,7 @@ def _answer_abandoned(view: View) -> Answer:
     job = view.job
     if _is_queued(view) or not job.is_suspended or job.prebuilt_workload:
         return None
-    stopped = _stop(view, view.match or _sole(view.live))
+    stopped = stop(view, view.match or _sole(view.live))
     # Stopped first: without a Workload the Job's template could not be restored.
     return stopped if stopped is not None else tuple(delete(view, held) for held in view.live)
 
@@ -249,7 +249,7 @@ def _answer_prebuilt(view: View) -> Answer:
     if held is None or held.workload.deleted_at is not None:
         # The Job waits for a Workload that a user or program has yet to create. () ends the look, so that no
         # other Workload is created instead.
-        return _stop(view, held, _NO_WORKLOAD) or ()
+        return stop(view, held, _NO_WORKLOAD) or ()
     workload = held.workload
     if workload.owner_uid is None:
         return (adopt(view, held),)
@@ -259,10 +259,10 @@ def _answer_prebuilt(view: View) -> Answer:
             f" {workload.owner_kind} {workload.owner_name}; name another one"
         )
         # The Workload of another Job cannot restore this Job's template, so nothing is restored.
-        return (*(_stop(view, None, note) or ()), warning(view, "ErrWorkloadCompose", note))
+        return (*(stop(view, None, note) or ()), warning(view, "ErrWorkloadCompose", note))
     if workload.is_finished or view.is_match(held):
         return None
-    stopped = _stop(view, held, _NO_MATCH)
+    stopped = stop(view, held, _NO_MATCH)
     if stopped is not None:
         return stopped
     message = "The prebuilt workload is out of sync with its user job"
@@ -274,11 +274,12 @@ def _answer_surplus(view: View) -> Answer:
     """Keep the Workload that matches. If none matches, update one that waits, and delete the others."""
     if view.match is not None:
         # Several match if an edit was reverted. The first by precedence stays: one that holds quota.
-        return tuple(delete(view, held) for held in view.live if held is not view.match) or None
+        kept = (view.match, view.running)
+        return tuple(delete(view, held) for held in view.live if held not in kept) or None
     if not view.live:
         return None
     # With several Workloads it is unknown which of them the template was changed for.
-    stopped = _stop(view, _sole(view.live), _NO_MATCH)
+    stopped = stop(view, _sole(view.live), _NO_MATCH)
     if stopped is not None:
         # The Job must not run on a Workload that describes something else.
         return stopped
@@ -294,13 +295,13 @@ def _answer_missing(view: View) -> Answer:
     if view.match is not None:
         return None
     # `owned` and not `live`: a template can be restored from a Workload that is being deleted.
-    stop = _stop(view, _sole(view.owned), _NO_WORKLOAD)
+    stopped = stop(view, _sole(view.owned), _NO_WORKLOAD)
     name = view.workload_name
-    if stop == () or any(held.workload.key.name == name for held in view.owned):
+    if stopped == () or any(held.workload.key.name == name for held in view.owned):
         # Pods of an earlier run still exist, or the Workload of this name is being deleted: look again later.
-        return stop or ()
+        return stopped or ()
     # Both writes in one answer if possible: the Job is suspended, and its Workload is created.
-    return (*(stop or ()), *create(view))
+    return (*(stopped or ()), *create(view))
 
 
 # --- the Workload follows the Job, and the Job the Workload --------------------------------------
@@ -312,7 +313,7 @@ def _answer_finished_workload(view: View) -> Answer:
     finished = held.workload.conditions.get(ConditionType.FINISHED)
     if finished is None or not finished.status:
         return None
-    stopped = _stop(view, held, finished.message)
+    stopped = stop(view, held, finished.message)
     # The Job is stopped and restored first. Then the finished Workload loses its finalizer.
     if stopped is not None:
         return stopped
@@ -325,7 +326,7 @@ def _answer_eviction(view: View) -> Answer:
     evicted = held.workload.eviction
     if evicted is None:
         return None
-    stopped = _stop(view, held, evicted.message)
+    stopped = stop(view, held, evicted.message)
     if stopped is not None:
         return stopped
     if held.workload.admission is None:
@@ -339,23 +340,24 @@ def _answer_eviction(view: View) -> Answer:
 def _answer_changes(view: View) -> Answer:
     """Copy changes of the Job's template, queue, priority class, limits and keys to its Workload."""
     held, job = _matched(view), view.job
-    if not job.is_suspended and not held.workload.is_admitted:
+    if not job.is_suspended and not (held.workload.is_admitted or view.goes_on):
         # It has to be stopped first: an unreadable label must not let it run on.
         return None
     if _is_outdated(view, held):
         return rewrite(view, held)
     try:
-        patch = changed_fields(view, held)
+        patches = [(one, changed_fields(view, one)) for one in dict.fromkeys((held, view.running or held))]
     except ComposeError as error:
         # Reported on the Job and not written: the Workload stays as it was queued.
         return (refusal(view, error),)
-    return (workload_patch(held.workload, patch, Purpose.UPDATE_WORKLOAD),) if patch else None
+    writes = [workload_patch(one.workload, patch, Purpose.UPDATE_WORKLOAD) for one, patch in patches if patch]
+    return tuple(writes) or None
 
 
 def _is_outdated(view: View, held: HeldJob) -> bool:
     """Return whether a waiting Workload lacks an edit of its Job that leaves it the same Workload."""
     job, workload = view.job, held.workload
-    if workload.admission is not None or view.is_stopping or job.prebuilt_workload:
+    if workload.admission is not None or view.is_stopping or job.prebuilt_workload or view.goes_on:
         return False
     return not view.is_up_to_date(held)
 
@@ -372,8 +374,8 @@ def _answer_pods(view: View) -> Answer:
     known = held.workload.reclaimable
     found = view.reclaimable if view.context.settings.reclaims_pods else {}
     # It may only grow while quota is held: quota that was given back may be in use by another Workload.
-    if any(count > known.get(name, 0) for name, count in found.items()):
-        counts = {name: max(count, known.get(name, 0)) for name, count in found.items()}
+    counts = found if held.is_shrunk else {name: max(n, known.get(name, 0)) for name, n in found.items()}
+    if any(count != known.get(name, 0) for name, count in counts.items()):
         rows = [{"name": name, "count": count} for name, count in counts.items() if count]
         edit.put("reclaimablePods", rows)
     return (workload_status(edit, Purpose.SYNC_PODS),) if edit.is_changed else None
@@ -385,15 +387,17 @@ def _answer_pods(view: View) -> Answer:
 def _answer_start(view: View) -> Answer:
     """Start the Job of an admitted Workload, and stop a Job that runs without admission."""
     held, job = _matched(view), view.job
+    if view.goes_on:
+        return None
     if not held.workload.is_admitted:
-        stopped = _stop(view, held, "Not admitted by cluster queue") or ()
+        stopped = stop(view, held, "Not admitted by cluster queue") or ()
         return (*stopped, *_unready(view, held))
     if not job.is_suspended:
         return None
     # If another admission interrupted a stop, the stop has to be finished first. Otherwise the template would
     # keep the node labels of the old flavor.
-    unsettled = _stop(view, held) if view.has_leftovers(held) else view.thaw()
-    return unsettled if unsettled is not None else _start(view, held)
+    unsettled = stop(view, held) if view.has_leftovers(held) else view.thaw()
+    return unsettled if unsettled is not None else start(view, held)
 
 
 def _unready(view: View, held: HeldJob) -> tuple[Write, ...]:
@@ -417,6 +421,7 @@ _STEPS: tuple[Callable[[View], Answer], ...] = (
     _answer_end,
     _answer_abandoned,
     _answer_prebuilt,
+    answer_slices,
     _answer_surplus,
     _answer_missing,
     _answer_finished_workload,
@@ -425,55 +430,6 @@ _STEPS: tuple[Callable[[View], Answer], ...] = (
     _answer_pods,
     _answer_start,
 )
-
-
-def _start(view: View, held: HeldJob) -> tuple[Write, ...]:
-    admission = held.workload.admission
-    if admission is None:
-        return ()
-    try:
-        patch = view.start(held)
-    except StartConflict as conflict:
-        message = f"{view.title}: {conflict}; then delete Workload {held.workload.key} to queue it again"
-        # The Job's owner has to act, and the quota must not be held until then: the Workload finishes.
-        return (finish(view, held, FinishedReason.FAILED_TO_START, message),)
-    if patch is None:
-        return ()
-    event = normal(view, "Started", f"Admitted by clusterQueue {admission.cluster_queue}", "Start")
-    return (job_patch(view, patch, Purpose.START_JOB, event),)
-
-
-def _stop(view: View, source: HeldJob | None, note: str = "") -> Answer:
-    """Return the next step of stopping the Job; None once it has stopped and its template is restored.
-
-    An empty answer waits for the cluster. The template is restored from `source` if there is one.
-    """
-    job = view.job
-    if not job.is_suspended:
-        # In any state at once: the Job must not run any longer. The rest of the stop follows.
-        return (suspend(view, "Stopped", note, source=source),)
-    # () and not None: later steps must not release quota that pods still use.
-    if job.active > 0 or _is_ending(view, source):
-        return ()
-    if not view.is_stopping:
-        return None
-    frozen = view.thaw()
-    if frozen is not None:
-        # A frozen template cannot be restored. On newer servers it becomes changeable by itself.
-        return frozen
-    return (job_patch(view, view.restoration(source), Purpose.RESTORE_JOB),)
-
-
-def _is_ending(view: View, source: HeldJob | None) -> bool:
-    """Return whether pods of the Job are still terminating and its Workload's quota has to wait for them.
-
-    A pod that saves within its grace period uses its devices until it is gone, but no longer counts
-    as active. Kueue releases the quota at once, so that for the length of the grace period two Jobs
-    may use one device.
-    """
-    if source is None or not view.terminating or source.workload.admission is None:
-        return False
-    return view.context.awaits_ends(source.workload)
 
 
 def _matched(view: View) -> HeldJob:

@@ -15,52 +15,14 @@ import msgspec
 
 from admission.decisions.api_writes import Action, ObjectVersion
 from admission.reconcile.job.context import Ancestor, JobContext
+from admission.reconcile.job.held_job import HeldJob, Slices, slices_of
 from api.jobs.job_workload import Priority
 from api.jobs.owners.table import kind_of
 from api.jobs.pod import claims_job
 from api.jobs.pod_template import Template
 from api.jobs.queued_object import QueuedJob
 from api.object_events import ObjectRef
-from api.workload import PodSetAssignment, Workload
-
-
-class HeldJob:
-    """A Workload with the bytes in which it was seen."""
-
-    def __init__(self, workload: Workload, raw: bytes) -> None:
-        self.workload = workload
-        self.raw = raw
-
-    @cached_property
-    def body(self) -> Mapping[str, Any]:
-        """Return the decoded object."""
-        return _DECODER.decode(self.raw)
-
-    @property
-    def pod_sets(self) -> Sequence[Mapping[str, Any]]:
-        """Return spec.podSets."""
-        return self.body.get("spec", {}).get("podSets") or ()
-
-    @property
-    def pod_set(self) -> Mapping[str, Any] | None:
-        """Return the only pod set; None if there is not exactly one, which no Workload of a Job has."""
-        return self.pod_sets[0] if len(self.pod_sets) == 1 else None
-
-    @property
-    def assignments(self) -> tuple[PodSetAssignment, ...]:
-        """Return the assignments of the pod sets; () without a reservation."""
-        admission = self.workload.admission
-        return admission.pod_sets if admission is not None else ()
-
-    @property
-    def assignment(self) -> PodSetAssignment | None:
-        """Return the assignment of the only pod set; None without a reservation."""
-        return next(iter(self.assignments), None)
-
-    @property
-    def admitted_count(self) -> int | None:
-        """Return how many pods it was admitted with; None while it holds no quota."""
-        return None if self.assignment is None else self.assignment.count
+from api.workload import Workload
 
 
 class Prioritised(NamedTuple):
@@ -99,7 +61,10 @@ class View(ABC):
                 (h for h in held if h.workload.owner_uid == job.uid), key=lambda h: _precedence(h.workload)
             )
         )
-        self.live = tuple(h for h in self.owned if h.workload.deleted_at is None)
+        # A slice that another has replaced is kept for users to read.
+        self.live = tuple(
+            h for h in self.owned if h.workload.deleted_at is None and not h.workload.is_superseded
+        )
         self.prebuilt = next((h for h in held if h.workload.key.name == job.prebuilt_workload), None)
 
     @cached_property
@@ -123,7 +88,36 @@ class View(ABC):
         if self.job.prebuilt_workload:
             # A prebuilt Workload that is being deleted does not count.
             return self.prebuilt if self.prebuilt in self.live else None
+        if self.is_elastic and (current := self.slices.current) is not None:
+            is_leaving = current.workload.is_evicted and current.workload.admission is not None
+            # One that is evicted is released first, whatever the numbers are by then.
+            is_same = current.counts == self.counts and self.has_same_templates(current)
+            return current if is_leaving or is_same else None
         return next((held for held in self.live if self.is_match(held)), None)
+
+    @property
+    def is_elastic(self) -> bool:
+        """Return whether its number of pods may change while it runs, so that it has slices."""
+        asks = self.job.asks_to_be_elastic and not self.job.prebuilt_workload
+        return asks and self.may_be_elastic and self.context.settings.has_slices
+
+    @cached_property
+    def slices(self) -> Slices:
+        """Return the slices of an elastic Job."""
+        return slices_of(self.live)
+
+    @property
+    def running(self) -> HeldJob | None:
+        """Return the Workload that its pods run on; None while they do not run."""
+        return self.slices.admitted if self.is_elastic else self.match
+
+    @property
+    def goes_on(self) -> bool:
+        """Return whether an elastic Job runs on while another slice waits, or for its checks."""
+        running = self.running if self.is_elastic and not self.job.is_suspended else None
+        if running is None or self.match is None:
+            return False
+        return self.match is not running or running.workload.replaces is not None
 
     @cached_property
     def ancestor(self) -> Ancestor:
@@ -172,6 +166,16 @@ class View(ABC):
 
     @property
     @abstractmethod
+    def may_be_elastic(self) -> bool:
+        """Return whether objects of its kind may be elastic."""
+
+    @property
+    @abstractmethod
+    def counts(self) -> dict[str, int]:
+        """Return the numbers of pods by pod set that it asks for; {} if they cannot be read."""
+
+    @property
+    @abstractmethod
     def is_stopping(self) -> bool:
         """Return whether it has to be restored before another start, or before its quota is released."""
 
@@ -188,6 +192,10 @@ class View(ABC):
     @abstractmethod
     def is_match(self, held: HeldJob) -> bool:
         """Return whether the Workload still describes the object."""
+
+    @abstractmethod
+    def has_same_templates(self, held: HeldJob) -> bool:
+        """Return whether the pods that the Workload describes differ from the object's in number at most."""
 
     @abstractmethod
     def is_up_to_date(self, held: HeldJob) -> bool:

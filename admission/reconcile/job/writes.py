@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from admission.decisions.api_writes import Event, Purpose, Write
-from admission.reconcile.job.view import HeldJob, View
+from admission.reconcile.job.held_job import HeldJob
+from admission.reconcile.job.view import View
 from admission.reconcile.workload_writes import finish_write, workload_deletion, workload_patch
 from api import keys
 from api.jobs.job import ComposeError

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from admission.decisions.api_writes import Action, Event, Purpose
 from admission.reconcile import checkpoints
 from admission.reconcile.job.context import JobContext
-from admission.reconcile.job.view import HeldJob
+from admission.reconcile.job.held_job import HeldJob
 from admission.reconcile.pod import groups, whole
 from admission.reconcile.pod.compose import create, update
 from admission.reconcile.pod.prebuilt import answer_prebuilt

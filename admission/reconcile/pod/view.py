@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from admission.reconcile.job.context import JobContext
-from admission.reconcile.job.view import HeldJob
+from admission.reconcile.job.held_job import HeldJob
 from api import keys
 from api.disruption_budget import DisruptionBudget
 from api.jobs.job import MAIN_POD_SET

@@ -17,6 +17,7 @@ from api.policy import KUEUE, AdmissionPolicy, Recovery
 from api.queueing import StopPolicy
 from api.reason_words import ReasonWords
 from api.reasons import PendingReason
+from api.workload import Workload
 from queues.profile.planned_start import PlannedStart
 
 
@@ -86,6 +87,11 @@ class PlacedPod:
         return keys.TOPOLOGY_GATE in self.gates
 
     @property
+    def is_elastic(self) -> bool:
+        """Return whether the pod waits until a slice of its elastic Job counts it."""
+        return keys.ELASTIC_GATE in self.gates
+
+    @property
     def needs_ungating(self) -> bool:
         """Return whether the pod is gated and no ungating patch is in flight."""
         return self.is_gated and self.promised is None
@@ -133,8 +139,8 @@ class LifecycleContext:
     request. `policy` governs the ClusterQueue whose quota it holds. `turns_at`: when the advance reservation
     that it names begins or ends. `class_value`: the value of the WorkloadPriorityClass that it names; None
     if it names none, or none that is known and that its namespace may use. `addresses`: the static addresses
-    of its pods, by pod set. `provisioning`: the checks that its cluster's autoscaler answers; None: it has
-    none.
+    of its pods, by pod set. `successor`: the slice that holds its quota in its place. `provisioning`: the
+    checks that its cluster's autoscaler answers; None: it has none.
     """
 
     owner: Owner = Owner.NONE
@@ -156,6 +162,7 @@ class LifecycleContext:
     class_value: int | None = None
     addresses: Mapping[str, tuple[AddressSlot, ...]] = field(default_factory=dict)
     provisioning: ProvisioningContext | None = None
+    successor: Workload | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ Theory of operation. As with Jobs (`admission.reconcile.job`), each look is leve
 the first step with an answer. The steps are ordered from those that end a Workload to those that only
 report why it waits:
 
-    going     deleted, finished, its owner gone
+    going     deleted, finished, its owner gone, replaced by another slice
     leaving   deactivated; waiting for a checkpoint or for disruption budgets; evicted with nothing to stop;
               released by another program
     returning back-off over, activated again, its queue running again
@@ -43,10 +43,11 @@ from admission.reconcile.workload.nodes import answer_lost_nodes, next_look_at
 from admission.reconcile.workload.promised import answer_promise
 from admission.reconcile.workload.saving import answer_eviction_request, next_stage_look
 from admission.reconcile.workload.unbound import answer_excluded_nodes, answer_unbound_pods, next_unbound_look
-from admission.reconcile.workload.ungate import answer_gated_pods
+from admission.reconcile.workload.ungate import answer_elastic_pods, answer_gated_pods
 from admission.reconcile.workload_writes import (
     OWNER_GONE,
     finalizer_off,
+    replaced_write,
     workload_deletion,
     workload_patch,
     workload_status,
@@ -125,6 +126,14 @@ def _answer_orphan(look: Look) -> Answer:
     edit = look.edit
     edit.finish(FinishedReason.OWNER_NOT_FOUND, OWNER_GONE)
     return (workload_status(edit, Purpose.FINISH),)
+
+
+def _answer_replaced(look: Look) -> Answer:
+    """Finish a slice once another one holds its quota: its pods go on in that one."""
+    successor = look.context.successor
+    if successor is None:
+        return None
+    return (replaced_write(look.workload, look.raw, successor, now=look.now),)
 
 
 def _answer_priority(look: Look) -> Answer:
@@ -304,6 +313,7 @@ _STEPS: tuple[Callable[[Look], Answer], ...] = (
     _answer_deletion,
     _answer_end,
     _answer_orphan,
+    _answer_replaced,
     _answer_priority,
     _answer_deactivation_target,
     _answer_inactive,
@@ -325,6 +335,7 @@ _STEPS: tuple[Callable[[Look], Answer], ...] = (
     answer_misplaced_pods,
     answer_addresses,
     answer_gated_pods,
+    answer_elastic_pods,
     answer_refusal_over,
     _answer_queue_problem,
     answer_excluded_nodes,

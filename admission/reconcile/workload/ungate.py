@@ -52,6 +52,32 @@ def answer_gated_pods(look: Look) -> Answer:
     return tuple(writes) or None
 
 
+def answer_elastic_pods(look: Look) -> Answer:
+    """Ungate pods of an elastic Job, as many as its admitted slice counts and do not run already.
+
+    The pods of all slices are the same ones: those beyond the count wait for a slice that counts them. Of
+    those that wait, the ones with a place come first, and then the first by name.
+    Source: Kueue, pkg/controller/elasticjobs.
+    """
+    workload = look.workload
+    if not workload.is_slice or not workload.is_admitted or workload.is_evicted:
+        return None
+    writes: list[Write] = []
+    for pod_set in workload.pod_sets:
+        pods = [pod for pod in look.context.pods if pod.labels.get(keys.POD_SET) == pod_set.name]
+        # A patch that is in flight counts, whichever gate it removes.
+        waiting = [pod for pod in pods if pod.is_elastic and pod.promised is None]
+        room = max(0, pod_set.count - (len(pods) - len(waiting)))
+        waiting.sort(key=lambda pod: (pod.is_gated, pod.name))
+        writes += [_ungate_elastic(pod) for pod in waiting[:room]]
+    return tuple(writes) or None
+
+
+def _ungate_elastic(pod: PlacedPod) -> Write:
+    gates = [{"name": gate} for gate in pod.gates if gate != keys.ELASTIC_GATE]
+    return pod.version.patch({"spec": {"schedulingGates": gates or None}}, Purpose.UNGATE_POD)
+
+
 def ungate(
     pod_set: PodSet,
     assignment: PodSetAssignment,

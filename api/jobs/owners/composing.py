@@ -57,7 +57,7 @@ def check_owner(row: OwnerKind, body: Body) -> None:
         # What its kind lacks explains more than what else follows from that.
         raise ComposeError("; ".join(faults))
     pod_sets = read_pod_sets(row, body)
-    faults += [str(error) for error in owner_errors(body, pod_sets)]
+    faults += [str(error) for error in owner_errors(row, body, pod_sets)]
     faults += [fault for one in pod_sets for fault in resource_faults(one.queued, path_text(one.at))]
     if not any(one.count for one in pod_sets):
         faults.append("it asks for no pods; give it at least one")

@@ -40,6 +40,7 @@ def to_owner(row: OwnerKind, obj: OwnerObject) -> Owner:
         name=meta.name,
         uid=meta.uid,
         resource_version=meta.resource_version,
+        generation=meta.generation,
         labels=meta.labels or NOTHING,
         annotations=meta.annotations or NOTHING,
         owner=meta.controller,

@@ -25,6 +25,7 @@ from api.jobs.owners.row import Child, OwnerKind, OwnerPodSet
 from api.jobs.pod_template import Template
 from api.jobs.queued_object import JobOutcome
 from api.jobs.resource_requests import requests_no_more
+from api.keys import ELASTIC_JOB
 from api.parsing.faults import ABSENT, FieldError
 
 _GROUP = "ray.io"
@@ -156,7 +157,8 @@ def _is_cleaning_up(body: Body) -> bool:
 
 def _cluster_faults(body: Body, at: Path) -> Iterator[FieldError]:
     spec = value_at(body, at)
-    if spec.get("enableInTreeAutoscaling"):
+    annotations = value_at(body, ("metadata", "annotations")) or {}
+    if spec.get("enableInTreeAutoscaling") and annotations.get(ELASTIC_JOB) != "true":
         yield FieldError(
             path=path_text((*at, "enableInTreeAutoscaling")),
             value=True,
@@ -218,6 +220,7 @@ RAY_CLUSTER = OwnerKind(
     counts=_cluster_counts,
     owns_pods=True,
     faults=lambda body: _cluster_faults(body, _CLUSTER),
+    may_be_elastic=True,
 )
 
 RAY_JOB = OwnerKind(

@@ -121,7 +121,8 @@ class OwnerKind:
 
     `sources` are the kinds that say what its pods are, and `expand` returns the object together with what
     they say: `pod_sets`, `are_pods_ready`, `reclaimable` and `counts` get that. `templates`: how it is
-    started and stopped if its templates are not in itself.
+    started and stopped if its templates are not in itself. `may_be_elastic`: its number of pods may change
+    while it runs, if it asks for that.
     """
 
     kind: str
@@ -144,6 +145,7 @@ class OwnerKind:
     sources: tuple[Source, ...] = ()
     expand: Callable[[Body, Read], Body] | None = None
     templates: Templates | None = None
+    may_be_elastic: bool = False
 
     @property
     def api_version(self) -> str:

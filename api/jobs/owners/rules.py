@@ -26,12 +26,12 @@ def kind_errors(row: OwnerKind, body: Body) -> tuple[FieldError, ...]:
         return ()
 
 
-def owner_errors(body: Body, pod_sets: Sequence[OwnerPodSet]) -> Iterator[FieldError]:
+def owner_errors(row: OwnerKind, body: Body, pod_sets: Sequence[OwnerPodSet]) -> Iterator[FieldError]:
     """Yield the faults that prevent an owner from being queued as its labels and annotations request."""
     metadata = body.get("metadata") or {}
     annotations = texts_of(metadata, "annotations")
     yield from metadata_errors(texts_of(metadata, "labels"), annotations)
-    if annotations.get(keys.ELASTIC_JOB) == "true":
+    if annotations.get(keys.ELASTIC_JOB) == "true" and not row.may_be_elastic:
         yield FieldError(
             path=f"metadata.annotations[{keys.ELASTIC_JOB}]",
             value="true",
@@ -54,7 +54,7 @@ def validate_owner(row: OwnerKind, body: Body) -> tuple[FieldError, ...]:
     labels = texts_of(body.get("metadata") or {}, "labels")
     # One that is not queued may be all that its kind allows.
     of_kind = kind_errors(row, body) if labels.get(keys.QUEUE_NAME) else ()
-    return (*of_kind, *owner_errors(body, pod_sets))
+    return (*of_kind, *owner_errors(row, body, pod_sets))
 
 
 def validate_owner_update(row: OwnerKind, old: Body, new: Body) -> tuple[FieldError, ...]:

@@ -198,6 +198,22 @@ async def test_a_new_job_in_a_queue_is_suspended_whatever_job_it_names_as_its_ow
     assert result["spec"]["suspend"] is True
 
 
+@pytest.mark.parametrize(
+    ("given", "want"),
+    [
+        pytest.param({"labels": {keys.QUEUE_NAME: "lq"}}, [{"name": keys.ELASTIC_GATE}], id="in a queue"),
+        # Nothing would ever remove it.
+        pytest.param({"labels": {}}, None, id="in no queue"),
+    ],
+)
+async def test_a_new_elastic_job_gets_the_gate(url: str, given: Object, want: list[Object] | None) -> None:
+    new = job(annotations={keys.ELASTIC_JOB: "true"}, **given)
+
+    result = patched(new, await response(url, "/mutate", review(new)))
+
+    assert result["spec"]["template"]["spec"].get("schedulingGates") == want
+
+
 async def test_a_job_is_refused_for_now_while_queues_are_not_known() -> None:
     async with serving(Known(), is_ready=False) as url:
         status, answer = await ask(url, "/mutate", review(job()))
@@ -923,7 +939,7 @@ async def test_a_job_that_only_names_a_jobset_gets_the_default_queue() -> None:
             id="no time",
         ),
         pytest.param(
-            {}, {"annotations": {keys.ELASTIC_JOB: "true"}}, "is not supported for", id="an elastic one"
+            {}, {"annotations": {keys.ELASTIC_JOB: "true"}}, f"[{keys.ELASTIC_JOB}]", id="an elastic one"
         ),
     ],
 )

@@ -1,0 +1,221 @@
+"""The life of an elastic Job: its slices, look by look, while its number of pods changes.
+
+Source: Kueue, pkg/workloadslicing, and its integration suite of jobs/job.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from admission.decisions.api_writes import Purpose
+from admission.reconcile.job.context import JobSettings
+from api import keys
+from tests.admission.world import Object, World, context, job_object
+
+ELASTIC = {keys.ELASTIC_JOB: "true"}
+
+
+def make_world(labels: dict[str, str] | None = None, **fields: Any) -> World:
+    """Return a world in which an elastic Job of two pods runs."""
+    world = World(job_context=context(**fields))
+    world.add(job_object(annotations=ELASTIC, completions=9, labels=labels or {}))
+    world.settle()
+    world.admit(world.only_workload())
+    world.settle()
+    world.run_job_controller()
+    return world
+
+
+def scale(world: World, pods: int) -> list[Any]:
+    world.now += 1
+    world.edit("Job", "j", lambda job: job["spec"].update(parallelism=pods))
+    return world.settle()
+
+
+def slices(world: World) -> list[tuple[int, str]]:
+    """Return the number of pods of each slice, the oldest first, and how it stands."""
+    found = sorted((one for one, _ in world.workloads()), key=lambda one: one.created_at)
+    return [(one.pod_sets[0].count, _state(one)) for one in found]
+
+
+def _state(workload: Any) -> str:
+    finished = workload.conditions.get("Finished")
+    if finished is not None and finished.status:
+        return str(finished.reason)
+    return "admitted" if workload.is_admitted else "waits"
+
+
+def newest(world: World) -> str:
+    return max((one for one, _ in world.workloads()), key=lambda one: one.created_at).key.name
+
+
+def marks_of(world: World, name: str) -> dict[str, str]:
+    found: dict[str, str] = world.objects["Workload", name]["metadata"]["annotations"]
+    return found
+
+
+def test_the_first_slice_names_itself_and_the_pods_get_a_gate() -> None:
+    world = make_world()
+    name = world.only_workload()
+
+    template = world.job()["spec"]["template"]
+
+    assert marks_of(world, name) == {keys.ELASTIC_JOB: "true", keys.SLICE_NAME: name}
+    assert template["metadata"]["annotations"][keys.SLICE_NAME] == name
+    assert template["spec"]["schedulingGates"] == [{"name": keys.ELASTIC_GATE}]
+
+
+def test_fewer_pods_are_counted_in_place() -> None:
+    world = make_world()
+
+    scale(world, 1)
+
+    assert slices(world) == [(1, "admitted")]
+    assert not world.job()["spec"]["suspend"]
+
+
+def test_more_pods_wait_in_a_slice_while_the_job_runs_on() -> None:
+    world = make_world()
+    first = world.only_workload()
+
+    scale(world, 4)
+
+    assert slices(world) == [(2, "admitted"), (4, "waits")]
+    assert not world.job()["spec"]["suspend"]
+    marks = marks_of(world, newest(world))
+    assert (marks[keys.SLICE_NAME], marks[keys.SLICE_REPLACEMENT_FOR]) == (first, f"team/{first}")
+    # What the start has added to the template is no part of it.
+    pod_sets = [world.objects["Workload", name]["spec"]["podSets"][0] for name in (first, newest(world))]
+    assert [one["count"] for one in pod_sets] == [2, 4]
+    assert pod_sets[0]["template"] == pod_sets[1]["template"]
+
+
+def test_a_slice_that_waits_follows_the_job() -> None:
+    world = make_world()
+    scale(world, 4)
+
+    scale(world, 3)
+
+    assert slices(world) == [(2, "admitted"), (3, "waits")]
+
+
+def test_an_admitted_slice_replaces_the_one_before_it() -> None:
+    world = make_world()
+    first = world.only_workload()
+    scale(world, 4)
+
+    world.admit(newest(world))
+    world.settle()
+
+    assert slices(world) == [(2, "WorkloadSliceReplaced"), (4, "admitted")]
+    assert not world.job()["spec"]["suspend"]
+    new, _ = world.workload(newest(world))
+    who = f"(UID: {new.uid}, JobUID: job-uid)"
+    message = f"Replaced to accommodate a workload {who} due to workload slice aggregation"
+    assert world.workload(first)[0].conditions["Finished"].message == message
+    events = [(one.reason, one.action, one.regarding.name) for one in world.events if one.note == message]
+    assert events == [("WorkloadSliceReplaced", "Replaced", first)]
+    # Nothing keeps it from being deleted.
+    assert not world.workload(first)[0].has_finalizer
+
+
+def test_pods_are_withdrawn_before_their_slice_was_admitted() -> None:
+    world = make_world()
+    scale(world, 4)
+
+    scale(world, 2)
+
+    # As in Kueue: the slice that waits asks for what the Job has already.
+    assert slices(world) == [(2, "admitted"), (2, "waits")]
+
+
+@pytest.mark.parametrize("has_other", [False, True], ids=["alone", "while another slice waits"])
+def test_an_evicted_slice_stops_the_job_before_its_quota_is_free(has_other: bool) -> None:
+    world = make_world()
+    first = world.only_workload()
+    if has_other:
+        scale(world, 4)
+    world.evict(first)
+
+    world.settle()
+
+    assert world.job()["spec"]["suspend"]
+    assert world.workload(first)[0].admission is not None
+    assert not world.workload(first)[0].is_finished
+
+    world.run_job_controller()
+    world.settle()
+
+    assert slices(world) == ([(2, "WorkloadSliceReplaced"), (4, "waits")] if has_other else [(2, "waits")])
+    assert keys.SLICE_NAME not in world.job()["spec"]["template"]["metadata"].get("annotations", {})
+    world.admit(newest(world))
+    world.settle()
+    assert not world.job()["spec"]["suspend"]
+    assert world.job()["spec"]["parallelism"] == (4 if has_other else 2)
+
+
+def test_a_job_that_shrank_while_it_waited_starts_with_fewer_pods() -> None:
+    world = World()
+    world.add(job_object(annotations=ELASTIC))
+    world.settle()
+
+    scale(world, 1)
+    world.admit(world.only_workload())
+    world.settle()
+
+    assert (slices(world), world.job()["spec"]["parallelism"]) == ([(1, "admitted")], 1)
+
+
+def test_pods_that_have_ended_are_counted_again_before_there_are_fewer() -> None:
+    world = make_world()
+
+    def end(job: Object) -> None:
+        job["spec"].update(parallelism=6, completions=6)
+
+    world.now += 1
+    world.edit("Job", "j", end)
+    world.settle()
+    world.admit(newest(world))
+    world.settle()
+    world.run_job_controller(succeeded=4)
+    world.settle()
+    assert world.workload(newest(world))[0].reclaimable == {"main": 4}
+
+    written = scale(world, 3)
+
+    # Two of the three still run: with four given back, quota of running pods would be free.
+    assert world.workload(newest(world))[0].reclaimable == {"main": 1}
+    assert written == [Purpose.SYNC_PODS, Purpose.UPDATE_WORKLOAD]
+    assert slices(world)[-1] == (3, "admitted")
+
+
+def test_without_the_gate_an_elastic_job_is_a_job_like_any_other() -> None:
+    world = make_world(settings=JobSettings(has_slices=False))
+
+    scale(world, 4)
+
+    assert keys.SLICE_NAME not in marks_of(world, world.only_workload())
+    assert world.job()["spec"]["suspend"]
+
+
+def test_both_slices_get_another_priority() -> None:
+    low = {keys.PRIORITY_CLASS: "low"}
+    world = make_world(low, workload_priority_classes={"high": 7, "low": 1})
+    scale(world, 4)
+
+    world.edit("Job", "j", lambda job: job["metadata"]["labels"].update({keys.PRIORITY_CLASS: "high"}))
+    world.settle()
+
+    assert {one.priority for one, _ in world.workloads()} == {7}
+
+
+def test_the_slices_of_a_finished_job_finish_with_it() -> None:
+    world = make_world()
+    scale(world, 4)
+
+    world.end_job("j")
+    world.settle()
+
+    assert slices(world) == [(2, "Succeeded"), (4, "Succeeded")]
