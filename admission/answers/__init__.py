@@ -9,15 +9,15 @@ Modules, in reading order:
     queue_items     ClusterQueues, LocalQueues and Cohorts, with quota
     rack_items      topology domains with free GPUs
     promise_items   promised starts, and entries of the decision log
-    lists           the lists: what each can be filtered and sorted by
+    lists           the lists, what each can be filtered and sorted by, and pages of them
 
 Decisions:
 
-- Items hold nothing that depends on the caller. A caller sees an item or it does not (`sight`), so one item
-  is the same for all who see it, and a list cannot reveal a name by accident.
+- A caller sees an item or it does not (`sight`), and nearly all items are the same for all who see them. So a
+  list cannot reveal a name by accident.
 - A page continues after the last item that was returned, not at an offset: items that come and go meanwhile
   neither repeat nor hide others (`selection`).
 
-An answer is computed from an engine and does not change it. The shell (`admission.controller.queries`) says
+An answer is computed from an engine and does not change it. The shell (`admission.controller.queries`) knows
 who asks, and computes beside the event loop.
 """

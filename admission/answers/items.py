@@ -84,8 +84,56 @@ class QuotaItem(Item, frozen=True, kw_only=True):
     lending_limit: str | None
 
 
+class UsageItem(Item, frozen=True, kw_only=True):
+    """How much of a resource is used, and how much of that is borrowed."""
+
+    total: str
+    borrowed: str
+
+
+Usages = Mapping[str, Mapping[str, UsageItem]]
+
+
+class QuotaInForceItem(Item, frozen=True, kw_only=True):
+    """A quota that an open window of the policy's calendar has put in place of the declared one."""
+
+    flavor: str
+    resource: str
+    nominal_quota: str
+    instead_of: str
+    window: str
+    until: str | None
+
+
+class AmountItem(Item, frozen=True, kw_only=True):
+    """An amount of one resource of one flavor."""
+
+    flavor: str
+    resource: str
+    amount: str
+
+
+class ReservationItem(Item, frozen=True, kw_only=True):
+    """An advance reservation of the ClusterQueue's quota, of a namespace that the caller may see."""
+
+    name: str
+    policy: str
+    namespace: str
+    local_queue_name: str
+    start: str
+    end: str
+    has_begun: bool
+    domain: str | None
+    nodes: int | None
+    resources: tuple[AmountItem, ...]
+
+
 class ClusterQueueItem(Item, frozen=True, kw_only=True):
-    """A ClusterQueue. `inadmissible` of its `pending` Workloads wait for a change of the cluster."""
+    """A ClusterQueue. `inadmissible` of its `pending` Workloads wait for a change of the cluster.
+
+    `flavorsReservation` is what Workloads with quota hold, `flavorsUsage` what admitted ones use, as in its
+    status.
+    """
 
     name: str
     cohort: str | None
@@ -100,6 +148,10 @@ class ClusterQueueItem(Item, frozen=True, kw_only=True):
     admitted: int
     weighted_share: int
     quotas: tuple[QuotaItem, ...]
+    flavors_reservation: Usages
+    flavors_usage: Usages
+    quotas_in_force: tuple[QuotaInForceItem, ...]
+    reservations: tuple[ReservationItem, ...]
 
 
 class LocalQueueItem(Item, frozen=True, kw_only=True):

@@ -20,7 +20,7 @@ from admission.answers.items import (
     WorkloadItem,
 )
 from admission.answers.promise_items import promise_items
-from admission.answers.queue_items import cluster_queue_items, cohort_items, local_queue_items
+from admission.answers.queue_items import as_seen, cluster_queue_items, cohort_items, local_queue_items
 from admission.answers.rack_items import rack_items
 from admission.answers.selection import Choices, Key, Selection, page_of, selects
 from admission.answers.sight import Scope, Sight, scope_of
@@ -39,7 +39,7 @@ class Listed(Generic[T]):
 
     item_type: type[Item]
     entries: Callable[[Engine], Iterable[T]]
-    item: Callable[[Engine], Callable[[T], Item]]
+    item: Callable[[Engine, Sight], Callable[[T], Item]]
     is_seen: Callable[[Scope, T], bool]
     choices: Callable[[Engine], Choices[T]]
 
@@ -68,7 +68,7 @@ def _page(engine: Engine, listed: Listed[Any], sight: Sight, selection: Selectio
     seen = [one for one in wanted if is_seen(scope, one)]
     found, continue_ = page_of(seen, choices, selection)
     return Page(
-        items=tuple(map(listed.item(engine), found)),
+        items=tuple(map(listed.item(engine, sight), found)),
         total=len(seen),
         hidden=len(wanted) - len(seen),
         continue_=continue_,
@@ -201,16 +201,14 @@ def _own(
     entries: Callable[[Engine], Iterable[ItemT]],
     choices: Choices[ItemT],
     is_seen: Callable[[Scope, ItemT], bool],
+    as_seen: Callable[[ItemT, Sight], Item] = lambda one, _: one,
 ) -> Listed[ItemT]:
-    """Return a list whose entries are its items."""
-
-    def as_it_is(one: ItemT) -> Item:
-        return one
+    """Return a list whose entries are its items. `as_seen` takes out of one what the sight does not reach."""
 
     return Listed(
         item_type=item_type,
         entries=entries,
-        item=lambda _: as_it_is,
+        item=lambda _, sight: lambda one: as_seen(one, sight),
         is_seen=is_seen,
         choices=lambda _: choices,
     )
@@ -220,7 +218,7 @@ LISTS: Mapping[Kind, Listed[Any]] = {
     Kind.WORKLOADS: Listed(
         item_type=WorkloadItem,
         entries=lambda engine: engine.workloads.workloads(),
-        item=lambda engine: WorkloadItems(engine).item,
+        item=lambda engine, _: WorkloadItems(engine).item,
         is_seen=lambda scope, one: scope.sight.sees(one.key.namespace),
         choices=_workload_choices,
     ),
@@ -229,6 +227,7 @@ LISTS: Mapping[Kind, Listed[Any]] = {
         cluster_queue_items,
         _CLUSTER_QUEUES,
         lambda scope, one: scope.sees_cluster_queue(one.name),
+        as_seen,
     ),
     Kind.LOCAL_QUEUES: _own(LocalQueueItem, local_queue_items, _LOCAL_QUEUES, _by_namespace),
     Kind.COHORTS: _own(CohortItem, cohort_items, _COHORTS, lambda scope, one: scope.sees_cohort(one.name)),

@@ -3,16 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 
-from admission.answers.items import ClusterQueueItem, CohortItem, LocalQueueItem, QuotaItem
+from msgspec import structs
+
+from admission.answers.items import (
+    AmountItem,
+    ClusterQueueItem,
+    CohortItem,
+    LocalQueueItem,
+    QuotaInForceItem,
+    QuotaItem,
+    ReservationItem,
+    UsageItem,
+    Usages,
+)
+from admission.answers.sight import Sight
+from admission.calendar.advance_reservations import ReservedCapacity
+from admission.calendar.quota_windows import QuotaInForce
 from admission.engine.engine import Engine
 from admission.status.quota_use import QuotaUse
+from admission.status.views import FlavorUsages
 from api.parsing.quantities import to_text
+from api.workload import to_rfc3339
 from queues.quota.resources import FlavorResource
 
 
 def cluster_queue_items(engine: Engine) -> Iterator[ClusterQueueItem]:
-    """Yield all ClusterQueues, by name."""
+    """Yield all ClusterQueues with all of their reservations, by name."""
     for name in engine.queues.cluster_queues():
         view, spec = engine.queues.cluster_queue_view(name), engine.queues.spec(name)
         if view is None or spec is None:
@@ -31,7 +49,19 @@ def cluster_queue_items(engine: Engine) -> Iterator[ClusterQueueItem]:
             admitted=view.admitted,
             weighted_share=view.weighted_share,
             quotas=tuple(_quota(pair, use) for pair, use in engine.queues.quota_use(name).items()),
+            flavors_reservation=_usages(view.flavors_reservation),
+            flavors_usage=_usages(view.flavors_usage),
+            quotas_in_force=tuple(
+                _in_force(pair, present) for pair, present in sorted(view.quotas_in_force.items())
+            ),
+            reservations=tuple(_reservation(kept, has_begun) for kept, has_begun in view.reservations),
         )
+
+
+def as_seen(item: ClusterQueueItem, sight: Sight) -> ClusterQueueItem:
+    """Return the ClusterQueue without reservations of namespaces that the caller may not see."""
+    seen = tuple(one for one in item.reservations if sight.sees(one.namespace))
+    return structs.replace(item, reservations=seen)
 
 
 def local_queue_items(engine: Engine) -> Iterator[LocalQueueItem]:
@@ -90,4 +120,45 @@ def _quota(pair: FlavorResource, use: QuotaUse) -> QuotaItem:
         available=text(use.available),
         borrowing_limit=None if use.borrowing_limit is None else text(use.borrowing_limit),
         lending_limit=None if use.lending_limit is None else text(use.lending_limit),
+    )
+
+
+def _usages(usages: FlavorUsages) -> Usages:
+    return {
+        flavor: {
+            resource: UsageItem(
+                total=to_text(resource, usage.total), borrowed=to_text(resource, usage.borrowed)
+            )
+            for resource, usage in by_resource.items()
+        }
+        for flavor, by_resource in usages.items()
+    }
+
+
+def _in_force(pair: FlavorResource, present: QuotaInForce) -> QuotaInForceItem:
+    return QuotaInForceItem(
+        flavor=pair.flavor,
+        resource=pair.resource,
+        nominal_quota=to_text(pair.resource, present.amount),
+        instead_of=to_text(pair.resource, present.nominal),
+        window=present.window,
+        until=to_rfc3339(present.closes_at) if present.closes_at < inf else None,
+    )
+
+
+def _reservation(kept: ReservedCapacity, has_begun: bool) -> ReservationItem:
+    return ReservationItem(
+        name=kept.id.name,
+        policy=kept.id.policy,
+        namespace=kept.local_queue[0],
+        local_queue_name=kept.local_queue[1],
+        start=to_rfc3339(kept.start_at),
+        end=to_rfc3339(kept.end_at),
+        has_begun=has_begun,
+        domain=kept.domain.name if kept.domain is not None else None,
+        nodes=kept.domain.hosts if kept.domain is not None else None,
+        resources=tuple(
+            AmountItem(flavor=pair.flavor, resource=pair.resource, amount=to_text(pair.resource, amount))
+            for pair, amount in sorted(kept.usage.items())
+        ),
     )

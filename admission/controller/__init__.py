@@ -10,6 +10,7 @@ Modules, in reading order:
     cluster_state    what is known: the engine, objects with their bytes, what has to be reconciled
     leadership       from winning the lease to the first decision, and the stored plan
     writer           decisions and requests of reconcilers on their way to the API server
+    queries          who asks what, with which rights, and where answers are computed
     http             HTTP handlers: state, webhooks, visibility, extender, checkpoints
     gauges           gauges of queues and cohorts
     metrics          counters and histograms

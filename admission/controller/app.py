@@ -25,13 +25,13 @@ from admission.controller.cluster_state.node_pod_watch import NodePodWatch
 from admission.controller.gauges.collector import QueueCollector
 from admission.controller.gauges.reader import GaugeReader, GaugeSettings
 from admission.controller.heartbeat_watch import HeartbeatWatch
-from admission.controller.http.authorization import Authorization
 from admission.controller.http.checkpoint_reports import CheckpointReports
 from admission.controller.http.health import Health
 from admission.controller.http.listening import Port, listen
 from admission.controller.http.plan_api import PlanApi
-from admission.controller.http.port_certificates import PortCertificates
+from admission.controller.http.port_certificates import PortCertificates, is_secure
 from admission.controller.http.ports import ReadRoutes, SidePorts, extender_process, read_ports
+from admission.controller.http.query_api import QueryApi
 from admission.controller.http.state_api import StateApi, metrics_route
 from admission.controller.integration_rights import with_permitted_integrations
 from admission.controller.kinds import (
@@ -55,6 +55,9 @@ from admission.controller.metrics.placement_metrics import DomainCollector
 from admission.controller.metrics.queue_series import QueueSeries
 from admission.controller.metrics.registry import FOLLOWER, Metrics
 from admission.controller.older_definitions import report_older_definitions
+from admission.controller.queries.authorization import Authorization
+from admission.controller.queries.callers import Callers, RateLimits, Rights, Viewers
+from admission.controller.queries.service import QueryService
 from admission.controller.runtime.clock import SystemClock
 from admission.controller.runtime.config_file import ConfigFile
 from admission.controller.runtime.events import EventReporter
@@ -74,6 +77,7 @@ from admission.engine.engine import Engine
 from admission.engine.settings import engine_settings
 from admission.hardware.settings import hardware_rules
 from api.config.berth import ExtenderSettings
+from api.http.server import Route
 from api.kube import resources
 from api.kube.client import KubeClient
 from api.kube.errors import AlreadyExists, Forbidden, KubeError
@@ -275,17 +279,28 @@ class Controller:
 
     def _read_ports(self) -> tuple[Port, Port]:
         """Return the ports that people and Prometheus read."""
-        decisions = self._decisions if self._store is not None else None
-        plan = PlanApi(self._cluster_state, decisions, self._reads)
+        authorization = Authorization(self._client, self._clock)
         routes = ReadRoutes(
             health=self._health().routes(),
-            state=[*StateApi(self._cluster_state, self._reads).routes(), *plan.routes()],
+            state=self._state_routes(authorization),
             # In observe mode no checkpoint reports are stored: the leader does that.
             reports=[] if self._options.observe else self._reports.routes(),
             metrics=[metrics_route(self._metrics, self._queue_gauges, self._domain_gauges)],
         )
-        authorization = Authorization(self._client, self._clock)
         return read_ports(self._options, routes, certificates=self._certificates, authorization=authorization)
+
+    def _state_routes(self, authorization: Authorization) -> list[Route]:
+        """Return the routes of /v1, which say by themselves what each caller may see."""
+        callers = Callers(authorization, is_open=not is_secure(self._options))
+        rights, limits = Rights(authorization), RateLimits(self._clock)
+        decisions = self._decisions if self._store is not None else None
+        service = QueryService(self._cluster_state, rights, limits, decisions)
+        see = Viewers(callers, rights, limits).see
+        return [
+            *QueryApi(service, callers).routes(),
+            *StateApi(self._cluster_state, self._reads, see).routes(),
+            *PlanApi(self._cluster_state, self._reads, see).routes(),
+        ]
 
     async def _decisions(self, limit: int) -> tuple[LoggedDecision, ...]:
         assert self._store is not None, "asked only where there is a store"

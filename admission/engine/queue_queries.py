@@ -69,6 +69,15 @@ class QueueQueries:
         """Return all LocalQueues, by namespace and name."""
         return tuple(queue for _, queue in sorted(self._cache.specs.local_queues.items()))
 
+    def namespaces(self) -> frozenset[str]:
+        """Return the namespaces that have a LocalQueue: Workloads of others wait in no queue."""
+        return frozenset(namespace for namespace, _ in self._cache.specs.local_queues)
+
+    def namespaces_of(self, cluster_queue: str) -> frozenset[str]:
+        """Return the namespaces whose LocalQueues lead to the ClusterQueue."""
+        found = self._cache.specs.local_queues.values()
+        return frozenset(queue.namespace for queue in found if queue.cluster_queue == cluster_queue)
+
     def is_undecided(self, cluster_queue: str) -> bool:
         """Return whether a cycle still has to try Workloads of the ClusterQueue's tree.
 

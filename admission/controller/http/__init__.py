@@ -5,8 +5,10 @@ Modules, in reading order:
     listening               one port
     ports                   which ports there are, for which clients
     health                  /healthz and /readyz
-    state_api               metrics, state of queues and Workloads as JSON
-    plan_api                the plan and the decision log
+    query_api               the lists of /v1
+    openapi                 the document that describes /v1
+    state_api               metrics, one Workload, the order of a queue
+    plan_api                the plan
     webhooks                validation, defaults, Jobs suspended in time
     review_answers          what they answer
     review_process          the answers to large reviews, in a child process
@@ -18,10 +20,8 @@ Modules, in reading order:
     checkpoint_reports      POST /v1/checkpoints
     checkpoint_subjects     which object a pod may report for
     checkpoint_writer       how a report is stored
-    authorization           who may read /v1 and /metrics
     client_authority        who may call by a client certificate
     pod_identity            which pod a token belongs to
-    review_budget           how many reviews of tokens an address may cause
     port_certificates       the certificate of the ports that need TLS
     serving_certificates    where it comes from: files, or a Secret of our own
     ca_injector             the CA in webhook configurations and APIServices

@@ -19,7 +19,7 @@ from admission.controller.cluster_state.cluster_state import ClusterState
 from admission.controller.http.checkpoint_subjects import Subject, Subjects
 from admission.controller.http.checkpoint_writer import BusyError, CheckpointWriter, OutdatedError
 from admission.controller.http.pod_identity import PodIdentities, Reporter
-from admission.controller.http.review_budget import TooManyReviewsError
+from admission.controller.queries.review_budget import TooManyReviewsError
 from admission.controller.runtime.clock import Clock
 from admission.controller.runtime.events import EventReporter
 from admission.controller.runtime.token_bucket import TokenBuckets

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from admission.controller.http.authorization import TOKEN_REVIEWS
-from admission.controller.http.review_budget import ReviewBudget
+from admission.controller.queries.authorization import TOKEN_REVIEWS
+from admission.controller.queries.review_budget import ReviewBudget
 from admission.controller.runtime.clock import Clock
 from admission.controller.runtime.expiring_cache import ExpiringCache
 from api.kube import resources

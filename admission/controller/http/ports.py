@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from admission.controller.cluster_state.cluster_state import ClusterState
 from admission.controller.http import visibility
-from admission.controller.http.authorization import Authorization
 from admission.controller.http.client_authority import ClientAuthority
 from admission.controller.http.extender_process import ExtenderProcess
 from admission.controller.http.extender_profiles import extender_rules
@@ -24,6 +23,7 @@ from admission.controller.http.shared_fabrics import StoreOptions
 from admission.controller.http.training_job_api import TrainingJobApi
 from admission.controller.http.visibility import Visibility, find_front_proxy
 from admission.controller.http.webhooks import Webhooks
+from admission.controller.queries.authorization import Authorization
 from admission.controller.runtime.large_reads import LargeReads
 from admission.controller.runtime.logs import Log
 from admission.controller.settings import Options
@@ -55,15 +55,15 @@ def read_ports(
     """Return the ports http and metrics. On other addresses than loopback RBAC says who reads them."""
     is_safe = is_secure(options)
 
-    def port(name: str, number: int, open_to_all: list[Route], read: list[Route]) -> Port:
-        guarded = [*map(authorization.guarded, read)] if is_safe else read
+    def port(name: str, number: int, served: list[Route]) -> Port:
         tls = certificates.serving_tls() if is_safe and number >= 0 else None
-        return Port(name=name, number=number, host=options.bind, routes=[*open_to_all, *guarded], tls=tls)
+        return Port(name=name, number=number, host=options.bind, routes=[*routes.health, *served], tls=tls)
 
-    # Reports are authenticated by the token of their pod.
+    # Reports are authenticated by the token of their pod, and each query by that of its caller.
+    metrics = [*map(authorization.guarded, routes.metrics)] if is_safe else routes.metrics
     return (
-        port("http", options.http_port, [*routes.health, *routes.reports], routes.state),
-        port("metrics", options.metrics_port, routes.health, routes.metrics),
+        port("http", options.http_port, [*routes.reports, *routes.state]),
+        port("metrics", options.metrics_port, metrics),
     )
 
 

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from math import inf
+from dataclasses import replace
 from typing import Any
 
+from admission.answers.sight import Sight
 from admission.cache.workload_record import Problem
-from admission.calendar.advance_reservations import ReservedCapacity
 from admission.controller.cluster_state.cluster_state import ClusterState
 from admission.controller.gauges.collector import QueueCollector
-from admission.controller.http.checkpoint_reports import REPORT_OPERATION
 from admission.controller.metrics.placement_metrics import DomainCollector
 from admission.controller.metrics.registry import Metrics
+from admission.controller.queries.callers import See
 from admission.controller.runtime.large_reads import LargeReads, encoded
 from admission.engine.engine import Engine
 from admission.status.last_eviction import eviction_json, past_eviction
-from admission.status.views import ClusterQueueView, FlavorUsages, PendingWorkloadView
+from admission.status.views import ClusterQueueView, PendingWorkloadView
 from api.eviction import EvictionRequest, current_request
 from api.http.server import HttpError, Request, Response, Route, json_response
 from api.parsing.decimals import whole_number
-from api.parsing.quantities import to_text
 from api.workload import WorkloadKey, to_rfc3339
 from api.workload_status import admission_body
 from queues.estimates.runtime_estimate import Estimate
@@ -54,40 +53,27 @@ def metrics_route(metrics: Metrics, queues: QueueCollector, domains: DomainColle
 
 
 class StateApi:
-    """/v1: the controller's state and decisions, read-only."""
+    """One Workload in all detail, and the order of a queue. `see`: what a caller may see."""
 
-    def __init__(self, cluster_state: ClusterState, reads: LargeReads) -> None:
+    def __init__(self, cluster_state: ClusterState, reads: LargeReads, see: See) -> None:
         self._cluster_state = cluster_state
         self._reads = reads
+        self._see = see
 
     @property
     def _engine(self) -> Engine:
         return self._cluster_state.engine
 
     def routes(self) -> list[Route]:
-        """Return the routes of /v1."""
+        """Return the routes."""
         return [
-            Route("GET", "/v1/clusterqueues", self._cluster_queues),
-            Route("GET", "/v1/clusterqueues/{name}", self._cluster_queue),
             Route("GET", "/v1/clusterqueues/{name}/pendingworkloads", self._pending),
             Route("GET", "/v1/workloads/{namespace}/{name}", self._workload),
-            Route("GET", "/v1/openapi.json", self._openapi),
         ]
-
-    async def _cluster_queues(self, request: Request) -> Response:
-        del request
-        views = (
-            self._engine.queues.cluster_queue_view(name)
-            for name in sorted(self._cluster_state.specs.cluster_queues)
-        )
-        items = (_queue(view) for view in views if view is not None)
-        return json_response({"items": await encoded(self._reads, items)})
-
-    async def _cluster_queue(self, request: Request) -> Response:
-        return json_response(_queue(self._view(request.parameters["name"])))
 
     async def _pending(self, request: Request) -> Response:
         name = request.parameters["name"]
+        sight = await self._see(request, self._engine.queues.namespaces_of(name))
         # 404 for a queue that does not exist, rather than an empty list.
         self._view(name)
         offset, limit = _number(request, "offset", 0), _number(request, "limit", DEFAULT_LIMIT)
@@ -95,7 +81,9 @@ class StateApi:
         found = await self._reads.collect(self._engine.queues.iter_pending(name))
         page = found[offset : offset + min(limit, MAX_LIMIT)]
         places = self._engine.queues.positions(found)
-        items = (self._pending_item(places.get(one.key), one) for one in page)
+        items = (
+            self._pending_item(places.get(one.key), one) for one in page if sight.sees(one.key.namespace)
+        )
         return json_response({"items": await encoded(self._reads, items)})
 
     def _pending_item(self, position: int | None, one: PendingWorkloadView) -> dict[str, Any]:
@@ -114,11 +102,21 @@ class StateApi:
 
     async def _workload(self, request: Request) -> Response:
         key = WorkloadKey(request.parameters["namespace"], request.parameters["name"])
+        await self._see(request, {key.namespace})
         seen = self._cluster_state.look_up(key)
         if seen is None:
             raise HttpError(404, f"there is no Workload {key}")
         workload, _ = seen
-        queries = self._engine.workloads
+        queries, requested = self._engine.workloads, current_request(workload)
+        waits_for = self._engine.promises.waits_for(key, MOST_HOLDERS)
+        past = past_eviction(workload, self._key_of)
+        named = [one for one, _ in waits_for]
+        named += [one.preemptor for one in (requested, past) if one is not None and one.preemptor is not None]
+        sight = await self._see(request, {key.namespace, *(one.namespace for one in named)})
+        if past is not None and past.preemptor is not None and not sight.sees(past.preemptor.namespace):
+            past = replace(past, preemptor=None)
+        if requested is not None and not _is_named(requested, sight):
+            requested = replace(requested, preemptor=None)
         return json_response(
             {
                 "namespace": key.namespace,
@@ -132,13 +130,10 @@ class StateApi:
                 "expectedAfter": _instant(self._engine.promises.expected_after(key)),
                 "estimate": _estimate(queries.estimate(workload)),
                 "isBackfilled": self._engine.promises.is_backfilled(key),
-                "eviction": _eviction(current_request(workload)),
-                "lastEviction": eviction_json(past_eviction(workload, self._key_of)),
+                "eviction": _eviction(requested),
+                "lastEviction": eviction_json(past),
                 "evictions": sum(workload.evictions.values()),
-                "waitsFor": [
-                    {"namespace": one.namespace, "name": one.name, "expectedEnd": to_rfc3339(at)}
-                    for one, at in self._engine.promises.waits_for(key, MOST_HOLDERS)
-                ],
+                "waitsFor": [{**_named(one, sight), "expectedEnd": to_rfc3339(at)} for one, at in waits_for],
                 "problem": _problem(queries.queue_problem(workload)),
                 # The condition follows when there is time for it (`api.kube.report_budget`).
                 "waiting": _problem(queries.waiting_reason(key)),
@@ -159,70 +154,11 @@ class StateApi:
         seen = self._cluster_state.workloads.by_uid(uid)
         return None if seen is None else seen.value.key
 
-    async def _openapi(self, request: Request) -> Response:
-        del request
-        return json_response(_OPENAPI)
-
     def _view(self, name: str) -> ClusterQueueView:
         view = self._engine.queues.cluster_queue_view(name)
         if view is None:
             raise HttpError(404, f"there is no ClusterQueue {name}")
         return view
-
-
-def _queue(view: ClusterQueueView) -> dict[str, Any]:
-    return {
-        "name": view.name,
-        "isActive": view.is_active,
-        "reason": view.reason or "Ready",
-        "message": view.message,
-        "pending": view.pending,
-        "inadmissible": view.parked_pending,
-        "reserving": view.reserving,
-        "admitted": view.admitted,
-        "flavorsReservation": _flavors(view.flavors_reservation),
-        "flavorsUsage": _flavors(view.flavors_usage),
-        "quotasInForce": [
-            {
-                "flavor": pair.flavor,
-                "resource": pair.resource,
-                "nominalQuota": to_text(pair.resource, present.amount),
-                "insteadOf": to_text(pair.resource, present.nominal),
-                "window": present.window,
-                "until": to_rfc3339(present.closes_at) if present.closes_at < inf else None,
-            }
-            for pair, present in sorted(view.quotas_in_force.items())
-        ],
-        "reservations": [_reservation(kept, has_begun) for kept, has_begun in view.reservations],
-    }
-
-
-def _reservation(kept: ReservedCapacity, has_begun: bool) -> dict[str, Any]:
-    return {
-        "name": kept.id.name,
-        "policy": kept.id.policy,
-        "namespace": kept.local_queue[0],
-        "localQueueName": kept.local_queue[1],
-        "start": to_rfc3339(kept.start_at),
-        "end": to_rfc3339(kept.end_at),
-        "hasBegun": has_begun,
-        "domain": kept.domain.name if kept.domain is not None else None,
-        "nodes": kept.domain.hosts if kept.domain is not None else None,
-        "resources": [
-            {"flavor": pair.flavor, "resource": pair.resource, "amount": to_text(pair.resource, amount)}
-            for pair, amount in sorted(kept.usage.items())
-        ],
-    }
-
-
-def _flavors(usages: FlavorUsages) -> dict[str, dict[str, dict[str, str]]]:
-    return {
-        flavor: {
-            resource: {"total": to_text(resource, usage.total), "borrowed": to_text(resource, usage.borrowed)}
-            for resource, usage in by_resource.items()
-        }
-        for flavor, by_resource in usages.items()
-    }
 
 
 def _number(request: Request, name: str, default: int) -> int:
@@ -233,44 +169,15 @@ def _number(request: Request, name: str, default: int) -> int:
     return number
 
 
-def _get(summary: str, *parameters: str) -> dict[str, Any]:
-    # These are parameters of the query, all others are parts of the path.
-    places = {"offset": "integer", "limit": "integer", "workload": "string", "what": "string"}
-    return {
-        "get": {
-            "summary": summary,
-            "parameters": [
-                {
-                    "name": name,
-                    "in": "query" if name in places else "path",
-                    "required": name not in places,
-                    "schema": {"type": places.get(name, "string")},
-                }
-                for name in parameters
-            ],
-            "responses": {"200": {"description": "as asked", "content": {"application/json": {}}}},
-        }
-    }
+def _named(key: WorkloadKey, sight: Sight) -> dict[str, str | None]:
+    """Return the Workload's name, or none for a caller that may not know it."""
+    if not sight.sees(key.namespace):
+        return {"namespace": None, "name": None}
+    return {"namespace": key.namespace, "name": key.name}
 
 
-_OPENAPI = {
-    "openapi": "3.0.3",
-    "info": {"title": "Berth", "version": "v1"},
-    "components": {"securitySchemes": {"podToken": {"type": "http", "scheme": "bearer"}}},
-    "paths": {
-        "/v1/clusterqueues": _get("All ClusterQueues with their use and counts"),
-        "/v1/clusterqueues/{name}": _get("One ClusterQueue", "name"),
-        "/v1/clusterqueues/{name}/pendingworkloads": _get(
-            "Pending Workloads in order", "name", "offset", "limit"
-        ),
-        "/v1/workloads/{namespace}/{name}": _get(
-            "One Workload, and what keeps it waiting", "namespace", "name"
-        ),
-        "/v1/plan": _get("All planned starts, and Workloads that run ahead of one on a lease"),
-        "/v1/decisions": _get("The last decisions, the newest first", "limit", "workload", "what"),
-        "/v1/checkpoints": {"post": REPORT_OPERATION},
-    },
-}
+def _is_named(request: EvictionRequest, sight: Sight) -> bool:
+    return request.preemptor is None or sight.sees(request.preemptor.namespace)
 
 
 def _instant(at: float | None) -> str | None:

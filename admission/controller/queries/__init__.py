@@ -2,9 +2,11 @@
 
 Modules, in reading order:
 
-    service      the one service behind /v1, the page and `berth mcp`
-    callers      who asks, what they may see, how often they may ask
-    copies       computes in copies of this process, beside the event loop
+    service         the one service behind /v1, the page and `berth mcp`
+    callers         what callers may see, and how often they may ask
+    authorization   whose token it is, and what RBAC allows its user
+    review_budget   how many reviews of tokens and rights a client may cause
+    copies          computes in copies of this process, beside the event loop
 
 Decisions:
 

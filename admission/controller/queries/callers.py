@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from math import ceil
+from typing import Protocol
 
 from admission.answers.sight import EVERYTHING, Sight
-from admission.controller.http.authorization import Authorization, Identity
+from admission.controller.queries.authorization import Authorization, Identity
 from admission.controller.runtime.clock import Clock
 from admission.controller.runtime.token_bucket import TokenBuckets
 from api.http.server import HttpError, Request
@@ -94,6 +95,27 @@ class Rights:
 
 def _list_in(namespace: str) -> ResourceAction:
     return ResourceAction("list", _GROUP, _RESOURCE, namespace)
+
+
+class See(Protocol):
+    """Returns what the sender of a request may see of some namespaces. Raises HttpError."""
+
+    async def __call__(self, request: Request, namespaces: Collection[str]) -> Sight: ...
+
+
+class Viewers:
+    """Says what the senders of requests may see, and how often."""
+
+    def __init__(self, callers: Callers, rights: Rights, limits: RateLimits) -> None:
+        self._callers = callers
+        self._rights = rights
+        self._limits = limits
+
+    async def see(self, request: Request, namespaces: Collection[str]) -> Sight:
+        """Return what the sender may see. Raises HttpError: 401, 403, 429, 503."""
+        caller = await self._callers.caller(request)
+        self._limits.take_read(caller)
+        return await self._rights.require(caller, namespaces)
 
 
 class RateLimits:

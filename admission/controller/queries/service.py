@@ -32,6 +32,8 @@ from queues.reservations.reservations import LOG_LENGTH, LoggedDecision, Reserva
 Decisions = Callable[[int], Awaitable[tuple[LoggedDecision, ...]]]
 # The lists whose items belong to a namespace.
 NAMESPACED = frozenset({Kind.WORKLOADS, Kind.LOCAL_QUEUES, Kind.PROMISES, Kind.DECISIONS})
+# The lists whose items have a name of their own.
+BY_NAME = frozenset({Kind.WORKLOADS, Kind.CLUSTER_QUEUES, Kind.LOCAL_QUEUES, Kind.COHORTS, Kind.PROMISES})
 
 
 class QueryService:
@@ -81,12 +83,8 @@ class QueryService:
 
     async def _sight(self, caller: Caller, selection: Selection) -> Sight:
         named = selection.filters.get("namespace")
-        known = named.split(",") if named is not None else self._namespaces()
+        known = named.split(",") if named is not None else self._engine.queues.namespaces()
         return await self._rights.require(caller, known)
-
-    def _namespaces(self) -> frozenset[str]:
-        """Return the namespaces that have a LocalQueue: Workloads of others wait in no queue."""
-        return frozenset(one.namespace for one in self._engine.queues.all_local_queues())
 
     async def _page(self, kind: Kind, sight: Sight, selection: Selection) -> Page[Any]:
         if kind is Kind.DECISIONS:

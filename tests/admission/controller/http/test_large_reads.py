@@ -27,6 +27,7 @@ from tests.admission.controller.known import (
     namespace_object,
     workload_object,
 )
+from tests.admission.controller.queries.asking import open_api, see_everything
 from tests.steps import measured_steps
 
 # What a step of the event loop may take: a lease is renewed every two seconds, a watch brings thousands of
@@ -72,7 +73,8 @@ def routes(known: Known) -> list[Route]:
     queues = QueueCollector(known.metrics, reader, clock, reads=reads, series=series, statistics=engine.tally)
     domains = DomainCollector(known.metrics, engine.nodes.domain_usages, reads)
     return [
-        *StateApi(known.cluster_state, reads).routes(),
+        *StateApi(known.cluster_state, reads, see_everything).routes(),
+        *open_api(known.cluster_state),
         *Visibility(known.cluster_state, reads, lambda: True).routes(),
         metrics_route(known.metrics, queues, domains),
     ]
@@ -83,7 +85,8 @@ def routes(known: Known) -> list[Route]:
     [
         pytest.param("/v1/clusterqueues/long/pendingworkloads?limit=100000", PENDING, id="a whole queue"),
         pytest.param("/v1/clusterqueues/long/pendingworkloads?offset=14000", 1000, id="the end of a queue"),
-        pytest.param("/v1/clusterqueues", QUEUES + 1, id="all ClusterQueues"),
+        pytest.param("/v1/clusterqueues?limit=1000", QUEUES, id="all ClusterQueues"),
+        pytest.param("/v1/workloads?limit=1000&sort=position", 1000, id="a page of Workloads"),
         pytest.param(
             f"{VISIBILITY}/clusterqueues/long/pendingworkloads?limit=100000", PENDING, id="by visibility"
         ),

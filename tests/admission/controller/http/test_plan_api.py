@@ -14,6 +14,7 @@ from api.http.server import HttpError, Request, Stream
 from queues.reservations.reservations import LoggedDecision, StoreUnreachable
 from tests.admission.controller.fakes import FakeClock
 from tests.admission.controller.leadership.test_plan_writer import Site
+from tests.admission.controller.queries.asking import open_api, see_everything
 from tests.admission.controller.replica import Replica
 from tests.admission.controller.virtualtime import end
 
@@ -32,7 +33,8 @@ def ask(site: Site, replica: Replica, path: str, **query: str) -> Any:
     async def decisions(limit: int) -> tuple[LoggedDecision, ...]:
         return await site.store.decisions(limit=limit)
 
-    routes = PlanApi(replica.cluster_state, decisions, LargeReads(FakeClock())).routes()
+    plan = PlanApi(replica.cluster_state, LargeReads(FakeClock()), see_everything)
+    routes = [*plan.routes(), *open_api(replica.cluster_state, decisions)]
     route = next(route for route in routes if route.path == path)
 
     async def answer() -> Any:
@@ -73,7 +75,7 @@ def test_decisions_can_be_asked_for_by_workload_and_kind(site: Site) -> None:
     assert len(ask(site, site.first, "/v1/decisions", limit="1")["items"]) == 1
 
 
-@pytest.mark.parametrize("limit", ["0", "many", "-1", "1000000"])
+@pytest.mark.parametrize("limit", ["0", "many", "-1"])
 def test_a_limit_that_cannot_be_is_named(site: Site, limit: str) -> None:
     with pytest.raises(HttpError, match=f"limit='{limit}'"):
         ask(site, site.first, "/v1/decisions", limit=limit)
@@ -85,7 +87,8 @@ async def test_without_a_store_the_answer_says_so(site: Site) -> None:
 
     request = Request(method="GET", path="/v1/decisions", parameters={}, query={})
     for decisions, status in ((None, 404), (lost, 503)):
-        route = PlanApi(site.first.cluster_state, decisions, LargeReads(FakeClock())).routes()[1]
+        routes = open_api(site.first.cluster_state, decisions)
+        route = next(route for route in routes if route.path == "/v1/decisions")
         with pytest.raises(HttpError) as caught:
             await route.handler(request)
         assert caught.value.status == status

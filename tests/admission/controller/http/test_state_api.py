@@ -22,6 +22,7 @@ from tests.admission.controller.known import (
     namespace_object,
     workload_object,
 )
+from tests.admission.controller.queries.asking import open_api, see_everything
 
 
 def make_routes() -> list[Route]:
@@ -35,7 +36,8 @@ def make_routes() -> list[Route]:
         *names,
         workload_object("lost", "team", "nowhere"),
     )
-    return StateApi(known.cluster_state, LargeReads(FakeClock())).routes()
+    detail = StateApi(known.cluster_state, LargeReads(FakeClock()), see_everything)
+    return [*detail.routes(), *open_api(known.cluster_state)]
 
 
 async def ask(routes: list[Route], path: str, query: dict[str, str] | None = None, **names: str) -> Response:
@@ -114,7 +116,7 @@ async def test_a_workload_shows_why_it_waits_before_that_is_written() -> None:
     engine, now = known.cluster_state.engine, 1_767_225_610.0
     while engine.wake_heads(now=now):
         engine.cycle(now=now)
-    routes = StateApi(known.cluster_state, LargeReads(FakeClock())).routes()
+    routes = StateApi(known.cluster_state, LargeReads(FakeClock()), see_everything).routes()
 
     bodies = [(await ask(routes, WORKLOAD, namespace="team", name=name)).body for name in "abc"]
     admitted, tried, behind = (msgspec.json.decode(body) for body in bodies)
@@ -135,7 +137,9 @@ async def test_a_victim_shows_its_preemptor_and_what_it_lost() -> None:
         "conditions": [{**at, "type": "Evicted", "status": "True", "reason": "Preempted"}],
     }
     routes = StateApi(
-        Known(workload_object("urgent", "team", "lq"), victim).cluster_state, LargeReads(FakeClock())
+        Known(workload_object("urgent", "team", "lq"), victim).cluster_state,
+        LargeReads(FakeClock()),
+        see_everything,
     ).routes()
 
     last = msgspec.json.decode((await ask(routes, WORKLOAD, namespace="team", name="victim")).body)
@@ -159,8 +163,8 @@ async def test_the_description_names_every_route() -> None:
 
     described = msgspec.json.decode((await ask(routes, "/v1/openapi.json")).body)["paths"]
 
-    # Beside these: reports, which write, and what the store keeps.
-    elsewhere = {REPORTS, "/v1/plan", "/v1/decisions"}
+    # Beside these: reports, which write, and the plan.
+    elsewhere = {REPORTS, "/v1/plan"}
     assert {*described, "/v1/openapi.json"} - elsewhere == {route.path for route in routes}
 
 
@@ -215,7 +219,7 @@ async def test_a_workload_shows_its_promise_its_estimate_and_the_ends_it_waits_f
     while forecast.step():
         pass
     engine.forecasts.take(forecast, most=10, now=now)
-    routes = StateApi(known.cluster_state, LargeReads(FakeClock())).routes()
+    routes = StateApi(known.cluster_state, LargeReads(FakeClock()), see_everything).routes()
 
     async def shown(name: str) -> dict[str, Any]:
         body = (await ask(routes, WORKLOAD, namespace="team", name=name)).body

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
 
-from admission.controller.http.authorization import Authorization
+from admission.answers.sight import EVERYTHING, Sight
+from admission.controller.cluster_state.cluster_state import ClusterState
+from admission.controller.http.query_api import QueryApi
+from admission.controller.queries.authorization import Authorization
 from admission.controller.queries.callers import Callers, RateLimits, Rights
-from admission.controller.queries.service import QueryService
+from admission.controller.queries.service import Decisions, QueryService
+from api.http.server import Request, Route
 from api.kube.client import Body, KubeClient
 from api.kube.credentials import FixedCredentials
 from api.kube.kubeconfig import Endpoint
 from queues.reservations.reservations import LoggedDecision
+from tests.admission.controller.fakes import FakeClock
 from tests.admission.controller.known import (
     Known,
     Object,
@@ -23,6 +28,19 @@ from tests.admission.controller.known import (
     namespace_object,
     workload_object,
 )
+
+
+async def see_everything(request: Request, namespaces: Collection[str]) -> Sight:
+    """Return what a caller on an open port may see."""
+    return EVERYTHING
+
+
+def open_api(cluster_state: ClusterState, decisions: Decisions | None = None) -> list[Route]:
+    """Return the routes of the lists, on a port that is open to all of this machine."""
+    clock = FakeClock()
+    authorization = Authorization(Reviewer({}), clock)
+    service = QueryService(cluster_state, Rights(authorization), RateLimits(clock), decisions)
+    return QueryApi(service, Callers(authorization, is_open=True)).routes()
 
 
 class Reviewer(KubeClient):

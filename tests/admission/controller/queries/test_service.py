@@ -97,7 +97,7 @@ async def test_rights_are_asked_once_a_minute() -> None:
         pytest.param("nobody", Kind.WORKLOADS, "a", "ada", 401, id="a token that is not accepted"),
     ],
 )
-async def test_one_object_is_shown_to_those_who_may_see_it(
+async def test_one_object_is_shown_with_the_right_to_see_it(
     who: str, kind: Kind, name: str, namespace: str, status: int
 ) -> None:
     assert await _status(Asked(), who, kind, name, namespace) == status
@@ -192,7 +192,7 @@ async def test_a_query_that_cannot_be_read_is_refused_in_a_sentence(query: dict[
     assert caught.value.status == 400
 
 
-async def test_a_caller_that_asks_too_often_is_told_when_to_come_back() -> None:
+async def test_a_caller_that_asks_too_often_gets_a_time_to_retry_after() -> None:
     asked, who = Asked(), Caller(name="impatient")
     for _ in range(100):
         asked.service.limits.take_read(who)

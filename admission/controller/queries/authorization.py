@@ -17,7 +17,7 @@ from typing import TypeVar
 
 import msgspec
 
-from admission.controller.http.review_budget import ReviewBudget, TooManyReviewsError
+from admission.controller.queries.review_budget import ReviewBudget, TooManyReviewsError
 from admission.controller.runtime.clock import Clock
 from admission.controller.runtime.expiring_cache import ExpiringCache
 from api.http.server import HttpError, Request, Response, Route, Stream

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from admission.controller.http import authorization
-from admission.controller.http.authorization import ALLOWED_SECONDS, REFUSED_SECONDS, Authorization
+from admission.controller.queries import authorization
+from admission.controller.queries.authorization import ALLOWED_SECONDS, REFUSED_SECONDS, Authorization
 from api.http.server import HttpError, Request, Response, Route, Stream, text_response
 from api.kube.client import Body, KubeClient
 from api.kube.credentials import FixedCredentials

@@ -1,0 +1,48 @@
+"""HTTP: the lists of /v1 and their items, and the OpenAPI document of all of /v1."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property, partial
+
+from admission.answers.items import Kind
+from admission.controller.http import openapi
+from admission.controller.queries.callers import Callers
+from admission.controller.queries.service import BY_NAME, NAMESPACED, QueryService
+from api.http.server import Request, Response, Route, json_response
+
+
+class QueryApi:
+    """Serves the query service. `callers` says who sends a request."""
+
+    def __init__(self, service: QueryService, callers: Callers) -> None:
+        self._service = service
+        self._callers = callers
+
+    def routes(self) -> list[Route]:
+        """Return the routes."""
+        return [*self._lists(), Route("GET", "/v1/openapi.json", self._openapi)]
+
+    def _lists(self) -> Iterator[Route]:
+        for kind in Kind:
+            yield Route("GET", openapi.list_path(kind), partial(self._list, kind))
+            # A Workload by itself has more to show than its item: see `state_api`.
+            if kind in BY_NAME - {Kind.WORKLOADS}:
+                yield Route("GET", openapi.item_path(kind), partial(self._get, kind))
+
+    async def _list(self, kind: Kind, request: Request) -> Response:
+        caller = await self._callers.caller(request)
+        return json_response(await self._service.list(caller, kind, request.query))
+
+    async def _get(self, kind: Kind, request: Request) -> Response:
+        caller = await self._callers.caller(request)
+        namespace = request.parameters["namespace"] if kind in NAMESPACED else ""
+        return json_response(await self._service.get(caller, kind, request.parameters["name"], namespace))
+
+    async def _openapi(self, request: Request) -> Response:
+        del request
+        return json_response(self._document)
+
+    @cached_property
+    def _document(self) -> dict[str, object]:
+        return openapi.document()
