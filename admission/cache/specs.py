@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from api.devices.catalog import DeviceCatalog
 from api.disruption_budget import DisruptionBudget
 from api.jobs.resource_requests import LimitRange, RuntimeClass
 from api.policy import KUEUE, AdmissionPolicy
@@ -55,6 +56,7 @@ class Specs:
     budgets: dict[tuple[str, str], DisruptionBudget] = field(default_factory=dict)
     runtime_classes: dict[str, RuntimeClass] = field(default_factory=dict)
     limits: dict[str, tuple[LimitRange, ...]] = field(default_factory=dict)
+    devices: DeviceCatalog = field(default_factory=DeviceCatalog)
     # Objects that could not be read, by kind and key, with a message that says why.
     unreadable: dict[tuple[type, object], str] = field(default_factory=dict)
     # How often a LocalQueue has been added or changed.

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from admission.cache.touched_statuses import TouchedStatuses
 from admission.cache.workload_record import LocalQueueKey, WorkloadRecord
 from admission.calendar.advance_reservations import reservation_of
+from api.devices.claims import asks_for_devices
 from api.workload import WorkloadKey
 
 
@@ -17,6 +18,8 @@ class WorkloadIndex:
         self.records: dict[WorkloadKey, WorkloadRecord] = {}
         # Workloads that name an advance reservation; whether they may queue depends on it.
         self.joining: dict[WorkloadKey, WorkloadRecord] = {}
+        # Workloads whose pods ask for devices by claim; what they request depends on templates and drivers.
+        self.claimants: dict[WorkloadKey, WorkloadRecord] = {}
         self._by_local_queue: dict[LocalQueueKey, dict[WorkloadKey, WorkloadRecord]] = {}
         self._touched = touched
 
@@ -41,11 +44,16 @@ class WorkloadIndex:
             self.joining[key] = record
         else:
             self.joining.pop(key, None)
+        if asks_for_devices(record.workload):
+            self.claimants[key] = record
+        else:
+            self.claimants.pop(key, None)
         self._touched.local_queues.add(present)
 
     def end(self, record: WorkloadRecord) -> None:
         """Take a Workload that has finished or is gone out of its LocalQueue; its record stays."""
         key = record.workload.key
         self.joining.pop(key, None)
+        self.claimants.pop(key, None)
         if self._by_local_queue.get(record.local_queue, {}).pop(key, None) is not None:
             self._touched.local_queues.add(record.local_queue)

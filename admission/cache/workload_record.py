@@ -11,6 +11,7 @@ import msgspec
 from admission.cache.cache import Cache
 from admission.calendar.advance_reservations import joining_problem, reservation_of
 from admission.nomination.nominate_heads import namespace_mismatch
+from api.devices.claims import device_amounts, with_devices
 from api.jobs.resource_requests import (
     PodSetRequests,
     RequestError,
@@ -90,7 +91,9 @@ class WorkloadRecord(msgspec.Struct, eq=False, kw_only=True):
         # Identity is tested first: if the decoder kept equal pod sets, no comparison is needed.
         has_same_pods = workload.pod_sets is before.pod_sets or workload.pod_sets == before.pod_sets
         is_same = has_same_pods and workload.reclaimable == before.reclaimable
-        if not is_same or not has_same_keys(workload.annotations, before.annotations):
+        # While it held quota its requests were not computed again, whatever has changed meanwhile.
+        is_free = before.admission is not None and workload.admission is None
+        if is_free or not is_same or not has_same_keys(workload.annotations, before.annotations):
             self.compute(cache, settings)
 
     def _is_overwritten(self, before: Workload) -> bool:
@@ -112,7 +115,8 @@ class WorkloadRecord(msgspec.Struct, eq=False, kw_only=True):
         self.last_wait = None
         self.request_error = self.request_problem = None
         try:
-            self.requests = tuple(
+            devices = device_amounts(workload, cache.specs.devices, settings.devices)
+            requests = tuple(
                 pod_set_requests(
                     pod_set,
                     reclaimable=reclaimable.get(pod_set.name, 0),
@@ -123,6 +127,7 @@ class WorkloadRecord(msgspec.Struct, eq=False, kw_only=True):
                 )
                 for pod_set in workload.pod_sets
             )
+            self.requests = with_devices(requests, devices)
             problems = (request_problem(pod_set, limits) for pod_set in workload.pod_sets)
             self.request_problem = next((problem for problem in problems if problem is not None), None)
         except RequestError as error:

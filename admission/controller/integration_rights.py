@@ -36,6 +36,8 @@ _READING = frozenset({"list", "watch"})
 # Not frameworks of Kueue's configuration: the fields of ControllerConfig that switch them on.
 _POD_GROUPS = "podGroups"
 _PROVISIONING = "provisioningRequests"
+# Kueue's feature gate, which switches it on.
+_DEVICES = "KueueDRAIntegration"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +133,20 @@ INTEGRATIONS = (
         verbs=("list", "watch", "create", "delete"),
         without="checks of kueue.x-k8s.io/provisioning-request wait for another controller",
     ),
+    *(
+        IntegrationRights(
+            framework=_DEVICES,
+            file="integrations/devices.yaml",
+            kind=kind,
+            verbs=("list", "watch"),
+            without="no quota counts devices: Workloads with resource claims wait",
+        )
+        for kind in (
+            resources.DEVICE_CLASSES,
+            resources.RESOURCE_CLAIM_TEMPLATES,
+            resources.RESOURCE_SLICES,
+        )
+    ),
 )
 
 
@@ -141,7 +157,11 @@ async def with_permitted_integrations(client: KubeClient, options: Options) -> O
     """
     listed = options.config.kueue.integrations.frameworks
     switches = options.config.berth
-    own = {_POD_GROUPS: switches.pod_groups, _PROVISIONING: switches.provisioning_requests}
+    own = {
+        _POD_GROUPS: switches.pod_groups,
+        _PROVISIONING: switches.provisioning_requests,
+        _DEVICES: options.config.resources.devices.is_on,
+    }
     asked = [one for one in INTEGRATIONS if one.framework in (*listed, "batch/job") or own.get(one.framework)]
     missing = await asyncio.gather(*(_missing(client, one, options) for one in asked))
     refused: set[str] = set()
@@ -160,8 +180,11 @@ async def with_permitted_integrations(client: KubeClient, options: Options) -> O
         refused.update(POD_BASED)
     frameworks = [name for name in listed if name == "batch/job" or name not in refused]
     integrations = options.config.kueue.integrations.model_copy(update={"frameworks": frameworks})
-    kueue = options.config.kueue.model_copy(update={"integrations": integrations})
     granted = {name: is_on and name not in refused for name, is_on in own.items()}
+    gates = options.config.kueue.feature_gates
+    if _DEVICES in refused:
+        gates = {**gates, _DEVICES: False}
+    kueue = options.config.kueue.model_copy(update={"integrations": integrations, "feature_gates": gates})
     berth = switches.model_copy(
         update={"pod_groups": granted[_POD_GROUPS], "provisioning_requests": granted[_PROVISIONING]}
     )

@@ -19,6 +19,14 @@ from admission.controller.metrics.labels import LABELLED_KINDS
 from admission.controller.metrics.queue_series import QueueSeries
 from admission.controller.writer.requests import owner_resource, source_resource
 from api import keys, queueing, specs
+from api.devices.values import (
+    ClaimTemplate,
+    DeviceClass,
+    ResourceSlice,
+    to_claim_template,
+    to_device_class,
+    to_resource_slice,
+)
 from api.disruption_budget import DisruptionBudget, to_disruption_budget
 from api.jobs.job import Job
 from api.jobs.owners.owner import Owner
@@ -44,6 +52,7 @@ from api.objects.cluster import (
     ScaledObject,
 )
 from api.objects.common import Meta, NamedObject
+from api.objects.devices import DeviceClassObject, ResourceClaimTemplateObject, ResourceSliceObject
 from api.objects.policies import AdmissionPolicyObject
 from api.objects.provisioning import ProvisioningConfigObject, ProvisioningRequestObject
 from api.objects.queues import (
@@ -109,6 +118,8 @@ def watched_kinds(
         kinds = (*kinds, budgets, _queued_pods(cluster_state))
     if cluster_state.provisioning.is_kept:
         kinds = (*kinds, *_provisioning_kinds(cluster_state.provisioning))
+    if cluster_state.with_devices:
+        kinds = (*kinds, *(_spec_kind(cluster_state, board, *row) for row in _DEVICES))
     if cluster_state.gangs.is_kept:
         kinds = (*kinds, _pod_groups(cluster_state))
     if "StatefulSet" in cluster_state.serving_kinds:
@@ -231,6 +242,18 @@ _SPECS: tuple[tuple[Resource, type[Any], type, Callable[[Any], Any]], ...] = (
     (resources.COHORTS, CohortObject, queueing.Cohort, specs.to_cohort),
     (resources.CLUSTER_QUEUES, ClusterQueueObject, queueing.ClusterQueue, specs.to_cluster_queue),
     (resources.LOCAL_QUEUES, LocalQueueObject, queueing.LocalQueue, specs.to_local_queue),
+)
+
+# Of dynamic resource allocation, where the controller counts devices.
+_DEVICES: tuple[tuple[Resource, type[Any], type, Callable[[Any], Any]], ...] = (
+    (resources.DEVICE_CLASSES, DeviceClassObject, DeviceClass, to_device_class),
+    (
+        resources.RESOURCE_CLAIM_TEMPLATES,
+        ResourceClaimTemplateObject,
+        ClaimTemplate,
+        to_claim_template,
+    ),
+    (resources.RESOURCE_SLICES, ResourceSliceObject, ResourceSlice, to_resource_slice),
 )
 
 

@@ -82,6 +82,7 @@ def cluster_state_settings(config: ControllerConfig, *, namespace: str) -> Clust
         with_pods="pod" in kueue.integrations.frameworks,
         with_pod_groups=config.berth.pod_groups,
         with_provisioning=config.berth.provisioning_requests,
+        with_devices=config.resources.devices.is_on,
         serving_kinds=frozenset(
             kind for name, kind in _SERVING.items() if name in kueue.integrations.frameworks
         ),

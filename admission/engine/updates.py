@@ -13,6 +13,7 @@ from admission.cache.workload_store import WorkloadStore
 from admission.engine.under_way import UnderWay
 from admission.hardware.rules import HardwareRules
 from admission.scheduler.cycle_statistics import CycleStatistics
+from api.devices.values import ClaimTemplate, DeviceClass, ResourceSlice
 from api.disruption_budget import DisruptionBudget
 from api.jobs.resource_requests import LimitRange, RuntimeClass
 from api.node import NodeInfo, PodUsage
@@ -25,7 +26,8 @@ from api.queueing import (
 from api.workload import Workload, WorkloadKey
 
 Ground = NodeInfo | PodUsage | DisruptionBudget
-Upsertable = Workload | Spec | LocalQueue | Namespace | LimitRange | RuntimeClass | Ground
+Devices = DeviceClass | ClaimTemplate | ResourceSlice
+Upsertable = Workload | Spec | LocalQueue | Namespace | LimitRange | RuntimeClass | Devices | Ground
 ObjectKey = str | tuple[str, str] | WorkloadKey
 
 
@@ -65,6 +67,9 @@ class Updates:
                 if self._cache.specs.runtime_classes.get(value.name) != value:
                     self._cache.specs.runtime_classes[value.name] = value
                     self._workload_store.reread(self._workload_store.index.records.values())
+            case DeviceClass() | ClaimTemplate() | ResourceSlice():
+                if self._cache.specs.devices.put(value):
+                    self._reread_claimants(value)
             case DisruptionBudget():
                 self._put_budget(value)
             case NodeInfo():
@@ -102,6 +107,9 @@ class Updates:
         elif kind is RuntimeClass:
             if self._cache.specs.runtime_classes.pop(str(key), None) is not None:
                 self._workload_store.reread(self._workload_store.index.records.values())
+        elif kind in (DeviceClass, ClaimTemplate, ResourceSlice):
+            if (gone := self._cache.specs.devices.remove(kind, key)) is not None:
+                self._reread_claimants(gone)
         elif kind is DisruptionBudget:
             self._cache.specs.budgets.pop(_pair(key), None)
             self._replicas_changed()
@@ -223,6 +231,18 @@ class Updates:
         records = [
             one for key, one in self._workload_store.index.records.items() if key.namespace == namespace
         ]
+        self._workload_store.reread(records)
+
+    def _reread_claimants(self, value: Devices) -> None:
+        """Have the requests of Workloads computed again that may ask for these devices."""
+        index = self._workload_store.index
+        if isinstance(value, ClaimTemplate):
+            records = [one for key, one in index.claimants.items() if key.namespace == value.namespace]
+        # A resource may stand for a class from now on, or no longer.
+        elif isinstance(value, DeviceClass):
+            records = list(index.records.values())
+        else:
+            records = list(index.claimants.values())
         self._workload_store.reread(records)
 
     def _reroute_queue(self, cluster_queue: str) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from api.config.fields import Duration, NaturalNumber, Port, Section, Selector
-from api.models.common import Quantity
+from api.models.common import DnsLabel, DnsSubdomain, Quantity
 
 LEASE_NAME = "c1f6bfd2.kueue.x-k8s.io"
 """Name of Kueue's own Lease, by which a running Kueue is detected."""
@@ -295,6 +295,51 @@ class ResourceTransformation(Section):
     """Amounts that correspond to one unit of the input."""
 
 
+class CelSelector(Section):
+    """A CEL expression."""
+
+    expression: Annotated[str, Field(min_length=1)]
+    """The expression, of the variable `device`."""
+
+
+class DeviceSelector(Section):
+    """Selects devices."""
+
+    cel: CelSelector
+    """An expression that is true for them."""
+
+
+class CounterOfDevices(Section):
+    """A counter that devices of a driver take from, as parts of a GPU do."""
+
+    name: DnsLabel
+    """Name of the counter in the driver's ResourceSlices."""
+    driver: DnsSubdomain
+    """Name of the driver."""
+    device_selector: DeviceSelector
+    """Devices whose use of the counter is counted."""
+
+
+class CapacityOfDevices(Section):
+    """A capacity of a driver's devices that several claims share."""
+
+    name: Annotated[str, Field(min_length=1)]
+    """Name of the capacity in the driver's ResourceSlices, with its domain if it has one there."""
+    driver: DnsSubdomain
+    """Name of the driver."""
+    device_selector: DeviceSelector
+    """Devices whose capacity is counted."""
+
+
+class DeviceSource(Section):
+    """What of a device is counted; one of the two is set."""
+
+    counter: CounterOfDevices | None = None
+    """A counter that the device takes from."""
+    capacity: CapacityOfDevices | None = None
+    """A capacity of a device that several claims share."""
+
+
 class DeviceClassMapping(Section):
     """Device classes that are counted as one resource."""
 
@@ -302,8 +347,8 @@ class DeviceClassMapping(Section):
     """Name of the resource in quotas."""
     device_class_names: Annotated[list[str], Field(min_length=1, max_length=8)]
     """Device classes."""
-    sources: list[dict[str, Any]] = Field(default_factory=list)
-    """Properties of a device that are counted."""
+    sources: list[DeviceSource] = Field(default_factory=list)
+    """Properties of a device that are counted instead of the device."""
 
 
 class Resources(Section):

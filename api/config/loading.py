@@ -9,6 +9,7 @@ import yaml
 from pydantic import ValidationError
 
 from api.config.berth import Settings
+from api.config.devices import device_settings
 from api.config.fields import Section, set_paths, unknown_fields
 from api.config.kueue import Configuration
 from api.config.older import upgrade
@@ -40,6 +41,11 @@ ACTED_UPON = frozenset(
         "fairSharing",
         "featureGates.DisableWaitForPodsReady",
         "featureGates.ElasticJobsViaWorkloadSlices",
+        "featureGates.KueueDRAIntegration",
+        "featureGates.KueueDRAIntegrationConsumableCapacity",
+        "featureGates.KueueDRAIntegrationExtendedResource",
+        "featureGates.KueueDRAIntegrationPartitionableDevices",
+        "featureGates.KueueDRARejectWorkloadsWhenDRADisabled",
         "featureGates.PriorityBoost",
         "featureGates.ReclaimablePods",
         "featureGates.SkipReassignmentForPodOwnedWorkloads",
@@ -69,6 +75,7 @@ ACTED_UPON = frozenset(
         "metrics.localQueueMetrics.localQueueSelector",
         "namespace",
         "objectRetentionPolicies",
+        "resources.deviceClassMappings",
         "resources.excludeResourcePrefixes",
         "resources.quotaCheckStrategy",
         "resources.transformations",
@@ -180,6 +187,7 @@ class ControllerConfig:
             # Without the gate the field is read and has no effect, as in Kueue.
             quota_check=QuotaCheckStrategy.BLOCK_UNDECLARED if blocks else strategy,
             counts_reclaimable=gates.get("ReclaimablePods", True),
+            devices=device_settings(self.kueue),
         )
 
     def unused(self) -> tuple[str, ...]:

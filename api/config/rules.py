@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from api.config.berth import Settings
+from api.config.devices import device_class_errors
 from api.config.fields import Selector
 from api.config.kueue import Configuration, CustomLabel, LeaderElection, MultiKueue
 from api.objects.common import WireSelector
@@ -35,6 +36,7 @@ def configuration_errors(configuration: Configuration) -> Iterator[FieldError]:
     yield from _multi_kueue(configuration.multi_kueue)
     yield from _preemption_strategies(configuration)
     yield from _transformations(configuration)
+    yield from device_class_errors(configuration)
     yield from _local_queue_selector(configuration)
 
 
@@ -219,5 +221,3 @@ def _transformations(configuration: Configuration) -> Iterator[FieldError]:
         yield FieldError(
             path="resources.transformations", value=name, rule="must be the input of only one transformation"
         )
-    for name in duplicates(mapping.name for mapping in resources.device_class_mappings):
-        yield FieldError(path="resources.deviceClassMappings", value=name, rule="names must be unique")

@@ -72,8 +72,8 @@ class GroupMember:
         admission every pod has the first one's. The text is such as "8 nvidia.com/gpu instead of 1".
         """
         own, admitted = _spec_of(self.body), _spec_of(template)
-        # Devices of resource claims are counted by no quota.
-        if own.resource_claims and not admitted.resource_claims:
+        # Another claim template may ask for any number of devices.
+        if own.resource_claims and own.resource_claims != admitted.resource_claims:
             return "devices by spec.resourceClaims"
         try:
             asked, known = pod_requests(own), pod_requests(admitted)

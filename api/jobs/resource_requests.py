@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 
 from api import keys
+from api.jobs.device_mapping import DeviceSettings
 from api.jobs.gpu_share import Sources, gpu_share
 from api.jobs.static_address import asks_for_address
 from api.objects.cluster import LimitRangeItem
@@ -94,6 +95,7 @@ class ResourceSettings:
     transformations: tuple[Transformation, ...] = ()
     quota_check: QuotaCheckStrategy = QuotaCheckStrategy.BLOCK_UNDECLARED
     counts_reclaimable: bool = True
+    devices: DeviceSettings = field(default_factory=DeviceSettings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,17 +156,10 @@ def pod_set_requests(
     """Return the requests of `pod_set`, in canonical units per pod.
 
     `job` are the annotations of its Workload, where a share of a GPU may be asked for as well. `limits` are
-    the limit ranges of its namespace. Raises RequestError if a quantity cannot be parsed, and for devices
-    that are requested by resource claims, which no quota counts.
+    the limit ranges of its namespace. Raises RequestError if a quantity cannot be parsed. Devices that
+    are requested by claims are added by `api.devices`.
     """
     spec = pod_set.template.spec or _NO_SPEC
-    # Devices of resource claims are allocated by DRA. Counting them as zero would admit such a Workload
-    # regardless of quota, so it is rejected with a message.
-    if spec.resource_claims:
-        raise RequestError(
-            f"pod set {pod_set.name!r}: spec.resourceClaims asks for devices by claim, which are not counted"
-            " in quotas yet; ask for them as a resource, such as nvidia.com/gpu, in requests and limits"
-        )
     try:
         adjusted = _adjusted(spec, tuple(limits), runtime_classes or {})
         on_node = pod_requests(adjusted)

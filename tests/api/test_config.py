@@ -127,7 +127,15 @@ FULL: dict[str, Any] = {
             {
                 "name": "gpus",
                 "deviceClassNames": ["gpu.nvidia.com"],
-                "sources": [{"counter": {"name": "memory", "driver": "gpu.nvidia.com"}}],
+                "sources": [
+                    {
+                        "counter": {
+                            "name": "memory",
+                            "driver": "gpu.nvidia.com",
+                            "deviceSelector": {"cel": {"expression": "true"}},
+                        }
+                    }
+                ],
             }
         ],
     },

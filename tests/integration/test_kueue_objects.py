@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.integration.conftest import Options
 from tests.integration.manifests import (
     KUEUE,
     POOL,
@@ -32,6 +33,21 @@ pytestmark = [pytest.mark.real, pytest.mark.xdist_group("kueue")]
 PRIORITY_CLASS = "kueue.x-k8s.io/priority-class"
 GATED_BY = "kueue.x-k8s.io/admission-gated-by"
 MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
+
+
+CONFIG = """
+apiVersion: config.kueue.x-k8s.io/v1beta2
+kind: Configuration
+resources:
+  deviceClassMappings:
+  - {name: berth.test/gpus, deviceClassNames: [gpu.berth.test]}
+"""
+
+
+@pytest.fixture(scope="module")
+def options() -> Options:
+    """Give the options of a controller that counts devices."""
+    return Options(config=CONFIG)
 
 
 @pytest.fixture
@@ -430,11 +446,24 @@ def test_a_queue_without_its_flavor_or_in_a_ring_of_cohorts_says_so(scene: Scene
     scene.wait_active(turning, reason="Ready")
 
 
-def test_a_job_that_asks_for_devices_by_claim_gets_a_reason(scene: Scene) -> None:
-    scene.create_queue()
-
-    scene.create_job("one", resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": "gpu"}])
-
-    want = "pod set 'main': spec.resourceClaims asks for devices by claim"
+def test_a_job_that_asks_for_devices_by_claim_starts_once_its_template_can_be_counted(scene: Scene) -> None:
+    flavor = scene.create_flavor()
+    groups = (quota(flavor), quota(flavor, "berth.test/gpus"))
+    scene.create_local_queue("main", scene.create_cluster_queue("main", *groups))
+    scene.create_job("one", pods=2, resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": "gpus"}])
+    want = "spec.podSets[0].template.spec.resourceClaims[0]: Internal error: failed to get claim spec"
     assert scene.wait_pending("one", "Misconfigured", want)["message"].startswith(want)
-    assert scene.job("one")["spec"]["suspend"] is True
+
+    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.berth.test", "count": 2}}
+    template = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "gpus"},
+        "spec": {"spec": {"devices": {"requests": [request]}}},
+    }
+    claims = f"/apis/resource.k8s.io/v1/namespaces/{scene.namespace}/resourceclaimtemplates"
+    scene.rest.create(claims, template)
+
+    scene.wait_admitted("one")
+    (assignment,) = scene.wait_workload("one")["status"]["admission"]["podSetAssignments"]
+    assert assignment["resourceUsage"] == {"cpu": "2", "berth.test/gpus": "4"}

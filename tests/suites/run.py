@@ -37,6 +37,7 @@ SUITES = (
     "tas",
     "controller/admissionchecks/provisioning",
     "controller/core",
+    "controller/dra",
     "controller/jobs/job",
     "controller/jobs/pod",
     "webhook/core",

@@ -69,6 +69,7 @@ class ClusterState:
         self.owner_sources = OwnerSources()
         self.workloads: ObjectCache[Workload] = ObjectCache()
         self.serving_kinds = settings.serving_kinds
+        self.with_devices = settings.with_devices
         self.pods = PodGroups(
             self.observers,
             is_kept=settings.with_pods,

@@ -197,13 +197,6 @@ def test_a_broken_quantity_is_named_with_its_pod_set() -> None:
         pod_set_requests(pods(container(requests={"cpu": "3 cats"})))
 
 
-def test_devices_asked_for_by_claim_are_refused_with_another_way_to_ask() -> None:
-    with pytest.raises(
-        RequestError, match=r"pod set 'main': spec.resourceClaims .* not counted .* nvidia.com/gpu"
-    ):
-        pod_set_requests(pods(container(), resource_claims=({"name": "gpu"},)))
-
-
 def test_a_broken_limit_is_named_with_its_pod_set() -> None:
     with pytest.raises(RequestError, match=r"pod set 'main'.*'lots' is not a quantity"):
         request_problem(pods(container(requests={"cpu": 1}, limits={"cpu": "lots"})))
