@@ -15,6 +15,7 @@ from admission.calendar.advance_reservations import next_turn_at, reservation_of
 from admission.decisions.decision import Evict
 from admission.engine.explain_pending import reason_of
 from admission.engine.queue_queries import QueueQueries
+from admission.nomination.nominate import replaced_slice
 from admission.scheduler.outcomes import required_checks
 from admission.status.explain import PodSetLines, explain
 from api.jobs.resource_requests import PodSetRequests
@@ -160,7 +161,12 @@ class WorkloadQueries:
         queue = self._cache.queues.get(self._queues.cluster_queue_of(workload))
         if record is None or queue is None:
             return ()
-        return explain(self._cache.snapshot(), queue, workload, record.requests, self._cache.estimator)
+        snapshot = self._cache.snapshot()
+        replaced = replaced_slice(snapshot, queue, workload)
+        with snapshot.evictions.handed_over(queue, replaced, with_places=False):
+            return explain(
+                snapshot, queue, workload, record.requests, self._cache.estimator, replaced=replaced
+            )
 
     def estimate(self, workload: Workload) -> Estimate | None:
         """Return how long the Workload is expected to run, None if there is no estimate.

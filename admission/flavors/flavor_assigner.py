@@ -33,7 +33,7 @@ from admission.decisions.assignment import Assignment, Attempt, FlavorChoice, Mo
 from admission.decisions.assignment_memo import QuotaAnswer
 from admission.decisions.flavor_mode import BEST, MODES, WORST, Grade, Granular, is_preferred, should_try_next
 from admission.flavors.flavor_ranking import Asked, FlavorRanking
-from admission.flavors.flavor_refusal import FlavorRefusal, flavor_refusal
+from admission.flavors.flavor_refusal import FlavorRefusal, flavor_refusal, other_flavor_refusal
 from admission.snapshot.held_workload import HeldWorkload
 from admission.snapshot.queue_state import QueueGroup, QueueState
 from admission.snapshot.snapshot import Snapshot
@@ -312,8 +312,7 @@ class FlavorSearch:
         """Return why the flavor is not the one that the pods must use: Kueue's words for a slice."""
         if self.pins is None or self.replaced is None:
             return f"flavor {name} is not the one nominated for {resource}"
-        former = self.pins[members[0].position].get(resource, "")
-        return f"could not assign {name} flavor since the original workload is assigned: {former}"
+        return other_flavor_refusal(name, self.pins[members[0].position].get(resource, ""))
 
     def _weigh(
         self,

@@ -68,6 +68,11 @@ def flavor_refusal(
     return None if message is None else FlavorRefusal(message, PendingReason.MISCONFIGURED)
 
 
+def other_flavor_refusal(name: str, former: str) -> str:
+    """Return why a slice cannot use another flavor than the slice that it replaces, in Kueue's words."""
+    return f"could not assign {name} flavor since the original workload is assigned: {former}"
+
+
 def _pod_refusal(flavor: ResourceFlavor, pod_set: PodSet) -> str | None:
     """Return why taints or node labels of the flavor keep these pods away, None where they do not."""
     spec = pod_set.template.spec or _NO_SPEC

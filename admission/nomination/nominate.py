@@ -46,6 +46,7 @@ from admission.snapshot.held_workload import HeldWorkload
 from admission.snapshot.queue_state import QueueState
 from admission.snapshot.snapshot import Snapshot
 from api.jobs.resource_requests import QuotaCheckStrategy
+from api.workload import Workload
 from queues.pending.pending_queue import FlavorScan, Pending
 from queues.steps import Steps
 
@@ -104,7 +105,7 @@ class Nominator:
         flavor: the head may have fitted there and only lost to another head of that cycle.
         """
         refusals = self.snapshot.topology_cache.refusals
-        replaced = self._replaced(queue, pending)
+        replaced = replaced_slice(self.snapshot, queue, pending.workload)
         if replaced is None:
             entry = yield from self._nominate(queue, pending)
         else:
@@ -112,14 +113,6 @@ class Nominator:
         if entry.will_fit or self.snapshot.topology_cache.refusals != refusals:
             return entry
         return structs.replace(entry, lacks_only_quota=True)
-
-    def _replaced(self, queue: QueueState, pending: Pending) -> HeldWorkload | None:
-        """Return the slice that the head takes over from, None where there is none or it is evicted."""
-        key = pending.workload.replaces
-        held = queue.held.get(key) if key is not None else None
-        if held is None or held.is_evicted or self.snapshot.evictions.is_gone(held):
-            return None
-        return held if pending.workload.takes_over(held.workload) else None
 
     def _nominate_slice(self, queue: QueueState, pending: Pending, replaced: HeldWorkload) -> Steps[Entry]:
         """Return the best assignment on the flavors of the slice that the head replaces, as if that had gone.
@@ -335,6 +328,15 @@ class Nominator:
             else:
                 low = cut + 1
         return best
+
+
+def replaced_slice(snapshot: Snapshot, queue: QueueState, workload: Workload) -> HeldWorkload | None:
+    """Return the slice that a pending one takes over from, None where there is none or it is evicted."""
+    key = workload.replaces
+    held = queue.held.get(key) if key is not None else None
+    if held is None or held.is_evicted or snapshot.evictions.is_gone(held):
+        return None
+    return held if workload.takes_over(held.workload) else None
 
 
 def _as_second_look(entry: Entry) -> Entry:

@@ -16,13 +16,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from admission.flavors.flavor_ranking import Asked, FlavorRanking, ranking_of
-from admission.flavors.flavor_refusal import flavor_refusal
+from admission.flavors.flavor_refusal import flavor_refusal, other_flavor_refusal
 from admission.flavors.flavor_score import FlavorScore
 from admission.flavors.placement_hints import with_hints
 from admission.flavors.topology_assigner import placement_request
 from admission.placement.search import PlacementSearch
 from admission.placement.topology.pod_counts import PodCounts
 from admission.placement.topology.request import NoPlacement, PlacementPlan, PlacementRequest, make_plan
+from admission.snapshot.held_workload import HeldWorkload
 from admission.snapshot.queue_state import QueueState
 from admission.snapshot.snapshot import Snapshot
 from api.jobs.resource_requests import PodSetRequests, gpus_of
@@ -102,9 +103,12 @@ def explain(
     workload: Workload,
     requests: tuple[PodSetRequests, ...],
     estimator: Estimator,
+    *,
+    replaced: HeldWorkload | None = None,
 ) -> tuple[PodSetLines, ...]:
     """Return all that a cycle would consider for this Workload, one pod set after the other.
 
+    `replaced` is the slice that it replaces, whose usage the snapshot shows as free.
     Each pod set is explained as if it were alone, while a cycle places them on top of each other.
     """
     ranking = ranking_of(snapshot, queue, workload, estimator)
@@ -112,7 +116,12 @@ def explain(
         PodSetLines(
             name=pod_set.name,
             count=asked.count,
-            flavors=_scored(ranking, queue, asked, _flavors(snapshot, queue, workload, pod_set, asked)),
+            flavors=_scored(
+                ranking,
+                queue,
+                asked,
+                _only_of(replaced, pod_set, _flavors(snapshot, queue, workload, pod_set, asked)),
+            ),
         )
         for pod_set, asked in zip(workload.pod_sets, requests, strict=False)
     )
@@ -134,6 +143,20 @@ def _flavors(
                 quota=tuple(_quota(queue, name, asked)),
                 topology=_topology(snapshot, queue, name, workload, pod_set, asked),
             )
+
+
+def _only_of(
+    replaced: HeldWorkload | None, pod_set: PodSet, lines: Iterable[FlavorLines]
+) -> Iterator[FlavorLines]:
+    """Yield the lines, for a slice with a refusal of all flavors but those of the slice that it replaces."""
+    of_pods = () if replaced is None else replaced.admission.pod_sets
+    former = next((set(one.flavors.values()) for one in of_pods if one.name == pod_set.name), None)
+    for line in lines:
+        if former is None or line.flavor in former or line.refusal:
+            yield line
+        else:
+            refusal = other_flavor_refusal(line.flavor, ", ".join(sorted(former)))
+            yield FlavorLines(flavor=line.flavor, refusal=refusal)
 
 
 def _scored(

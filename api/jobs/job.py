@@ -117,7 +117,9 @@ def to_job(obj: JobObject) -> Job:
         succeeded=status.succeeded or 0,
         uncounted_succeeded=len(uncounted.get("succeeded") or ()),
         # Failed indexes count too, because no pod is created for them again.
-        terminal_indexes=index_count((status.completed_indexes, status.failed_indexes)),
+        terminal_indexes=index_count(
+            (status.completed_indexes, status.failed_indexes), below=spec.completions
+        ),
         has_start_time=status.start_time is not None,
         active_deadline_seconds=spec.active_deadline_seconds,
         is_seen_suspended=any(c.type == "Suspended" and c.status == "True" for c in status.conditions or ()),
@@ -125,15 +127,17 @@ def to_job(obj: JobObject) -> Job:
     )
 
 
-def index_count(texts: Iterable[str | None]) -> int:
+def index_count(texts: Iterable[str | None], *, below: int | None = None) -> int:
     """Return how many completion indexes are named by texts such as "1,3-5,7", each counted once.
 
+    Only those `below` that number count: a Job with fewer completions than before still names the others.
     Works on intervals instead of numbers, because an Indexed Job may have 100,000 indexes. Malformed
     intervals are ignored; only the Job controller writes this field.
     """
     total, reached = 0, -1
     for first, last in sorted(interval for text in texts for interval in _intervals(text or "")):
         # The intervals are sorted by their starts, so an overlapping one adds only the part beyond `reached`.
+        last = last if below is None else min(last, below - 1)
         total += max(0, last - max(first, reached + 1) + 1)
         reached = max(reached, last)
     return total

@@ -10,6 +10,7 @@ import pytest
 
 from admission.decisions.decision import Admit, Decision, Evict, Wait
 from admission.engine.engine import Engine, EngineSettings
+from api import keys
 from api.jobs.resource_requests import ResourceSettings, Transformation
 from api.node import NodeInfo, PodUsage
 from api.objects.common import WireSelector
@@ -320,3 +321,38 @@ def test_a_pod_set_that_shrank_charges_what_it_still_asks_for() -> None:
 
     (other,) = decide(engine, make_workload("x", 1))
     assert isinstance(other, Admit)
+
+
+UNCONSTRAINED = TopologyRequest(unconstrained=True)
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "others", "want"),
+    [
+        pytest.param(3, 8, 0, {"n0": 8}, id="more on the same node"),
+        pytest.param(3, 10, 13, {"n0": 3, "n2": 7}, id="more on another node, where all of them fit"),
+        pytest.param(3, 3, 0, {"n0": 3}, id="as many"),
+        pytest.param(3, 2, 0, {"n0": 2}, id="fewer"),
+        pytest.param(3, 20, 13, None, id="more than nodes have room for"),
+    ],
+)
+def test_a_slice_keeps_the_places_of_the_one_that_it_replaces(
+    first: int, then: int, others: int, want: dict[str, int] | None
+) -> None:
+    """Its pods run there: they cannot be moved, and pods elsewhere would count as misplaced."""
+    engine = make_engine()
+    (admit,) = decide(engine, make_workload("old", first, topology=UNCONSTRAINED))
+    assert isinstance(admit, Admit)
+    old = replace(
+        make_workload("old", first, topology=UNCONSTRAINED),
+        admission=admit.admission,
+        conditions=_reserved(),
+    )
+    decide(engine, old)
+    if others:
+        decide(engine, make_workload("fill", 8), make_workload("more", others - 8))
+    marks = {keys.ELASTIC_JOB: "true", keys.SLICE_REPLACEMENT_FOR: "ns/old"}
+
+    decisions = decide(engine, replace(make_workload("new", then, topology=UNCONSTRAINED), annotations=marks))
+
+    assert [places(one) for one in decisions if isinstance(one, Admit)] == ([want] if want else [])

@@ -12,7 +12,9 @@ import pytest
 from admission.decisions.api_writes import Purpose
 from admission.reconcile.job.context import JobSettings
 from api import keys
+from api.jobs.owners.ray import RAY_CLUSTER
 from tests.admission.world import Object, World, context, job_object
+from tests.owners import SAMPLES
 
 ELASTIC = {keys.ELASTIC_JOB: "true"}
 
@@ -219,3 +221,38 @@ def test_the_slices_of_a_finished_job_finish_with_it() -> None:
     world.settle()
 
     assert slices(world) == [(2, "Succeeded"), (4, "Succeeded")]
+
+
+def test_a_raycluster_with_an_autoscaler_gets_more_workers_and_fewer() -> None:
+    sample = next(one for one in SAMPLES if one.row is RAY_CLUSTER)
+    world = World()
+    body = sample.object(annotations=ELASTIC)
+    body["spec"]["enableInTreeAutoscaling"] = True
+    world.add(body)
+    world.settle()
+    world.admit(world.only_workload())
+    world.settle()
+
+    def replicas(count: int) -> None:
+        world.now += 1
+        world.edit("RayCluster", "j", lambda obj: obj["spec"]["workerGroupSpecs"][0].update(replicas=count))
+        world.settle()
+
+    first = world.workload(world.only_workload())[0].pod_sets[1].count
+    replicas(first + 2)
+    world.admit(newest(world))
+    world.settle()
+    replicas(1)
+
+    found = sorted((one for one, _ in world.workloads()), key=lambda one: one.created_at)
+    assert [(one.pod_sets[1].count, _state(one)) for one in found] == [
+        (first, "WorkloadSliceReplaced"),
+        (1, "admitted"),
+    ]
+    spec = world.objects["RayCluster", "j"]["spec"]
+    assert (spec["suspend"], spec["workerGroupSpecs"][0]["replicas"]) == (False, 1)
+    gates = [
+        one["template"]["spec"]["schedulingGates"]
+        for one in (spec["headGroupSpec"], *spec["workerGroupSpecs"])
+    ]
+    assert all(one == [{"name": keys.ELASTIC_GATE}] for one in gates)

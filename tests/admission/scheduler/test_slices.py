@@ -12,9 +12,11 @@ import pytest
 
 from admission.decisions.decision import Admit
 from api import keys
+from api.policy import BackfillMode
 from api.queueing import Preemption, PreemptionPolicy, ResourceFlavor
 from api.workload import Workload, WorkloadKey
 from queues.quota.resources import FlavorResource
+from tests.admission.timed import TimedWorld, make_policy
 from tests.builders import (
     NAMESPACE,
     World,
@@ -146,6 +148,9 @@ def test_a_slice_keeps_the_flavor_of_the_one_it_replaces() -> None:
 
     found = messages(world.put(make_slice("new", 3, of="old")).settle())
 
+    default, spare = world.engine.workloads.explanation(world.get("new"))[0].flavors
+    assert (default.quota[0].wanted, default.quota[0].free) == (3, 2)
+    assert spare.refusal == "could not assign spare flavor since the original workload is assigned: default"
     assert "could not assign spare flavor since the original workload is assigned: default" in found["new"]
 
 
@@ -179,3 +184,61 @@ def test_fewer_pods_free_their_quota_at_once() -> None:
     world.put(replace(old, pod_sets=(make_pod_set(count=1),), generation=2))
 
     assert (used(world), admits(world.settle())) == (1, ["waits"])
+
+
+def test_others_of_the_same_cycle_find_what_a_slice_leaves() -> None:
+    world = World().put(
+        make_cluster_queue(quota=3, cohort="all"), make_cluster_queue("beta", quota=1, cohort="all")
+    )
+    world.put(reserved(make_slice("old", 2)))
+
+    world.put(make_slice("new", 3, of="old", priority=9), make_workload("other", queue="beta"))
+
+    assert admits(world.cycle()) == ["new", "other"]
+
+
+def test_a_group_without_pods_gets_some() -> None:
+    def cluster(name: str, workers: int, of: str = "") -> Workload:
+        pod_sets = (make_pod_set("head"), make_pod_set("workers", count=workers))
+        return replace(make_slice(name, 1, of=of), pod_sets=pod_sets)
+
+    world = World().put(make_cluster_queue(quota=3), cluster("old", 0))
+    world.confirm(world.settle())
+
+    world.put(cluster("new", 2, of="old"))
+
+    assert admits(world.settle()) == ["new"]
+    assert used(world) == 3
+
+
+@pytest.mark.parametrize(
+    ("others", "is_adopted"),
+    [pytest.param(1, True, id="there is room"), pytest.param(2, False, id="others have taken it")],
+)
+def test_a_new_leader_replays_the_reservation_of_a_slice_where(others: int, is_adopted: bool) -> None:
+    """Its predecessor died between the store and the API server."""
+    world = make_world().put(reserved(make_workload("other", gpus=others)), make_slice("new", 3, of="old"))
+
+    found = world.engine.adopt(reserved(world.get("new")), now=world.now)
+
+    world.engine.validate()
+    assert (found is not None) is is_adopted
+    assert used(world) == others + (3 if is_adopted else 2)
+
+
+@pytest.mark.parametrize("mode", [BackfillMode.EASY, BackfillMode.CONSERVATIVE])
+def test_a_slice_grows_beside_a_promise_that_finds_room_beside_it(mode: BackfillMode) -> None:
+    """What it runs on already is counted once, in the plan as well."""
+    world = TimedWorld(now=0)
+    world.put(make_cluster_queue(quota=5), make_policy(mode))
+    marks = {keys.ELASTIC_JOB: "true"}
+    world.submit("old", 2, runs=300, annotations=marks)
+    world.submit("runs", 2, runs=100)
+    world.submit("promised", 2, runs=50, at=1)
+    replacement = {**marks, keys.SLICE_REPLACEMENT_FOR: f"{NAMESPACE}/old"}
+    world.submit("new", 3, runs=300, at=10, annotations=replacement)
+
+    world.run(until=200)
+
+    assert world.started["new"] == 10
+    assert (world.promised("promised"), world.started["promised"]) == ([100], 100)

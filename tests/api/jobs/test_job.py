@@ -111,6 +111,10 @@ def test_completion_indexes_are_counted(texts: tuple[str | None, ...], want: int
     assert index_count(texts) == want
 
 
+def test_indexes_that_a_job_with_fewer_completions_has_no_more_do_not_count() -> None:
+    assert index_count(("0-3,7", "2,8-9"), below=3) == 3
+
+
 @pytest.mark.parametrize(
     ("fields", "want"),
     [
