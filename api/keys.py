@@ -173,6 +173,10 @@ NAMESPACE_SELECTOR = BERTH_PREFIX + "namespace-selector"
 # Written by Berth on a Workload: an eviction that waits for a checkpoint (`api.eviction`).
 EVICTION = BERTH_PREFIX + "eviction"
 
+# On a Job: names of Jobs of its namespace, or labels, that have to succeed before it starts; a label by which
+# several Jobs can be named together.
+DEPENDS_ON = BERTH_PREFIX + "depends-on"
+STEP = BERTH_PREFIX + "step"
 # The advance reservation of a policy that the Workload joins.
 RESERVATION = BERTH_PREFIX + "reservation"
 
@@ -198,6 +202,8 @@ BERTH_TEMPLATE_KEYS = frozenset(
         "opportunistic",
         "min-replicas",
         "reservation",
+        "depends-on",
+        "step",
         "checkpoint-time",
         "checkpoint-step",
         "checkpoint-save-seconds",

@@ -16,8 +16,8 @@ _PENDING, _WAITING, _INADMISSIBLE = "Pending", "Waiting", "Inadmissible"
 OLDER = frozenset({_PENDING, _WAITING, _INADMISSIBLE})
 # What a queue lacks. A cycle that finds a Workload misconfigured calls it pending all the same.
 _OF_QUEUES = frozenset({PendingReason.MISCONFIGURED, PendingReason.SUSPENDED})
-# This is the same in both sets.
-_KEPT = frozenset({PendingReason.ADMISSION_GATED})
+# These are the same in both sets.
+_KEPT = frozenset({PendingReason.ADMISSION_GATED, PendingReason.WAITING_FOR_DEPENDENCIES})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

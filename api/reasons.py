@@ -46,6 +46,8 @@ class PendingReason(StrEnum):
     SUSPENDED = "Suspended"
     WAITING_FOR_PODS_READY = "WaitingForPodsReady"
     ADMISSION_GATED = "AdmissionGated"
+    # Berth's own: Jobs that it depends on have not succeeded yet (`admission.cache.dependencies`).
+    WAITING_FOR_DEPENDENCIES = "WaitingForDependencies"
     DEACTIVATED = "Deactivated"
 
 

@@ -42,7 +42,7 @@ class WorkloadRecord(msgspec.Struct, eq=False, kw_only=True):
     """One Workload. `queued_in` is the ClusterQueue where it waits, `last_wait` the reason last reported.
 
     `request_error` is set if its requests cannot be read, `request_problem` if Kubernetes
-    would refuse its pods.
+    would refuse its pods, `unmet` while Jobs that it depends on have not succeeded.
     """
 
     workload: Workload
@@ -51,6 +51,7 @@ class WorkloadRecord(msgspec.Struct, eq=False, kw_only=True):
     shape: bytes = b""
     request_error: str | None = None
     request_problem: str | None = None
+    unmet: str | None = None
     queued_in: str | None = None
     last_wait: Problem | None = None
 
@@ -61,6 +62,7 @@ class WorkloadRecord(msgspec.Struct, eq=False, kw_only=True):
         return (
             workload.active
             and self.request_error is None
+            and self.unmet is None
             and workload.deleted_at is None
             and not workload.is_finished
             and not (workload.annotations and workload.annotations.get(ADMISSION_GATED_BY))
@@ -167,18 +169,20 @@ def _scaled(assignment: PodSetAssignment, count: int) -> PodSetAssignment:
 
 
 def queue_problem(
-    cache: Cache, workload: Workload, request_error: str | None, *, in_older_words: bool = False
+    cache: Cache, workload: Workload, record: WorkloadRecord | None, *, in_older_words: bool = False
 ) -> Problem | None:
     """Return why the Workload cannot be tried at all, as reason and message; None if it only has to wait.
 
+    `record` is what is known of it, None if nothing is.
     `in_older_words`: word for word as Kueue without its gate UnadmittedWorkloadsObservability. It then leaves
     to a cycle to report that the queue does not select the Workload's namespace.
     """
     # In the order in which a user would look for the cause: the object, its queue, the ClusterQueue.
     return (
-        _own_problem(cache, workload, request_error)
+        _own_problem(cache, workload, record)
         or (_older_words if in_older_words else _queue_problem)(cache, workload)
         or reservation_problem(cache, workload)
+        or _unmet_dependencies(record)
     )
 
 
@@ -212,7 +216,14 @@ def unsupported(workload: Workload) -> str | None:
     return None
 
 
-def _own_problem(cache: Cache, workload: Workload, request_error: str | None) -> Problem | None:
+def _unmet_dependencies(record: WorkloadRecord | None) -> Problem | None:
+    if record is None or record.unmet is None:
+        return None
+    return PendingReason.WAITING_FOR_DEPENDENCIES, record.unmet
+
+
+def _own_problem(cache: Cache, workload: Workload, record: WorkloadRecord | None) -> Problem | None:
+    request_error = record.request_error if record is not None else None
     # If the object cannot be read, nothing else that it says counts.
     unreadable = cache.specs.unreadable.get((Workload, workload.key)) or request_error
     if unreadable is not None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 from admission.cache.admitted_workloads import AdmittedWorkloads
 from admission.cache.cache import Cache
+from admission.cache.dependencies import Dependencies
 from admission.cache.finished_runs import FinishedRuns
 from admission.cache.pending_workloads import PendingWorkloads
 from admission.cache.priority_boost import boosted
@@ -56,6 +57,8 @@ class WorkloadStore:
             self.touched,
             requeuing_timestamp=requeuing_timestamp,
         )
+        self._dependencies = Dependencies(self.index.records)
+        self._dependants: dict[WorkloadKey, None] = {}
         # Workloads to be put into their place once changed specs have taken effect.
         self._unplaced: OrderedDict[WorkloadKey, WorkloadRecord] = OrderedDict()
         # LocalQueues whose ClusterQueue is to be woken once changed specs have taken effect.
@@ -93,10 +96,12 @@ class WorkloadStore:
             record = None
         # Before it leaves its place: a run is compared with its estimate while that is known.
         self._send(WorkloadChanged(before=record.workload if record is not None else None, after=workload))
+        before = record.workload if record is not None else None
         if record is None:
             record = self.index.records[key] = make_record(workload, self._cache, self._resources)
         else:
             record.take(workload, self._cache, self._resources)
+        self._note_dependants(before, workload)
         self._note_addresses(workload)
         # Where it belongs depends on changed specs; it is placed once they have taken effect.
         if self._cache.specs.is_stale:
@@ -114,7 +119,22 @@ class WorkloadStore:
             self._unread.discard(key)
             self.pending.join(key, ())
             del self.index.records[key]
+            self._dependants.pop(key, None)
+            self._note_dependants(record.workload, None)
             self._cache.schedule_plan.forget(key)
+
+    def _note_dependants(self, before: Workload | None, after: Workload | None) -> None:
+        """Have Workloads placed again that depend on one that has changed."""
+        for key in self._dependencies.note(before, after):
+            self._unplaced[key] = self.index.records[key]
+            self._dependants[key] = None
+
+    def take_dependants(self) -> tuple[WorkloadKey, ...]:
+        """Return the Workloads that depend on others which have changed since the last call."""
+        if not self._dependants:
+            return ()
+        taken, self._dependants = tuple(self._dependants), {}
+        return taken
 
     def _note_addresses(self, workload: Workload) -> None:
         """Reserve the static addresses that the object shows.
@@ -170,6 +190,7 @@ class WorkloadStore:
         elif _is_let_go(workload) or not self.admitted.keeps_assumption(workload):
             if workload.key in self._cache.held:
                 self.admitted.release(workload.key)
+            record.unmet = self._dependencies.unmet(workload)
             self.pending.route(record)
 
     # --- what follows ------------------------------------------------------------------------------------

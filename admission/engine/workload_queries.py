@@ -97,8 +97,11 @@ class WorkloadQueries:
         """
         self._workload_store.see()
         record = self._workload_store.index.records.get(workload.key)
-        request_error = record.request_error if record is not None else None
-        return queue_problem(self._cache, workload, request_error, in_older_words=in_older_words)
+        return queue_problem(self._cache, workload, record, in_older_words=in_older_words)
+
+    def take_dependants(self) -> tuple[WorkloadKey, ...]:
+        """Return the Workloads that wait for others whose state has changed since the last call."""
+        return self._workload_store.take_dependants()
 
     def waiting_reason(self, key: WorkloadKey) -> Problem | None:
         """Return why a pending Workload waits, as known now, whether or not its condition says so already.

@@ -22,9 +22,10 @@ def changed_metadata(
     """
     newer = taken_over(progress, workload.annotations, now=now)
     annotations: dict[str, str | None] = {**copied_annotations(owner, NO_KEYS), **newer}
-    if keys.ADMISSION_GATED_BY in workload.annotations:
-        # A gate is opened by removing it from the owner.
-        annotations.setdefault(keys.ADMISSION_GATED_BY, None)
+    # A gate is opened by removing it from the owner, and so is a dependency.
+    for key in (keys.ADMISSION_GATED_BY, keys.DEPENDS_ON):
+        if key in workload.annotations:
+            annotations.setdefault(key, None)
     # Only differences: a Workload that is up to date costs no write.
     changed = {key: value for key, value in annotations.items() if workload.annotations.get(key) != value}
     return {"annotations": changed} if changed else {}

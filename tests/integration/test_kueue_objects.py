@@ -467,3 +467,14 @@ def test_a_job_that_asks_for_devices_by_claim_starts_once_its_template_can_be_co
     scene.wait_admitted("one")
     (assignment,) = scene.wait_workload("one")["status"]["admission"]["podSetAssignments"]
     assert assignment["resourceUsage"] == {"cpu": "2", "berth.test/gpus": "4"}
+
+
+def test_a_job_starts_once_the_job_that_it_depends_on_has_succeeded(scene: Scene) -> None:
+    scene.create_queue()
+    scene.create_job("train", annotations={"berth.dev/depends-on": "prepare"})
+    want = "Depends on prepare: no such Job is in a queue"
+    assert scene.wait_pending("train", "WaitingForDependencies", want)["message"].startswith(want)
+
+    scene.create_job("prepare", seconds=0.1)
+
+    scene.wait_admitted("train")

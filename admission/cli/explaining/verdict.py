@@ -10,7 +10,7 @@ from admission.cli.views.summary import seconds_text
 from admission.engine.holders import Holder, of_unknown_length
 from api.keys import EXPECTED_RUNTIME_SECONDS
 from api.parsing.quantities import to_text
-from api.reasons import ConditionType
+from api.reasons import ConditionType, PendingReason
 from api.workload import Workload, to_rfc3339
 
 # How many Workloads are named that hold what is missing; the others are counted.
@@ -95,6 +95,8 @@ def _never(answer: Answer) -> str:
 
 def _start(answer: Answer, now: float) -> str:
     starts = answer.starts
+    if answer.reason == PendingReason.WAITING_FOR_DEPENDENCIES:
+        return "waits until what it depends on has succeeded"
     turn = f"is at position {answer.position}" if answer.position else "waits"
     if starts.at < inf:
         word = "promised" if starts.is_promised else "expected"

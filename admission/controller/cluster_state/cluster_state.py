@@ -105,6 +105,7 @@ class ClusterState:
                 self.disruptions.observe,
                 self.slice_chains.observe,
                 self.marks.observe,
+                self._mark_dependants,
             )
         )
         self.specs = SpecCache(
@@ -140,6 +141,12 @@ class ClusterState:
         """Take a change of a pod."""
         self.placed_pods.take_pod(change)
         self.workload_pods.take_pod(change)
+
+    def _mark_dependants(self, transition: WorkloadTransition) -> None:
+        """Mark Workloads that wait for one which has changed: what they wait for is reported."""
+        del transition
+        for key in self.engine.workloads.take_dependants():
+            self.marks.workload(key)
 
     def _note_empty_group(self, unit: UnitKey) -> None:
         """Mark what a group without pods has left behind: no other event will."""

@@ -244,6 +244,19 @@ def test_the_expected_start_is_shown_or_the_one_before_it(
     assert json.loads(explain(capsys, cluster, "speech/b", "-o", "json")[1])["expectedAfter"]
 
 
+def test_a_workload_that_depends_on_others_names_them(
+    cluster: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    waiting = make_workload("b", pods=1)
+    waiting["metadata"]["annotations"] = {"berth.dev/depends-on": "a"}
+    fill(cluster, (WORKLOADS, make_workload("a", pods=3)), (WORKLOADS, waiting))
+
+    out = explain(capsys, cluster, "speech/b")[1]
+
+    assert "It waits until what it depends on has succeeded." in out
+    assert "WaitingForDependencies: Depends on a: waits" in out
+
+
 def test_scripts_read_the_same_as_json(cluster: str, capsys: pytest.CaptureFixture[str]) -> None:
     fill(cluster, (WORKLOADS, make_workload("w", pods=3)))
 

@@ -1,0 +1,166 @@
+"""Jobs that depend on others: when they wait, and what their reason says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from api.keys import DEPENDS_ON, STEP
+from api.workload import Workload, WorkloadKey
+from tests.builders import (
+    NAMESPACE,
+    World,
+    admits,
+    finished,
+    make_cluster_queue,
+    make_condition,
+    make_workload,
+    reserved,
+    with_conditions,
+)
+
+
+def job(name: str, needs: str = "", *, step: str = "", run: int = 1, **fields: Any) -> Workload:
+    """Return the Workload of a Job's `run`; it depends on what `needs` names."""
+    annotations = {**({DEPENDS_ON: needs} if needs else {}), **({STEP: step} if step else {})}
+    return make_workload(
+        f"job-{name}-{run}",
+        at=float(run),
+        owner_kind="Job",
+        owner_name=name,
+        owner_uid=f"{name}-{run}",
+        annotations=annotations,
+        **fields,
+    )
+
+
+def failed(workload: Workload) -> Workload:
+    return with_conditions(workload, make_condition("Finished", reason="Failed"))
+
+
+def make_world(*values: object) -> World:
+    return World().put(make_cluster_queue(quota=10), *values)
+
+
+def problem_of(world: World, workload: Workload) -> str:
+    problem = world.engine.workloads.queue_problem(workload)
+    assert problem is None or problem[0] == "WaitingForDependencies"
+    return "" if problem is None else problem[1]
+
+
+def test_a_job_starts_once_the_job_that_it_names_has_succeeded() -> None:
+    world = make_world(job("prepare"), job("train", "prepare"))
+    assert admits(world.settle()) == ["job-prepare-1"]
+
+    world.put(finished(reserved(job("prepare"))))
+
+    assert admits(world.settle()) == ["job-train-1"]
+
+
+@pytest.mark.parametrize(
+    ("others", "needs", "want"),
+    [
+        pytest.param(
+            (), "prepare", "prepare: no such Job is in a queue; create it", id="a Job that is missing"
+        ),
+        pytest.param(
+            (), f"{STEP}=x", f"{STEP}=x: no Workload has this label; create it", id="a label without Job"
+        ),
+        pytest.param((job("prepare"),), "prepare", "Depends on prepare: waits", id="a Job that waits"),
+        pytest.param(
+            (reserved(job("prepare")),), "prepare", "Depends on prepare: runs", id="a Job that runs"
+        ),
+        pytest.param(
+            (failed(reserved(job("prepare"))),),
+            "prepare",
+            "prepare: has not succeeded (Failed); run it again",
+            id="a Job that has failed",
+        ),
+        pytest.param(
+            (finished(reserved(job("a"))), job("b")), "a, b", "Depends on b: waits", id="one of several Jobs"
+        ),
+        pytest.param(
+            (job("a", step="load"), finished(reserved(job("b", step="load")))),
+            f"{STEP}=load",
+            f"Depends on a ({STEP}=load): waits",
+            id="one of the Jobs with a label",
+        ),
+        pytest.param(
+            (job("a", labels={"stage": "load"}),),
+            "stage=load",
+            "Depends on a (stage=load): waits",
+            id="a label of Workloads",
+        ),
+        pytest.param((), "train", "Depends on itself: train depends on train", id="itself"),
+        pytest.param(
+            (job("a", "b"), job("b", "train")),
+            "a",
+            "Depends on itself: train depends on a depends on b depends on train",
+            id="a ring of Jobs",
+        ),
+        pytest.param(
+            (job("prepare", namespace="other"),),
+            "prepare",
+            "prepare: no such Job",
+            id="a Job of another namespace",
+        ),
+    ],
+)
+def test_a_job_that_waits_for_others_names_them(others: tuple[object, ...], needs: str, want: str) -> None:
+    train = job("train", needs)
+    world = make_world(*others, train)
+
+    assert "job-train-1" not in admits(world.settle())
+    assert want in problem_of(world, train)
+
+
+def test_a_failed_job_that_is_run_again_lets_the_others_go_on() -> None:
+    train = job("train", "prepare")
+    world = make_world(failed(reserved(job("prepare"))), train)
+    assert "has not succeeded" in problem_of(world, train)
+
+    world.put(job("prepare", run=2))
+    assert problem_of(world, train) == "Depends on prepare: waits"
+    world.put(finished(reserved(job("prepare", run=2))))
+
+    assert admits(world.settle()) == ["job-train-1"]
+
+
+def test_a_job_that_is_deleted_is_missing_for_those_that_wait_for_it() -> None:
+    train, prepare = job("train", "prepare"), job("prepare")
+    world = make_world(prepare, train)
+
+    world.engine.objects.remove(Workload, prepare.key, now=world.now)
+
+    assert "no such Job" in problem_of(world, train)
+
+
+def test_without_its_annotation_a_job_starts() -> None:
+    world = make_world(job("train", "prepare"))
+    assert admits(world.settle()) == []
+
+    world.put(job("train"))
+
+    assert admits(world.settle()) == ["job-train-1"]
+
+
+def test_a_job_that_has_started_is_not_stopped_by_what_it_depended_on() -> None:
+    train, prepare = reserved(job("train", "prepare")), finished(reserved(job("prepare")))
+    world = make_world(prepare, train)
+
+    world.engine.objects.remove(Workload, prepare.key, now=world.now)
+    world.settle()
+
+    assert [key for key, _ in world.engine.workloads.admissions()] == [train.key]
+
+
+def test_those_that_wait_are_reported_when_what_they_wait_for_changes() -> None:
+    world = make_world(job("prepare"), job("train", "prepare"), job("other"))
+    world.engine.workloads.take_dependants()
+
+    world.put(reserved(job("prepare")))
+
+    assert world.engine.workloads.take_dependants() == (WorkloadKey(NAMESPACE, "job-train-1"),)
+    world.put(reserved(job("prepare"), resource_version="9"))
+    assert world.engine.workloads.take_dependants() == ()
