@@ -220,7 +220,7 @@ def _of_own_queue(pools: Pools, need: PreemptionRequest) -> OrderedCandidates:
         # All of them are of lower priority and none is spared, so they need no check one by one. Such checks
         # would take most of the time of a search that finds its victims soon.
         if policy is PreemptionPolicy.LOWER_PRIORITY and need.losses.protects_none_below(need.queue):
-            return named.only(lambda held: not evictions.is_gone(held)) if evictions.gone else named
+            return named.only(lambda held: not evictions.is_gone(held)) if evictions.has_gone else named
     else:
         # Looked up by key where only some may be taken: a domain's few out of a queue's thousands.
         of_queue = need.queue.held

@@ -169,7 +169,7 @@ class CycleCapacity:
         them, on capacity that they still use.
         """
         # Without evictions in this cycle, what is free on the snapshot is free.
-        if not self.snapshot.evictions.gone:
+        if not self.snapshot.evictions.has_gone:
             return NOTHING_LACKED
         usage, places, node = entry.assignment.usage, entry.assignment.places, entry.queue.node
         with (

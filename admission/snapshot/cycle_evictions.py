@@ -139,6 +139,11 @@ class CycleEvictions:
         """The Workloads that were evicted in this cycle, or count as gone by a hold or a successor."""
         return frozenset(self._evicted) | self._handed_over
 
+    @property
+    def has_gone(self) -> bool:
+        """Whether any Workload is gone, which every head asks that starts."""
+        return bool(self._evicted)
+
     def leaving(self) -> Iterator[tuple[QueueState, HeldWorkload]]:
         """Yield the Workloads that are gone in this cycle, with their queues, in the order of eviction."""
         return iter(self._evicted.values())
