@@ -143,6 +143,8 @@ GPU_GENERATION = BERTH_PREFIX + "gpu-generation"
 GPU_INTERCONNECT = BERTH_PREFIX + "gpu-interconnect"
 
 # Kubernetes' own key.
+# The index of the first pod of a template, where another template has those below.
+POD_INDEX_OFFSET = _KUEUE + "pod-index-offset"
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 
 # On a Workload: the application that its pod is a replica of, and the minimum number of replicas.

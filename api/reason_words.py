@@ -17,7 +17,9 @@ OLDER = frozenset({_PENDING, _WAITING, _INADMISSIBLE})
 # What a queue lacks. A cycle that finds a Workload misconfigured calls it pending all the same.
 _OF_QUEUES = frozenset({PendingReason.MISCONFIGURED, PendingReason.SUSPENDED})
 # These are the same in both sets.
-_KEPT = frozenset({PendingReason.ADMISSION_GATED, PendingReason.WAITING_FOR_DEPENDENCIES})
+_KEPT = frozenset(
+    {PendingReason.ADMISSION_GATED, PendingReason.ON_HOLD, PendingReason.WAITING_FOR_DEPENDENCIES}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,6 +49,7 @@ class PendingReason(StrEnum):
     # Berth's own: Jobs that it depends on have not succeeded yet (`admission.cache.dependencies`).
     WAITING_FOR_DEPENDENCIES = "WaitingForDependencies"
     DEACTIVATED = "Deactivated"
+    ON_HOLD = "OnHold"
 
 
 # A Workload that waits for one of these cannot start as it is, whatever ends: it, its queue or the nodes have
@@ -60,6 +61,7 @@ CANNOT_START = frozenset(
         PendingReason.TOPOLOGY_PLACEMENT_FAILED,
         PendingReason.MISCONFIGURED,
         PendingReason.DEACTIVATED,
+        PendingReason.ON_HOLD,
     }
 )
 

@@ -8,7 +8,7 @@ computed in `api.jobs.resource_requests`; this module contains only the data of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from api.keys import ELASTIC_JOB, RESOURCE_IN_USE, SLICE_NAME, SLICE_REPLACEMENT_FOR
+from api.keys import ELASTIC_JOB, POD_INDEX_OFFSET, RESOURCE_IN_USE, SLICE_NAME, SLICE_REPLACEMENT_FOR
 from api.objects.common import WireCondition
 from api.objects.templates import WirePodTemplate
 from api.objects.workloads import (
@@ -31,8 +31,9 @@ from api.objects.workloads import (
     WireTopologyRequest,
     WorkloadObject,
 )
+from api.parsing.decimals import whole_number
 from api.parsing.problems import SpecError, read_amount, require_at_most_one, require_unique
-from api.reasons import ConditionType, EvictionReason, FinishedReason
+from api.reasons import ConditionType, EvictionReason, FinishedReason, PendingReason
 
 # One shared read-only mapping, because most of 15,000 Workloads have no annotations.
 NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -76,14 +77,28 @@ class TopologyRequest:
     unconstrained: bool = False
     pod_set_group: str | None = None
     slices: tuple[SliceConstraint, ...] = ()
-    pod_index_label: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodRanks:
+    """Which labels give a pod its rank in its pod set.
+
+    The pods are in `groups` of equal size. `index_label` is the label of a pod's index in its group, and
+    `group_label` that of the group's own index; None if all pods are one group. `offset` is the index of the
+    first pod.
+    """
+
+    index_label: str
+    group_label: str | None = None
+    groups: int = 1
+    offset: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSet:
     """`count` pods with one template.
 
-    `min_count` is the minimum for partial admission, None if not allowed.
+    `min_count` is the minimum for partial admission, None if not allowed. `ranks` is None if pods have none.
     """
 
     name: str
@@ -91,6 +106,7 @@ class PodSet:
     template: WirePodTemplate
     min_count: int | None = None
     topology_request: TopologyRequest | None = None
+    ranks: PodRanks | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,6 +253,12 @@ class Workload:
         return self.has_quota_reservation and self.is_true(ConditionType.ADMITTED)
 
     @property
+    def is_on_hold(self) -> bool:
+        """Whether it is in no queue because its owner could not run with the quota that it had."""
+        reserved = self.conditions.get(ConditionType.QUOTA_RESERVED)
+        return reserved is not None and not reserved.status and reserved.reason == PendingReason.ON_HOLD
+
+    @property
     def is_evicted(self) -> bool:
         """Whether it is evicted; its quota is released once its Job has stopped."""
         return self.eviction is not None
@@ -361,11 +383,12 @@ def to_workload(wire: WorkloadObject, previous: Workload | None = None) -> Workl
     )
     owner = meta.controller
     requeue = status.requeue_state
+    pod_sets = previous.pod_sets if previous is not None and is_same_spec else _pod_sets(spec.pod_sets)
     return Workload(
         key=WorkloadKey(meta.namespace, meta.name),
         uid=meta.uid,
         created_at=to_seconds(meta.creation_timestamp),
-        pod_sets=previous.pod_sets if previous is not None and is_same_spec else _pod_sets(spec.pod_sets),
+        pod_sets=pod_sets,
         queue_name=spec.queue_name or "",
         priority=spec.priority or 0,
         priority_class=spec.priority_class_ref,
@@ -382,7 +405,7 @@ def to_workload(wire: WorkloadObject, previous: Workload | None = None) -> Workl
         owner_kind=owner.kind if owner is not None else None,
         owner_name=owner.name if owner is not None else None,
         has_finalizer=RESOURCE_IN_USE in (meta.finalizers or ()),
-        admission=to_admission(status.admission) if status.admission is not None else None,
+        admission=to_admission(status.admission, pod_sets) if status.admission is not None else None,
         conditions=to_conditions(status.conditions),
         checks=tuple(_check(check) for check in status.admission_checks or ()),
         requeue_at=to_seconds(requeue.requeue_at) if requeue is not None and requeue.requeue_at else None,
@@ -399,11 +422,14 @@ def _evictions(wire: WireSchedulingStats | None) -> dict[tuple[str, str], int]:
     return {(one.reason, one.underlying_cause): one.count for one in counters or ()}
 
 
-def to_admission(wire: WireAdmission) -> Admission:
-    """Return status.admission as a value. Raises SpecError if an amount or a topology cannot be parsed."""
+def to_admission(wire: WireAdmission, pod_sets: Sequence[PodSet]) -> Admission:
+    """Return status.admission as a value. Raises SpecError if an amount or a topology cannot be parsed.
+
+    `pod_sets` are those of the Workload: an assignment without a count is of all pods.
+    """
     return Admission(
         cluster_queue=wire.cluster_queue,
-        pod_sets=tuple(_assignment(one) for one in wire.pod_set_assignments or ()),
+        pod_sets=tuple(_assignment(one, pod_sets) for one in wire.pod_set_assignments or ()),
     )
 
 
@@ -433,7 +459,22 @@ def _pod_set(wire: WirePodSet) -> PodSet:
         template=template,
         min_count=wire.min_count,
         topology_request=_topology_request(f"{field_name}.topologyRequest", wire.topology_request),
+        ranks=_ranks(wire.topology_request, template),
     )
+
+
+def _ranks(wire: WireTopologyRequest | None, template: WirePodTemplate) -> PodRanks | None:
+    if wire is None or wire.pod_index_label is None:
+        return None
+    if wire.sub_group_index_label is None:
+        annotations = template.metadata.annotations if template.metadata is not None else None
+        offset = whole_number((annotations or NOTHING).get(POD_INDEX_OFFSET)) or 0
+        return PodRanks(index_label=wire.pod_index_label, offset=offset)
+    # Without a number of groups the ranks cannot be computed, and each pod gets any place.
+    groups = wire.sub_group_count or 0
+    if groups < 1:
+        return None
+    return PodRanks(index_label=wire.pod_index_label, group_label=wire.sub_group_index_label, groups=groups)
 
 
 def _topology_request(field_name: str, wire: WireTopologyRequest | None) -> TopologyRequest | None:
@@ -450,13 +491,15 @@ def _topology_request(field_name: str, wire: WireTopologyRequest | None) -> Topo
         slices = [
             SliceConstraint(topology=wire.pod_set_slice_required_topology, size=wire.pod_set_slice_size)
         ]
+    if not given and not slices:
+        # It only says which labels give the ranks. Source: Kueue, IsExplicitlyRequestingTAS.
+        return None
     return TopologyRequest(
         required=wire.required,
         preferred=wire.preferred,
         unconstrained=bool(wire.unconstrained),
         pod_set_group=wire.pod_set_group_name,
         slices=tuple(slices),
-        pod_index_label=wire.pod_index_label,
     )
 
 
@@ -472,11 +515,14 @@ def _check(wire: WireCheckState) -> CheckState:
     )
 
 
-def _assignment(wire: WirePodSetAssignment) -> PodSetAssignment:
+def _assignment(wire: WirePodSetAssignment, pod_sets: Sequence[PodSet]) -> PodSetAssignment:
     field_name = f"status.admission.podSetAssignments[{wire.name}]"
+    count = wire.count
+    if count is None:
+        count = next((one.count for one in pod_sets if one.name == wire.name), 0)
     return PodSetAssignment(
         name=wire.name,
-        count=wire.count or 0,
+        count=count,
         flavors=wire.flavors or {},
         usage={
             resource: read_amount(f"{field_name}.resourceUsage.{resource}", resource, quantity)

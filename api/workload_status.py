@@ -249,6 +249,10 @@ class WorkloadStatusEdit(StatusEdit):
         self.put("admission", admission)
         self.put("unhealthyNodes", None)
 
+    def queue_again(self, reason: str) -> None:
+        """Write that a Workload is no longer on hold."""
+        self._set_unreserved(reason, "The workload is no longer on hold")
+
     def report_pods(self, *, is_ready: bool) -> None:
         """Write PodsReady as the Job shows it. The reason tells a first start from a recovery."""
         found = self.condition(ConditionType.PODS_READY)

@@ -68,6 +68,7 @@ class WorkloadRecord(msgspec.Struct, eq=False, kw_only=True):
             and not (workload.annotations and workload.annotations.get(ADMISSION_GATED_BY))
             and unsupported(workload) is None
             and not workload.is_true(ConditionType.WAITING_FOR_REPLACEMENT_PODS)
+            and not workload.is_on_hold
         )
 
     @property
@@ -230,6 +231,8 @@ def _own_problem(cache: Cache, workload: Workload, record: WorkloadRecord | None
         return PendingReason.MISCONFIGURED, unreadable
     if not workload.active:
         return PendingReason.DEACTIVATED, "The workload is deactivated"
+    if workload.is_on_hold:
+        return PendingReason.ON_HOLD, workload.conditions[ConditionType.QUOTA_RESERVED].message
     missing = unsupported(workload)
     if missing is not None:
         return PendingReason.MISCONFIGURED, missing

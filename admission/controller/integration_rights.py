@@ -176,7 +176,7 @@ async def with_permitted_integrations(client: KubeClient, options: Options) -> O
                 note=f"apply deploy/{one.file} and restart, or stop using it",
             )
     if "pod" in refused:
-        # They queue nothing but pods, and the configuration requires pod beside them.
+        # They queue nothing but pods.
         refused.update(POD_BASED)
     frameworks = [name for name in listed if name == "batch/job" or name not in refused]
     integrations = options.config.kueue.integrations.model_copy(update={"frameworks": frameworks})

@@ -89,6 +89,8 @@ def cluster_state_settings(config: ControllerConfig, *, namespace: str) -> Clust
         owner_kinds=tuple(row for row in OWNER_KINDS if row.framework in kueue.integrations.frameworks),
         jobs=JobSettings(
             manages_without_queue_name=kueue.manage_jobs_without_queue_name,
+            queues_plain_pods=config.queues_plain_pods,
+            gates_off=frozenset(name for name, is_on in kueue.feature_gates.items() if not is_on),
             copied=_copied_keys(config),
             waits_for_pods=kueue.wait_for_pods_ready is not None,
             reclaims_pods=config.resources.counts_reclaimable,

@@ -46,6 +46,7 @@ ACTED_UPON = frozenset(
         "featureGates.KueueDRAIntegrationExtendedResource",
         "featureGates.KueueDRAIntegrationPartitionableDevices",
         "featureGates.KueueDRARejectWorkloadsWhenDRADisabled",
+        "featureGates.LWSImmutableGroupSize",
         "featureGates.PriorityBoost",
         "featureGates.ReclaimablePods",
         "featureGates.SkipReassignmentForPodOwnedWorkloads",
@@ -59,6 +60,7 @@ ACTED_UPON = frozenset(
         "featureGates.TASRespectNodeAffinityPreferred",
         "featureGates.UnadmittedWorkloadsExplicitStatus",
         "featureGates.UnadmittedWorkloadsObservability",
+        "featureGates.ValidateRayAndSparkJobUpdates",
         "integrations.frameworks",
         "integrations.labelKeysToCopy",
         "integrations.podOptions",
@@ -129,12 +131,14 @@ class LeaseTimes:
 class ControllerConfig:
     """A valid configuration. `warnings` are sentences about unknown fields, which have no effect.
 
-    `topology` is the topology scheduler's document, None if the file has none.
+    `topology` is the topology scheduler's document, None if the file has none. `queues_plain_pods`: whether
+    pods are queued that do not serve for a Deployment or the like; False if only such a kind is listed.
     """
 
     kueue: Configuration = field(default_factory=Configuration)
     berth: Settings = field(default_factory=Settings)
     topology: SchedulerConfig | None = None
+    queues_plain_pods: bool = True
     source: str = ""
     warnings: tuple[str, ...] = ()
 
@@ -256,9 +260,27 @@ def load_config(text: str, *, source: str) -> ControllerConfig:
     # Only for a valid file: in an invalid one, an unknown field is usually the fault itself.
     for section in (kueue, berth, *((topology,) if topology is not None else ())):
         warnings += _unknown(section, source)
+    with_pods = _with_pods(kueue)
     return ControllerConfig(
-        kueue=kueue, berth=berth, topology=topology, source=source, warnings=tuple(warnings)
+        kueue=with_pods,
+        berth=berth,
+        topology=topology,
+        queues_plain_pods=with_pods is kueue,
+        source=source,
+        warnings=tuple(warnings),
     )
+
+
+def _with_pods(kueue: Configuration) -> Configuration:
+    """Return the configuration with the integration of pods, if it lists one whose Workloads consist of pods.
+
+    Source: Kueue, pkg/controller/jobframework (implicitly enabled integrations).
+    """
+    listed = kueue.integrations.frameworks
+    if "pod" in listed or not set(listed) & set(POD_BASED):
+        return kueue
+    integrations = kueue.integrations.model_copy(update={"frameworks": [*listed, "pod"]})
+    return kueue.model_copy(update={"integrations": integrations})
 
 
 def _documents(text: str, source: str) -> list[dict[str, Any]]:

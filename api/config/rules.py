@@ -124,12 +124,6 @@ def _frameworks(configuration: Configuration) -> Iterator[FieldError]:
     frameworks = integrations.frameworks
     for name in duplicates(frameworks):
         yield FieldError(path="integrations.frameworks", value=name, rule="must be listed once")
-    for index, framework in enumerate(frameworks):
-        # Their Workloads consist of pods, which only the pod integration reconciles.
-        if framework in POD_BASED and "pod" not in frameworks:
-            yield FieldError(
-                path=f"integrations.frameworks[{index}]", value=framework, rule="needs pod to be listed too"
-            )
     options = integrations.pod_options
     for name, selector in (
         ("namespaceSelector", options.namespace_selector),

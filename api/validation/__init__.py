@@ -20,10 +20,10 @@ from api.models.resource_flavor import ResourceFlavor, Topology
 from api.models.workload import Workload
 from api.parsing.faults import FieldError, validation_errors
 from api.validation.flavors import resource_flavor_errors, topology_errors
-from api.validation.jobs import job_errors
+from api.validation.jobs import job_errors, serving_errors
 from api.validation.policies import admission_policy_errors
 from api.validation.quotas import cluster_queue_errors, cohort_errors
-from api.validation.updates import UPDATE_RULES
+from api.validation.updates import UPDATE_RULES, is_judged_again
 from api.validation.workloads import workload_errors
 
 __all__ = ["read_admission_policy", "validate", "validate_update"]
@@ -33,7 +33,7 @@ _Check = Callable[[Mapping[str, Any]], tuple[FieldError, ...]]
 
 
 def validate(obj: Mapping[str, Any]) -> tuple[FieldError, ...]:
-    """Return the faults of a Job or of an object of Kueue's or Berth's kinds; empty if there are none.
+    """Return the faults of a Job, a serving object or one of Kueue's or Berth's kinds; () if there are none.
 
     Kueue's kinds are expected in v1beta2 (see api.definitions.conversion for older versions). Objects of
     other kinds have no rules here. If the schema is violated, only those faults are returned, because the
@@ -50,7 +50,9 @@ def validate_update(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Fie
     editable, for example to remove a finalizer.
     """
     before = {str(error) for error in validate(old)}
-    faults = [error for error in validate(new) if str(error) not in before]
+    faults = [
+        error for error in validate(new) if str(error) not in before and is_judged_again(old, new, error)
+    ]
     rules = UPDATE_RULES.get((str(new.get("apiVersion")), str(new.get("kind"))))
     return (*faults, *(rules(old, new) if rules else ()))
 
@@ -84,6 +86,9 @@ def _checked(model: type[_M], rules: Callable[[_M], Iterator[FieldError]]) -> _C
 
 _KUEUE = "kueue.x-k8s.io/v1beta2"
 _CHECKS: Mapping[tuple[str, str], _Check] = {
+    ("apps/v1", "Deployment"): lambda obj: tuple(serving_errors(obj)),
+    ("apps/v1", "StatefulSet"): lambda obj: tuple(serving_errors(obj)),
+    ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"): lambda obj: tuple(serving_errors(obj)),
     ("batch/v1", "Job"): lambda obj: tuple(job_errors(obj)),
     (_KUEUE, "AdmissionCheck"): _checked(AdmissionCheck, _no_rules),
     (_KUEUE, "ClusterQueue"): _checked(ClusterQueue, cluster_queue_errors),

@@ -54,6 +54,12 @@ def job_errors(obj: Mapping[str, Any]) -> Iterator[FieldError]:
         )
 
 
+def serving_errors(obj: Mapping[str, Any]) -> Iterator[FieldError]:
+    """Yield the faults of the labels and annotations of an object whose pods serve in a queue."""
+    metadata = _object(obj, "metadata")
+    yield from metadata_errors(texts_of(metadata, "labels"), texts_of(metadata, "annotations"))
+
+
 def _read(obj: Mapping[str, Any]) -> _Job:
     metadata, spec = _object(obj, "metadata"), _object(obj, "spec")
     template = _object(_object(spec, "template"), "metadata")

@@ -1,9 +1,9 @@
-"""Rules for updates: which fields of a Job or Workload are immutable, and in which state.
+"""Rules for updates: which fields of a Job, a serving object or a Workload are immutable, and in which state.
 
 Both versions are read as plain objects. Fields that an admission was decided on cannot change under a running
 Job, and fields that quota was reserved for cannot change while the Workload holds the quota.
-Source: Kueue, pkg/controller/jobframework/validation.go, pkg/controller/jobs/job/job_webhook.go and
-pkg/webhooks/workload_webhook.go.
+Source: Kueue, pkg/controller/jobframework/validation.go, pkg/webhooks/workload_webhook.go and the webhooks in
+pkg/controller/jobs/{job,deployment,statefulset,leaderworkerset}.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,6 +14,7 @@ from api.parsing.faults import ABSENT, FieldError
 
 _Object = Mapping[str, Any]
 _RUNNING = "cannot change while the Job is not suspended"
+GROUP_SIZE = "spec.leaderWorkerTemplate.size"
 _RESERVED = "cannot change while quota is reserved"
 
 
@@ -23,6 +24,15 @@ def job_update_errors(old: _Object, new: _Object) -> Iterator[FieldError]:
     yield from queue_update_errors(old, new, was_suspended=was_suspended, is_suspended=is_suspended)
     if not was_suspended and _key(old, keys.JOB_MIN_PARALLELISM):
         yield from _partial_errors(old, new)
+
+
+def is_judged_again(old: _Object, new: _Object, error: FieldError) -> bool:
+    """Return whether a fault of a changed Job counts that it may not have had before.
+
+    A start in part lowers the parallelism, so the minimum is judged only if it is changed itself.
+    """
+    key = keys.JOB_MIN_PARALLELISM
+    return error.path != _key_error(new, key, "").path or _key(old, key) != _key(new, key)
 
 
 def queue_update_errors(
@@ -35,10 +45,27 @@ def queue_update_errors(
     if not (was_suspended and is_suspended):
         rule = "can change only while the Job is suspended before and after"
         yield from _frozen_key(old, new, keys.MAX_EXEC_TIME_SECONDS, rule)
-    yield from _priority_errors(old, new, is_suspended=is_suspended)
+    yield from _priority_errors(old, new, frozen="" if is_suspended else "while the Job is not suspended")
     if (_key(old, keys.ELASTIC_JOB) == "true") != (_key(new, keys.ELASTIC_JOB) == "true"):
         yield _key_error(new, keys.ELASTIC_JOB, "cannot change")
     yield from gate_update_errors(old, new)
+
+
+def serving_update_errors(old: _Object, new: _Object) -> Iterator[FieldError]:
+    """Yield the changes that are not allowed on a Deployment, StatefulSet or LeaderWorkerSet.
+
+    Its pods are queued, and not itself: what it says of them must not change under pods that hold quota.
+    """
+    frozen = "while a replica is ready" if _part(old, "status").get("readyReplicas") else ""
+    before, after = _key(old, keys.QUEUE_NAME), _key(new, keys.QUEUE_NAME)
+    if before and not after:
+        yield _key_error(new, keys.QUEUE_NAME, f"cannot be removed; it was {before!r}")
+    elif frozen:
+        yield from _frozen_key(old, new, keys.QUEUE_NAME, f"cannot change {frozen}")
+    yield from _priority_errors(old, new, frozen=frozen)
+    if after and _group_size(old) != _group_size(new):
+        rule = f"cannot change in a queue: each group was admitted as {_group_size(old)} pods"
+        yield FieldError(path=GROUP_SIZE, value=_group_size(new), rule=rule)
 
 
 def gate_update_errors(old: _Object, new: _Object) -> Iterator[FieldError]:
@@ -76,12 +103,19 @@ def _frozen_key(old: _Object, new: _Object, key: str, rule: str) -> Iterator[Fie
         yield _key_error(new, key, f"{rule}; it was {_key(old, key)!r}")
 
 
-def _priority_errors(old: _Object, new: _Object, *, is_suspended: bool) -> Iterator[FieldError]:
+def _priority_errors(old: _Object, new: _Object, *, frozen: str) -> Iterator[FieldError]:
+    """Yield changes of the priority class. `frozen`: when none can be added, if that is now; else empty."""
     before, after = _key(old, keys.PRIORITY_CLASS), _key(new, keys.PRIORITY_CLASS)
     if before and not after:
         yield _key_error(new, keys.PRIORITY_CLASS, f"cannot be removed; it was {before!r}")
-    elif after and not before and not is_suspended:
-        yield _key_error(new, keys.PRIORITY_CLASS, "cannot be added while the Job is not suspended")
+    elif after and not before and frozen:
+        yield _key_error(new, keys.PRIORITY_CLASS, f"cannot be added {frozen}")
+
+
+def _group_size(obj: _Object) -> object:
+    """Return how many pods each group of a LeaderWorkerSet has; 1, its default, for other kinds."""
+    size = _part(_part(obj, "spec"), "leaderWorkerTemplate").get("size")
+    return 1 if size is None else size
 
 
 def _partial_errors(old: _Object, new: _Object) -> Iterator[FieldError]:
@@ -220,6 +254,9 @@ def _gates(obj: _Object) -> Sequence[str]:
 
 
 UPDATE_RULES: Mapping[tuple[str, str], Callable[[_Object, _Object], Iterator[FieldError]]] = {
+    ("apps/v1", "Deployment"): serving_update_errors,
+    ("apps/v1", "StatefulSet"): serving_update_errors,
     ("batch/v1", "Job"): job_update_errors,
+    ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"): serving_update_errors,
     (keys.KUEUE_VERSION, "Workload"): workload_update_errors,
 }

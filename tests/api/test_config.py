@@ -338,6 +338,20 @@ def test_what_has_no_effect_is_said_field_by_field() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("listed", "want", "plain"),
+    [
+        pytest.param("batch/job", ["batch/job"], True, id="no kind made of pods"),
+        pytest.param("pod, deployment", ["pod", "deployment"], True, id="pods beside such a kind"),
+        pytest.param("deployment", ["deployment", "pod"], False, id="such a kind alone brings its own pods"),
+    ],
+)
+def test_kinds_made_of_pods_need_no_integration_of_pods(listed: str, want: list[str], plain: bool) -> None:
+    config = load(KUEUE + f"integrations: {{frameworks: [{listed}]}}")
+
+    assert (config.kueue.integrations.frameworks, config.queues_plain_pods) == (want, plain)
+
+
 def test_jobs_are_managed_and_reported_even_if_the_frameworks_do_not_list_them() -> None:
     assert load(KUEUE + "integrations: {frameworks: [pod]}").unused() == (
         "f.yaml: integrations.frameworks: Berth manages batch/job although it is not listed",
@@ -386,11 +400,6 @@ def test_jobs_are_managed_and_reported_even_if_the_frameworks_do_not_list_them()
             KUEUE + "integrations: {frameworks: [jobset]}",
             'f.yaml: integrations.frameworks[0] is "jobset": must be',
             id="a kind that is none",
-        ),
-        pytest.param(
-            KUEUE + "integrations: {frameworks: [deployment]}",
-            'f.yaml: integrations.frameworks[0] is "deployment": needs pod to be listed too',
-            id="a kind made of pods without pods",
         ),
         pytest.param(
             KUEUE + "integrations: {externalFrameworks: [MyJob]}",

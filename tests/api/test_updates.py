@@ -1,4 +1,4 @@
-"""Immutable fields of Jobs and Workloads: each rule once violated, and once satisfied."""
+"""Immutable fields of Jobs, serving objects and Workloads: each rule once violated, and once satisfied."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from api import keys
 from api.validation import validate_update
+from api.validation.names import SUBDOMAIN_RULE
 
 Object = dict[str, Any]
 
@@ -25,6 +26,22 @@ def make_job(
         "kind": "Job",
         "metadata": {"name": "j", "labels": labels or {}, "annotations": annotations or {}},
         "spec": {"suspend": suspend, "parallelism": parallelism, "template": {}},
+    }
+
+
+def make_serving(
+    kind: str = "Deployment", labels: Object | None = None, *, ready: int = 0, size: int | None = None
+) -> Object:
+    """Return an object whose pods serve, of which so many are ready."""
+    version = "leaderworkerset.x-k8s.io/v1" if kind == "LeaderWorkerSet" else "apps/v1"
+    spec = {} if size is None else {"leaderWorkerTemplate": {"size": size}}
+    metadata = {"name": "chat", "labels": labels or {}}
+    return {
+        "apiVersion": version,
+        "kind": kind,
+        "metadata": metadata,
+        "spec": spec,
+        "status": {"readyReplicas": ready},
     }
 
 
@@ -103,6 +120,43 @@ LEAST, ELASTIC, GATES = keys.JOB_MIN_PARALLELISM, keys.ELASTIC_JOB, keys.ADMISSI
             f'metadata.annotations[{keys.PREBUILT_WORKLOAD_NAME}] is "b": cannot change while the Job is not'
             " suspended; it was 'a'",
             id="another Workload for a running Job",
+        ),
+        pytest.param(
+            make_serving(labels={QUEUE: "a"}),
+            make_serving(),
+            f"metadata.labels[{QUEUE}] is not set: cannot be removed; it was 'a'",
+            id="a Deployment out of its queue",
+        ),
+        pytest.param(
+            make_serving("StatefulSet", {QUEUE: "a"}, ready=1),
+            make_serving("StatefulSet", {QUEUE: "b"}, ready=1),
+            f"metadata.labels[{QUEUE}] is \"b\": cannot change while a replica is ready; it was 'a'",
+            id="another queue for a StatefulSet with a ready pod",
+        ),
+        pytest.param(
+            make_serving(ready=1),
+            make_serving(labels={QUEUE: "a"}, ready=1),
+            f"metadata.labels[{QUEUE}] is \"a\": cannot change while a replica is ready; it was ''",
+            id="a queue for a Deployment with a ready pod",
+        ),
+        pytest.param(
+            make_serving(labels={QUEUE: "a"}, ready=1),
+            make_serving(labels={QUEUE: "a", CLASS: "high"}, ready=1),
+            f'metadata.labels[{CLASS}] is "high": cannot be added while a replica is ready',
+            id="a priority class for a Deployment with a ready pod",
+        ),
+        pytest.param(
+            make_serving("LeaderWorkerSet", {QUEUE: "a"}, size=2),
+            make_serving("LeaderWorkerSet", {QUEUE: "a"}, size=4),
+            "spec.leaderWorkerTemplate.size is 4: cannot change in a queue: each group was admitted as 2"
+            " pods",
+            id="larger groups of a LeaderWorkerSet in a queue",
+        ),
+        pytest.param(
+            make_serving("LeaderWorkerSet", {QUEUE: "a"}),
+            make_serving("LeaderWorkerSet", {QUEUE: "No_Name"}),
+            f'metadata.labels[{QUEUE}] is "No_Name": {SUBDOMAIN_RULE}',
+            id="an impossible queue for a LeaderWorkerSet",
         ),
         pytest.param(
             make_job({LIMIT: "60"}, suspend=True),
@@ -259,6 +313,21 @@ def test_what_may_not_change_is_said(old: Object, new: Object, want: str) -> Non
             make_workload(nominatedClusterNames=["a", "b"]),
             make_workload(clusterName="b"),
             id="a nominated cluster",
+        ),
+        pytest.param(
+            make_serving(labels={QUEUE: "a"}),
+            make_serving(labels={QUEUE: "b", CLASS: "high"}),
+            id="another queue for a Deployment without a ready pod",
+        ),
+        pytest.param(
+            make_serving("LeaderWorkerSet", size=2),
+            make_serving("LeaderWorkerSet", size=4),
+            id="larger groups of a LeaderWorkerSet in no queue",
+        ),
+        pytest.param(
+            make_job(annotations={LEAST: "4"}, suspend=True, parallelism=6),
+            make_job(annotations={LEAST: "4"}, parallelism=3),
+            id="a start with fewer pods than the minimum, of which some have ended before",
         ),
     ],
 )

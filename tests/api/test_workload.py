@@ -9,7 +9,15 @@ import pytest
 
 from api.objects.workloads import WorkloadObject
 from api.parsing.problems import SpecError
-from api.workload import DomainCount, SliceConstraint, Workload, WorkloadKey, to_rfc3339, to_workload
+from api.workload import (
+    DomainCount,
+    PodRanks,
+    SliceConstraint,
+    Workload,
+    WorkloadKey,
+    to_rfc3339,
+    to_workload,
+)
 
 Spec = dict[str, Any]
 POD_SET: Spec = {"name": "main", "count": 2, "template": {"spec": {"containers": []}}}
@@ -94,6 +102,38 @@ def test_a_topology_request_keeps_slices_of_either_form() -> None:
     request = workload.pod_sets[0].topology_request
     assert request is not None
     assert (request.required, request.slices) == ("rack", (SliceConstraint(topology="host", size=2),))
+
+
+@pytest.mark.parametrize(
+    ("request_", "annotations", "want"),
+    [
+        pytest.param({"podIndexLabel": "i"}, {}, PodRanks(index_label="i"), id="one group"),
+        pytest.param(
+            {"podIndexLabel": "i", "subGroupIndexLabel": "g", "subGroupCount": 2},
+            {},
+            PodRanks(index_label="i", group_label="g", groups=2),
+            id="two groups",
+        ),
+        pytest.param(
+            {"podIndexLabel": "i", "subGroupIndexLabel": "g"}, {}, None, id="groups without a number"
+        ),
+        pytest.param(
+            {"podIndexLabel": "i"},
+            {"kueue.x-k8s.io/pod-index-offset": "1"},
+            PodRanks(index_label="i", offset=1),
+            id="numbers from 1",
+        ),
+        pytest.param({"unconstrained": True}, {}, None, id="no label"),
+    ],
+)
+def test_ranks_alone_request_no_topology(request_: Spec, annotations: Spec, want: PodRanks | None) -> None:
+    template = {**POD_SET["template"], "metadata": {"annotations": annotations}}
+    (pod_set,) = to_workload(
+        read({"podSets": [{**POD_SET, "template": template, "topologyRequest": request_}]})
+    ).pod_sets
+
+    assert pod_set.ranks == want
+    assert (pod_set.topology_request is not None) is ("unconstrained" in request_)
 
 
 def test_the_compact_topology_assignment_is_spelled_out() -> None:

@@ -30,9 +30,25 @@ MODULE = Path(__file__).parents[2] / "bench" / "versus" / "kueue"
 NAME = "sigs.k8s.io/kueue"
 _FOLDER = "test/integration/singlecluster"
 _BUILD = ("test", "-c", "-trimpath", "-vet=off", "-ldflags", "-s -w")
-# Definitions of kinds that are not Kueue's, which a suite takes from this folder of its module.
-_AUTOSCALER = "k8s.io/autoscaler/cluster-autoscaler/apis"
-_AUTOSCALER_FOLDER = "dep-crds/cluster-autoscaler"
+# Definitions of kinds that are not Kueue's: the folder in which a suite looks for them, their module, and
+# where they are in it.
+_DEFINITIONS = "dep-crds"
+_OTHERS = (
+    ("appwrapper-crds", "github.com/project-codeflare/appwrapper", "config/crd/bases/*.yaml"),
+    ("cluster-autoscaler", "k8s.io/autoscaler/cluster-autoscaler/apis", "config/crd/*.yaml"),
+    ("jobset-operator", "sigs.k8s.io/jobset", "config/components/crd/bases/*.yaml"),
+    ("kf-trainer-crds", "github.com/kubeflow/trainer/v2", "manifests/base/crds/trainer*.yaml"),
+    ("leaderworkerset-operator", "sigs.k8s.io/lws", "config/crd/bases/*.yaml"),
+    ("mpi-operator", "github.com/kubeflow/mpi-operator", "manifests/base/kubeflow*.yaml"),
+    ("ray-operator-crds", "github.com/ray-project/kuberay/ray-operator", "config/crd/bases/*.yaml"),
+    ("spark-operator-crds", "github.com/kubeflow/spark-operator/v2", "config/crd/bases/*.yaml"),
+    # Not that of its MPIJob, which has another version than the MPI operator's.
+    (
+        "training-operator-crds",
+        "github.com/kubeflow/training-operator",
+        "manifests/base/crds/kubeflow.org_[!m]*.yaml",
+    ),
+)
 
 
 def version() -> str:
@@ -89,8 +105,11 @@ def _copy_into(output: Path, *, say: Callable[[str], None]) -> None:
     for path in [output, *output.rglob("*")]:
         path.chmod(path.stat().st_mode | 0o200)
     changes.apply(output)
-    found = _download(go, f"{_AUTOSCALER}@{pinned(_AUTOSCALER, output)}", output)
-    shutil.copytree(found / "config" / "crd", output / _AUTOSCALER_FOLDER)
+    for name, module, pattern in _OTHERS:
+        folder = output / _DEFINITIONS / name
+        folder.mkdir(parents=True)
+        for path in _download(go, f"{module}@{pinned(module, output)}", output).glob(pattern):
+            (folder / path.name).write_bytes(path.read_bytes())
 
 
 def _download(go: str, module: str, folder: Path) -> Path:

@@ -51,6 +51,22 @@ def _begin(path: str, signature: str, line: str) -> Change:
 _FRAMEWORK = "test/integration/framework/framework.go"
 _QUEUES, _CACHE = "pkg/cache/queue/manager.go", "pkg/cache/scheduler/cache.go"
 _SCHEDULER, _JOBS = "pkg/scheduler/scheduler.go", "pkg/controller/jobframework/reconciler.go"
+# The webhooks that are set up by a function of their own, by folder, with the kind in the function's name.
+_KINDS = "pkg/controller/jobs"
+_WEBHOOKS = {
+    "deployment": "",
+    "job": "",
+    "jobset": "JobSet",
+    "leaderworkerset": "",
+    "mpijob": "MPIJob",
+    "pod": "",
+    "raycluster": "RayCluster",
+    "rayjob": "RayJob",
+    "rayservice": "RayService",
+    "sparkapplication": "",
+    "statefulset": "",
+    "trainjob": "TrainJob",
+}
 _TRANSFORMED = "berthsuite.Resources(func(r *config.Resources) { r.Transformations = transforms })"
 _EXCLUDED = "berthsuite.Resources(func(r *config.Resources) { r.ExcludeResourcePrefixes = excludedPrefixes })"
 
@@ -137,17 +153,47 @@ CHANGES = (
         "func WithObjectRetentionPolicies(value *configapi.ObjectRetentionPolicies) Option",
         "berthsuite.Changed(func(c *configapi.Configuration) { c.ObjectRetentionPolicies = value })",
     ),
-    _begin(
-        "pkg/controller/jobs/job/job_webhook.go",
-        "func SetupWebhook(mgr ctrl.Manager, opts ...jobframework.Option) error",
-        'berthsuite.Framework("batch/job")',
+    # Which kinds a suite sets up: their webhooks, and their reconcilers.
+    *(
+        _begin(
+            f"{_KINDS}/{name}/{name}_webhook.go",
+            f"func Setup{kind}Webhook(mgr ctrl.Manager, opts ...jobframework.Option) error",
+            "berthsuite.Framework(FrameworkName)",
+        )
+        for name, kind in _WEBHOOKS.items()
+    ),
+    Change(
+        path="pkg/controller/jobframework/base_webhook.go",
+        old="\t\toptions := ProcessOptions(opts...)\n",
+        new="\t\toptions := ProcessOptions(opts...)\n\t\tberthsuite.FrameworkOf(fromObject(obj).GVK())\n",
+    ),
+    Change(
+        path=_JOBS,
+        old="\t\treturn &genericReconciler{\n",
+        new="\t\tberthsuite.Reconciles(berthsuite.FrameworkOf(newJob().GVK()))\n"
+        "\t\treturn &genericReconciler{\n",
     ),
     _begin(
-        "pkg/controller/jobs/pod/pod_controller.go",
+        f"{_KINDS}/pod/pod_controller.go",
         "func NewReconciler(_ context.Context, c client.Client, _ client.FieldIndexer, "
         "record events.EventRecorder, opts ...jobframework.Option) "
         "(jobframework.JobReconcilerInterface, error)",
-        'berthsuite.Framework("pod")',
+        "berthsuite.Reconciles(FrameworkName)",
+    ),
+    *(
+        _begin(
+            f"{_KINDS}/{name}/{name}_reconciler.go",
+            "func NewReconciler(_ context.Context, client client.Client, _ client.FieldIndexer, "
+            "eventRecorder events.EventRecorder, opts ...jobframework.Option) "
+            "(jobframework.JobReconcilerInterface, error)",
+            "berthsuite.Reconciles(FrameworkName)",
+        )
+        for name in ("statefulset", "leaderworkerset")
+    ),
+    _begin(
+        "pkg/controller/jobframework/integrationmanager.go",
+        "func EnableIntegration(name string)",
+        "berthsuite.Framework(name)",
     ),
     # Metrics are read from the controller, not from this process.
     Change(

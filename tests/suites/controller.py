@@ -2,7 +2,7 @@
 
 Several suites leave out Kueue's scheduler and write admissions themselves: for them the queues have no heads.
 Some run webhooks or the reconcilers of jobs alone, without those of queues and Workloads: for them no object
-gets a finalizer, and no Workload is looked at. Berth has no such modes.
+gets a finalizer, and no Workload is looked at, or no job and no pod. Berth has no such modes.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from admission.reconcile.workload.context import LifecycleResult
 
 UNSCHEDULED = "BERTH_SUITES_UNSCHEDULED"
 WITHOUT_CORE = "BERTH_SUITES_WITHOUT_CORE"
+WITHOUT_JOBS = "BERTH_SUITES_WITHOUT_JOBS"
 _QUIET = ("http", "extender", "visibility")
 
 
@@ -44,10 +45,23 @@ def _without_core() -> None:
     setattr(reconcile_queue, reconcile_workload.__name__, reconcile_workload)
 
 
+def _without_jobs() -> None:
+    def reconcile_queued(*_: Any, **__: Any) -> tuple[()]:
+        return ()
+
+    def reconcile_pods(*_: Any, **__: Any) -> tuple[()]:
+        return ()
+
+    for replaced in (reconcile_queued, reconcile_pods):
+        setattr(reconcile_queue, replaced.__name__, replaced)
+
+
 if __name__ == "__main__":
     if os.environ.get(UNSCHEDULED):
         _without_scheduler()
     if os.environ.get(WITHOUT_CORE):
         _without_core()
+    if os.environ.get(WITHOUT_JOBS):
+        _without_jobs()
     ports = [flag for name in _QUIET for flag in (f"--{name}-port", "-1")]
     sys.exit(main(["controller", *ports, "--log-level", "debug", *sys.argv[1:]]))

@@ -38,9 +38,23 @@ SUITES = (
     "controller/admissionchecks/provisioning",
     "controller/core",
     "controller/dra",
+    "controller/jobs/appwrapper",
+    "controller/jobs/jaxjob",
     "controller/jobs/job",
+    "controller/jobs/jobset",
+    "controller/jobs/mpijob",
+    "controller/jobs/paddlejob",
     "controller/jobs/pod",
+    "controller/jobs/pytorchjob",
+    "controller/jobs/raycluster",
+    "controller/jobs/rayjob",
+    "controller/jobs/sparkapplication",
+    "controller/jobs/statefulset",
+    "controller/jobs/tfjob",
+    "controller/jobs/trainjob",
+    "controller/jobs/xgboostjob",
     "webhook/core",
+    "webhook/jobs",
 )
 # Above the time limit that the suite itself keeps, so that it can write its report.
 _GRACE_SECONDS = 60.0

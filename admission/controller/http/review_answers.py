@@ -13,7 +13,7 @@ from typing import Any, Never, TypeVar
 import msgspec
 
 from admission.reconcile.job.context import JobContext, JobSettings, PodOwner
-from admission.reconcile.job.defaults import DEFAULT_NAME, JobDefaults, job_defaults
+from admission.reconcile.job.defaults import DEFAULT_NAME, NO_DEFAULTS, JobDefaults, job_defaults
 from admission.reconcile.pod.defaults import group_fault, placed_fault, pod_defaults
 from admission.reconcile.pod.parents import SERVING_GROUPS, parent_warnings, template_changes
 from api import keys
@@ -33,6 +33,7 @@ from api.objects.common import OwnerReference, Wire, WireSelector
 from api.parsing.faults import ABSENT, FieldError
 from api.selectors import matches_selector
 from api.validation import validate, validate_update
+from api.validation.updates import GROUP_SIZE
 from api.wire import admission_review
 from api.wire.admission_review import AdmissionRequest, Operation, read_object
 
@@ -67,20 +68,23 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of the namespace of a request, and of the configuration.
 
     `is_ready`: the control loop has taken in all first lists. `holds_pods`, `serving_kinds`, `owner_kinds`
-    and `has_slices`: the integrations that are on, and whether elastic Jobs are. `owner`: None if no Job has
-    the uid that the pod names. `parent`: None if no owner of the table is the controller of the object.
+    and `has_slices`: the integrations that are on, and whether elastic Jobs are. `gates_off`: Kueue's feature
+    gates that are switched off. `owner`: None if no Job has the uid that the pod names. `parent`: None if no
+    owner of the table is the controller of the object.
     """
 
     is_ready: bool
     holds_pods: bool
     serving_kinds: frozenset[str]
     manages_without_queue_name: bool
+    queues_plain_pods: bool
     is_managed: bool
     has_default_queue: bool
     has_default_class: bool
     selects_pods: bool
     pod_selector: WireSelector
     owner: OwnerJob | None
+    gates_off: frozenset[str] = frozenset()
     owner_kinds: frozenset[str] = frozenset()
     has_slices: bool = False
     parent: Parent | None = None
@@ -103,6 +107,8 @@ class _Owned(Wire, frozen=True):
     metadata: _OwnedMetadata = _OwnedMetadata()
 
 
+# Without it, the groups of a LeaderWorkerSet may change their size while it is in a queue.
+_GROUP_SIZE_GATE = "LWSImmutableGroupSize"
 _OWNED = msgspec.json.Decoder(_Owned)
 _JOB_TEMPLATE: Path = ("spec", "template")
 # The kinds that get their finalizer at creation. Source: Kueue, pkg/webhooks.
@@ -140,10 +146,12 @@ def _mutation(
 def check(review: AdmissionRequest, around: Surroundings) -> Answer:
     """Return whether the object is valid, with all its faults. Raises HttpError."""
     # DELETE has no new object to check.
-    if review.operation not in (Operation.CREATE, Operation.UPDATE):
+    is_asked = review.operation in (Operation.CREATE, Operation.UPDATE)
+    # Nor is a serving object of a kind that is switched off: its pods are not queued.
+    if not is_asked or (review.kind.kind in SERVING_GROUPS and not _is_serving(review, around)):
         return Answer(body=admission_review.allow(review.uid))
     new, old = _object(review.object), _object(review.old_object)
-    errors = _errors(review, old, new, has_default_queue=around.has_default_queue)
+    errors = _errors(review, around, old, new)
     if not errors:
         return Answer(body=admission_review.allow(review.uid, warnings=_warnings(review, new)))
     shown, more = errors[:MOST_FAULTS], len(errors) - MOST_FAULTS
@@ -222,7 +230,8 @@ def _answer_owner(row: OwnerKind, review: AdmissionRequest, around: Surroundings
     body = _object(review.object)
     if row.is_left_alone(body):
         return Answer(body=admission_review.allow(review.uid))
-    return _answer_queued(review, around, owner, row.suspend, _template_paths(row, body))
+    additions = row.additions(body)
+    return _answer_queued(review, around, owner, row.suspend, _template_paths(row, body), additions=additions)
 
 
 def _answer_queued(
@@ -231,6 +240,8 @@ def _answer_queued(
     job: QueuedJob,
     suspend: tuple[str, ...],
     templates: Sequence[Path],
+    *,
+    additions: Mapping[tuple[str, ...], object] | None = None,
 ) -> Answer:
     """Add the defaults of an object that is started and stopped as a whole.
 
@@ -241,9 +252,12 @@ def _answer_queued(
     if parent is not None and is_counted(parent, Child(kind=review.kind.kind, name=job.name, body=body)):
         # Its quota is that of its parent, and it needs no queue.
         defaults = JobDefaults(labels={}, suspends=parent.waits and not job.is_suspended)
+        additions = {}
     else:
         defaults = job_defaults(job, _context(around, body), has_default_queue=around.has_default_queue)
     patch = admission_review.labels_patch(body, defaults.labels)
+    if defaults is not NO_DEFAULTS:
+        patch += admission_review.changes_patch(body, additions or {})
     if defaults.suspends:
         # `add` replaces an existing value: a Job may say suspend: false.
         patch.append(admission_review.addition(body, suspend, True))
@@ -282,7 +296,10 @@ def _context(around: Surroundings, body: Body) -> JobContext:
     """Return what the defaults of a Job or pod of the namespace, which is `body`, may ask for."""
     return JobContext(
         injection=_no_injection,
-        settings=JobSettings(manages_without_queue_name=around.manages_without_queue_name),
+        settings=JobSettings(
+            manages_without_queue_name=around.manages_without_queue_name,
+            queues_plain_pods=around.queues_plain_pods,
+        ),
         is_namespace_managed=lambda _: around.is_managed,
         is_pod_selected=lambda _, labels: (
             around.selects_pods and matches_selector(around.pod_selector, labels)
@@ -329,7 +346,7 @@ def _owned_by_job(pod: Pod, job: OwnerJob | None) -> PodOwner:
 
 
 def _errors(
-    review: AdmissionRequest, old: Mapping[str, Any], new: Mapping[str, Any], *, has_default_queue: bool
+    review: AdmissionRequest, around: Surroundings, old: Mapping[str, Any], new: Mapping[str, Any]
 ) -> tuple[FieldError, ...]:
     row = kind_of(f"{review.kind.group}/{review.kind.version}", review.kind.kind)
     if review.operation is Operation.CREATE:
@@ -337,12 +354,21 @@ def _errors(
     # An object that is being deleted is not checked, so that its deletion can finish.
     if (new.get("metadata") or {}).get("deletionTimestamp"):
         return ()
+    if row is not None and row.update_gate in around.gates_off and not _is_queued(new, around):
+        return ()
     errors = validate_update(old, new) if row is None else validate_owner_update(row, old, new)
+    if _GROUP_SIZE_GATE in around.gates_off:
+        errors = tuple(error for error in errors if error.path != GROUP_SIZE)
     # Only in a namespace with a default queue, which would queue the Job again at once: removing the
     # label would have no effect.
-    if (row is not None or _kind(review) == ("batch", "Job")) and has_default_queue:
+    if (row is not None or _kind(review) == ("batch", "Job")) and around.has_default_queue:
         errors = (*errors, *_removed_queue(old, new))
     return errors
+
+
+def _is_queued(body: Mapping[str, Any], around: Surroundings) -> bool:
+    labels = (body.get("metadata") or {}).get("labels") or {}
+    return around.manages_without_queue_name or bool(labels.get(keys.QUEUE_NAME))
 
 
 def _removed_queue(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[FieldError, ...]:

@@ -89,6 +89,8 @@ class Webhooks:
             holds_pods=state.pods.is_kept,
             serving_kinds=state.serving_kinds,
             manages_without_queue_name=context.settings.manages_without_queue_name,
+            queues_plain_pods=context.settings.queues_plain_pods,
+            gates_off=context.settings.gates_off,
             is_managed=context.is_namespace_managed(namespace),
             has_default_queue=(namespace, DEFAULT_NAME) in state.specs.local_queues,
             has_default_class=has_default_class(namespace, context),

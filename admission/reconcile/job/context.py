@@ -62,15 +62,18 @@ class PriorityClass:
 class JobSettings:
     """The configuration for Jobs. The defaults are Kueue's.
 
-    `copied`: labels and annotations that a Workload copies. `waits_for_pods` (waitForPodsReady): whether
-    PodsReady is reported. `reclaims_pods` (feature gate ReclaimablePods): whether quota that a Job needs no
-    more is given back before its end. `has_slices` (feature gate ElasticJobsViaWorkloadSlices): whether
-    elastic Jobs get slices; otherwise they are queued like any other. `requeues_single_pods`: whether the
-    Workload of a pod that was evicted queues again, though the pod has ended. `words`: what conditions call
-    reasons.
+    `queues_plain_pods`: whether pods are queued that do not serve for a Deployment or the like. `gates_off`:
+    Kueue's feature gates that are switched off. `copied`: labels and annotations that a Workload copies.
+    `waits_for_pods` (waitForPodsReady): whether PodsReady is reported. `reclaims_pods` (feature gate
+    ReclaimablePods): whether quota that a Job needs no more is given back before its end. `has_slices`
+    (feature gate ElasticJobsViaWorkloadSlices): whether elastic Jobs get slices; otherwise they are queued
+    like any other. `requeues_single_pods`: whether the Workload of a pod that was evicted queues again,
+    though the pod has ended. `words`: what conditions call reasons.
     """
 
     manages_without_queue_name: bool = False
+    queues_plain_pods: bool = True
+    gates_off: frozenset[str] = frozenset()
     copied: CopiedKeys = NO_KEYS
     waits_for_pods: bool = True
     reclaims_pods: bool = True

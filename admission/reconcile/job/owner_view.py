@@ -90,6 +90,11 @@ class OwnerView(View):
         """Return whether it runs on what another object has, so that it is not queued at all."""
         return self.row.is_left_alone(self.body)
 
+    @property
+    def is_on_hold(self) -> bool:
+        """Return whether its controller refuses to run it as it is, so that it needs no quota."""
+        return self.job.is_on_hold
+
     @cached_property
     def expanded(self) -> Body:
         """Return it with what the objects that it refers to say of its pods. Raises ComposeError."""

@@ -34,12 +34,13 @@ from api import keys
 from api.jobs.job import ComposeError, Job
 from api.jobs.owners.owner import Owner
 from api.jobs.queued_object import QueuedJob
-from api.reasons import ConditionType, FinishedReason
+from api.reasons import ConditionType, FinishedReason, PendingReason
 from api.workload import Workload
 from api.workload_status import WorkloadStatusEdit
 from queues.estimates.estimator import completion_problem
 
 _NO_MATCH = "No matching Workload; restoring pod templates according to existent Workload"
+_ON_HOLD = "Job is on hold"
 _NO_WORKLOAD = "Missing Workload; unable to restore pod templates"
 
 
@@ -320,6 +321,24 @@ def _answer_finished_workload(view: View) -> Answer:
     return (finalizer_off(held.workload, held.raw),) if held.workload.has_finalizer else ()
 
 
+def _answer_hold(view: View) -> Answer:
+    """Release the quota of an object that its controller refuses to run, and queue it once it does not."""
+    held = _matched(view)
+    if not (view.is_on_hold or held.workload.is_on_hold):
+        return None
+    edit = WorkloadStatusEdit(held.raw, now=view.now)
+    if not view.is_on_hold:
+        edit.queue_again(view.context.settings.words.released)
+        return (workload_status(edit, Purpose.RELEASE),)
+    stopped = stop(view, held, _ON_HOLD)
+    if stopped is not None:
+        return stopped
+    if held.workload.admission is None:
+        return () if held.workload.is_on_hold else None
+    edit.release(PendingReason.ON_HOLD, _ON_HOLD)
+    return (workload_status(edit, Purpose.RELEASE),)
+
+
 def _answer_eviction(view: View) -> Answer:
     """Stop the Job of an evicted Workload, and only then release the quota."""
     held = _matched(view)
@@ -425,6 +444,7 @@ _STEPS: tuple[Callable[[View], Answer], ...] = (
     _answer_surplus,
     _answer_missing,
     _answer_finished_workload,
+    _answer_hold,
     _answer_eviction,
     _answer_changes,
     _answer_pods,

@@ -141,6 +141,11 @@ class View(ABC):
         return False
 
     @property
+    def is_on_hold(self) -> bool:
+        """Return whether its controller refuses to run it as it is, so that it needs no quota."""
+        return False
+
+    @property
     def terminating(self) -> int:
         """Return how many of its pods have been told to end and have not."""
         return 0

@@ -42,6 +42,8 @@ def pod_defaults(
         return {}
     if not context.is_pod_selected(pod.namespace, pod.labels):
         return {}
+    if not context.settings.queues_plain_pods and keys.POD_SUSPENDING_PARENT not in pod.annotations:
+        return {}
     labels = dict(pod.labels)
     if not pod.queue_name and has_default_queue:
         labels[keys.QUEUE_NAME] = DEFAULT_NAME

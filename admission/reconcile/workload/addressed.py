@@ -77,8 +77,7 @@ def addressed_pods(
 
 
 def _index_label(pod_set: PodSet) -> str:
-    named = pod_set.topology_request.pod_index_label if pod_set.topology_request is not None else None
-    return named or keys.COMPLETION_INDEX
+    return keys.COMPLETION_INDEX if pod_set.ranks is None else pod_set.ranks.index_label
 
 
 def _slot(pod: PlacedPod, label: str, slots: Sequence[AddressSlot], taken: Collection[int]) -> int | None:

@@ -22,7 +22,7 @@ from admission.reconcile.workload.look import Answer, Look
 from api import keys
 from api.keys import HOSTNAME
 from api.parsing.decimals import whole_number
-from api.workload import PodSet, PodSetAssignment, TopologyAssignment
+from api.workload import PodRanks, PodSet, PodSetAssignment, TopologyAssignment
 
 _NONE: Mapping[str, str] = {}
 
@@ -104,8 +104,7 @@ def domains_of(
 ) -> list[tuple[PlacedPod, Mapping[str, str]]]:
     """Return the gated pods for which there is a place, each with the node labels of its domain."""
     selectors = [dict(zip(topology.levels, one.values, strict=True)) for one in topology.domains]
-    label = pod_set.topology_request.pod_index_label if pod_set.topology_request is not None else None
-    chosen = _by_rank(topology, selectors, pods, label) if label is not None else None
+    chosen = _by_rank(topology, selectors, pods, pod_set.ranks) if pod_set.ranks is not None else None
     # All by rank or all greedily: with a mixture two pods could get the same place.
     if chosen is None:
         chosen = _greedily(topology, selectors, pods, avoid)
@@ -122,7 +121,7 @@ Selectors = Sequence[Mapping[str, str]]
 
 
 def _by_rank(
-    topology: TopologyAssignment, selectors: Selectors, pods: Sequence[PlacedPod], label: str
+    topology: TopologyAssignment, selectors: Selectors, pods: Sequence[PlacedPod], ranks: PodRanks
 ) -> Chosen | None:
     """Return the domain of every gated pod by its rank; None if the ranks are unusable."""
     # The k-th place, counted domain after domain, belongs to rank k.
@@ -130,7 +129,7 @@ def _by_rank(
     seen: set[int] = set()
     chosen: Chosen = []
     for pod in pods:
-        rank = whole_number(pod.labels.get(label))
+        rank = _rank(pod.labels, ranks, len(domain_of_rank))
         if rank is None or rank >= len(domain_of_rank) or rank in seen:
             return None
         seen.add(rank)
@@ -141,6 +140,17 @@ def _by_rank(
         elif not _is_in(pod, selectors[domain]):
             return None
     return chosen
+
+
+def _rank(labels: Mapping[str, str], ranks: PodRanks, pods: int) -> int | None:
+    """Return the rank of a pod with these labels among `pods`; None if its labels do not give one."""
+    index = whole_number(labels.get(ranks.index_label))
+    if index is None or index < ranks.offset:
+        return None
+    if ranks.group_label is None:
+        return index - ranks.offset
+    group, size = whole_number(labels.get(ranks.group_label)), pods // ranks.groups
+    return None if group is None or index >= size else group * size + index
 
 
 def _greedily(

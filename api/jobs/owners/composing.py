@@ -123,5 +123,6 @@ def _pod_set_body(one: OwnerPodSet) -> dict[str, Any]:
     }
     known = {field: value for field, value in rank.items() if value is not None}
     annotations = (one.template.get("metadata") or {}).get("annotations") or {}
-    request = topology_request_body(annotations, rank=known)
-    return {**body, **({"topologyRequest": request} if request is not None else {})}
+    # The ranks are known even if no topology is requested: its flavor may place the pods all the same.
+    request = {**(topology_request_body(annotations, rank={}) or {}), **known}
+    return {**body, **({"topologyRequest": request} if request else {})}

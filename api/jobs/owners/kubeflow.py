@@ -8,9 +8,10 @@ pkg/controller/jobs/kubeflow and mpijob; training-operator, pkg/controller.v1/co
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from api import keys
 from api.jobs.owners.conditions import ends_by, is_true
 from api.jobs.owners.paths import Body, value_at
 from api.jobs.owners.row import Child, OwnerKind, OwnerPodSet
@@ -25,8 +26,11 @@ _PRIORITY_CLASS = (*_RUN_POLICY, "schedulingPolicy", "priorityClass")
 PodSets = Callable[[Body], tuple[OwnerPodSet, ...]]
 
 
-def _kind(kind: str, specs: str, *types: str, version: str = "v1", owns: Any = None) -> OwnerKind:
-    """Return the row of a kind whose replicas of these types are in the field `specs`, in Kueue's order."""
+def _kind(kind: str, specs: str, *types: str, version: str = "v1", owns: Any = None, **row: Any) -> OwnerKind:
+    """Return the row of a kind whose replicas of these types are in the field `specs`, in Kueue's order.
+
+    `row` are more fields of the row.
+    """
 
     def pod_sets(body: Body) -> tuple[OwnerPodSet, ...]:
         found = body["spec"][specs]
@@ -56,6 +60,7 @@ def _kind(kind: str, specs: str, *types: str, version: str = "v1", owns: Any = N
         priority_class=_PRIORITY_CLASS,
         counts=lambda body, child: (owns or _is_pod_of)(pod_sets(body), body, child),
         owns_pods=True,
+        **row,
     )
 
 
@@ -97,11 +102,34 @@ def _is_part_of_mpi_job(pod_sets: tuple[OwnerPodSet, ...], body: Body, child: Ch
     )
 
 
+def _mpi_additions(body: Body) -> Mapping[tuple[str, ...], object]:
+    """Return that the workers are numbered from 1, because the launcher is number 0 of them.
+
+    Where the two are placed together, the launcher comes first anyway. Source: Kueue, the webhook of MPIJobs.
+    """
+    replicas: Body = value_at(body, ("spec", "mpiReplicaSpecs")) or {}
+    launcher, worker = replicas.get("Launcher"), replicas.get("Worker")
+    if not value_at(body, ("spec", "runLauncherAsWorker")) or launcher is None or worker is None:
+        return {}
+    if keys.POD_SET_GROUP in (value_at(launcher, ("template", "metadata", "annotations")) or {}):
+        return {}
+    metadata: Body = value_at(worker, ("template", "metadata")) or {}
+    annotations = {**(metadata.get("annotations") or {}), keys.POD_INDEX_OFFSET: "1"}
+    path = ("spec", "mpiReplicaSpecs", "Worker", "template", "metadata")
+    return {path: {**metadata, "annotations": annotations}}
+
+
 PYTORCH_JOB = _kind("PyTorchJob", "pytorchReplicaSpecs", "Master", "Worker")
 TF_JOB = _kind("TFJob", "tfReplicaSpecs", "Chief", "Master", "PS", "Worker", "Evaluator")
 XGBOOST_JOB = _kind("XGBoostJob", "xgbReplicaSpecs", "Master", "Worker")
 PADDLE_JOB = _kind("PaddleJob", "paddleReplicaSpecs", "Master", "Worker")
 JAX_JOB = _kind("JAXJob", "jaxReplicaSpecs", "Worker")
 MPI_JOB = _kind(
-    "MPIJob", "mpiReplicaSpecs", "Launcher", "Worker", version="v2beta1", owns=_is_part_of_mpi_job
+    "MPIJob",
+    "mpiReplicaSpecs",
+    "Launcher",
+    "Worker",
+    version="v2beta1",
+    owns=_is_part_of_mpi_job,
+    additions=_mpi_additions,
 )

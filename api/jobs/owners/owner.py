@@ -13,9 +13,13 @@ from api.workload import NOTHING
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner(QueuedJob):
-    """An object that is started and stopped as a whole. Its pod sets are read from its bytes when needed."""
+    """An object that is started and stopped as a whole. Its pod sets are read from its bytes when needed.
+
+    `is_on_hold`: its controller refuses to run it as it is, so it needs no quota.
+    """
 
     row: OwnerKind
+    is_on_hold: bool = False
 
 
 def counts(row: OwnerKind, body: Body, child: Child) -> bool:
@@ -31,7 +35,7 @@ def to_owner(row: OwnerKind, obj: OwnerObject) -> Owner:
     """Return the object as a value. Raises ValueError if its status cannot be read."""
     meta, body = obj.metadata, {"spec": obj.spec or {}, "status": obj.status or {}}
     try:
-        active, outcome = row.active(body), row.outcome(body)
+        active, outcome, is_on_hold = row.active(body), row.outcome(body), row.is_on_hold(body)
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"the status of the {row.kind} cannot be read: {error!r}") from error
     return Owner(
@@ -48,4 +52,5 @@ def to_owner(row: OwnerKind, obj: OwnerObject) -> Owner:
         is_suspended=value_at(body, row.suspend) is True,
         active=active,
         outcome=outcome,
+        is_on_hold=is_on_hold,
     )

@@ -29,6 +29,7 @@ from api.keys import ELASTIC_JOB
 from api.parsing.faults import ABSENT, FieldError
 
 _GROUP = "ray.io"
+UPDATE_GATE = "ValidateRayAndSparkJobUpdates"
 # The most pod sets of a Workload.
 _MOST_POD_SETS = 18
 # Of the name of a RayCluster, so much is part of the names of its pods.
@@ -50,8 +51,9 @@ def _cluster_active(status: Any) -> int:
 
 
 def _job_active(body: Body) -> int:
-    # "" and Suspended are the two states of a RayJob without a cluster.
-    return int((value_at(body, ("status", "jobDeploymentStatus")) or "Suspended") != "Suspended")
+    # "" and Suspended are the two states of a valid RayJob without a cluster.
+    state = value_at(body, ("status", "jobDeploymentStatus")) or "Suspended"
+    return int(state != "Suspended" and not _is_refused(body))
 
 
 def _service_active(body: Body) -> int:
@@ -145,8 +147,14 @@ def _is_single(child: Child, template: Template) -> bool:
 
 
 def _uses_another_cluster(body: Body) -> bool:
-    has_cluster = value_at(body, CLUSTER_OF_JOB) is not None
-    return bool(value_at(body, ("spec", "clusterSelector"))) and not has_cluster
+    # KubeRay then creates none, whatever the object says of one.
+    return bool(value_at(body, ("spec", "clusterSelector")))
+
+
+def _is_refused(body: Body) -> bool:
+    """Return whether KubeRay finds the RayJob invalid, and has not created its cluster before."""
+    status = body.get("status") or {}
+    return status.get("jobDeploymentStatus") == "ValidationFailed" and not status.get("rayClusterName")
 
 
 def _is_cleaning_up(body: Body) -> bool:
@@ -212,6 +220,7 @@ RAY_CLUSTER = OwnerKind(
     version="v1",
     plural="rayclusters",
     framework="ray.io/raycluster",
+    update_gate=UPDATE_GATE,
     pod_sets=lambda body: cluster_pod_sets(body, _CLUSTER),
     active=lambda body: _cluster_active(body.get("status")),
     # It serves until it is deleted.
@@ -229,6 +238,7 @@ RAY_JOB = OwnerKind(
     version="v1",
     plural="rayjobs",
     framework="ray.io/rayjob",
+    update_gate=UPDATE_GATE,
     pod_sets=job_pod_sets,
     active=_job_active,
     outcome=_job_outcome,
@@ -236,6 +246,7 @@ RAY_JOB = OwnerKind(
     counts=_job_counts,
     faults=_job_faults,
     is_left_alone=_uses_another_cluster,
+    is_on_hold=_is_refused,
 )
 
 RAY_SERVICE = OwnerKind(
@@ -244,6 +255,7 @@ RAY_SERVICE = OwnerKind(
     version="v1",
     plural="rayservices",
     framework="ray.io/rayservice",
+    update_gate=UPDATE_GATE,
     pod_sets=lambda body: cluster_pod_sets(body, _CLUSTER_OF_SERVICE),
     active=_service_active,
     outcome=_never_ends,

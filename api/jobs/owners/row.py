@@ -94,6 +94,10 @@ def _never(_: Body) -> bool:
     return False
 
 
+def _no_additions(_: Body) -> Mapping[tuple[str, ...], object]:
+    return {}
+
+
 def _at_its_path(body: Body, pod_set: OwnerPodSet, template: Template) -> Body:
     changed: Body = replaced(body, pod_set.at, template)
     return changed
@@ -116,8 +120,11 @@ class OwnerKind:
     `counts` returns whether an object that names it as controller is part of it, so that its own Workload has
     the quota for it. `owns_pods`: it is itself the controller of pods. `faults` yields what forbids an object
     of this kind to be queued, beside what holds for all kinds. `is_left_alone` returns whether an object is
-    not queued at all, because it runs on what another object has. `with_template` returns the object with
-    another template in a pod set.
+    not queued at all, because it runs on what another object has. `is_on_hold` returns whether its controller
+    refuses to run it as it is, so that it needs no quota. `additions` returns what a new object that
+    is queued gets besides its suspension: values by path. `with_template` returns the object with another
+    template in a pod set. `update_gate` is the feature gate of Kueue that, switched off, leaves changes
+    unchecked that take an object out of its queue; "" if there is none.
 
     `sources` are the kinds that say what its pods are, and `expand` returns the object together with what
     they say: `pod_sets`, `are_pods_ready`, `reclaimable` and `counts` get that. `templates`: how it is
@@ -141,7 +148,10 @@ class OwnerKind:
     owns_pods: bool = False
     faults: Callable[[Body], Iterable[FieldError]] = _no_faults
     is_left_alone: Callable[[Body], bool] = _never
+    is_on_hold: Callable[[Body], bool] = _never
+    additions: Callable[[Body], Mapping[tuple[str, ...], object]] = _no_additions
     with_template: Callable[[Body, OwnerPodSet, Template], Body] = _at_its_path
+    update_gate: str = ""
     sources: tuple[Source, ...] = ()
     expand: Callable[[Body, Read], Body] | None = None
     templates: Templates | None = None

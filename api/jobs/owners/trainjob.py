@@ -171,6 +171,15 @@ def _patch_of(pod_set: OwnerPodSet, started: Template) -> Body:
     return {"name": pod_set.name, "template": {"spec": {"template": pod}}}
 
 
+def _additions(body: Body) -> Mapping[tuple[str, ...], object]:
+    """Return a patch of the runtime that changes nothing, in which a start will write.
+
+    The author sees at the creation that another program changes the runtime. Source: Kueue's webhook.
+    """
+    has_own = any(one.get("manager") == _MANAGER for one in value_at(body, _PATCHES) or ())
+    return {} if has_own else {_PATCHES: value_at(_with_own_patch(body, {}), _PATCHES)}
+
+
 def _restore(body: Body, _: Sequence[OwnerPodSet], __: Mapping[str, Template]) -> Any:
     return _with_own_patch(body, {}) if _is_started(body) else body
 
@@ -224,5 +233,6 @@ TRAIN_JOB = OwnerKind(
     are_pods_ready=jobset.are_pods_ready,
     reclaimable=jobset.reclaimable,
     counts=_counts,
+    additions=_additions,
     templates=Templates(inject=_inject, restore=_restore, is_started=_is_started),
 )

@@ -294,6 +294,44 @@ def test_a_rayjob_on_a_cluster_that_is_there_is_left_alone() -> None:
     assert world.settle() == []
 
 
+def test_a_rayjob_that_kuberay_refuses_holds_no_quota_until_it_is_corrected() -> None:
+    (sample,) = (one for one in SAMPLES if one.row is RAY_JOB)
+    world, name = queued(sample)
+    world.admit(name)
+    world.settle()
+    report(world, sample, {"jobDeploymentStatus": "ValidationFailed"})
+
+    assert world.settle() == [Purpose.STOP_JOB, Purpose.RELEASE]
+    assert conditions(world, name)["QuotaReserved"] == (False, "OnHold", "Job is on hold")
+    assert world.workload(name)[0].admission is None
+    report(world, sample, {"jobDeploymentStatus": "Suspended"})
+    assert Purpose.RELEASE in world.settle()
+    assert conditions(world, name)["QuotaReserved"][1] == "PendingEvaluation"
+
+
+def test_a_rayjob_that_kuberay_refuses_once_it_has_a_cluster_keeps_its_quota() -> None:
+    (sample,) = (one for one in SAMPLES if one.row is RAY_JOB)
+    world, name = started(sample)
+    report(world, sample, {"jobDeploymentStatus": "ValidationFailed", "rayClusterName": "j-1"})
+    world.settle()
+
+    assert world.workload(name)[0].admission is not None
+
+
+@each_kind
+def test_an_admission_without_counts_is_of_all_pods(sample: OwnerSample) -> None:
+    world, name = queued(sample)
+    world.admit(name)
+
+    def forget(obj: Object) -> None:
+        for one in obj["status"]["admission"]["podSetAssignments"]:
+            del one["count"]
+
+    world.edit("Workload", name, forget)
+
+    assert world.settle() == [Purpose.START_JOB]
+
+
 def test_a_rayjob_gets_kuberays_submitter_with_what_its_admission_adds() -> None:
     (sample,) = (one for one in SAMPLES if one.row is RAY_JOB)
     obj = sample.object()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 
@@ -14,6 +16,7 @@ from api.workload import (
     Admission,
     Condition,
     DomainCount,
+    PodRanks,
     PodSet,
     PodSetAssignment,
     TopologyAssignment,
@@ -29,7 +32,8 @@ POD_SET = PodSet(
     name="main",
     count=3,
     template=WirePodTemplate(),
-    topology_request=TopologyRequest(required="rack", pod_index_label=INDEX),
+    topology_request=TopologyRequest(required="rack"),
+    ranks=PodRanks(index_label=INDEX),
 )
 # n0 holds two pods, n1 one.
 ASSIGNMENT = PodSetAssignment(
@@ -115,6 +119,48 @@ def assigned(writes: list[Write]) -> dict[str, str]:
 )
 def test_gated_pods_get_their_domains(pods: list[PlacedPod], want: dict[str, str]) -> None:
     assert assigned(ungate(POD_SET, ASSIGNMENT, pods)) == want
+
+
+GROUP = "jobset.sigs.k8s.io/job-index"
+
+
+def grouped(name: str, group: str, index: str) -> PlacedPod:
+    """Return a gated pod with its index in a group."""
+    pod = make_pod(name, rank=index)
+    return replace(pod, labels={**pod.labels, GROUP: group})
+
+
+@pytest.mark.parametrize(
+    ("ranks", "pods", "want"),
+    [
+        pytest.param(
+            PodRanks(index_label=INDEX, group_label=GROUP, groups=3),
+            [grouped("c", "2", "0"), grouped("a", "0", "0"), grouped("b", "1", "0")],
+            {"a": "n0", "b": "n0", "c": "n1"},
+            id="group after group",
+        ),
+        pytest.param(
+            PodRanks(index_label=INDEX, group_label=GROUP, groups=3),
+            [grouped("c", "2", "0"), grouped("a", "0", "1"), grouped("b", "1", "0")],
+            {"c": "n0", "a": "n0", "b": "n1"},
+            id="an index beyond its group is no rank",
+        ),
+        pytest.param(
+            PodRanks(index_label=INDEX, offset=1),
+            [make_pod("c", rank="3"), make_pod("a", rank="1"), make_pod("b", rank="2")],
+            {"a": "n0", "b": "n0", "c": "n1"},
+            id="from the number of the first",
+        ),
+        pytest.param(
+            PodRanks(index_label=INDEX, offset=1),
+            [make_pod("c", rank="2"), make_pod("a", rank="0"), make_pod("b", rank="1")],
+            {"c": "n0", "a": "n0", "b": "n1"},
+            id="a number below the first is no rank",
+        ),
+    ],
+)
+def test_ranks_count_through_groups(ranks: PodRanks, pods: list[PlacedPod], want: dict[str, str]) -> None:
+    assert assigned(ungate(replace(POD_SET, ranks=ranks), ASSIGNMENT, pods)) == want
 
 
 def test_other_gates_stay() -> None:

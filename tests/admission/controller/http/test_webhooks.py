@@ -16,6 +16,7 @@ from admission.controller.cluster_state.cluster_state import ClusterStateSetting
 from admission.controller.http.review_answers import MOST_FAULTS
 from admission.controller.http.review_process import ReviewProcess
 from admission.controller.http.webhooks import Webhooks
+from admission.reconcile.job.context import JobSettings
 from admission.reconcile.pod.parents import group_name
 from api import keys
 from api.http.server import HttpServer
@@ -754,6 +755,28 @@ async def test_a_stateful_set_makes_one_group_of_its_pods(serving_url: str) -> N
     assert metadata["annotations"][keys.POD_GROUP_FAST_ADMISSION] == "true"
 
 
+async def test_a_deployment_leaves_its_queue_only_where_it_is_not_managed(
+    serving_url: str, pods_url: str
+) -> None:
+    change = review(serving_object(), serving_object(labels={keys.QUEUE_NAME: "lq"}))
+
+    answers = [await response(url, "/validate", change) for url in (serving_url, pods_url)]
+
+    assert [one["allowed"] for one in answers] == [False, True]
+
+
+@pytest.mark.parametrize("parent", [None, "deployment"])
+async def test_where_only_deployments_are_queued_a_pod_of_its_own_is_not(parent: str | None) -> None:
+    settings = ClusterStateSettings(with_pods=True, jobs=JobSettings(queues_plain_pods=False))
+    annotations = {} if parent is None else {keys.POD_SUSPENDING_PARENT: parent}
+    new = pod(labels={keys.QUEUE_NAME: "lq"}, annotations=annotations)
+
+    async with serving(Known(namespace_object("a"), settings=settings)) as url:
+        answer = await response(url, "/mutate", review(new))
+
+    assert ("patch" in answer) is (parent is not None)
+
+
 async def test_what_serves_without_a_queue_is_not_changed(serving_url: str) -> None:
     assert "patch" not in await response(serving_url, "/mutate", review(serving_object()))
 
@@ -837,6 +860,11 @@ def with_owners(*objects: Object) -> Known:
     return Known(*namespaces, local_queue_object("default", "b", "cq"), *objects, settings=settings)
 
 
+# What a kind gets besides, so that a start has a place to write to.
+OWN_PATCH = {"manager": "kueue.x-k8s.io/manager", "trainingRuntimeSpec": {"template": {"spec": {}}}}
+ADDED = {"TrainJob": {"runtimePatches": [OWN_PATCH]}}
+
+
 @each_kind
 async def test_a_new_owner_in_a_queue_is_suspended(sample: OwnerSample) -> None:
     new = sample.object(suspend=False)
@@ -844,7 +872,8 @@ async def test_a_new_owner_in_a_queue_is_suspended(sample: OwnerSample) -> None:
     async with serving(with_owners()) as url:
         answer = await response(url, "/mutate", review(new))
 
-    assert patched(new, answer) == sample.object(suspend=True)
+    got, want = patched(new, answer), sample.object(suspend=True)
+    assert got == {**want, "spec": {**want["spec"], **ADDED.get(sample.row.kind, {})}}
 
 
 @each_kind
@@ -969,6 +998,42 @@ async def test_topology_annotations_are_checked_pod_set_by_pod_set(sample: Owner
 
     path = f"{path_text(last.at)}.metadata.annotations[{keys.PREFERRED_TOPOLOGY}]"
     assert answer["status"]["message"].startswith(path)
+
+
+@pytest.mark.parametrize("is_on", [True, False], ids=["as the gate says", "its gate is off"])
+@pytest.mark.parametrize(
+    "sample", [pytest.param(one, id=one.row.kind) for one in SAMPLES if one.row.update_gate]
+)
+async def test_a_running_ray_object_leaves_its_queue_only_if_changes_are_unchecked(
+    sample: OwnerSample, is_on: bool
+) -> None:
+    gates = frozenset() if is_on else frozenset({sample.row.update_gate})
+    settings = ClusterStateSettings(owner_kinds=OWNER_KINDS, jobs=JobSettings(gates_off=gates))
+    old, new = sample.object(suspend=False), sample.object(suspend=False, labels={keys.QUEUE_NAME: None})
+
+    async with serving(Known(namespace_object("team"), settings=settings)) as url:
+        answer = await response(url, "/validate", review(new, old))
+
+    assert answer["allowed"] is not is_on
+
+
+@pytest.mark.parametrize("gate", ["LWSImmutableGroupSize", ""])
+async def test_groups_change_their_size_only_without_the_gate_that_forbids_it(gate: str) -> None:
+    kinds, off = frozenset({"LeaderWorkerSet"}), JobSettings(gates_off=frozenset({gate}))
+    settings = ClusterStateSettings(with_pods=True, serving_kinds=kinds, jobs=off)
+    old, new = (leader_worker_set(size) for size in (2, 4))
+
+    async with serving(Known(namespace_object("a"), settings=settings)) as url:
+        answer = await response(url, "/validate", review(new, old))
+
+    assert answer["allowed"] is bool(gate)
+
+
+def leader_worker_set(size: int) -> Object:
+    """Return a LeaderWorkerSet in a queue with groups of this size."""
+    spec = {"leaderWorkerTemplate": {"size": size}}
+    labels = {keys.QUEUE_NAME: "lq"}
+    return made("LeaderWorkerSet", "l", "a", version="leaderworkerset.x-k8s.io/v1", spec=spec, labels=labels)
 
 
 def torch_pod(name: str = "j-worker-0", *, uid: str = UID) -> Object:

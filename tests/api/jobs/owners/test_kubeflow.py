@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from api import keys
 from api.jobs.owners.kubeflow import MPI_JOB, PYTORCH_JOB, TF_JOB
 from api.jobs.owners.owner import counts
+from api.jobs.owners.paths import value_at
 from api.jobs.owners.row import Child, OwnerKind
 from tests.owners import SAMPLES, OwnerSample
 
@@ -47,6 +49,35 @@ def pod(name: str, cpu: str = "1", *, init: str = "") -> Child:
 )
 def test_a_pod_is_counted_if_the_operator_may_have_created_it(one: Child, want: bool) -> None:
     assert counts(PYTORCH_JOB, sample_of(PYTORCH_JOB).object(), one) is want
+
+
+def mpi_job(*, as_worker: bool = True, group: str = "", launcher: bool = True) -> Object:
+    """Return an MPIJob whose launcher is a worker too, unless it is said otherwise."""
+    body = sample_of(MPI_JOB).object()
+    body["spec"]["runLauncherAsWorker"] = as_worker
+    replicas = body["spec"]["mpiReplicaSpecs"]
+    if group:
+        replicas["Launcher"]["template"]["metadata"]["annotations"] = {keys.POD_SET_GROUP: group}
+    if not launcher:
+        del replicas["Launcher"]
+    return body
+
+
+@pytest.mark.parametrize(
+    ("body", "want"),
+    [
+        pytest.param(mpi_job(), True, id="its launcher is worker 0"),
+        pytest.param(mpi_job(as_worker=False), False, id="its launcher is no worker"),
+        pytest.param(mpi_job(launcher=False), False, id="it has no launcher"),
+        pytest.param(mpi_job(group="both"), False, id="both are placed together"),
+    ],
+)
+def test_the_workers_of_a_new_mpi_job_are_numbered_after_its_launcher(body: Object, want: bool) -> None:
+    path = ("spec", "mpiReplicaSpecs", "Worker", "template", "metadata")
+    metadata = value_at(body, path) or {}
+    annotations = {**metadata.get("annotations", {}), keys.POD_INDEX_OFFSET: "1"}
+
+    assert MPI_JOB.additions(body) == ({path: {**metadata, "annotations": annotations}} if want else {})
 
 
 def launcher(name: str = "j-launcher", cpu: str = "1", **spec: Any) -> Child:

@@ -287,7 +287,7 @@ def test_more_groups_than_a_workload_has_pod_sets_are_refused() -> None:
             True,
             id="a RayJob on a cluster that is there",
         ),
-        pytest.param(RAY_JOB, {}, {"clusterSelector": {"a": "b"}}, False, id="a RayJob that names two"),
+        pytest.param(RAY_JOB, {}, {"clusterSelector": {"a": "b"}}, True, id="a RayJob that names two"),
         pytest.param(RAY_SERVICE, {"deletionTimestamp": "now"}, {}, False, id="a deleted RayService"),
         pytest.param(
             RAY_SERVICE,

@@ -33,6 +33,7 @@ const (
 	webhooksVariable    = "BERTH_SUITES_WEBHOOKS"     // a folder of webhook configurations
 	unscheduledVariable = "BERTH_SUITES_UNSCHEDULED"  // set for a controller that shall admit nothing
 	coreVariable        = "BERTH_SUITES_WITHOUT_CORE" // set for one without the controllers of queues
+	jobsVariable        = "BERTH_SUITES_WITHOUT_JOBS" // set for one with the webhooks of jobs alone
 )
 
 const (
@@ -48,8 +49,7 @@ const (
 type controller struct {
 	kubeconfig    string
 	configuration *config.Configuration
-	schedules     bool
-	hasCore       bool
+	without       []string
 	webhooks      *envtest.WebhookInstallOptions
 
 	gates   map[string]bool
@@ -85,7 +85,7 @@ func Start(env *envtest.Environment, scheme *kruntime.Scheme) error {
 	}
 	lives++
 	one := &controller{kubeconfig: inFolder("kubeconfig-%d.json", lives), webhooks: &env.WebhookInstallOptions}
-	one.configuration, one.schedules, one.hasCore = take(scheme)
+	one.configuration, one.without = take(scheme)
 	if err := writeKubeconfig(user.Config(), one.kubeconfig); err != nil {
 		return err
 	}
@@ -174,11 +174,8 @@ func (c *controller) spawn(arguments []string) error {
 	c.process = exec.Command(arguments[0], arguments[1:]...)
 	c.process.Stdout, c.process.Stderr = log, log
 	c.process.Env = os.Environ()
-	if !c.schedules {
-		c.process.Env = append(c.process.Env, unscheduledVariable+"=1")
-	}
-	if !c.hasCore {
-		c.process.Env = append(c.process.Env, coreVariable+"=1")
+	for _, variable := range c.without {
+		c.process.Env = append(c.process.Env, variable+"=1")
 	}
 	// A suite that is killed leaves no controller behind.
 	c.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}

@@ -9,11 +9,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/selection"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 
@@ -26,6 +28,7 @@ type setting struct {
 	changes       []func(*config.Configuration)
 	frameworks    []string
 	schedules     bool
+	reconciles    bool
 	ownsPodsReady bool
 }
 
@@ -108,6 +111,19 @@ func Framework(name string) {
 	})
 }
 
+// FrameworkOf records the kind of job of a reconciler or webhook, and returns the name of its framework.
+func FrameworkOf(kind schema.GroupVersionKind) string {
+	name := kind.Group + "/" + strings.ToLower(kind.Kind)
+	Framework(name)
+	return name
+}
+
+// Reconciles records a kind of job that has a reconciler, and not its webhook alone.
+func Reconciles(name string) {
+	Framework(name)
+	record(func(s *setting) { s.reconciles = true })
+}
+
 // PodsReady records that the reconcilers of jobs report whether pods are ready.
 func PodsReady(wait *config.WaitForPodsReady) {
 	record(func(s *setting) { s.ownsPodsReady = wait != nil })
@@ -118,15 +134,20 @@ func Schedules() {
 	record(func(s *setting) { s.schedules = true })
 }
 
-// take returns what was recorded as one configuration, and begins the next record.
-func take(scheme *runtime.Scheme) (configuration *config.Configuration, schedules, hasCore bool) {
+// take returns what was recorded as one configuration, and begins the next record. Without are the variables of the
+// parts of the controller that the suite leaves out.
+func take(scheme *runtime.Scheme) (configuration *config.Configuration, without []string) {
 	recording.Lock()
 	defer recording.Unlock()
 	taken := current
 	current = setting{}
-	configuration, hasCore = taken.configuration, taken.configuration != nil
+	configuration = taken.configuration
 	if configuration == nil {
+		without = append(without, coreVariable)
 		configuration = &config.Configuration{}
+	}
+	if !taken.schedules {
+		without = append(without, unscheduledVariable)
 	}
 	scheme.Default(configuration)
 	for _, change := range taken.changes {
@@ -134,11 +155,14 @@ func take(scheme *runtime.Scheme) (configuration *config.Configuration, schedule
 	}
 	if len(taken.frameworks) > 0 {
 		configuration.Integrations.Frameworks = taken.frameworks
+		if !taken.reconciles {
+			without = append(without, jobsVariable)
+		}
 		if !taken.ownsPodsReady {
 			configuration.FeatureGates = map[string]bool{"DisableWaitForPodsReady": true}
 		}
 	}
-	return configuration, taken.schedules, hasCore
+	return configuration, without
 }
 
 // Feature gates whose default differs in Berth: they are always written.
