@@ -2,14 +2,22 @@
 
 Modules, in reading order:
 
-    items           the items of each list, as they are on the wire
-    sight           what a caller may see
-    selection       which items of a list are wanted: filters, order, page
-    workload_items  Workloads
-    queue_items     ClusterQueues, LocalQueues and Cohorts, with quota
-    rack_items      topology domains with free GPUs
-    promise_items   promised starts, and entries of the decision log
-    lists           the lists, what each can be filtered and sorted by, and pages of them
+    items            the items of each list, as they are on the wire
+    sight            what a caller may see
+    selection        which items of a list are wanted: filters, order, page
+    workload_items   Workloads
+    queue_items      ClusterQueues, LocalQueues and Cohorts, with quota
+    rack_items       topology domains with free GPUs
+    promise_items    promised starts, and entries of the decision log
+    lists            the lists, what each can be filtered and sorted by, and pages of them
+    explaining       what becomes of one Workload, and what would help
+    starts           starts as annotations show them
+    holding          a Workload that holds quota: where it runs, and until when
+    what_if          Jobs that are not submitted, and queues, policies and nodes that differ
+    job_translation  Jobs become the Workloads that a cluster would create for them
+    manifest_loader  manifests become the values of an engine
+    copying          what these need of copies of an engine
+    api_keys         rows as JSON with the keys of the API
 
 Decisions:
 

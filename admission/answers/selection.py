@@ -61,10 +61,10 @@ def read_selection(query: Mapping[str, str], choices: Choices[Any]) -> Selection
     """Return the selection that query parameters describe. Raises BadSelectionError."""
     for name in query:
         if name not in PAGING and name not in choices.filters:
-            raise BadSelectionError(_unknown("query parameter", name, (*choices.filters, *PAGING)))
+            raise BadSelectionError(nearest("query parameter", name, (*choices.filters, *PAGING)))
     sort = query.get(_SORT, "")
     if sort and sort.removeprefix("-") not in choices.orders:
-        raise BadSelectionError(_unknown("order in sort", sort.removeprefix("-"), choices.orders))
+        raise BadSelectionError(nearest("order in sort", sort.removeprefix("-"), choices.orders))
     return Selection(
         filters={name: text for name, text in query.items() if name in choices.filters},
         sort=sort,
@@ -82,7 +82,8 @@ def _limit(text: str) -> int:
     return min(limit, MAX_LIMIT)
 
 
-def _unknown(what: str, name: str, known: Iterable[str]) -> str:
+def nearest(what: str, name: str, known: Iterable[str]) -> str:
+    """Return the sentence about an unknown name, with the nearest known one."""
     names = sorted(known)
     near = get_close_matches(name, names, n=1, cutoff=_SIMILARITY)
     hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(names)}"

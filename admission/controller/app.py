@@ -294,7 +294,7 @@ class Controller:
         callers = Callers(authorization, is_open=not is_secure(self._options))
         rights, limits = Rights(authorization), RateLimits(self._clock)
         decisions = self._decisions if self._store is not None else None
-        service = QueryService(self._cluster_state, rights, limits, decisions)
+        service = QueryService(self._cluster_state, self._clock, rights, limits, decisions=decisions)
         see = Viewers(callers, rights, limits).see
         return [
             *QueryApi(service, callers).routes(),

@@ -1,4 +1,4 @@
-"""Durations in the syntax of Go and Kubernetes: "90s", "1h30m", "1.5s", "250ms".
+"""Durations in the syntax of Go and Kubernetes: "90s", "1h30m", "1.5s", "250ms"; and as people read them.
 
 Source: Go, time.ParseDuration, which parses metav1.Duration.
 """
@@ -23,3 +23,15 @@ def parse_duration(text: str) -> float:
         raise DurationError(f"{text!r} is not a duration: expected numbers with units, such as 30s or 1h30m")
     seconds = sum(float(number) * _UNIT_SECONDS[unit] for number, unit in _PARTS.findall(text))
     return -seconds if text.startswith("-") else seconds
+
+
+def seconds_text(seconds: float) -> str:
+    """Return a rounded duration: 0.4 s, 12 s, 3.5 min, 2.1 h."""
+    # Show only as many digits as matter.
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.1f} min"
+    return f"{seconds / 3600:.1f} h"

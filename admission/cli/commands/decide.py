@@ -22,11 +22,11 @@ from typing import Any
 
 import msgspec
 
+from admission.answers.job_translation import translated
+from admission.answers.manifest_loader import load
 from admission.cli.common.arguments import Subparsers, add_command, add_manifests, file_or_folder, positive
 from admission.cli.common.errors import ExitCode, WrongUsageError
-from admission.cli.common.job_translation import translated
 from admission.cli.common.manifest_files import read_manifests
-from admission.cli.common.manifest_loader import load
 from admission.cli.common.settings_file import read_settings
 from admission.cli.views.tables import duration_text, make_console, make_table, print_table
 from admission.decisions.decision import Admit, Evict, Plan, Wait
@@ -226,7 +226,8 @@ def _run_manifests(arguments: argparse.Namespace, settings: EngineSettings) -> i
     now = time.time()
     engine = Engine(settings)
     manifests = read_manifests(arguments.filename, sys.stdin)
-    objects, notes = translated(manifests, namespace="default", now=now)
+    documents = [msgspec.json.decode(one.raw) for one in manifests]
+    objects, notes = translated(documents, namespace="default", now=now)
     problems = load(engine, objects, now=now)
     verdict = decide(engine, now=now, cycles=arguments.cycles)
     if arguments.output == "json":

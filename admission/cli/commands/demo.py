@@ -48,7 +48,6 @@ from admission.cli.views.summary import (
     percent_text,
     print_waits,
     promises_sentence,
-    seconds_text,
 )
 from admission.cli.views.tables import make_console
 from admission.simulation.audit import Audit, audit
@@ -66,6 +65,7 @@ from api.kube.resources import (
     RESOURCE_FLAVORS,
     TOPOLOGIES,
 )
+from api.parsing.durations import seconds_text
 from api.workload import WorkloadKey
 
 _TOPOLOGY = "racks"

@@ -13,6 +13,9 @@ import sys
 import time
 from dataclasses import replace
 
+from admission.answers.explaining.answer import Answer, find_workload, partial_answer, whole_answer
+from admission.answers.explaining.body import to_body
+from admission.answers.explaining.trials import found_remedies
 from admission.cli.common.arguments import (
     Subparsers,
     add_cluster,
@@ -22,20 +25,21 @@ from admission.cli.common.arguments import (
 )
 from admission.cli.common.cluster_engine import Listing, engine_of, list_cluster, published_places
 from admission.cli.common.errors import ExitCode, NotHoldingError, WrongUsageError
-from admission.cli.common.job_translation import priority_classes
 from admission.cli.common.manifest_files import read_manifests
+from admission.cli.common.priority_classes import priority_classes
 from admission.cli.common.running import run
 from admission.cli.common.settings_file import read_settings
-from admission.cli.explaining.answer import Answer, find_workload, partial_answer, whole_answer
-from admission.cli.explaining.body import to_body
 from admission.cli.explaining.records import job_without_workload, promise_history
 from admission.cli.explaining.text import print_answer
-from admission.cli.explaining.trials import builder, found_remedies
 from admission.cli.explaining.what_if import Before, explain_files
 from admission.cli.listing.rights import unreadable
 from admission.cli.views.tables import make_console
+from admission.controller.queries.copies import ask_in_copy
 from admission.engine.engine import EngineSettings
 from api.kube.client import KubeClient
+
+# A trial decides the whole cluster: in a very large one, only the first changes are tried.
+MOST_SECONDS = 10.0
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -131,7 +135,8 @@ async def _answer(
         answer = partial_answer(engine, workload, queue, places.get(workload.key))
         return replace(answer, history=history)
     answer = whole_answer(engine, workload, now=now)
-    helping = found_remedies(engine, answer, builder(listing, settings, now=now), now=now)
+    ends_at = time.monotonic() + MOST_SECONDS
+    helping = found_remedies(engine, answer, ask_in_copy, now=now, is_over=lambda: time.monotonic() > ends_at)
     return replace(answer, history=history, remedies=helping)
 
 

@@ -20,11 +20,12 @@ from admission.cli.trial.replay_clusters import Stage, StandInMode, embedded_sta
 from admission.cli.trial.replay_plan import ReplayPlan, make_plan
 from admission.cli.trial.replay_run import ReplayFinding, ReplayRun
 from admission.cli.trial.work_folder import WorkFolder
-from admission.cli.views.summary import checks, percent_text, print_waits, seconds_text
+from admission.cli.views.summary import checks, percent_text, print_waits
 from admission.cli.views.tables import make_console
 from admission.simulation.audit import UsageInterval
 from admission.simulation.shapes import default_speed, estimated_end
 from admission.simulation.traces import TraceError, first_submitted, read_trace
+from api.parsing.durations import seconds_text
 
 _SECONDS_PER_HOUR = 3600.0
 

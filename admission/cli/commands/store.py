@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 
+from admission.answers.api_keys import to_api_keys
 from admission.cli.commands.store_rebuild import Rebuilt, rebuild
 from admission.cli.common.arguments import Subparsers, add_command, add_kubeconfig
 from admission.cli.common.errors import ExitCode, WrongUsageError
 from admission.cli.common.running import run
 from admission.cli.common.store_flags import add_store_access, to_store_access, to_store_keys
-from admission.cli.views.json_output import to_api_keys
 from admission.cli.views.tables import make_console, make_table, print_table
 from api.kube.client import KubeClient
 from api.kube.cluster_identity import cluster_identity

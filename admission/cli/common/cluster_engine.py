@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from admission.cli.common.manifest_loader import READERS, note_unreadable, take
+from admission.answers.manifest_loader import READERS, note_unreadable, take
 from admission.engine.engine import Engine, EngineSettings
 from api.kube import resources
 from api.kube.client import KubeClient

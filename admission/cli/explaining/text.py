@@ -8,9 +8,9 @@ from itertools import groupby
 from rich.console import Console
 from rich.table import Table
 
-from admission.cli.explaining.answer import Answer
-from admission.cli.explaining.verdict import held_lines, help_lines, history_lines, verdict
-from admission.cli.views.admission_view import holding_lines
+from admission.answers.explaining.answer import Answer
+from admission.answers.explaining.verdict import held_lines, help_lines, history_lines, verdict
+from admission.answers.holding import holding_lines
 from admission.cli.views.eviction_view import eviction_lines
 from admission.cli.views.tables import make_table, names_text, print_table
 from admission.flavors.flavor_score import FlavorScore

@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Generic, TypeVar
 
+from admission.answers.api_keys import to_api_keys
 from admission.cli.common.errors import ExitCode, WrongUsageError
 from admission.cli.views.columns import Column, print_rows
-from admission.cli.views.json_output import to_api_keys
 
 OUTPUTS = ("table", "wide", "json", "yaml", "name")
 # How often a watched list is read again.

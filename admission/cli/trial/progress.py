@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from admission.cli.views.summary import seconds_text
 from admission.cli.views.tables import make_console
+from api.parsing.durations import seconds_text
 
 _REDRAW_SECONDS = 0.25
 _LINE_SECONDS = 10.0

@@ -10,9 +10,9 @@ from typing import Protocol
 
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from admission.cli.views.summary import seconds_text
 from admission.cli.views.tables import make_console
 from admission.simulation.virtual_run import Progress as OnProgress
+from api.parsing.durations import seconds_text
 
 _REDRAW_SECONDS = 0.25
 _LINE_SECONDS = 10.0

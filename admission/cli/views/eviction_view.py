@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from admission.cli.views.summary import seconds_text
 from admission.status.last_eviction import PastEviction, lost_seconds
+from api.parsing.durations import seconds_text
 from api.workload import Workload, to_rfc3339
 
 

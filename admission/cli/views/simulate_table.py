@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from admission.cli.views.summary import percent_text, seconds_text
+from admission.cli.views.summary import percent_text
 from admission.cli.views.tables import make_console, make_table, print_table
 from admission.simulation.figures import Figures
 from admission.simulation.report.page import Table
+from api.parsing.durations import seconds_text
 
 _NUMBERS = (
     "MEAN WAIT",

@@ -13,6 +13,7 @@ from admission.cli.views.report import RunReport, WaitFigures
 from admission.cli.views.tables import make_table, print_table
 from admission.simulation.audit import Audit, UsageInterval
 from admission.simulation.promises import Promised
+from api.parsing.durations import seconds_text
 
 _SECONDS_PER_HOUR = 3600.0
 # How many violations are printed one by one.
@@ -81,18 +82,6 @@ def promises_sentence(promised: Sequence[Promised], pace: float) -> str:
     if is_one:
         return f"{who} was promised a start and kept it: {early} early."
     return f"{who} were promised a start, and all kept it: {early} early on average."
-
-
-def seconds_text(seconds: float) -> str:
-    """Return a rounded duration: 0.4 s, 12 s, 3.5 min, 2.1 h."""
-    # Show only as many digits as matter.
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    if seconds < 2 * _SECONDS_PER_HOUR:
-        return f"{seconds / 60:.1f} min"
-    return f"{seconds / _SECONDS_PER_HOUR:.1f} h"
 
 
 def percent_text(share: float) -> str:

@@ -5,13 +5,14 @@ They have what Kueue's own list command shows, and also the message that says wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from admission.answers.starts import start_bounds, start_of
 from admission.reconcile.decision_texts import request_text
 from admission.status.turns import positions
 from api.eviction import EvictionRequest, read_request
-from api.keys import EVICTION, EXPECTED_START, PLANNED_START
+from api.keys import EVICTION, PLANNED_START
 from api.objects.common import WireCondition
 from api.objects.queues import LocalQueueObject
 from api.objects.workloads import WirePodSetAssignment, WorkloadObject
@@ -93,20 +94,6 @@ def _with_bounds(rows: Iterable[WorkloadRow]) -> Iterator[WorkloadRow]:
             yield replace(row, position=turns[row.name, row.namespace], expected_after=bound)
 
 
-def start_bounds(starts: Sequence[str]) -> list[str]:
-    """Return a lower bound for the start at each position of a queue, by the queue's order; "": no bound.
-
-    `starts` are the known starts (RFC 3339, "" for none), in the queue's order. There is a bound only behind
-    the last known start: before it, a missing start may only not be written yet.
-    """
-    known = [place for place, start in enumerate(starts) if start]
-    if not known:
-        return [""] * len(starts)
-    # The texts sort like the times, because all are in UTC with whole seconds.
-    latest = max(starts)
-    return [latest if place > known[-1] else "" for place in range(len(starts))]
-
-
 def queue_positions(
     workloads: Iterable[WorkloadObject], cluster_queue_of: Mapping[tuple[str, str], str]
 ) -> dict[WorkloadKey, int]:
@@ -180,12 +167,6 @@ def _workload_row(
         is_promised=is_promised,
         can_start=can_start,
     )
-
-
-def start_of(annotations: Mapping[str, str]) -> str:
-    """Return the promised start that a Workload's annotations name, or else the expected one, or ""."""
-    # If both exist, they may differ by rounding.
-    return annotations.get(PLANNED_START) or annotations.get(EXPECTED_START, "")
 
 
 def _why(workload: WorkloadObject) -> tuple[str, str]:

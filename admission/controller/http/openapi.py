@@ -13,9 +13,12 @@ import msgspec
 from admission.answers.items import Kind, Page
 from admission.answers.lists import choices_of, item_type
 from admission.answers.selection import DEFAULT_LIMIT, MAX_LIMIT
+from admission.answers.what_if import Question, WhatIf
 from admission.controller.http.checkpoint_reports import REPORT_OPERATION
 from admission.controller.queries.service import BY_NAME, NAMESPACED
 
+EXPLANATION = "/v1/workloads/{namespace}/{name}/explanation"
+WHAT_IF = "/v1/what-if"
 _REFUSALS = {
     "400": "a parameter that does not exist or cannot be read; the message names the nearest one",
     "401": "no token, or one that the API server does not accept",
@@ -39,7 +42,7 @@ def item_path(kind: Kind) -> str:
 def document() -> dict[str, Any]:
     """Return the document."""
     pages: list[Any] = [Page[item_type(kind)] for kind in Kind]  # type: ignore[misc]
-    types: list[Any] = [*(item_type(kind) for kind in Kind), *pages]
+    types: list[Any] = [*(item_type(kind) for kind in Kind), *pages, Question, WhatIf]
     schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
     shapes = dict(zip(types, schemas, strict=True))
     paths: dict[str, Any] = {}
@@ -48,7 +51,7 @@ def document() -> dict[str, Any]:
         if kind in BY_NAME:
             places = [_parameter(name, "path", "string") for name in _placeholders(item_path(kind))]
             paths[item_path(kind)] = _get(f"One of the {kind}", shapes[item_type(kind)], places)
-    paths |= _OTHERS
+    paths |= {**_OTHERS, WHAT_IF: {"post": _post(shapes[Question], shapes[WhatIf])}}
     return {
         "openapi": "3.1.0",
         "info": {"title": "Berth", "version": "v1"},
@@ -73,6 +76,11 @@ def _list_query(kind: Kind) -> list[dict[str, Any]]:
         },
         _parameter("continue", "query", "string"),
     ]
+
+
+def _post(question: Any, answer: Any) -> dict[str, Any]:
+    asked = _get("What would happen if objects were submitted, changed or removed", answer, [])["get"]
+    return {**asked, "requestBody": {"required": True, "content": {"application/json": {"schema": question}}}}
 
 
 def _placeholders(path: str) -> list[str]:
@@ -103,6 +111,11 @@ _OTHERS: dict[str, Any] = {
     ),
     "/v1/workloads/{namespace}/{name}": _get(
         "One Workload, and what keeps it waiting",
+        _ANY,
+        [_parameter("namespace", "path", "string"), _parameter("name", "path", "string")],
+    ),
+    EXPLANATION: _get(
+        "What becomes of a Workload, what holds what it lacks, and what would help",
         _ANY,
         [_parameter("namespace", "path", "string"), _parameter("name", "path", "string")],
     ),

@@ -21,7 +21,12 @@ class QueryApi:
 
     def routes(self) -> list[Route]:
         """Return the routes."""
-        return [*self._lists(), Route("GET", "/v1/openapi.json", self._openapi)]
+        return [
+            *self._lists(),
+            Route("GET", openapi.EXPLANATION, self._explain),
+            Route("POST", openapi.WHAT_IF, self._what_if),
+            Route("GET", "/v1/openapi.json", self._openapi),
+        ]
 
     def _lists(self) -> Iterator[Route]:
         for kind in Kind:
@@ -38,6 +43,14 @@ class QueryApi:
         caller = await self._callers.caller(request)
         namespace = request.parameters["namespace"] if kind in NAMESPACED else ""
         return json_response(await self._service.get(caller, kind, request.parameters["name"], namespace))
+
+    async def _explain(self, request: Request) -> Response:
+        caller, named = await self._callers.caller(request), request.parameters
+        return json_response(await self._service.explain(caller, named["namespace"], named["name"]))
+
+    async def _what_if(self, request: Request) -> Response:
+        caller = await self._callers.caller(request)
+        return json_response(await self._service.what_if(caller, request.body))
 
     async def _openapi(self, request: Request) -> Response:
         del request

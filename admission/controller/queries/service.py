@@ -4,6 +4,8 @@ All of them ask this one object, so the same question has the same answer and th
 
     page = await service.list(caller, Kind.WORKLOADS, {"status": "pending", "sort": "position"})
     item = await service.get(caller, Kind.CLUSTER_QUEUES, "team-a")
+    body = await service.explain(caller, "team-a", "train")
+    answer = await service.what_if(caller, b'{"objects": [...], "namespace": "team-a"}')
 
 `caller` comes from `Callers.caller(request)`. Answers are the structs of `admission.answers`, and the JSON of
 /v1 is what `msgspec.json.encode` makes of them.
@@ -11,25 +13,34 @@ All of them ask this one object, so the same question has the same answer and th
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
+from admission.answers.explaining.answer import as_seen, find_workload, whole_answer
+from admission.answers.explaining.body import to_body
+from admission.answers.explaining.trials import found_remedies
 from admission.answers.items import Item, Kind, Page
 from admission.answers.lists import choices_of, decision_page, item_type, page
-from admission.answers.promise_items import decision_item
+from admission.answers.promise_items import decision_item, promise_item
 from admission.answers.selection import BadSelectionError, Selection, read_selection
 from admission.answers.sight import Sight
+from admission.answers.what_if import Asker, BadQuestionError, WhatIf, read_question, what_if
 from admission.controller.cluster_state.cluster_state import ClusterState
-from admission.controller.queries.callers import Caller, RateLimits, Rights
-from admission.controller.queries.copies import Copies, CopyFailedError
+from admission.controller.queries.callers import MOST_NAMESPACES, Caller, RateLimits, Rights
+from admission.controller.queries.copies import Copies, CopyFailedError, ask_in_copy
+from admission.controller.runtime.clock import Clock
 from admission.engine.engine import Engine
 from api.http.server import HttpError
 from queues.reservations.reservations import LOG_LENGTH, LoggedDecision, ReservationError
 
 # Returns up to that many of the last decisions, the newest first.
 Decisions = Callable[[int], Awaitable[tuple[LoggedDecision, ...]]]
+# How long changes that would help are tried.
+TRIAL_SECONDS = 3.0
 # The lists whose items belong to a namespace.
 NAMESPACED = frozenset({Kind.WORKLOADS, Kind.LOCAL_QUEUES, Kind.PROMISES, Kind.DECISIONS})
 # The lists whose items have a name of their own.
@@ -45,9 +56,16 @@ class QueryService:
     """
 
     def __init__(
-        self, cluster_state: ClusterState, rights: Rights, limits: RateLimits, decisions: Decisions | None
+        self,
+        cluster_state: ClusterState,
+        clock: Clock,
+        rights: Rights,
+        limits: RateLimits,
+        *,
+        decisions: Decisions | None,
     ) -> None:
         self._cluster_state = cluster_state
+        self._clock = clock
         self._rights = rights
         self.limits = limits
         self._decisions = decisions
@@ -81,6 +99,42 @@ class QueryService:
         item: Item = found.items[0]
         return item
 
+    async def explain(self, caller: Caller, namespace: str, name: str) -> dict[str, Any]:
+        """Return what becomes of a Workload or of a Job's Workload: the JSON of `berth explain -o json`.
+
+        Beside it, `promise` is its promised start. What would help is tried for a few seconds at most.
+        """
+        self.limits.take_trial(caller)
+        await self._rights.require(caller, {namespace})
+        sight = await self._widest_sight(caller, namespace)
+        engine, now = self._engine, self._clock.now()
+        raw = await self._ask(
+            lambda: msgspec.json.encode(_explanation(engine, namespace, name, sight, now=now))
+        )
+        found: dict[str, Any] = msgspec.json.decode(raw)
+        if not found:
+            raise HttpError(404, f"namespace {namespace} has no Workload {name}, nor one of a Job {name}")
+        return found
+
+    async def what_if(self, caller: Caller, body: bytes | bytearray) -> WhatIf:
+        """Return what would happen if objects were submitted, changed or removed: see `Question`."""
+        self.limits.take_trial(caller)
+        try:
+            question = read_question(body)
+        except BadQuestionError as error:
+            raise HttpError(400, str(error)) from error
+        await self._rights.require(caller, {question.namespace})
+        sight = await self._widest_sight(caller, question.namespace)
+        asker = Asker(now=self._clock.now(), sight=sight, context=self._cluster_state.job_context)
+        engine = self._engine
+        raw = await self._ask(lambda: msgspec.msgpack.encode(what_if(engine, question, ask_in_copy, asker)))
+        return msgspec.msgpack.decode(raw, type=WhatIf)
+
+    async def _widest_sight(self, caller: Caller, namespace: str) -> Sight:
+        """Return what the caller may see of all Workloads, or of this namespace where these are too many."""
+        known = self._engine.queues.namespaces()
+        return await self._rights.sight(caller, known if len(known) <= MOST_NAMESPACES else {namespace})
+
     async def _sight(self, caller: Caller, selection: Selection) -> Sight:
         named = selection.filters.get("namespace")
         known = named.split(",") if named is not None else self._engine.queues.namespaces()
@@ -110,10 +164,23 @@ class QueryService:
     async def _ask(self, question: Callable[[], bytes]) -> bytes:
         try:
             return await self._copies.ask(question)
-        except BadSelectionError as error:
+        except (BadSelectionError, BadQuestionError) as error:
             raise HttpError(400, str(error)) from error
         except CopyFailedError as error:
             raise HttpError(503, str(error), headers={"Retry-After": "5"}) from error
+
+
+def _explanation(engine: Engine, namespace: str, name: str, sight: Sight, *, now: float) -> dict[str, Any]:
+    """Return the explanation, empty if there is no such Workload. Runs in a copy."""
+    workload = find_workload(engine, namespace, name)
+    if workload is None:
+        return {}
+    answer = whole_answer(engine, workload, now=now)
+    ends_at = time.monotonic() + TRIAL_SECONDS
+    helping = found_remedies(engine, answer, ask_in_copy, now=now, is_over=lambda: time.monotonic() > ends_at)
+    seen = as_seen(replace(answer, remedies=helping), sight)
+    planned = engine.promises.planned(workload.key)
+    return {**to_body(seen, now=now), "promise": None if planned is None else promise_item(planned)}
 
 
 def _selection(kind: Kind, query: Mapping[str, str]) -> Selection:

@@ -14,6 +14,7 @@ from admission.controller.queries.authorization import Authorization
 from admission.controller.queries.callers import Callers, RateLimits, Rights
 from admission.controller.queries.service import Decisions, QueryService
 from api.http.server import Request, Route
+from api.keys import EXPECTED_RUNTIME_SECONDS
 from api.kube.client import Body, KubeClient
 from api.kube.credentials import FixedCredentials
 from api.kube.kubeconfig import Endpoint
@@ -39,7 +40,9 @@ def open_api(cluster_state: ClusterState, decisions: Decisions | None = None) ->
     """Return the routes of the lists, on a port that is open to all of this machine."""
     clock = FakeClock()
     authorization = Authorization(Reviewer({}), clock)
-    service = QueryService(cluster_state, Rights(authorization), RateLimits(clock), decisions)
+    service = QueryService(
+        cluster_state, clock, Rights(authorization), RateLimits(clock), decisions=decisions
+    )
     return QueryApi(service, Callers(authorization, is_open=True)).routes()
 
 
@@ -81,7 +84,9 @@ class Asked:
             return decisions[:limit]
 
         limits = RateLimits(self.known.clock)
-        self.service = QueryService(self.known.cluster_state, Rights(self.authorization), limits, newest)
+        self.service = QueryService(
+            self.known.cluster_state, self.known.clock, Rights(self.authorization), limits, decisions=newest
+        )
 
 
 def two_teams() -> tuple[Object, ...]:
@@ -97,3 +102,19 @@ def two_teams() -> tuple[Object, ...]:
         *(workload_object(name, "ada", "lq", priority=at) for at, name in enumerate(("a", "b", "c"))),
         workload_object("d", "bob", "lq"),
     )
+
+
+def running_workload(name: str, namespace: str, queue: str, *, at: int, says: int = 0) -> Object:
+    """Return a Workload that holds one CPU, and says how many seconds it runs."""
+    since = f"2026-01-01T00:00:0{at}Z"
+    assignment = {"name": "main", "count": 1, "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": "1"}}
+    conditions = [
+        {"type": type_, "status": "True", "reason": "Admitted", "message": "", "lastTransitionTime": since}
+        for type_ in ("QuotaReserved", "Admitted")
+    ]
+    admission = {"clusterQueue": queue, "podSetAssignments": [assignment]}
+    annotations = {EXPECTED_RUNTIME_SECONDS: str(says)} if says else {}
+    return {
+        **workload_object(name, namespace, "lq", annotations=annotations),
+        "status": {"admission": admission, "conditions": conditions},
+    }

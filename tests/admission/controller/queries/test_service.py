@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 import pytest
 
@@ -12,8 +10,7 @@ from admission.controller.queries.callers import TRUSTED, Caller
 from api.http.server import HttpError, Request
 from api.workload import WorkloadKey
 from queues.reservations.reservations import LoggedDecision
-from tests.admission.controller.known import workload_object
-from tests.admission.controller.queries.asking import Asked
+from tests.admission.controller.queries.asking import Asked, running_workload
 
 
 async def caller(asked: Asked, token: str) -> Caller:
@@ -122,7 +119,7 @@ async def test_an_item_says_what_the_workload_asks_for_and_where_it_waits() -> N
 async def test_a_queue_shows_what_it_uses_borrows_and_lends() -> None:
     asked = Asked()
     for place, name in enumerate("efgh"):
-        asked.known.tell(_running(name, "bob", "queue-b", at=place))
+        asked.known.tell(running_workload(name, "bob", "queue-b", at=place))
 
     lender = await asked.service.get(TRUSTED, Kind.CLUSTER_QUEUES, "queue-a")
     borrower = await asked.service.get(TRUSTED, Kind.CLUSTER_QUEUES, "queue-b")
@@ -133,25 +130,10 @@ async def test_a_queue_shows_what_it_uses_borrows_and_lends() -> None:
     assert (lender.quotas[0].used, lender.quotas[0].lent, lender.quotas[0].available) == ("0", "2", "2")
 
 
-def _running(name: str, namespace: str, queue: str, *, at: int) -> dict[str, Any]:
-    """Return a Workload that holds one CPU."""
-    since = f"2026-01-01T00:00:0{at}Z"
-    assignment = {"name": "main", "count": 1, "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": "1"}}
-    conditions = [
-        {"type": type_, "status": "True", "reason": "Admitted", "message": "", "lastTransitionTime": since}
-        for type_ in ("QuotaReserved", "Admitted")
-    ]
-    status = {
-        "admission": {"clusterQueue": queue, "podSetAssignments": [assignment]},
-        "conditions": conditions,
-    }
-    return {**workload_object(name, namespace, "lq"), "status": status}
-
-
 async def test_pages_continue_after_the_last_item_whatever_comes_and_goes() -> None:
     asked = Asked()
     first = await asked.service.list(TRUSTED, Kind.WORKLOADS, {"limit": "2", "sort": "-priority"})
-    asked.known.tell(_running("0", "ada", "queue-a", at=1))
+    asked.known.tell(running_workload("0", "ada", "queue-a", at=1))
 
     query = {"limit": "9", "sort": "-priority", "continue": first.continue_}
     second = await asked.service.list(TRUSTED, Kind.WORKLOADS, query)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from admission.cli.views.admission_view import AdmissionView, holding_json, holding_lines, holding_of
+from admission.answers.holding import AdmissionView, holding_json, holding_lines, holding_of
 from admission.decisions.decision import Admit
 from admission.reconcile.decision_writes import admit_write
 from api.keys import PLANNED_START

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from admission.backfill.schedule_plan import SLACK_SECONDS
-from admission.cli.views.summary import seconds_text
 from api.keys import PLANNED_START
+from api.parsing.durations import seconds_text
 from api.reasons import ConditionType
 from api.workload import Admission, Workload, to_rfc3339, to_seconds
 from api.workload_status import LEASE_WORDS

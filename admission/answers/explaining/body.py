@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from admission.cli.explaining.answer import Answer
-from admission.cli.explaining.verdict import verdict
-from admission.cli.views.admission_view import holding_json
-from admission.cli.views.json_output import to_api_keys
+from admission.answers.api_keys import to_api_keys
+from admission.answers.explaining.answer import Answer
+from admission.answers.explaining.verdict import verdict
+from admission.answers.holding import holding_json
 from admission.engine.holders import Holder, Lack
 from admission.engine.remedies import Remedy
 from admission.scheduler.flavor_promotion import FlavorMove
@@ -38,6 +38,7 @@ def to_body(answer: Answer, *, now: float) -> dict[str, object]:
         "canStart": answer.starts.can_start,
         "lacks": [_lack_json(one) for one in answer.lacking],
         "heldBy": [_holder_json(one, answer.lacking[0].pair.resource) for one in answer.holders],
+        "heldByHidden": _hidden_json(answer),
         "help": [_remedy_json(one) for one in answer.remedies],
         "history": list(answer.history),
         "isPartial": answer.is_partial,
@@ -73,6 +74,17 @@ def _holder_json(one: Holder, resource: str) -> dict[str, object]:
         "amount": to_text(resource, one.amount),
         "expectedEnd": None if one.ends_at is None else to_rfc3339(one.ends_at),
         "keptBy": one.kept_by,
+    }
+
+
+def _hidden_json(answer: Answer) -> dict[str, object] | None:
+    """Return how many Workloads hold what is missing and may not be named, and how much together."""
+    if not answer.hidden_holders:
+        return None
+    amount = sum(one.amount for one in answer.hidden_holders)
+    return {
+        "count": len(answer.hidden_holders),
+        "amount": to_text(answer.lacking[0].pair.resource, amount),
     }
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import inf
 
-from admission.cli.explaining.answer import Answer
-from admission.cli.views.summary import seconds_text
+from admission.answers.explaining.answer import Answer
 from admission.engine.holders import Holder, of_unknown_length
 from api.keys import EXPECTED_RUNTIME_SECONDS
+from api.parsing.durations import seconds_text
 from api.parsing.quantities import to_text
 from api.reasons import ConditionType, PendingReason
 from api.workload import Workload, to_rfc3339
@@ -32,13 +32,13 @@ def verdict(answer: Answer, *, now: float) -> str:
 
 def held_lines(answer: Answer, *, now: float) -> Iterator[str]:
     """Yield who holds what is missing, until when, and what keeps it theirs."""
-    if not answer.holders or answer.lacking[0].is_forever:
+    if not (answer.holders or answer.hidden_holders) or answer.lacking[0].is_forever:
         return
     pair = answer.lacking[0].pair
     yield f"who holds {pair.resource} of flavor {pair.flavor}:"
     for one in answer.holders[:_NAMED_HOLDERS]:
         yield f"  {one.key} ({to_text(pair.resource, one.amount)}), {_until(one, now)}{_kept(one)}"
-    others = answer.holders[_NAMED_HOLDERS:]
+    others = (*answer.holders[_NAMED_HOLDERS:], *answer.hidden_holders)
     if others:
         amount = to_text(pair.resource, sum(one.amount for one in others))
         yield f"  and {len(others)} more ({amount})"

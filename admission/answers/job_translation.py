@@ -1,50 +1,36 @@
-"""Jobs in files become the Workloads that a cluster would create for them; what is left out is said."""
+"""Jobs that are not submitted become the Workloads that a cluster would create for them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
 
-from admission.cli.common.manifest_files import Manifest
-from admission.cli.common.manifest_loader import READERS
+from admission.answers.manifest_loader import READERS
 from admission.reconcile.job.context import JobContext, PriorityClass
 from admission.reconcile.job.submission import is_translated, submission_of
-from api.kube.client import KubeClient
-from api.kube.errors import Forbidden, NotFound
-from api.kube.resources import PRIORITY_CLASSES, WORKLOAD_PRIORITY_CLASSES
 from api.objects.common import Meta
 from api.specs import object_name
 
+Document = dict[str, Any]
 _CLASSES = ("WorkloadPriorityClass", "PriorityClass")
 
 
-async def priority_classes(client: KubeClient) -> list[Manifest]:
-    """Return the cluster's priority classes, as far as they may be read."""
-    found = []
-    for kind in (WORKLOAD_PRIORITY_CLASSES, PRIORITY_CLASSES):
-        try:
-            items = msgspec.json.decode(await client.request("GET", kind.path())).get("items") or ()
-        except (Forbidden, NotFound):
-            continue
-        found += [Manifest(client.server, msgspec.json.encode({**one, "kind": kind.kind})) for one in items]
-    return found
-
-
 def translated(
-    manifests: Iterable[Manifest], *, namespace: str, now: float
+    documents: Sequence[Document], *, namespace: str, now: float, context: JobContext | None = None
 ) -> tuple[list[bytes], tuple[str, ...]]:
     """Return the objects that an engine takes, with a Workload for each Job, and a sentence for each other.
 
     A Job whose Workload is among the objects is not translated again. `namespace` is used where an object of
-    a namespaced kind names none; `now` is in Unix seconds.
+    a namespaced kind names none; `now` is in Unix seconds. `context` None: the documents hold all that Jobs
+    depend on, such as priority classes.
     """
-    documents = [msgspec.json.decode(one.raw) for one in manifests]
-    context, owned = _context(documents), _owned(documents)
+    context, owned = context or _context(documents), _owned(documents)
     objects: list[bytes] = []
     notes: list[str] = []
     for document in documents:
-        kind, meta = str(document.get("kind", "")), _meta(document)
+        kind, meta = str(document.get("kind", "")), meta_of(document)
         name = object_name(kind, meta)
         if is_translated(document):
             if (meta.namespace or namespace, kind, meta.name) in owned:
@@ -75,10 +61,10 @@ def _context(documents: Iterable[dict[str, object]]) -> JobContext:
     for one in documents:
         value = one.get("value")
         if isinstance(value, int) and one.get("kind") == "WorkloadPriorityClass":
-            classes[_meta(one).name] = value
+            classes[meta_of(one).name] = value
         elif isinstance(value, int) and one.get("kind") == "PriorityClass":
             is_default = one.get("globalDefault") is True
-            pod_classes[_meta(one).name] = PriorityClass(value=value, is_global_default=is_default)
+            pod_classes[meta_of(one).name] = PriorityClass(value=value, is_global_default=is_default)
     return JobContext(
         injection=lambda _: ({}, ()), workload_priority_classes=classes, priority_classes=pod_classes
     )
@@ -87,13 +73,14 @@ def _context(documents: Iterable[dict[str, object]]) -> JobContext:
 def _owned(documents: Iterable[dict[str, object]]) -> set[tuple[str, str, str]]:
     owners = set()
     for one in documents:
-        meta = _meta(one)
+        meta = meta_of(one)
         if one.get("kind") == "Workload" and meta.controller is not None:
             owners.add((meta.namespace, meta.controller.kind, meta.controller.name))
     return owners
 
 
-def _meta(document: dict[str, object]) -> Meta:
+def meta_of(document: dict[str, object]) -> Meta:
+    """Return the metadata of an object, empty if it cannot be read."""
     try:
         return msgspec.convert(document.get("metadata") or {}, type=Meta)
     except msgspec.ValidationError:

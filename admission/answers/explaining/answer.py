@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-from admission.cli.views.admission_view import AdmissionView, holding_of
-from admission.cli.views.workload_view import start_bounds, start_of
+from admission.answers.holding import AdmissionView, holding_of
+from admission.answers.sight import Sight
+from admission.answers.starts import start_bounds, start_of
 from admission.engine.engine import Engine
 from admission.engine.holders import Holder, Lack, holders, lacks
 from admission.engine.remedies import Remedy
@@ -20,7 +21,7 @@ from admission.status.turns import positions
 from api.eviction import current_request
 from api.keys import PLANNED_START
 from api.reasons import CANNOT_START, ConditionType
-from api.workload import Admission, Workload, WorkloadKey, to_seconds
+from api.workload import Admission, Workload, WorkloadKey, to_rfc3339, to_seconds
 from queues.estimates.estimator import shortest_grace_seconds
 
 
@@ -53,6 +54,7 @@ class Answer:
 
     `position` counts from 1 and is None if the Workload is in no queue or cannot start. `history` are the
     Events about its promised start, the oldest first. `is_partial`: the reader may not read the queues.
+    `hidden_holders` hold what is missing, too, and may not be named.
     """
 
     workload: Workload
@@ -70,6 +72,7 @@ class Answer:
     pod_sets: tuple[PodSetLines, ...]
     lacking: tuple[Lack, ...] = ()
     holders: tuple[Holder, ...] = ()
+    hidden_holders: tuple[Holder, ...] = ()
     remedies: tuple[Remedy, ...] = ()
     history: tuple[str, ...] = ()
     is_partial: bool = False
@@ -155,8 +158,11 @@ def partial_answer(engine: Engine, workload: Workload, cluster_queue: str, place
 
 
 def start_of_key(engine: Engine, key: WorkloadKey) -> str | None:
-    """Return the start that the Workload's annotations name (RFC 3339), None without one."""
-    workload = engine.workloads.workload(key)
+    """Return the start that the engine knows, or else the Workload's annotations name (RFC 3339), or None."""
+    known, workload = engine.promises.expected_start(key), engine.workloads.workload(key)
+    # An engine that was built from objects alone has made no plan.
+    if known is not None:
+        return to_rfc3339(known)
     return (start_of(workload.annotations) or None) if workload is not None else None
 
 
@@ -164,12 +170,12 @@ def _starts(engine: Engine, workload: Workload, order: Sequence[WorkloadKey]) ->
     if workload.key not in order:
         return Starts()
     # Collect the starts of the whole queue: the latest known one ahead is a lower bound for this Workload.
-    queued = (engine.workloads.workload(key) for key in order)
-    starts = [start_of(one.annotations) if one is not None else "" for one in queued]
+    starts = [start_of_key(engine, key) or "" for key in order]
     place = order.index(workload.key)
     return Starts(
         expected=starts[place],
-        is_promised=PLANNED_START in workload.annotations,
+        is_promised=engine.promises.planned(workload.key) is not None
+        or PLANNED_START in workload.annotations,
         after=start_bounds(starts)[place],
     )
 
@@ -211,3 +217,16 @@ def _of_object(workload: Workload) -> tuple[str, str]:
     if condition is None or condition.status:
         return "", ""
     return condition.reason, condition.message
+
+
+def as_seen(answer: Answer, sight: Sight) -> Answer:
+    """Return the answer without the names of Workloads that the caller may not see."""
+    past = answer.eviction
+    if past is not None and past.preemptor is not None and not sight.sees(past.preemptor.namespace):
+        past = replace(past, preemptor=None)
+    return replace(
+        answer,
+        eviction=past,
+        holders=tuple(one for one in answer.holders if sight.sees(one.key.namespace)),
+        hidden_holders=tuple(one for one in answer.holders if not sight.sees(one.key.namespace)),
+    )
