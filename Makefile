@@ -3,14 +3,14 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?=
-# A lock names all that is installed. Without --no-deps, pip before 23.3 asks an index for the newest release of what
-# is required with an extra (coverage[toml]), and fails as soon as that is not the pinned one.
 
 .PHONY: demo test coverage laws soak mutation lint check sbom bench versus suites policies lock clean controlplane leaderworkerset owners help
 
 help: ## Print what each target does
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
 
+# A lock names all that is installed. Without --no-deps, pip before 23.3 asks an index for the newest release of what
+# is required with an extra (coverage[toml]), and fails as soon as that is not the pinned one.
 $(VENV)/.run: requirements.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Berth needs Python 3.11 or later; set PYTHON=/path/to/python3.11"; exit 2; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Berth needs Python 3.11 or later, $(PYTHON) is older; set PYTHON=/path/to/python3.11"; exit 2; }

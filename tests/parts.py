@@ -18,6 +18,7 @@ from typing import NoReturn
 
 import pytest
 
+from tests.browser import BrowserMissing, find_browser
 from tests.controlplane.binaries import CONTROLLERS, AssetsMissing, find_assets
 from tests.controlplane.owner_controllers import CONTROLLERS as OWNER_CONTROLLERS
 from tests.controlplane.owner_controllers import find_controller
@@ -76,6 +77,13 @@ def _find_promtool() -> str:
     return f"{(answer.stdout or answer.stderr).split(',')[1].split()[1]} at {path}"
 
 
+def _find_chromium() -> str:
+    try:
+        return find_browser()
+    except BrowserMissing as error:
+        raise PartMissing(str(error)) from error
+
+
 def _find_owners() -> str:
     try:
         found = [find_controller(name) for name in OWNER_CONTROLLERS]
@@ -127,6 +135,12 @@ PARTS = {
             find=_find_promtool,
             skipped="tests of alerts and metrics by Prometheus' own tool",
             remedy="install prometheus (apt-get install prometheus)",
+        ),
+        Part(
+            name="chromium",
+            find=_find_chromium,
+            skipped="tests of the page in a browser",
+            remedy="install chromium (apt-get install chromium)",
         ),
         Part(
             name="owners",

@@ -12,6 +12,8 @@ Modules, in reading order:
     writer           decisions and requests of reconcilers on their way to the API server
     queries          who asks what, with which rights, and where answers are computed
     http             HTTP handlers: state, webhooks, visibility, extender, checkpoints
+    queries          what callers ask, each with its own rights
+    page             the same in a browser
     gauges           gauges of queues and cohorts
     metrics          counters and histograms
     runtime          clocks, timers, logs, failpoints

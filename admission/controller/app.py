@@ -55,6 +55,8 @@ from admission.controller.metrics.placement_metrics import DomainCollector
 from admission.controller.metrics.queue_series import QueueSeries
 from admission.controller.metrics.registry import FOLLOWER, Metrics
 from admission.controller.older_definitions import report_older_definitions
+from admission.controller.page.changes import Changes
+from admission.controller.page.routes import PageRoutes
 from admission.controller.queries.authorization import Authorization
 from admission.controller.queries.callers import Callers, RateLimits, Rights, Viewers
 from admission.controller.queries.service import QueryService
@@ -290,13 +292,17 @@ class Controller:
         return read_ports(self._options, routes, certificates=self._certificates, authorization=authorization)
 
     def _state_routes(self, authorization: Authorization) -> list[Route]:
-        """Return the routes of /v1, which say by themselves what each caller may see."""
+        """Return the routes of /v1 and of the page, which say by themselves what each caller may see."""
         callers = Callers(authorization, is_open=not is_secure(self._options))
         rights, limits = Rights(authorization), RateLimits(self._clock)
         decisions = self._decisions if self._store is not None else None
         service = QueryService(self._cluster_state, self._clock, rights, limits, decisions=decisions)
         see = Viewers(callers, rights, limits).see
+        changes = Changes()
+        self._cluster_state.observers.workload_changed.append(changes.note)
+        self._cluster_state.observers.spec_changed.append(changes.note)
         return [
+            *PageRoutes(service, callers.caller, self._clock, changes=changes).routes(),
             *QueryApi(service, callers).routes(),
             *StateApi(self._cluster_state, self._reads, see).routes(),
             *PlanApi(self._cluster_state, self._reads, see).routes(),

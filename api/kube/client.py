@@ -332,9 +332,13 @@ class KubeClient:
         # `Resource.path` returns quoted paths; aiohttp's own quoting would decode "%2F" in names.
         return URL(self.server + path, encoded=True)
 
+    async def authorization(self) -> str | None:
+        """Return the Authorization header of this client's requests, None for none. Raises KubeError."""
+        return await self._endpoint.credentials.authorization()
+
     async def _authorized(self, headers: dict[str, str]) -> dict[str, str]:
         """Add the Authorization header, if the credentials have one."""
-        authorization = await self._endpoint.credentials.authorization()
+        authorization = await self.authorization()
         if authorization:
             headers["Authorization"] = authorization
         return headers

@@ -12,7 +12,7 @@ import asyncio
 import math
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +21,7 @@ from rich.console import Console
 
 from admission.cli.common import job_manifests
 from admission.cli.common.arguments import Subparsers, add_command, speed
+from admission.cli.common.browsing import open_in_browser
 from admission.cli.common.errors import ExitCode
 from admission.cli.common.job_manifests import GPU, NewJob
 from admission.cli.common.running import run
@@ -91,11 +92,15 @@ def add_parser(subparsers: Subparsers) -> None:
         examples=(
             "  berth demo\n"
             "  berth demo --keep          # then, elsewhere: KUBECONFIG=PATH kubectl get clusterqueues\n"
+            "  berth demo --page          # the same in a browser, until Ctrl-C\n"
             "  berth demo --speed 3"
         ),
         run=_run,
     )
     parser.add_argument("--keep", action="store_true", help="leave everything running until Ctrl-C")
+    parser.add_argument(
+        "--page", action="store_true", help="open the page in a browser, and leave everything running"
+    )
     parser.add_argument(
         "--speed", type=speed, default=1.0, metavar="S", help="how many times faster (default: 1)"
     )
@@ -113,21 +118,27 @@ def _run(arguments: argparse.Namespace) -> int:
         check_may_write(arguments.kubeconfig)
     with WorkFolder("berth-demo-") as folder:
         kubeconfig = arguments.kubeconfig or folder.path / "kubeconfig"
-        return folder.ended(run(_demo(kubeconfig, pace=arguments.speed, keep=arguments.keep)))
+        return folder.ended(run(_demo(kubeconfig, arguments)))
 
 
-async def _demo(kubeconfig: Path, *, pace: float, keep: bool) -> int:
-    console = make_console()
-    async with _everything(kubeconfig, pace=pace) as (client, recorder):
+async def _demo(kubeconfig: Path, arguments: argparse.Namespace) -> int:
+    console, pace = make_console(), arguments.speed
+    on_page = _show_page if arguments.page else lambda _: None
+    async with _everything(kubeconfig, pace=pace, on_page=on_page) as (client, recorder):
         print(f"KUBECONFIG={kubeconfig}", flush=True)
         await _create_cluster(client)
         play = _Play(client=client, recorder=recorder, pace=pace)
         await play.run(console)
         report = play.sum_up(console)
         print(report.totals, flush=True)
-        if keep:
+        if arguments.keep or arguments.page:
             await _stay(kubeconfig)
     return ExitCode.DONE if report.totals.is_good else ExitCode.DOES_NOT_HOLD
+
+
+def _show_page(url: str) -> None:
+    print(f"PAGE={url}", flush=True)
+    open_in_browser(url)
 
 
 async def _stay(kubeconfig: Path) -> None:
@@ -137,8 +148,13 @@ async def _stay(kubeconfig: Path) -> None:
 
 
 @asynccontextmanager
-async def _everything(kubeconfig: Path, *, pace: float) -> AsyncIterator[tuple[KubeClient, Recorder]]:
-    """Run server, nodes and controller. Yield a client, and a recorder that has started to watch."""
+async def _everything(
+    kubeconfig: Path, *, pace: float, on_page: Callable[[str], None]
+) -> AsyncIterator[tuple[KubeClient, Recorder]]:
+    """Run server, nodes and controller. Yield a client, and a recorder that has started to watch.
+
+    `on_page` is called with the address of the page.
+    """
     async with (
         embedded_server(kubeconfig),
         await KubeClient.connect(str(kubeconfig), user_agent="berth-demo") as client,
@@ -149,7 +165,7 @@ async def _everything(kubeconfig: Path, *, pace: float) -> AsyncIterator[tuple[K
         recorder = Recorder(client)
         async with in_background(
             nodes=stand_ins.run(),
-            controller=run_inner_controller(str(kubeconfig), listening=listening),
+            controller=run_inner_controller(str(kubeconfig), listening=listening, on_page=on_page),
             recorder=recorder.run(),
         ):
             await stand_ins.wait_ready()

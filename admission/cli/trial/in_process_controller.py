@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping
 
 from admission.controller.app import run_controller
 from admission.controller.settings import Options
 
 
 async def run_inner_controller(
-    kubeconfig: str | None, *, listening: asyncio.Event, namespace: str | None = None
+    kubeconfig: str | None,
+    *,
+    listening: asyncio.Event,
+    namespace: str | None = None,
+    on_page: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Run a controller with an embedded store until cancelled, and set `listening` once it listens.
 
-    Its lease is in `namespace`. Raises LiveKueue beside a live Kueue.
+    Its lease is in `namespace`. `on_page` is called with the address of its page. Raises LiveKueue beside a
+    live Kueue.
     """
     options = Options(
         kubeconfig=kubeconfig,
@@ -27,4 +33,9 @@ async def run_inner_controller(
         visibility_port=-1,
         webhook_port=-1,
     )
-    await run_controller(options, on_listening=lambda _: listening.set())
+
+    def begin(urls: Mapping[str, str]) -> None:
+        on_page(f"{urls['http']}/")
+        listening.set()
+
+    await run_controller(options, on_listening=begin)

@@ -1,0 +1,87 @@
+"""Pictures of the page, taken of `berth demo --page` in Chromium; as a program it writes docs/images."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from tests.browser import Tab, browser, new_tab
+
+FOLDER = Path(__file__).parents[2] / "docs/images"
+# The rows of Workloads that wait for a promised start.
+PROMISED = "[...document.querySelectorAll('tr')].filter(row => row.innerText.includes('promised'))"
+
+
+@asynccontextmanager
+async def demo() -> AsyncIterator[str]:
+    """Run the demo, and yield the address of its page."""
+    environment = {name: value for name, value in os.environ.items() if name not in ("DISPLAY", "BROWSER")}
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "admission.cli", "demo", "--page"),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+        env=environment,
+    )
+    assert process.stdout is not None
+    try:
+        async for line in process.stdout:
+            if line.startswith(b"PAGE="):
+                # What the demo prints meanwhile must not fill the pipe.
+                reading = asyncio.create_task(process.stdout.read())
+                yield line.decode().strip().removeprefix("PAGE=")
+                reading.cancel()
+                return
+        raise RuntimeError("the demo ended before its page was there")
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await process.communicate()
+
+
+async def taken(tab: Tab, url: str) -> dict[str, bytes]:
+    """Return the pictures by name, taken as soon as several starts are promised."""
+    await tab.resize(1000, 620)
+    await tab.prefer("light")
+    await tab.open(url)
+    # The page refreshes itself.
+    await tab.wait(f"{PROMISED}.length > 3")
+    workload, queue = await tab.run(f"[...{PROMISED}.pop().querySelectorAll('a')].map(link => link.href)")
+    pictures = {}
+    for name, address in (
+        ("queue", queue),
+        ("workload", workload),
+        ("work", url),
+        ("racks", f"{url}racks"),
+        ("calendar", f"{url}calendar"),
+        ("decisions", f"{url}decisions"),
+    ):
+        await tab.open(address)
+        pictures[name] = await tab.picture()
+    await tab.prefer("dark")
+    await tab.open(f"{url}cohorts")
+    pictures["quota"] = await tab.picture()
+    await tab.resize(360, 640)
+    await tab.open(queue)
+    pictures["phone"] = await tab.picture()
+    return pictures
+
+
+async def draw() -> dict[str, bytes]:
+    """Return all pictures of a new demo."""
+    with browser() as port:
+        async with demo() as url, new_tab(port) as tab:
+            return await taken(tab, url)
+
+
+def main() -> None:
+    """Write all pictures."""
+    for name, picture in asyncio.run(draw()).items():
+        (FOLDER / f"page-{name}.png").write_bytes(picture)
+
+
+if __name__ == "__main__":
+    main()
