@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from api.jobs.owners.appwrapper import APP_WRAPPER
 from api.jobs.owners.jobset import JOB_SET
 from api.jobs.owners.kubeflow import JAX_JOB, MPI_JOB, PADDLE_JOB, PYTORCH_JOB, TF_JOB, XGBOOST_JOB
+from api.jobs.owners.paths import Path, replaced
 from api.jobs.owners.ray import RAY_CLUSTER, RAY_JOB, RAY_SERVICE
 from api.jobs.owners.row import OwnerKind, Source
+from api.jobs.owners.spark import SPARK_APPLICATION
 from api.jobs.owners.trainjob import TRAIN_JOB
 
 Object = dict[str, Any]
@@ -25,7 +27,8 @@ class OwnerSample:
 
     The statuses: `running` with pods that are not ready, `ready` with all of them, `stopped` after a stop,
     `succeeded` and `failed` at its end, with these `messages`; None for a kind that has no end.
-    `partly`: some pods of `reclaimable` are needed no longer.
+    `partly`: some pods of `reclaimable` are needed no longer. `cpu_at` is where the first pod set's request
+    of CPU is, for a kind whose pods have no templates.
     """
 
     row: OwnerKind
@@ -40,6 +43,20 @@ class OwnerSample:
     partly: Object = field(default_factory=dict)
     reclaimable: Mapping[str, int] = field(default_factory=dict)
     runtime: Object = field(default_factory=dict)
+    cpu_at: Path = ()
+
+    def edited(self, obj: Object, edit: Callable[[Object], None], pod_set: int = 0) -> Object:
+        """Return the object with the template of a pod set edited, as its author would."""
+        one = self.row.pod_sets(obj)[pod_set]
+        template = copy.deepcopy(dict(one.template))
+        edit(template)
+        return dict(self.row.with_template(obj, one, template))
+
+    def with_cpu(self, obj: Object, cpu: str) -> Object:
+        """Return the object with another request of CPU in the first pod set."""
+        (first, *_) = self.row.pod_sets(obj)
+        at = self.cpu_at or (*first.at, "spec", "containers", 0, "resources", "requests", "cpu")
+        return dict(replaced(obj, at, cpu))
 
     def read(self, kind: str, namespace: str, name: str) -> Object | None:
         """Return the object that the sample refers to for what its pods are."""
@@ -221,6 +238,41 @@ _RAY_SAMPLES = (
 )
 
 
+def _spark_sample() -> OwnerSample:
+    """Return a sample whose driver and two executors have labels and places of their own."""
+    role = {
+        "coreRequest": "1",
+        "memory": "512m",
+        "labels": {"team": "a"},
+        "annotations": {"note": "spark"},
+        "nodeSelector": {"disk": "ssd"},
+        "tolerations": [{"key": "own", "operator": "Exists"}],
+    }
+
+    def status(state: str, *executors: str) -> Object:
+        names = {f"j-exec-{number}": one for number, one in enumerate(executors, 1)}
+        return {"applicationState": {"state": state, "errorMessage": "why"}, "executorState": names}
+
+    return OwnerSample(
+        row=SPARK_APPLICATION,
+        spec={
+            "type": "Scala",
+            "mode": "cluster",
+            "sparkVersion": "4.0.0",
+            "mainApplicationFile": "local:///main.jar",
+            "driver": role,
+            "executor": {**role, "instances": 2},
+        },
+        pod_sets={"driver": 1, "executor": 2},
+        running=status("RUNNING", "RUNNING", "PENDING"),
+        ready=status("RUNNING", "RUNNING", "RUNNING"),
+        stopped=status("SUSPENDED"),
+        succeeded=status("COMPLETED", "COMPLETED", "COMPLETED"),
+        failed=status("FAILED", "FAILED", "FAILED"),
+        cpu_at=("spec", "driver", "coreRequest"),
+    )
+
+
 def _app_wrapper() -> OwnerSample:
     """Return a sample with a Job of two pods, and an object that declares where its pods are."""
     job = {
@@ -307,6 +359,7 @@ SAMPLES = (
     _of_kubeflow(JAX_JOB, "jaxReplicaSpecs", "Worker"),
     _of_kubeflow(MPI_JOB, "mpiReplicaSpecs", "Launcher", "Worker"),
     *_RAY_SAMPLES,
+    _spark_sample(),
     _app_wrapper(),
 )
 

@@ -13,11 +13,10 @@ from api.config.devices import device_settings
 from api.config.fields import Section, set_paths, unknown_fields
 from api.config.kueue import Configuration
 from api.config.older import upgrade
-from api.config.rules import POD_BASED, configuration_errors, settings_errors
+from api.config.rules import configuration_errors, settings_errors
 from api.config.topology import KINDS as TOPOLOGY_KINDS
 from api.config.topology import VERSION as TOPOLOGY_VERSION
 from api.config.topology import SchedulerConfig
-from api.jobs.owners.table import BY_FRAMEWORK
 from api.jobs.resource_requests import (
     QuotaCheckStrategy,
     ResourceSettings,
@@ -101,8 +100,6 @@ _FOLLOWS = {
     "featureGates.TopologyAwareScheduling": "flavors with a topologyName place pods",
     "featureGates.UnadmittedWorkloadsObservability": "QuotaReserved=False has the finer reasons",
 }
-# Integrations that have an effect; every other one is reported by name.
-_FRAMEWORKS = frozenset({"batch/job", "pod", *POD_BASED, *BY_FRAMEWORK})
 
 
 # Whole sections are listed by their name, which includes all fields below them.
@@ -203,20 +200,16 @@ class ControllerConfig:
         return (
             *self._waiting_for_gates(),
             *(self._unused(path) for path in fields),
-            *self._unsupported_frameworks(),
+            *self._unlisted_frameworks(),
         )
 
     def _unused(self, path: str) -> str:
         follows = f": {_FOLLOWS[path]}" if path in _FOLLOWS else ""
         return f"{self.source}: {path} is read and has no effect in Berth{follows}"
 
-    def _unsupported_frameworks(self) -> Iterator[str]:
-        listed = self.kueue.integrations.frameworks
-        for name in listed:
-            if name not in _FRAMEWORKS:
-                yield f"{self.source}: integrations.frameworks: {name} is not managed by Berth"
+    def _unlisted_frameworks(self) -> Iterator[str]:
         # Kueue does not manage Jobs if batch/job is missing from the list.
-        if "batch/job" not in listed:
+        if "batch/job" not in self.kueue.integrations.frameworks:
             yield f"{self.source}: integrations.frameworks: Berth manages batch/job although it is not listed"
 
     def _waiting_for_gates(self) -> Iterator[str]:

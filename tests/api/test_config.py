@@ -325,7 +325,6 @@ def test_what_has_no_effect_is_said_field_by_field() -> None:
         clientConnection: {qps: 50}
         featureGates: {PriorityBoost: true, PartialAdmission: false, AdmissionGatedBy: true, New: true}
         managedJobsNamespaceSelector: {matchLabels: {a: b}}
-        integrations: {frameworks: [batch/job, pod, sparkoperator.k8s.io/sparkapplication]}
         """
     assert load(KUEUE + textwrap.dedent(body)).unused() == (
         "f.yaml: clientConnection.qps is read and has no effect in Berth",
@@ -334,7 +333,6 @@ def test_what_has_no_effect_is_said_field_by_field() -> None:
         "f.yaml: featureGates.AdmissionGatedBy is read and has no effect in Berth:"
         " the annotation kueue.x-k8s.io/admission-gated-by holds a Workload back",
         "f.yaml: featureGates.New is read and has no effect in Berth",
-        "f.yaml: integrations.frameworks: sparkoperator.k8s.io/sparkapplication is not managed by Berth",
     )
 
 

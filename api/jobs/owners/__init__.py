@@ -10,6 +10,7 @@ Modules, in reading order:
     trainjob     the row of TrainJob
     kubeflow     the rows of PyTorchJob, TFJob, XGBoostJob, PaddleJob, JAXJob and MPIJob
     ray_pod_sets, ray    the rows of KubeRay's kinds
+    spark        the row of SparkApplication
     appwrapper   the row of AppWrapper
     table        all rows
     rules        what an owner may ask of queues and topologies, and what may change

@@ -9,6 +9,7 @@ from api.jobs.owners.jobset import JOB_SET
 from api.jobs.owners.kubeflow import JAX_JOB, MPI_JOB, PADDLE_JOB, PYTORCH_JOB, TF_JOB, XGBOOST_JOB
 from api.jobs.owners.ray import RAY_CLUSTER, RAY_JOB, RAY_SERVICE
 from api.jobs.owners.row import OwnerKind, Source
+from api.jobs.owners.spark import SPARK_APPLICATION
 from api.jobs.owners.trainjob import TRAIN_JOB
 
 OWNER_KINDS: tuple[OwnerKind, ...] = (
@@ -23,11 +24,10 @@ OWNER_KINDS: tuple[OwnerKind, ...] = (
     RAY_CLUSTER,
     RAY_JOB,
     RAY_SERVICE,
+    SPARK_APPLICATION,
     APP_WRAPPER,
 )
 
-# By what the configuration calls them in integrations.frameworks.
-BY_FRAMEWORK: Mapping[str, OwnerKind] = {row.framework: row for row in OWNER_KINDS}
 BY_KIND: Mapping[str, OwnerKind] = {row.kind: row for row in OWNER_KINDS}
 _BY_GROUP_KIND: Mapping[tuple[str, str], OwnerKind] = {(row.group, row.kind): row for row in OWNER_KINDS}
 SOURCES: tuple[Source, ...] = tuple(source for row in OWNER_KINDS for source in row.sources)

@@ -10,7 +10,6 @@ from admission.decisions.api_writes import Purpose
 from admission.reconcile.job.context import Ancestor, JobSettings, PriorityClass
 from admission.reconcile.job.reconcile import reconcile_queued
 from api.jobs.job_workload import workload_name
-from api.jobs.owners.composing import read_pod_sets
 from api.jobs.owners.kubeflow import PYTORCH_JOB
 from api.jobs.owners.paths import replaced, value_at
 from api.jobs.owners.ray import RAY_JOB
@@ -184,11 +183,7 @@ def test_what_another_program_has_suspended_is_restored_before_it_starts_again(s
 def test_an_edit_while_it_waits_reaches_its_workload(sample: OwnerSample) -> None:
     world, name = queued(sample)
 
-    def edit(obj: Object) -> None:
-        (first, *_) = read_pod_sets(sample.row, obj)
-        first.template["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "7"
-
-    world.edit(sample.row.kind, "j", edit)
+    world.edit(sample.row.kind, "j", lambda obj: obj.update(sample.with_cpu(obj, "7")))
 
     assert world.settle() == [Purpose.UPDATE_WORKLOAD]
     first = world.objects["Workload", name]["spec"]["podSets"][0]
@@ -198,10 +193,11 @@ def test_an_edit_while_it_waits_reaches_its_workload(sample: OwnerSample) -> Non
 @with_own_templates
 def test_a_template_that_contradicts_its_admission_finishes_the_workload(sample: OwnerSample) -> None:
     world = World()
-    obj = sample.object()
-    (first, *_) = read_pod_sets(sample.row, obj)
-    first.template["spec"].setdefault("nodeSelector", {})["zone"] = "b"
-    world.add(obj)
+
+    def edit(template: Object) -> None:
+        template["spec"].setdefault("nodeSelector", {})["zone"] = "b"
+
+    world.add(sample.edited(sample.object(), edit))
     world.settle()
     name = world.only_workload()
     world.admit(name)
@@ -250,9 +246,8 @@ def test_a_workload_from_before_its_owner_was_known_is_deleted(sample: OwnerSamp
 @each_kind
 def test_one_whose_pod_sets_cannot_be_read_is_named_with_the_fix(sample: OwnerSample) -> None:
     obj = sample.object()
-    obj["spec"] = replaced(
-        dict.fromkeys(obj["spec"], 7) | {sample.row.suspend[1]: None}, sample.row.suspend[1:], True
-    )
+    broken = {name: value if isinstance(value, str) else 7 for name, value in obj["spec"].items()}
+    obj["spec"] = replaced(broken | {sample.row.suspend[1]: None}, sample.row.suspend[1:], True)
 
     actions = reconcile_queued(read_queued(obj), encode(obj), [], context(), now=START)
 

@@ -988,10 +988,11 @@ async def test_what_may_not_change_while_an_owner_runs(
     "sample", [pytest.param(one, id=one.row.kind) for one in SAMPLES if one.row.templates is None]
 )
 async def test_topology_annotations_are_checked_pod_set_by_pod_set(sample: OwnerSample) -> None:
-    new = sample.object()
-    (*_, last) = read_pod_sets(sample.row, new)
     annotations = {keys.REQUIRED_TOPOLOGY: "rack", keys.PREFERRED_TOPOLOGY: "rack"}
-    last.template["metadata"]["annotations"] |= annotations
+    new = sample.edited(
+        sample.object(), lambda one: one["metadata"].setdefault("annotations", {}).update(annotations), -1
+    )
+    (*_, last) = read_pod_sets(sample.row, new)
 
     async with serving(with_owners()) as url:
         answer = await response(url, "/validate", review(new))
