@@ -14,6 +14,7 @@ import socket
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -33,6 +34,7 @@ from api.kube.errors import (
 from api.kube.kubeconfig import Endpoint, find_endpoint
 from api.kube.listing import KubeObject, ListResult, Reader, collect
 from api.kube.resources import Resource
+from api.kube.served import ServedVersions
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -83,7 +85,8 @@ class KubeClient:
 
     Safe to use from several tasks of one event loop. No method retries. Every method raises a KubeError:
     Unreachable or Timeout where it is unknown whether a write happened, and the class of the status otherwise
-    (`api.kube.errors`). Times out after DEFAULT_TIMEOUT_SECONDS where a call does not say otherwise.
+    (`api.kube.errors`). Times out after DEFAULT_TIMEOUT_SECONDS where a call does not say otherwise. `served`
+    tells which groups and versions the server serves.
     """
 
     def __init__(self, endpoint: Endpoint, *, user_agent: str = "berth") -> None:
@@ -101,6 +104,7 @@ class KubeClient:
         ]
         self._sessions: dict[Connection, aiohttp.ClientSession] = {}
         self._closed = False
+        self.served = ServedVersions(partial(self.request, "GET", "/apis"))
         # aiohttp expects TLS options with each request; a server without TLS gets none.
         self._options: dict[str, Any] = {
             # A redirect would send the credentials to another host; API servers send no redirects.

@@ -18,7 +18,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
@@ -27,7 +27,15 @@ from typing import Generic, TypeVar
 import msgspec
 
 from api.kube.client import KubeClient
-from api.kube.errors import Gone, KubeError, NotFound, Unreachable, error_of_event, malformed
+from api.kube.errors import (
+    Forbidden,
+    Gone,
+    KubeError,
+    NotFound,
+    Unreachable,
+    error_of_event,
+    malformed,
+)
 from api.kube.history import History, check_order
 from api.kube.listing import (
     PAGE_SIZE,
@@ -218,6 +226,7 @@ class Informer(Generic[T]):
         if self._version:
             await self._check_history()
         else:
+            await self._wait_served()
             await self._list()
         began = asyncio.get_running_loop().time()
         await self._watch()
@@ -229,6 +238,21 @@ class Informer(Generic[T]):
         return self._backoff()
 
     # Listing
+
+    async def _wait_served(self) -> None:
+        """Raise NotFound if a kind that was missing is still not served.
+
+        Many kinds may be missing for as long as the cluster lasts, and one request answers for all of them.
+        """
+        # The first time, the list is asked for again: a version may lack a single kind for a moment.
+        if self._missing < 2:
+            return
+        is_served, max_age_seconds = True, self._timing.missing_retry_seconds / 2
+        # Without the right to ask, the list itself shows it.
+        with suppress(Forbidden, NotFound):
+            is_served = await self._client.served.has(self.resource, max_age_seconds=max_age_seconds)
+        if not is_served:
+            raise NotFound(f"the server does not serve {self.resource.api_version}", status=404)
 
     async def _check_history(self) -> None:
         """Check that the server still has the version from which the next watch is to start.

@@ -15,10 +15,11 @@ from api.kube.errors import Forbidden, KubeError
 from api.kube.history import ClusterRestored
 from api.kube.informer import Change, Informer, InformerTiming, Listener, ListWatch
 from api.kube.listing import Key, Unreadable
-from api.kube.resources import JOBS
+from api.kube.resources import JOBS, PODS, WORKLOADS
 
 from .scripted import (
     PATIENCE_SECONDS,
+    Responder,
     ScriptedServer,
     answer,
     bookmark,
@@ -516,16 +517,44 @@ async def test_a_server_that_asks_to_wait_is_obeyed(
 # Optional kinds
 
 
+def served(*versions: str) -> Responder:
+    """Return the answer of a server that serves these groups and versions."""
+    return answer({"groups": [{"versions": [{"groupVersion": version}]} for version in versions]})
+
+
 async def test_a_kind_that_is_not_served_has_no_objects_until_it_appears(
     scripted: ScriptedServer, client: KubeClient
 ) -> None:
     missing = answer(b"404 page not found\n", status=404)
-    scripted.will(missing, missing, page([widget("a")]))
+    scripted.will(missing, missing, served(), served("batch/v1"), page([widget("a")]))
 
     async with follow(client, optional=True) as followed:
         await followed.synced()
         assert followed.held() == {}
         assert await followed.described(1) == ["ADDED a@1"]
+    assert [one.path for one in scripted.requests][:5] == [*[JOBS.path()] * 2, "/apis", "/apis", JOBS.path()]
+
+
+async def test_a_server_that_hides_what_it_serves_is_asked_for_the_kind_itself(
+    scripted: ScriptedServer, client: KubeClient
+) -> None:
+    scripted.will(refuse(404), refuse(404), refuse(403), page([widget("a")]))
+
+    async with follow(client, optional=True) as followed:
+        assert await followed.described(1) == ["ADDED a@1"]
+
+
+async def test_one_request_answers_for_all_kinds_that_are_missing(
+    scripted: ScriptedServer, client: KubeClient
+) -> None:
+    scripted.will(served("batch/v1"))
+
+    found = await asyncio.gather(
+        *(client.served.has(one, max_age_seconds=60.0) for one in (JOBS, WORKLOADS, PODS, JOBS))
+    )
+
+    assert found == [True, False, True, True], "the core group is always served"
+    assert len(scripted.requests) == 1
 
 
 async def test_a_kind_that_goes_away_takes_its_objects_with_it(
