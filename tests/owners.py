@@ -7,7 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from api.config.external import external_kinds
+from api.config.loading import load_config
 from api.jobs.owners.appwrapper import APP_WRAPPER
+from api.jobs.owners.external import row_of
 from api.jobs.owners.jobset import JOB_SET
 from api.jobs.owners.kubeflow import JAX_JOB, MPI_JOB, PADDLE_JOB, PYTORCH_JOB, TF_JOB, XGBOOST_JOB
 from api.jobs.owners.paths import Path, replaced
@@ -242,7 +245,6 @@ def _spark_sample() -> OwnerSample:
     """Return a sample whose driver and two executors have labels and places of their own."""
     role = {
         "coreRequest": "1",
-        "memory": "512m",
         "labels": {"team": "a"},
         "annotations": {"note": "spark"},
         "nodeSelector": {"disk": "ssd"},
@@ -361,6 +363,39 @@ SAMPLES = (
     *_RAY_SAMPLES,
     _spark_sample(),
     _app_wrapper(),
+)
+
+
+# The setting `integrations` of ControllerConfig.
+EXTERNAL = """
+integrations:
+  external:
+    - kind: Train.v1.example.com
+      podSets:
+        - {name: head, template: .spec.head}
+        - {each: .spec.groups, name: .name, template: .template, count: .size}
+      active: .status.active
+      ready: {condition: Ready}
+      succeeded: {path: .status.phase, values: [Done]}
+      failed: {path: .status.phase, values: [Broken]}
+      message: .status.message
+"""
+_TRAIN = external_kinds(
+    load_config(f"apiVersion: berth.dev/v1alpha1\nkind: ControllerConfig{EXTERNAL}", source="tests").berth
+)
+# Of a kind that the configuration describes.
+EXTERNAL_SAMPLE = OwnerSample(
+    row=row_of(_TRAIN[0]),
+    spec={
+        "head": template("head"),
+        "groups": [{"name": "small", "size": 2, "template": template("small")}],
+    },
+    pod_sets={"head": 1, "small": 2},
+    running={"active": 1},
+    ready={"active": 3, "conditions": [condition("Ready")]},
+    stopped={"active": 0},
+    succeeded={"phase": "Done", "message": "why"},
+    failed={"phase": "Broken", "message": "why"},
 )
 
 

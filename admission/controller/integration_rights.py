@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -16,7 +17,10 @@ import msgspec
 from admission.controller.runtime.logs import Log
 from admission.controller.settings import Options
 from admission.controller.writer.requests import owner_resource, source_resource
+from api.config.berth import OwnIntegrations
+from api.config.external import external_kinds
 from api.config.rules import POD_BASED
+from api.jobs.owners.external import ExternalKind, row_of, unknown_paths
 from api.jobs.owners.table import OWNER_KINDS
 from api.kube import resources
 from api.kube.client import Body, KubeClient
@@ -32,6 +36,7 @@ REVIEWS = Resource(
     "SelfSubjectAccessReview",
     namespaced=False,
 )
+_UNREAD = "a wrong path would not be noticed; allow get of this definition"
 _READING = frozenset({"list", "watch"})
 # Not frameworks of Kueue's configuration: the fields of ControllerConfig that switch them on.
 _POD_GROUPS = "podGroups"
@@ -45,7 +50,7 @@ class IntegrationRights:
     """The verbs on a kind without which an integration cannot work.
 
     `framework` is its name in integrations.frameworks, or its field in ControllerConfig; `file` where
-    deploy/ grants the verbs, `without` what does not happen without them.
+    deploy/ grants the verbs, "" if the user has to; `without` what does not happen without them.
     """
 
     framework: str
@@ -162,7 +167,9 @@ async def with_permitted_integrations(client: KubeClient, options: Options) -> O
         _PROVISIONING: switches.provisioning_requests,
         _DEVICES: options.config.resources.devices.is_on,
     }
+    kinds = external_kinds(switches)
     asked = [one for one in INTEGRATIONS if one.framework in (*listed, "batch/job") or own.get(one.framework)]
+    asked += map(_of_external, kinds)
     missing = await asyncio.gather(*(_missing(client, one, options) for one in asked))
     refused: set[str] = set()
     for one, verbs in zip(asked, missing, strict=True):
@@ -173,22 +180,68 @@ async def with_permitted_integrations(client: KubeClient, options: Options) -> O
                 integration=one.framework,
                 missing=f"{', '.join(verbs)} {one.kind.plural}",
                 without=one.without,
-                note=f"apply deploy/{one.file} and restart, or stop using it",
+                note=f"{_remedy(one)} and restart, or stop using it",
             )
     if "pod" in refused:
         # They queue nothing but pods.
         refused.update(POD_BASED)
     frameworks = [name for name in listed if name == "batch/job" or name not in refused]
     integrations = options.config.kueue.integrations.model_copy(update={"frameworks": frameworks})
+    refused |= {kind.where for kind in kinds if not await _has_paths(client, kind)}
     granted = {name: is_on and name not in refused for name, is_on in own.items()}
     gates = options.config.kueue.feature_gates
     if _DEVICES in refused:
         gates = {**gates, _DEVICES: False}
     kueue = options.config.kueue.model_copy(update={"integrations": integrations, "feature_gates": gates})
     berth = switches.model_copy(
-        update={"pod_groups": granted[_POD_GROUPS], "provisioning_requests": granted[_PROVISIONING]}
+        update={
+            "pod_groups": granted[_POD_GROUPS],
+            "provisioning_requests": granted[_PROVISIONING],
+            "integrations": _without(switches.integrations, kinds, refused),
+        }
     )
     return dataclasses.replace(options, config=dataclasses.replace(options.config, kueue=kueue, berth=berth))
+
+
+def _of_external(kind: ExternalKind) -> IntegrationRights:
+    return IntegrationRights(
+        framework=kind.where,
+        file="",
+        kind=owner_resource(row_of(kind)),
+        verbs=("list", "watch", "patch"),
+        without=f"no {kind.kind} in queues",
+    )
+
+
+def _remedy(one: IntegrationRights) -> str:
+    return f"apply deploy/{one.file}" if one.file else f"grant them on {one.kind.plural}.{one.kind.group}"
+
+
+async def _has_paths(client: KubeClient, kind: ExternalKind) -> bool:
+    """Return whether the definition of a kind has the paths of its row, as far as that can be known.
+
+    Logs each that it does not have.
+    """
+    try:
+        raw = await client.get(resources.CRDS, f"{kind.plural}.{kind.group}")
+    except NotFound:
+        return True
+    except Forbidden as error:
+        log.info("definition-unread", integration=kind.where, error=error, note=_UNREAD)
+        return True
+    unknown = unknown_paths(kind, msgspec.json.decode(raw))
+    for sentence in unknown:
+        log.warning("path-missing", note=sentence, without=f"no {kind.kind} in queues")
+    return not unknown
+
+
+def _without(
+    integrations: OwnIntegrations, kinds: Sequence[ExternalKind], refused: Container[str]
+) -> OwnIntegrations:
+    rows = zip(integrations.external, kinds, strict=True)
+    return integrations.model_copy(
+        update={"external": [row for row, kind in rows if kind.where not in refused]}
+    )
 
 
 async def _missing(client: KubeClient, one: IntegrationRights, options: Options) -> list[str]:

@@ -12,10 +12,11 @@ from admission.engine.settings import node_failure_settings
 from admission.reconcile.deadlines import PodsReadySettings, RetentionSettings
 from admission.reconcile.job.context import JobSettings
 from admission.reconcile.workload.context import LifecycleSettings
+from api.config.external import external_kinds
 from api.config.fields import Selector
 from api.config.loading import ControllerConfig
 from api.jobs.job_workload import CopiedKeys
-from api.jobs.owners.table import OWNER_KINDS
+from api.jobs.owners.table import OWNER_KINDS, set_external
 from api.objects.common import WireSelector, WireSelectorRequirement
 from api.reason_words import ReasonWords
 from queues.store.access import StoreAccess
@@ -76,7 +77,10 @@ class Options:
 
 
 def cluster_state_settings(config: ControllerConfig, *, namespace: str) -> ClusterStateSettings:
-    """Return the settings for Jobs, pods and Workloads. `namespace` is the controller's own."""
+    """Return the settings for Jobs, pods and Workloads. `namespace` is the controller's own.
+
+    Kinds that the configuration describes are known to this process from now on.
+    """
     kueue = config.kueue
     return ClusterStateSettings(
         with_pods="pod" in kueue.integrations.frameworks,
@@ -86,7 +90,10 @@ def cluster_state_settings(config: ControllerConfig, *, namespace: str) -> Clust
         serving_kinds=frozenset(
             kind for name, kind in _SERVING.items() if name in kueue.integrations.frameworks
         ),
-        owner_kinds=tuple(row for row in OWNER_KINDS if row.framework in kueue.integrations.frameworks),
+        owner_kinds=(
+            *(row for row in OWNER_KINDS if row.framework in kueue.integrations.frameworks),
+            *set_external(external_kinds(config.berth)),
+        ),
         jobs=JobSettings(
             manages_without_queue_name=kueue.manage_jobs_without_queue_name,
             queues_plain_pods=config.queues_plain_pods,

@@ -108,6 +108,64 @@ class ExtenderSettings(Section):
     replaces it. Default none."""
 
 
+class ExternalSign(Section):
+    """What shows a state of an object: a condition that is True, or one of some values at a path."""
+
+    condition: str = ""
+    """Type of a condition in status.conditions that is True."""
+    path: str = ""
+    """Path of a value, such as .status.phase; in place of condition."""
+    values: list[str] = Field(default_factory=list)
+    """Values at the path that show the state."""
+
+
+class ExternalPodSet(Section):
+    """Where a kind has a pod set. Paths are written as kubectl writes them: .spec.groups[0].template."""
+
+    name: str = ""
+    """Name of the pod set; with `each` the path of its name, by default the key of the entry."""
+    template: str
+    """Path of its pod template."""
+    count: str | Annotated[int, Field(ge=0)] = 1
+    """Number of its pods, or the path of that number; a path without a value counts as 1. Default 1."""
+    each: str = ""
+    """Path of a list or an object. Each of its entries has a pod set, and the other paths are within it."""
+
+
+class ExternalKind(Section):
+    """A kind that is started and stopped by a field of its own, and what Berth reads and writes of it."""
+
+    kind: str
+    """The kind, as Kind.version.group."""
+    plural: str = ""
+    """Its name in URLs. Default: the kind in lower case with an s."""
+    suspend: str = ".spec.suspend"
+    """Path of the field that suspends an object: true or false. Default .spec.suspend."""
+    pod_sets: Annotated[list[ExternalPodSet], Field(min_length=1, max_length=18)]
+    """Its pod sets, in the order of the Workload."""
+    active: str = ""
+    """Path of the number, or the list, of what still runs: quota is given back when it is 0 or empty. Default
+    none: quota is given back as soon as the object is suspended."""
+    ready: ExternalSign | None = None
+    """What shows that all pods are ready. Needed with waitForPodsReady, which counts an object without it as
+    never ready."""
+    succeeded: ExternalSign | None = None
+    """What shows that it has succeeded. Absent for a kind that has no end."""
+    failed: ExternalSign | None = None
+    """What shows that it has failed."""
+    message: str = ""
+    """Path of the text that says how it ended."""
+    priority_class: str = ""
+    """Path of the name of a PriorityClass. Default: that of the first pod template with one."""
+
+
+class OwnIntegrations(Section):
+    """Kinds beside those of Kueue's integrations."""
+
+    external: list[ExternalKind] = Field(default_factory=list)
+    """Kinds that Berth starts and stops as these rows say. Default none."""
+
+
 class Settings(Section):
     """Berth's own settings."""
 
@@ -128,3 +186,5 @@ class Settings(Section):
     Default true, as in Kueue; false leaves them to another controller."""
     extender: ExtenderSettings = Field(default_factory=ExtenderSettings)
     """The filters and scores of the scheduler extender."""
+    integrations: OwnIntegrations = Field(default_factory=OwnIntegrations)
+    """Kinds beside those of Kueue's integrations, each described by a row."""

@@ -13,7 +13,7 @@ from api.config.devices import device_settings
 from api.config.fields import Section, set_paths, unknown_fields
 from api.config.kueue import Configuration
 from api.config.older import upgrade
-from api.config.rules import configuration_errors, settings_errors
+from api.config.rules import POD_BASED, configuration_errors, settings_errors
 from api.config.topology import KINDS as TOPOLOGY_KINDS
 from api.config.topology import VERSION as TOPOLOGY_VERSION
 from api.config.topology import SchedulerConfig
@@ -60,6 +60,7 @@ ACTED_UPON = frozenset(
         "featureGates.UnadmittedWorkloadsExplicitStatus",
         "featureGates.UnadmittedWorkloadsObservability",
         "featureGates.ValidateRayAndSparkJobUpdates",
+        "integrations.externalFrameworks",
         "integrations.frameworks",
         "integrations.labelKeysToCopy",
         "integrations.podOptions",
@@ -201,6 +202,7 @@ class ControllerConfig:
             *self._waiting_for_gates(),
             *(self._unused(path) for path in fields),
             *self._unlisted_frameworks(),
+            *self._external_frameworks(),
         )
 
     def _unused(self, path: str) -> str:
@@ -211,6 +213,16 @@ class ControllerConfig:
         # Kueue does not manage Jobs if batch/job is missing from the list.
         if "batch/job" not in self.kueue.integrations.frameworks:
             yield f"{self.source}: integrations.frameworks: Berth manages batch/job although it is not listed"
+
+    def _external_frameworks(self) -> Iterator[str]:
+        # In Kueue, a reference to an owner of such a kind exempts any Job from quota.
+        described = {one.kind for one in self.berth.integrations.external}
+        for name in self.kueue.integrations.external_frameworks:
+            if name not in described:
+                yield (
+                    f"{self.source}: integrations.externalFrameworks: {name}: Workloads of another controller"
+                    " are admitted; a Job or pod in a queue that it owns has a Workload of its own"
+                )
 
     def _waiting_for_gates(self) -> Iterator[str]:
         gate = "CustomMetricLabels"

@@ -3,12 +3,12 @@
 Source: Kueue, pkg/config/validation.go; client-go, tools/leaderelection for the lease.
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterator
 
 from api.config.berth import Settings
 from api.config.devices import device_class_errors
+from api.config.external import KIND_RULE, KIND_VERSION_GROUP, external_errors
 from api.config.fields import Selector
 from api.config.kueue import Configuration, CustomLabel, LeaderElection, MultiKueue
 from api.objects.common import WireSelector
@@ -17,7 +17,6 @@ from api.selectors import matches_selector, selector_problem
 from api.validation.names import duplicates
 
 _INCREMENTAL = "kueue.x-k8s.io/multikueue-dispatcher-incremental"
-_KIND_VERSION_GROUP = re.compile(r"[A-Za-z][A-Za-z0-9]*\.v[0-9][a-z0-9]*\.[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 POD_BASED = ("deployment", "statefulset", "leaderworkerset.x-k8s.io/leaderworkerset")
 """Integrations whose Workloads consist of pods, so that they need the pod integration."""
@@ -57,6 +56,7 @@ def settings_errors(settings: Settings) -> Iterator[FieldError]:
             value=lease.duration_seconds,
             rule=f"must be more than deadlineSeconds ({lease.deadline_seconds:g})",
         )
+    yield from external_errors(settings)
 
 
 def _leader_election(election: LeaderElection) -> Iterator[FieldError]:
@@ -136,9 +136,8 @@ def _frameworks(configuration: Configuration) -> Iterator[FieldError]:
 
 def _external(path: str, kinds: list[str]) -> Iterator[FieldError]:
     for index, kind in enumerate(kinds):
-        if _KIND_VERSION_GROUP.fullmatch(kind) is None:
-            rule = "must be Kind.version.group, such as MyJob.v1.example.com"
-            yield FieldError(path=f"{path}[{index}]", value=kind, rule=rule)
+        if KIND_VERSION_GROUP.fullmatch(kind) is None:
+            yield FieldError(path=f"{path}[{index}]", value=kind, rule=KIND_RULE)
     for kind in duplicates(kinds):
         yield FieldError(path=path, value=kind, rule="must be listed once")
 

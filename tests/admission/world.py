@@ -24,7 +24,7 @@ from admission.reconcile.workload.context import LifecycleContext, Owner
 from admission.reconcile.workload.reconcile import reconcile_workload
 from api.jobs.job import Job, to_job
 from api.jobs.owners.owner import to_owner
-from api.jobs.owners.table import BY_KIND, kind_of
+from api.jobs.owners.table import kind_of, row_of_kind
 from api.jobs.queued_object import QueuedJob
 from api.kube.embedded.apply.patches import merge_patch
 from api.objects.cluster import JobObject, OwnerObject
@@ -331,7 +331,7 @@ class World:
         if workload.owner_uid is None:
             return Owner.NONE
         uids = {obj["metadata"]["uid"] for (kind, _), obj in self.objects.items() if kind != "Workload"}
-        if workload.owner_kind not in {"Job", *BY_KIND}:
+        if workload.owner_kind != "Job" and not row_of_kind(workload.owner_kind or ""):
             return Owner.OTHER
         return Owner.JOB if workload.owner_uid in uids else Owner.MISSING
 

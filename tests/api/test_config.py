@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import textwrap
 from fractions import Fraction
 from typing import Any
@@ -171,6 +172,28 @@ def test_every_documented_field_of_kueues_file_is_read() -> None:
             outputs={"example.com/credits": Fraction(10)},
             multiply_by="cpu",
         ),
+    )
+
+
+def external(**fields: Any) -> str:
+    """Return a setting that describes another kind."""
+    row = {
+        "kind": "Train.v1.example.com",
+        "podSets": [{"name": "main", "template": ".spec.pods"}],
+        **fields,
+    }
+    return f"integrations: {json.dumps({'external': [row]})}"
+
+
+def test_kinds_that_another_controller_queues_are_named_with_what_holds() -> None:
+    kinds = (
+        "integrations: {frameworks: [batch/job], externalFrameworks: [Train.v1.example.com, Other.v1.x.org]}"
+    )
+
+    (sentence,) = load(f"{KUEUE}{kinds}\n---\n{BERTH}{external()}").unused()
+
+    assert sentence.startswith(
+        "f.yaml: integrations.externalFrameworks: Other.v1.x.org: Workloads of another"
     )
 
 
@@ -489,6 +512,39 @@ def test_jobs_are_managed_and_reported_even_if_the_frameworks_do_not_list_them()
             KUEUE + "leaderElection: {retryPeriod: 0s}",
             'f.yaml: leaderElection.retryPeriod is "0s": must be more than 0s',
             id="renewals without a pause",
+        ),
+        pytest.param(
+            BERTH + external(suspend="spec.suspend"),
+            'f.yaml: integrations.external[0].suspend is "spec.suspend": must be a path, such as'
+            " .spec.groups[0].template",
+            id="a path of another kind without a dot",
+        ),
+        pytest.param(
+            BERTH + external(kind="Train"),
+            'f.yaml: integrations.external[0].kind is "Train": must be Kind.version.group,'
+            " such as MyJob.v1.example.com",
+            id="another kind without its group",
+        ),
+        pytest.param(
+            BERTH + external(kind="Job.v1alpha1.batch.volcano.sh"),
+            'f.yaml: integrations.external[0].kind is "Job.v1alpha1.batch.volcano.sh": Berth has a Job'
+            " already, and tells kinds apart by this name",
+            id="another kind with the name of a known one",
+        ),
+        pytest.param(
+            BERTH + external(podSets=[{"template": ".spec.pods"}]),
+            "f.yaml: integrations.external[0].podSets[0].name is not set: a pod set needs a name",
+            id="a pod set of another kind without a name",
+        ),
+        pytest.param(
+            BERTH + external(succeeded={"path": ".status.phase"}),
+            "f.yaml: integrations.external[0].succeeded.values is not set: a path needs values",
+            id="an end of another kind without values",
+        ),
+        pytest.param(
+            BERTH + external(ready={"path": ".status.ready", "condition": "Ready"}),
+            'f.yaml: integrations.external[0].ready is "Ready": needs either condition or path',
+            id="a state of another kind by two signs",
         ),
         pytest.param(
             BERTH + "lease: {deadlineSeconds: 0.5}",

@@ -16,7 +16,7 @@ from tests.integration.manifests import Object, condition
 from tests.integration.replica import Replica
 from tests.integration.scene import Scene
 from tests.integration.waiting import wait_for
-from tests.owners import SAMPLES, OwnerSample, definition
+from tests.owners import EXTERNAL, EXTERNAL_SAMPLE, SAMPLES, OwnerSample, definition
 
 pytestmark = pytest.mark.xdist_group("owner-writes")
 
@@ -26,20 +26,21 @@ kind: Configuration
 integrations:
   frameworks: [batch/job, {", ".join(one.row.framework for one in SAMPLES)}]
 """
-each_kind = pytest.mark.parametrize("sample", [pytest.param(one, id=one.row.kind) for one in SAMPLES])
+ALL = (*SAMPLES, EXTERNAL_SAMPLE)
+each_kind = pytest.mark.parametrize("sample", [pytest.param(one, id=one.row.kind) for one in ALL])
 
 
 @pytest.fixture(scope="module")
 def options() -> Options:
     """Give the options of a controller that queues these kinds."""
-    return Options(config=CONFIG)
+    return Options(config=CONFIG, settings=EXTERNAL)
 
 
 @pytest.fixture(scope="module")
 def defined(embedded_cluster: Cluster, embedded_controller: Replica) -> Iterator[Cluster]:
     """Give a cluster whose controller was there before the kinds."""
     del embedded_controller
-    definitions = [definition(one.row) for one in SAMPLES]
+    definitions = [definition(one.row) for one in ALL]
     definitions += [definition(source) for source in SOURCES]
     install_crds(embedded_cluster.rest, definitions)
     for one in SAMPLES:

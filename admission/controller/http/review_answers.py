@@ -21,11 +21,12 @@ from api.http.server import HttpError
 from api.jobs.job import ComposeError, to_job
 from api.jobs.job_workload import job_template, unknown_keys
 from api.jobs.owners.composing import read_pod_sets
+from api.jobs.owners.external import ExternalKind
 from api.jobs.owners.owner import counts, to_owner
 from api.jobs.owners.paths import Body, Path, value_at
 from api.jobs.owners.row import SUSPEND, Child, OwnerKind
 from api.jobs.owners.rules import validate_owner, validate_owner_update
-from api.jobs.owners.table import BY_KIND, kind_of
+from api.jobs.owners.table import kind_of, row_of_kind
 from api.jobs.pod import POD_KIND, Pod, claims_job, to_pod
 from api.jobs.queued_object import QueuedJob
 from api.objects.cluster import JobObject, OwnerObject, PodObject
@@ -70,7 +71,8 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     `is_ready`: the control loop has taken in all first lists. `holds_pods`, `serving_kinds`, `owner_kinds`
     and `has_slices`: the integrations that are on, and whether elastic Jobs are. `gates_off`: Kueue's feature
     gates that are switched off. `owner`: None if no Job has the uid that the pod names. `parent`: None if no
-    owner of the table is the controller of the object.
+    owner of the table is the controller of the object. `external`: the kinds that the configuration
+    describes.
     """
 
     is_ready: bool
@@ -88,6 +90,7 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     owner_kinds: frozenset[str] = frozenset()
     has_slices: bool = False
     parent: Parent | None = None
+    external: tuple[ExternalKind, ...] = ()
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -289,7 +292,8 @@ def _gates(body: Body, templates: Sequence[Path]) -> list[dict[str, Any]]:
 
 def is_counted(parent: Parent, child: Child) -> bool:
     """Return whether a new object is counted by the owner that it names as its controller."""
-    return not parent.raw or counts(BY_KIND[parent.kind], msgspec.json.decode(parent.raw), child)
+    row = row_of_kind(parent.kind)
+    return not parent.raw or (row is not None and counts(row, msgspec.json.decode(parent.raw), child))
 
 
 def _context(around: Surroundings, body: Body) -> JobContext:

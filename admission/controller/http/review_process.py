@@ -26,6 +26,7 @@ from admission.controller.http import review_answers
 from admission.controller.http.review_answers import Answer, Surroundings, controller_of
 from admission.controller.runtime.logs import Log
 from api.http.server import HttpError
+from api.jobs.owners import table
 from api.wire.admission_review import AdmissionRequest, read_review
 
 log = Log("berth.webhooks")
@@ -155,6 +156,8 @@ def _serve(questions: BinaryIO, answers: BinaryIO) -> None:
     answers.flush()
     while len(prefix := questions.read(_LENGTH_BYTES)) == _LENGTH_BYTES:
         order = _ORDER.decode(questions.read(int.from_bytes(prefix)))
+        if order.around.external != table.external():
+            table.set_external(order.around.external)
         answers.write(_framed(msgspec.msgpack.encode(_reply(order))))
         answers.flush()
         gc.collect()

@@ -20,6 +20,7 @@ from admission.controller.runtime.logs import Log
 from admission.reconcile.job.context import Ancestor
 from admission.reconcile.job.defaults import DEFAULT_NAME, has_default_class
 from api.http.server import HttpError, Request, Response, Route, text_response
+from api.jobs.owners import table
 from api.jobs.owners.owner import Owner
 from api.objects.common import OwnerReference
 from api.wire.admission_review import AdmissionRequest, read_review
@@ -100,6 +101,7 @@ class Webhooks:
             owner_kinds=frozenset(state.queued.rows),
             has_slices=context.settings.has_slices,
             parent=self._parent(controller, namespace) if controller is not None else None,
+            external=table.external(),
         )
 
     def _parent(self, controller: OwnerReference, namespace: str) -> Parent | None:

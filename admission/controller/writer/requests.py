@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from contextlib import aclosing
+from functools import cache
 
 import msgspec
 
 from admission.decisions.api_writes import Verb, Write
 from api.jobs.owners.row import OwnerKind, Source
-from api.jobs.owners.table import OWNER_KINDS
+from api.jobs.owners.table import row_of_kind
 from api.kube import resources
 from api.kube.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, Body, KubeClient
 from api.kube.errors import KubeError, NotFound, TooManyRequests
@@ -40,13 +41,10 @@ _RESOURCES: dict[str, Resource] = {
         resources.RESOURCE_FLAVORS,
         resources.TOPOLOGIES,
         resources.ADMISSION_CHECKS,
-        *map(owner_resource, OWNER_KINDS),
         resources.POD_TEMPLATES,
         resources.PROVISIONING_REQUESTS,
     )
 }
-# An answer is kept in the form in which the watch delivers the object: without managedFields.
-_READERS = {kind: Reader(NamedObject, resource) for kind, resource in _RESOURCES.items()}
 _METHODS = {
     Verb.CREATE: "POST",
     Verb.REPLACE: "PUT",
@@ -63,9 +61,21 @@ _CONTENT_TYPES = {
 FIELD_MANAGER = {"fieldManager": "berth"}
 
 
+def _resource(kind: str) -> Resource:
+    """Return where a kind is served. Raises KeyError for one that is never written."""
+    row = row_of_kind(kind)
+    return _RESOURCES[kind] if row is None else owner_resource(row)
+
+
+@cache
+def _reader(resource: Resource) -> Reader[NamedObject]:
+    # An answer is kept in the form in which the watch delivers the object: without managedFields.
+    return Reader(NamedObject, resource)
+
+
 def request_of(write: Write) -> tuple[str, str, str]:
     """Return HTTP method, path and content type of a write."""
-    resource = _RESOURCES[write.kind]
+    resource = _resource(write.kind)
     # A create goes to the collection.
     name = None if write.verb is Verb.CREATE else write.name
     subresource = "eviction" if write.verb is Verb.EVICT else write.subresource
@@ -102,15 +112,15 @@ class KubeSender:
         return (
             b""
             if write.verb in (Verb.DELETE, Verb.EVICT)
-            else _READERS[write.kind].own_bytes(msgspec.Raw(answer))
+            else _reader(_resource(write.kind)).own_bytes(msgspec.Raw(answer))
         )
 
     async def list_all(self, kind: str) -> list[bytes]:
         """Return the bytes of every object of a kind, read by quorum; [] if the kind is not served."""
-        reader = _READERS[kind]
+        reader = _reader(_resource(kind))
         raws: list[bytes] = []
         try:
-            async with aclosing(pages(self._client.fetch_page, _RESOURCES[kind].path(), {})) as stream:
+            async with aclosing(pages(self._client.fetch_page, _resource(kind).path(), {})) as stream:
                 async for page in stream:
                     # The list was restarted: the earlier pages are of another moment.
                     raws = [] if page.restarted else raws
@@ -121,6 +131,6 @@ class KubeSender:
 
     async def read(self, kind: str, namespace: str, name: str, *, timeout_seconds: float) -> bytes:
         """Return the object's bytes. Raises NotFound if it does not exist."""
-        path = _RESOURCES[kind].path(namespace or None, name)
+        path = _resource(kind).path(namespace or None, name)
         answer = await self._client.request("GET", path, timeout_seconds=timeout_seconds)
-        return _READERS[kind].own_bytes(msgspec.Raw(answer))
+        return _reader(_resource(kind)).own_bytes(msgspec.Raw(answer))

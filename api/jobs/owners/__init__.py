@@ -12,6 +12,7 @@ Modules, in reading order:
     ray_pod_sets, ray    the rows of KubeRay's kinds
     spark        the row of SparkApplication
     appwrapper   the row of AppWrapper
+    external     rows that the configuration writes
     table        all rows
     rules        what an owner may ask of queues and topologies, and what may change
     composing    the pod sets of an owner's Workload, and whether a Workload still describes the owner

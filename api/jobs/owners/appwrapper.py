@@ -7,7 +7,6 @@ of a kind whose paths are known. A start does not change these objects: what it 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,7 +15,7 @@ from api import keys
 from api.jobs.owners.conditions import is_true
 from api.jobs.owners.jobset import JOB_SET, pods_of_job
 from api.jobs.owners.kubeflow import PYTORCH_JOB
-from api.jobs.owners.paths import Body, Path, replaced, value_at
+from api.jobs.owners.paths import Body, Path, parsed_path, replaced, value_at
 from api.jobs.owners.row import Child, OwnerKind, OwnerPodSet
 from api.jobs.pod_template import StartConflict, Template
 from api.jobs.queued_object import JobOutcome
@@ -24,7 +23,6 @@ from api.jobs.resource_requests import requests_no_more
 
 # Annotations of a pod set by which its author gives its pods ranks.
 _PREFIX = "workload.codeflare.dev.appwrapper/tas-"
-_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
 _METADATA, _LISTS = ("labels", "annotations"), ("tolerations", "schedulingGates")
 
 
@@ -84,9 +82,10 @@ def _of_declaration(declared: Body, component: Body) -> OwnerPodSet:
 
 def _path(text: str) -> Path:
     """Return the steps of a path such as `template.spec.groups[0].template`. Raises ValueError."""
-    if not re.fullmatch(rf"template({_STEP.pattern})*", text):
+    first, *rest = parsed_path(f".{text}")
+    if first != "template":
         raise ValueError(f"{text!r} is no path within a component; it begins with template")
-    return ("template", *(field or int(index) for field, index in _STEP.findall(text)))
+    return (first, *rest)
 
 
 def _template(found: Any) -> Template:

@@ -5,12 +5,25 @@ Arguments are not modified; results share unchanged parts with them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 Body = Mapping[str, Any]
 # The keys of objects and the indexes of lists that lead to a value.
 Path = tuple[str | int, ...]
+
+_STEP = re.compile(r"\.([^.\[\]'\"\s]+)|\[(\d+)\]|\['([^']+)'\]")
+
+
+def parsed_path(text: str) -> Path:
+    """Return the steps of a path such as `.spec.groups[0]['example.com/template']`, as kubectl writes them.
+
+    Raises ValueError.
+    """
+    if not re.fullmatch(rf"(?:{_STEP.pattern})+", text):
+        raise ValueError(f"{text!r} is no path; write it as .spec.groups[0].template")
+    return tuple(field or quoted or int(index) for field, index, quoted in _STEP.findall(text))
 
 
 def value_at(body: Any, path: Path) -> Any:

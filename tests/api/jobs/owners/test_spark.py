@@ -24,7 +24,7 @@ def application(**fields: Any) -> Object:
     """Return the sample, with other values at these paths, whose steps are parted by `__`."""
     (sample,) = (one for one in SAMPLES if one.row is SPARK_APPLICATION)
     body = sample.object()
-    for path, value in fields.items():
+    for path, value in {"driver__memory": "512m", **fields}.items():
         body = replaced(body, ("spec", *path.split("__")), value)
     return body
 
