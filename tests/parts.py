@@ -86,10 +86,10 @@ def _find_chromium() -> str:
 
 def _find_owners() -> str:
     try:
-        found = [find_controller(name) for name in OWNER_CONTROLLERS]
+        found = [find_controller(source) for source in OWNER_CONTROLLERS.values()]
     except AssetsMissing as error:
         raise PartMissing(str(error)) from error
-    return f"{', '.join(one.name for one in found)} in {found[0].program.parent.parent}"
+    return f"{', '.join(one.source.name for one in found)} in {found[0].program.parent.parent}"
 
 
 def find_kubectl() -> str:

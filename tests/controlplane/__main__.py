@@ -16,8 +16,8 @@ from pathlib import Path
 
 from tests.children import ChildError
 from tests.controlplane.binaries import CONTROLLERS, AssetsMissing, build, cache_folder, find_assets
-from tests.controlplane.leaderworkerset import build_leaderworkerset
-from tests.controlplane.owner_controllers import build_controllers
+from tests.controlplane.owner_controllers import CONTROLLERS as OWNER_CONTROLLERS
+from tests.controlplane.owner_controllers import LEADER_WORKER_SETS, build_controller
 from tests.controlplane.plane import ControlPlane
 
 
@@ -47,11 +47,12 @@ def _build() -> None:
 
 
 def _build_leaderworkerset() -> None:
-    print(build_leaderworkerset(_say))
+    print(build_controller(LEADER_WORKER_SETS, _say))
 
 
 def _build_owners() -> None:
-    build_controllers(_say)
+    for source in OWNER_CONTROLLERS.values():
+        print(build_controller(source, _say))
 
 
 def _say(line: str) -> None:

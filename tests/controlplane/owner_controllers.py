@@ -1,7 +1,8 @@
 """The real controllers of the kinds of `api.jobs.owners`, where they have been built: how that is done.
 
 Kept apart from the control plane, since no machine has to have them. Each is built from its Go module alone,
-whose own go.mod pins what it needs, with the definitions of its kinds and its webhooks beside it.
+whose own go.mod pins what it needs, with the definitions of its kinds and its webhooks beside it. So is the
+controller of LeaderWorkerSets, which `make leaderworkerset` builds for one optional test.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ import functools
 import json
 import shutil
 import subprocess
+import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -26,6 +28,7 @@ from tests.controlplane.definitions import install_crds
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.rest import Rest, RestError
 
+OVERLAYS = Path(__file__).parent / "overlays"
 _PROGRAM, _DEFINITIONS, _WEBHOOKS = "controller", "definitions.yaml", "webhooks.yaml"
 _LINKING = "-ldflags=-s -w"
 _REGISTRATIONS = "/apis/admissionregistration.k8s.io/v1"
@@ -34,7 +37,11 @@ _READY_SECONDS = 90.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerSource:
-    """A controller in its module: the package of its program, and globs of its manifests."""
+    """A controller in its module: the package of its program, and globs of its manifests.
+
+    `overlay` maps files of the module to those of OVERLAYS that it is built with instead. `pod_label` is the
+    label of the pods that its webhooks for pods are called for; without one, they are left out.
+    """
 
     name: str
     module: str
@@ -42,13 +49,18 @@ class ControllerSource:
     package: str = ""
     definitions: str
     webhooks: str = ""
+    overlay: Mapping[str, str] = field(default_factory=dict)
+    pod_label: str = ""
 
     @property
     def folder(self) -> Path:
         """The folder of the cache that holds it, or will."""
-        return cache_root() / f"owner-{self.name}-{self.version}-{fingerprint(repr(self) + _LINKING, [])}"
+        how = repr((self.module, self.package, self.definitions, self.webhooks, _LINKING))
+        overlays = [OVERLAYS / name for name in self.overlay.values()]
+        return cache_root() / f"owner-{self.name}-{self.version}-{fingerprint(how, overlays)}"
 
 
+# What `make owners` builds.
 CONTROLLERS = {
     source.name: source
     for source in (
@@ -74,59 +86,88 @@ CONTROLLERS = {
             package="/cmd/training-operator.v1",
             definitions="manifests/base/crds/kubeflow*.yaml",
             webhooks="manifests/base/webhook/manifests.yaml",
+            # Its own certificates would be made in a fixed folder, which all runs of a machine share.
+            overlay={"pkg/cert/cert.go": "training_operator_cert.go"},
         ),
         ControllerSource(
-            name="mpi-operator",
-            module="github.com/kubeflow/mpi-operator",
-            version="v0.8.2",
-            package="/cmd/mpi-operator",
-            definitions="manifests/base/kubeflow*.yaml",
+            name="kuberay",
+            module="github.com/ray-project/kuberay/ray-operator",
+            version="v1.6.0",
+            definitions="config/crd/bases/*.yaml",
         ),
     )
 }
+
+
+LEADER_WORKER_SETS = ControllerSource(
+    name="leaderworkerset",
+    module="sigs.k8s.io/lws",
+    version="v0.9.0",
+    package="/cmd",
+    definitions="config/crd/bases/leaderworkerset*.yaml",
+    webhooks="config/webhook/manifests.yaml",
+    pod_label="leaderworkerset.sigs.k8s.io/name",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerAssets:
     """A controller's program, the definitions of its kinds, and its webhooks as it deploys them."""
 
-    name: str
+    source: ControllerSource
     program: Path
     definitions: list[dict[str, Any]]
     webhooks: list[dict[str, Any]]
 
 
-def find_controller(name: str) -> ControllerAssets:
+def find_controller(source: ControllerSource) -> ControllerAssets:
     """Return a controller of the cache. Raises AssetsMissing when it was not built; never builds."""
-    folder = CONTROLLERS[name].folder
+    folder = source.folder
     if not folder.is_dir():
-        raise AssetsMissing(f"no {name} controller; `make owners` builds it once")
+        target = "owners" if source.name in CONTROLLERS else source.name
+        raise AssetsMissing(f"no {source.name} controller; `make {target}` builds it once")
     return ControllerAssets(
-        name=name,
+        source=source,
         program=folder / _PROGRAM,
-        definitions=list(yaml.safe_load_all((folder / _DEFINITIONS).read_text())),
-        webhooks=[one for one in yaml.safe_load_all((folder / _WEBHOOKS).read_text()) if one],
+        definitions=_documents(folder / _DEFINITIONS),
+        webhooks=_documents(folder / _WEBHOOKS),
     )
 
 
-def build_controllers(say: Callable[[str], None]) -> None:
-    """Build all controllers into the cache unless they are there.
+def _documents(path: Path) -> list[dict[str, Any]]:
+    # Two separators in a row are an empty document.
+    return [one for one in yaml.safe_load_all(path.read_text()) if one]
+
+
+def build_controller(source: ControllerSource, say: Callable[[str], None]) -> Path:
+    """Build a controller into the cache unless it is there, and return its folder.
 
     Raises AssetsMissing without a usable Go or without network.
     """
-    for source in CONTROLLERS.values():
-        build_once(source.folder, functools.partial(_build_into, source, say), say)
+    return build_once(source.folder, functools.partial(_build_into, source, say), say)
 
 
 def _build_into(source: ControllerSource, say: Callable[[str], None], output: Path) -> None:
     go, started = find_go(), time.monotonic()
-    module = _downloaded(go, source)
-    # In its own folder, so that its own go.mod counts: in another module it would get other versions.
-    command = [go, "build", "-trimpath", _LINKING, "-o", str(output / _PROGRAM), f".{source.package}"]
-    run_go(command, f"building {source.name}", started, say, module=module)
-    for name, pattern in ((_DEFINITIONS, source.definitions), (_WEBHOOKS, source.webhooks)):
-        texts = [found.read_text() for found in sorted(module.glob(pattern))] if pattern else []
-        (output / name).write_text("\n---\n".join(texts))
+    with tempfile.TemporaryDirectory(prefix="berth-owner-") as copies:
+        module = _with_overlay(_downloaded(go, source), source, Path(copies))
+        # In its own folder, so that its own go.mod counts: in another module it would get other versions.
+        command = [go, "build", "-trimpath", _LINKING, "-o", str(output / _PROGRAM), f".{source.package}"]
+        run_go(command, f"building {source.name}", started, say, module=module)
+        for name, pattern in ((_DEFINITIONS, source.definitions), (_WEBHOOKS, source.webhooks)):
+            texts = [found.read_text() for found in sorted(module.glob(pattern))] if pattern else []
+            (output / name).write_text("\n---\n".join(texts))
+
+
+def _with_overlay(module: Path, source: ControllerSource, copies: Path) -> Path:
+    """Return the folder of the module; with an overlay that of a copy, since Go lets no module be changed."""
+    if not source.overlay:
+        return module
+    copied = copies / source.name
+    shutil.copytree(module, copied, copy_function=shutil.copyfile)
+    for name, ours in source.overlay.items():
+        shutil.copyfile(OVERLAYS / ours, copied / name)
+    return copied
 
 
 def _downloaded(go: str, source: ControllerSource) -> Path:
@@ -144,17 +185,20 @@ class OwnerController:
 
     def __init__(self, assets: ControllerAssets, plane: ControlPlane, folder: Path) -> None:
         self._assets, self._plane = assets, plane
-        self._ports = {name: Port() for name in ("webhook", "health", "metrics")}
-        self._certificates = folder / "certificates"
-        self._certificates.mkdir(parents=True)
+        self._ports = {name: Port() for name in ("webhook", "health")}
+        # Where controller-runtime looks for certificates, below the folder for temporary files.
+        certificates = folder / "k8s-webhook-server" / "serving-certs"
+        certificates.mkdir(parents=True)
         # The API server's own certificate is good for this machine, and its authority is known.
         for ours, theirs in (("apiserver.crt", "tls.crt"), ("apiserver.key", "tls.key")):
-            shutil.copyfile(plane.folder / ours, self._certificates / theirs)
-        arguments = [str(assets.program), *_ARGUMENTS[assets.name](self, folder)]
+            shutil.copyfile(plane.folder / ours, certificates / theirs)
+        name = assets.source.name
+        arguments = [str(assets.program), *_ARGUMENTS[name](self, folder)]
         self.child = Child(
-            name=assets.name,
+            name=name,
             arguments=[*arguments, "--kubeconfig", plane.kubeconfig],
-            log=folder / f"{assets.name}.log",
+            log=folder / f"{name}.log",
+            environment={"TMPDIR": str(folder), **_ENVIRONMENTS.get(name, {})},
         )
 
     @property
@@ -173,38 +217,39 @@ class OwnerController:
     def __exit__(self, *_: object) -> None:
         self._stop()
 
-    def config(self, folder: Path, version: str, **fields: Any) -> Path:
+    def config(self, folder: Path, version: str, **fields: Any) -> str:
         """Write a configuration file of controller-runtime's usual form; return its path."""
         path = folder / "config.yaml"
         body = {
             "apiVersion": version,
             "kind": "Configuration",
-            "webhook": {
-                "host": "127.0.0.1",
-                "port": self._ports["webhook"].number,
-                "certDir": str(self._certificates),
-            },
+            "webhook": {"host": "127.0.0.1", "port": self.port("webhook")},
             "metrics": {"bindAddress": "0"},
-            "health": {"healthProbeBindAddress": f"127.0.0.1:{self._ports['health'].number}"},
+            "health": {"healthProbeBindAddress": self.address("health")},
             "leaderElection": {"leaderElect": False},
             **fields,
         }
         path.write_text(yaml.safe_dump(body))
-        return path
+        return str(path)
+
+    def port(self, name: str) -> int:
+        """Return a port of this controller: webhook or health."""
+        return self._ports[name].number
 
     def address(self, name: str) -> str:
         """Return where a port of this controller is."""
-        return f"127.0.0.1:{self._ports[name].number}"
+        return f"127.0.0.1:{self.port(name)}"
 
     def _start(self) -> None:
         rest = self._plane.rest
         install_crds(rest, self._assets.definitions)
         self.child.start()
-        if registrations := self._registrations():
-            webhook = Rest(f"https://{self.address('webhook')}", ca_file=self._plane.ca_file)
-            self.child.wait_ready(functools.partial(_listens, webhook), timeout_seconds=_READY_SECONDS)
-            for path, body in registrations:
-                rest.create(path.rpartition("/")[0], body)
+        registrations = self._registrations()
+        server = f"https://{self.address('webhook')}" if registrations else f"http://{self.address('health')}"
+        probe = Rest(server, ca_file=self._plane.ca_file)
+        self.child.wait_ready(functools.partial(_listens, probe), timeout_seconds=_READY_SECONDS)
+        for path, body in registrations:
+            rest.create(path.rpartition("/")[0], body)
 
     def _stop(self) -> None:
         for path, _ in self._registrations():
@@ -215,33 +260,73 @@ class OwnerController:
 
     def _registrations(self) -> list[tuple[str, dict[str, Any]]]:
         """Return its webhooks for its own kinds, at an address of this machine."""
-        groups = {one["spec"]["group"] for one in self._assets.definitions}
-        bundle = base64.b64encode(Path(self._plane.ca_file).read_bytes()).decode()
         found = []
         for deployed in self._assets.webhooks:
             body = copy.deepcopy(deployed)
-            body["metadata"]["name"] = name = f"{self._assets.name}-{body['kind'].lower()}"
-            # Those for pods serve features of their own, and every other pod would wait for them.
-            body["webhooks"] = [
-                one
-                for one in body["webhooks"]
-                if all({*rule["apiGroups"]} <= groups for rule in one["rules"])
-            ]
-            for webhook in body["webhooks"]:
-                url = f"https://{self.address('webhook')}{webhook['clientConfig']['service']['path']}"
-                webhook["clientConfig"] = {"url": url, "caBundle": bundle}
+            body["metadata"]["name"] = name = f"{self._assets.source.name}-{body['kind'].lower()}"
+            body["webhooks"] = [one for one in map(self._local, body["webhooks"]) if one is not None]
             found.append((f"{_REGISTRATIONS}/{body['kind'].lower()}s/{name}", body))
         return found
 
+    def _local(self, webhook: dict[str, Any]) -> dict[str, Any] | None:
+        """Return a webhook as it is called on this machine; None for one that is left out."""
+        groups = {one["spec"]["group"] for one in self._assets.definitions}
+        label = self._assets.source.pod_label
+        url = f"https://{self.address('webhook')}{webhook['clientConfig']['service']['path']}"
+        bundle = base64.b64encode(Path(self._plane.ca_file).read_bytes()).decode()
+        local = {**webhook, "clientConfig": {"url": url, "caBundle": bundle}}
+        if all({*rule["apiGroups"]} <= groups for rule in webhook["rules"]):
+            return local
+        # All other pods would wait for it.
+        is_for_pods = all(rule["resources"] == ["pods"] for rule in webhook["rules"])
+        if not (label and is_for_pods):
+            return None
+        return {**local, "objectSelector": {"matchExpressions": [{"key": label, "operator": "Exists"}]}}
 
-def _arguments_of_jobset(controller: OwnerController, folder: Path) -> list[str]:
-    config = controller.config(
-        folder, "config.jobset.x-k8s.io/v1alpha1", internalCertManagement={"enable": False}
-    )
-    return ["--config", str(config)]
+
+def _of_jobset(controller: OwnerController, folder: Path) -> list[str]:
+    version = "config.jobset.x-k8s.io/v1alpha1"
+    return ["--config", controller.config(folder, version, internalCertManagement={"enable": False})]
 
 
-_ARGUMENTS: dict[str, Callable[[OwnerController, Path], list[str]]] = {"jobset": _arguments_of_jobset}
+def _of_leader_worker_sets(controller: OwnerController, folder: Path) -> list[str]:
+    version = "config.lws.x-k8s.io/v1alpha1"
+    config = controller.config(folder, version, internalCertManagement={"enable": False})
+    return ["--config", config, "--leader-elect=false"]
+
+
+def _of_trainer(controller: OwnerController, folder: Path) -> list[str]:
+    version = "config.trainer.kubeflow.org/v1alpha1"
+    return ["--config", controller.config(folder, version, certManagement={"enable": False})]
+
+
+def _of_training_operator(controller: OwnerController, _: Path) -> list[str]:
+    return [
+        "--metrics-bind-address=0",
+        f"--health-probe-bind-address={controller.address('health')}",
+        f"--webhook-server-port={controller.port('webhook')}",
+    ]
+
+
+def _of_kuberay(controller: OwnerController, _: Path) -> list[str]:
+    return [
+        "--metrics-addr=0",
+        f"--health-probe-bind-address={controller.address('health')}",
+        "--enable-leader-election=false",
+    ]
+
+
+_ARGUMENTS: dict[str, Callable[[OwnerController, Path], list[str]]] = {
+    "jobset": _of_jobset,
+    "leaderworkerset": _of_leader_worker_sets,
+    "trainer": _of_trainer,
+    "training-operator": _of_training_operator,
+    "kuberay": _of_kuberay,
+}
+_ENVIRONMENTS = {
+    # Its own first container would ask a Ray that no simulated pod runs.
+    "kuberay": {"ENABLE_INIT_CONTAINER_INJECTION": "false"},
+}
 
 
 def _listens(webhook: Rest) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from tests.controlplane import __main__ as command
 from tests.controlplane import binaries
 from tests.controlplane.binaries import PROGRAMS, AssetsMissing, build, cache_folder, find_assets, find_go
-from tests.controlplane.leaderworkerset import build_leaderworkerset, find_leaderworkerset
+from tests.controlplane.owner_controllers import LEADER_WORKER_SETS, build_controller, find_controller
 
 # A replacement for Go: writes its arguments to a log and the program to where -o says.
 _GO = """#!/bin/sh
@@ -21,7 +21,7 @@ build)
     while [ "$1" != "-o" ]; do shift; done
     {build}
     ;;
-list) echo "{folder}/module" ;;
+mod) echo '{{"Dir": "{folder}/module"}}' ;;
 esac
 """
 
@@ -158,14 +158,14 @@ def test_the_controller_of_leader_worker_sets_comes_with_the_definition_of_its_k
     definitions.mkdir(parents=True)
     (definitions / "leaderworkerset.x-k8s.io_leaderworkersets.yaml").write_text("kind: Definition")
 
-    built = build_leaderworkerset(print)
+    built = build_controller(LEADER_WORKER_SETS, print)
 
-    assets = find_leaderworkerset()
+    assets = find_controller(LEADER_WORKER_SETS)
     assert assets.program.parent == built
-    assert assets.definition == {"kind": "Definition"}
+    assert assets.definitions == [{"kind": "Definition"}]
 
 
 def test_without_that_controller_the_error_says_how_to_build_it(folder: Path) -> None:
     del folder
     with pytest.raises(AssetsMissing, match="`make leaderworkerset` builds it"):
-        find_leaderworkerset()
+        find_controller(LEADER_WORKER_SETS)

@@ -7,15 +7,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from api.jobs.owners.jobset import JOB_SET
-from api.jobs.owners.row import OwnerKind
-from tests.integration.manifests import QUEUE_NAME, RUNTIME, Object
+from api.jobs.owners.kubeflow import PYTORCH_JOB
+from api.jobs.owners.ray import RAY_CLUSTER
+from api.jobs.owners.row import OwnerKind, Source
+from api.jobs.owners.trainjob import CLUSTER_RUNTIMES, TRAIN_JOB
+from tests.integration.manifests import LONG, QUEUE_NAME, RUNTIME, Object
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
     """A kind, the controller that runs it, and a spec whose pods take `cpus` CPUs in all.
 
-    `spec` is called with how long the pods run.
+    `spec` is called with how long the pods run. `needs` are the kind and an object that it refers to.
     """
 
     row: OwnerKind
@@ -23,6 +26,12 @@ class Manifest:
     spec: Any
     cpus: int
     pod_sets: Mapping[str, int] = field(default_factory=dict)
+    needs: tuple[Source, Object] | None = None
+
+    @property
+    def has_end(self) -> bool:
+        """Whether it ends by itself, and not only by its deletion."""
+        return self.row is not RAY_CLUSTER
 
     def path(self, namespace: str, name: str = "") -> str:
         """Return the path of an object, or of all in a namespace."""
@@ -61,6 +70,60 @@ def _jobset(seconds: float) -> Object:
     return {"replicatedJobs": [replicated("driver", 1, 1), replicated("workers", 2, 1)]}
 
 
+def _trainjob(seconds: float) -> Object:
+    # A user's own patch of the runtime: it is as long as the test wants.
+    pod = {"metadata": {"annotations": {RUNTIME: f"{seconds:g}"}}}
+    jobs = [{"name": "node", "template": {"spec": {"template": pod}}}]
+    patch = {
+        "manager": "example.com/tests",
+        "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}},
+    }
+    return {"runtimeRef": {"name": "plain"}, "trainer": {"numNodes": 2}, "runtimePatches": [patch]}
+
+
+def _runtime() -> Object:
+    step = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
+    spec = {"backoffLimit": 0, "template": template(LONG, "node")}
+    job = {"name": "node", "template": {"metadata": {"labels": step}, "spec": spec}}
+    return {
+        "apiVersion": TRAIN_JOB.api_version,
+        "kind": CLUSTER_RUNTIMES.kind,
+        "metadata": {"name": "plain"},
+        "spec": {"mlPolicy": {"numNodes": 1}, "template": {"spec": {"replicatedJobs": [job]}}},
+    }
+
+
+def _pytorch_job(seconds: float) -> Object:
+    # The operator knows its container by this name.
+    one = {"restartPolicy": "Never", "template": template(seconds, "pytorch")}
+    replicas = {"Master": {"replicas": 1, **one}, "Worker": {"replicas": 2, **one}}
+    return {"runPolicy": {}, "pytorchReplicaSpecs": replicas}
+
+
+def _ray_cluster(seconds: float) -> Object:
+    group = {"rayStartParams": {}, "template": template(seconds)}
+    workers = {"groupName": "small", "replicas": 2, "minReplicas": 2, "maxReplicas": 2, **group}
+    return {"rayVersion": "2.9.0", "headGroupSpec": group, "workerGroupSpecs": [workers]}
+
+
 MANIFESTS = (
     Manifest(row=JOB_SET, controller="jobset", spec=_jobset, cpus=3, pod_sets={"driver": 1, "workers": 2}),
+    Manifest(
+        row=TRAIN_JOB,
+        controller="trainer",
+        spec=_trainjob,
+        cpus=2,
+        pod_sets={"node": 2},
+        needs=(CLUSTER_RUNTIMES, _runtime()),
+    ),
+    Manifest(
+        row=PYTORCH_JOB,
+        controller="training-operator",
+        spec=_pytorch_job,
+        cpus=3,
+        pod_sets={"master": 1, "worker": 2},
+    ),
+    Manifest(
+        row=RAY_CLUSTER, controller="kuberay", spec=_ray_cluster, cpus=3, pod_sets={"head": 1, "small": 2}
+    ),
 )

@@ -13,10 +13,11 @@ import pytest
 from admission.controller.http.ca_injector import WEBHOOKS
 from tests import parts
 from tests.controlplane import AssetsMissing, ControlPlane, find_assets
-from tests.controlplane.leaderworkerset import (
-    LeaderWorkerSetAssets,
-    LeaderWorkerSetController,
-    find_leaderworkerset,
+from tests.controlplane.owner_controllers import (
+    LEADER_WORKER_SETS,
+    ControllerAssets,
+    OwnerController,
+    find_controller,
 )
 from tests.integration.conftest import Cluster, Options
 from tests.integration.leadersets import GROUP, make_leader_worker_set
@@ -45,17 +46,17 @@ pytestmark = [pytest.mark.real, pytest.mark.xdist_group("leaderworkerset")]
 
 
 @pytest.fixture(scope="module")
-def assets() -> LeaderWorkerSetAssets:
+def assets() -> ControllerAssets:
     """Give the controller's program where it was built."""
     try:
-        return find_leaderworkerset()
+        return find_controller(LEADER_WORKER_SETS)
     except AssetsMissing as error:
         parts.skip_optional(str(error))
 
 
 @pytest.fixture(scope="module")
 def control_plane(
-    assets: LeaderWorkerSetAssets, tmp_path_factory: pytest.TempPathFactory
+    assets: ControllerAssets, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ControlPlane]:
     """Give a control plane on which no other test has defined the kind."""
     del assets
@@ -66,15 +67,15 @@ def control_plane(
 
 @pytest.fixture(scope="module")
 def sets(
-    assets: LeaderWorkerSetAssets,
+    assets: ControllerAssets,
     control_plane: ControlPlane,
     real_cluster: Cluster,
     tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[LeaderWorkerSetController]:
+) -> Iterator[OwnerController]:
     """Give the controller of LeaderWorkerSets, at work on the cluster."""
     del real_cluster
     folder = tmp_path_factory.mktemp("leaderworkerset")
-    with LeaderWorkerSetController(assets, control_plane, folder) as controller:
+    with OwnerController(assets, control_plane, folder) as controller:
         yield controller
 
 
@@ -86,7 +87,7 @@ def options() -> Options:
 
 @pytest.fixture
 def scene(
-    sets: LeaderWorkerSetController, real_cluster: Cluster, real_controller: Replica, real_scene: Scene
+    sets: OwnerController, real_cluster: Cluster, real_controller: Replica, real_scene: Scene
 ) -> Iterator[Scene]:
     """Give a scene in which both controllers work."""
     del sets

@@ -11,7 +11,7 @@ from admission.controller.http.ca_injector import WEBHOOKS
 from api.jobs.owners.paths import value_at
 from tests import parts
 from tests.controlplane import AssetsMissing, ControlPlane
-from tests.controlplane.owner_controllers import OwnerController, find_controller
+from tests.controlplane.owner_controllers import CONTROLLERS, OwnerController, find_controller
 from tests.integration.conftest import Cluster, Options
 from tests.integration.manifests import LONG, Object, condition, is_true
 from tests.integration.owners import MANIFESTS, Manifest
@@ -34,14 +34,21 @@ SHORT = 0.5
 def is_built(kind: Manifest) -> bool:
     """Return whether the kind's own controller is there."""
     try:
-        find_controller(kind.controller)
+        find_controller(CONTROLLERS[kind.controller])
     except AssetsMissing:
         return False
     return True
 
 
 BUILT = tuple(filter(is_built, MANIFESTS))
-each_kind = pytest.mark.parametrize("kind", [pytest.param(one, id=one.row.kind) for one in MANIFESTS])
+
+
+def of_kinds(*kinds: Manifest) -> pytest.MarkDecorator:
+    """Return the mark that runs a test for each of these kinds."""
+    return pytest.mark.parametrize("kind", [pytest.param(one, id=one.row.kind) for one in kinds])
+
+
+each_kind = of_kinds(*MANIFESTS)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +68,9 @@ def runners(
     with ExitStack() as stack:
         yield tuple(
             stack.enter_context(
-                OwnerController(find_controller(name), control_plane, tmp_path_factory.mktemp(name))
+                OwnerController(
+                    find_controller(CONTROLLERS[name]), control_plane, tmp_path_factory.mktemp(name)
+                )
             )
             for name in sorted({one.controller for one in BUILT})
         )
@@ -74,6 +83,10 @@ def asked(
     """Give Berth's controller, which the server asks about all new objects of these kinds."""
     del runners
     rest = real_cluster.rest
+    for one in BUILT:
+        if one.needs is not None:
+            source, needed = one.needs
+            rest.create(f"/apis/{source.group}/{source.version}/{source.plural}", needed)
     rest.create(REGISTRATION, registration(f"{real_controller.urls()['webhook']}/mutate"))
     rest.wait(f"{REGISTRATION}/{WEBHOOKS}", is_trusting)
     scene = real_cluster.new_scene()
@@ -147,6 +160,21 @@ def shown(scene: Scene, kind: Manifest, name: str) -> Object:
     return dict(scene.rest.get(kind.path(scene.namespace, name)))
 
 
+def leftovers(kind: Manifest, stopped: Object, workload: Object) -> list[str]:
+    """Return what a start has left in the templates of a stopped object: the names of pod sets."""
+    if kind.row.templates is not None:
+        return ["all"] if kind.row.templates.is_started(stopped) else []
+    originals = {one["name"]: one["template"] for one in workload["spec"]["podSets"]}
+    return [
+        one.name
+        for one in kind.row.pod_sets(stopped)
+        if value_at(one.template, ("spec", "nodeSelector"))
+        != value_at(originals[one.name], ("spec", "nodeSelector"))
+        or value_at(one.template, ("metadata", "labels"))
+        != value_at(originals[one.name], ("metadata", "labels"))
+    ]
+
+
 def running(scene: Scene) -> int:
     """Return how many pods of the scene run and do not end."""
     pods = scene.rest.get(scene.pods)["items"]
@@ -156,7 +184,7 @@ def running(scene: Scene) -> int:
     )
 
 
-@each_kind
+@of_kinds(*(one for one in MANIFESTS if one.has_end))
 def test_one_runs_to_its_end_with_a_single_workload(scene: Scene, kind: Manifest) -> None:
     scene.create_queue(cpus=kind.cpus)
     assert suspended(kind, create(scene, kind, "one", SHORT))
@@ -168,6 +196,20 @@ def test_one_runs_to_its_end_with_a_single_workload(scene: Scene, kind: Manifest
     assert len(scene.rest.get(scene.workloads)["items"]) == 1
     # Events are sent after the writes that they report.
     scene.wait_events("one", "CreatedWorkload", "Started", "FinishedWorkload")
+
+
+@of_kinds(*(one for one in MANIFESTS if not one.has_end))
+def test_one_that_serves_gives_its_quota_back_with_its_deletion(scene: Scene, kind: Manifest) -> None:
+    scene.create_queue(cpus=kind.cpus)
+    assert suspended(kind, create(scene, kind, "one"))
+    workload = scene.wait_true("one", "Admitted", "PodsReady")
+    assert {one["name"]: one["count"] for one in workload["spec"]["podSets"]} == kind.pod_sets
+    create(scene, kind, "next")
+    scene.wait_pending("next")
+
+    scene.rest.delete(kind.path(scene.namespace, "one"), {"propagationPolicy": "Background"})
+
+    scene.wait_true("next", "Admitted", "PodsReady")
 
 
 @each_kind
@@ -185,10 +227,7 @@ def test_one_waits_is_evicted_restored_and_resumed(scene: Scene, kind: Manifest)
     scene.wait_true("second", "Admitted", "PodsReady")
     stopped = shown(scene, kind, "first")
     assert suspended(kind, stopped)
-    originals = {one["name"]: one["template"] for one in before["spec"]["podSets"]}
-    for one in kind.row.pod_sets(stopped):
-        assert one.template["spec"].get("nodeSelector") == originals[one.name]["spec"].get("nodeSelector")
-        assert one.template["metadata"].get("labels") == originals[one.name]["metadata"].get("labels")
+    assert not leftovers(kind, stopped, before)
 
     scene.rest.delete(kind.path(scene.namespace, "second"), {"propagationPolicy": "Background"})
     scene.set_active("first", active=True)
