@@ -17,7 +17,7 @@ from api.reasons import ConditionType
 from api.workload import Workload
 
 REASON = "FitsQuota"
-_MESSAGE = re.compile(r"Checked against quota ([0-9a-f]+) of its cohort under fence ([0-9]+)")
+_MESSAGE = re.compile(r"Checked against quota ([0-9a-f]{1,64}) of its cohort under fence ([0-9]{1,10})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -320,7 +320,7 @@ def _gpus_of(resources: Mapping[str, Any]) -> int:
     # If both are given the request is used, because that is what the scheduler reserves.
     asked = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
     # Quantities are whole numbers, because the API server rejects others for extended resources.
-    return gpus_of({name: int(text) for name, text in asked.items() if str(text).isdecimal()})
+    return gpus_of({name: whole_number(str(text)) or 0 for name, text in asked.items()})
 
 
 def is_equivalent(

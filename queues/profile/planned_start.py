@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from api.parsing.decimals import whole_number
 from api.workload import Admission, WorkloadKey
 from queues.pending.entries import Pending
 
@@ -80,7 +81,7 @@ def tie_behind(last: str, uid: str) -> str:
         return uid
     number, _, known = last[1:].partition("~") if last.startswith("~") else ("0", "", last)
     # A prefix that is no number was not written by Berth: the store holds foreign data. It counts as 0.
-    return f"~{int(number if number.isdecimal() else 0) + (uid <= known):09}~{uid}"
+    return f"~{(whole_number(number) or 0) + (uid <= known):09}~{uid}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
+from api.parsing.decimals import whole_number
 from api.workload import WorkloadKey
 from queues.estimates.run_history import Run, RunOutcome
 from queues.estimates.runtime_estimate import RunKey
@@ -78,10 +79,10 @@ class PlanVersion(NamedTuple):
 def to_plan_version(text: str) -> PlanVersion | None:
     """Return the version that a text holds, None where it is not a version of this schema."""
     parts = text.split(" ")
-    # Concatenated, so that one check covers both numbers: neither may have a sign or a space, or be empty.
-    if len(parts) != 3 or parts[0] != str(SCHEMA) or not (parts[1] + parts[2]).isdecimal():
+    if len(parts) != 3 or parts[0] != str(SCHEMA):
         return None
-    return PlanVersion(int(parts[1]), int(parts[2]))
+    fence, number = map(whole_number, parts[1:])
+    return PlanVersion(fence, number) if fence is not None and number is not None else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from api.parsing.decimals import whole_number
 from queues.reservations.reservations import (
     LOG_LENGTH,
     CorruptValue,
@@ -206,7 +207,8 @@ def _to_answer(reservation: QuotaReservation, answer: str, is_duplicate: bool) -
         # "" is newly reserved, "=" already held by this same request; otherwise the answer names the holder.
         return Reserved(request_id=reservation.request_id, is_duplicate=is_duplicate or answer == "=")
     holder_fence, _, holder = answer.partition(" ")
-    return already_reserved(reservation, holder=holder, holder_fence=int(holder_fence))
+    # The holder's is what Redis says, and only named.
+    return already_reserved(reservation, holder=holder, holder_fence=whole_number(holder_fence) or 0)
 
 
 def _read_entry(raw: bytes) -> LoggedDecision | None:

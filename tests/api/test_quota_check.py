@@ -25,6 +25,19 @@ RECORD = Condition(
         pytest.param(replace(RECORD, status=False), None, id="taken back"),
         pytest.param(replace(RECORD, message="whatever"), None, id="of another form"),
         pytest.param(replace(RECORD, type="other"), None, id="none"),
+        pytest.param(
+            replace(RECORD, message=CHECK.message.replace("fence 7", "fence " + "7" * 5_000)),
+            None,
+            id="forged with a fence of more digits than Python converts",
+        ),
+        pytest.param(
+            replace(RECORD, message=CHECK.message.replace("fence 7", "fence ٧")),
+            None,
+            id="forged with digits of another script",
+        ),
+        pytest.param(
+            replace(RECORD, message=f"{CHECK.message}\n"), None, id="forged with a line behind its end"
+        ),
     ],
 )
 def test_a_record_counts_for_the_reservation_that_it_was_written_with(

@@ -22,7 +22,7 @@ from queues.reservations.reservations import (
     StoreUnreachable,
 )
 from queues.store.failover_store import FailoverStore, StoreState, StoreStatus
-from queues.store.keys import Keys
+from queues.store.keys import Keys, to_field
 from queues.store.redis_store import RedisReservationStore
 from tests.queues.reservation_builders import make_id, make_reservation
 from tests.redisserver import RedisServer
@@ -429,3 +429,16 @@ async def test_a_flushed_redis_is_seeded_and_rebuilt(redis_server: RedisServer) 
 
         async with connected(redis_server.url) as successor:
             assert [r.key.name for r in await successor.live(fence=6)] == ["a"]
+
+
+@pytest.mark.parametrize("fence", [b"7", b"9" * 5_000], ids=["a fence", "more digits than Python converts"])
+async def test_a_forged_holder_of_a_reservation_is_an_answer_like_any_other(
+    store: RedisReservationStore, admin: redis.Redis, fence: bytes
+) -> None:
+    wanted = make_reservation(request_id="ours")
+    admin.hset(KEYS.reservations, to_field(wanted.id), b"1 %s forged\njunk" % fence)
+
+    (answer,) = await store.commit([wanted], fence=5, request_id="ours")
+
+    assert isinstance(answer, Lost)
+    assert "already reserved by request forged" in answer.message

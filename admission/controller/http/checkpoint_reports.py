@@ -26,6 +26,7 @@ from admission.controller.runtime.token_bucket import TokenBuckets
 from admission.decisions.api_writes import Event
 from api import keys
 from api.http.server import HttpError, Request, Response, Route, json_response
+from api.jobs.checkpoint_annotations import parse_step
 from api.kube.client import KubeClient
 from api.kube.errors import KubeError, NotFound
 from api.object_events import EventType
@@ -170,7 +171,7 @@ def _stored(subject: Subject, annotations: Mapping[str, str]) -> Response:
         {
             subject.resource.kind.lower(): subject.key,
             "time": annotations.get(keys.CHECKPOINT_TIME),
-            "step": int(step) if step.isdecimal() else None,
+            "step": parse_step(step),
         }
     )
 

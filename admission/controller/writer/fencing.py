@@ -20,6 +20,7 @@ from admission.decisions.api_writes import Purpose, Verb, Write
 from admission.decisions.decision import DecisionId
 from api.keys import FENCE
 from api.objects.common import Meta, NamedObject
+from api.parsing.decimals import whole_number
 
 
 def fence_write(decision: DecisionId, *, fence: int, raw: bytes | None) -> Write:
@@ -60,7 +61,7 @@ def _next(present: str, fence: int) -> str:
     if leader != str(fence):
         return str(fence)
     # The same value would be no change, and the API server would store no new version.
-    return f"{fence}.{int(count) + 1 if count.isdecimal() else 1}"
+    return f"{fence}.{(whole_number(count) or 0) + 1}"
 
 
 def _metadata(raw: bytes) -> Meta:

@@ -20,6 +20,7 @@ from api.jobs.owners.row import Child, OwnerKind, OwnerPodSet
 from api.jobs.pod_template import StartConflict, Template
 from api.jobs.queued_object import JobOutcome
 from api.jobs.resource_requests import requests_no_more
+from api.parsing.decimals import whole_number
 
 # Annotations of a pod set by which its author gives its pods ranks.
 _PREFIX = "workload.codeflare.dev.appwrapper/tas-"
@@ -76,7 +77,7 @@ def _of_declaration(declared: Body, component: Body) -> OwnerPodSet:
         at=at,
         index_label=annotations.get(f"{_PREFIX}pod-index-label"),
         group_label=annotations.get(f"{_PREFIX}sub-group-index-label"),
-        groups=int(groups) if groups.isdecimal() else None,
+        groups=whole_number(groups),
     )
 
 

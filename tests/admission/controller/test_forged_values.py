@@ -286,3 +286,55 @@ def test_a_row_of_the_plan_without_our_signature_is_ignored(stage: Stage, signed
 
     assert values.outrun == {}
     assert [(one.field, one.fault) for one in bad] == [("team/w/uid-w", RowFault.UNSIGNED)]
+
+
+LONG = b"9" * 5_000
+HEADS = {
+    "of another request": b"1 5 forged\n",
+    "with a fence of more digits than Python converts": b"1 %s forged\n" % LONG,
+    "with a fence that no lease can have": b"1 3000000000 forged\n",
+    "without a first line": b"\xff\x00",
+}
+
+
+@pytest.mark.parametrize("is_signed", [True, False], ids=["signed values", "no signing key"])
+@pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
+def test_a_value_that_is_put_where_a_reservation_will_be_keeps_no_workload_waiting(
+    stage: Stage, redis: Redis, head: bytes, is_signed: bool
+) -> None:
+    if is_signed:
+        redis.store.seal = OURS
+    leader = stage.lead()
+    # What is there when a term begins is judged and removed.
+    stage.submit("before", cpus=1)
+    stage.wait(5.0)
+    assert stage.admitted() == ["before"]
+    # Objects are numbered, so the forger can guess the uid of the next one.
+    guesses = (part for number in range(100, 160) for part in (f"team/w/uid-{number}", head + b"junk"))
+    redis.run("HSET", KEYS.reservations, *guesses)
+    stage.submit("w", cpus=1)
+    stage.submit("other", cpus=1)
+    stage.wait(60.0)
+
+    assert sorted(stage.admitted()) == ["before", "other", "w"]
+    assert leader.leadership is not None
+
+
+@pytest.mark.parametrize(
+    "version",
+    [b"1 %s 1" % LONG, b"1 1 " + LONG, "1 ٣ 1".encode(), b"1 -1 1", b"\xff", b""],
+    ids=["a long fence", "a long number", "other digits", "a sign", "bytes", "nothing"],
+)
+def test_a_version_of_the_plan_that_cannot_be_read_ends_no_term(
+    stage: Stage, redis: Redis, version: bytes
+) -> None:
+    redis.run("SET", KEYS.plan, version)
+    leader = stage.lead()
+    stage.submit("w", cpus=1)
+    stage.wait(5.0)
+    redis.run("SET", KEYS.plan, version)
+    stage.submit("x", cpus=1)
+    stage.wait(30.0)
+
+    assert stage.admitted() == ["w", "x"]
+    assert leader.leadership is not None

@@ -29,6 +29,7 @@ def workload(fence: str | None = None, *, uid: str = "uid-w", version: str = "7"
         pytest.param(workload("4"), "4.1", id="we fenced it once"),
         pytest.param(workload("4.9"), "4.10", id="we fenced it ten times"),
         pytest.param(workload("4.x"), "4.1", id="another program has written nonsense"),
+        pytest.param(workload("4." + "9" * 5_000), "4.1", id="more digits than Python converts"),
     ],
 )
 def test_the_value_is_one_that_the_workload_does_not_carry(present: bytes | None, want: str) -> None:
