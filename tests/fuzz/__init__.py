@@ -7,7 +7,7 @@ tries new ones for as long as it is given, and prints what repeats a finding.
     samples      objects of each kind with many fields set, which the strategies change
     texts        targets: the parsers
     objects      targets: rules, conversion, what a controller takes in and decides
-    stored       targets: what Redis holds
-    files        targets: files that commands read
+    submitted    targets: Jobs and other kinds that are queued as a whole
+    files        targets: files that commands read, and what Redis holds
     targets      all targets in one table
 """

@@ -45,7 +45,7 @@ def search(target: Target, *, seed: int, examples: int, shrinks: bool = True) ->
     return drawn
 
 
-def run(targets: Sequence[Target], *, seed: int, until: float) -> int:
+def run(targets: Sequence[Target], *, seed: int, until: float, examples: int = _EXAMPLES_OF_A_TURN) -> int:
     """Search in turns until `until` (monotonic), one turn each at least. Return the exit code."""
     left, tried, turn = list(targets), Counter[str](), 0
     while left and (turn == 0 or time.monotonic() < until):
@@ -53,13 +53,13 @@ def run(targets: Sequence[Target], *, seed: int, until: float) -> int:
             if turn and time.monotonic() > until:
                 break
             try:
-                search(target, seed=seed + turn, examples=_EXAMPLES_OF_A_TURN)()
+                search(target, seed=seed + turn, examples=examples)()
             # Whatever a target raises is what is searched for.
             except Exception as finding:
                 left.remove(target)
                 _print(target, finding, seed=seed + turn)
             else:
-                tried[target.name] += _EXAMPLES_OF_A_TURN
+                tried[target.name] += examples
         turn += 1
     for target in targets:
         print(f"{tried[target.name]:>9,}  {target.name}" + ("" if target in left else "  FINDING"))
@@ -72,6 +72,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=5.0, help="how long to search (default: 5)")
     parser.add_argument("--seed", type=int, help="of the first turn (default: another one each time)")
     parser.add_argument("--target", help="only the targets whose name contains this")
+    parser.add_argument(
+        "--examples", type=int, default=_EXAMPLES_OF_A_TURN, help="of each target in a turn (default: 200)"
+    )
     options = parser.parse_args(arguments)
     targets = [target for target in TARGETS if (options.target or "") in target.name]
     if not targets:
@@ -81,7 +84,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     seed = secrets.randbelow(2**31) if options.seed is None else options.seed
     # Hundreds of refusals help no reader.
     logging.disable()
-    return run(targets, seed=seed, until=time.monotonic() + 60 * options.minutes)
+    until = time.monotonic() + 60 * options.minutes
+    return run(targets, seed=seed, until=until, examples=options.examples)
 
 
 def _print(target: Target, finding: Exception, *, seed: int) -> None:

@@ -7,6 +7,7 @@ held by the webhook, which the caller registers.
 from __future__ import annotations
 
 import time
+from functools import partial
 
 from api import keys
 from api.workload import to_rfc3339
@@ -17,6 +18,9 @@ from tests.integration.pods import create, make_pod, wait_gone, wait_pod
 from tests.integration.replica import Replica
 from tests.integration.reporting import Reporter
 from tests.integration.scene import Scene
+from tests.integration.test_owner_writes import create as create_owner
+from tests.integration.test_owner_writes import is_suspended, kinds_defined, report
+from tests.integration.test_owner_writes import path_of as owner_path
 from tests.integration.test_saves import staged
 from tests.integration.test_serving import (
     create as create_serving,
@@ -31,6 +35,7 @@ from tests.integration.test_serving import (
 )
 from tests.integration.test_topology import create_gang, create_racks, nodes_of, rack_label
 from tests.integration.waiting import wait_for
+from tests.owners import SAMPLES, OwnerSample
 
 _INFERENCE = {"berth.dev/workload-type": "inference"}
 _PREEMPTS = {"withinClusterQueue": "LowerPriority"}
@@ -47,6 +52,8 @@ def play_all(cluster: Cluster, controller: Replica) -> None:
         play_placed_gang,
     ):
         play(cluster.new_scene())
+    with kinds_defined(cluster.rest, SAMPLES):
+        play_owners(cluster.new_scene())
     play_saves(cluster, controller)
 
 
@@ -145,6 +152,40 @@ def play_placed_gang(scene: Scene) -> None:
     assert nodes_of(scene, "gang") == {f"{scene.pool}-0"}
     scene.delete_job("gang")
     _wait_no_workloads(scene)
+
+
+def play_owners(scene: Scene) -> None:
+    """Start one of each kind that runs as a whole, preempt them, start them again and delete them.
+
+    Their own controllers are played: no others are there to write their status.
+    """
+    scene.create_queue("lq", cpus=100, preemption=_PREEMPTS)
+    priority = {keys.PRIORITY_CLASS: scene.create_priority("high", 10)}
+
+    def wait_all(*, suspended: bool) -> None:
+        for sample in SAMPLES:
+            what = f"the {sample.row.kind} {'stopped' if suspended else 'started'}"
+            wait_for(partial(_is_suspended, scene, sample, suspended), what)
+
+    for sample in SAMPLES:
+        create_owner(scene, sample)
+    wait_all(suspended=False)
+    for sample in SAMPLES:
+        report(scene, sample, sample.ready)
+    scene.create_job("high", queue="lq", cpus=100, labels=priority)
+    wait_all(suspended=True)
+    for sample in SAMPLES:
+        report(scene, sample, sample.stopped)
+    scene.wait_admitted("high")
+    scene.delete_job("high")
+    wait_all(suspended=False)
+    for sample in SAMPLES:
+        scene.rest.delete(owner_path(scene, sample, "j"))
+    _wait_no_workloads(scene)
+
+
+def _is_suspended(scene: Scene, sample: OwnerSample, wanted: bool) -> bool:
+    return is_suspended(scene, sample) is wanted
 
 
 def play_saves(cluster: Cluster, controller: Replica) -> None:

@@ -24,6 +24,7 @@ from tests.fuzz.samples import cluster
 from tests.fuzz.target import Target
 from tests.integration.conftest import Cluster, Controllers
 from tests.integration.replica import Replica
+from tests.integration.test_malformed import MOST_GROWN_BYTES, resident_bytes
 from tests.redisserver import RedisServer
 
 pytestmark = [pytest.mark.redis, pytest.mark.xdist_group("fuzzed-leader")]
@@ -86,6 +87,7 @@ def test_a_leader_decides_on_whatever_objects_and_redis_values_say(
         writer.write(obj)
 
     samples = changed(cluster(), fixed=FIXED)
+    before = resident_bytes(leader)
     search(
         Target(name="objects", inputs=samples, check=writer.write, most_seconds=MOST_SECONDS),
         seed=SEED,
@@ -113,3 +115,4 @@ def test_a_leader_decides_on_whatever_objects_and_redis_values_say(
     # The server took enough of them for this to mean something.
     assert writer.statuses[200] + writer.statuses[201] > OBJECTS // 4, writer.statuses
     assert_leads_on(leader, lambda: leader.log().count(" deciding "))
+    assert resident_bytes(leader) - before < MOST_GROWN_BYTES

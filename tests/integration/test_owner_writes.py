@@ -5,11 +5,13 @@ The definitions come after the controller has started, and go again: it goes on 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import pytest
 
 from api.jobs.owners.table import SOURCES
+from tests.controlplane import Rest
 from tests.controlplane.definitions import CRDS, install_crds
 from tests.integration.conftest import Cluster, Options
 from tests.integration.manifests import Object, condition
@@ -36,21 +38,27 @@ def options() -> Options:
     return Options(config=CONFIG, settings=EXTERNAL)
 
 
+@contextmanager
+def kinds_defined(rest: Rest, samples: Sequence[OwnerSample] = ALL) -> Iterator[None]:
+    """Let the cluster have the kinds of these samples, and what they refer to, until the block ends."""
+    definitions = [definition(one.row) for one in samples]
+    definitions += [definition(source) for source in SOURCES]
+    install_crds(rest, definitions)
+    for one in samples:
+        if one.runtime:
+            (source,) = (source for source in one.row.sources if source.kind == one.runtime["kind"])
+            rest.create(f"/apis/{source.group}/{source.version}/{source.plural}", one.runtime)
+    yield
+    for made in definitions:
+        rest.delete(f"{CRDS}/{made['metadata']['name']}")
+
+
 @pytest.fixture(scope="module")
 def defined(embedded_cluster: Cluster, embedded_controller: Replica) -> Iterator[Cluster]:
     """Give a cluster whose controller was there before the kinds."""
     del embedded_controller
-    definitions = [definition(one.row) for one in ALL]
-    definitions += [definition(source) for source in SOURCES]
-    install_crds(embedded_cluster.rest, definitions)
-    for one in SAMPLES:
-        if one.runtime:
-            (source,) = (source for source in one.row.sources if source.kind == one.runtime["kind"])
-            path = f"/apis/{source.group}/{source.version}/{source.plural}"
-            embedded_cluster.rest.create(path, one.runtime)
-    yield embedded_cluster
-    for made in definitions:
-        embedded_cluster.rest.delete(f"{CRDS}/{made['metadata']['name']}")
+    with kinds_defined(embedded_cluster.rest):
+        yield embedded_cluster
 
 
 @pytest.fixture

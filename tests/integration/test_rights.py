@@ -450,7 +450,10 @@ def test_the_roles_of_deploy_are_all_that_a_controller_needs(
         finally:
             plane.rest.delete(f"{REGISTRATION}/{WEBHOOKS}")
 
-    assert "forbidden" not in started.log().lower()
+    # The server's own check of owners learns of a new kind some seconds after it serves it; until then the
+    # Workload is created again and again.
+    lines = (line for line in started.log().lower().splitlines() if "cannot find restmapping" not in line)
+    assert not [line for line in lines if "forbidden" in line]
 
 
 def test_an_integration_without_its_role_is_switched_off_and_named(

@@ -22,6 +22,8 @@ from api.jobs.job import to_job
 from api.jobs.owners.owner import to_owner
 from api.jobs.owners.table import kind_of
 from api.objects.cluster import JobObject, OwnerObject
+from api.objects.common import Wire
+from api.objects.templates import WirePodTemplate
 from api.workload import to_rfc3339
 
 
@@ -31,6 +33,14 @@ class Submission:
 
     workload: bytes | None
     notes: tuple[str, ...] = ()
+
+
+class _JobSpec(Wire, frozen=True):
+    template: WirePodTemplate | None = None
+
+
+class _OfJob(Wire, frozen=True):
+    spec: _JobSpec | None = None
 
 
 def is_translated(manifest: Mapping[str, Any]) -> bool:
@@ -47,7 +57,10 @@ def submission_of(
     `namespace` is used where the object names none, `now` is in Unix seconds. Raises ValueError where the
     object cannot be read at all.
     """
-    meta = dict(manifest.get("metadata") or {})
+    given = manifest.get("metadata") or {}
+    if not isinstance(given, Mapping):
+        raise ValueError(f"metadata is {given!r}, but must be an object")
+    meta = dict(given)
     name = str(meta.get("name") or f"{meta.get('generateName', 'unnamed-')}new")
     meta |= {"name": name, "namespace": meta.get("namespace") or namespace}
     meta.setdefault("uid", f"not-submitted-{meta['namespace']}-{name}")
@@ -66,6 +79,8 @@ def _view(manifest: dict[str, Any], context: JobContext, now: float) -> View:
     row = kind_of(manifest["apiVersion"], manifest["kind"])
     try:
         if row is None:
+            # An API server has checked the template of a Job that it holds.
+            msgspec.json.decode(raw, type=_OfJob)
             return JobView(
                 to_job(msgspec.json.decode(raw, type=JobObject)), raw, (), context=context, now=now
             )

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from api.jobs.job import ComposeError
 from api.jobs.job_workload import workload_name
 from api.jobs.owners.owner import Owner
@@ -23,6 +25,7 @@ from api.jobs.pod_template import (
     sanitised,
 )
 from api.jobs.topology_request import topology_request_body
+from api.objects.templates import WirePodTemplate
 
 WirePodSets = Sequence[Mapping[str, Any]]
 
@@ -45,9 +48,21 @@ def expanded(row: OwnerKind, body: Body, read: Read) -> Body:
 def read_pod_sets(row: OwnerKind, body: Body) -> tuple[OwnerPodSet, ...]:
     """Return the pod sets of an object of this kind. Raises ComposeError if they cannot be read."""
     try:
-        return row.pod_sets(body)
+        found = row.pod_sets(body)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ComposeError(f"its pod sets cannot be read: {error!r}; correct its spec") from error
+    for one in found:
+        if type(one.count) is not int:
+            said = f"the number of pods of {one.name} is {one.count!r}, but must be a whole number"
+            raise ComposeError(f"its pod sets cannot be read: {said}; correct its spec")
+        # Its definition may keep whatever a user writes, and the API server looks into no template.
+        try:
+            msgspec.convert(one.template, type=WirePodTemplate)
+        except (msgspec.ValidationError, RecursionError) as error:
+            raise ComposeError(
+                f"{path_text(one.at)} cannot be read: {error}; correct the pod template"
+            ) from error
+    return found
 
 
 def check_owner(row: OwnerKind, body: Body) -> None:

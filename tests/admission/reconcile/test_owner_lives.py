@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 
@@ -253,6 +254,33 @@ def test_one_whose_pod_sets_cannot_be_read_is_named_with_the_fix(sample: OwnerSa
 
     assert purposes(actions) == ["ErrWorkloadCompose"]
     assert "its pod sets cannot be read" in actions[0].note  # type: ignore[union-attr]
+
+
+CONTAINERS = {"a text": "main", "a text in the list": ["main"], "a list in the list": [[]], "numbers": [7]}
+
+
+@each_kind
+@pytest.mark.parametrize("containers", CONTAINERS.values(), ids=CONTAINERS)
+def test_one_whose_pod_template_is_none_is_named_with_the_fix(sample: OwnerSample, containers: Any) -> None:
+    obj = sample.object()
+    # Wherever the kind has them; a kind whose pods another object describes has none.
+    if not _replaced_deep(obj["spec"], "containers", containers):
+        return
+
+    actions = reconcile_queued(read_queued(obj), encode(obj), [], context(), now=START)
+
+    assert purposes(actions) == ["ErrWorkloadCompose"]
+    assert "cannot be read" in actions[0].note  # type: ignore[union-attr]
+
+
+def _replaced_deep(value: Any, key: str, new: Any) -> int:
+    """Replace what this key has anywhere in a JSON value. Return how often."""
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    found = sum(_replaced_deep(part, key, new) for part in list(parts))
+    if isinstance(value, dict) and key in value:
+        value[key] = copy.deepcopy(new)
+        found += 1
+    return found
 
 
 @pytest.mark.parametrize(
