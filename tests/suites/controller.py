@@ -15,6 +15,7 @@ from admission.cache.trees_to_try import TreesToTry
 from admission.cli.__main__ import main
 from admission.controller.cluster_state.finalizers import Finalizers
 from admission.controller.loop import reconcile_queue
+from admission.engine.overadmission_check import OveradmissionCheck
 from admission.reconcile.workload.context import LifecycleResult
 
 UNSCHEDULED = "BERTH_SUITES_UNSCHEDULED"
@@ -30,8 +31,13 @@ def _without_scheduler() -> None:
     def pop_heads(*_: Any) -> list[Any]:
         return []
 
+    # The suite admits, and gives no quota to what it admits.
+    def evict_excess(*_: Any, **__: Any) -> tuple[()]:
+        return ()
+
     for replaced in (has_heads, pop_heads):
         setattr(TreesToTry, replaced.__name__, replaced)
+    setattr(OveradmissionCheck, evict_excess.__name__, evict_excess)
 
 
 def _without_core() -> None:
