@@ -25,6 +25,8 @@ from api.parsing.decimals import whole_number
 from api.workload import PodRanks, PodSet, PodSetAssignment, TopologyAssignment
 
 _NONE: Mapping[str, str] = {}
+# A Job that requests no topology may be placed by its flavor all the same. Its Workload names no label then.
+_RANKS_OF_JOB = PodRanks(index_label=keys.COMPLETION_INDEX)
 
 
 def answer_gated_pods(look: Look) -> Answer:
@@ -104,7 +106,7 @@ def domains_of(
 ) -> list[tuple[PlacedPod, Mapping[str, str]]]:
     """Return the gated pods for which there is a place, each with the node labels of its domain."""
     selectors = [dict(zip(topology.levels, one.values, strict=True)) for one in topology.domains]
-    chosen = _by_rank(topology, selectors, pods, pod_set.ranks) if pod_set.ranks is not None else None
+    chosen = _by_rank(topology, selectors, pods, pod_set.ranks or _RANKS_OF_JOB)
     # All by rank or all greedily: with a mixture two pods could get the same place.
     if chosen is None:
         chosen = _greedily(topology, selectors, pods, avoid)

@@ -163,6 +163,16 @@ def test_ranks_count_through_groups(ranks: PodRanks, pods: list[PlacedPod], want
     assert assigned(ungate(replace(POD_SET, ranks=ranks), ASSIGNMENT, pods)) == want
 
 
+def test_pods_of_a_job_that_requests_no_topology_are_ranked_by_their_index() -> None:
+    pods = [make_pod("c", rank="2"), make_pod("a", rank="0"), make_pod("b", rank="1")]
+
+    assert assigned(ungate(replace(POD_SET, ranks=None, topology_request=None), ASSIGNMENT, pods)) == {
+        "a": "n0",
+        "b": "n0",
+        "c": "n1",
+    }
+
+
 def test_other_gates_stay() -> None:
     pod = make_pod("a")
     (write,) = ungate(POD_SET, ASSIGNMENT, [_gated_twice(pod)])
