@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +20,7 @@ from admission.answers.items import (
     RackItem,
     WorkloadItem,
 )
+from admission.answers.what_if import ChangedItem, SubmittedItem, WhatIf
 from admission.controller.queries.callers import TRUSTED, Caller
 from admission.controller.queries.service import QueryService
 from api.http.server import HttpError, Request
@@ -198,6 +200,8 @@ class Answering(QueryService):
     hidden: int = 0
     continue_: str = ""
     asked: list[tuple[Kind, Mapping[str, str]]] = field(default_factory=list)
+    explained: int = 0
+    questions: list[object] = field(default_factory=list)
 
     async def list(self, caller: Caller, kind: Kind, query: Mapping[str, str]) -> Page[Any]:
         """Return all items that are given of this kind."""
@@ -211,6 +215,54 @@ class Answering(QueryService):
         if not found:
             raise HttpError(404, f"there is no {kind.value} {name}")
         return found[0]
+
+    async def explain(self, caller: Caller, namespace: str, name: str) -> dict[str, Any]:
+        """Return the explanation that is given, of the Workload of this name or of the Job's."""
+        self.explained += 1
+        return {**EXPLANATION, "name": "job-next-1a2b3" if name == "next" else name}
+
+    async def what_if(self, caller: Caller, body: bytes | bytearray) -> WhatIf:
+        """Return that one Workload would start and another be evicted for it."""
+        self.questions.append(json.loads(body))
+        return ANSWER
+
+
+EXPLANATION = {
+    "verdict": "It is at position 1 and is promised to start in 11 min; it lacks 8 of 16 GPUs.",
+    "lacks": [{"resource": GPU, "flavor": "h100"}],
+    "heldBy": [
+        {
+            "namespace": "team-a",
+            "name": "job-train-1a2b3",
+            "amount": "8",
+            "expectedEnd": at(1800),
+            "keptBy": "preemption.withinClusterQueue: Never",
+        }
+    ],
+    "heldByHidden": {"count": 3, "amount": "24"},
+    "help": [{"change": "8 GPUs less", "startsAt": at(0)}],
+}
+ANSWER = WhatIf(
+    workloads=(
+        SubmittedItem(
+            namespace="team-a",
+            name="job-new-1a2b3",
+            owner_kind="Job",
+            owner_name="new",
+            starts_now=False,
+            starts_at=at(300),
+            reason="WaitingForQuota",
+            message=HOSTILE,
+            held_by=("team-a/job-train-1a2b3 (8)",),
+        ),
+    ),
+    others=(
+        ChangedItem(namespace="team-a", name="job-old", is_evicted=True, started_at=None, starts_at=None),
+    ),
+    hidden_evicted=0,
+    hidden_moved=2,
+    notes=("a Secret was left out",),
+)
 
 
 async def trusted(request: Request) -> Caller:

@@ -19,7 +19,7 @@ from tests.admission.controller.fakes import FakeClock
 from tests.page.scene import HOSTILE, NOW, Answering, trusted, workload
 
 WORKLOAD = "workloads/team-a/job-next-1a2b3"
-SCREENS = ("", WORKLOAD, "queues", "queues/team-a", "cohorts", "racks", "calendar", "decisions")
+SCREENS = ("", WORKLOAD, "queues", "queues/team-a", "cohorts", "racks", "calendar", "what-if", "decisions")
 # What the page may weigh, compressed, when nothing of it is cached.
 MOST_BYTES = 150_000
 
@@ -63,7 +63,7 @@ def _below(prefix: str, route: Route) -> Route:
     async def handle(request: Request) -> Response | Stream:
         return await route.handler(replace(request, path=request.path.removeprefix(prefix)))
 
-    return Route(route.method, prefix + route.path, handle)
+    return replace(route, path=prefix + route.path, handler=handle)
 
 
 async def text_of(path: str, service: Answering | None = None) -> str:
@@ -211,3 +211,89 @@ async def test_names_with_signs_of_addresses_can_be_followed() -> None:
             ]
         async with client.get(answer.url.join(type(answer.url)(link or "", encoded=True))) as answer:
             assert answer.status == 200
+
+
+async def test_a_workload_has_its_verdict_what_holds_it_and_what_helps() -> None:
+    text = await text_of(WORKLOAD)
+
+    wanted = ("It is at position 1", "team-a/job-train-1a2b3", "withinClusterQueue", "8 GPUs less: starts")
+    assert [one for one in (*wanted, "3 of other namespaces", "in 30 min") if one not in text] == []
+
+
+async def test_the_name_of_a_job_leads_to_its_workload() -> None:
+    assert "job-next-1a2b3" in await text_of("workloads/team-a/next")
+
+
+async def test_a_refresh_of_a_workload_tries_nothing_again() -> None:
+    service = Answering()
+    async with served(service) as (client, url):
+        async with client.get(url + WORKLOAD) as answer:
+            first = await answer.text()
+        async with client.get(url + WORKLOAD, headers={"HX-Request": "true"}) as answer:
+            refreshed = await answer.text()
+
+    assert service.explained == 1
+    assert first[first.index('id="live"') :] == refreshed[refreshed.index('id="live"') :]
+
+
+async def posted(text: str, service: Answering | None = None) -> tuple[int, str]:
+    """Return what the form for manifests is answered."""
+    async with served(service) as (client, url):
+        form = {"manifests": text, "namespace": "team-a"}
+        async with client.post(url + "what-if", data=form) as answer:
+            return answer.status, await answer.text()
+
+
+async def test_pasted_manifests_are_asked_about_and_kept_in_the_form() -> None:
+    service = Answering()
+
+    status, text = await posted(
+        "kind: Job\nmetadata: {name: new}\n---\nkind: Node\nat: 2026-01-01\n", service
+    )
+
+    assert status == 200
+    assert service.questions == [
+        {
+            "objects": [{"kind": "Job", "metadata": {"name": "new"}}, {"kind": "Node", "at": "2026-01-01"}],
+            "namespace": "team-a",
+        }
+    ]
+    wanted = (
+        "metadata: {name: new}",
+        "team-a/new",
+        "in 5 min",
+        "job-old",
+        "evicted",
+        "a Secret was left out",
+    )
+    assert [one for one in (*wanted, "2 would start at another time") if one not in text] == []
+    assert HOSTILE not in text
+
+
+@pytest.mark.parametrize(
+    ("manifests", "want"),
+    [
+        ("a: [", "the manifests are neither YAML nor JSON"),
+        ("- 1", "the manifests hold a list; expected objects with a kind"),
+        ("a: &x [1]\nb: *x", "YAML aliases (*name), which are not read here"),
+        ("? [1]\n: 2", "the manifests"),
+        ("a: .inf\n? {b: 1}\n: 2", "the manifests"),
+        ("[" * 20_000, "the manifests"),
+        ("!!python/object/apply:os.system [ls]", "the manifests are neither YAML nor JSON"),
+    ],
+    ids=["broken", "no object", "aliases", "a key that is a list", "a key that is a map", "deep", "code"],
+)
+async def test_manifests_that_cannot_be_read_are_refused_beside_the_form(manifests: str, want: str) -> None:
+    service = Answering()
+
+    status, text = await posted(manifests, service)
+
+    assert (status, want in text, service.questions) == (400, True, [])
+    assert 'role="alert"' in text
+    assert "<textarea" in text
+
+
+async def test_a_form_that_is_too_large_is_refused() -> None:
+    status, _ = await posted("a: " + "x" * 70_000)
+
+    assert status == 413

@@ -12,6 +12,7 @@ import yaml
 
 from admission.cli.common.errors import WrongUsageError
 from api.definitions.conversion import convert
+from api.parsing.yaml_loader import KubernetesLoader
 
 _SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 _STDIN = "-"
@@ -76,23 +77,10 @@ def _texts(names: Iterable[str], stdin: IO[str]) -> Iterator[tuple[str, str]]:
                 raise WrongUsageError(f"{file} cannot be read: {_reason(error)}") from error
 
 
-# The C loader is several times faster, but not always available.
-_SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
-class _Loader(_SafeLoader):  # type: ignore[misc] # either of two classes
-    """Loads a timestamp as text, as Kubernetes does, while YAML 1.1 would convert it to a date."""
-
-    yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML's own name and form
-        first: [one for one in resolvers if one[0] != "tag:yaml.org,2002:timestamp"]
-        for first, resolvers in _SafeLoader.yaml_implicit_resolvers.items()
-    }
-
-
 def _documents(source: str, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
     try:
         # JSON is YAML, so one parser reads both.
-        for number, document in enumerate(yaml.load_all(text, Loader=_Loader), start=1):
+        for number, document in enumerate(yaml.load_all(text, Loader=KubernetesLoader), start=1):
             if document is None:
                 continue
             if not isinstance(document, dict):

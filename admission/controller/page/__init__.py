@@ -8,6 +8,7 @@ Modules, in reading order:
     queue_screen     a queue in order, with starts as bars
     quota_tree       Cohorts and ClusterQueues with their quota
     rack_map         racks, and the largest gang that fits now
+    manifests        what a user pastes to ask what would happen
     bars             times as bars on one axis
     charts           the data of charts
     texts            times in words

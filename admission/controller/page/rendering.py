@@ -45,6 +45,7 @@ SCREENS = (
     Screen("cohorts", "cohorts", "Quota"),
     Screen("racks", "racks", "Racks"),
     Screen("calendar", "calendar", "Calendar"),
+    Screen("what-if", "what-if", "What if"),
     Screen("decisions", "decisions", "Decisions"),
 )
 

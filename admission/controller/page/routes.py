@@ -8,6 +8,7 @@ from http import HTTPStatus
 from admission.controller.page import screens
 from admission.controller.page.assets import asset_route, read_assets
 from admission.controller.page.changes import Changes
+from admission.controller.page.manifests import MOST_FORM_BYTES
 from admission.controller.page.rendering import Templates
 from admission.controller.page.screens import Asked, ScreenOf
 from admission.controller.queries.callers import Caller
@@ -27,6 +28,7 @@ _SCREENS: dict[str, ScreenOf] = {
     "/racks": screens.racks,
     "/calendar": screens.calendar,
     "/decisions": screens.decisions,
+    "/what-if": screens.what_if,
 }
 
 
@@ -47,6 +49,7 @@ class PageRoutes:
             asset_route(self._assets),
             Route("GET", "/changes", self._stream),
             *(Route("GET", path, self._handler(screen)) for path, screen in _SCREENS.items()),
+            Route("POST", "/what-if", self._handler(screens.what_if), MOST_FORM_BYTES),
         ]
 
     async def _stream(self, request: Request) -> Stream:
@@ -64,7 +67,9 @@ class PageRoutes:
             except HttpError as error:
                 return self._refused(request, error, now)
             page = {"title": shown.title, "current": shown.current, "is_live": shown.is_live, "seen": seen}
-            return self._templates.render(shown.template, request, now=now, values={**page, **shown.values})
+            return self._templates.render(
+                shown.template, request, now=now, status=shown.status, values={**page, **shown.values}
+            )
 
         return handle
 

@@ -12,13 +12,14 @@ from urllib.parse import urlencode
 
 from admission.answers.items import ClusterQueueItem, Kind, Page, WorkloadItem
 from admission.controller.page.charts import decision_chart, promise_chart
+from admission.controller.page.manifests import form_of, question_of
 from admission.controller.page.queue_screen import queue_rows
 from admission.controller.page.quota_tree import quota_lines, quota_trees
 from admission.controller.page.rack_map import flavor_maps
 from admission.controller.page.workload_screen import moments, mood, time_line
 from admission.controller.queries.callers import Caller
 from admission.controller.queries.service import QueryService
-from api.http.server import Request
+from api.http.server import HttpError, Request
 
 # What may still run, which is what people look for first.
 _UNFINISHED = "pending,quotaReserved,admitted,deactivated"
@@ -72,6 +73,7 @@ class Shown:
     current: str
     values: Mapping[str, object] = field(default_factory=dict)
     is_live: bool = True
+    status: int = 200
 
 
 ScreenOf = Callable[[Asked], Awaitable[Shown]]
@@ -93,8 +95,13 @@ async def work(asked: Asked) -> Shown:
 
 
 async def workload(asked: Asked) -> Shown:
-    """Return one Workload: what becomes of it, and its time line."""
+    """Return one Workload: what becomes of it, who holds what it lacks, what helps, and its time line."""
     namespace, name = asked.request.parameters["namespace"], asked.request.parameters["name"]
+    # What would help is tried, which takes time: a page that refreshes itself keeps the first answer.
+    is_refresh = "hx-request" in asked.request.headers
+    why = None if is_refresh else await asked.service.explain(asked.caller, namespace, name)
+    # A Job's name will do: its Workload's contains a hash.
+    name = name if why is None else str(why["name"])
     one = await asked.service.get(asked.caller, Kind.WORKLOADS, name, namespace)
     assert isinstance(one, WorkloadItem), "as asked"
     promised = (await asked.list(Kind.PROMISES, namespace=namespace, name=name)).items
@@ -105,7 +112,7 @@ async def workload(asked: Asked) -> Shown:
         values={
             "one": one,
             "mood": mood(one),
-            "verdict": one.message or one.status,
+            "why": why,
             "line": time_line(one, now=asked.now),
             "moments": moments(one, promised[0] if promised else None),
         },
@@ -161,13 +168,20 @@ async def racks(asked: Asked) -> Shown:
 
 
 async def calendar(asked: Asked) -> Shown:
-    """Return the promised starts, the next one first."""
+    """Return the promised starts, the next one first, and the quota windows and reservations in force."""
     page, links = await asked.page(Kind.PROMISES, sort="startAt")
+    queues = (await asked.list(Kind.CLUSTER_QUEUES)).items
     return Shown(
         template="calendar.html",
         title="Calendar",
         current="calendar",
-        values={"page": page, "links": links, "chart": promise_chart(page.items, now=asked.now)},
+        values={
+            "page": page,
+            "links": links,
+            "chart": promise_chart(page.items, now=asked.now),
+            "windows": [(queue.name, one) for queue in queues for one in queue.quotas_in_force],
+            "reservations": [(queue.name, one) for queue in queues for one in queue.reservations],
+        },
     )
 
 
@@ -179,4 +193,25 @@ async def decisions(asked: Asked) -> Shown:
         title="Decisions",
         current="decisions",
         values={"page": page, "links": links, "chart": decision_chart(page.items, now=asked.now)},
+    )
+
+
+async def what_if(asked: Asked) -> Shown:
+    """Return the form for manifests, and what would happen if they were applied; nothing is applied."""
+    form = form_of(asked.request.body)
+    result, problem, status = None, "", 200
+    if asked.request.method == "POST":
+        try:
+            question = question_of(form.get("manifests", ""), form.get("namespace") or "default")
+            result = await asked.service.what_if(asked.caller, question)
+        # Beside the form, so that what was pasted is not lost.
+        except HttpError as error:
+            problem, status = error.message, error.status
+    return Shown(
+        template="what_if.html",
+        title="What if",
+        current="what-if",
+        values={"form": form, "result": result, "problem": problem},
+        is_live=False,
+        status=status,
     )

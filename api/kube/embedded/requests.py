@@ -13,6 +13,7 @@ from api.kube.embedded.apply.schema import Json
 from api.kube.embedded.kinds.catalog import Catalog
 from api.kube.embedded.kinds.kinds import Kind
 from api.kube.embedded.options import DeleteOptions, WriteOptions
+from api.parsing.yaml_loader import KubernetesLoader
 
 # The real server accepts 3 MiB; large CRDs, which an apply also stores in an annotation, need more.
 MAX_BODY_BYTES = 8 * 1024 * 1024
@@ -70,16 +71,6 @@ def find_target(catalog: Catalog, parts: Sequence[str]) -> Target | None:
     return Target(kind=kind, namespace=namespace, name=name, subresource=subresource)
 
 
-class _YamlLoader(yaml.CSafeLoader):
-    """Parses YAML like JSON: dates stay strings."""
-
-
-_YamlLoader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
-}
-
-
 async def read_body(request: web.BaseRequest) -> bytes:
     """Return the request's body. Raises ApiError (413) if it is too large."""
     parts: list[bytes] = []
@@ -104,7 +95,7 @@ def decode_body(body: bytes, content_type: str, accepted: Sequence[str] = BODY_T
     try:
         # kubectl sends JSON even if the type is YAML, and JSON is parsed fifty times as fast.
         if "yaml" in content_type and not body.lstrip().startswith(b"{"):
-            return yaml.load(body, Loader=_YamlLoader)
+            return yaml.load(body, Loader=KubernetesLoader)
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise bad_request(f"the object provided is unrecognized: {error}") from error
