@@ -116,16 +116,10 @@ class Figures:
 
 def measure(point: Point, ends: int) -> Figures:
     """Return what a cluster of this size costs. To be called in a process of its own, for its memory."""
-    cluster = Cluster()
-    for value in _specs(point):
-        cluster.put(value, 0.0)
-    cluster.decide(0.0)
-    for workload, node in _running(point):
-        cluster.run(workload, _admission(workload, node), 0.0)
-    cluster.decide(0.0)
+    cluster = full_cluster(point)
     keep_collector_off_what_lives_long()
     cluster.reset()
-    pending = list(_pending(point))
+    pending = list(waiting(point))
     times = [time.process_time()]
     for workload in pending:
         cluster.put(workload, 1.0)
@@ -148,6 +142,18 @@ def measure(point: Point, ends: int) -> Figures:
         step_ms=1e3 * cluster.longest,
         admissions=admissions,
     )
+
+
+def full_cluster(point: Point) -> Cluster:
+    """Return a cluster whose nodes are all in use, before anything waits."""
+    cluster = Cluster()
+    for value in _specs(point):
+        cluster.put(value, 0.0)
+    cluster.decide(0.0)
+    for workload, node in _running(point):
+        cluster.run(workload, _admission(workload, node), 0.0)
+    cluster.decide(0.0)
+    return cluster
 
 
 def _specs(point: Point) -> Iterator[Any]:
@@ -186,7 +192,7 @@ def _running(point: Point) -> Iterator[tuple[Workload, int]]:
         yield _workload(f"running-{number:06}", cohort * _QUEUES_OF_COHORT + turn % members), number
 
 
-def _pending(point: Point) -> Iterator[Workload]:
+def waiting(point: Point) -> Iterator[Workload]:
     for number in range(point.pending):
         yield _workload(f"pending-{number:06}", number % point.queues, at=1.0)
 

@@ -93,7 +93,15 @@ def nearest(what: str, name: str, known: Iterable[str]) -> str:
 def selects(choices: Choices[T], selection: Selection) -> Callable[[T], bool]:
     """Return whether an item passes all filters. An empty text selects items without a value."""
     tests = [(choices.filters[name], frozenset(text.split(","))) for name, text in selection.filters.items()]
-    return lambda item: all(value(item) in wanted for value, wanted in tests)
+
+    def is_selected(item: T) -> bool:
+        # No generator: this is asked of every Workload of a cluster.
+        for value, wanted in tests:  # noqa: SIM110
+            if value(item) not in wanted:
+                return False
+        return True
+
+    return is_selected
 
 
 def page_of(found: Iterable[T], choices: Choices[T], selection: Selection) -> tuple[list[T], str]:

@@ -71,7 +71,7 @@ class WorkloadItems:
         )
 
     def _positions_of(self, cluster_queue: str) -> dict[WorkloadKey, int]:
-        return self._engine.queues.positions(self._engine.queues.iter_pending(cluster_queue))
+        return self._engine.queues.all_positions(cluster_queue)
 
     def _why(self, workload: Workload, *, is_waiting: bool) -> tuple[str, str]:
         """Return why it waits, as known now, or else what its conditions say of its end or its wait."""

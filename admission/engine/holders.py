@@ -147,10 +147,8 @@ def _in_cohort(
     theirs: str,
     pair: FlavorResource,
 ) -> str:
-    view, policy = engine.queues.cluster_queue_view(theirs), queue.preemption.reclaim_within_cohort
-    usages = view.flavors_reservation if view is not None else {}
-    usage = usages.get(pair.flavor, {}).get(pair.resource)
-    if usage is None or not usage.borrowed:
+    policy = queue.preemption.reclaim_within_cohort
+    if not engine.queues.is_borrowing(theirs, pair):
         return f"it is within the own quota of ClusterQueue {theirs}"
     if policy is PreemptionPolicy.NEVER:
         return f"preemption.reclaimWithinCohort of ClusterQueue {queue.name} is Never"

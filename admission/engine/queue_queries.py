@@ -139,11 +139,26 @@ class QueueQueries:
         plan = self._cache.schedule_plan
         return positions((one.key, plan.expected_start(one.key)) for one in pending if one.can_start)
 
+    def all_positions(self, cluster_queue: str) -> dict[WorkloadKey, int]:
+        """Return the same of all that are pending in the ClusterQueue; empty for an unknown one."""
+        self._workload_store.see()
+        queue, plan = self._cache.queues.get(cluster_queue), self._cache.schedule_plan
+        if queue is None:
+            return {}
+        keys = (one.key for one in queue.pending.in_order())
+        return positions((key, plan.expected_start(key)) for key in keys if self.can_start(key))
+
     def cluster_queue_view(self, name: str) -> ClusterQueueView | None:
         """Return the ClusterQueue's status, None if it does not exist."""
         self._workload_store.see()
         queue = self._cache.queues.get(name)
         return cluster_queue_view(queue) if queue is not None else None
+
+    def is_borrowing(self, cluster_queue: str, pair: FlavorResource) -> bool:
+        """Return whether the ClusterQueue uses more of the pair than its own quota."""
+        self._workload_store.see()
+        queue = self._cache.queues.get(cluster_queue)
+        return queue is not None and queue.node.cell(pair).usage > queue.node.cell(pair).nominal
 
     def backlog(self, name: str) -> Backlog | None:
         """Return a summary of the Workloads pending in the ClusterQueue, None if it does not exist."""

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from tests.controlplane import Rest, RestError
 from tests.integration.conftest import Cluster, Controllers
+from tests.integration.scene import Scene
 from tests.integration.waiting import wait_for
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("readers")]
@@ -23,10 +26,12 @@ QUEUES = "/v1/clusterqueues"
 class Site:
     """A controller that listens on all addresses, and the ServiceAccounts that read it."""
 
-    def __init__(self, rest: Rest, namespace: str, urls: dict[str, str], authority: Path) -> None:
-        self.rest = rest
+    def __init__(self, scene: Scene, other: Scene, urls: dict[str, str], authority: Path) -> None:
+        self.rest = scene.rest
+        self.scene = scene
+        self.other = other
         self.urls = urls
-        self._namespace = namespace
+        self._namespace = scene.namespace
         self._authority = str(authority)
 
     def user(self, name: str, role: str | None) -> str:
@@ -42,6 +47,26 @@ class Site:
             }
             self.rest.create(f"{RBAC}/clusterrolebindings", body)
         return str(self.rest.create(f"{accounts}/{name}/token", {"spec": {}})["status"]["token"])
+
+    def tenant(self, name: str) -> str:
+        """Create a ServiceAccount that may list Workloads in the namespace alone. Return a token."""
+        role = {
+            "metadata": {"name": name},
+            "rules": [{"apiGroups": ["kueue.x-k8s.io"], "resources": ["workloads"], "verbs": ["list"]}],
+        }
+        binding = {
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
+            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": self._namespace}],
+        }
+        for kind, body in (("roles", role), ("rolebindings", binding)):
+            self.rest.create(f"{RBAC}/namespaces/{self._namespace}/{kind}", body)
+        return self.user(name, None)
+
+    def read(self, path: str, token: str, body: dict[str, Any] | None = None) -> str:
+        """Return an answer of the controller as text."""
+        reader = Rest(self.urls["http"], token=token, ca_file=self._authority)
+        return json.dumps(reader.get(path) if body is None else reader.create(path, body))
 
     def status(self, port: str, path: str, token: str = "") -> int:
         """Return the status of the answer to a reader who trusts the controllers' authority."""
@@ -68,7 +93,9 @@ def site(real_cluster: Cluster, controllers: Controllers, tmp_path: Path) -> Ite
     ]
     for role in roles:
         rest.create(f"{RBAC}/clusterroles", role)
-    found = Site(rest, scene.namespace, dict(replica.urls()), authority)
+    # No Jobs are queued in the controller's own namespace.
+    tenants = real_cluster.new_scene(), real_cluster.new_scene()
+    found = Site(*tenants, dict(replica.urls()), authority)
     wait_for(lambda: found.status("http", "/readyz") == 200, "a controller that is ready")
     yield found
     for role in roles:
@@ -96,3 +123,33 @@ def test_a_controller_on_a_cluster_is_read_by_those_with_a_role(site: Site) -> N
     assert state == {**refused, "dashboard": 200, "prometheus": 403}
     assert metrics == {**refused, "dashboard": 403, "prometheus": 200}
     assert [site.status(port, "/healthz") for port in ("http", "metrics")] == [200, 200]
+
+
+def test_a_right_in_one_namespace_shows_nothing_of_another(site: Site) -> None:
+    # One queue for two namespaces: the other one has all of its quota, and this one waits.
+    shared = site.scene.create_queue(cpus=1)
+    site.other.create_local_queue("main", shared)
+    site.other.create_job("secret-running")
+    site.other.wait_admitted("secret-running")
+    site.scene.create_job("mine")
+    site.scene.wait_pending("mine")
+    mine = site.scene.workloads_of("mine")[0]["metadata"]["name"]
+    token, own = site.tenant("ada"), site.scene.namespace
+
+    lists = ("workloads", "localqueues", "promises", "decisions", "clusterqueues", "cohorts", "racks")
+    whole = [site.read(f"/v1/{one}", token) for one in (*lists, "plan")]
+    whole += [site.read(f"/v1/{one}?namespace={own}", token) for one in lists[:4]]
+    whole.append(site.read(f"/v1/clusterqueues/{shared}/pendingworkloads", token))
+    whole += [site.read(f"/v1/workloads/{own}/{mine}{rest}", token) for rest in ("", "/explanation")]
+    whole.append(site.read("/v1/what-if", token, {"namespace": own, "objects": []}))
+
+    assert mine in whole[0]
+    assert f'"name": "{shared}"' in whole[4]
+    assert '"heldByHidden": {"count": 1' in whole[-2]
+    hidden = (site.other.namespace, "secret")
+    assert [one for one in whole if any(name in one for name in hidden)] == []
+    theirs = (
+        f"/v1/workloads?namespace={site.other.namespace}",
+        f"/v1/localqueues/{site.other.namespace}/main",
+    )
+    assert {site.status("http", path, token) for path in theirs} == {403}
