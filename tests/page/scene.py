@@ -216,7 +216,9 @@ class Answering(QueryService):
             raise HttpError(404, f"there is no {kind.value} {name}")
         return found[0]
 
-    async def explain(self, caller: Caller, namespace: str, name: str) -> dict[str, Any]:
+    async def explain(
+        self, caller: Caller, namespace: str, name: str, *, with_help: bool = False
+    ) -> dict[str, Any]:
         """Return the explanation that is given, of the Workload of this name or of the Job's."""
         self.explained += 1
         return {**EXPLANATION, "name": "job-next-1a2b3" if name == "next" else name}

@@ -19,6 +19,8 @@ from admission.controller.queries.service import BY_NAME, NAMESPACED
 
 EXPLANATION = "/v1/workloads/{namespace}/{name}/explanation"
 WHAT_IF = "/v1/what-if"
+WATCH = "watch"
+HELP = "help"
 _REFUSALS = {
     "400": "a parameter that does not exist or cannot be read; the message names the nearest one",
     "401": "no token, or one that the API server does not accept",
@@ -75,6 +77,7 @@ def _list_query(kind: Kind) -> list[dict[str, Any]]:
             "schema": {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT},
         },
         _parameter("continue", "query", "string"),
+        {**_parameter(WATCH, "query", "boolean"), "description": "a stream of server-sent events"},
     ]
 
 
@@ -117,7 +120,11 @@ _OTHERS: dict[str, Any] = {
     EXPLANATION: _get(
         "What becomes of a Workload, what holds what it lacks, and what would help",
         _ANY,
-        [_parameter("namespace", "path", "string"), _parameter("name", "path", "string")],
+        [
+            _parameter("namespace", "path", "string"),
+            _parameter("name", "path", "string"),
+            {**_parameter(HELP, "query", "boolean"), "description": "try what would help"},
+        ],
     ),
     "/v1/plan": _get("All planned starts, and Workloads that run ahead of one on a lease", _ANY, []),
     "/v1/checkpoints": {"post": REPORT_OPERATION},

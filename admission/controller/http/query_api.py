@@ -9,7 +9,7 @@ from admission.answers.items import Kind
 from admission.controller.http import openapi
 from admission.controller.queries.callers import Callers
 from admission.controller.queries.service import BY_NAME, NAMESPACED, QueryService
-from api.http.server import Request, Response, Route, json_response
+from api.http.server import HttpError, Request, Response, Route, Stream, json_response
 
 
 class QueryApi:
@@ -35,9 +35,15 @@ class QueryApi:
             if kind in BY_NAME - {Kind.WORKLOADS}:
                 yield Route("GET", openapi.item_path(kind), partial(self._get, kind))
 
-    async def _list(self, kind: Kind, request: Request) -> Response:
+    async def _list(self, kind: Kind, request: Request) -> Response | Stream:
         caller = await self._callers.caller(request)
-        return json_response(await self._service.list(caller, kind, request.query))
+        query = {name: text for name, text in request.query.items() if name != openapi.WATCH}
+        if not _is_true(request, openapi.WATCH):
+            return json_response(await self._service.list(caller, kind, query))
+        last = request.headers.get("last-event-id", "")
+        # Proxies must pass events on as they come.
+        headers = {"X-Accel-Buffering": "no"}
+        return Stream(chunks=await self._service.watch(caller, kind, query, last), headers=headers)
 
     async def _get(self, kind: Kind, request: Request) -> Response:
         caller = await self._callers.caller(request)
@@ -46,7 +52,10 @@ class QueryApi:
 
     async def _explain(self, request: Request) -> Response:
         caller, named = await self._callers.caller(request), request.parameters
-        return json_response(await self._service.explain(caller, named["namespace"], named["name"]))
+        with_help = _is_true(request, openapi.HELP)
+        return json_response(
+            await self._service.explain(caller, named["namespace"], named["name"], with_help=with_help)
+        )
 
     async def _what_if(self, request: Request) -> Response:
         caller = await self._callers.caller(request)
@@ -59,3 +68,13 @@ class QueryApi:
     @cached_property
     def _document(self) -> dict[str, object]:
         return openapi.document()
+
+
+def _is_true(request: Request, name: str) -> bool:
+    text = request.query.get(name, "false")
+    if text not in _TRUTHS:
+        raise HttpError(400, f"{name}={text[:64]!r}: expected true or false")
+    return _TRUTHS[text]
+
+
+_TRUTHS = {"true": True, "1": True, "false": False, "0": False}

@@ -99,7 +99,7 @@ async def workload(asked: Asked) -> Shown:
     namespace, name = asked.request.parameters["namespace"], asked.request.parameters["name"]
     # What would help is tried, which takes time: a page that refreshes itself keeps the first answer.
     is_refresh = "hx-request" in asked.request.headers
-    why = None if is_refresh else await asked.service.explain(asked.caller, namespace, name)
+    why = None if is_refresh else await asked.service.explain(asked.caller, namespace, name, with_help=True)
     # A Job's name will do: its Workload's contains a hash.
     name = name if why is None else str(why["name"])
     one = await asked.service.get(asked.caller, Kind.WORKLOADS, name, namespace)

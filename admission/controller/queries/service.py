@@ -4,17 +4,18 @@ All of them ask this one object, so the same question has the same answer and th
 
     page = await service.list(caller, Kind.WORKLOADS, {"status": "pending", "sort": "position"})
     item = await service.get(caller, Kind.CLUSTER_QUEUES, "team-a")
+    async for event in await service.watch(caller, Kind.WORKLOADS, {"status": "pending"}): ...
     body = await service.explain(caller, "team-a", "train")
     answer = await service.what_if(caller, b'{"objects": [...], "namespace": "team-a"}')
 
-`caller` comes from `Callers.caller(request)`. Answers are the structs of `admission.answers`, and the JSON of
-/v1 is what `msgspec.json.encode` makes of them.
+`caller` comes from `Callers.caller(request)`. Answers are the structs of `admission.answers`, and the
+JSON of /v1 is what `msgspec.json.encode` makes of them.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +24,7 @@ import msgspec
 from admission.answers.explaining.answer import as_seen, find_workload, whole_answer
 from admission.answers.explaining.body import to_body
 from admission.answers.explaining.trials import found_remedies
-from admission.answers.items import Item, Kind, Page
+from admission.answers.items import Item, Kind, Page, WorkloadItem
 from admission.answers.lists import choices_of, decision_page, item_type, page
 from admission.answers.promise_items import decision_item, promise_item
 from admission.answers.selection import BadSelectionError, Selection, read_selection
@@ -32,6 +33,7 @@ from admission.answers.what_if import Asker, BadQuestionError, WhatIf, read_ques
 from admission.controller.cluster_state.cluster_state import ClusterState
 from admission.controller.queries.callers import MOST_NAMESPACES, Caller, RateLimits, Rights
 from admission.controller.queries.copies import Copies, CopyFailedError, ask_in_copy
+from admission.controller.queries.watching import MOST_VIEWS, View
 from admission.controller.runtime.clock import Clock
 from admission.engine.engine import Engine
 from api.http.server import HttpError
@@ -39,6 +41,8 @@ from queues.reservations.reservations import LOG_LENGTH, LoggedDecision, Reserva
 
 # Returns up to that many of the last decisions, the newest first.
 Decisions = Callable[[int], Awaitable[tuple[LoggedDecision, ...]]]
+# A quarter of the connections of a port.
+MOST_WATCHERS = 64
 # How long changes that would help are tried.
 TRIAL_SECONDS = 3.0
 # The lists whose items belong to a namespace.
@@ -70,6 +74,13 @@ class QueryService:
         self.limits = limits
         self._decisions = decisions
         self._copies = Copies()
+        self._views: dict[bytes, View] = {}
+        self._watchers = 0
+        # Counts changes, so that a view is not computed again for nothing.
+        self._generation = 0
+        observers = cluster_state.observers
+        for observed in (observers.workload_changed, observers.spec_changed, observers.spec_gone):
+            observed.append(self._note_change)
 
     @property
     def _engine(self) -> Engine:
@@ -99,17 +110,70 @@ class QueryService:
         item: Item = found.items[0]
         return item
 
-    async def explain(self, caller: Caller, namespace: str, name: str) -> dict[str, Any]:
+    async def watch(
+        self, caller: Caller, kind: Kind, query: Mapping[str, str], last_event_id: str = ""
+    ) -> AsyncIterator[bytes]:
+        """Return the page that `list` returns as server-sent events that keep it up to date (`watching`).
+
+        The stream ends when the rights of the caller change, so that the client asks again.
+        """
+        self.limits.take_read(caller)
+        if self._watchers >= MOST_WATCHERS:
+            raise HttpError(503, "too many watches; list instead", headers={"Retry-After": "10"})
+        selection = _selection(kind, query)
+        sight = await self._sight(caller, selection)
+        view = self._view(kind, sight, selection)
+        return self._watched(view, caller, sight, selection, last_event_id)
+
+    def _view(self, kind: Kind, sight: Sight, selection: Selection) -> View:
+        key = msgspec.json.encode((kind, sight.sees_all, sorted(sight.namespaces), _query(selection)))
+        view = self._views.pop(key, None) or View(
+            lambda: self._page(kind, sight, selection),
+            choices_of(kind).identity if kind is not Kind.WORKLOADS else _name_of,
+            self._clock,
+            generation=lambda: self._generation,
+        )
+        self._views[key] = view
+        # The one that was asked for least recently: clients that still watch it keep it.
+        if len(self._views) > MOST_VIEWS:
+            self._views.pop(next(iter(self._views)))
+        return view
+
+    async def _watched(
+        self, view: View, caller: Caller, sight: Sight, selection: Selection, last_event_id: str
+    ) -> AsyncIterator[bytes]:
+        self._watchers += 1
+        try:
+            async for chunk in view.events(last_event_id):
+                yield chunk
+                if await self._sight(caller, selection) != sight:
+                    return
+        # The stream has begun: the client sees its end and asks again, and then gets the sentence.
+        except HttpError:
+            return
+        finally:
+            self._watchers -= 1
+
+    def _note_change(self, *_: object) -> None:
+        self._generation += 1
+
+    async def explain(
+        self, caller: Caller, namespace: str, name: str, *, with_help: bool = False
+    ) -> dict[str, Any]:
         """Return what becomes of a Workload or of a Job's Workload: the JSON of `berth explain -o json`.
 
-        Beside it, `promise` is its promised start. What would help is tried for a few seconds at most.
+        Beside it, `promise` is its promised start. `with_help`: what would help is tried, for some
+        seconds.
         """
         self.limits.take_trial(caller)
         await self._rights.require(caller, {namespace})
         sight = await self._widest_sight(caller, namespace)
         engine, now = self._engine, self._clock.now()
+        trial_seconds = TRIAL_SECONDS if with_help else 0.0
         raw = await self._ask(
-            lambda: msgspec.json.encode(_explanation(engine, namespace, name, sight, now=now))
+            lambda: msgspec.json.encode(
+                _explanation(engine, (namespace, name), sight, now=now, trial_seconds=trial_seconds)
+            )
         )
         found: dict[str, Any] = msgspec.json.decode(raw)
         if not found:
@@ -170,17 +234,32 @@ class QueryService:
             raise HttpError(503, str(error), headers={"Retry-After": "5"}) from error
 
 
-def _explanation(engine: Engine, namespace: str, name: str, sight: Sight, *, now: float) -> dict[str, Any]:
+def _explanation(
+    engine: Engine, named: tuple[str, str], sight: Sight, *, now: float, trial_seconds: float
+) -> dict[str, Any]:
     """Return the explanation, empty if there is no such Workload. Runs in a copy."""
-    workload = find_workload(engine, namespace, name)
+    workload = find_workload(engine, *named)
     if workload is None:
         return {}
     answer = whole_answer(engine, workload, now=now)
-    ends_at = time.monotonic() + TRIAL_SECONDS
-    helping = found_remedies(engine, answer, ask_in_copy, now=now, is_over=lambda: time.monotonic() > ends_at)
-    seen = as_seen(replace(answer, remedies=helping), sight)
+    if trial_seconds:
+        ends_at = time.monotonic() + trial_seconds
+        helping = found_remedies(
+            engine, answer, ask_in_copy, now=now, is_over=lambda: time.monotonic() > ends_at
+        )
+        answer = replace(answer, remedies=helping)
+    seen = as_seen(answer, sight)
     planned = engine.promises.planned(workload.key)
     return {**to_body(seen, now=now), "promise": None if planned is None else promise_item(planned)}
+
+
+def _name_of(item: WorkloadItem) -> tuple[str, str]:
+    return item.namespace, item.name
+
+
+def _query(selection: Selection) -> tuple[dict[str, str], str, int, str]:
+    filters = dict(sorted(selection.filters.items()))
+    return filters, selection.sort, selection.limit, selection.continue_after
 
 
 def _selection(kind: Kind, query: Mapping[str, str]) -> Selection:

@@ -85,7 +85,7 @@ async def test_a_tenant_gets_counts_of_what_it_may_not_see(asked: Asked) -> None
 
 
 async def test_what_helps_was_tried_and_changes_nothing(asked: Asked) -> None:
-    found = await asked.service.explain(TRUSTED, "ada", "w")
+    found = await asked.service.explain(TRUSTED, "ada", "w", with_help=True)
 
     assert [one["kind"] for one in found["help"]] == ["quota"]
     spec = asked.known.cluster_state.engine.queues.spec("queue-a")
