@@ -95,6 +95,13 @@ CONTROLLERS = {
             version="v1.6.0",
             definitions="config/crd/bases/*.yaml",
         ),
+        ControllerSource(
+            name="appwrapper",
+            module="github.com/project-codeflare/appwrapper",
+            version="v1.2.2",
+            package="/cmd",
+            definitions="config/crd/bases/*.yaml",
+        ),
     )
 }
 
@@ -184,7 +191,7 @@ class OwnerController:
     """A controller as a process beside a control plane, with its kinds and its webhooks for them."""
 
     def __init__(self, assets: ControllerAssets, plane: ControlPlane, folder: Path) -> None:
-        self._assets, self._plane = assets, plane
+        self._assets, self.plane = assets, plane
         self._ports = {name: Port() for name in ("webhook", "health")}
         # Where controller-runtime looks for certificates, below the folder for temporary files.
         certificates = folder / "k8s-webhook-server" / "serving-certs"
@@ -241,19 +248,19 @@ class OwnerController:
         return f"127.0.0.1:{self.port(name)}"
 
     def _start(self) -> None:
-        rest = self._plane.rest
+        rest = self.plane.rest
         install_crds(rest, self._assets.definitions)
         self.child.start()
         registrations = self._registrations()
         server = f"https://{self.address('webhook')}" if registrations else f"http://{self.address('health')}"
-        probe = Rest(server, ca_file=self._plane.ca_file)
+        probe = Rest(server, ca_file=self.plane.ca_file)
         self.child.wait_ready(functools.partial(_listens, probe), timeout_seconds=_READY_SECONDS)
         for path, body in registrations:
             rest.create(path.rpartition("/")[0], body)
 
     def _stop(self) -> None:
         for path, _ in self._registrations():
-            self._plane.rest.delete(path)
+            self.plane.rest.delete(path)
         self.child.kill()
         for port in self._ports.values():
             port.release()
@@ -273,7 +280,7 @@ class OwnerController:
         groups = {one["spec"]["group"] for one in self._assets.definitions}
         label = self._assets.source.pod_label
         url = f"https://{self.address('webhook')}{webhook['clientConfig']['service']['path']}"
-        bundle = base64.b64encode(Path(self._plane.ca_file).read_bytes()).decode()
+        bundle = base64.b64encode(Path(self.plane.ca_file).read_bytes()).decode()
         local = {**webhook, "clientConfig": {"url": url, "caBundle": bundle}}
         if all({*rule["apiGroups"]} <= groups for rule in webhook["rules"]):
             return local
@@ -316,14 +323,28 @@ def _of_kuberay(controller: OwnerController, _: Path) -> list[str]:
     ]
 
 
+def _of_appwrapper(controller: OwnerController, _: Path) -> list[str]:
+    """Write its configuration into the cluster, where it reads it."""
+    address = {"bindAddress": controller.address("health")}
+    manager = {"metrics": {"bindAddress": "0"}, "health": address}
+    text = yaml.safe_dump({"webhooksEnabled": False, "controllerManager": manager})
+    name, path = "appwrapper-config", "/api/v1/namespaces/default/configmaps"
+    controller.plane.rest.delete(f"{path}/{name}")
+    metadata = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}
+    controller.plane.rest.create(path, {**metadata, "data": {"config.yaml": text}})
+    return ["--config", name]
+
+
 _ARGUMENTS: dict[str, Callable[[OwnerController, Path], list[str]]] = {
     "jobset": _of_jobset,
     "leaderworkerset": _of_leader_worker_sets,
     "trainer": _of_trainer,
     "training-operator": _of_training_operator,
     "kuberay": _of_kuberay,
+    "appwrapper": _of_appwrapper,
 }
 _ENVIRONMENTS = {
+    "appwrapper": {"NAMESPACE": "default"},
     # Its own first container would ask a Ray that no simulated pod runs.
     "kuberay": {"ENABLE_INIT_CONTAINER_INJECTION": "false"},
 }

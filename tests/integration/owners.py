@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from api.jobs.owners.appwrapper import APP_WRAPPER
 from api.jobs.owners.jobset import JOB_SET
 from api.jobs.owners.kubeflow import PYTORCH_JOB
 from api.jobs.owners.ray import RAY_CLUSTER
@@ -106,6 +107,12 @@ def _ray_cluster(seconds: float) -> Object:
     return {"rayVersion": "2.9.0", "headGroupSpec": group, "workerGroupSpecs": [workers]}
 
 
+def _app_wrapper(seconds: float) -> Object:
+    spec = {"parallelism": 2, "completions": 2, "backoffLimit": 0, "template": template(seconds)}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"generateName": "work-"}, "spec": spec}
+    return {"components": [{"template": job}]}
+
+
 MANIFESTS = (
     Manifest(row=JOB_SET, controller="jobset", spec=_jobset, cpus=3, pod_sets={"driver": 1, "workers": 2}),
     Manifest(
@@ -126,4 +133,5 @@ MANIFESTS = (
     Manifest(
         row=RAY_CLUSTER, controller="kuberay", spec=_ray_cluster, cpus=3, pod_sets={"head": 1, "small": 2}
     ),
+    Manifest(row=APP_WRAPPER, controller="appwrapper", spec=_app_wrapper, cpus=2, pod_sets={"one-0": 2}),
 )
