@@ -1,0 +1,81 @@
+"""Questions before submitting, against what happens when the Workload is submitted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from admission.answers.what_if import Asker, Question, WhatIf, what_if
+from admission.controller.queries.copies import ask_in_copy
+from api.keys import EXPECTED_RUNTIME_SECONDS
+from api.policy import BackfillMode
+from api.workload import to_rfc3339, to_seconds
+from tests.admission.timed import TimedWorld, make_policy
+from tests.builders import NAMESPACE, make_cluster_queue
+from tests.examples import trying
+
+NOW = 1000.0
+Work = tuple[int, int, int]
+
+
+def manifest(gpus: int, seconds: int, priority: int) -> dict[str, Any]:
+    """Return the Workload that is asked about, as a client writes it."""
+    container = {"name": "c", "image": "i", "resources": {"requests": {"gpu": str(gpus)}}}
+    pod_set = {"name": "main", "count": 1, "template": {"spec": {"containers": [container]}}}
+    annotations = {EXPECTED_RUNTIME_SECONDS: str(seconds)}
+    return {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "Workload",
+        "metadata": {
+            "name": "asked",
+            "namespace": NAMESPACE,
+            "uid": "asked",
+            "creationTimestamp": to_rfc3339(NOW),
+            "annotations": annotations,
+        },
+        "spec": {"queueName": "own", "priority": priority, "podSets": [pod_set]},
+    }
+
+
+def busy_world(works: list[Work]) -> TimedWorld:
+    """Return a world of 8 GPUs where these Workloads run or wait, each with GPUs, seconds and a priority."""
+    world = TimedWorld(now=NOW)
+    world.put(make_cluster_queue("own", quota=8), make_policy(BackfillMode.CONSERVATIVE))
+    for number, (gpus, seconds, priority) in enumerate(works):
+        world.submit(f"w{number}", gpus, runs=seconds, queue="own", priority=priority)
+    world.run(until=NOW)
+    return world
+
+
+work = st.tuples(st.integers(1, 8), st.sampled_from([60, 300, 900]), st.sampled_from([0, 0, 5]))
+
+
+@trying(40)
+@given(works=st.lists(work, max_size=6), asked=work)
+def test_a_submission_starts_no_later_than_the_answer_says(works: list[Work], asked: Work) -> None:
+    world = busy_world(works)
+    question = Question(objects=(manifest(*asked),), namespace=NAMESPACE)
+
+    answer: WhatIf = ask_in_copy(lambda: what_if(world.engine, question, ask_in_copy, Asker(now=NOW)))
+    gpus, seconds, priority = asked
+    world.submit("asked", gpus, runs=seconds, queue="own", priority=priority)
+    world.run()
+
+    (one,) = answer.workloads
+    assert one.starts_at is not None
+    assert world.started["asked"] <= to_seconds(one.starts_at)
+
+
+@trying(20)
+@given(works=st.lists(work, min_size=1, max_size=6), asked=work)
+def test_a_question_leaves_the_engine_as_it_is(works: list[Work], asked: Work) -> None:
+    plain, queried = busy_world(works), busy_world(works)
+    question = Question(objects=(manifest(*asked),), namespace=NAMESPACE)
+
+    ask_in_copy(lambda: what_if(queried.engine, question, ask_in_copy, Asker(now=NOW)))
+    plain.run()
+    queried.run()
+
+    assert queried.started == plain.started
