@@ -15,10 +15,19 @@ import msgspec
 
 from admission.engine.engine import Engine
 from admission.engine.updates import ObjectKey, Upsertable
+from api.devices.values import (
+    ClaimTemplate,
+    DeviceClass,
+    ResourceSlice,
+    to_claim_template,
+    to_device_class,
+    to_resource_slice,
+)
 from api.jobs.resource_requests import LimitRange, RuntimeClass
 from api.node import NodeInfo, PodUsage, to_node, to_pod_usage
 from api.objects.cluster import LimitRangeObject, NamespaceObject, NodeObject, PodObject, RuntimeClassObject
 from api.objects.common import Meta
+from api.objects.devices import DeviceClassObject, ResourceClaimTemplateObject, ResourceSliceObject
 from api.objects.policies import AdmissionPolicyObject
 from api.objects.queues import (
     AdmissionCheckObject,
@@ -94,6 +103,9 @@ READERS: dict[str, Reader[Any]] = {
     "LocalQueue": Reader(LocalQueue, LocalQueueObject, to_local_queue),
     "LimitRange": Reader(LimitRange, LimitRangeObject, to_limit_range),
     "RuntimeClass": Reader(RuntimeClass, RuntimeClassObject, to_runtime_class),
+    "DeviceClass": Reader(DeviceClass, DeviceClassObject, to_device_class),
+    "ResourceClaimTemplate": Reader(ClaimTemplate, ResourceClaimTemplateObject, to_claim_template),
+    "ResourceSlice": Reader(ResourceSlice, ResourceSliceObject, to_resource_slice),
     "Node": Reader(NodeInfo, NodeObject, to_node),
     "Pod": Reader(PodUsage, PodObject, to_pod_usage),
     "Workload": Reader(Workload, WorkloadObject, to_workload),
@@ -155,7 +167,7 @@ def note_unreadable(engine: Engine, kind: str, meta: Meta, error: str, *, now: f
 
 
 def _key(kind: type, meta: Meta) -> ObjectKey:
-    if kind in (LocalQueue, LimitRange, PodUsage):
+    if kind in (LocalQueue, LimitRange, ClaimTemplate, PodUsage):
         return meta.namespace, meta.name
     return WorkloadKey(meta.namespace, meta.name) if kind is Workload else meta.name
 

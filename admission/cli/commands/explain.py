@@ -23,12 +23,18 @@ from admission.cli.common.arguments import (
     add_manifests,
     file_or_folder,
 )
-from admission.cli.common.cluster_engine import Listing, engine_of, list_cluster, published_places
+from admission.cli.common.cluster_engine import (
+    Listing,
+    engine_of,
+    kinds_for,
+    list_cluster,
+    published_places,
+)
 from admission.cli.common.errors import ExitCode, NotHoldingError, WrongUsageError
 from admission.cli.common.manifest_files import read_manifests
 from admission.cli.common.priority_classes import priority_classes
 from admission.cli.common.running import run
-from admission.cli.common.settings_file import read_settings
+from admission.cli.common.settings_file import read_settings_of_cluster
 from admission.cli.explaining.records import job_without_workload, promise_history
 from admission.cli.explaining.text import print_answer
 from admission.cli.explaining.what_if import Before, explain_files
@@ -90,10 +96,10 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 async def _explain(arguments: argparse.Namespace) -> int:
-    settings, now = read_settings(arguments.config), time.time()
+    settings, now = read_settings_of_cluster(arguments.config), time.time()
     async with await KubeClient.connect(arguments.kubeconfig, context=arguments.context) as client:
         namespace, name = _target(arguments, client)
-        listing = await list_cluster(client, namespace=namespace)
+        listing = await list_cluster(client, kinds_for(settings), namespace=namespace)
         if arguments.filename:
             asked = [*read_manifests(arguments.filename, sys.stdin), *await priority_classes(client)]
             return explain_files(asked, listing, settings, Before(namespace, arguments.output, now))

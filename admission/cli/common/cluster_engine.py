@@ -24,7 +24,14 @@ _RESOURCES = {
 }
 # The order of a queue depends on neither kind, and they are the most numerous.
 _WITHOUT_ORDER = ("Node", "Pod")
-ORDER_KINDS = tuple(kind for kind in READERS if kind not in _WITHOUT_ORDER)
+# What is read of dynamic resource allocation, where the configuration is known by which devices are counted.
+_DEVICES = ("DeviceClass", "ResourceClaimTemplate", "ResourceSlice")
+
+
+def kinds_for(settings: EngineSettings, *, of_order: bool = False) -> tuple[str, ...]:
+    """Return the kinds that an engine with these settings decides by; `of_order`: those that order queues."""
+    left_out = (() if settings.resources.devices.is_on else _DEVICES) + (_WITHOUT_ORDER if of_order else ())
+    return tuple(kind for kind in READERS if kind not in left_out)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,9 +54,7 @@ class Listing:
         )
 
 
-async def list_cluster(
-    client: KubeClient, kinds: Iterable[str] = READERS, *, namespace: str | None = None
-) -> Listing:
+async def list_cluster(client: KubeClient, kinds: Iterable[str], *, namespace: str | None = None) -> Listing:
     """Return the cluster's objects of these kinds.
 
     Every kind is optional: a kind that the server does not serve is omitted. Of a kind that may not be read

@@ -9,6 +9,20 @@ from admission.controller.runtime.config_file import read_text
 from admission.engine.engine import EngineSettings
 from admission.engine.settings import engine_settings
 from api.config.loading import ConfigError, ControllerConfig, load_config
+from api.jobs.device_mapping import DeviceSettings
+from api.jobs.resource_requests import ResourceSettings
+
+# Which resource counts a class is in the configuration alone. What it says of devices is left to the
+# Workload's own condition, which the controller has written by it.
+_UNKNOWN_DEVICES = ResourceSettings(devices=DeviceSettings(is_on=False, refuses_if_off=False))
+
+
+def read_settings_of_cluster(config: Path | None) -> EngineSettings:
+    """Return the settings of the file for a cluster's objects; for None the defaults, which count no devices.
+
+    Raises WrongUsageError.
+    """
+    return EngineSettings(resources=_UNKNOWN_DEVICES) if config is None else read_settings(config)
 
 
 def read_settings(config: Path | None) -> EngineSettings:

@@ -8,15 +8,15 @@ import time
 from collections.abc import Sequence
 
 from admission.cli.common.cluster_engine import (
-    ORDER_KINDS,
     Listing,
     engine_of,
+    kinds_for,
     list_cluster,
     published_places,
     queue_places,
 )
 from admission.cli.common.errors import WrongUsageError
-from admission.cli.common.settings_file import read_settings
+from admission.cli.common.settings_file import read_settings_of_cluster
 from admission.cli.listing.output import Shown, show, table_of
 from admission.cli.listing.rights import namespace_of, no_kinds, unreadable
 from admission.cli.views.columns import Column
@@ -34,7 +34,7 @@ async def get_workloads(arguments: argparse.Namespace) -> int:
     unknown = set((arguments.status or STATUSES[0]).split(",")) - set(STATUSES)
     if unknown:
         raise WrongUsageError(f"--status {arguments.status}: expected some of {', '.join(STATUSES)}")
-    settings = read_settings(arguments.config)
+    settings = read_settings_of_cluster(arguments.config)
     async with await KubeClient.connect(arguments.kubeconfig, context=arguments.context) as client:
 
         async def read() -> Sequence[WorkloadRow]:
@@ -50,7 +50,7 @@ async def _rows(
 ) -> Sequence[WorkloadRow]:
     namespace = namespace_of(arguments, client)
     # Of all namespaces, where that may be read: a position includes Workloads of other namespaces.
-    listing = await list_cluster(client, ORDER_KINDS, namespace=namespace)
+    listing = await list_cluster(client, kinds_for(settings, of_order=True), namespace=namespace)
     for kind in ("Workload", "LocalQueue"):
         if kind in listing.forbidden:
             raise unreadable(listing.forbidden[kind], namespace)

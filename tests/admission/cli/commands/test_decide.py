@@ -422,3 +422,31 @@ def test_manifests_that_are_nested_too_deep_are_refused_with_the_name_of_their_f
 
     assert main([command, "-f", str(path)]) == 2
     assert capsys.readouterr().err == f"berth {command}: {path} is nested too deep: more than 100 levels\n"
+
+
+def test_devices_by_claim_are_counted_by_the_configuration(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
+        "resources: {deviceClassMappings: [{name: gpu, deviceClassNames: [gpu.example.com]}]}\n"
+    )
+    request = {"name": "r", "exactly": {"deviceClassName": "gpu.example.com", "count": 3}}
+    template = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "three", "namespace": "team"},
+        "spec": {"spec": {"devices": {"requests": [request]}}},
+    }
+    claiming = [workload(name, 0) for name in ("a", "b")]
+    for one in claiming:
+        spec = one["spec"]["podSets"][0]["template"]["spec"]
+        spec["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "three"}]
+    folder = tmp_path / "manifests"
+    folder.mkdir()
+    path = write(folder, "all.json", cluster(template, *claiming))
+
+    _, result = run_json(capsys, "-f", path, "--config", str(config))
+
+    assert list(result["admissions"]) == ["team/a"]

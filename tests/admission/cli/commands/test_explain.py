@@ -257,6 +257,28 @@ def test_a_workload_that_depends_on_others_names_them(
     assert "WaitingForDependencies: Depends on a: waits" in out
 
 
+def test_without_the_configuration_devices_by_claim_are_left_to_the_workloads_condition(
+    cluster: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    workload = make_workload("w", pods=1)
+    workload["spec"]["podSets"][0]["template"]["spec"]["resourceClaims"] = [
+        {"name": "gpu", "resourceClaimTemplateName": "gone"}
+    ]
+    condition = {
+        "type": "QuotaReserved",
+        "status": "False",
+        "reason": "Misconfigured",
+        "message": "the class is not mapped",
+        "lastTransitionTime": "2030-01-01T00:00:00Z",
+    }
+    fill(cluster, (WORKLOADS, {**workload, "status": {"conditions": [condition]}}))
+
+    out = explain(capsys, cluster, "speech/w")[1]
+
+    assert "Misconfigured: the class is not mapped" in out
+    assert "gone" not in out
+
+
 def test_scripts_read_the_same_as_json(cluster: str, capsys: pytest.CaptureFixture[str]) -> None:
     fill(cluster, (WORKLOADS, make_workload("w", pods=3)))
 
