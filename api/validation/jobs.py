@@ -56,13 +56,13 @@ def job_errors(obj: Mapping[str, Any]) -> Iterator[FieldError]:
 
 def serving_errors(obj: Mapping[str, Any]) -> Iterator[FieldError]:
     """Yield the faults of the labels and annotations of an object whose pods serve in a queue."""
-    metadata = _object(obj, "metadata")
+    metadata = object_of(obj, "metadata")
     yield from metadata_errors(texts_of(metadata, "labels"), texts_of(metadata, "annotations"))
 
 
 def _read(obj: Mapping[str, Any]) -> _Job:
-    metadata, spec = _object(obj, "metadata"), _object(obj, "spec")
-    template = _object(_object(spec, "template"), "metadata")
+    metadata, spec = object_of(obj, "metadata"), object_of(obj, "spec")
+    template = object_of(object_of(spec, "template"), "metadata")
     completions = spec.get("completions")
     parallelism = spec.get("parallelism", 1)
     return _Job(
@@ -76,14 +76,15 @@ def _read(obj: Mapping[str, Any]) -> _Job:
     )
 
 
-def _object(obj: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = obj.get(key)
+def object_of(obj: Any, key: str) -> Mapping[str, Any]:
+    """Return the object that a field holds; an empty one where it, or what should have it, is none."""
+    value = obj.get(key) if isinstance(obj, dict) else None
     return value if isinstance(value, dict) else {}
 
 
-def texts_of(obj: Mapping[str, Any], key: str) -> Mapping[str, str]:
+def texts_of(obj: Any, key: str) -> Mapping[str, str]:
     """Return the texts of a field that maps names to texts; values of other types are left out."""
-    return {name: value for name, value in _object(obj, key).items() if isinstance(value, str)}
+    return {name: value for name, value in object_of(obj, key).items() if isinstance(value, str)}
 
 
 def metadata_errors(labels: Mapping[str, str], annotations: Mapping[str, str]) -> Iterator[FieldError]:

@@ -13,6 +13,7 @@ import msgspec
 
 from admission.reconcile.job.context import JobContext
 from admission.reconcile.job.submission import submission_of
+from api.jobs.owners.rules import validate_owner, validate_owner_update
 from api.objects.workloads import WorkloadObject
 from api.workload import to_workload
 from tests.fuzz.inputs import changed, to_json
@@ -31,6 +32,10 @@ def _submit(obj: Object, *, sample: OwnerSample | None = None) -> None:
         manifest = json.loads(to_json(obj))
     except RecursionError:
         return
+    if sample is not None:
+        # As the webhooks ask, before anything is stored.
+        assert all(map(str, validate_owner(sample.row, manifest)))
+        assert all(map(str, validate_owner_update(sample.row, sample.object(), manifest)))
     context = JobContext(injection=lambda _: ({}, ()), read=sample.read if sample else lambda *_: None)
     said: tuple[str, ...]
     try:

@@ -13,9 +13,11 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.admission.controller.extending import THREE_NODES, pod_object
+from tests.api.samples import full
 from tests.integration.conftest import Cluster, Controllers
 from tests.integration.replica import SHORT_LEASE, Replica
 from tests.malformed import Sample, malformed
+from tests.owners import SAMPLES
 
 pytestmark = pytest.mark.xdist_group("malformed")
 
@@ -73,9 +75,19 @@ def review(new: Mapping[str, object], group: str, version: str, plural: str) -> 
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
 
 
+CONFIGURATION = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
 VISIBILITY = "/apis/visibility.kueue.x-k8s.io/v1beta2"
 JOB_REVIEW = review(JOB, "batch", "v1", "jobs")
 QUEUE_REVIEW = review(QUEUE, "kueue.x-k8s.io", "v1beta2", "clusterqueues")
+# Of all kinds that are queued, and of Kueue's own.
+REVIEWS = (
+    *(review(one.object(), one.row.group, one.row.version, one.row.plural) for one in SAMPLES),
+    review(pod_object(gpus=1), "", "v1", "pods"),
+    *(
+        review(full(kind), "kueue.x-k8s.io", "v1beta2", plural)
+        for kind, plural in (("Workload", "workloads"), ("LocalQueue", "localqueues"), ("Cohort", "cohorts"))
+    ),
+)
 PORTS = {
     "http": (
         Sample("GET", "/v1/clusterqueues/cq/pendingworkloads"),
@@ -100,6 +112,7 @@ PORTS = {
         Sample("POST", "/mutate", JOB_REVIEW),
         Sample("POST", "/validate", JOB_REVIEW),
         Sample("POST", "/validate", QUEUE_REVIEW),
+        *(Sample("POST", path, body) for path in ("/mutate", "/validate") for body in REVIEWS),
     ),
 }
 
@@ -112,7 +125,9 @@ def replica(embedded_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory)
     flags = ["--namespace", namespace, "--log-level", "info"]
     for name in ("extender", "visibility", "webhook"):
         flags += [f"--{name}-port", "0"]
-    replica = controllers.start(embedded_cluster.kubeconfig, *flags, config=SHORT_LEASE)
+    frameworks = ", ".join(["batch/job", "pod", *(one.row.framework for one in SAMPLES)])
+    kinds = f"{CONFIGURATION}integrations: {{frameworks: [{frameworks}]}}\n---{SHORT_LEASE}"
+    replica = controllers.start(embedded_cluster.kubeconfig, *flags, config=kinds)
     replica.wait_ready()
     replica.wait_leading()
     yield replica

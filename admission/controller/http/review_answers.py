@@ -233,7 +233,7 @@ def _answer_owner(row: OwnerKind, review: AdmissionRequest, around: Surroundings
     body = _object(review.object)
     if row.is_left_alone(body):
         return Answer(body=admission_review.allow(review.uid))
-    additions = row.additions(body)
+    additions = _additions(row, body)
     return _answer_queued(review, around, owner, row.suspend, _template_paths(row, body), additions=additions)
 
 
@@ -288,6 +288,14 @@ def _gates(body: Body, templates: Sequence[Path]) -> list[dict[str, Any]]:
             where = admission_review.pointer(*map(str, path), "spec", "schedulingGates")
             patch.append({"op": "add", "path": where, "value": [*gates, {"name": keys.ELASTIC_GATE}]})
     return patch
+
+
+def _additions(row: OwnerKind, body: Body) -> Mapping[tuple[str, ...], object]:
+    try:
+        return row.additions(body)
+    except (AttributeError, KeyError, TypeError):
+        # It cannot be read, which its composition reports.
+        return {}
 
 
 def is_counted(parent: Parent, child: Child) -> bool:

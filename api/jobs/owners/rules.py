@@ -11,7 +11,7 @@ from api import keys
 from api.jobs.owners.paths import Body, path_text, value_at
 from api.jobs.owners.row import OwnerKind, OwnerPodSet
 from api.parsing.faults import FieldError
-from api.validation.jobs import metadata_errors, texts_of
+from api.validation.jobs import metadata_errors, object_of, texts_of
 from api.validation.templates import TopologyAnnotations, topology_errors
 from api.validation.updates import queue_update_errors
 
@@ -51,7 +51,7 @@ def validate_owner(row: OwnerKind, body: Body) -> tuple[FieldError, ...]:
     except (AttributeError, KeyError, TypeError, ValueError):
         # The API server rejects it, with its own message.
         pod_sets = ()
-    labels = texts_of(body.get("metadata") or {}, "labels")
+    labels = texts_of(body.get("metadata"), "labels")
     # One that is not queued may be all that its kind allows.
     of_kind = kind_errors(row, body) if labels.get(keys.QUEUE_NAME) else ()
     return (*of_kind, *owner_errors(row, body, pod_sets))
@@ -67,10 +67,10 @@ def validate_owner_update(row: OwnerKind, old: Body, new: Body) -> tuple[FieldEr
 
 
 def _asked(one: OwnerPodSet) -> TopologyAnnotations:
-    metadata = one.template.get("metadata") or {}
-    return TopologyAnnotations(
-        template=path_text(one.at), annotations=texts_of(metadata, "annotations"), pods=one.count
-    )
+    annotations = texts_of(object_of(one.template, "metadata"), "annotations")
+    # What is no number, the API server or the composition rejects, with its own message.
+    pods = one.count if isinstance(one.count, int) else 0
+    return TopologyAnnotations(template=path_text(one.at), annotations=annotations, pods=pods)
 
 
 def _group_member_errors(asked: TopologyAnnotations) -> Iterator[FieldError]:
