@@ -25,6 +25,7 @@ from api.jobs.pod_template import (
     has_same_tolerations,
     resource_faults,
     sanitised,
+    without_identity,
 )
 from api.jobs.queued_object import Queued, QueuedJob
 from api.jobs.resource_requests import gpus_of
@@ -202,7 +203,8 @@ def pod_sets_body(job: Job, body: Mapping[str, Any]) -> list[dict[str, Any]]:
     # The following steps assume a template that the API server would accept.
     check_job(job, body)
     template = job_template(body)
-    pod_set: dict[str, Any] = {"name": MAIN_POD_SET, "count": job.pod_count, "template": sanitised(template)}
+    stored = sanitised(without_identity(template))
+    pod_set: dict[str, Any] = {"name": MAIN_POD_SET, "count": job.pod_count, "template": stored}
     minimum = min_count(job)
     if minimum is not None:
         pod_set["minCount"] = minimum

@@ -20,6 +20,10 @@ Template = Mapping[str, Any]
 # Labels that the API server adds to a Job's template, and that the selector of the Job needs.
 _SERVER_LABELS = frozenset({"controller-uid", "job-name"})
 _SERVER_PREFIX = "batch.kubernetes.io/"
+# Those of them that tell Jobs apart, apart from the present name of the Job's own. A Workload has none: pods
+# that are made from it, as for a ProvisioningRequest, are no pods of the Job. Source: Kueue,
+# pkg/controller/jobs/job.
+_IDENTITIES = frozenset({"controller-uid", "batch.kubernetes.io/controller-uid", "job-name"})
 
 # Keys that only Kueue and Berth write to a template: a start overwrites them, a stop removes them.
 _OWN_KEYS = frozenset(
@@ -77,6 +81,18 @@ def sanitised(template: Template) -> dict[str, Any]:
         if spec.get(holder):
             spec[holder] = [_without_doubles(container) for container in spec[holder]]
     return {"metadata": kept, "spec": spec}
+
+
+def without_identity(template: Template) -> Template:
+    """Return the template of a Job without the labels by which the API server tells Jobs apart."""
+    metadata = template.get("metadata") or {}
+    if not _IDENTITIES & _metadata(template, "labels").keys():
+        return template
+    return {**template, "metadata": {**metadata, "labels": _common_labels(template)}}
+
+
+def _common_labels(template: Template) -> dict[str, str]:
+    return {key: value for key, value in _metadata(template, "labels").items() if key not in _IDENTITIES}
 
 
 def resource_faults(template: Template, where: str = "spec.template") -> list[str]:
@@ -143,8 +159,9 @@ def has_same_directives(one: Template, other: Template, *, is_complete: bool = F
         return False
     if _required_affinity(mine) != _required_affinity(theirs):
         return False
-    return not (is_complete or _is_complete(other)) or all(
-        _metadata(one, name) == _metadata(other, name) for name in ("labels", "annotations")
+    return not (is_complete or _is_complete(other)) or (
+        _common_labels(one) == _common_labels(other)
+        and _metadata(one, "annotations") == _metadata(other, "annotations")
     )
 
 

@@ -56,7 +56,8 @@ def job_object(**fields: Any) -> Object:
     """
     labels = {"kueue.x-k8s.io/queue-name": "lq", **fields.pop("labels", {})}
     annotations = fields.pop("annotations", {})
-    template_metadata: Object = {"labels": {"job-name": "j", "controller-uid": UID, "team": "a"}}
+    of_server = {"job-name": "j", "batch.kubernetes.io/job-name": "j", "controller-uid": UID}
+    template_metadata: Object = {"labels": {**of_server, "team": "a"}}
     if extra := fields.pop("template_annotations", None):
         template_metadata["annotations"] = extra
     container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}

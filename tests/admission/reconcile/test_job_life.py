@@ -76,6 +76,7 @@ def test_a_started_job_carries_what_its_admission_says() -> None:
     assert template["metadata"]["annotations"] == {"kueue.x-k8s.io/workload": name}
     assert template["metadata"]["labels"] == {
         "job-name": "j",
+        "batch.kubernetes.io/job-name": "j",
         "controller-uid": "job-uid",
         "team": "a",
         "kueue.x-k8s.io/podset": "main",

@@ -20,8 +20,11 @@ from api.jobs.job_workload import (
     workload_body,
     workload_name,
 )
+from api.jobs.pod_template import has_same_directives
 from api.objects.cluster import JobObject
 
+# The label that the API server adds and that a Workload keeps.
+JOB_NAME = "batch.kubernetes.io/job-name"
 UID = "5ff915da-2bc6-43a1-a13b-1a78cc822c89"
 
 
@@ -35,7 +38,7 @@ def make_job(**fields: Any) -> Job:
 def make_template(annotations: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
     """Return a pod template of one container."""
     container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}
-    metadata = {"labels": {"job-name": "j"}, **({"annotations": annotations} if annotations else {})}
+    metadata = {"labels": {JOB_NAME: "j"}, **({"annotations": annotations} if annotations else {})}
     return {"metadata": metadata, "spec": {"restartPolicy": "Never", "containers": [container], **spec}}
 
 
@@ -159,6 +162,20 @@ def test_long_names_are_cut_and_stay_apart() -> None:
     assert len(one) == 253
     assert one[:247] == other[:247]
     assert one != other
+
+
+def test_a_workload_has_no_label_that_only_pods_of_its_job_have() -> None:
+    job, template = make_job(), make_template()
+    template["metadata"]["labels"] |= {
+        "job-name": "j",
+        "controller-uid": UID,
+        "batch.kubernetes.io/controller-uid": UID,
+    }
+
+    (pod_set,) = workload_body(job, make_body(job, template), Priority(value=0))["spec"]["podSets"]
+
+    assert pod_set["template"] == make_template()
+    assert has_same_directives(template, pod_set["template"], is_complete=True)
 
 
 def test_a_workload_is_complete() -> None:
