@@ -15,6 +15,7 @@ _BENCHES = (
     "placement",
     "extender",
     "throughput",
+    "owners",
     "recovery",
     "failover",
     "outages",

@@ -11,7 +11,8 @@ from admission.controller.integration_rights import with_permitted_integrations
 from admission.controller.settings import Options
 from api.config.loading import load_config
 from api.kube.client import Body, KubeClient
-from api.kube.errors import NotFound, Unreachable
+from api.kube.errors import Forbidden, NotFound, Unreachable
+from api.kube.resources import Resource
 
 LWS = "leaderworkerset.x-k8s.io/leaderworkerset"
 ALL = ["batch/job", "pod", "deployment", "statefulset", LWS]
@@ -93,3 +94,61 @@ async def test_pod_groups_are_read_where_they_are_switched_on_and_permitted(
     left = await with_permitted_integrations(cast(KubeClient, server), options)
 
     assert left.config.berth.pod_groups is want
+
+
+def trains(properties: dict[str, Any] | None) -> bytes | None:
+    """Return the definition of an external kind whose spec has these properties; None if there is none."""
+    schema = {"properties": {"spec": {"properties": properties}}}
+    version = {"name": "v1", "schema": {"openAPIV3Schema": schema}}
+    return None if properties is None else json.dumps({"spec": {"versions": [version]}}).encode()
+
+
+class ServerOfTrains(Server):
+    """An API server that may have a definition of trains, and lets it be read or not."""
+
+    def __init__(self, *refused: str, definition: bytes | None, error: Exception | None = None) -> None:
+        super().__init__(*refused)
+        self._definition = definition
+        self._unreadable = error
+
+    async def get(self, resource: Resource, name: str) -> bytes:
+        """Answer a read of the definition."""
+        assert (resource.kind, name) == ("CustomResourceDefinition", "trains.example.com")
+        if self._unreadable is not None:
+            raise self._unreadable
+        if self._definition is None:
+            raise NotFound("no such definition")
+        return self._definition
+
+
+KNOWN = {"suspend": {"type": "boolean"}, "pods": {"type": "object"}}
+
+
+@pytest.mark.parametrize(
+    ("server", "is_left"),
+    [
+        pytest.param(ServerOfTrains(definition=trains(KNOWN)), True, id="with its paths and all rights"),
+        pytest.param(ServerOfTrains(definition=None), True, id="before its definition is there"),
+        pytest.param(
+            ServerOfTrains(definition=None, error=Forbidden("no")), True, id="whose definition cannot be read"
+        ),
+        pytest.param(ServerOfTrains("patch trains", definition=trains(KNOWN)), False, id="without a right"),
+        pytest.param(
+            ServerOfTrains(definition=trains({"pods": {}})), False, id="whose definition cannot suspend"
+        ),
+    ],
+)
+async def test_a_kind_of_the_configuration_is_left_out_if_it_could_not_be_stopped(
+    server: ServerOfTrains, is_left: bool
+) -> None:
+    row = {"kind": "Train.v1.example.com", "podSets": [{"name": "main", "template": ".spec.pods"}]}
+    settings = {
+        "apiVersion": "berth.dev/v1alpha1",
+        "kind": "ControllerConfig",
+        "integrations": {"external": [row]},
+    }
+    options = Options(config=load_config(json.dumps(settings), source="test"))
+
+    left = await with_permitted_integrations(cast(KubeClient, server), options)
+
+    assert bool(left.config.berth.integrations.external) is is_left
