@@ -19,6 +19,7 @@ from typing import Any
 
 import aiohttp
 
+_NAVIGATED = "Inspected target navigated or closed"
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 # How long a command may take, and how long a page is waited for.
 _SECONDS, _WAIT_SECONDS = 60.0, 50.0
@@ -86,11 +87,20 @@ class Tab:
         """Wait until a script's value is true. Raises BrowserError."""
         script = (
             f"new Promise((done, fail) => {{ const until = Date.now() + {_WAIT_SECONDS * 1000};"
-            f" const look = () => {{ if ({condition}) done(true); else if (Date.now() > until)"
-            " fail(new Error('waited in vain: ' + document.body.innerText.slice(0, 500)));"
+            f" const look = () => {{ if (document.body && ({condition})) done(true);"
+            " else if (Date.now() > until)"
+            " fail(new Error('waited in vain: ' + document.body?.innerText.slice(0, 500)));"
             " else setTimeout(look, 20); }; look(); })"
         )
-        await self.run(script)
+        while True:
+            try:
+                await self.run(script)
+            except BrowserError as error:
+                # A new page has come: it is what is looked at from now on.
+                if _NAVIGATED in str(error):
+                    continue
+                raise
+            return
 
     async def open(self, url: str) -> None:
         """Go to an address, and wait until it is loaded."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 from collections.abc import AsyncIterator
@@ -12,8 +13,12 @@ from pathlib import Path
 from tests.browser import Tab, browser, new_tab
 
 FOLDER = Path(__file__).parents[2] / "docs/images"
-# The rows of Workloads that wait for a promised start.
-PROMISED = "[...document.querySelectorAll('tr')].filter(row => row.innerText.includes('promised'))"
+EXAMPLE = FOLDER.parents[1] / "examples/job.yaml"
+# The rows of Workloads of the team vision that wait for a promised start: the demo's largest gangs.
+PROMISED = (
+    "[...document.querySelectorAll('tr')]"
+    ".filter(row => row.innerText.includes('promised') && row.innerText.includes('vision/'))"
+)
 
 
 @asynccontextmanager
@@ -30,16 +35,18 @@ async def demo() -> AsyncIterator[str]:
     try:
         async for line in process.stdout:
             if line.startswith(b"PAGE="):
-                # What the demo prints meanwhile must not fill the pipe.
-                reading = asyncio.create_task(process.stdout.read())
-                yield line.decode().strip().removeprefix("PAGE=")
-                reading.cancel()
-                return
-        raise RuntimeError("the demo ended before its page was there")
+                break
+        else:
+            raise RuntimeError("the demo ended before its page was there")
+        # What the demo prints meanwhile must not fill the pipe.
+        async with asyncio.TaskGroup() as group:
+            group.create_task(process.stdout.read())
+            yield line.decode().strip().removeprefix("PAGE=")
+            process.terminate()
     finally:
         if process.returncode is None:
             process.terminate()
-        await process.communicate()
+        await process.wait()
 
 
 async def taken(tab: Tab, url: str) -> dict[str, bytes]:
@@ -48,12 +55,13 @@ async def taken(tab: Tab, url: str) -> dict[str, bytes]:
     await tab.prefer("light")
     await tab.open(url)
     # The page refreshes itself.
-    await tab.wait(f"{PROMISED}.length > 3")
+    await tab.wait(f"{PROMISED}.length")
     workload, queue = await tab.run(f"[...{PROMISED}.pop().querySelectorAll('a')].map(link => link.href)")
     pictures = {}
     for name, address in (
-        ("queue", queue),
         ("workload", workload),
+        # The team whose queue has the most running Workloads at that time.
+        ("queue", f"{url}queues/web"),
         ("work", url),
         ("racks", f"{url}racks"),
         ("calendar", f"{url}calendar"),
@@ -61,6 +69,11 @@ async def taken(tab: Tab, url: str) -> dict[str, bytes]:
     ):
         await tab.open(address)
         pictures[name] = await tab.picture()
+    await tab.open(f"{url}what-if")
+    fields = json.dumps([EXAMPLE.read_text(), "vision"])
+    await tab.run(f"[manifests.value, of.value] = {fields}; document.querySelector('form').requestSubmit()")
+    await tab.wait("document.body.innerText.includes('What becomes of others')")
+    pictures["what-if"] = await tab.picture()
     await tab.prefer("dark")
     await tab.open(f"{url}cohorts")
     pictures["quota"] = await tab.picture()

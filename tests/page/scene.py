@@ -176,6 +176,7 @@ WORKLOADS = (
     running("tune", owner_name=HOSTILE, started_at=at(-60), expected_end=at(700)),
     workload("next", position=1, expected_start=at(700), expected_end=at(4000), is_promised=True),
     workload("later", position=2, expected_start=at(1800)),
+    workload("begun", status="quotaReserved", message=""),
     workload("never", can_start=False, message=HOSTILE, reason="ExceedsQuota"),
 )
 PLAIN: Mapping[Kind, Sequence[Item]] = {

@@ -76,7 +76,10 @@ async def text_of(path: str, service: Answering | None = None) -> str:
 @pytest.mark.parametrize(
     ("path", "wanted"),
     [
-        ("", ("5 Workloads", "team-a/next", "in 11 min", "promised", "cannot start as it is")),
+        (
+            "",
+            ("6 Workloads", "has its quota", "team-a/next", "in 11 min", "promised", "cannot start as it is"),
+        ),
         (
             WORKLOAD,
             ("insufficient unused quota", "position 1", "start as promised first", "16 nvidia.com/gpu"),
