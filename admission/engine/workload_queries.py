@@ -54,6 +54,13 @@ class WorkloadQueries:
         self._workload_store.see()
         return key in self._cache.held
 
+    def replaced(self) -> Iterator[tuple[WorkloadKey, Admission]]:
+        """Iterate over the slices whose quota another one holds, as long as they have not finished."""
+        self._workload_store.see()
+        records, store = self._workload_store.index.records, self._workload_store.admitted
+        found = ((key, records[key].workload) for key in sorted(store.successors) if key in records)
+        return ((key, one.admission) for key, one in found if one.admission is not None)
+
     def successor(self, key: WorkloadKey) -> Workload | None:
         """Return the slice that has taken over from this one, as its object shows; None if there is none."""
         self._workload_store.see()

@@ -27,7 +27,14 @@ _IDENTITIES = frozenset({"controller-uid", "batch.kubernetes.io/controller-uid",
 
 # Keys that only Kueue and Berth write to a template: a start overwrites them, a stop removes them.
 _OWN_KEYS = frozenset(
-    {keys.POD_SET, keys.WORKLOAD, keys.CLUSTER_QUEUE_NAME, keys.LOCAL_QUEUE_NAME, keys.MANAGED}
+    {
+        keys.POD_SET,
+        keys.WORKLOAD,
+        keys.SLICE_NAME,
+        keys.CLUSTER_QUEUE_NAME,
+        keys.LOCAL_QUEUE_NAME,
+        keys.MANAGED,
+    }
 )
 # Annotations that a start adds for ProvisioningRequest checks.
 _AUTOSCALING_PREFIX = "autoscaling.x-k8s.io/"

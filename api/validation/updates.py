@@ -87,7 +87,9 @@ def workload_update_errors(old: _Object, new: _Object) -> Iterator[FieldError]:
             yield from _reclaimable_errors(before, after)
     yield from _admission_errors(before, after)
     yield from _check_errors(before, after)
-    yield from _cluster_errors(before, after)
+    # A slice runs where the one that it replaces runs, which was nominated for both.
+    if not _key(new, keys.SLICE_REPLACEMENT_FOR):
+        yield from _cluster_errors(before, after)
     yield from gate_update_errors(old, new)
 
 

@@ -45,6 +45,15 @@ def make_serving(
     }
 
 
+def with_annotation(obj: Object, key: str, value: str) -> Object:
+    """Return the object with another annotation."""
+    metadata = obj["metadata"]
+    return {
+        **obj,
+        "metadata": {**metadata, "annotations": {**metadata.get("annotations", {}), key: value}},
+    }
+
+
 def make_workload(*, count: int = 2, elastic: bool = False, gates: str = "", **status: Any) -> Object:
     """Return a Workload of one pod set with this status."""
     annotations = {keys.ADMISSION_GATED_BY: gates} if gates else {}
@@ -328,6 +337,16 @@ def test_what_may_not_change_is_said(old: Object, new: Object, want: str) -> Non
             make_job(annotations={LEAST: "4"}, suspend=True, parallelism=6),
             make_job(annotations={LEAST: "4"}, parallelism=3),
             id="a start with fewer pods than the minimum, of which some have ended before",
+        ),
+        pytest.param(
+            make_workload(),
+            with_annotation(make_workload(clusterName="b"), keys.SLICE_REPLACEMENT_FOR, "ns/old"),
+            id="the cluster of the slice that this one replaces",
+        ),
+        pytest.param(
+            make_workload(elastic=True, **RESERVED, reclaimablePods=[{"name": "main", "count": 1}]),
+            make_workload(elastic=True, **RESERVED, reclaimablePods=[]),
+            id="fewer finished pods of an elastic Workload",
         ),
     ],
 )

@@ -124,7 +124,13 @@ def to_result(verdict: CaseResult, name: str) -> dict[str, Any]:
             place.setdefault(queue, []).append(str(pending.key))
     return {
         "name": name,
-        "admissions": {str(key): _admission(admission) for key, admission in engine.workloads.admissions()},
+        # A slice that another has replaced shows its admission until it finishes.
+        "admissions": {
+            str(key): _admission(admission)
+            for key, admission in sorted(
+                (*engine.workloads.admissions(), *engine.workloads.replaced()), key=lambda one: one[0]
+            )
+        },
         "evictions": {
             str(word.key): str(word.preemption_reason or word.reason)
             for word in words.values()

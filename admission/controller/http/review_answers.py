@@ -222,7 +222,8 @@ def _answer_pod(review: AdmissionRequest, around: Surroundings) -> Answer:
 
 
 def _answer_job(review: AdmissionRequest, around: Surroundings) -> Answer:
-    return _answer_queued(review, around, to_job(_decoded(review, JobObject)), SUSPEND, (_JOB_TEMPLATE,))
+    job = to_job(_decoded(review, JobObject))
+    return _answer_queued(review, around, job, suspend=SUSPEND, templates=(_JOB_TEMPLATE,))
 
 
 def _answer_owner(row: OwnerKind, review: AdmissionRequest, around: Surroundings) -> Answer:
@@ -234,16 +235,19 @@ def _answer_owner(row: OwnerKind, review: AdmissionRequest, around: Surroundings
     if row.is_left_alone(body):
         return Answer(body=admission_review.allow(review.uid))
     additions = _additions(row, body)
-    return _answer_queued(review, around, owner, row.suspend, _template_paths(row, body), additions=additions)
+    templates = _template_paths(row, body)
+    return _answer_queued(
+        review, around, owner, suspend=row.suspend, templates=templates, additions=additions
+    )
 
 
 def _answer_queued(
     review: AdmissionRequest,
     around: Surroundings,
     job: QueuedJob,
+    *,
     suspend: tuple[str, ...],
     templates: Sequence[Path],
-    *,
     additions: Mapping[tuple[str, ...], object] | None = None,
 ) -> Answer:
     """Add the defaults of an object that is started and stopped as a whole.

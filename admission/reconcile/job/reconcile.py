@@ -237,7 +237,7 @@ def _answer_abandoned(view: View) -> Answer:
     job = view.job
     if _is_queued(view) or not job.is_suspended or job.prebuilt_workload:
         return None
-    stopped = stop(view, view.match or _sole(view.live))
+    stopped = stop(view, view.match or _source(view, view.live))
     # Stopped first: without a Workload the Job's template could not be restored.
     return stopped if stopped is not None else tuple(delete(view, held) for held in view.live)
 
@@ -280,7 +280,7 @@ def _answer_surplus(view: View) -> Answer:
     if not view.live:
         return None
     # With several Workloads it is unknown which of them the template was changed for.
-    stopped = stop(view, _sole(view.live), _NO_MATCH)
+    stopped = stop(view, _source(view, view.live), _NO_MATCH)
     if stopped is not None:
         # The Job must not run on a Workload that describes something else.
         return stopped
@@ -296,7 +296,7 @@ def _answer_missing(view: View) -> Answer:
     if view.match is not None:
         return None
     # `owned` and not `live`: a template can be restored from a Workload that is being deleted.
-    stopped = stop(view, _sole(view.owned), _NO_WORKLOAD)
+    stopped = stop(view, _source(view, view.owned), _NO_WORKLOAD)
     name = view.workload_name
     if stopped == () or any(held.workload.key.name == name for held in view.owned):
         # Pods of an earlier run still exist, or the Workload of this name is being deleted: look again later.
@@ -458,6 +458,7 @@ def _matched(view: View) -> HeldJob:
     return view.match
 
 
-def _sole(held: Sequence[HeldJob]) -> HeldJob | None:
-    # With several it is unknown which one the template was changed for.
-    return held[0] if len(held) == 1 else None
+def _source(view: View, held: Sequence[HeldJob]) -> HeldJob | None:
+    """Return the Workload that has the templates as they were, None where that is not known."""
+    # With several it is unknown which one the template was changed for. Slices differ by their counts alone.
+    return held[0] if len(held) == 1 or (held and view.is_elastic) else None

@@ -256,3 +256,40 @@ def test_a_raycluster_with_an_autoscaler_gets_more_workers_and_fewer() -> None:
         for one in (spec["headGroupSpec"], *spec["workerGroupSpecs"])
     ]
     assert all(one == [{"name": keys.ELASTIC_GATE}] for one in gates)
+
+
+def test_a_job_whose_slice_is_deleted_begins_another_chain() -> None:
+    world = make_world()
+    scale(world, 4)
+    world.admit(newest(world))
+    world.settle()
+    first, second = (one.key.name for one, _ in sorted(world.workloads(), key=lambda one: one[0].created_at))
+    world.delete("Workload", second)
+    world.settle()
+    world.run_job_controller()
+    world.now += 1
+    world.settle()
+
+    third = newest(world)
+    assert third not in (first, second)
+    assert marks_of(world, third) == {keys.ELASTIC_JOB: "true", keys.SLICE_NAME: third}
+    # The Job was stopped, and its template is as it was before the first start.
+    template = world.objects["Workload", third]["spec"]["podSets"][0]["template"]
+    assert keys.SLICE_NAME not in template["metadata"].get("annotations", {})
+    world.admit(third)
+    world.settle()
+    assert world.job()["spec"]["template"]["metadata"]["annotations"][keys.SLICE_NAME] == third
+    assert not world.job()["spec"]["suspend"]
+
+
+def test_a_template_that_was_left_with_another_chain_starts_in_this_one() -> None:
+    """As Kueue leaves it after the deletion of a slice."""
+    world = World()
+    left = {keys.SLICE_NAME: "job-j-gone", keys.WORKLOAD: "job-j-gone"}
+    world.add(job_object(annotations=ELASTIC, template_annotations=left))
+    world.settle()
+    name = world.only_workload()
+    world.admit(name)
+    world.settle()
+
+    assert world.job()["spec"]["template"]["metadata"]["annotations"][keys.SLICE_NAME] == name

@@ -103,10 +103,12 @@ def test_after_a_restart_each_pod_is_counted_once(order: tuple[str, str]) -> Non
     world = World().put(make_cluster_queue(quota=4), *(shown[name] for name in order))
 
     assert (world.holding(), used(world)) == ({"new": "queue"}, 4)
+    assert [key.name for key, _ in world.engine.workloads.replaced()] == ["old"]
     successor = world.engine.workloads.successor(WorkloadKey(NAMESPACE, "old"))
     assert successor is not None
     assert successor.key.name == "new"
     world.put(finished(shown["old"]))
+    assert list(world.engine.workloads.replaced()) == []
     assert (world.holding(), used(world)) == ({"new": "queue"}, 4)
 
 
