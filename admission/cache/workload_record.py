@@ -95,7 +95,7 @@ class WorkloadRecord(msgspec.Struct, eq=False, kw_only=True):
         has_same_pods = workload.pod_sets is before.pod_sets or workload.pod_sets == before.pod_sets
         is_same = has_same_pods and workload.reclaimable == before.reclaimable
         # While it held quota its requests were not computed again, whatever has changed meanwhile.
-        is_free = before.admission is not None and workload.admission is None
+        is_free = before.has_quota_reservation and not workload.has_quota_reservation
         if is_free or not is_same or not has_same_keys(workload.annotations, before.annotations):
             self.compute(cache, settings)
 

@@ -100,6 +100,7 @@ _FOLLOWS = {
     "featureGates.PartialAdmission": "a Job with job-min-parallelism may start with fewer pods",
     "featureGates.TopologyAwareScheduling": "flavors with a topologyName place pods",
     "featureGates.UnadmittedWorkloadsObservability": "QuotaReserved=False has the finer reasons",
+    "featureGates.WorkloadIdentifierAnnotations": "labels and annotations name groups and prebuilt Workloads",
 }
 
 

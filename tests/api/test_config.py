@@ -346,7 +346,12 @@ def test_what_has_no_effect_is_said_field_by_field() -> None:
     body = """
         namespace: queues
         clientConnection: {qps: 50}
-        featureGates: {PriorityBoost: true, PartialAdmission: false, AdmissionGatedBy: true, New: true}
+        featureGates:
+          PriorityBoost: true
+          PartialAdmission: false
+          AdmissionGatedBy: true
+          WorkloadIdentifierAnnotations: false
+          New: true
         managedJobsNamespaceSelector: {matchLabels: {a: b}}
         """
     assert load(KUEUE + textwrap.dedent(body)).unused() == (
@@ -355,6 +360,8 @@ def test_what_has_no_effect_is_said_field_by_field() -> None:
         " a Job with job-min-parallelism may start with fewer pods",
         "f.yaml: featureGates.AdmissionGatedBy is read and has no effect in Berth:"
         " the annotation kueue.x-k8s.io/admission-gated-by holds a Workload back",
+        "f.yaml: featureGates.WorkloadIdentifierAnnotations is read and has no effect in Berth:"
+        " labels and annotations name groups and prebuilt Workloads",
         "f.yaml: featureGates.New is read and has no effect in Berth",
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -28,9 +29,11 @@ from tests.builders import (
     admits,
     admitted,
     make_cluster_queue,
+    make_condition,
     make_pod_set,
     make_workload,
     released,
+    with_conditions,
 )
 
 CLASS = DeviceClass(name="gpu.example.com", selectors=("device.driver == 'gpu.example.com'",))
@@ -311,7 +314,19 @@ def test_a_class_that_changes_its_resource_changes_what_pending_workloads_ask_fo
     assert "example.com/gpu" in wait_of(world.settle()[0])
 
 
-def test_a_workload_that_loses_its_quota_is_counted_again_by_what_holds_now() -> None:
+@pytest.mark.parametrize(
+    "lose",
+    [
+        pytest.param(released, id="its admission is gone"),
+        pytest.param(
+            lambda held: with_conditions(held, make_condition("QuotaReserved", False, reason="Evicted")),
+            id="another program left its admission there",
+        ),
+    ],
+)
+def test_a_workload_that_loses_its_quota_is_counted_again_by_what_holds_now(
+    lose: Callable[[Workload], Workload],
+) -> None:
     workload = make_workload(pod_sets=(make_pod_set(requests={"example.com/gpu": "1"}),))
     world = make_world(EXTENDED, workload)
     (admit,) = world.settle()
@@ -319,7 +334,7 @@ def test_a_workload_that_loses_its_quota_is_counted_again_by_what_holds_now() ->
     world.put(held)
     world.engine.objects.remove(DeviceClass, CLASS.name, now=world.now)
 
-    world.put(released(held))
+    world.put(lose(held))
 
     assert "example.com/gpu" in wait_of(world.settle()[0])
 
