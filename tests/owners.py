@@ -413,7 +413,11 @@ def definition(row: OwnerKind | Source) -> Object:
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{row.plural}.{row.group}"},
+        "metadata": {
+            "name": f"{row.plural}.{row.group}",
+            # Required where the group is one of Kubernetes', as sparkoperator.k8s.io.
+            "annotations": {"api-approved.kubernetes.io": "unapproved, for tests"},
+        },
         "spec": {
             "group": row.group,
             "scope": "Namespaced" if is_namespaced else "Cluster",
