@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?=
 
-.PHONY: demo test coverage laws soak mutation lint check sbom bench versus suites policies lock clean controlplane leaderworkerset owners help
+.PHONY: demo test coverage laws soak mutation lint check release sbom bench versus suites policies lock clean controlplane leaderworkerset owners helm help
 
 help: ## Print what each target does
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -72,6 +72,15 @@ leaderworkerset: $(VENV)/.dev ## Build the real LeaderWorkerSet controller once 
 
 owners: $(VENV)/.dev ## Build the real controllers of JobSet and other kinds once into the cache, for the tests of those kinds
 	@$(BIN)/python -m tests.controlplane owners
+
+helm: $(VENV)/.dev ## Build Helm once into the cache, for the tests of the chart
+	@$(BIN)/python -m tests.controlplane helm
+
+release: $(VENV)/.dev ## Write dist/: both wheels, the chart, and berth.yaml, which kubectl apply -f installs; needs kubectl and helm
+	@mkdir -p dist
+	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist . ./checkpoint
+	@kubectl kustomize deploy > dist/berth.yaml
+	@helm package --destination dist deploy/chart
 
 sbom: $(VENV)/.sbom ## Write dist/berth.cdx.json: what the image installs, with hashes, as a CycloneDX SBOM
 	@mkdir -p dist

@@ -1,8 +1,8 @@
 """Report the checkpoints of a training job to Berth, and find out when Berth requests one.
 
-A single file that needs only the standard library: it is installed with Berth as `berth_checkpoint`, and
-it also works alone if it is copied into an image. Without a cluster, nothing is reported and no
-checkpoint is ever requested.
+A single file that needs only the standard library: the distribution `berth-checkpoint` installs it as
+`berth_checkpoint`, and it also works if it is copied into an image. Without a cluster, nothing is
+reported and no checkpoint is ever requested.
 
     import berth_checkpoint
 

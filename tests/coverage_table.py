@@ -31,7 +31,7 @@ BREAKS = ROOT / "tests" / "mutation" / "breaks.toml"
 _MARK = "pytest.mark.covers"
 # What tests read, beside the packages.
 _COPIED = ("admission", "api", "queues", "bench", "tests", "deploy", "docs", "examples")
-_SINGLE_FILES = ("pyproject.toml", "setup.py", "README.md", "CHANGELOG.md", "Makefile", "requirements.lock")
+_SINGLE_FILES = ("pyproject.toml", "README.md", "CHANGELOG.md", "Makefile", "requirements.lock")
 _NO_TESTS = 5
 _NOTICED, _UNNOTICED, _UNTRIED = "noticed", "NOT NOTICED", "needs --real"
 

@@ -20,6 +20,7 @@ import pytest
 
 from tests.browser import BrowserMissing, find_browser
 from tests.controlplane.binaries import CONTROLLERS, AssetsMissing, find_assets
+from tests.controlplane.helm import find_helm
 from tests.controlplane.owner_controllers import CONTROLLERS as OWNER_CONTROLLERS
 from tests.controlplane.owner_controllers import find_controller
 from tests.redisserver import RedisMissing, find_redis
@@ -92,6 +93,13 @@ def _find_owners() -> str:
     return f"{', '.join(one.source.name for one in found)} in {found[0].program.parent.parent}"
 
 
+def _find_helm() -> str:
+    try:
+        return str(find_helm())
+    except AssetsMissing as error:
+        raise PartMissing(str(error)) from error
+
+
 def find_kubectl() -> str:
     """Return the path of kubectl: the one built with the control plane, else PATH's. Raises PartMissing."""
     try:
@@ -147,6 +155,12 @@ PARTS = {
             find=_find_owners,
             skipped="tests with the real controllers of JobSet and other kinds",
             remedy="`make owners` builds them once, in about 10 minutes",
+        ),
+        Part(
+            name="helm",
+            find=_find_helm,
+            skipped="tests of the chart",
+            remedy="`make helm` builds it once, in about 3 minutes",
         ),
     )
 }

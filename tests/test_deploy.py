@@ -526,8 +526,7 @@ def test_what_the_image_copies_is_enough_to_build_and_start_the_whole_package(tm
     packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]["find"]
     for package in packages["include"]:
         assert modules(installed, package) == modules(ROOT, package)
-    # For images that train, by setup.py; and what the licence asks of every copy.
-    assert (installed / "berth_checkpoint.py").is_file()
+    # What the licence asks of every copy.
     assert [*installed.glob("*.dist-info/**/LICENSE")]
     # The second is the same command, under the name by which kubectl finds a plugin.
     program, _ = sorted((installed / "bin").iterdir())
@@ -535,6 +534,21 @@ def test_what_the_image_copies_is_enough_to_build_and_start_the_whole_package(tm
     asked = [sys.executable, str(program), "version"]
     answer = subprocess.run(asked, cwd=tmp_path, env=environment, check=True, capture_output=True, timeout=60)
     assert b"berth" in answer.stdout.lower()
+
+
+def test_the_builder_of_the_image_is_sent_what_it_copies_and_nothing_else() -> None:
+    copied = re.findall(r"^COPY (?!--from)(.*) \S+$", (DEPLOY / "Dockerfile").read_text(), flags=re.MULTILINE)
+    lines = (ROOT / ".dockerignore").read_text().splitlines()
+
+    assert "*" in lines
+    assert {line[1:] for line in lines if line.startswith("!")} == set(" ".join(copied).split())
+
+
+@pytest.mark.parametrize("folder", ["", "extender", "node-agent"])
+def test_one_line_of_a_kustomization_names_the_image_that_its_manifests_have(folder: str) -> None:
+    (image,) = yaml.safe_load((DEPLOY / folder / "kustomization.yaml").read_text())["images"]
+
+    assert {one["image"] for one in own_containers(folder)} == {f"{image['name']}:{image['newTag']}"}
 
 
 def copy(source: Path, target: Path) -> None:

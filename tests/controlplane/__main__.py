@@ -1,7 +1,7 @@
 """`python -m tests.controlplane build|path|start`: build the control plane, print where it is, run one.
 
 `leaderworkerset` builds the controller of that kind, and `owners` those of JobSet and other kinds that are
-started as a whole, which optional tests use.
+started as a whole, which optional tests use; `helm` builds Helm, for the tests of the chart.
 
 Exit codes: 0 done, 1 it cannot be had here (one line on stderr says why), 2 wrong usage, 130 interrupted.
 """
@@ -16,6 +16,7 @@ from pathlib import Path
 
 from tests.children import ChildError
 from tests.controlplane.binaries import CONTROLLERS, AssetsMissing, build, cache_folder, find_assets
+from tests.controlplane.helm import build_helm
 from tests.controlplane.owner_controllers import CONTROLLERS as OWNER_CONTROLLERS
 from tests.controlplane.owner_controllers import LEADER_WORKER_SETS, build_controller
 from tests.controlplane.plane import ControlPlane
@@ -30,6 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
         "start": _start,
         "leaderworkerset": _build_leaderworkerset,
         "owners": _build_owners,
+        "helm": _build_helm,
     }
     parser.add_argument("command", choices=commands)
     try:
@@ -53,6 +55,10 @@ def _build_leaderworkerset() -> None:
 def _build_owners() -> None:
     for source in OWNER_CONTROLLERS.values():
         print(build_controller(source, _say))
+
+
+def _build_helm() -> None:
+    print(build_helm(_say))
 
 
 def _say(line: str) -> None:
