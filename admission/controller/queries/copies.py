@@ -8,7 +8,8 @@ itself, and the event loop pays for the fork alone.
     parent ◀─ pipe ──  answer
 
 A copy runs no code but the question, takes no lock, and ends by a signal of its own if that takes too long,
-whatever has become of its parent. Other threads of the parent do not exist in it.
+whatever has become of its parent. Other threads of the parent do not exist in it. A copy that the event loop
+asks leads a process group. The copies that it makes itself belong to that group, and end with it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import pickle
 import signal
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NoReturn, TypeVar, cast
 
 T = TypeVar("T")
@@ -31,12 +33,14 @@ _CHUNK_BYTES = 1 << 20
 
 
 class CopyFailedError(Exception):
-    """A copy ended without an answer: it took too long, or the operating system ended it."""
+    """There is no answer: the copy took too long, the operating system ended it, or there was none."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            f"the answer was not found within {MOST_SECONDS} s; ask for less, or try again later"
-        )
+    # With its message as an argument, so that it can be read from the pipe of a copy whose own copy failed.
+    def __init__(
+        self,
+        message: str = f"the answer was not found within {MOST_SECONDS} s; ask for less, or try again later",
+    ) -> None:
+        super().__init__(message)
 
 
 class Copies:
@@ -51,16 +55,12 @@ class Copies:
         The result, or the exception, has to be picklable.
         """
         async with self._turns:
-            pid, pipe = _fork(question)
+            pid, pipe = _fork(question, is_leader=True)
             try:
                 raw = await _read(pipe)
-            except BaseException:
-                os.kill(pid, signal.SIGKILL)
-                raise
             finally:
                 os.close(pipe)
-                # The pipe ends when the copy's memory is gone already, so this does not wait.
-                os.waitpid(pid, 0)  # noqa: ASYNC222
+                _end(pid)
         return _result(raw)
 
 
@@ -104,22 +104,51 @@ async def _read(pipe: int) -> bytes:
     return bytes(found)
 
 
-def _fork(question: Callable[[], object]) -> tuple[int, int]:
-    """Start a copy. Return its process id and the pipe from which its answer is read."""
+def _end(leader: int) -> None:
+    """End a copy and all copies that it has made, and leave no zombie of them.
+
+    The copy is done, or it is killed here. The copies of a killed copy become children of the init process.
+    Where that is this one, as in a container, they are reaped here too. This waits for as long as the
+    operating system takes to free the memory of what is killed.
+    """
+    # Not reaped yet, so no other process can have the number.
+    os.killpg(leader, signal.SIGKILL)
+    os.waitpid(leader, 0)
+    with suppress(ChildProcessError):
+        while True:
+            os.waitpid(-leader, 0)
+
+
+def _fork(question: Callable[[], object], *, is_leader: bool = False) -> tuple[int, int]:
+    """Start a copy. Return its process id and the pipe from which its answer is read.
+
+    `is_leader`: it leads a process group of its own. Raises CopyFailedError.
+    """
     from_copy, to_parent = os.pipe()
-    with warnings.catch_warnings():
-        # Python warns of locks that other threads hold. The copy takes none: it runs the pure core alone.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        pid = os.fork()
+    try:
+        with warnings.catch_warnings():
+            # Python warns of locks that other threads hold. The copy takes none: it runs the pure core alone.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            pid = os.fork()
+    except OSError as error:
+        os.close(from_copy)
+        os.close(to_parent)
+        raise CopyFailedError(f"no copy of the process can be made to answer: {error.strerror}") from error
     if not pid:
-        _answer(question, to_parent)
+        _answer(question, to_parent, is_leader=is_leader)
     os.close(to_parent)
+    if is_leader:
+        # Both do it, because either may run first. The copy may have ended already.
+        with suppress(ProcessLookupError):
+            os.setpgid(pid, pid)
     return pid, from_copy
 
 
-def _answer(question: Callable[[], object], pipe: int) -> NoReturn:
+def _answer(question: Callable[[], object], pipe: int, *, is_leader: bool) -> NoReturn:
     """Run the question in the copy, and end it without any clean-up: all objects are the parent's."""
     try:
+        if is_leader:
+            os.setpgid(0, 0)
         _let_go(pipe)
         try:
             found: tuple[bool, object] = (True, question())
