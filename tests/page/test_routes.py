@@ -281,10 +281,20 @@ async def test_pasted_manifests_are_asked_about_and_kept_in_the_form() -> None:
         ("a: &x [1]\nb: *x", "YAML aliases (*name), which are not read here"),
         ("? [1]\n: 2", "the manifests"),
         ("a: .inf\n? {b: 1}\n: 2", "the manifests"),
-        ("[" * 20_000, "the manifests"),
+        ("[" * 10_000 + "]" * 10_000, "the manifests are nested too deep: more than 100 levels"),
+        ("- " * 25_000, "the manifests are nested too deep"),
         ("!!python/object/apply:os.system [ls]", "the manifests are neither YAML nor JSON"),
     ],
-    ids=["broken", "no object", "aliases", "a key that is a list", "a key that is a map", "deep", "code"],
+    ids=[
+        "broken",
+        "no object",
+        "aliases",
+        "a key that is a list",
+        "a key that is a map",
+        "deep",
+        "deep lists",
+        "code",
+    ],
 )
 async def test_manifests_that_cannot_be_read_are_refused_beside_the_form(manifests: str, want: str) -> None:
     service = Answering()

@@ -12,12 +12,10 @@ import yaml
 
 from admission.cli.common.errors import WrongUsageError
 from api.definitions.conversion import convert
-from api.parsing.yaml_loader import KubernetesLoader
+from api.parsing.yaml_loader import MOST_LEVELS, load_all
 
 _SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 _STDIN = "-"
-# Of a document. The deepest field of a Kubernetes object is at about 20; what walks a document needs a bound.
-_MOST_LEVELS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,20 +78,21 @@ def _texts(names: Iterable[str], stdin: IO[str]) -> Iterator[tuple[str, str]]:
 def _documents(source: str, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
     try:
         # JSON is YAML, so one parser reads both.
-        for number, document in enumerate(yaml.load_all(text, Loader=KubernetesLoader), start=1):
+        for number, document in enumerate(load_all(text), start=1):
             if document is None:
                 continue
             if not isinstance(document, dict):
                 raise WrongUsageError(
                     f"{source} holds a {type(document).__name__}, expected an object with a kind"
                 )
-            if _is_deeper(document, _MOST_LEVELS):
-                raise WrongUsageError(f"{source} is nested too deep: more than {_MOST_LEVELS} levels")
+            # By aliases.
+            if _is_deeper(document, MOST_LEVELS):
+                raise WrongUsageError(f"{source} is nested too deep: more than {MOST_LEVELS} levels")
             yield number, document
     except yaml.YAMLError as error:
         raise WrongUsageError(f"{source} is neither YAML nor JSON: {' '.join(str(error).split())}") from error
     except RecursionError as error:
-        raise WrongUsageError(f"{source} is nested too deep: more than {_MOST_LEVELS} levels") from error
+        raise WrongUsageError(f"{source} is nested too deep: more than {MOST_LEVELS} levels") from error
 
 
 def _is_deeper(value: Any, levels: int) -> bool:

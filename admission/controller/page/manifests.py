@@ -10,7 +10,7 @@ import msgspec
 import yaml
 
 from api.http.server import HttpError
-from api.parsing.yaml_loader import KubernetesLoader
+from api.parsing.yaml_loader import MOST_LEVELS, KubernetesLoader, shallow_events
 
 # Of the form. Parsed on the event loop: 64 KiB take some 20 ms.
 MOST_FORM_BYTES = 64 << 10
@@ -30,7 +30,7 @@ def question_of(text: str, namespace: str) -> bytes:
     """Return the body of `POST /v1/what-if` for manifests as YAML or JSON. Raises HttpError."""
     try:
         # A few lines of aliases can stand for gigabytes.
-        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=KubernetesLoader)):
+        if any(isinstance(event, yaml.AliasEvent) for event in shallow_events(text)):
             raise HttpError(
                 400, "the manifests use YAML aliases (*name), which are not read here; write them out"
             )
@@ -40,7 +40,7 @@ def question_of(text: str, namespace: str) -> bytes:
         message = f"the manifests are neither YAML nor JSON: {' '.join(str(error).split())}"
         raise HttpError(400, message) from error
     except RecursionError as error:
-        raise HttpError(400, "the manifests are nested too deep") from error
+        raise HttpError(400, f"the manifests are nested too deep: more than {MOST_LEVELS} levels") from error
     # Such as keys that are no text, or numbers that JSON has not.
     except (TypeError, ValueError) as error:
         raise HttpError(400, f"the manifests cannot be read: {error}") from error

@@ -13,7 +13,7 @@ from api.kube.embedded.apply.schema import Json
 from api.kube.embedded.kinds.catalog import Catalog
 from api.kube.embedded.kinds.kinds import Kind
 from api.kube.embedded.options import DeleteOptions, WriteOptions
-from api.parsing.yaml_loader import KubernetesLoader
+from api.parsing import yaml_loader
 
 # The real server accepts 3 MiB; large CRDs, which an apply also stores in an annotation, need more.
 MAX_BODY_BYTES = 8 * 1024 * 1024
@@ -95,7 +95,7 @@ def decode_body(body: bytes, content_type: str, accepted: Sequence[str] = BODY_T
     try:
         # kubectl sends JSON even if the type is YAML, and JSON is parsed fifty times as fast.
         if "yaml" in content_type and not body.lstrip().startswith(b"{"):
-            return yaml.load(body, Loader=KubernetesLoader)
+            return yaml_loader.load(body)
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise bad_request(f"the object provided is unrecognized: {error}") from error
