@@ -39,9 +39,18 @@ def nested(note: Path) -> Callable[[], None]:
 
 
 async def noted(note: Path) -> int:
-    while not (note.exists() and note.read_text()):
+    while not (text := _text(note)):
         await asyncio.sleep(0.01)
-    return int(note.read_text())
+    return int(text)
+
+
+def _text(note: Path) -> str:
+    return note.read_text() if note.exists() else ""
+
+
+def is_there(pid: int) -> bool:
+    """Return whether there is such a process, be it a zombie."""
+    return Path(f"/proc/{pid}").exists()
 
 
 @pytest.mark.usefixtures("as_init")
@@ -54,7 +63,7 @@ async def test_a_copy_that_is_given_up_takes_its_own_copies_with_it(tmp_path: Pa
     with pytest.raises(asyncio.CancelledError):
         await asking
 
-    assert not Path(f"/proc/{inner}").exists()
+    assert not is_there(inner)
 
 
 @pytest.mark.usefixtures("as_init")
@@ -72,7 +81,7 @@ async def test_a_copy_that_takes_too_long_takes_its_own_copies_with_it(
     with pytest.raises(CopyFailedError):
         await Copies().ask(question)
 
-    assert not Path(f"/proc/{await noted(note)}").exists()
+    assert not is_there(await noted(note))
 
 
 async def test_the_failure_of_a_copy_of_a_copy_has_its_sentence() -> None:
