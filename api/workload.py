@@ -48,6 +48,10 @@ class WorkloadKey(NamedTuple):
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
 
+    def as_read_in(self, namespace: str) -> str:
+        """Return how a message names it that is read in `namespace`: teams learn no names of other teams."""
+        return str(self) if namespace == self.namespace else "a Workload of another namespace"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:

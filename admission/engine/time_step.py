@@ -121,13 +121,14 @@ def _clear(cache: Cache, held: HeldWorkload, kept: ReservedCapacity, *, now: flo
 def _evict(cache: Cache, lease: BackfillLease, planned: PlannedStart, *, now: float) -> Evict:
     """Return the eviction of a Workload whose lease ends for a promise."""
     workload = cache.held[lease.key].workload
+    promised = planned.key.as_read_in(lease.key.namespace)
     decision = Evict(
         key=lease.key,
         uid=lease.uid,
         resource_version=workload.resource_version,
         reason=EvictionReason.BACKFILL_LEASE_EXPIRED,
         message=(
-            f"Evicted because {planned.key} is promised to start at {to_rfc3339(planned.start_at)} on quota "
+            f"Evicted because {promised} is promised to start at {to_rfc3339(planned.start_at)} on quota "
             f"or nodes that this workload uses; this workload started ahead of it, on a backfill lease"
         ),
         preemptor=planned.key,

@@ -176,7 +176,7 @@ class EvictionLosses:
         Stable while nothing changes, so that the condition is not written again and again.
         """
         kept = self._kept.get(preemptor)
-        return "" if kept is None else kept.description()
+        return "" if kept is None else kept.description(preemptor.namespace)
 
     def _protecting_rule(
         self, held: HeldWorkload, facts: CheckpointFacts, section: PreemptionRules, priority: int

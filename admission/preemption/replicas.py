@@ -25,7 +25,7 @@ computed once for each state of the snapshot.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
@@ -192,40 +192,54 @@ class KeptReplicas:
         if guard.kind is GuardKind.FLOOR:
             self._floors[guard] = min_replicas(held.workload)
 
-    def description(self) -> str:
+    def description(self, namespace: str) -> str:
         """Return how many candidates are kept, with an example, and what would release them.
 
-        The message stays the same as long as nothing changes.
+        The example is one of `namespace`, where the message is read; without any there, none is named. The
+        message stays the same as long as nothing changes.
         """
         sentences = []
         if floored := self._by(GuardKind.FLOOR):
-            guard = self._guards[floored[0]]
-            sentences.append(
-                f"{_candidates(floored)} kept by {keys.MIN_REPLICAS}, such as Workload {floored[0]}:"
-                f" {_remedy(guard, self._floors[guard])}"
-            )
+            sentence = f"{_candidates(floored)} kept by {keys.MIN_REPLICAS}"
+            for key in _own(floored, namespace):
+                guard = self._guards[key]
+                sentence += f", such as Workload {key}: {_remedy(guard, self._floors[guard])}"
+            sentences.append(sentence)
         if budgeted := self._by(GuardKind.BUDGET):
-            guard = self._guards[budgeted[0]]
-            is_one = _AND not in guard.name
-            remedy = "let it allow more disruptions" if is_one else "let each pod be covered by only one"
-            sentences.append(
-                f"{_candidates(budgeted)} kept by a PodDisruptionBudget, such as Workload {budgeted[0]} by"
-                f" {guard.namespace}/{guard.name}: {remedy}"
-            )
+            sentence = f"{_candidates(budgeted)} kept by a PodDisruptionBudget"
+            for key in _own(budgeted, namespace):
+                guard = self._guards[key]
+                is_one = _AND not in guard.name
+                remedy = "let it allow more disruptions" if is_one else "let each pod be covered by only one"
+                sentence += f", such as Workload {key} by {guard.namespace}/{guard.name}: {remedy}"
+            sentences.append(sentence)
         if refused := self._by(GuardKind.SERVER):
-            sentences.append(
-                f"{_candidates(refused)} kept by the API server, which has refused to evict the pods, such as"
-                f" Workload {refused[0]}: its condition {ConditionType.DISRUPTION_ALLOWED} quotes its answer"
-            )
-        for rule, spared in sorted(self._spared.items()):
-            first = min(spared, key=lambda key: (spared[key], key))
-            until = "" if spared[first] == inf else f" until {to_rfc3339(spared[first])}"
-            sentences.append(f"{_candidates(list(spared))} spared by {rule}, such as Workload {first}{until}")
+            sentence = f"{_candidates(refused)} kept by the API server, which has refused to evict the pods"
+            for key in _own(refused, namespace):
+                condition = ConditionType.DISRUPTION_ALLOWED
+                sentence += f", such as Workload {key}: its condition {condition} quotes its answer"
+            sentences.append(sentence)
+        sentences += [self._spared_by(rule, namespace) for rule in sorted(self._spared)]
         return ". ".join(sentences)
+
+    def _spared_by(self, rule: str, namespace: str) -> str:
+        """Return the sentence about those that a setting spares: the first of `namespace`, and until when."""
+        spared = self._spared[rule]
+        sentence = f"{_candidates(list(spared))} spared by {rule}"
+        first = min(spared, key=lambda key: (spared[key], key))
+        until = "" if spared[first] == inf else f" until {to_rfc3339(spared[first])}"
+        if first.namespace != namespace:
+            return f"{sentence}, the first of them{until}" if until else sentence
+        return f"{sentence}, such as Workload {first}{until}"
 
     def _by(self, kind: GuardKind) -> list[WorkloadKey]:
         """Return the candidates that guards of this kind keep, sorted by key."""
         return sorted(key for key, guard in self._guards.items() if guard.kind is kind)
+
+
+def _own(some: Iterable[WorkloadKey], namespace: str) -> list[WorkloadKey]:
+    """Return the first of them in the namespace, if any is there."""
+    return [key for key in some if key.namespace == namespace][:1]
 
 
 def _remedy(guard: Guard, floor: int) -> str:

@@ -178,9 +178,9 @@ def recomputation(entry: Entry, outcome: HeadOutcome) -> Recomputation:
 
 def blocked_by_promise(entry: Entry, behind: PlannedStart, too_long: float | None) -> HeadOutcome:
     """Return the outcome of an entry that fits, but whose start now would move a promised start."""
-    message = (
-        f"fits now, but would delay {behind.key}, which is promised to start at {to_rfc3339(behind.start_at)}"
-    )
+    delayed = behind.key.as_read_in(entry.pending.key.namespace)
+    start_at = to_rfc3339(behind.start_at)
+    message = f"fits now, but would delay {delayed}, which is promised to start at {start_at}"
     requeue = RequeueCause.HELD_BACK if too_long is None else RequeueCause.TOO_LONG
     return replace(lost(entry, PendingReason.WAITING_FOR_QUOTA, message, requeue), seconds=too_long)
 

@@ -80,6 +80,20 @@ def test_what_ends_before_the_promise_starts_at_once_and_what_does_not_waits(
     assert world.evicted == {}
 
 
+def test_a_team_does_not_read_the_name_of_another_teams_workload_that_it_would_delay() -> None:
+    world = make_world()
+    world.put(LocalQueue(namespace="other", name="queue", cluster_queue="queue"))
+    world.submit("running", 6, runs=100)
+    world.submit("head", 8, runs=50, at=T + 1)
+    world.submit("long", 1, runs=500, at=T + 2, namespace="other")
+
+    world.run(until=T + 10)
+
+    assert world.said["long"][0].startswith(
+        "fits now, but would delay a Workload of another namespace, which is promised to start at"
+    )
+
+
 def test_what_leaves_the_promised_capacity_free_starts_however_long_it_runs() -> None:
     world = make_world()
     world.submit("running", 6, runs=100)

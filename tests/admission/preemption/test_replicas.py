@@ -18,9 +18,9 @@ from api.objects.cluster import PodDisruptionBudgetObject, PodDisruptionBudgetSp
 from api.objects.common import Meta, WireSelector
 from api.objects.templates import WirePodTemplate
 from api.policy import AdmissionPolicy, PreemptionRules, VictimRules
-from api.queueing import Preemption, PreemptionPolicy
+from api.queueing import LocalQueue, Preemption, PreemptionPolicy
 from api.reasons import ConditionType, DisruptionReason, EvictionReason
-from api.workload import Workload
+from api.workload import Workload, WorkloadKey
 from tests.builders import (
     NAMESPACE,
     World,
@@ -225,6 +225,18 @@ def test_the_message_says_which_candidates_are_kept_and_by_what(
     message = word(make_world(*known, incoming(gpus), fair=fair).cycle())
 
     assert message.endswith(f" more needed. {says}")
+
+
+@pytest.mark.parametrize(("known", "gpus", "says"), ROWS)
+def test_the_message_counts_candidates_of_other_namespaces_and_names_none_of_them(
+    known: list[object], gpus: int, says: str
+) -> None:
+    queue = LocalQueue(namespace="other", name="queue", cluster_queue="queue")
+    preemptor = replace(incoming(gpus), key=WorkloadKey("other", "incoming"))
+
+    message = word(make_world(*known, queue, preemptor).cycle())
+
+    assert message.endswith(f" more needed. {says.partition(', such as')[0]}")
 
 
 def test_the_message_names_a_floor_and_a_budget() -> None:
