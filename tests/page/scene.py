@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +20,7 @@ from admission.answers.items import (
     RackItem,
     WorkloadItem,
 )
-from admission.answers.what_if import ChangedItem, SubmittedItem, WhatIf
+from admission.answers.what_if import BadQuestionError, ChangedItem, SubmittedItem, WhatIf
 from admission.controller.queries.callers import TRUSTED, Caller
 from admission.controller.queries.service import QueryService
 from api.http.server import HttpError, Request
@@ -228,6 +228,13 @@ class Answering(QueryService):
         """Return that one Workload would start and another be evicted for it."""
         self.questions.append(json.loads(body))
         return ANSWER
+
+    async def what_if_of(self, caller: Caller, namespace: str, read: Callable[[], bytes]) -> WhatIf:
+        """Return the same. Raises HttpError."""
+        try:
+            return await self.what_if(caller, read())
+        except BadQuestionError as error:
+            raise HttpError(400, str(error)) from error
 
 
 EXPLANATION = {

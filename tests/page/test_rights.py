@@ -5,8 +5,11 @@ from __future__ import annotations
 import aiohttp
 import pytest
 
+from admission.controller.page import screens
 from admission.controller.page.changes import Changes
+from admission.controller.page.manifests import question_of
 from admission.controller.page.routes import PageRoutes
+from admission.controller.queries.callers import Caller
 from api.http.server import HttpServer
 from tests.admission.controller.queries.asking import Asked
 
@@ -39,6 +42,51 @@ async def test_what_is_of_others_is_not_there_or_forbidden(path: str) -> None:
     found = await pages("ada", path)
 
     assert found[path][0] in (403, 404)
+
+
+async def pasted(asked: Asked, token: str, namespace: str) -> tuple[int, str]:
+    """Return what the user of a token is answered to a Job in the form."""
+    routes = PageRoutes(asked.service, asked.callers.caller, asked.known.clock, changes=Changes()).routes()
+    headers = {"Authorization": f"Bearer {token}"}
+    form = {"manifests": "kind: Job\nmetadata: {name: new}\n", "namespace": namespace}
+    async with (
+        HttpServer(routes) as server,
+        aiohttp.ClientSession(headers=headers) as client,
+        client.post(f"{server.url}/what-if", data=form) as answer,
+    ):
+        return answer.status, await answer.text()
+
+
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the manifests that this process has parsed; its copies have lists of their own."""
+    found: list[str] = []
+
+    def noted(text: str, namespace: str) -> bytes:
+        found.append(text)
+        return question_of(text, namespace)
+
+    monkeypatch.setattr(screens, "question_of", noted)
+    return found
+
+
+async def test_manifests_are_parsed_in_a_copy_and_not_on_the_event_loop(parsed: list[str]) -> None:
+    status, text = await pasted(Asked(), "ada", "ada")
+
+    assert (status, "alert" in text, parsed) == (200, False, [])
+
+
+@pytest.mark.parametrize(("namespace", "questions", "want"), [("bob", 0, 403), ("ada", 20, 429)])
+async def test_manifests_of_who_may_not_ask_now_are_not_parsed(
+    parsed: list[str], namespace: str, questions: int, want: int
+) -> None:
+    asked = Asked()
+    for _ in range(questions):
+        asked.service.limits.take_trial(Caller(name="ada"))
+
+    status, text = await pasted(asked, "ada", namespace)
+
+    assert (status, 'role="alert"' in text, parsed) == (want, True, [])
 
 
 @pytest.mark.parametrize("path", ["", "what-if", "changes"])

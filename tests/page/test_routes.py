@@ -283,6 +283,9 @@ async def test_pasted_manifests_are_asked_about_and_kept_in_the_form() -> None:
         ("a: .inf\n? {b: 1}\n: 2", "the manifests"),
         ("[" * 10_000 + "]" * 10_000, "the manifests are nested too deep: more than 100 levels"),
         ("- " * 25_000, "the manifests are nested too deep"),
+        ("a: " + "1:" * 1_000 + "1.0", "the manifests cannot be read"),
+        ("a: !!bool maybe", "the manifests cannot be read"),
+        ("a: !!int ''", "the manifests cannot be read"),
         ("!!python/object/apply:os.system [ls]", "the manifests are neither YAML nor JSON"),
     ],
     ids=[
@@ -293,6 +296,9 @@ async def test_pasted_manifests_are_asked_about_and_kept_in_the_form() -> None:
         "a key that is a map",
         "deep",
         "deep lists",
+        "a number that is too large",
+        "a truth value that is none",
+        "a number that is none",
         "code",
     ],
 )

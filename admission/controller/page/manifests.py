@@ -9,10 +9,11 @@ from urllib.parse import parse_qs
 import msgspec
 import yaml
 
+from admission.answers.what_if import BadQuestionError
 from api.http.server import HttpError
 from api.parsing.yaml_loader import MOST_LEVELS, KubernetesLoader, shallow_events
 
-# Of the form. Parsed on the event loop: 64 KiB take some 20 ms.
+# Of the form. As manifests, 64 KiB may take a fifth of a second to parse.
 MOST_FORM_BYTES = 64 << 10
 _MOST_FIELDS = 10
 
@@ -27,26 +28,32 @@ def form_of(body: bytes | bytearray) -> Mapping[str, str]:
 
 
 def question_of(text: str, namespace: str) -> bytes:
-    """Return the body of `POST /v1/what-if` for manifests as YAML or JSON. Raises HttpError."""
+    """Return the body of `POST /v1/what-if` for manifests as YAML or JSON. Raises BadQuestionError.
+
+    Slow: not for the event loop.
+    """
     try:
         # A few lines of aliases can stand for gigabytes.
         if any(isinstance(event, yaml.AliasEvent) for event in shallow_events(text)):
-            raise HttpError(
-                400, "the manifests use YAML aliases (*name), which are not read here; write them out"
+            raise BadQuestionError(
+                "the manifests use YAML aliases (*name), which are not read here; write them out"
             )
         objects = [one for one in yaml.load_all(text, Loader=KubernetesLoader) if one is not None]
         return msgspec.json.encode({"objects": [*map(_checked, objects)], "namespace": namespace})
     except yaml.YAMLError as error:
         message = f"the manifests are neither YAML nor JSON: {' '.join(str(error).split())}"
-        raise HttpError(400, message) from error
+        raise BadQuestionError(message) from error
     except RecursionError as error:
-        raise HttpError(400, f"the manifests are nested too deep: more than {MOST_LEVELS} levels") from error
-    # Such as keys that are no text, or numbers that JSON has not.
-    except (TypeError, ValueError) as error:
-        raise HttpError(400, f"the manifests cannot be read: {error}") from error
+        message = f"the manifests are nested too deep: more than {MOST_LEVELS} levels"
+        raise BadQuestionError(message) from error
+    except BadQuestionError:
+        raise
+    # Such as keys that are no text, numbers that JSON has not, and values that are not of their tag's type.
+    except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
+        raise BadQuestionError(f"the manifests cannot be read: {error}") from error
 
 
 def _checked(one: Any) -> dict[str, Any]:
     if not isinstance(one, dict):
-        raise HttpError(400, f"the manifests hold a {type(one).__name__}; expected objects with a kind")
+        raise BadQuestionError(f"the manifests hold a {type(one).__name__}; expected objects with a kind")
     return one

@@ -202,8 +202,10 @@ async def what_if(asked: Asked) -> Shown:
     result, problem, status = None, "", 200
     if asked.request.method == "POST":
         try:
-            question = question_of(form.get("manifests", ""), form.get("namespace") or "default")
-            result = await asked.service.what_if(asked.caller, question)
+            namespace = form.get("namespace") or "default"
+            result = await asked.service.what_if_of(
+                asked.caller, namespace, lambda: question_of(form.get("manifests", ""), namespace)
+            )
         # Beside the form, so that what was pasted is not lost.
         except HttpError as error:
             problem, status = error.message, error.status

@@ -29,7 +29,7 @@ from admission.answers.lists import choices_of, decision_page, item_type, page
 from admission.answers.promise_items import decision_item, promise_item
 from admission.answers.selection import BadSelectionError, Selection, read_selection
 from admission.answers.sight import Sight
-from admission.answers.what_if import Asker, BadQuestionError, WhatIf, read_question, what_if
+from admission.answers.what_if import Asker, BadQuestionError, Question, WhatIf, read_question, what_if
 from admission.controller.cluster_state.cluster_state import ClusterState
 from admission.controller.queries.callers import MOST_NAMESPACES, Caller, RateLimits, Rights
 from admission.controller.queries.copies import Copies, CopyFailedError, ask_in_copy
@@ -187,11 +187,22 @@ class QueryService:
             question = read_question(body)
         except BadQuestionError as error:
             raise HttpError(400, str(error)) from error
-        await self._rights.require(caller, {question.namespace})
-        sight = await self._widest_sight(caller, question.namespace)
+        return await self._what_if(caller, question.namespace, lambda: question)
+
+    async def what_if_of(self, caller: Caller, namespace: str, read: Callable[[], bytes]) -> WhatIf:
+        """Return the same of a body for this namespace that takes long to read.
+
+        It is read in the copy, once the caller may ask. `read` raises BadQuestionError.
+        """
+        self.limits.take_trial(caller)
+        return await self._what_if(caller, namespace, lambda: read_question(read()))
+
+    async def _what_if(self, caller: Caller, namespace: str, question: Callable[[], Question]) -> WhatIf:
+        await self._rights.require(caller, {namespace})
+        sight = await self._widest_sight(caller, namespace)
         asker = Asker(now=self._clock.now(), sight=sight, context=self._cluster_state.job_context)
         engine = self._engine
-        raw = await self._ask(lambda: msgspec.msgpack.encode(what_if(engine, question, ask_in_copy, asker)))
+        raw = await self._ask(lambda: msgspec.msgpack.encode(what_if(engine, question(), ask_in_copy, asker)))
         return msgspec.msgpack.decode(raw, type=WhatIf)
 
     async def _widest_sight(self, caller: Caller, namespace: str) -> Sight:
