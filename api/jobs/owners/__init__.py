@@ -10,7 +10,7 @@ Modules, in reading order:
     trainjob     the row of TrainJob
     kubeflow     the rows of PyTorchJob, TFJob, XGBoostJob, PaddleJob, JAXJob and MPIJob
     ray_pod_sets, ray    the rows of KubeRay's kinds
-    spark        the row of SparkApplication
+    spark_conf, spark    the row of SparkApplication
     appwrapper   the row of AppWrapper
     external     rows that the configuration writes
     table        all rows

@@ -16,6 +16,7 @@ from typing import Any
 from api.jobs.owners.paths import Body, Path, path_text, replaced, value_at
 from api.jobs.owners.ray import UPDATE_GATE
 from api.jobs.owners.row import Child, OwnerKind, OwnerPodSet
+from api.jobs.owners.spark_conf import conf_faults
 from api.jobs.pod_template import Template
 from api.jobs.queued_object import JobOutcome
 from api.jobs.resource_requests import requests_no_more
@@ -162,6 +163,7 @@ def faults(body: Body) -> Iterator[FieldError]:
     if value_at(spec, ("dynamicAllocation", "enabled")):
         rule = "not supported: a Workload has a fixed number of pods; set spec.executor.instances"
         yield FieldError(path="spec.dynamicAllocation.enabled", value=True, rule=rule)
+    yield from conf_faults(spec)
     for role in _CONTAINERS:
         yield from _uncounted(spec, role)
 

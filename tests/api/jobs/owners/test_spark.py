@@ -109,6 +109,93 @@ def test_what_its_workload_could_not_count_is_refused(fields: Object, want: str)
     assert validate_owner(SPARK_APPLICATION, body) == ()
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "field", "fields"),
+    [
+        ("spark.dynamicAllocation.enabled", "true", "executor.instances", {}),
+        ("spark.streaming.dynamicAllocation.enabled", "TRUE", "executor.instances", {}),
+        ("spark.executor.instances", "500", "executor.instances", {"executor__instances": None}),
+        ("spark.driver.cores", "64", "driver.coreRequest", {"driver__coreRequest": None}),
+        ("spark.executor.cores", "64", "executor.coreRequest", {"executor__coreRequest": None}),
+        (
+            "spark.kubernetes.executor.request.cores",
+            "64",
+            "executor.coreRequest",
+            {"executor__coreRequest": None, "executor__cores": 1},
+        ),
+        ("spark.executor.memory", "500g", "executor.memory", {"executor__memory": None}),
+        ("spark.driver.memoryOverhead", "500g", "driver.memoryOverhead", {}),
+        ("spark.yarn.executor.memoryOverhead", "500g", "executor.memoryOverhead", {}),
+        ("spark.executor.memoryOverheadFactor", "9", "executor.memoryOverhead", {}),
+        ("spark.driver.minMemoryOverhead", "9g", "driver.memoryOverhead", {}),
+        ("spark.executor.pyspark.memory", "9g", "executor.memoryOverhead", {}),
+        ("spark.memory.offHeap.enabled", "true", "executor.memoryOverhead", {}),
+        (
+            "spark.kubernetes.memoryOverheadFactor",
+            "9",
+            "memoryOverheadFactor",
+            {"memoryOverheadFactor": "0.1"},
+        ),
+        ("spark.kubernetes.executor.podTemplateFile", "http://a/b", "executor.template", {}),
+        ("spark.executor.resource.gpu.amount", "8", "executor.gpu", {}),
+        (
+            "spark.driver.resource.gpu.amount",
+            "8",
+            "driver.gpu",
+            {"driver__gpu": {"name": "nvidia.com/gpu", "quantity": 1}},
+        ),
+    ],
+)
+def test_a_setting_of_spark_that_changes_its_pods_is_refused(
+    key: str, value: str, field: str, fields: Object
+) -> None:
+    body = application(**fields, sparkConf={key: value, "spark.ui.enabled": "true"})
+
+    (fault,) = validate_owner(SPARK_APPLICATION, body)
+    assert str(fault).startswith(
+        f'spec.sparkConf[{key}] is "{value}": its Workload does not count it; set spec.{field} '
+    )
+    with pytest.raises(ComposeError, match=r"set spec\."):
+        check_owner(SPARK_APPLICATION, body)
+
+
+@pytest.mark.parametrize(
+    ("conf", "fields"),
+    [
+        pytest.param({"spark.dynamicAllocation.enabled": "false"}, {}, id="a switch that is off"),
+        pytest.param({"spark.dynamicAllocation.maxExecutors": "500"}, {}, id="a bound of what is off"),
+        pytest.param(
+            {
+                "spark.executor.instances": "500",
+                "spark.executor.cores": "64",
+                "spark.kubernetes.driver.request.cores": "64",
+                "spark.driver.memory": "500g",
+                "spark.executor.memoryOverhead": "500g",
+            },
+            {"executor__memoryOverhead": "1g"},
+            id="settings whose fields win",
+        ),
+        pytest.param(
+            {"spark.executor.cores": "64"},
+            {"executor__coreRequest": None, "executor__cores": 2},
+            id="cores beside the field of the same name",
+        ),
+        pytest.param(
+            {
+                "spark.executor.resource.gpu.amount": "2",
+                "spark.executor.resource.gpu.vendor": "nvidia.com",
+                "spark.task.resource.gpu.amount": "1",
+            },
+            {"executor__gpu": {"name": "nvidia.com/gpu", "quantity": 2}},
+            id="GPUs that the field has too",
+        ),
+        pytest.param({"spark.sql.shuffle.partitions": "8"}, {}, id="settings of the program"),
+    ],
+)
+def test_a_setting_of_spark_that_changes_no_pods_is_accepted(conf: Object, fields: Object) -> None:
+    check_owner(SPARK_APPLICATION, application(**fields, sparkConf=conf))
+
+
 def test_a_pod_template_with_sparks_own_container_is_no_fault() -> None:
     one = {"spec": {"containers": [{"name": "any"}]}}
 
