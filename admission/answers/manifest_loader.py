@@ -159,6 +159,16 @@ def take(engine: Engine, kind: str, wire: Any, *, now: float) -> str | None:
     return None
 
 
+def is_readable(kind: str, raw: bytes) -> bool:
+    """Return whether `load` gives an object of a kind in READERS to an engine."""
+    reader = READERS[kind]
+    try:
+        reader.translate(reader.decoder.decode(raw))
+    except (*_UNREADABLE, ValueError):
+        return False
+    return True
+
+
 def note_unreadable(engine: Engine, kind: str, meta: Meta, error: str, *, now: float) -> str:
     """Record an unreadable object in the engine. Return the sentence that names it."""
     reader = READERS[kind]

@@ -18,7 +18,7 @@ from admission.answers.explaining.answer import Answer, as_seen, whole_answer
 from admission.answers.explaining.verdict import held_lines
 from admission.answers.items import Item
 from admission.answers.job_translation import Document, meta_of, translated
-from admission.answers.manifest_loader import READERS, load
+from admission.answers.manifest_loader import READERS, is_readable, load
 from admission.answers.selection import nearest
 from admission.answers.sight import EVERYTHING, Sight
 from admission.engine.engine import Engine
@@ -120,6 +120,25 @@ def read_question(body: bytes | bytearray) -> Question:
     return question
 
 
+def namespaces_of(question: Question) -> frozenset[str]:
+    """Return the namespaces that the question is about: the answer tells what is in each of them."""
+    named = {question.namespace}
+    for document in question.objects:
+        # As the client wrote it: what cannot be read may still have the name of an object that is there.
+        metadata = document.get("metadata")
+        if isinstance(metadata, dict):
+            named |= {one for one in _named(document.get("kind"), metadata) if isinstance(one, str)}
+    for one in question.remove:
+        named |= {*_named(one.kind, {"namespace": one.namespace, "name": one.name})}
+    return frozenset(one for one in named if one)
+
+
+def _named(kind: object, metadata: dict[str, Any]) -> Iterator[Any]:
+    yield metadata.get("namespace")
+    if kind == "Namespace":
+        yield metadata.get("name")
+
+
 def what_if(engine: Engine, question: Question, in_copy: InCopy, asker: Asker) -> WhatIf:
     """Return what would happen. The engine is of no use afterwards. Raises BadQuestionError."""
     now = asker.now
@@ -162,10 +181,13 @@ def _remove(engine: Engine, one: Removed, now: float) -> None:
 
 
 def _answers(engine: Engine, objects: Sequence[bytes], *, now: float) -> Iterator[Answer]:
-    """Yield the answer for each Workload of the question, before anything is decided."""
+    """Yield the answer for each Workload of the question, before anything is decided.
+
+    One that cannot be read is in no engine; of that name there may be another.
+    """
     for raw in objects:
         manifest = msgspec.json.decode(raw)
-        if manifest.get("kind") == "Workload":
+        if manifest.get("kind") == "Workload" and is_readable("Workload", raw):
             meta = meta_of(manifest)
             workload = engine.workloads.workload(WorkloadKey(meta.namespace, meta.name))
             if workload is not None:

@@ -44,11 +44,12 @@ async def test_what_is_of_others_is_not_there_or_forbidden(path: str) -> None:
     assert found[path][0] in (403, 404)
 
 
-async def pasted(asked: Asked, token: str, namespace: str) -> tuple[int, str]:
+async def pasted(asked: Asked, token: str, namespace: str, *, of_job: str = "") -> tuple[int, str]:
     """Return what the user of a token is answered to a Job in the form."""
     routes = PageRoutes(asked.service, asked.callers.caller, asked.known.clock, changes=Changes()).routes()
     headers = {"Authorization": f"Bearer {token}"}
-    form = {"manifests": "kind: Job\nmetadata: {name: new}\n", "namespace": namespace}
+    manifests = f"kind: Job\nmetadata: {{name: new, namespace: {of_job or namespace}}}\n"
+    form = {"manifests": manifests, "namespace": namespace}
     async with (
         HttpServer(routes) as server,
         aiohttp.ClientSession(headers=headers) as client,
@@ -74,6 +75,12 @@ async def test_manifests_are_parsed_in_a_copy_and_not_on_the_event_loop(parsed: 
     status, text = await pasted(Asked(), "ada", "ada")
 
     assert (status, "alert" in text, parsed) == (200, False, [])
+
+
+async def test_manifests_of_a_namespace_that_the_user_may_not_read_are_refused() -> None:
+    status, text = await pasted(Asked(), "ada", "ada", of_job="bob")
+
+    assert (status, "in namespace bob" in text) == (403, True)
 
 
 @pytest.mark.parametrize(("namespace", "questions", "want"), [("bob", 0, 403), ("ada", 20, 429)])

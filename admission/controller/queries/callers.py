@@ -23,6 +23,7 @@ from api.wire.access_reviews import Action, ResourceAction
 _GROUP, _RESOURCE = "kueue.x-k8s.io", "workloads"
 # For how many namespaces the API server is asked for one caller, before the caller has to name its own.
 MOST_NAMESPACES = 100
+_HINT = "a Role or ClusterRole gives that right"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,8 +80,15 @@ class Rights:
         sight = await self.sight(caller, namespaces)
         if not sight.sees_all and not sight.namespaces:
             where = _list_in(next(iter(namespaces))) if len(namespaces) == 1 else f"{_list_in('')}, or in any"
-            raise HttpError(403, f"{caller.name} may not {where}; a Role or ClusterRole gives that right")
+            raise HttpError(403, f"{caller.name} may not {where}; {_HINT}")
         return sight
+
+    async def require_all(self, caller: Caller, namespaces: Collection[str]) -> None:
+        """Raise HttpError, 403 if there is one that the caller may not see. The caller has named them all."""
+        sight = await self.require(caller, namespaces)
+        hidden = next((one for one in sorted(namespaces) if not sight.sees(one)), None)
+        if hidden is not None:
+            raise HttpError(403, f"{caller.name} may not {_list_in(hidden)}; {_HINT}")
 
     async def sees_all(self, caller: Caller) -> bool:
         """Return whether the caller may see everything."""

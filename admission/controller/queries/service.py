@@ -15,7 +15,7 @@ JSON of /v1 is what `msgspec.json.encode` makes of them.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -29,7 +29,14 @@ from admission.answers.lists import choices_of, decision_page, item_type, page
 from admission.answers.promise_items import decision_item, promise_item
 from admission.answers.selection import BadSelectionError, Selection, read_selection
 from admission.answers.sight import Sight
-from admission.answers.what_if import Asker, BadQuestionError, Question, WhatIf, read_question, what_if
+from admission.answers.what_if import (
+    Asker,
+    BadQuestionError,
+    WhatIf,
+    namespaces_of,
+    read_question,
+    what_if,
+)
 from admission.controller.cluster_state.cluster_state import ClusterState
 from admission.controller.queries.callers import MOST_NAMESPACES, Caller, RateLimits, Rights
 from admission.controller.queries.copies import Copies, CopyFailedError, ask_in_copy
@@ -167,7 +174,7 @@ class QueryService:
         """
         self.limits.take_trial(caller)
         await self._rights.require(caller, {namespace})
-        sight = await self._widest_sight(caller, namespace)
+        sight = await self._widest_sight(caller, {namespace})
         engine, now = self._engine, self._clock.now()
         trial_seconds = TRIAL_SECONDS if with_help else 0.0
         raw = await self._ask(
@@ -181,34 +188,39 @@ class QueryService:
         return found
 
     async def what_if(self, caller: Caller, body: bytes | bytearray) -> WhatIf:
-        """Return what would happen if objects were submitted, changed or removed: see `Question`."""
+        """Return what would happen if objects were submitted, changed or removed: see `Question`.
+
+        The caller needs the right for each namespace that the question names.
+        """
         self.limits.take_trial(caller)
-        try:
-            question = read_question(body)
-        except BadQuestionError as error:
-            raise HttpError(400, str(error)) from error
-        return await self._what_if(caller, question.namespace, lambda: question)
+        return await self._what_if(caller, body)
 
     async def what_if_of(self, caller: Caller, namespace: str, read: Callable[[], bytes]) -> WhatIf:
         """Return the same of a body for this namespace that takes long to read.
 
-        It is read in the copy, once the caller may ask. `read` raises BadQuestionError.
+        It is read in a copy, once the caller may ask. `read` raises BadQuestionError.
         """
         self.limits.take_trial(caller)
-        return await self._what_if(caller, namespace, lambda: read_question(read()))
-
-    async def _what_if(self, caller: Caller, namespace: str, question: Callable[[], Question]) -> WhatIf:
         await self._rights.require(caller, {namespace})
-        sight = await self._widest_sight(caller, namespace)
+        return await self._what_if(caller, await self._ask(read))
+
+    async def _what_if(self, caller: Caller, body: bytes | bytearray) -> WhatIf:
+        try:
+            question = read_question(body)
+        except BadQuestionError as error:
+            raise HttpError(400, str(error)) from error
+        named = namespaces_of(question)
+        await self._rights.require_all(caller, named)
+        sight = await self._widest_sight(caller, named)
         asker = Asker(now=self._clock.now(), sight=sight, context=self._cluster_state.job_context)
         engine = self._engine
-        raw = await self._ask(lambda: msgspec.msgpack.encode(what_if(engine, question(), ask_in_copy, asker)))
+        raw = await self._ask(lambda: msgspec.msgpack.encode(what_if(engine, question, ask_in_copy, asker)))
         return msgspec.msgpack.decode(raw, type=WhatIf)
 
-    async def _widest_sight(self, caller: Caller, namespace: str) -> Sight:
-        """Return what the caller may see of all Workloads, or of this namespace where these are too many."""
+    async def _widest_sight(self, caller: Caller, named: Collection[str]) -> Sight:
+        """Return what the caller may see of all Workloads, or in the named namespaces if all are too many."""
         known = self._engine.queues.namespaces()
-        return await self._rights.sight(caller, known if len(known) <= MOST_NAMESPACES else {namespace})
+        return await self._rights.sight(caller, known if len(known) <= MOST_NAMESPACES else named)
 
     async def _sight(self, caller: Caller, selection: Selection) -> Sight:
         named = selection.filters.get("namespace")

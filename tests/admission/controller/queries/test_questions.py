@@ -119,6 +119,44 @@ async def test_the_changes_of_others_are_counted_for_a_tenant(asked: Asked) -> N
     assert (found.others, found.hidden_moved, found.hidden_evicted) == ((), 1, 0)
 
 
+def named(kind: str, namespace: str, **fields: Any) -> dict[str, Any]:
+    """Return an object in a namespace. Without more fields it cannot be read."""
+    return {"kind": kind, "metadata": {"name": "run-0", "namespace": namespace}, "spec": 1, **fields}
+
+
+def gone(kind: str, name: str, namespace: str = "") -> dict[str, Any]:
+    return {"kind": kind, "name": name, "namespace": namespace}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(question(job("new", namespace="bob")), id="a Job"),
+        pytest.param(question(named("Workload", "bob")), id="a Workload that cannot be read"),
+        pytest.param(
+            question(named("LocalQueue", "bob", metadata=made("x", "lq", "bob")["metadata"])), id="a queue"
+        ),
+        pytest.param(question(namespace_object("bob")), id="a Namespace"),
+        pytest.param(question(job("a"), job("b"), job("c", namespace="bob")), id="the last of many"),
+        pytest.param(question(remove=[gone("Workload", "run-0", "bob")]), id="a Workload that is removed"),
+        pytest.param(question(remove=[gone("Workload", "none", "bob")]), id="one that does not exist"),
+        pytest.param(question(remove=[gone("Namespace", "bob")]), id="a Namespace that is removed"),
+    ],
+)
+async def test_a_question_needs_the_right_for_each_namespace_that_it_names(asked: Asked, body: bytes) -> None:
+    with pytest.raises(HttpError, match="in namespace bob") as caught:
+        await asked.service.what_if(await who(asked, "ada"), body)
+
+    assert caught.value.status == 403
+
+
+async def test_a_workload_that_cannot_be_read_is_not_answered_with_that_of_its_name(asked: Asked) -> None:
+    found = await asked.service.what_if(TRUSTED, question(named("Workload", "bob")))
+
+    assert found.workloads == ()
+    assert [note.split(":")[0] for note in found.notes] == ["Workload bob/run-0"]
+
+
 async def test_what_ends_makes_room(asked: Asked) -> None:
     gone = [{"kind": "Workload", "namespace": "bob", "name": "run-0"}]
 
@@ -153,6 +191,7 @@ async def test_a_question_that_cannot_be_read_is_refused(asked: Asked, body: byt
         pytest.param({"kind": "Job", "apiVersion": "batch/v1", "metadata": 7}, id="metadata"),
         pytest.param({"kind": "Job", "apiVersion": "batch/v1", "metadata": {"name": []}}, id="a name"),
         pytest.param({"kind": {}, "apiVersion": 3}, id="a kind"),
+        pytest.param({"kind": "Namespace", "metadata": {"name": {}, "namespace": []}}, id="a namespace"),
         pytest.param({"kind": "Workload", "metadata": {"name": "x"}}, id="a Workload without a spec"),
         pytest.param({"kind": "Workload"}, id="a Workload without a name"),
         pytest.param({"kind": "ClusterQueue", "metadata": {"name": "q"}, "spec": 1}, id="a spec"),
