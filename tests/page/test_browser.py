@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from admission.answers.items import Kind
+from admission.cli.page.forwarding import forwarded
 from admission.controller.page.changes import Changes
 from admission.controller.page.routes import PageRoutes
 from api.http.server import HttpServer
@@ -139,6 +140,21 @@ async def test_a_page_that_loses_its_stream_says_so_and_catches_up(tab: Tab) -> 
     async with served.running():
         await tab.wait("document.body.innerText.includes('team-a/missed')")
         await tab.wait(IS_LIVE)
+
+
+async def test_the_form_for_manifests_can_be_sent_through_the_command(tab: Tab, served: Served) -> None:
+    async def no_token() -> None:
+        return None
+
+    async with forwarded(served.url, no_token, port=0, is_verified=True) as address:
+        await tab.open(f"{address}what-if")
+        await tab.run(
+            "document.querySelector('textarea').value = 'kind: Job';"
+            " document.querySelector('main form').requestSubmit()"
+        )
+        await tab.wait("document.body.innerText.includes('team-a/new')")
+
+    assert served.service.questions == [{"objects": [{"kind": "Job"}], "namespace": "default"}]
 
 
 async def test_charts_are_drawn_and_follow_the_theme(tab: Tab, served: Served) -> None:

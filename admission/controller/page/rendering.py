@@ -25,8 +25,8 @@ SECURITY_HEADERS = {
         " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     ),
     "X-Content-Type-Options": "nosniff",
-    # Addresses contain names of Workloads.
-    "Referrer-Policy": "no-referrer",
+    # Addresses contain names of Workloads. With no-referrer, Chromium's forms would be of the origin null.
+    "Referrer-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
 
