@@ -12,6 +12,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from yarl import URL
 
 from admission.cli.common.errors import UnreachableError, WrongUsageError
 from admission.cli.page.forwarding import forwarded
@@ -111,8 +112,17 @@ async def test_a_stream_is_passed_on_while_it_lasts(
     [
         ({"Host": "evil.example:80"}, "this server answers at 127.0.0.1 and not at 'evil.example:80'"),
         ({"Origin": "https://evil.example"}, "requests from https://evil.example are not forwarded"),
+        ({"Origin": "null"}, "requests from null are not forwarded"),
+        (
+            {"Sec-Fetch-Site": "cross-site"},
+            "requests of other sites (cross-site) are not forwarded; enter the address itself",
+        ),
+        (
+            {"Sec-Fetch-Site": "same-site"},
+            "requests of other sites (same-site) are not forwarded; enter the address itself",
+        ),
     ],
-    ids=["a name that leads here", "a form of another site"],
+    ids=["a name that leads here", "a form of another site", "no site", "a link", "another port"],
 )
 async def test_other_sites_in_the_browser_get_nothing(
     controller: Controller, address: str, client: aiohttp.ClientSession, headers: dict[str, str], want: str
@@ -121,6 +131,41 @@ async def test_other_sites_in_the_browser_get_nothing(
         assert (answer.status, (await answer.json())["error"]) == (403, want)
 
     assert controller.asked == []
+
+
+@pytest.mark.parametrize("site", ["same-origin", "none"])
+async def test_the_page_itself_and_an_entered_address_are_forwarded(
+    address: str, client: aiohttp.ClientSession, site: str
+) -> None:
+    async with client.get(address, headers={"Sec-Fetch-Site": site}) as answer:
+        assert answer.status == 203
+
+
+@pytest.mark.parametrize(
+    "path", ["..%2fother%2flog", "%2e%2e/other", "queues/..%2F..%2Fother", "./x", "../other"]
+)
+async def test_the_token_leaves_no_path_of_the_controller(
+    controller: Controller, client: aiohttp.ClientSession, path: str
+) -> None:
+    async with (
+        HttpServer(controller.routes()) as server,
+        forwarded(f"{server.url}/berth", token, port=0, is_verified=True) as address,
+        client.get(URL(address + path, encoded=True)) as answer,
+    ):
+        assert answer.status == 400
+
+    assert controller.asked == []
+
+
+async def test_a_controller_below_a_path_is_reached(
+    controller: Controller, client: aiohttp.ClientSession
+) -> None:
+    async with (
+        HttpServer(controller.routes()) as server,
+        forwarded(f"{server.url}/berth", token, port=0, is_verified=True) as address,
+        client.get(URL(address + "queues/a%2F..b", encoded=True)) as answer,
+    ):
+        assert (await answer.json())["path"] == "/berth/queues/a/..b"
 
 
 async def test_a_controller_that_is_gone_is_said_to_be() -> None:
