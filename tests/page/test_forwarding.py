@@ -193,15 +193,43 @@ async def test_kubectl_forwards_a_port_until_the_end(tmp_path: Path, monkeypatch
     )
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
 
-    async with port_forward(Target(namespace="berth-system", context="prod")) as port:
+    async with port_forward(Target(namespace="berth-system", context="prod")) as forwarding:
         pid, _, command = noted.read_text().strip().partition(" ")
-        assert port == 4711
+        assert forwarding.port == 4711
     assert command == (
         "--context prod port-forward --namespace berth-system --address 127.0.0.1"
         " deployment/berth-controller :8090"
     )
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid), signal.SIG_DFL)
+
+
+async def test_the_command_ends_with_kubectl(tmp_path: Path) -> None:
+    kubeconfig, file = tmp_path / "kubeconfig", tmp_path / "token"
+    kubeconfig.write_text(KUBECONFIG)
+    file.write_text("own\n")
+    kubectl(
+        tmp_path,
+        'echo "Forwarding from 127.0.0.1:4711 -> 8090"; head -c 300000 /dev/zero; sleep 1;'
+        ' echo "error: lost connection to pod" >&2; exit 1',
+    )
+    command = ("page", "--kubeconfig", str(kubeconfig), "--token-file", str(file), "--no-browser")
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "admission.cli", *command),
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(20):
+            stdout, stderr = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+
+    assert stdout.startswith(b"PAGE=")
+    assert process.returncode == 3
+    assert b"kubectl port-forward has ended: error: lost connection to pod; start the command" in stderr
 
 
 async def test_what_kubectl_refuses_is_said_with_the_fix(

@@ -13,7 +13,7 @@ from admission.cli.common.browsing import open_in_browser
 from admission.cli.common.errors import WrongUsageError
 from admission.cli.common.running import run
 from admission.cli.page.forwarding import forwarded
-from admission.cli.page.port_forward import Target, port_forward
+from admission.cli.page.port_forward import Forwarding, Target, port_forward
 from admission.controller.runtime.identity import DEFAULT_NAMESPACE
 from api.kube.client import KubeClient
 from api.kube.credentials import TokenFile
@@ -78,7 +78,8 @@ async def _page(arguments: argparse.Namespace) -> int:
         client = await stack.enter_async_context(
             await KubeClient.connect(arguments.kubeconfig, context=arguments.context)
         )
-        url = arguments.url or await _forwarded_url(stack, arguments)
+        forwarding = None if arguments.url else await _forwarding(stack, arguments)
+        url = arguments.url if forwarding is None else f"https://127.0.0.1:{forwarding.port}"
         file = arguments.token_file
         authorize = client.authorization if file is None else TokenFile(file, "--token-file").authorization
         if url.startswith("https:") and not await authorize():
@@ -100,14 +101,14 @@ async def _page(arguments: argparse.Namespace) -> int:
         print("Ctrl-C ends it", file=sys.stderr, flush=True)
         if not arguments.no_browser:
             open_in_browser(address)
-        await asyncio.Event().wait()
-    raise AssertionError("it ends by a signal")
+        await (asyncio.Event().wait() if forwarding is None else forwarding.ended())
+    raise AssertionError("it ends by a signal, or with kubectl")
 
 
-async def _forwarded_url(stack: AsyncExitStack, arguments: argparse.Namespace) -> str:
+async def _forwarding(stack: AsyncExitStack, arguments: argparse.Namespace) -> Forwarding:
     target = Target(
         namespace=arguments.controller_namespace,
         kubeconfig=arguments.kubeconfig,
         context=arguments.context,
     )
-    return f"https://127.0.0.1:{await stack.enter_async_context(port_forward(target))}"
+    return await stack.enter_async_context(port_forward(target))

@@ -1,7 +1,8 @@
 """A port of this machine that leads to the controller's port http, as `kubectl port-forward` makes it.
 
 kubectl speaks the streaming protocol of every kubelet that is in use; there is no second implementation
-here.
+here. When kubectl ends, its port is free for any other user of this machine, who must not get what is meant
+for the controller: whoever uses the port waits for `ended` meanwhile.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import shutil
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import NoReturn
 
 from admission.cli.common.errors import UnreachableError, WrongUsageError
 
@@ -45,8 +47,22 @@ class Target:
         )
 
 
+class Forwarding:
+    """A kubectl that forwards `port` of this machine to the controller."""
+
+    def __init__(self, port: int, process: asyncio.subprocess.Process) -> None:
+        self.port = port
+        self._process = process
+
+    async def ended(self) -> NoReturn:
+        """Wait while kubectl forwards. Raises UnreachableError with what it says at its end."""
+        # It also writes a line for each connection, and would stop if nobody read them.
+        _, said = await self._process.communicate()
+        raise UnreachableError(f"kubectl port-forward has ended: {_last_line(said)}; start the command again")
+
+
 @asynccontextmanager
-async def port_forward(target: Target) -> AsyncIterator[int]:
+async def port_forward(target: Target) -> AsyncIterator[Forwarding]:
     """Yield a port of this machine that leads to the controller's, until the end.
 
     Raises WrongUsageError without kubectl, and UnreachableError with what kubectl says if it cannot forward.
@@ -60,11 +76,16 @@ async def port_forward(target: Target) -> AsyncIterator[int]:
         *target.command(kubectl), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
     try:
-        yield await _port(process, target)
+        yield Forwarding(await _port(process, target), process)
     finally:
         if process.returncode is None:
             process.terminate()
         await process.communicate()
+
+
+def _last_line(said: bytes) -> str:
+    lines = said.decode(errors="replace").split("\n")
+    return next((line.strip() for line in reversed(lines) if line.strip()), "it says nothing")
 
 
 async def _port(process: asyncio.subprocess.Process, target: Target) -> int:
