@@ -129,20 +129,24 @@ def _outcome(kind: ExternalKind, body: Body) -> JobOutcome | None:
 
 
 def _faults(kind: ExternalKind, body: Body) -> Iterator[FieldError]:
-    """Yield the places of the row that an object of the kind does not have."""
+    """Yield the places of the row that an object of the kind does not have, and numbers below zero there."""
     for one, at, within in _found(kind, body):
         template = value_at(within, one.template)
         if not isinstance(template, Mapping) or not isinstance(template.get("spec"), Mapping):
-            yield _missing((*at, *one.template), f"{kind.where} expects a pod template here")
+            yield _wrong((*at, *one.template), f"{kind.where} expects a pod template here")
         if one.name_at and not isinstance(value_at(within, one.name_at), str):
-            yield _missing((*at, *one.name_at), f"{kind.where} expects the name of a pod set here")
+            yield _wrong((*at, *one.name_at), f"{kind.where} expects the name of a pod set here")
+        count = value_at(within, one.count_at) if one.count_at else None
+        if isinstance(count, int) and count < 0:
+            what = f"{kind.where} expects a number of pods here, 0 or more"
+            yield _wrong((*at, *one.count_at), what, value=count)
     for one in kind.pod_sets:
         if one.each and not value_at(body, one.each):
-            yield _missing(one.each, f"{kind.where} expects pod sets here")
+            yield _wrong(one.each, f"{kind.where} expects pod sets here")
 
 
-def _missing(path: Path, what: str) -> FieldError:
-    return FieldError(path=path_text(path), value=ABSENT, rule=f"{what}; correct the object, or the path")
+def _wrong(path: Path, what: str, value: Any = ABSENT) -> FieldError:
+    return FieldError(path=path_text(path), value=value, rule=f"{what}; correct the object, or the path")
 
 
 # --- the definition of the kind -------------------------------------------------------------------

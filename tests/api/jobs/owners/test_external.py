@@ -92,6 +92,13 @@ def test_entries_of_an_object_are_named_by_their_keys() -> None:
         pytest.param(
             ("spec", "groups", 0, "size"), "two", "'two' is no number", id="a count that is no number"
         ),
+        pytest.param(
+            ("spec", "groups", 0, "size"),
+            -5,
+            "spec.groups[0].size is -5: integrations.external[0] expects a number of pods here, 0 or more; "
+            "correct the object, or the path",
+            id="a count below zero",
+        ),
     ],
 )
 def test_an_object_without_what_the_row_expects_names_the_path(path: Any, value: Any, want: str) -> None:
