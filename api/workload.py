@@ -311,8 +311,18 @@ class Workload:
         return WorkloadKey(namespace, name) if namespace == self.key.namespace and name else None
 
     def takes_over(self, former: Workload) -> bool:
-        """Return whether this slice takes over from that one: it names it, and both are of one Job."""
-        return self.replaces == former.key != self.key and self.owner_uid == former.owner_uid
+        """Return whether this slice takes over from that one: it names it, and both are of one Job.
+
+        Only slices of one chain, of a Job that owns them: else any Workload could replace any other.
+        """
+        return (
+            self.replaces == former.key != self.key
+            and self.is_slice
+            and former.is_slice
+            and self.owner_uid is not None
+            and self.owner_uid == former.owner_uid
+            and self.chain == former.chain
+        )
 
     @property
     def preemption(self) -> Condition | None:

@@ -15,6 +15,7 @@ Modules, in reading order:
     priority_boost        the priority that a Workload's annotation adds to
     pending_workloads     which queue a Workload waits in, at which level, with which reason
     second_pass_queue     admitted Workloads that need nodes
+    slice_succession      what a slice takes over from another
     adopted_admission     another leader's admission, charged as the spec says
     admitted_workloads    which Workloads hold quota, assumed or confirmed
     workload_store        changes of objects move Workloads between these two

@@ -5,8 +5,9 @@ without quota does not end an assumption (`keeps_assumption`). An object that sh
 (`_confirm`), no matter which process wrote it.
 
 A slice of an elastic Job that replaces another holds quota for both: the pods of the former go on in it. The
-former holds nothing from then on, and holds its quota again if its successor holds none after all (`_hold`,
-`release`). So the two are never counted twice, whichever object is seen first.
+former holds only what its successor does not, until it has finished, and holds all of its quota again if its
+successor holds none after all (`_hold`, `release`). So each pod is counted once while it runs,
+whichever object is seen first (`admission.cache.slice_succession`).
 
 What comes free is only marked here; `admission.cache.trees_to_try` then wakes the Workloads that may fit.
 """
@@ -15,10 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from msgspec import structs
+
 from admission.cache.adopted_admission import charged_by_spec, is_complete
 from admission.cache.cache import Cache
 from admission.cache.pending_workloads import PendingWorkloads
 from admission.cache.second_pass_queue import REPLACEMENT_SECONDS, SecondPassQueue
+from admission.cache.slice_succession import left_by, takes_over
 from admission.cache.touched_statuses import TouchedStatuses
 from admission.cache.trees_to_try import TreesToTry
 from admission.cache.workload_index import WorkloadIndex
@@ -139,7 +143,7 @@ class AdmittedWorkloads:
         """Return what the admission charges beyond the slice that it replaces."""
         usage = to_quantities(admission.pod_sets)
         replaced = self._cache.held.get(workload.replaces) if workload.replaces is not None else None
-        if replaced is None or not _takes_over(workload, admission, replaced.workload, replaced.admission):
+        if replaced is None or not takes_over(workload, admission, replaced.workload, replaced.admission):
             return usage
         return {pair: max(0, amount - replaced.usage.get(pair, 0)) for pair, amount in usage.items()}
 
@@ -260,10 +264,16 @@ class AdmittedWorkloads:
         workload = record.workload
         assert workload.admission is not None
         self._pending.unqueue(record)
-        if self._is_taken_over(workload):
-            return
-        usage = to_quantities(record.charged)
+        usage: Quantities = to_quantities(record.charged)
         held = self._cache.held.get(workload.key)
+        successor = self._successor_of(workload)
+        if successor is not None:
+            usage = left_by(successor.usage, usage)
+            if not usage:
+                # It may have been decided after its successor was.
+                if held is not None:
+                    self.release(workload.key)
+                return
         if held is not None:
             # Also as it was before a move: the object may be older than our write of the new places.
             if is_equal(held.usage, usage) and workload.admission in (held.admission, held.former):
@@ -274,21 +284,25 @@ class AdmittedWorkloads:
         if workload.unhealthy_nodes or workload.awaits_place:
             self._queue_again(workload)
         # Another writer admitted it, with more than was counted before: it has to be checked against quota.
-        if held is None or _takes_more(held, workload.admission, usage):
+        if successor is None and (held is None or _takes_more(held, workload.admission, usage)):
             self.unweighed[workload.key] = self._cache.now
         fresh = HeldWorkload(
             workload=workload,
             admission=workload.admission,
             usage=usage,
             pairs=pairs_of(workload.admission),
-            places=places_of(workload.admission, record.requests),
+            # Its pods keep their places in its successor.
+            places=places_of(workload.admission, record.requests) if successor is None else (),
             is_assumed=False,
             reserved_at=reserved_at_of(workload),
             queued_at=queued_at(workload, self._timestamp),
         )
         # Before it is held, since an eviction decides when its quota is expected back.
         self._note_request(fresh)
-        self._hold(fresh)
+        if successor is None:
+            self._hold(fresh)
+        else:
+            self._charge(fresh)
 
     def _confirm(self, held: HeldWorkload, workload: Workload) -> None:
         """Take in an object that shows what is held already, with whatever else has changed in it."""
@@ -413,6 +427,9 @@ class AdmittedWorkloads:
     def _hold(self, held: HeldWorkload) -> None:
         """Let a Workload hold quota, and touch the statuses that show it."""
         self._take_over(held)
+        self._charge(held)
+
+    def _charge(self, held: HeldWorkload) -> None:
         queue = self._cache.hold(held)
         self._watch(held)
         if queue is not None:
@@ -422,7 +439,7 @@ class AdmittedWorkloads:
         self._weigh(held)
 
     def _take_over(self, held: HeldWorkload) -> None:
-        """Take away what the slice holds that this one replaces: it is part of what this one holds.
+        """Take away what the slice holds that this one replaces, as far as it is part of what this one holds.
 
         Not from a slice of another ClusterQueue, whose quota is another.
         """
@@ -433,29 +450,29 @@ class AdmittedWorkloads:
         if former is None:
             # Its object may be seen later.
             self.successors[replaced] = held.key
-        elif _takes_over(held.workload, held.admission, former.workload, former.admission):
+        elif takes_over(held.workload, held.admission, former.workload, former.admission):
             self.successors[replaced] = held.key
             # What that one has taken over itself is part of it.
             first = former.workload.replaces
             if first is not None and self.successors.get(first) == replaced:
                 self.successors[first] = held.key
+            rest = left_by(held.usage, former.usage)
             self.release(replaced)
+            if rest:
+                self._charge(structs.replace(former, usage=rest, places=()))
 
-    def _is_taken_over(self, workload: Workload) -> bool:
-        """Return whether another slice holds what the object of this one shows."""
-        successor = self._cache.held.get(self.successors.get(workload.key, workload.key))
-        return (
-            successor is not None
-            and workload.admission is not None
-            and _takes_over(successor.workload, successor.admission, workload, workload.admission)
-        )
+    def _successor_of(self, workload: Workload) -> HeldWorkload | None:
+        """Return the slice that holds what the object of this one shows; None if there is none."""
+        found = self._cache.held.get(self.successors.get(workload.key, workload.key))
+        if found is None or workload.admission is None:
+            return None
+        return found if takes_over(found.workload, found.admission, workload, workload.admission) else None
 
     def successor(self, key: WorkloadKey) -> Workload | None:
         """Return the slice that has taken over from this Workload, by its object; None if there is none."""
-        record, held = self._index.records.get(key), self._cache.held.get(self.successors.get(key, key))
-        if record is None or held is None or held.is_assumed or not self._is_taken_over(record.workload):
-            return None
-        return held.workload
+        record = self._index.records.get(key)
+        held = self._successor_of(record.workload) if record is not None else None
+        return None if held is None or held.is_assumed else held.workload
 
     def _watch(self, held: HeldWorkload) -> None:
         """Record from when it may be preempted, where Workloads of its ClusterQueue take turns."""
@@ -480,11 +497,6 @@ class AdmittedWorkloads:
         # By resource only: past usage does not distinguish flavors.
         amounts = by_resource(held.usage)
         ledger.hold(held.key, held.local_queue, amounts, is_admitted=held.is_admitted, now=self._cache.now)
-
-
-def _takes_over(new: Workload, admission: Admission, former: Workload, present: Admission) -> bool:
-    """Return whether a slice takes over what another holds: not from another ClusterQueue's quota."""
-    return new.takes_over(former) and admission.cluster_queue == present.cluster_queue
 
 
 def _takes_more(held: HeldWorkload, admission: Admission, usage: Quantities) -> bool:

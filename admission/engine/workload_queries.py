@@ -55,10 +55,11 @@ class WorkloadQueries:
         return key in self._cache.held
 
     def replaced(self) -> Iterator[tuple[WorkloadKey, Admission]]:
-        """Iterate over the slices whose quota another one holds, as long as they have not finished."""
+        """Iterate over the slices of which another holds the whole quota, until they have finished."""
         self._workload_store.see()
         records, store = self._workload_store.index.records, self._workload_store.admitted
-        found = ((key, records[key].workload) for key in sorted(store.successors) if key in records)
+        keys = (key for key in sorted(store.successors) if key in records and key not in self._cache.held)
+        found = ((key, records[key].workload) for key in keys)
         return ((key, one.admission) for key, one in found if one.admission is not None)
 
     def successor(self, key: WorkloadKey) -> Workload | None:

@@ -339,6 +339,18 @@ def replaced_slice(snapshot: Snapshot, queue: QueueState, workload: Workload) ->
     return held if workload.takes_over(held.workload) else None
 
 
+def leaving_slice(snapshot: Snapshot, queue: QueueState, workload: Workload) -> HeldWorkload | None:
+    """Return the slice that a pending one replaces if that is evicted and still holds quota; else None.
+
+    Its pods run until its Job has stopped, and so the other is not admitted before.
+    """
+    key = workload.replaces
+    held = queue.held.get(key) if key is not None else None
+    if held is None or not workload.takes_over(held.workload):
+        return None
+    return held if held.is_evicted or snapshot.evictions.is_gone(held) else None
+
+
 def _as_second_look(entry: Entry) -> Entry:
     """Return the entry marked as searched from the first flavor twice, so that its scan does not go on."""
     scan = structs.replace(entry.assignment.scan, is_second=True)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from admission.nomination.head_outcome import HeadOutcome, inadmissible, to_wait, with_protection
-from admission.nomination.nominate import Entry, Nominator
+from admission.nomination.nominate import Entry, Nominator, leaving_slice
 from admission.snapshot.queue_state import QueueState
 from admission.snapshot.snapshot import Snapshot
 from api.reasons import PendingReason
@@ -83,6 +83,8 @@ def _rejected(snapshot: Snapshot, queue: QueueState, pending: Pending) -> HeadOu
         queue.spec.namespace_selector, snapshot.objects.namespaces.get(workload.key.namespace)
     ):
         message, requeue = namespace_mismatch(workload, queue.name), RequeueCause.NAMESPACE_MISMATCH
+    elif (leaving := leaving_slice(snapshot, queue, workload)) is not None:
+        reason, message = PendingReason.WAITING_FOR_QUOTA, slice_leaving(leaving.key)
     # Last, because only an edit of the Workload resolves it; the two above may pass without one.
     elif pending.problem is not None:
         message = pending.problem
@@ -90,6 +92,11 @@ def _rejected(snapshot: Snapshot, queue: QueueState, pending: Pending) -> HeadOu
         return None
     decision = to_wait(pending, reason, message)
     return HeadOutcome(queue=queue, pending=pending, decision=decision, requeue=requeue)
+
+
+def slice_leaving(key: WorkloadKey) -> str:
+    """Return the message for a slice that replaces one which is evicted and has not stopped."""
+    return f"Workload {key}, which this one replaces, is evicted and has not stopped yet"
 
 
 def namespace_mismatch(workload: Workload, cluster_queue: str) -> str:

@@ -22,7 +22,8 @@ from admission.backfill.backfill_cycle import Backfill
 from admission.backfill.start_check import StartCheck
 from admission.decisions.assignment import Mode
 from admission.nomination.head_outcome import HeadOutcome, inadmissible, waiting
-from admission.nomination.nominate import Entry, Nominator
+from admission.nomination.nominate import Entry, Nominator, leaving_slice
+from admission.nomination.nominate_heads import slice_leaving
 from admission.scheduler.cycle_capacity import NOTHING_LACKED, CycleCapacity
 from admission.scheduler.outcomes import (
     admitted,
@@ -59,6 +60,10 @@ class EntryProcessor:
 
     def process(self, entry: Entry) -> Steps[HeadOutcome]:
         """Return the outcome for the entry on top of what earlier entries took."""
+        leaving = leaving_slice(self.nominator.snapshot, entry.queue, entry.pending.workload)
+        if leaving is not None:
+            # An earlier entry of this cycle evicts the slice that this one replaces.
+            return skipped(entry, slice_leaving(leaving.key))
         if self.capacity.is_for_owners(entry):
             return left_to_owners(entry)
         if self.capacity.is_pushed_out(entry):

@@ -341,18 +341,17 @@ def test_a_slice_keeps_the_places_of_the_one_that_it_replaces(
 ) -> None:
     """Its pods run there: they cannot be moved, and pods elsewhere would count as misplaced."""
     engine = make_engine()
-    (admit,) = decide(engine, make_workload("old", first, topology=UNCONSTRAINED))
+    marks = {keys.ELASTIC_JOB: "true", keys.SLICE_NAME: "old"}
+    old = make_workload("old", first, topology=UNCONSTRAINED)
+    old = replace(old, annotations=marks, owner_uid="job")
+    (admit,) = decide(engine, old)
     assert isinstance(admit, Admit)
-    old = replace(
-        make_workload("old", first, topology=UNCONSTRAINED),
-        admission=admit.admission,
-        conditions=_reserved(),
-    )
-    decide(engine, old)
+    decide(engine, replace(old, admission=admit.admission, conditions=_reserved()))
     if others:
         decide(engine, make_workload("fill", 8), make_workload("more", others - 8))
-    marks = {keys.ELASTIC_JOB: "true", keys.SLICE_REPLACEMENT_FOR: "ns/old"}
+    new = make_workload("new", then, topology=UNCONSTRAINED)
+    marks = {**marks, keys.SLICE_REPLACEMENT_FOR: "ns/old"}
 
-    decisions = decide(engine, replace(make_workload("new", then, topology=UNCONSTRAINED), annotations=marks))
+    decisions = decide(engine, replace(new, annotations=marks, owner_uid="job"))
 
     assert [places(one) for one in decisions if isinstance(one, Admit)] == ([want] if want else [])

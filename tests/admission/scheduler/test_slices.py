@@ -24,19 +24,23 @@ from tests.builders import (
     evicts,
     finished,
     make_cluster_queue,
+    make_condition,
     make_group,
     make_pod_set,
     make_workload,
     messages,
     reserved,
+    with_conditions,
 )
 
 LOWER = Preemption(within_cluster_queue=PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY)
 
 
-def make_slice(name: str, pods: int, *, of: str = "", owner: str | None = "job", **fields: Any) -> Workload:
-    """Return a slice of `pods` pods of one GPU each, which replaces the slice `of`."""
-    marks = {keys.ELASTIC_JOB: "true", keys.SLICE_NAME: of or name}
+def make_slice(
+    name: str, pods: int, *, of: str = "", chain: str = "", owner: str | None = "job", **fields: Any
+) -> Workload:
+    """Return a slice of `pods` pods of one GPU each, which replaces the slice `of` in a chain."""
+    marks = {keys.ELASTIC_JOB: "true", keys.SLICE_NAME: chain or of or name}
     if of:
         marks[keys.SLICE_REPLACEMENT_FOR] = f"{NAMESPACE}/{of}"
     return make_workload(
@@ -115,7 +119,7 @@ def test_after_a_restart_each_pod_is_counted_once(order: tuple[str, str]) -> Non
 def test_a_third_slice_takes_over_from_the_second() -> None:
     world = make_world().put(make_slice("new", 3, of="old"))
     world.confirm(world.settle())
-    world.put(make_slice("third", 4, of="new"))
+    world.put(make_slice("third", 4, of="new", chain="old"))
 
     world.confirm(world.settle())
 
@@ -127,17 +131,65 @@ def test_a_third_slice_takes_over_from_the_second() -> None:
     "change",
     [
         pytest.param({"owner": "another"}, id="of another Job"),
+        pytest.param({"owner": None}, id="of a Job, which it is not of"),
+        pytest.param({"chain": "another"}, id="of another chain"),
         pytest.param({"namespace": "elsewhere"}, id="of another namespace"),
     ],
 )
 def test_a_slice_takes_nothing_from_a_workload(change: dict[str, Any]) -> None:
     world = World().put(make_cluster_queue(quota=4), reserved(make_slice("old", 2)))
-    new = make_slice("new", 4, of="old", owner=change.get("owner", "job"))
+    new = make_slice("new", 4, of="old", owner=change.get("owner", "job"), chain=change.get("chain", "old"))
     if "namespace" in change:
         new = replace(new, annotations={**new.annotations, keys.SLICE_REPLACEMENT_FOR: "elsewhere/old"})
 
     assert admits(world.put(new).settle()) == []
     assert world.holding() == {"old": "queue"}
+
+
+@pytest.mark.parametrize("owner", [None, "job"], ids=["without an owner", "of one owner"])
+@pytest.mark.parametrize("order", [("big", "tiny"), ("tiny", "big")], ids=" before ".join)
+def test_a_workload_that_is_no_slice_is_replaced_by_none(order: tuple[str, str], owner: str | None) -> None:
+    marks = {keys.SLICE_REPLACEMENT_FOR: f"{NAMESPACE}/big"}
+    made = {
+        "big": make_workload("big", gpus=3, owner_uid=owner),
+        "tiny": make_workload("tiny", gpus=1, owner_uid=owner, annotations=marks),
+    }
+    world = World().put(make_cluster_queue(quota=4))
+    for name in order:
+        world.put(made[name])
+        world.confirm(world.settle())
+
+    world.engine.forget_all(now=world.now)
+
+    world.engine.validate()
+    assert (world.holding(), used(world)) == ({"big": "queue", "tiny": "queue"}, 4)
+
+
+@pytest.mark.parametrize("order", [("old", "new"), ("new", "old")], ids=" before ".join)
+def test_a_smaller_slice_frees_the_rest_once_the_former_has_finished(order: tuple[str, str]) -> None:
+    shown = {"old": reserved(make_slice("old", 4)), "new": reserved(make_slice("new", 1, of="old"))}
+    world = World().put(make_cluster_queue(quota=4), *(shown[name] for name in order))
+    world.put(make_workload("next", gpus=3, at=9))
+
+    before = used(world), admits(world.settle())
+    world.engine.validate()
+    world.put(finished(shown["old"]))
+
+    assert before == (4, [])
+    assert (used(world), admits(world.settle())) == (1, ["next"])
+
+
+def test_a_smaller_slice_takes_over_before_the_former_is_seen() -> None:
+    """Its decision is not taken back with those that no object shows."""
+    world = World().put(make_cluster_queue(quota=4)).put(make_slice("new", 1, of="old"))
+    world.confirm(world.settle())
+    world.put(make_slice("old", 3))
+    world.confirm(world.settle())
+
+    world.engine.forget_all(now=world.now)
+
+    world.engine.validate()
+    assert used(world) == 3
 
 
 def test_a_slice_keeps_the_flavor_of_the_one_it_replaces() -> None:
@@ -176,6 +228,22 @@ def test_a_slice_of_an_evicted_one_waits_until_that_is_gone() -> None:
     decisions = world.settle()
 
     assert (evicts(decisions), admits(decisions)) == ({"old": "InClusterQueue"}, [])
+
+
+def test_no_slice_is_admitted_elsewhere_while_the_evicted_one_has_not_stopped() -> None:
+    group = make_group("default", "spare", default=4, spare=8)
+    world = World().put(ResourceFlavor(name="spare"), make_cluster_queue(groups=(group,)))
+    old = reserved(make_slice("old", 4))
+    evicted = make_condition("Evicted", True, reason="Preempted")
+    world.put(with_conditions(old, *old.conditions.values(), evicted), make_slice("new", 6, of="old"))
+
+    decisions = world.settle()
+
+    assert (admits(decisions), used(world), used(world, "spare")) == ([], 4, 0)
+    waits = "Workload team/old, which this one replaces, is evicted and has not stopped yet"
+    assert messages(decisions)["new"] == waits
+    world.put(finished(old))
+    assert admits(world.settle()) == ["new"]
 
 
 def test_fewer_pods_free_their_quota_at_once() -> None:
@@ -233,12 +301,12 @@ def test_a_slice_grows_beside_a_promise_that_finds_room_beside_it(mode: Backfill
     """What it runs on already is counted once, in the plan as well."""
     world = TimedWorld(now=0)
     world.put(make_cluster_queue(quota=5), make_policy(mode))
-    marks = {keys.ELASTIC_JOB: "true"}
-    world.submit("old", 2, runs=300, annotations=marks)
+    marks = {keys.ELASTIC_JOB: "true", keys.SLICE_NAME: "old"}
+    world.submit("old", 2, runs=300, annotations=marks, owner_uid="job")
     world.submit("runs", 2, runs=100)
     world.submit("promised", 2, runs=50, at=1)
     replacement = {**marks, keys.SLICE_REPLACEMENT_FOR: f"{NAMESPACE}/old"}
-    world.submit("new", 3, runs=300, at=10, annotations=replacement)
+    world.submit("new", 3, runs=300, at=10, annotations=replacement, owner_uid="job")
 
     world.run(until=200)
 
