@@ -244,7 +244,7 @@ class Page(Item, Generic[ItemT], frozen=True, kw_only=True):
     """A page of a list. `continue` is the parameter for the next page, "" at the end.
 
     `total` counts all items that the filters select and the caller may see. `hidden` counts those that the
-    filters select and that it may not see.
+    filters select and that it may not see, 0 where that would tell names of others.
     """
 
     items: tuple[ItemT, ...]

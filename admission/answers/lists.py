@@ -29,8 +29,10 @@ from admission.engine.engine import Engine
 from api.workload import Workload
 
 T = TypeVar("T")
-# Sorts what has no value behind all that has one.
-_LAST = float("inf")
+# Sorts what has no value behind all that has one. Finite, as the token of a page holds it as JSON.
+_LAST = 1e18
+# The filters whose hidden items are counted: values of the others are names of somebody.
+_COUNTED = frozenset({"status", "clusterQueue"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,8 +72,16 @@ def _page(engine: Engine, listed: Listed[Any], sight: Sight, selection: Selectio
     return Page(
         items=tuple(map(listed.item(engine, sight), found)),
         total=len(seen),
-        hidden=len(wanted) - len(seen),
+        hidden=len(wanted) - len(seen) if _counts_hidden(scope, selection) else 0,
         continue_=continue_,
+    )
+
+
+def _counts_hidden(scope: Scope, selection: Selection) -> bool:
+    """Return whether the number of hidden items tells no names: that of all, or of a queue of the scope."""
+    queues = selection.filters.get("clusterQueue")
+    return selection.filters.keys() <= _COUNTED and (
+        queues is None or all(map(scope.sees_cluster_queue, queues.split(",")))
     )
 
 
@@ -171,7 +181,8 @@ _PROMISES: Choices[PromiseItem] = Choices(
     },
 )
 DECISION_CHOICES: Choices[DecisionItem] = Choices(
-    identity=lambda one: (one.fence, one.cycle, one.namespace, one.name, one.decision, one.message),
+    # The begin of the sentence, so that a page's token is short.
+    identity=lambda one: (one.fence, one.cycle, one.namespace, one.name, one.decision, one.message[:256]),
     filters={
         "namespace": lambda one: one.namespace,
         "name": lambda one: one.name,

@@ -25,6 +25,10 @@ _LIMIT, _CONTINUE, _SORT = "limit", "continue", "sort"
 PAGING = (_LIMIT, _CONTINUE, _SORT)
 # How similar a name must be to be offered in place of an unknown one.
 _SIMILARITY = 0.6
+# How much of an unknown name is compared and repeated.
+_NAME_SIGNS = 64
+# How long a token may be. Those made here hold a few names.
+_TOKEN_SIGNS = 4096
 
 # What an item is sorted by: compared with others of the same list.
 Key = tuple[Any, ...]
@@ -84,10 +88,10 @@ def _limit(text: str) -> int:
 
 def nearest(what: str, name: str, known: Iterable[str]) -> str:
     """Return the sentence about an unknown name, with the nearest known one."""
-    names = sorted(known)
+    name, names = name[:_NAME_SIGNS], sorted(known)
     near = get_close_matches(name, names, n=1, cutoff=_SIMILARITY)
     hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(names)}"
-    return f"{name[:64]!r} is no {what}; {hint}"
+    return f"{name!r} is no {what}; {hint}"
 
 
 def selects(choices: Choices[T], selection: Selection) -> Callable[[T], bool]:
@@ -146,8 +150,11 @@ def _token(sort: str, key: Key) -> str:
 
 
 def _read_token(text: str) -> tuple[str, Key]:
+    if len(text) > _TOKEN_SIGNS:
+        raise BadSelectionError(_BAD_TOKEN)
     try:
         raw = base64.b64decode(f"{text}{'=' * (-len(text) % 4)}", altchars=b"-_", validate=True)
         return msgspec.json.decode(raw, type=tuple[str, Key])
-    except ValueError as error:
+    # JSON of great depth needs few signs.
+    except (ValueError, RecursionError) as error:
         raise BadSelectionError(_BAD_TOKEN) from error

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import base64
+
 import msgspec
 import pytest
 
+from admission.answers import selection
 from admission.answers.items import ClusterQueueItem, Kind, WorkloadItem
 from admission.controller.queries.callers import TRUSTED, Caller
 from api.http.server import HttpError, Request
 from api.workload import WorkloadKey
 from queues.reservations.reservations import LoggedDecision
-from tests.admission.controller.queries.asking import Asked, running_workload
+from tests.admission.controller.known import local_queue_object, workload_object
+from tests.admission.controller.queries.asking import Asked, running_workload, two_teams
 
 
 async def caller(asked: Asked, token: str) -> Caller:
     """Return the caller with this token."""
     request = Request(method="GET", path="/v1/workloads", headers={"authorization": f"Bearer {token}"})
     return await asked.callers.caller(request)
+
+
+def token(raw: bytes) -> str:
+    """Return a token that holds this."""
+    return base64.urlsafe_b64encode(raw).decode().rstrip("=")
 
 
 async def names(asked: Asked, who: Caller, kind: Kind, **query: str) -> list[str]:
@@ -64,6 +73,43 @@ async def test_what_a_tenant_may_not_see_is_counted() -> None:
 
     assert (found.total, found.hidden) == (1, 3)
     assert b'"a"' not in msgspec.json.encode(found)
+
+
+@pytest.mark.parametrize(
+    ("kind", "query", "want"),
+    [
+        pytest.param(Kind.WORKLOADS, {"status": "pending"}, 1, id="a status"),
+        pytest.param(Kind.WORKLOADS, {"clusterQueue": "queue-a"}, 0, id="a queue that serves it"),
+        pytest.param(Kind.WORKLOADS, {"clusterQueue": "queue-b"}, 0, id="another's queue"),
+        pytest.param(Kind.WORKLOADS, {"clusterQueue": "queue-a,queue-b"}, 0, id="both queues"),
+        pytest.param(Kind.WORKLOADS, {"name": "d"}, 0, id="a name"),
+        pytest.param(Kind.WORKLOADS, {"namespace": "ada,bob"}, 0, id="namespaces"),
+        pytest.param(Kind.WORKLOADS, {"namespace": "ada,bob", "name": "d"}, 0, id="a name in namespaces"),
+        pytest.param(Kind.WORKLOADS, {"localQueueName": "lq"}, 0, id="a LocalQueue"),
+        pytest.param(Kind.WORKLOADS, {"ownerName": ""}, 0, id="an owner"),
+        pytest.param(Kind.CLUSTER_QUEUES, {"name": "queue-b"}, 0, id="the name of a queue"),
+        pytest.param(Kind.LOCAL_QUEUES, {"clusterQueue": "queue-b"}, 0, id="the queue of a LocalQueue"),
+    ],
+)
+async def test_filters_do_not_tell_which_names_of_others_exist(
+    kind: Kind, query: dict[str, str], want: int
+) -> None:
+    asked = Asked()
+
+    found = await asked.service.list(await caller(asked, "ada"), kind, query)
+
+    assert found.hidden == want
+
+
+async def test_what_waits_in_a_shared_queue_is_counted() -> None:
+    asked = Asked(*two_teams(), local_queue_object("shared", "bob", "queue-a"))
+    asked.known.tell(workload_object("e", "bob", "shared"))
+
+    found = await asked.service.list(
+        await caller(asked, "ada"), Kind.WORKLOADS, {"clusterQueue": "queue-a", "status": "pending"}
+    )
+
+    assert (found.total, found.hidden) == (3, 1)
 
 
 async def test_one_right_for_all_namespaces_shows_all() -> None:
@@ -143,6 +189,22 @@ async def test_pages_continue_after_the_last_item_whatever_comes_and_goes() -> N
     assert second.continue_ == ""
 
 
+@pytest.mark.parametrize("order", ["position", "-position", "expectedStart", "-expectedStart"])
+async def test_pages_continue_after_an_item_that_has_no_place_in_the_order(order: str) -> None:
+    asked = Asked()
+    for at, name in enumerate("xy"):
+        asked.known.tell(running_workload(name, "ada", "queue-a", at=at))
+    seen: list[str] = []
+    query = {"namespace": "ada", "sort": order, "limit": "1"}
+    while len(seen) < 5:
+        found = await asked.service.list(TRUSTED, Kind.WORKLOADS, query)
+        seen += [one.name for one in found.items]
+        query["continue"] = found.continue_
+
+    assert sorted(seen) == ["a", "b", "c", "x", "y"]
+    assert query["continue"] == ""
+
+
 async def test_the_decision_log_shows_a_tenant_its_own() -> None:
     logged = tuple(
         LoggedDecision(at=at, by="r", fence=1, key=WorkloadKey(namespace, "w"), uid="u", what="Admit")
@@ -150,10 +212,11 @@ async def test_the_decision_log_shows_a_tenant_its_own() -> None:
     )
     asked = Asked(decisions=logged)
 
-    found = await asked.service.list(await caller(asked, "ada"), Kind.DECISIONS, {"what": "Admit"})
+    found = await asked.service.list(await caller(asked, "ada"), Kind.DECISIONS, {})
+    named = await asked.service.list(await caller(asked, "ada"), Kind.DECISIONS, {"workload": "bob/w"})
 
     assert [one.at for one in found.items] == ["1970-01-01T00:00:20Z", "1970-01-01T00:00:05Z"]
-    assert found.hidden == 1
+    assert (found.hidden, named.hidden) == (1, 0)
 
 
 @pytest.mark.parametrize(
@@ -165,6 +228,14 @@ async def test_the_decision_log_shows_a_tenant_its_own() -> None:
         pytest.param({"limit": "-1"}, "limit='-1': expected a number", id="a negative limit"),
         pytest.param({"continue": "x"}, "continue is no token", id="a token that is none"),
         pytest.param({"continue": "WyIiLFsxXV0"}, "continue is no token", id="a token of other values"),
+        pytest.param(
+            {"continue": token(b'["",' + b"[" * 4900)}, "continue is no token", id="a token of great depth"
+        ),
+        pytest.param(
+            {"continue": token(b'["",["ada","%s"]]' % (b"a" * 4000))},
+            "continue is no token",
+            id="a long token",
+        ),
     ],
 )
 async def test_a_query_that_cannot_be_read_is_refused_in_a_sentence(query: dict[str, str], want: str) -> None:
@@ -172,6 +243,20 @@ async def test_a_query_that_cannot_be_read_is_refused_in_a_sentence(query: dict[
         await Asked().service.list(TRUSTED, Kind.WORKLOADS, query)
 
     assert caught.value.status == 400
+
+
+async def test_only_the_begin_of_a_long_name_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[str] = []
+
+    def noted(word: str, *_: object, **__: object) -> list[str]:
+        compared.append(word)
+        return []
+
+    monkeypatch.setattr(selection, "get_close_matches", noted)
+    with pytest.raises(HttpError, match=r"^'x{64}' is no query parameter"):
+        await Asked().service.list(TRUSTED, Kind.WORKLOADS, {"x" * 64 + "y" * 10_000: ""})
+
+    assert compared == ["x" * 64]
 
 
 async def test_a_caller_that_asks_too_often_gets_a_time_to_retry_after() -> None:
