@@ -222,8 +222,14 @@ class ControlLoop:
             self._guarded(self._inbox.popleft())
             await pace.yield_if_due()
         # Only after the first lists: while they come in, each object would restart this work.
-        while self.is_synced and self._engine.catch_up(now=self._clock.now()):
-            await pace.yield_if_due()
+        try:
+            while self.is_synced and self._engine.catch_up(now=self._clock.now()):
+                await pace.yield_if_due()
+        except Exception:
+            self.report_error()
+            # As after a failed act: the next round goes on with the Workload after the one that failed.
+            await asyncio.sleep(STORE_PAUSE_SECONDS)
+            self._wake.set()
 
     def _guarded(self, call: Callable[[], object]) -> None:
         """Make a call about one object. A bug in it affects only that object."""

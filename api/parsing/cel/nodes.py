@@ -101,12 +101,17 @@ def _item(holder: Any, key: Any) -> Any:
         try:
             return holder[key]
         except (KeyError, TypeError):
-            raise CelError(f"no such key: {key}") from None
+            raise CelError(f"no such key: {_shown(key)}") from None
     if isinstance(holder, list) and isinstance(key, int):
         if 0 <= key < len(holder):
             return holder[key]
         raise CelError(f"index out of bounds: {key}")
-    raise CelError(f"no such overload: {_kind(holder)} has no field {key!r}")
+    raise CelError(f"no such overload: {_kind(holder)} has no field {_shown(key)}")
+
+
+def _shown(key: Any) -> str:
+    """Return a key for a message. A list may hold another many times, so its text could be endless."""
+    return str(key)[:100] if isinstance(key, str | int | float) else _kind(key)
 
 
 def has(holder: Node, name: str) -> Node:
@@ -179,7 +184,10 @@ def _equal(one: Any, other: Any) -> bool:
 
 def _contained(one: Any, many: Any, scope: Scope) -> bool:
     if isinstance(many, dict):
-        return one in many
+        try:
+            return one in many
+        except TypeError:
+            raise CelError(f"no such overload: {_kind(one)} in dict") from None
     if isinstance(many, list):
         scope.spend(len(many))
         return any(_equal(one, each) for each in many)
@@ -200,7 +208,8 @@ def _arithmetic(sign: str, one: Any, other: Any, scope: Scope) -> Any:
     if sign == "+" and type(one) is type(other) and isinstance(one, str | list):
         scope.spend(len(one) + len(other))
         return one + other
-    if not (_is_number(one) and type(one) is type(other)):
+    is_alike = _is_number(one) and type(one) is type(other)
+    if not is_alike or (sign == "%" and isinstance(one, float)):
         raise CelError(f"no such overload: {_kind(one)} {sign} {_kind(other)}")
     if sign in "/%" and other == 0:
         raise CelError("division by zero")
@@ -227,7 +236,7 @@ def call(function: Callable[..., Any], name: str, parts: tuple[Node, ...]) -> No
         values = [part(scope) for part in parts]
         try:
             return function(*values)
-        except (TypeError, AttributeError, IndexError, KeyError):
+        except (TypeError, AttributeError, LookupError):
             kinds = ", ".join(map(_kind, values))
             raise CelError(f"no such overload: {name}({kinds})") from None
 

@@ -21,6 +21,8 @@ from api.parsing.cel.values import FUNCTIONS, METHODS, CelError
 
 # Nested parts of one expression; the parser calls itself for each.
 _MOST_DEPTH = 60
+# Of numbers without a point: unsigned ones have 64 bits.
+_MOST_DIGITS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +33,35 @@ class Program:
     root: Node
 
     def evaluate(self, variables: Mapping[str, Any]) -> Any:
-        """Return the value for these variables. Raises CelError."""
-        return self.root(Scope(variables))
+        """Return the value for these variables. Raises CelError and nothing else."""
+        try:
+            return self.root(Scope(variables))
+        except CelError:
+            raise
+        # Tenants write expressions: what is overlooked here must not stop the work for others.
+        except Exception as error:
+            raise CelError(f"cannot be evaluated ({type(error).__name__})") from error
+
+
+def compile_cel(text: str, variables: tuple[str, ...]) -> Program:
+    """Return the program of an expression that may read these variables. Raises CelError and nothing else."""
+    found = _compiled(text, variables)
+    if isinstance(found, str):
+        raise CelError(found)
+    return found
 
 
 @lru_cache(maxsize=1024)
-def compile_cel(text: str, variables: tuple[str, ...]) -> Program:
-    """Return the program of an expression that may read these variables. Raises CelError."""
-    parser = _Parser(text, variables)
-    root = parser.expression()
-    parser.expect("end")
+def _compiled(text: str, variables: tuple[str, ...]) -> Program | str:
+    """Return the program, or what is wrong with the text."""
+    try:
+        parser = _Parser(text, variables)
+        root = parser.expression()
+        parser.expect("end")
+    except CelError as error:
+        return str(error)
+    except Exception as error:
+        return f"cannot be parsed ({type(error).__name__})"
     return Program(text, root)
 
 
@@ -91,6 +112,13 @@ def _unquoted(text: str) -> str:
     return _ESCAPE.sub(character, text[1:-1])
 
 
+def _whole(text: str) -> int:
+    if len(text) > _MOST_DIGITS:
+        raise CelError(f"syntax error: invalid int literal {text[:_MOST_DIGITS]}...")
+    # Digits after a zero are no octal number, as in Go.
+    return int(text, 16 if text.startswith("0x") else 10)
+
+
 _LEVELS = (("||",), ("&&",), ("<", "<=", ">", ">=", "==", "!=", "in"), ("+", "-"), ("*", "/", "%"))
 
 
@@ -102,6 +130,8 @@ class _Parser:
         self._at = 0
         self._depth = 0
         self._known = list(variables)
+        # The last `a.b` that was read: its node, and the holder and the name for `has`.
+        self._field: tuple[Node, Node, str] | None = None
 
     def expect(self, kind: str) -> _Token:
         token = self._tokens[self._at]
@@ -143,6 +173,8 @@ class _Parser:
         signs = []
         while (sign := self._take("!", "-")) is not None:
             signs.append(sign)
+        if len(signs) > _MOST_DEPTH:
+            raise CelError(f"is nested more than {_MOST_DEPTH} levels deep")
         node = self._member()
         for sign in reversed(signs):
             node = nodes.negation(sign, node)
@@ -157,7 +189,8 @@ class _Parser:
                 if self._take("("):
                     node = self._method(node, name)
                 else:
-                    node = nodes.selection(node, nodes.constant(name), is_optional)
+                    holder, node = node, nodes.selection(node, nodes.constant(name), is_optional)
+                    self._field = None if is_optional else (node, holder, name)
             elif self._take("["):
                 is_optional = self._take("?") is not None
                 node = nodes.selection(node, self.expression(), is_optional)
@@ -195,7 +228,7 @@ class _Parser:
         self._at += 1
         match token.kind:
             case "int":
-                return nodes.constant(int(token.text.rstrip("u"), 0))
+                return nodes.constant(_whole(token.text.rstrip("u")))
             case "float":
                 return nodes.constant(float(token.text))
             case "string":
@@ -227,20 +260,12 @@ class _Parser:
 
     def _presence(self) -> Node:
         """Return the node of `has(a.b)`."""
-        start = self._at
-        self.expression()
+        node = self.expression()
         self.expect(")")
-        end = self._at
-        # Everything before the last `.name` is the value that may have the field.
-        if self._tokens[end - 2].kind != "name" or self._tokens[end - 3].kind != ".":
+        if self._field is None or self._field[0] is not node:
             raise CelError("invalid argument to has() macro")
-        self._at, rest = start, self._tokens
-        cut = _Token("end", "", rest[end - 3].at)
-        self._tokens = [*rest[: end - 3], cut]
-        holder = self.expression()
-        self.expect("end")
-        self._tokens, self._at = rest, end
-        return nodes.has(holder, rest[end - 2].text)
+        _, holder, name = self._field
+        return nodes.has(holder, name)
 
     def _binding(self) -> Node:
         """Return the node of `cel.bind(name, value, body)`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from fractions import Fraction
@@ -41,6 +42,10 @@ class OptionalValue(NamedTuple):
 _VERSION = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?")
 
 
+# Kubernetes allows versions of devices 64 characters.
+_MOST_VERSION = 256
+
+
 def to_quantity(text: Any) -> Quantity:
     """Return a text or number of a JSON object as Quantity. Raises CelError."""
     try:
@@ -52,6 +57,8 @@ def to_quantity(text: Any) -> Quantity:
 def to_semver(text: str) -> Semver:
     """Return a text such as 1.2.3-rc.1 as Semver. Raises CelError."""
     found = _VERSION.fullmatch(text)
+    if found is not None and len(text) > _MOST_VERSION:
+        raise CelError(f"{text[:_MOST_VERSION]!r}... is too long for a semantic version")
     if found is None:
         raise CelError(f"{text!r} is no semantic version such as 1.2.3")
     parts = (found[4] or "").split(".") if found[4] else []
@@ -80,6 +87,36 @@ def _whole(value: Quantity) -> int:
     return int(value.value)
 
 
+def _number(kind: type[int] | type[float]) -> Callable[[Any], int | float]:
+    """Return the conversion of a number or a text."""
+
+    def convert(value: Any) -> int | float:
+        if isinstance(value, bool):
+            raise TypeError
+        try:
+            result = kind(value)
+        except (ValueError, OverflowError) as error:
+            raise CelError(f"cannot convert value to {kind.__name__}: {str(value)[:100]!r}") from error
+        if isinstance(result, int) and not -(2**63) <= result < 2**63:
+            raise CelError("integer overflow")
+        return result
+
+    return convert
+
+
+def _string(value: Any) -> str:
+    if not isinstance(value, bool | int | float | str):
+        raise TypeError
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _approximate(value: Quantity) -> float:
+    try:
+        return float(value.value)
+    except OverflowError:
+        return math.inf if value.value > 0 else -math.inf
+
+
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError
@@ -102,9 +139,9 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "semver": to_semver,
     "isSemver": lambda text: _is_valid(to_semver, text),
     "size": _size,
-    "string": lambda value: str(value).lower() if isinstance(value, bool) else str(value),
-    "int": int,
-    "double": float,
+    "string": _string,
+    "int": _number(int),
+    "double": _number(float),
     "matches": _refuse_matches,
 }
 METHODS: Mapping[str, Callable[..., Any]] = {
@@ -122,7 +159,7 @@ METHODS: Mapping[str, Callable[..., Any]] = {
     "isLessThan": lambda one, other: _order(one, other) < 0,
     "asInteger": _whole,
     "isInteger": lambda value: value.value.denominator == 1,
-    "asApproximateFloat": lambda value: float(value.value),
+    "asApproximateFloat": _approximate,
     "sign": lambda value: (value.value > 0) - (value.value < 0),
     "add": lambda one, other: Quantity(one.value + (other if isinstance(other, int) else other.value)),
     "sub": lambda one, other: Quantity(one.value - (other if isinstance(other, int) else other.value)),

@@ -462,3 +462,15 @@ def test_devices_without_the_capacity_cannot_be_charged() -> None:
     world = make_world(CLASS, sharing("1", 1), published("A"), workload, devices=SHARED)
 
     assert 'matched devices have no capacity dimension "memory"' in message_of(world, workload)
+
+
+def test_a_selector_that_fails_is_a_problem_of_its_workload_alone() -> None:
+    claims = make_workload("a", pod_sets=(claiming(),))
+    world = make_world(CLASS, published("a", "b"), claims, make_workload("other", gpus=1, at=2))
+
+    world.put(selected("int(device.driver) > 0"))
+
+    assert admits(world.settle()) == ["other"]
+    assert "CEL evaluation failed for DeviceClass gpu.example.com: cannot convert value" in message_of(
+        world, claims
+    )

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from api.parsing.cel import nodes
+from api.parsing.cel.nodes import Scope
 from api.parsing.cel.parser import compile_cel
 from api.parsing.cel.values import CelError, to_quantity, to_semver
 
@@ -57,6 +59,9 @@ OWN = 'device.attributes["gpu.example.com"]'
         ),
         pytest.param(f"{OWN}.version.isLessThan(semver('1.10.0'))", True, id="a pre-release comes first"),
         pytest.param(f"{OWN}.version.compareTo(semver('1.9.9'))", 1, id="versions are compared by number"),
+        pytest.param("012 == 12 && 0x1F == 31", True, id="a number with a leading zero is decimal"),
+        pytest.param("int('7') + int(7.9) == 14 && double('1.5') == 1.5", True, id="numbers are converted"),
+        pytest.param("has((device.driver)) && !!true && - -1 == 1", True, id="signs and brackets repeat"),
         pytest.param(r"'a\tb' == 'a\x09b' && r'\d' == '\\d'", True, id="texts have escapes"),
     ],
 )
@@ -78,6 +83,26 @@ def test_an_expression_has_a_value(text: str, want: object) -> None:
         pytest.param("1 / 0", "division by zero", id="a division by zero"),
         pytest.param("9223372036854775807 + 1", "integer overflow", id="a number of more than 64 bits"),
         pytest.param("quantity('3 cats')", "3 cats", id="a text that is no quantity"),
+        pytest.param("int(device.driver) > 0", "cannot convert value to int", id="a text that is no number"),
+        pytest.param(
+            "double(device.driver) > 0.0", "cannot convert value to float", id="nor one with a point"
+        ),
+        pytest.param("int(1e308*10.0) > 0", "cannot convert value to int", id="a number that has no end"),
+        pytest.param("int('9223372036854775808') > 0", "integer overflow", id="a text of more than 64 bits"),
+        pytest.param("1.5 % 2.0 == 0.0", "no such overload: float % float", id="a rest of fractions"),
+        pytest.param(
+            f"[1] in {OWN}", "no such overload: list in dict", id="a list that is looked up in a map"
+        ),
+        pytest.param(f"{OWN}[[1]] == 1", "no such key: list", id="a list as a key"),
+        pytest.param("9" * 5000 + " > 0", "invalid int literal", id="a number of too many digits"),
+        pytest.param(
+            f"semver('1.2.{'9' * 5000}').major() > 0", "is too long", id="a version that is too long"
+        ),
+        pytest.param("string([1]) == ''", r"no such overload: string\(list\)", id="the text of a list"),
+        pytest.param("!" * 4000 + "true", "nested more than", id="negations without end"),
+        pytest.param("-" * 4000 + "1 == 1", "nested more than", id="signs without end"),
+        pytest.param("has(device.driver == 'x')", "invalid argument to has", id="has() of what is no field"),
+        pytest.param("has(device.?driver)", "invalid argument to has", id="has() of an optional field"),
         pytest.param("'aa'.matches('(a+)+$')", "matches.* not evaluated", id="a regular expression"),
         pytest.param(
             "[1,2,3,4,5,6,7,8].exists(a, [1,2,3,4,5,6,7,8].exists(b, [1,2,3,4,5,6,7].exists(c, c > 9)))",
@@ -93,4 +118,42 @@ def test_an_expression_has_a_value(text: str, want: object) -> None:
 )
 def test_an_expression_that_cannot_be_evaluated_says_why(text: str, why: str) -> None:
     with pytest.raises(CelError, match=why):
+        evaluate(text)
+
+
+@pytest.mark.parametrize("error", [ValueError("x"), RecursionError(), OverflowError(), MemoryError()])
+def test_what_is_overlooked_in_an_expression_is_an_error_of_it(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(Scope, "spend", fail)
+    with pytest.raises(CelError, match="cannot be evaluated"):
+        evaluate("device.driver == 'x'")
+
+    monkeypatch.setattr(nodes, "variable", fail)
+    with pytest.raises(CelError, match="cannot be parsed"):
+        compile_cel(f"device.driver == '{error!r}'", ("device",))
+
+
+def test_a_long_chain_has_a_value_or_an_error() -> None:
+    with pytest.raises(CelError):
+        evaluate("1" + "+1" * 5000 + " > 0")
+
+
+def test_has_within_has_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "true"
+    for _ in range(20):
+        text = f"has(device.attributes[{text} ? 'a' : 'b'].c)"
+    made: list[str] = []
+    real = nodes.has
+
+    def counted(holder: nodes.Node, name: str) -> nodes.Node:
+        made.append(name)
+        assert len(made) <= 20
+        return real(holder, name)
+
+    monkeypatch.setattr(nodes, "has", counted)
+    with pytest.raises(CelError, match="no such key"):
         evaluate(text)

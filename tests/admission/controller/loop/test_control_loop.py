@@ -248,3 +248,25 @@ def test_the_first_admission_does_not_wait_for_a_look_at_each_pending_workload(
     # The quota is for one core, which the first takes.
     assert sum(isinstance(one, Admit) for one in stage.term.decided) == 1
     end(stage.loop)
+
+
+def test_an_error_while_workloads_are_placed_does_not_end_the_control_loop(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, taken = stage.cluster_state.engine, []
+    errors: list[Exception] = [ValueError("x"), RecursionError()]
+    real = engine.catch_up
+
+    def catch_up(*args: int, now: float) -> bool:
+        if errors:
+            raise errors.pop()
+        return real(*args, now=now)
+
+    monkeypatch.setattr(engine, "catch_up", catch_up)
+    stage.control_loop.post(lambda: taken.append(1))
+    stage.loop.run_for(1.0)
+    stage.control_loop.post(lambda: taken.append(2))
+    stage.loop.run_for(1.0)
+
+    assert taken == [1, 2]
+    assert not errors
