@@ -19,11 +19,13 @@ def without_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PACE_SECONDS", 0.0)
 
 
-def opened(changes: Changes, *, seen: str | None = None, last_id: str = "") -> AsyncIterator[bytes]:
+def opened(
+    changes: Changes, *, seen: str | None = None, last_id: str = "", user: str | None = None
+) -> AsyncIterator[bytes]:
     """Return the chunks of a new stream, of a page with the present state or with that of `seen`."""
     headers = {"last-event-id": last_id} if last_id else {}
     query = {"seen": changes.id if seen is None else seen}
-    return changes.stream(Request(method="GET", path="/changes", headers=headers, query=query)).chunks
+    return changes.stream(Request(method="GET", path="/changes", headers=headers, query=query), user).chunks
 
 
 async def test_a_page_hears_that_something_has_changed() -> None:
@@ -99,3 +101,25 @@ async def test_one_page_too_many_hears_when_to_come_back(monkeypatch: pytest.Mon
 
     assert (caught.value.status, caught.value.headers) == (503, {"Retry-After": "30"})
     opened(changes)
+
+
+async def test_the_pages_of_one_user_leave_room_for_those_of_others() -> None:
+    changes = Changes()
+    pages = [opened(changes, user="ada") for _ in range(8)]
+    for one in pages:
+        await anext(one)
+
+    with pytest.raises(HttpError, match="ada has 8 pages open") as caught:
+        opened(changes, user="ada")
+    await anext(opened(changes, user="bob"))
+    await pages[0].aclose()  # type: ignore[attr-defined]
+
+    assert (caught.value.status, caught.value.headers) == (429, {"Retry-After": "30"})
+    opened(changes, user="ada")
+
+
+async def test_pages_on_a_port_that_is_open_to_the_machine_are_of_no_user() -> None:
+    changes = Changes()
+    pages = [opened(changes) for _ in range(9)]
+
+    assert [await anext(one) for one in pages]

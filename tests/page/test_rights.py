@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
+
 import aiohttp
 import pytest
 
@@ -42,6 +44,21 @@ async def test_what_is_of_others_is_not_there_or_forbidden(path: str) -> None:
     found = await pages("ada", path)
 
     assert found[path][0] in (403, 404)
+
+
+async def test_one_user_cannot_hold_all_streams_of_changes() -> None:
+    asked = Asked()
+    routes = PageRoutes(asked.service, asked.callers.caller, asked.known.clock, changes=Changes()).routes()
+    async with HttpServer(routes) as server, AsyncExitStack() as stack:
+        client = await stack.enter_async_context(aiohttp.ClientSession())
+
+        async def status(user: str) -> int:
+            headers = {"Authorization": f"Bearer {user}"}
+            answer = await stack.enter_async_context(client.get(f"{server.url}/changes", headers=headers))
+            return answer.status
+
+        assert [await status("ada") for _ in range(9)] == [200] * 8 + [429]
+        assert await status("bob") == 200
 
 
 async def pasted(asked: Asked, token: str, namespace: str, *, of_job: str = "") -> tuple[int, str]:

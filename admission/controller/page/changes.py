@@ -28,6 +28,8 @@ RETRY_MILLISECONDS = 1000
 QUIET_SECONDS = 20.0
 # A quarter of what a server has: each open page holds a connection.
 MOST_STREAMS = 64
+# So that one user's pages leave room for those of others.
+MOST_STREAMS_PER_USER = 8
 
 
 class Changes:
@@ -36,7 +38,8 @@ class Changes:
     def __init__(self) -> None:
         self._process = uuid4().hex[:8]
         self._count = 0
-        self._streams = set[asyncio.Event]()
+        # With their users, None on a port that is open to all of this machine.
+        self._streams = dict[asyncio.Event, str | None]()
 
     def note(self, *_: object) -> None:
         """Note a change; an observer of `Observers`. Cheap, since Workloads change all the time."""
@@ -44,8 +47,17 @@ class Changes:
         for event in self._streams:
             event.set()
 
-    def stream(self, request: Request) -> Stream:
-        """Return the stream of changes from the last one that the browser has seen. Raises HttpError."""
+    def stream(self, request: Request, user: str | None) -> Stream:
+        """Return the stream of changes from the last one that the browser has seen. Raises HttpError.
+
+        `user` None: users are not told apart.
+        """
+        if user is not None and list(self._streams.values()).count(user) >= MOST_STREAMS_PER_USER:
+            raise HttpError(
+                429,
+                f"{user} has {MOST_STREAMS_PER_USER} pages open; this one does not refresh itself",
+                headers={"Retry-After": "30"},
+            )
         if len(self._streams) >= MOST_STREAMS:
             raise HttpError(
                 503,
@@ -53,16 +65,16 @@ class Changes:
                 headers={"Retry-After": "30"},
             )
         seen = request.headers.get("last-event-id") or request.query.get("seen", "")
-        return Stream(chunks=self._told(seen))
+        return Stream(chunks=self._told(seen, user))
 
     @property
     def id(self) -> str:
         """The id of the last change."""
         return f"{self._process}-{self._count}"
 
-    async def _told(self, seen: str) -> AsyncIterator[bytes]:
+    async def _told(self, seen: str, user: str | None) -> AsyncIterator[bytes]:
         changed = asyncio.Event()
-        self._streams.add(changed)
+        self._streams[changed] = user
         try:
             # So that the browser knows that the stream is open, and what to send if it loses it.
             yield f"retry: {RETRY_MILLISECONDS}\n\n".encode()
@@ -78,4 +90,4 @@ class Changes:
                 except TimeoutError:
                     yield b":\n\n"
         finally:
-            self._streams.discard(changed)
+            del self._streams[changed]

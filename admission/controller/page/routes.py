@@ -53,8 +53,8 @@ class PageRoutes:
         ]
 
     async def _stream(self, request: Request) -> Stream:
-        await self._caller_of(request)
-        return self._changes.stream(request)
+        caller = await self._caller_of(request)
+        return self._changes.stream(request, None if caller.identity is None else caller.name)
 
     def _handler(self, screen: ScreenOf) -> Callable[[Request], Awaitable[Response]]:
         async def handle(request: Request) -> Response:
