@@ -101,7 +101,7 @@ async def test_manifests_of_a_namespace_that_the_user_may_not_read_are_refused()
 
 
 @pytest.mark.parametrize(("namespace", "questions", "want"), [("bob", 0, 403), ("ada", 20, 429)])
-async def test_manifests_of_who_may_not_ask_now_are_not_parsed(
+async def test_manifests_are_not_parsed_without_rights_or_beyond_the_rate_limit(
     parsed: list[str], namespace: str, questions: int, want: int
 ) -> None:
     asked = Asked()

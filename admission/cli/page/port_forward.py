@@ -2,7 +2,7 @@
 
 kubectl speaks the streaming protocol of every kubelet that is in use; there is no second implementation
 here. When kubectl ends, its port is free for any other user of this machine, who must not get what is meant
-for the controller: whoever uses the port waits for `ended` meanwhile.
+for the controller: a command that uses the port waits for `ended` meanwhile.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Forwarding:
 
     async def ended(self) -> NoReturn:
         """Wait while kubectl forwards. Raises UnreachableError with what it says at its end."""
-        # It also writes a line for each connection, and would stop if nobody read them.
+        # It also writes a line for each connection, and would block if they were not read.
         _, said = await self._process.communicate()
         raise UnreachableError(f"kubectl port-forward has ended: {_last_line(said)}; start the command again")
 
