@@ -106,7 +106,8 @@ async def test_manifests_are_not_parsed_without_rights_or_beyond_the_rate_limit(
 ) -> None:
     asked = Asked()
     for _ in range(questions):
-        asked.service.limits.take_trial(Caller(name="ada"))
+        with asked.service.limits.trial(Caller(name="ada")):
+            pass
 
     status, text = await pasted(asked, "ada", namespace)
 

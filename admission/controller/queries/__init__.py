@@ -5,6 +5,7 @@ Modules, in reading order:
     service         the one service behind /v1, the page and `berth mcp`
     watching        pages that stay up to date, as server-sent events
     callers         what callers may see, and how often they may ask
+    running         what each caller has running at once
     authorization   whose token it is, and what RBAC allows its user
     review_budget   how many reviews of tokens and rights a client may cause
     copies          computes in copies of this process, beside the event loop

@@ -8,13 +8,15 @@ its answers are cached for a minute (`Authorization`).
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import ceil
 from typing import Protocol
 
 from admission.answers.sight import EVERYTHING, Sight
 from admission.controller.queries.authorization import Authorization, Identity
+from admission.controller.queries.running import Running
 from admission.controller.runtime.clock import Clock
 from admission.controller.runtime.token_bucket import TokenBuckets
 from api.http.server import HttpError, Request
@@ -127,20 +129,29 @@ class Viewers:
 
 
 class RateLimits:
-    """How often a caller may ask: lists and single objects, and questions that are tried on the engine."""
+    """How often a caller may ask: lists and single objects, and questions that are tried on the engine.
+
+    Of these, each caller has one at a time: one may take as long as all others wait.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._reads = TokenBuckets(per_second=20.0, burst=100.0)
         self._trials = TokenBuckets(per_second=2.0, burst=20.0)
+        self._running_trials = Running(
+            most=1, sentence="{} has an explanation or what-if question that is not answered yet", seconds=3
+        )
 
     def take_read(self, caller: Caller) -> None:
         """Count one read. Raises HttpError, 429."""
         self._take(self._reads, caller)
 
-    def take_trial(self, caller: Caller) -> None:
-        """Count one question that is tried on the engine. Raises HttpError, 429."""
+    @contextmanager
+    def trial(self, caller: Caller) -> Iterator[None]:
+        """Count one question that is tried on the engine, and that it runs. Raises HttpError, 429."""
         self._take(self._trials, caller)
+        with self._running_trials.one(caller.name):
+            yield
 
     def _take(self, buckets: TokenBuckets, caller: Caller) -> None:
         wait = buckets.take(caller.name, now=self._clock.monotonic())

@@ -27,8 +27,6 @@ from typing import NoReturn, TypeVar, cast
 T = TypeVar("T")
 # How long a question may take. Longer than any that a caller waits for.
 MOST_SECONDS = 30
-# How many copies there are at once: each may take a processor, and the leader needs one.
-MOST_COPIES = 2
 _CHUNK_BYTES = 1 << 20
 
 
@@ -44,17 +42,17 @@ class CopyFailedError(Exception):
 
 
 class Copies:
-    """Asks questions in copies, a few at a time; the others wait for their turn."""
+    """Asks questions in copies, one at a time; the others wait for their turn. Each may take a processor."""
 
     def __init__(self) -> None:
-        self._turns = asyncio.Semaphore(MOST_COPIES)
+        self._turn = asyncio.Lock()
 
     async def ask(self, question: Callable[[], T]) -> T:
         """Return what the question returns in a copy, or raise what it raises there. Raises CopyFailedError.
 
         The result, or the exception, has to be picklable.
         """
-        async with self._turns:
+        async with self._turn:
             pid, pipe = _fork(question, is_leader=True)
             try:
                 raw = await _read(pipe)

@@ -80,7 +80,8 @@ class QueryService:
         self._rights = rights
         self.limits = limits
         self._decisions = decisions
-        self._copies = Copies()
+        # Apart from each other, so that a list never waits for a question that takes long.
+        self._listing, self._trying = Copies(), Copies()
         self._views: dict[bytes, View] = {}
         self._watchers = 0
         # Counts changes, so that a view is not computed again for nothing.
@@ -172,16 +173,17 @@ class QueryService:
         Beside it, `promise` is its promised start. `with_help`: what would help is tried, for some
         seconds.
         """
-        self.limits.take_trial(caller)
-        await self._rights.require(caller, {namespace})
-        sight = await self._widest_sight(caller, {namespace})
-        engine, now = self._engine, self._clock.now()
-        trial_seconds = TRIAL_SECONDS if with_help else 0.0
-        raw = await self._ask(
-            lambda: msgspec.json.encode(
-                _explanation(engine, (namespace, name), sight, now=now, trial_seconds=trial_seconds)
+        with self.limits.trial(caller):
+            await self._rights.require(caller, {namespace})
+            sight = await self._widest_sight(caller, {namespace})
+            engine, now = self._engine, self._clock.now()
+            trial_seconds = TRIAL_SECONDS if with_help else 0.0
+            raw = await _ask(
+                self._trying,
+                lambda: msgspec.json.encode(
+                    _explanation(engine, (namespace, name), sight, now=now, trial_seconds=trial_seconds)
+                ),
             )
-        )
         found: dict[str, Any] = msgspec.json.decode(raw)
         if not found:
             raise HttpError(404, f"namespace {namespace} has no Workload {name}, nor one of a Job {name}")
@@ -192,17 +194,17 @@ class QueryService:
 
         The caller needs the right for each namespace that the question names.
         """
-        self.limits.take_trial(caller)
-        return await self._what_if(caller, body)
+        with self.limits.trial(caller):
+            return await self._what_if(caller, body)
 
     async def what_if_of(self, caller: Caller, namespace: str, read: Callable[[], bytes]) -> WhatIf:
         """Return the same of a body for this namespace that takes long to read.
 
         It is read in a copy, once the caller may ask. `read` raises BadQuestionError.
         """
-        self.limits.take_trial(caller)
-        await self._rights.require(caller, {namespace})
-        return await self._what_if(caller, await self._ask(read))
+        with self.limits.trial(caller):
+            await self._rights.require(caller, {namespace})
+            return await self._what_if(caller, await _ask(self._trying, read))
 
     async def _what_if(self, caller: Caller, body: bytes | bytearray) -> WhatIf:
         try:
@@ -214,7 +216,9 @@ class QueryService:
         sight = await self._widest_sight(caller, named)
         asker = Asker(now=self._clock.now(), sight=sight, context=self._cluster_state.job_context)
         engine = self._engine
-        raw = await self._ask(lambda: msgspec.msgpack.encode(what_if(engine, question, ask_in_copy, asker)))
+        raw = await _ask(
+            self._trying, lambda: msgspec.msgpack.encode(what_if(engine, question, ask_in_copy, asker))
+        )
         return msgspec.msgpack.decode(raw, type=WhatIf)
 
     async def _widest_sight(self, caller: Caller, named: Collection[str]) -> Sight:
@@ -232,7 +236,7 @@ class QueryService:
             return await self._decision_page(sight, selection)
         engine = self._engine
         # Encoded in the copy: to decode structs takes far less time here than to build them.
-        raw = await self._ask(lambda: msgspec.msgpack.encode(page(engine, kind, sight, selection)))
+        raw = await _ask(self._listing, lambda: msgspec.msgpack.encode(page(engine, kind, sight, selection)))
         found: Page[Any] = _DECODERS[kind].decode(raw)
         return found
 
@@ -248,13 +252,15 @@ class QueryService:
         except BadSelectionError as error:
             raise HttpError(400, str(error)) from error
 
-    async def _ask(self, question: Callable[[], bytes]) -> bytes:
-        try:
-            return await self._copies.ask(question)
-        except (BadSelectionError, BadQuestionError) as error:
-            raise HttpError(400, str(error)) from error
-        except CopyFailedError as error:
-            raise HttpError(503, str(error), headers={"Retry-After": "5"}) from error
+
+async def _ask(copies: Copies, question: Callable[[], bytes]) -> bytes:
+    """Return the answer that is found in a copy. Raises HttpError."""
+    try:
+        return await copies.ask(question)
+    except (BadSelectionError, BadQuestionError) as error:
+        raise HttpError(400, str(error)) from error
+    except CopyFailedError as error:
+        raise HttpError(503, str(error), headers={"Retry-After": "5"}) from error
 
 
 def _explanation(

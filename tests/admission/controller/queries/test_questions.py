@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from typing import Any
 
 import msgspec
 import pytest
 
+from admission.answers.items import Kind
+from admission.controller.queries import service
 from admission.controller.queries.callers import TRUSTED, Caller
 from api.http.server import HttpError, Request
 from api.keys import EXPECTED_RUNTIME_SECONDS
@@ -214,3 +218,43 @@ async def test_a_workload_that_does_not_exist_cannot_be_explained(asked: Asked) 
         await asked.service.explain(TRUSTED, "ada", "gone")
 
     assert caught.value.status == 404
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no what-if question be answered."""
+    monkeypatch.setattr(service, "what_if", lambda *_: time.sleep(60))
+
+
+@pytest.mark.usefixtures("slow")
+async def test_lists_do_not_wait_for_questions(asked: Asked) -> None:
+    asking = [
+        asyncio.create_task(asked.service.what_if(await who(asked, name), question(namespace=namespace)))
+        for name, namespace in (("ada", "ada"), ("bob", "bob"), ("admin", "ada"))
+    ]
+    await asyncio.sleep(0.1)
+
+    found = await asyncio.wait_for(asked.service.list(TRUSTED, Kind.WORKLOADS, {}), 20)
+
+    assert found.items
+    assert not any(one.done() for one in asking)
+    for one in asking:
+        one.cancel()
+    await asyncio.gather(*asking, return_exceptions=True)
+
+
+@pytest.mark.usefixtures("slow")
+async def test_a_caller_has_one_question_at_a_time(asked: Asked) -> None:
+    ada = await who(asked, "ada")
+    first = asyncio.create_task(asked.service.what_if(ada, question()))
+    await asyncio.sleep(0.1)
+
+    for ask in (asked.service.what_if(ada, question()), asked.service.explain(ada, "ada", "w")):
+        with pytest.raises(HttpError, match="ada has an explanation or what-if question") as caught:
+            await ask
+        assert (caught.value.status, caught.value.headers["Retry-After"]) == (429, "3")
+
+    # A client that is gone has nothing running.
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    assert await asked.service.explain(ada, "ada", "w")
