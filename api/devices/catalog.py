@@ -10,12 +10,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from api.devices.values import ClaimTemplate, Device, DeviceClass, ResourceSlice
-from api.parsing.cel.parser import compile_cel
+from api.parsing.cel.parser import Budget, compile_cel
 from api.parsing.cel.values import CelError
 
 _VARIABLES = ("device",)
 # Limits the memory of kept answers: tenants write selectors.
 _MOST_ANSWERS = 1_000
+# Of the selectors of one request over all devices: half a second, in which nothing is decided.
+_MOST_STEPS = 1_000_000
 
 
 @dataclass(slots=True, eq=False)
@@ -27,7 +29,10 @@ class DeviceCatalog:
     slices: dict[str, ResourceSlice] = field(default_factory=dict)
     # Of each extended resource, the class that the scheduler allocates from.
     extended: dict[str, DeviceClass] = field(default_factory=dict)
-    _matching: dict[tuple[str | None, tuple[str, ...]], tuple[Device, ...]] = field(default_factory=dict)
+    # What matches, or what is wrong with the selectors.
+    _matching: dict[tuple[str | None, tuple[str, ...]], tuple[Device, ...] | str] = field(
+        default_factory=dict
+    )
 
     def put(self, value: DeviceClass | ClaimTemplate | ResourceSlice) -> bool:
         """Take in an object. Return whether anything has changed."""
@@ -68,13 +73,22 @@ class DeviceCatalog:
         if known is None:
             if len(self._matching) >= _MOST_ANSWERS:
                 self._matching.clear()
-            programs = [compile_cel(one, _VARIABLES) for one in selectors]
-            known = self._matching[key] = tuple(
-                device
-                for device in self._devices(driver)
-                if all(_is_true(one.evaluate({"device": device.variable})) for one in programs)
-            )
+            try:
+                known = tuple(self._evaluated(selectors, driver))
+            except CelError as error:
+                known = str(error)
+            self._matching[key] = known
+        if isinstance(known, str):
+            raise CelError(known)
         return known
+
+    def _evaluated(self, selectors: tuple[str, ...], driver: str | None) -> Iterator[Device]:
+        budget = Budget(_MOST_STEPS)
+        programs = [compile_cel(one, _VARIABLES) for one in selectors]
+        for device in self._devices(driver):
+            variables = {"device": device.variable}
+            if all(_is_true(one.evaluate(variables, budget)) for one in programs):
+                yield device
 
     def _devices(self, driver: str | None) -> Iterator[Device]:
         if driver is None:

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from fractions import Fraction
+from itertools import repeat
 from typing import Any
 
 from api.parsing.cel.values import CelError, OptionalValue
 
-# Of one evaluation: nodes visited and characters made. An ordinary selector takes some tens.
-_MOST_STEPS = 500
+# Of one evaluation: nodes visited, items looked at and characters made. An ordinary selector takes some tens.
+MOST_STEPS = 1_000
+# How many characters of a text are read or copied in the time of a step.
+_CHARACTERS = 64
 
 
 class Scope:
@@ -22,13 +25,13 @@ class Scope:
 
     def __init__(self, variables: Mapping[str, Any]) -> None:
         self.variables = dict(variables)
-        self.steps = _MOST_STEPS
+        self.steps = MOST_STEPS
 
     def spend(self, steps: int = 1) -> None:
         """Take steps off the budget. Raises CelError when it is used up."""
         self.steps -= steps
         if self.steps < 0:
-            raise CelError(f"takes more than {_MOST_STEPS} steps; simplify the expression")
+            raise CelError(f"takes more than {MOST_STEPS} steps; simplify the expression")
 
 
 Node = Callable[[Scope], Any]
@@ -47,11 +50,19 @@ def variable(name: str) -> Node:
 
 
 def listing(parts: list[Node]) -> Node:
-    return lambda scope: [part(scope) for part in parts]
+    def node(scope: Scope) -> list[Any]:
+        scope.spend(len(parts))
+        return [part(scope) for part in parts]
+
+    return node
 
 
 def choice(condition: Node, then: Node, otherwise: Node) -> Node:
-    return lambda scope: then(scope) if _truth(condition(scope)) else otherwise(scope)
+    def node(scope: Scope) -> Any:
+        scope.spend()
+        return then(scope) if _truth(condition(scope)) else otherwise(scope)
+
+    return node
 
 
 def _truth(value: Any) -> bool:
@@ -66,6 +77,7 @@ def _kind(value: Any) -> str:
 
 def within(scope: Scope, name: str, value: Any, body: Node) -> Any:
     """Evaluate the body with one more variable."""
+    scope.spend()
     before = scope.variables
     scope.variables = {**before, name: value}
     try:
@@ -126,9 +138,12 @@ def has(holder: Node, name: str) -> Node:
 
 
 def negation(sign: str, node: Node) -> Node:
-    if sign == "!":
-        return lambda scope: not _truth(node(scope))
-    return lambda scope: _arithmetic("-", 0, node(scope), scope)
+    def negated(scope: Scope) -> Any:
+        scope.spend()
+        value = node(scope)
+        return not _truth(value) if sign == "!" else _arithmetic("-", 0, value, scope)
+
+    return negated
 
 
 def operation(sign: str, left: Node, right: Node) -> Node:
@@ -140,9 +155,9 @@ def operation(sign: str, left: Node, right: Node) -> Node:
         one, other = left(scope), right(scope)
         match sign:
             case "==":
-                return _equal(one, other)
+                return _equal(one, other, scope)
             case "!=":
-                return not _equal(one, other)
+                return not _equal(one, other, scope)
             case "in":
                 return _contained(one, other, scope)
             case "<" | "<=" | ">" | ">=":
@@ -176,9 +191,13 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, _NUMBERS) and not isinstance(value, bool)
 
 
-def _equal(one: Any, other: Any) -> bool:
+def _equal(one: Any, other: Any, scope: Scope) -> bool:
     if _is_number(one) and _is_number(other):
         return bool(one == other)
+    if isinstance(one, list) and isinstance(other, list):
+        # Each item costs, since a list may hold another many times.
+        scope.spend(len(one))
+        return len(one) == len(other) and all(map(_equal, one, other, repeat(scope)))
     return type(one) is type(other) and bool(one == other)
 
 
@@ -190,7 +209,7 @@ def _contained(one: Any, many: Any, scope: Scope) -> bool:
             raise CelError(f"no such overload: {_kind(one)} in dict") from None
     if isinstance(many, list):
         scope.spend(len(many))
-        return any(_equal(one, each) for each in many)
+        return any(_equal(one, each, scope) for each in many)
     raise CelError(f"no such overload: in {_kind(many)}")
 
 
@@ -234,11 +253,15 @@ def call(function: Callable[..., Any], name: str, parts: tuple[Node, ...]) -> No
     def node(scope: Scope) -> Any:
         scope.spend()
         values = [part(scope) for part in parts]
+        scope.spend(sum(len(value) for value in values if isinstance(value, str)) // _CHARACTERS)
         try:
-            return function(*values)
+            result = function(*values)
         except (TypeError, AttributeError, LookupError):
             kinds = ", ".join(map(_kind, values))
             raise CelError(f"no such overload: {name}({kinds})") from None
+        if isinstance(result, list):
+            scope.spend(len(result))
+        return result
 
     return node
 

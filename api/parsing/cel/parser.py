@@ -3,7 +3,8 @@
 `compile_cel` turns a text into a program once, and the program answers for many values. The dialect is
 Kubernetes': macros, optional fields, and the types Quantity and Semver with their methods. Regular
 expressions (`matches`) are refused, since one from a tenant could take Python's engine for ever. Each
-evaluation has a budget of steps for the same reason; the API server limits the costs of an expression too.
+evaluation has a budget of steps for the same reason, and so have those for many values together (`Budget`);
+the API server limits the costs of an expression too.
 Source: cel-spec, doc/langdef.md; Kubernetes, staging/src/k8s.io/apiserver/pkg/cel/library.
 """
 
@@ -16,13 +17,30 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from api.parsing.cel import nodes
-from api.parsing.cel.nodes import Node, Scope
+from api.parsing.cel.nodes import MOST_STEPS, Node, Scope
 from api.parsing.cel.values import FUNCTIONS, METHODS, CelError
 
+# Kubernetes' limit for selectors of devices. Source: k8s.io/api/resource/v1, CELSelectorExpressionMaxLength.
+_MOST_LENGTH = 10 * 1024
 # Nested parts of one expression; the parser calls itself for each.
 _MOST_DEPTH = 60
 # Of numbers without a point: unsigned ones have 64 bits.
 _MOST_DIGITS = 20
+
+
+class Budget:
+    """The steps that evaluations may take together."""
+
+    __slots__ = ("_left", "_most")
+
+    def __init__(self, steps: int) -> None:
+        self._most = self._left = steps
+
+    def spend(self, steps: int) -> None:
+        """Take steps off. Raises CelError when they are used up."""
+        self._left -= steps
+        if self._left < 0:
+            raise CelError(f"takes more than {self._most} steps over all devices; simplify the expression")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +50,15 @@ class Program:
     text: str
     root: Node
 
-    def evaluate(self, variables: Mapping[str, Any]) -> Any:
+    def evaluate(self, variables: Mapping[str, Any], budget: Budget | None = None) -> Any:
         """Return the value for these variables. Raises CelError and nothing else."""
+        scope = Scope(variables)
         try:
-            return self.root(Scope(variables))
+            value = self.root(scope)
+            if budget is not None:
+                # One more for what each evaluation costs.
+                budget.spend(MOST_STEPS - scope.steps + 1)
+            return value
         except CelError:
             raise
         # Tenants write expressions: what is overlooked here must not stop the work for others.
@@ -54,6 +77,8 @@ def compile_cel(text: str, variables: tuple[str, ...]) -> Program:
 @lru_cache(maxsize=1024)
 def _compiled(text: str, variables: tuple[str, ...]) -> Program | str:
     """Return the program, or what is wrong with the text."""
+    if len(text) > _MOST_LENGTH:
+        return f"is longer than {_MOST_LENGTH} characters"
     try:
         parser = _Parser(text, variables)
         root = parser.expression()

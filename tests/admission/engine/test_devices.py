@@ -11,6 +11,7 @@ import pytest
 
 from admission.decisions.decision import Admit, Wait
 from admission.engine.engine import EngineSettings
+from api.devices.catalog import DeviceCatalog
 from api.devices.values import (
     ClaimTemplate,
     DeviceClass,
@@ -22,6 +23,8 @@ from api.jobs.device_mapping import DeviceSettings, DeviceSource, Measure
 from api.jobs.resource_requests import ResourceSettings
 from api.objects.devices import ResourceClaimTemplateObject, ResourceSliceObject
 from api.objects.templates import WireContainer, WirePodSpec, WirePodTemplate, WireResources
+from api.parsing.cel.parser import Program
+from api.parsing.cel.values import CelError
 from api.workload import Admission, PodSet, Workload
 from tests.builders import (
     NAMESPACE,
@@ -474,3 +477,34 @@ def test_a_selector_that_fails_is_a_problem_of_its_workload_alone() -> None:
     assert "CEL evaluation failed for DeviceClass gpu.example.com: cannot convert value" in message_of(
         world, claims
     )
+
+
+def test_selectors_have_one_budget_for_all_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("api.devices.catalog._MOST_STEPS", 1_000)
+    claims = make_workload("a", pod_sets=(claiming(),))
+    costly = selected(" && ".join(["device.driver == 'gpu.example.com'"] * 100))
+    few, many = (make_world(CLASS, published(*"a" * count), costly, claims) for count in (2, 4))
+
+    assert admits(few.settle()) == ["a"]
+    assert admits(many.settle()) == []
+    assert "takes more than 1000 steps over all devices; simplify the expression" in message_of(many, claims)
+
+
+def test_errors_of_selectors_are_kept_until_a_device_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    catalog, evaluated = DeviceCatalog(), []
+    catalog.put(published("a"))
+    real = Program.evaluate
+
+    def counted(program: Program, *args: Any) -> Any:
+        evaluated.append(program)
+        return real(program, *args)
+
+    monkeypatch.setattr(Program, "evaluate", counted)
+    for want in (1, 1):
+        with pytest.raises(CelError, match="no such key: nothing"):
+            catalog.matching(("device.nothing",))
+        assert len(evaluated) == want
+    catalog.put(published("a", "b"))
+    with pytest.raises(CelError, match="no such key: nothing"):
+        catalog.matching(("device.nothing",))
+    assert len(evaluated) == 2

@@ -106,14 +106,29 @@ def test_an_expression_has_a_value(text: str, want: object) -> None:
         pytest.param("'aa'.matches('(a+)+$')", "matches.* not evaluated", id="a regular expression"),
         pytest.param(
             "[1,2,3,4,5,6,7,8].exists(a, [1,2,3,4,5,6,7,8].exists(b, [1,2,3,4,5,6,7].exists(c, c > 9)))",
-            "more than 500 steps",
+            "more than 1000 steps",
             id="an expression that takes too long",
         ),
         pytest.param(
             "cel.bind(a, 'xxxxxxxxxxxxxxxx', cel.bind(b, a+a+a+a, cel.bind(c, b+b+b+b, c+c+c+c == '')))",
-            "more than 500 steps",
+            "more than 1000 steps",
             id="a text that grows",
         ),
+        pytest.param(
+            f"[{'0,' * 100}0].all(x, [{'1,' * 4000}1].size() > 0)",
+            "more than 1000 steps",
+            id="a list made often",
+        ),
+        pytest.param(
+            "".join(f"cel.bind(a{n}, [a{n - 1}, a{n - 1}], " for n in range(1, 20)).replace("a0", "1")
+            + "".join(f"cel.bind(b{n}, [b{n - 1}, b{n - 1}], " for n in range(1, 20)).replace("b0", "1")
+            + "a19 == b19"
+            + ")" * 38,
+            "more than 1000 steps",
+            id="lists that hold others many times",
+        ),
+        pytest.param(f"'{'a' * 2000}'.split('') == []", "more than 1000 steps", id="a text in many parts"),
+        pytest.param("true" + " && true" * 2000, "is longer than 10240", id="an expression that is too long"),
     ],
 )
 def test_an_expression_that_cannot_be_evaluated_says_why(text: str, why: str) -> None:
