@@ -27,6 +27,9 @@ _GROUP, _RESOURCE = "kueue.x-k8s.io", "workloads"
 MOST_NAMESPACES = 100
 _HINT = "a Role or ClusterRole gives that right"
 
+# So that one user's watches leave room for those of others.
+MOST_WATCHES = 8
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
@@ -141,6 +144,9 @@ class RateLimits:
         self._running_trials = Running(
             most=1, sentence="{} has an explanation or what-if question that is not answered yet", seconds=3
         )
+        self._running_watches = Running(
+            most=MOST_WATCHES, sentence=f"{{}} watches {MOST_WATCHES} pages already; list instead", seconds=10
+        )
 
     def take_read(self, caller: Caller) -> None:
         """Count one read. Raises HttpError, 429."""
@@ -151,6 +157,23 @@ class RateLimits:
         """Count one question that is tried on the engine, and that it runs. Raises HttpError, 429."""
         self._take(self._trials, caller)
         with self._running_trials.one(caller.name):
+            yield
+
+    def require_room_for_watch(self, caller: Caller) -> None:
+        """Raise HttpError, 429, if the caller may not watch one page more."""
+        if caller.identity is not None:
+            self._running_watches.require_room(caller.name)
+
+    @contextmanager
+    def watch(self, caller: Caller) -> Iterator[None]:
+        """Count one watch while it lasts. Raises HttpError, 429.
+
+        A port that is open to all of this machine does not tell users apart.
+        """
+        if caller.identity is None:
+            yield
+            return
+        with self._running_watches.one(caller.name):
             yield
 
     def _take(self, buckets: TokenBuckets, caller: Caller) -> None:

@@ -50,6 +50,8 @@ from queues.reservations.reservations import LOG_LENGTH, LoggedDecision, Reserva
 Decisions = Callable[[int], Awaitable[tuple[LoggedDecision, ...]]]
 # A quarter of the connections of a port.
 MOST_WATCHERS = 64
+# Then the client comes back, as EventSource does by itself, and its token is reviewed again.
+LONGEST_WATCH_SECONDS = 1800.0
 # How long changes that would help are tried.
 TRIAL_SECONDS = 3.0
 # The lists whose items belong to a namespace.
@@ -123,9 +125,11 @@ class QueryService:
     ) -> AsyncIterator[bytes]:
         """Return the page that `list` returns as server-sent events that keep it up to date (`watching`).
 
-        The stream ends when the rights of the caller change, so that the client asks again.
+        The stream ends when the rights of the caller change, and after half an hour, so that the client
+        asks again.
         """
         self.limits.take_read(caller)
+        self.limits.require_room_for_watch(caller)
         if self._watchers >= MOST_WATCHERS:
             raise HttpError(503, "too many watches; list instead", headers={"Retry-After": "10"})
         selection = _selection(kind, query)
@@ -150,12 +154,15 @@ class QueryService:
     async def _watched(
         self, view: View, caller: Caller, sight: Sight, selection: Selection, last_event_id: str
     ) -> AsyncIterator[bytes]:
+        ends_at = self._clock.monotonic() + LONGEST_WATCH_SECONDS
         self._watchers += 1
         try:
-            async for chunk in view.events(last_event_id):
-                yield chunk
-                if await self._sight(caller, selection) != sight:
-                    return
+            with self.limits.watch(caller):
+                async for chunk in view.events(last_event_id):
+                    yield chunk
+                    is_over = self._clock.monotonic() >= ends_at
+                    if is_over or await self._sight(caller, selection) != sight:
+                        return
         # The stream has begun: the client sees its end and asks again, and then gets the sentence.
         except HttpError:
             return

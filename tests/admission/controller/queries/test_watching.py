@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import msgspec
@@ -12,7 +12,7 @@ import pytest
 from admission.answers.items import Kind
 from admission.controller.queries import service, watching
 from admission.controller.queries.callers import TRUSTED
-from admission.controller.queries.watching import HEARTBEAT
+from admission.controller.queries.watching import HEARTBEAT, HEARTBEAT_SECONDS
 from api.http.server import HttpError
 from api.kube.informer import ChangeType
 from tests.admission.controller.known import workload_object
@@ -51,9 +51,11 @@ def read(chunk: bytes) -> list[Event]:
     return found
 
 
-async def watch(asked: Asked, last: str = "", token: str = "", **query: str) -> AsyncIterator[bytes]:
+async def watch(asked: Asked, last: str = "", token: str = "", **query: str) -> AsyncGenerator[bytes]:
     who = await caller(asked, token) if token else TRUSTED
-    return await asked.service.watch(who, Kind.WORKLOADS, query, last)
+    stream = await asked.service.watch(who, Kind.WORKLOADS, query, last)
+    assert isinstance(stream, AsyncGenerator), "it ends when its client is gone"
+    return stream
 
 
 async def test_a_watch_begins_with_all_items_and_goes_on_with_changes(asked: Asked) -> None:
@@ -126,3 +128,37 @@ async def test_there_are_only_so_many_watches(asked: Asked, monkeypatch: pytest.
 
     with pytest.raises(HttpError, match="too many watches"):
         await watch(asked)
+
+
+async def test_a_user_has_only_so_many_watches(asked: Asked) -> None:
+    streams = [await watch(asked, token="ada") for _ in range(8)]
+    for stream in streams:
+        await anext(stream)
+
+    with pytest.raises(HttpError, match="ada watches 8 pages already") as caught:
+        await watch(asked, token="ada")
+    assert (caught.value.status, caught.value.headers["Retry-After"]) == (429, "10")
+    assert await anext(await watch(asked, token="bob"))
+
+    await streams[0].aclose()
+    assert await anext(await watch(asked, token="ada"))
+
+
+async def test_watches_that_begin_at_once_are_counted(asked: Asked) -> None:
+    streams = [await watch(asked, token="ada") for _ in range(9)]
+
+    begun = [await anext(stream, b"") for stream in streams]
+
+    assert sum(map(bool, begun)) == 8
+
+
+async def test_a_watch_ends_so_that_its_token_is_reviewed_again(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "LONGEST_WATCH_SECONDS", 60.0)
+    stream, began_at = await watch(asked, token="ada"), asked.known.clock.at
+
+    async for _ in stream:
+        assert asked.known.clock.at <= began_at + 60 + HEARTBEAT_SECONDS
+
+    assert asked.known.clock.at >= began_at + 60
