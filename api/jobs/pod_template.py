@@ -120,6 +120,12 @@ def resource_faults(template: Template, where: str = "spec.template") -> list[st
     ]
 
 
+def has_gate(template: Template, gate: str) -> bool:
+    """Return whether the pods of the template wait at this scheduling gate."""
+    gates = (template.get("spec") or {}).get("schedulingGates") or ()
+    return any(one.get("name") == gate for one in gates)
+
+
 def has_same_containers(one: Template, other: Template) -> bool:
     """Return whether both templates have the same containers with the same resources.
 

@@ -24,6 +24,9 @@ def job_update_errors(old: _Object, new: _Object) -> Iterator[FieldError]:
     yield from queue_update_errors(old, new, was_suspended=was_suspended, is_suspended=is_suspended)
     if not was_suspended and _key(old, keys.JOB_MIN_PARALLELISM):
         yield from _partial_errors(old, new)
+    if not is_suspended:
+        before, after = (_part(_part(job, "spec"), "template") for job in (old, new))
+        yield from elastic_gate_errors(new, before, after, "spec.template")
 
 
 def is_judged_again(old: _Object, new: _Object, error: FieldError) -> bool:
@@ -49,6 +52,23 @@ def queue_update_errors(
     if (_key(old, keys.ELASTIC_JOB) == "true") != (_key(new, keys.ELASTIC_JOB) == "true"):
         yield _key_error(new, keys.ELASTIC_JOB, "cannot change")
     yield from gate_update_errors(old, new)
+
+
+def elastic_gate_errors(job: _Object, old: _Object, new: _Object, path: str) -> Iterator[FieldError]:
+    """Yield that a pod template of an elastic Job that is not suspended has lost its gate.
+
+    `path` is that of the template, which was `old`. Without the gate, pods that are added would run at once.
+    """
+    before, after = (
+        [_name(one) for one in _items(_part(template, "spec"), "schedulingGates")] for template in (old, new)
+    )
+    if (
+        _key(job, keys.ELASTIC_JOB) == "true"
+        and keys.ELASTIC_GATE in before
+        and keys.ELASTIC_GATE not in after
+    ):
+        rule = f"must keep {keys.ELASTIC_GATE} while the Job is not suspended: its pods wait there for quota"
+        yield FieldError(path=f"{path}.spec.schedulingGates", value=after, rule=rule)
 
 
 def serving_update_errors(old: _Object, new: _Object) -> Iterator[FieldError]:

@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 
 from api import keys
+from api.jobs.owners.ray import RAY_CLUSTER
+from api.jobs.owners.rules import validate_owner_update
 from api.validation import validate_update
 from api.validation.names import SUBDOMAIN_RULE
+from tests.owners import SAMPLES
 
 Object = dict[str, Any]
 
@@ -352,6 +355,40 @@ def test_what_may_not_change_is_said(old: Object, new: Object, want: str) -> Non
 )
 def test_everything_else_may(old: Object, new: Object) -> None:
     assert list(map(str, validate_update(old, new))) == []
+
+
+def _gated(job: Object, *, gates: bool) -> Object:
+    template = {"spec": {"schedulingGates": [{"name": keys.ELASTIC_GATE}] if gates else None}}
+    return {**job, "spec": {**job["spec"], "template": template}}
+
+
+@pytest.mark.parametrize(
+    ("was_suspended", "is_suspended", "is_refused"),
+    [(True, False, True), (False, False, True), (False, True, False), (True, True, False)],
+)
+def test_the_gate_of_an_elastic_job_stays_while_it_is_not_suspended(
+    was_suspended: bool, is_suspended: bool, is_refused: bool
+) -> None:
+    """A stop restores the template as its author wrote it."""
+    marks = {ELASTIC: "true"}
+    old = _gated(make_job(annotations=marks, suspend=was_suspended), gates=True)
+    new = _gated(make_job(annotations=marks, suspend=is_suspended), gates=False)
+
+    found = [error.path for error in validate_update(old, new)]
+
+    assert found == (["spec.template.spec.schedulingGates"] if is_refused else [])
+
+
+def test_the_gates_of_an_elastic_raycluster_stay_while_it_is_not_suspended() -> None:
+    sample = next(one for one in SAMPLES if one.row is RAY_CLUSTER)
+    new = sample.object(annotations={ELASTIC: "true"})
+    new["spec"]["suspend"] = False
+    old = sample.edited(new, lambda one: one["spec"].update(schedulingGates=[{"name": keys.ELASTIC_GATE}]), 1)
+
+    (error,) = validate_owner_update(RAY_CLUSTER, old, new)
+
+    assert error.path == "spec.workerGroupSpecs[0].template.spec.schedulingGates"
+    assert list(validate_owner_update(RAY_CLUSTER, new, old)) == []
 
 
 def test_an_earlier_fault_does_not_block_a_change() -> None:

@@ -413,6 +413,9 @@ def _answer_start(view: View) -> Answer:
         return (*stopped, *_unready(view, held))
     if not job.is_suspended:
         return None
+    if view.is_elastic and job.active > 0:
+        # They may have started without a gate.
+        return ()
     # If another admission interrupted a stop, the stop has to be finished first. Otherwise the template would
     # keep the node labels of the old flavor.
     unsettled = stop(view, held) if view.has_leftovers(held) else view.thaw()

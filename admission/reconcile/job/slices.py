@@ -41,8 +41,11 @@ def answer_slices(view: View) -> Answer:
     if slices.surplus:
         return _end(view, slices.surplus)
     current = slices.current
-    # With other pod sets or templates it is another Job: it is stopped, and queued again.
-    if current is None or view.match is not None or not view.has_same_templates(current):
+    if current is None or view.match is not None:
+        return None
+    # With other pod sets or templates it is another Job: it is stopped, and queued again. So is one whose
+    # pods do not wait for quota.
+    if view.is_ungated or not view.has_same_templates(current):
         return None
     if not current.workload.has_quota_reservation or _is_fewer(view.counts, current.counts):
         return _counted_again(view, current)

@@ -16,10 +16,11 @@ import msgspec
 from admission.decisions.api_writes import Action, ObjectVersion
 from admission.reconcile.job.context import Ancestor, JobContext
 from admission.reconcile.job.held_job import HeldJob, Slices, slices_of
+from api import keys
 from api.jobs.job_workload import Priority
 from api.jobs.owners.table import kind_of
 from api.jobs.pod import claims_job
-from api.jobs.pod_template import Template
+from api.jobs.pod_template import Template, has_gate
 from api.jobs.queued_object import QueuedJob
 from api.object_events import ObjectRef
 from api.workload import Workload
@@ -92,6 +93,7 @@ class View(ABC):
             is_leaving = current.workload.is_evicted and current.workload.admission is not None
             # One that is evicted is released first, whatever the numbers are by then.
             is_same = current.counts == self.counts and self.has_same_templates(current)
+            is_same = is_same and not self.is_ungated
             return current if is_leaving or is_same else None
         return next((held for held in self.live if self.is_match(held)), None)
 
@@ -100,6 +102,14 @@ class View(ABC):
         """Return whether its number of pods may change while it runs, so that it has slices."""
         asks = self.job.asks_to_be_elastic and not self.job.prebuilt_workload
         return asks and self.may_be_elastic and self.context.settings.has_slices
+
+    @cached_property
+    def is_ungated(self) -> bool:
+        """Return whether an elastic Job may run pods that no slice counts: a template lacks the gate."""
+        current = self.slices.current if self.is_elastic and not self.job.is_suspended else None
+        if current is None or not current.workload.is_slice:
+            return False
+        return not all(has_gate(one, keys.ELASTIC_GATE) for one in self.templates())
 
     @cached_property
     def slices(self) -> Slices:

@@ -13,7 +13,7 @@ from api.jobs.owners.row import OwnerKind, OwnerPodSet
 from api.parsing.faults import FieldError
 from api.validation.jobs import metadata_errors, object_of, texts_of
 from api.validation.templates import TopologyAnnotations, topology_errors
-from api.validation.updates import queue_update_errors
+from api.validation.updates import elastic_gate_errors, queue_update_errors
 
 _STRENGTHS = (keys.REQUIRED_TOPOLOGY, keys.PREFERRED_TOPOLOGY)
 
@@ -63,7 +63,20 @@ def validate_owner_update(row: OwnerKind, old: Body, new: Body) -> tuple[FieldEr
     faults = [error for error in validate_owner(row, new) if str(error) not in before]
     was_suspended, is_suspended = (value_at(body, row.suspend) is True for body in (old, new))
     changes = queue_update_errors(old, new, was_suspended=was_suspended, is_suspended=is_suspended)
-    return (*faults, *changes)
+    gates = () if is_suspended else _elastic_gate_errors(row, old, new)
+    return (*faults, *changes, *gates)
+
+
+def _elastic_gate_errors(row: OwnerKind, old: Body, new: Body) -> Iterator[FieldError]:
+    if not row.may_be_elastic:
+        return
+    try:
+        before, after = ({one.name: one for one in row.pod_sets(body)} for body in (old, new))
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return
+    for name in before.keys() & after.keys():
+        path = path_text(after[name].at)
+        yield from elastic_gate_errors(new, before[name].template, after[name].template, path)
 
 
 def _asked(one: OwnerPodSet) -> TopologyAnnotations:

@@ -213,6 +213,64 @@ def test_both_slices_get_another_priority() -> None:
     assert {one.priority for one, _ in world.workloads()} == {7}
 
 
+def _without_gate(template: Any) -> None:
+    template["spec"]["schedulingGates"] = []
+
+
+@pytest.mark.parametrize("pods", [2, 1000])
+def test_a_job_that_starts_without_the_gate_is_stopped_and_starts_with_it(pods: int) -> None:
+    """Its author starts it between the admission and Berth's own write."""
+    world = World(job_context=context())
+    world.add(job_object(annotations=ELASTIC, completions=9))
+    world.settle()
+    world.admit(world.only_workload())
+
+    def start(job: Any) -> None:
+        job["spec"].update(suspend=False, parallelism=pods)
+        _without_gate(job["spec"]["template"])
+
+    world.edit("Job", "j", start)
+    world.run_job_controller()
+    world.now += 1
+    world.settle()
+    assert world.job()["spec"]["suspend"]
+
+    world.run_job_controller()
+    world.settle()
+
+    spec = world.job()["spec"]
+    assert spec["suspend"] or spec["template"]["spec"]["schedulingGates"] == [{"name": keys.ELASTIC_GATE}]
+    assert slices(world)[0] == (2, "admitted")
+
+
+@pytest.mark.parametrize("replicas", [None, 1000], ids=["as many", "more"])
+def test_a_raycluster_that_loses_its_gates_is_stopped_until_its_pods_have_gone(replicas: int | None) -> None:
+    sample = next(one for one in SAMPLES if one.row is RAY_CLUSTER)
+    world = World()
+    world.add(sample.object(annotations=ELASTIC))
+    world.settle()
+    world.admit(world.only_workload())
+    world.settle()
+
+    def scale_ungated(obj: Any) -> None:
+        group = obj["spec"]["workerGroupSpecs"][0]
+        _without_gate(group["template"])
+        if replicas is not None:
+            group["replicas"] = group["maxReplicas"] = replicas
+        obj["status"] = {**obj.get("status", {}), **sample.running}
+
+    world.now += 1
+    world.edit("RayCluster", "j", scale_ungated)
+    world.settle()
+
+    assert world.objects["RayCluster", "j"]["spec"]["suspend"]
+    world.edit("RayCluster", "j", lambda obj: obj.update(status=sample.stopped))
+    world.settle()
+    spec = world.objects["RayCluster", "j"]["spec"]
+    gates = spec["workerGroupSpecs"][0]["template"]["spec"].get("schedulingGates")
+    assert spec["suspend"] or gates == [{"name": keys.ELASTIC_GATE}]
+
+
 def test_the_slices_of_a_finished_job_finish_with_it() -> None:
     world = make_world()
     scale(world, 4)
