@@ -4,6 +4,7 @@ Modules, in reading order:
 
     service         the one service behind /v1, the page and `berth mcp`
     watching        pages that stay up to date, as server-sent events
+    views           which of these pages are kept, and for how long
     callers         what callers may see, and how often they may ask
     running         what each caller has running at once
     authorization   whose token it is, and what RBAC allows its user

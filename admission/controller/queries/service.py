@@ -40,7 +40,8 @@ from admission.answers.what_if import (
 from admission.controller.cluster_state.cluster_state import ClusterState
 from admission.controller.queries.callers import MOST_NAMESPACES, Caller, RateLimits, Rights
 from admission.controller.queries.copies import Copies, CopyFailedError, ask_in_copy
-from admission.controller.queries.watching import MOST_VIEWS, View
+from admission.controller.queries.views import Views
+from admission.controller.queries.watching import View
 from admission.controller.runtime.clock import Clock
 from admission.engine.engine import Engine
 from api.http.server import HttpError
@@ -84,7 +85,7 @@ class QueryService:
         self._decisions = decisions
         # Apart from each other, so that a list never waits for a question that takes long.
         self._listing, self._trying = Copies(), Copies()
-        self._views: dict[bytes, View] = {}
+        self._views = Views()
         self._watchers = 0
         # Counts changes, so that a view is not computed again for nothing.
         self._generation = 0
@@ -134,30 +135,25 @@ class QueryService:
             raise HttpError(503, "too many watches; list instead", headers={"Retry-After": "10"})
         selection = _selection(kind, query)
         sight = await self._sight(caller, selection)
-        view = self._view(kind, sight, selection)
-        return self._watched(view, caller, sight, selection, last_event_id)
+        return self._watched(kind, caller, sight, selection, last_event_id)
 
-    def _view(self, kind: Kind, sight: Sight, selection: Selection) -> View:
-        key = msgspec.json.encode((kind, sight.sees_all, sorted(sight.namespaces), _query(selection)))
-        view = self._views.pop(key, None) or View(
+    def _new_view(self, kind: Kind, sight: Sight, selection: Selection) -> View:
+        return View(
             lambda: self._page(kind, sight, selection),
             choices_of(kind).identity if kind is not Kind.WORKLOADS else _name_of,
             self._clock,
             generation=lambda: self._generation,
         )
-        self._views[key] = view
-        # The one that was asked for least recently: clients that still watch it keep it.
-        if len(self._views) > MOST_VIEWS:
-            self._views.pop(next(iter(self._views)))
-        return view
 
     async def _watched(
-        self, view: View, caller: Caller, sight: Sight, selection: Selection, last_event_id: str
+        self, kind: Kind, caller: Caller, sight: Sight, selection: Selection, last_event_id: str
     ) -> AsyncIterator[bytes]:
+        key = msgspec.json.encode((kind, sight.sees_all, sorted(sight.namespaces), _query(selection)))
+        view = self._views.view(key, lambda: self._new_view(kind, sight, selection))
         ends_at = self._clock.monotonic() + LONGEST_WATCH_SECONDS
         self._watchers += 1
         try:
-            with self.limits.watch(caller):
+            with self.limits.watch(caller), self._views.watched(key, view):
                 async for chunk in view.events(last_event_id):
                     yield chunk
                     is_over = self._clock.monotonic() >= ends_at

@@ -33,10 +33,9 @@ LOOK_SECONDS = 1.0
 LATEST_SECONDS = 10.0
 # Less than proxies give an idle connection.
 HEARTBEAT_SECONDS = 15.0
-# Caps the memory of a view: a client that is further behind gets the whole page.
+# Cap the memory of a view: a client that is further behind gets the whole page.
 MOST_LOGGED = 5_000
-# Caps the memory of all views.
-MOST_VIEWS = 64
+MOST_LOGGED_BYTES = 4 << 20
 HEARTBEAT = b": still here\n\n"
 Key = tuple[Any, ...]
 
@@ -67,7 +66,8 @@ class View:
         self._epoch = uuid4().hex[:8]
         self._place = 0
         self._items: dict[Key, bytes] = {}
-        self._log: deque[_Change] = deque(maxlen=MOST_LOGGED)
+        self._log = deque[_Change]()
+        self._logged_bytes = 0
         self._read_at: tuple[float, int] | None = None
         self._turn = asyncio.Lock()
 
@@ -112,6 +112,10 @@ class View:
     def _note(self, event: str, data: bytes) -> None:
         self._place += 1
         self._log.append(_Change(self._place, event, data))
+        self._logged_bytes += len(data)
+        # The last one stays whatever its size: it says what has been dropped.
+        while len(self._log) > 1 and (len(self._log) > MOST_LOGGED or self._logged_bytes > MOST_LOGGED_BYTES):
+            self._logged_bytes -= len(self._log.popleft().data)
 
     def _known_place(self, last_event_id: str) -> int | None:
         epoch, _, place = last_event_id.partition("-")

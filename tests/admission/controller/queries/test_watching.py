@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from admission.answers.items import Kind
-from admission.controller.queries import service, watching
+from admission.controller.queries import service, views, watching
 from admission.controller.queries.callers import TRUSTED
 from admission.controller.queries.watching import HEARTBEAT, HEARTBEAT_SECONDS
 from api.http.server import HttpError
@@ -89,8 +89,11 @@ async def test_an_unknown_place_begins_again(asked: Asked, last: str) -> None:
     assert first[1] == "reset"
 
 
-async def test_a_client_far_behind_gets_the_whole_page(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "MOST_LOGGED", 2)
+@pytest.mark.parametrize(("bound", "most"), [("MOST_LOGGED", 2), ("MOST_LOGGED_BYTES", 1_000)])
+async def test_a_client_far_behind_gets_the_whole_page(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch, bound: str, most: int
+) -> None:
+    monkeypatch.setattr(watching, bound, most)
     stream = await watch(asked, namespace="bob")
     await anext(stream)
     for name in "efg":
@@ -162,3 +165,30 @@ async def test_a_watch_ends_so_that_its_token_is_reviewed_again(
         assert asked.known.clock.at <= began_at + 60 + HEARTBEAT_SECONDS
 
     assert asked.known.clock.at >= began_at + 60
+
+
+async def test_a_change_larger_than_the_log_is_sent(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "MOST_LOGGED_BYTES", 1)
+    stream = await watch(asked, namespace="bob")
+    await anext(stream)
+    asked.known.tell(workload_object("e", "bob", "lq"))
+
+    assert [one[1:] for one in read(await anext(stream))] == [("added", "e")]
+
+
+@pytest.mark.parametrize(("is_watched", "want"), [(False, ["reset", "added", "added"]), (True, ["added"])])
+async def test_a_view_is_kept_for_a_while_after_its_last_client(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch, *, is_watched: bool, want: list[str]
+) -> None:
+    monkeypatch.setattr(views, "KEPT_SECONDS", 0.02)
+    stream = await watch(asked, namespace="bob")
+    seen = read(await anext(stream))[-1][0]
+    if not is_watched:
+        await stream.aclose()
+    await _SLEEP(0.1)
+    asked.known.tell(workload_object("e", "bob", "lq"))
+    asked.known.clock.at += 5
+
+    resumed = read(await anext(await watch(asked, seen, namespace="bob")))
+
+    assert [one[1] for one in resumed] == want
