@@ -171,8 +171,8 @@ class JobView(View):
             return None
         node_labels, tolerations = self.context.injection(assignment)
         injection = start_injection(held.workload, assignment, node_labels, tolerations)
-        # A slice may have shrunk since it was admitted.
-        count = held.counts.get(assignment.name, assignment.count) if self.is_elastic else assignment.count
+        # A slice may have shrunk since it was admitted, and pods that none counts yet wait at their gate.
+        count = self.job.pod_count if self.is_elastic else assignment.count
         return start_patch(self.job, self.template, injection, count)
 
     def suspension(self, source: HeldJob | None) -> dict[str, Any]:

@@ -199,10 +199,23 @@ def _answer_deletion(view: View) -> Answer:
                 finalizer_off(held.workload, held.raw) for held in view.owned if held.workload.uid in kept
             )
     if not job.is_deleted or job.outcome is not None:
-        return None
+        return _unused_slices_off(view) or None
     # Its pods use the quota until they have ended. The garbage collector may come late, or leave the Workload
     # behind: by default a deletion of batch/v1 Jobs orphans what they own.
     return () if job.active > 0 else _ended(view, FinishedReason.OWNER_NOT_FOUND, OWNER_GONE)
+
+
+def _unused_slices_off(view: View) -> tuple[Write, ...]:
+    """Return the writes that let deleted slices go which wait while another has the Job's quota and pods."""
+    if not view.is_elastic or view.slices.admitted is None:
+        return ()
+    return tuple(
+        finalizer_off(held.workload, held.raw)
+        for held in view.owned
+        if held.workload.deleted_at is not None
+        and held.workload.admission is None
+        and held.workload.has_finalizer
+    )
 
 
 # --- the Job has ended ---------------------------------------------------------------------------
@@ -378,6 +391,9 @@ def _is_outdated(view: View, held: HeldJob) -> bool:
     job, workload = view.job, held.workload
     if workload.admission is not None or view.is_stopping or job.prebuilt_workload or view.goes_on:
         return False
+    # A slice that waits has the templates of the admitted one, without what the start has added.
+    if view.is_elastic and view.slices.admitted is not None:
+        return False
     return not view.is_up_to_date(held)
 
 
@@ -404,8 +420,11 @@ def _answer_pods(view: View) -> Answer:
 
 
 def _answer_start(view: View) -> Answer:
-    """Start the Job of an admitted Workload, and stop a Job that runs without admission."""
-    held, job = _matched(view), view.job
+    """Start the Job of an admitted Workload, and stop a Job that runs without admission.
+
+    An elastic Job runs on the slice that is admitted, while another waits.
+    """
+    held, job = view.running or _matched(view), view.job
     if view.goes_on:
         return None
     if not held.workload.is_admitted:

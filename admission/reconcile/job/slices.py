@@ -17,6 +17,7 @@ from admission.reconcile.job.compose import create, with_counts
 from admission.reconcile.job.held_job import HeldJob
 from admission.reconcile.job.start_stop import Answer, stop
 from admission.reconcile.job.view import View
+from admission.reconcile.job.writes import delete
 from admission.reconcile.workload_writes import (
     finalizer_off,
     replaced_write,
@@ -24,6 +25,7 @@ from admission.reconcile.workload_writes import (
     workload_patch,
     workload_status,
 )
+from api.reasons import ConditionType, FinishedReason
 from api.workload_status import WorkloadStatusEdit
 
 _OUT_OF_SYNC = "The workload slice is out of sync with its parent job"
@@ -49,9 +51,17 @@ def answer_slices(view: View) -> Answer:
         return None
     if not current.workload.has_quota_reservation or _is_fewer(view.counts, current.counts):
         return _counted_again(view, current)
-    if any(held.workload.key.name == view.workload_name for held in view.owned):
-        return ()
+    named = next((held for held in view.owned if held.workload.key.name == view.workload_name), None)
+    if named is not None:
+        # One that was out of step, such as after its deactivation, is made anew under the same name.
+        return (delete(view, named),) if _is_out_of_sync(named) else ()
     return create(view, replaced=current)
+
+
+def _is_out_of_sync(held: HeldJob) -> bool:
+    finished = held.workload.conditions.get(ConditionType.FINISHED)
+    is_ended = finished is not None and finished.status and finished.reason == FinishedReason.OUT_OF_SYNC
+    return is_ended and held.workload.deleted_at is None
 
 
 def _end(view: View, surplus: tuple[HeldJob, ...]) -> tuple[Action, ...]:

@@ -340,6 +340,48 @@ def test_a_job_whose_slice_is_deleted_begins_another_chain() -> None:
     assert not world.job()["spec"]["suspend"]
 
 
+def test_a_slice_that_waits_may_be_deleted_and_is_made_anew() -> None:
+    world = make_world()
+    scale(world, 4)
+    waiting = newest(world)
+    before = world.workload(waiting)[0].uid
+
+    world.delete("Workload", waiting)
+    world.settle()
+
+    assert slices(world) == [(2, "admitted"), (4, "waits")]
+    assert world.workload(newest(world))[0].uid != before
+    assert not world.job()["spec"]["suspend"]
+
+
+def test_a_slice_that_waits_and_is_deactivated_is_made_anew() -> None:
+    world = make_world()
+    scale(world, 4)
+    world.edit("Workload", newest(world), lambda one: one["spec"].update(active=False))
+
+    world.settle()
+
+    assert slices(world) == [(2, "admitted"), (4, "waits")]
+    assert world.workload(newest(world))[0].active
+    assert not world.job()["spec"]["suspend"]
+
+
+def test_a_job_that_others_suspend_starts_again_on_the_admitted_slice() -> None:
+    world = make_world()
+    scale(world, 4)
+    waiting = world.objects["Workload", newest(world)]["spec"]["podSets"]
+    world.edit("Job", "j", lambda job: job["spec"].update(suspend=True))
+    world.settle()
+    world.run_job_controller()
+
+    world.settle()
+
+    assert slices(world) == [(2, "admitted"), (4, "waits")]
+    assert not world.job()["spec"]["suspend"]
+    assert world.job()["spec"]["template"]["spec"]["schedulingGates"] == [{"name": keys.ELASTIC_GATE}]
+    assert world.objects["Workload", newest(world)]["spec"]["podSets"] == waiting
+
+
 def test_a_template_that_was_left_with_another_chain_starts_in_this_one() -> None:
     """As Kueue leaves it after the deletion of a slice."""
     world = World()
