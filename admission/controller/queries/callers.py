@@ -74,23 +74,28 @@ class Rights:
         seen = [one for one in sorted(namespaces) if await self._may(identity, _list_in(one))]
         return Sight(namespaces=frozenset(seen))
 
-    async def require(self, caller: Caller, namespaces: Collection[str]) -> Sight:
-        """Return the same. Raises HttpError, 403 if the caller may see none of them."""
-        if len(namespaces) > MOST_NAMESPACES and not await self.sees_all(caller):
-            raise HttpError(
-                403,
-                f"{caller.name} may not {_list_in('')}, and {len(namespaces)} namespaces are too many to ask"
-                " for each; name yours with namespace=",
-            )
-        sight = await self.sight(caller, namespaces)
-        if not sight.sees_all and not sight.namespaces:
-            where = _list_in(next(iter(namespaces))) if len(namespaces) == 1 else f"{_list_in('')}, or in any"
-            raise HttpError(403, f"{caller.name} may not {where}; {_HINT}")
-        return sight
+    async def require(self, caller: Caller, namespaces: Collection[str], *, named: str = "") -> Sight:
+        """Return the same. Raises HttpError, 403 if the caller may see none of them.
+
+        `named` are those that the caller has named itself, as a text. No others may be in the sentence, nor
+        their number: it is the same for what does not exist and for what is hidden.
+        """
+        is_too_many = len(namespaces) > MOST_NAMESPACES and not await self.sees_all(caller)
+        if not is_too_many:
+            sight = await self.sight(caller, namespaces)
+            if sight.sees_all or sight.namespaces:
+                return sight
+        if named and not is_too_many:
+            raise HttpError(403, f"{caller.name} may not {_list_in(named)}; {_HINT}")
+        raise HttpError(
+            403,
+            f"{caller.name} may not {_list_in('')}, or in any; {_HINT}, and of more than {MOST_NAMESPACES}"
+            " namespaces yours have to be named with namespace=",
+        )
 
     async def require_all(self, caller: Caller, namespaces: Collection[str]) -> None:
         """Raise HttpError, 403 if there is one that the caller may not see. The caller has named them all."""
-        sight = await self.require(caller, namespaces)
+        sight = await self.require(caller, namespaces, named=",".join(sorted(namespaces)))
         hidden = next((one for one in sorted(namespaces) if not sight.sees(one)), None)
         if hidden is not None:
             raise HttpError(403, f"{caller.name} may not {_list_in(hidden)}; {_HINT}")
@@ -128,7 +133,7 @@ class Viewers:
         """Return what the sender may see. Raises HttpError: 401, 403, 429, 503."""
         caller = await self._callers.caller(request)
         self._limits.take_read(caller)
-        return await self._rights.require(caller, namespaces)
+        return await self._rights.require(caller, namespaces, named=request.parameters.get("namespace", ""))
 
 
 class RateLimits:

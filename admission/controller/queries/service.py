@@ -177,7 +177,7 @@ class QueryService:
         seconds.
         """
         with self.limits.trial(caller):
-            await self._rights.require(caller, {namespace})
+            await self._rights.require(caller, {namespace}, named=namespace)
             sight = await self._widest_sight(caller, {namespace})
             engine, now = self._engine, self._clock.now()
             trial_seconds = TRIAL_SECONDS if with_help else 0.0
@@ -206,7 +206,7 @@ class QueryService:
         It is read in a copy, once the caller may ask. `read` raises BadQuestionError.
         """
         with self.limits.trial(caller):
-            await self._rights.require(caller, {namespace})
+            await self._rights.require(caller, {namespace}, named=namespace)
             return await self._what_if(caller, await _ask(self._trying, read))
 
     async def _what_if(self, caller: Caller, body: bytes | bytearray) -> WhatIf:
@@ -232,7 +232,7 @@ class QueryService:
     async def _sight(self, caller: Caller, selection: Selection) -> Sight:
         named = selection.filters.get("namespace")
         known = named.split(",") if named is not None else self._engine.queues.namespaces()
-        return await self._rights.require(caller, known)
+        return await self._rights.require(caller, known, named=named or "")
 
     async def _page(self, kind: Kind, sight: Sight, selection: Selection) -> Page[Any]:
         if kind is Kind.DECISIONS:
@@ -250,10 +250,12 @@ class QueryService:
             logged = await self._decisions(LOG_LENGTH)
         except ReservationError as error:
             raise HttpError(503, str(error)) from error
-        try:
-            return decision_page(map(decision_item, logged), sight, selection)
-        except BadSelectionError as error:
-            raise HttpError(400, str(error)) from error
+        raw = await _ask(
+            self._listing,
+            lambda: msgspec.msgpack.encode(decision_page(map(decision_item, logged), sight, selection)),
+        )
+        found: Page[Any] = _DECODERS[Kind.DECISIONS].decode(raw)
+        return found
 
 
 async def _ask(copies: Copies, question: Callable[[], bytes]) -> bytes:

@@ -8,8 +8,12 @@ import msgspec
 import pytest
 
 from admission.answers import selection
-from admission.answers.items import ClusterQueueItem, Kind, WorkloadItem
-from admission.controller.queries.callers import TRUSTED, Caller
+from admission.answers.items import ClusterQueueItem, DecisionItem, Kind, WorkloadItem
+from admission.answers.promise_items import decision_item
+from admission.controller.http.state_api import StateApi
+from admission.controller.queries import service
+from admission.controller.queries.callers import TRUSTED, Caller, Rights, Viewers
+from admission.controller.runtime.large_reads import LargeReads
 from api.http.server import HttpError, Request
 from api.workload import WorkloadKey
 from queues.reservations.reservations import LoggedDecision
@@ -110,6 +114,58 @@ async def test_what_waits_in_a_shared_queue_is_counted() -> None:
     )
 
     assert (found.total, found.hidden) == (3, 1)
+
+
+async def refusal(asked: Asked, path: str, **parameters: str) -> str:
+    """Return the sentence with which ada is refused a page of one object."""
+    see = Viewers(asked.callers, Rights(asked.authorization), asked.service.limits).see
+    routes = StateApi(asked.known.cluster_state, LargeReads(asked.known.clock), see).routes()
+    (route,) = [one for one in routes if one.path == path]
+    headers = {"authorization": "Bearer ada"}
+    with pytest.raises(HttpError) as caught:
+        await route.handler(Request(method="GET", path=path, headers=headers, parameters=parameters))
+    assert caught.value.status == 403
+    return caught.value.message
+
+
+async def test_a_refusal_does_not_tell_what_is_behind_a_queue() -> None:
+    asked, path = Asked(), "/v1/clusterqueues/{name}/pendingworkloads"
+    many = [local_queue_object("lq", f"of-{number}", "large") for number in range(101)]
+    large = Asked(*two_teams(), *many)
+
+    sentences = {
+        await refusal(asked, path, name="queue-b"),
+        await refusal(asked, path, name="none"),
+        await refusal(large, path, name="large"),
+    }
+
+    assert len(sentences) == 1
+    assert "bob" not in sentences.pop()
+
+
+async def test_a_refusal_names_the_namespace_that_was_asked_for() -> None:
+    asked = Asked()
+
+    said = await refusal(asked, "/v1/workloads/{namespace}/{name}", namespace="bob", name="d")
+    with pytest.raises(HttpError, match="in namespace bob"):
+        await asked.service.list(await caller(asked, "ada"), Kind.WORKLOADS, {"namespace": "bob"})
+
+    assert "in namespace bob;" in said
+
+
+async def test_the_decision_log_becomes_items_in_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[LoggedDecision] = []
+
+    def noted(one: LoggedDecision) -> DecisionItem:
+        made.append(one)
+        return decision_item(one)
+
+    monkeypatch.setattr(service, "decision_item", noted)
+    logged = LoggedDecision(at=1.0, by="r", fence=1, key=WorkloadKey("ada", "w"), uid="u", what="Admit")
+
+    found = await Asked(decisions=(logged,)).service.list(TRUSTED, Kind.DECISIONS, {})
+
+    assert ([one.name for one in found.items], made) == (["w"], [])
 
 
 async def test_one_right_for_all_namespaces_shows_all() -> None:
