@@ -11,6 +11,7 @@ from typing import Any
 
 from api import keys
 from api.parsing.decimals import whole_number
+from api.parsing.dependency_items import MOST_ITEMS, read_items
 from api.parsing.faults import FieldError
 from api.validation.gates import gate_errors
 from api.validation.names import SUBDOMAIN_RULE, is_dns_subdomain
@@ -92,6 +93,12 @@ def metadata_errors(labels: Mapping[str, str], annotations: Mapping[str, str]) -
     yield from _name_errors(labels, annotations)
     yield from _limit_errors(labels)
     yield from gate_errors(annotations)
+    if read_items(annotations.get(keys.DEPENDS_ON, "")).has_more:
+        yield FieldError(
+            path=f"metadata.annotations[{keys.DEPENDS_ON}]",
+            value=annotations[keys.DEPENDS_ON],
+            rule=f"must have at most {MOST_ITEMS} names and labels",
+        )
 
 
 def _name_errors(labels: Mapping[str, str], annotations: Mapping[str, str]) -> Iterator[FieldError]:

@@ -663,6 +663,11 @@ def make_job(
             id="a gate of no name",
         ),
         pytest.param(
+            make_job(annotations={keys.DEPENDS_ON: "a," * 100 + "b"}),
+            'metadata.annotations[berth.dev/depends-on] is "a,a,a,a,',
+            id="a Job that depends on too many others",
+        ),
+        pytest.param(
             make_job(template={keys.REQUIRED_TOPOLOGY: "rack", keys.PREFERRED_TOPOLOGY: "rack"}),
             'spec.template.metadata.annotations[kueue.x-k8s.io/podset-preferred-topology] is "rack":'
             " kueue.x-k8s.io/podset-required-topology is set too",

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from api.keys import DEPENDS_ON, STEP
+from admission.cache import dependencies as dependencies_module
+from admission.cache.dependencies import Dependencies
+from admission.cache.workload_record import WorkloadRecord
+from api.keys import DEPENDS_ON, ELASTIC_JOB, STEP
+from api.reasons import FinishedReason
 from api.workload import Workload, WorkloadKey
 from tests.builders import (
     NAMESPACE,
@@ -37,6 +42,19 @@ def job(name: str, needs: str = "", *, step: str = "", run: int = 1, **fields: A
 
 def failed(workload: Workload) -> Workload:
     return with_conditions(workload, make_condition("Finished", reason="Failed"))
+
+
+class CountedRecords(dict[WorkloadKey, WorkloadRecord]):
+    """Records that count how often all of them are looked at."""
+
+    scans = 0
+
+    def items(self) -> Any:
+        self.scans += 1
+        return super().items()
+
+    def add(self, workload: Workload) -> None:
+        self[workload.key] = WorkloadRecord(workload=workload, local_queue=(NAMESPACE, "main"))
 
 
 def make_world(*values: object) -> World:
@@ -164,3 +182,72 @@ def test_those_that_wait_are_reported_when_what_they_wait_for_changes() -> None:
     assert world.engine.workloads.take_dependants() == (WorkloadKey(NAMESPACE, "job-train-1"),)
     world.put(reserved(job("prepare"), resource_version="9"))
     assert world.engine.workloads.take_dependants() == ()
+
+
+def test_a_job_that_names_too_many_others_waits_and_says_so() -> None:
+    train, other = job("train", ",".join(f"n{n}" for n in range(101))), job("other", "," * 200 + "x")
+    world = make_world(train, other)
+
+    assert admits(world.settle()) == []
+    for one in (train, other):
+        assert problem_of(world, one).startswith("Depends on more than 100 names and labels; name fewer in")
+
+
+def test_a_message_names_the_first_that_a_job_waits_for() -> None:
+    train = job("train", "stage=load, prepare")
+    world = make_world(*(job(f"l{n}", labels={"stage": "load"}) for n in range(10, 32)), train)
+
+    message = problem_of(world, train)
+    assert message.startswith("Depends on l10 (stage=load): waits; l11")
+    assert message.endswith("l19 (stage=load): waits; and 13 more")
+
+
+def test_names_are_not_searched_for_in_all_workloads_again() -> None:
+    records = CountedRecords()
+    dependencies = Dependencies(records)
+    for number in range(50):
+        records.add(job(f"j{number}"))
+    for number in range(50):
+        waiting = job(f"w{number}", ",".join(f"x{number}-{n}" for n in range(100)))
+        records.add(waiting)
+        dependencies.note(None, waiting)
+
+    assert records.scans == 1
+
+
+def test_those_that_wait_for_one_label_look_at_its_jobs_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    count = 40
+    loads = [job(f"l{n}", labels={"stage": "load"}) for n in range(count)]
+    world = make_world(*loads, *(job(f"w{n}", "stage=load") for n in range(count)))
+    world.settle()
+    looked: list[str] = []
+    unfinished = dependencies_module._unfinished
+
+    def counted(workload: Workload) -> str | None:
+        looked.append(workload.key.name)
+        return unfinished(workload)
+
+    monkeypatch.setattr(dependencies_module, "_unfinished", counted)
+    world.put(finished(reserved(loads[0])))
+    world.settle()
+
+    assert len(looked) < 3 * count
+
+
+@pytest.mark.parametrize("reason", [FinishedReason.OUT_OF_SYNC, FinishedReason.SLICE_REPLACED])
+@pytest.mark.parametrize("needs", ["prepare", "stage=load"])
+def test_slices_that_have_ended_while_their_job_goes_on_do_not_count(
+    reason: FinishedReason, needs: str
+) -> None:
+    first, second = (job("prepare", run=run, labels={"stage": "load"}) for run in (1, 2))
+    first, second = (
+        replace(one, owner_uid="prepare", annotations={ELASTIC_JOB: "true"}) for one in (first, second)
+    )
+    gone = with_conditions(second, make_condition("Finished", reason=reason))
+    train = job("train", needs)
+    world = make_world(reserved(first), gone, train)
+    assert "runs" in problem_of(world, train)
+
+    world.put(finished(reserved(first)))
+
+    assert admits(world.settle()) == ["job-train-1"]
