@@ -110,6 +110,11 @@ class JobView(View):
         return self.job.terminating
 
     @property
+    def in_use(self) -> Mapping[str, int]:
+        """Return how many pods of its only pod set run or have yet to end."""
+        return {MAIN_POD_SET: self.job.active + self.job.terminating}
+
+    @property
     def has_pods_ready(self) -> bool:
         """Return whether all pods that run concurrently are ready or have succeeded."""
         return self.job.has_pods_ready

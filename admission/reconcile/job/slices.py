@@ -1,6 +1,7 @@
 """The slices of an elastic Job: what its Workloads need when its number of pods changes while it runs.
 
-    fewer pods                     its slice counts fewer, and the quota comes free at once
+    fewer pods                     its slice counts fewer, and the quota comes free at once; where the policy
+                                   waits for the ends of pods, as they end
     more pods, nothing admitted    its slice counts more
     more pods, one admitted        another slice replaces it once that has quota for all of them; until then
                                    what was added waits at its gate (`admission.reconcile.workload.ungate`)
@@ -88,13 +89,31 @@ def _is_fewer(wanted: dict[str, int], counts: dict[str, int]) -> bool:
     return all(wanted[name] <= count for name, count in counts.items())
 
 
+def _still_counted(view: View, held: HeldJob) -> dict[str, int]:
+    """Return how many pods the slice has to count: those of the Job, and more while others have yet to end.
+
+    The latter only where quota waits for the ends of pods; otherwise it is free at once, as in Kueue.
+    """
+    admitted, wanted = view.slices.admitted, view.counts
+    if admitted is None or not view.context.awaits_ends(admitted.workload):
+        return wanted
+    used, present = view.in_use, held.counts
+    return {name: max(count, min(used.get(name, 0), present.get(name, 0))) for name, count in wanted.items()}
+
+
 def _counted_again(view: View, held: HeldJob) -> tuple[Write, ...]:
-    """Return the write that makes a slice count the pods of the Job, after the one that prepares it."""
+    """Return the write that makes a slice count the pods of the Job, after the one that prepares it.
+
+    () where it has to wait for pods that have yet to end.
+    """
+    wanted = _still_counted(view, held)
+    if wanted == held.counts:
+        return ()
     known, found = held.workload.reclaimable, view.reclaimable
     if any(count > found.get(name, 0) for name, count in known.items()):
         # Counted for more pods: with fewer it would free quota of pods that still run.
         edit = WorkloadStatusEdit(held.raw, now=view.now)
         edit.put("reclaimablePods", [{"name": name, "count": n} for name, n in found.items() if n])
         return (workload_status(edit, Purpose.SYNC_PODS),)
-    patch = {"spec": {"podSets": with_counts(held.pod_sets, view.counts)}}
+    patch = {"spec": {"podSets": with_counts(held.pod_sets, wanted)}}
     return (workload_patch(held.workload, patch, Purpose.UPDATE_WORKLOAD),)

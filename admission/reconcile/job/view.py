@@ -160,6 +160,11 @@ class View(ABC):
         """Return how many of its pods have been told to end and have not."""
         return 0
 
+    @property
+    def in_use(self) -> Mapping[str, int]:
+        """Return how many pods of each pod set run or have yet to end, for a kind of which that is known."""
+        return {}
+
     def thaw(self) -> tuple[Action, ...] | None:
         """Return what makes its pod templates changeable; None if they are, () to wait."""
         return None

@@ -78,6 +78,41 @@ def test_fewer_pods_are_counted_in_place() -> None:
     assert not world.job()["spec"]["suspend"]
 
 
+def test_fewer_pods_are_counted_as_they_end_where_the_policy_waits_for_that() -> None:
+    world = make_world(awaits_ends=lambda _: True)
+
+    scale(world, 1)
+    assert slices(world) == [(2, "admitted")]
+    assert not world.job()["spec"]["suspend"]
+
+    world.edit("Job", "j", lambda job: job["status"].update(active=1, ready=1, terminating=1))
+    world.settle()
+    assert slices(world) == [(2, "admitted")]
+
+    world.edit("Job", "j", lambda job: job["status"].update(terminating=0))
+    world.settle()
+    assert slices(world) == [(1, "admitted")]
+
+
+def test_pods_that_are_asked_for_again_before_they_end_keep_their_quota() -> None:
+    world = make_world(awaits_ends=lambda _: True)
+
+    scale(world, 1)
+    scale(world, 2)
+
+    assert slices(world) == [(2, "admitted")]
+
+
+def test_a_smaller_slice_that_waits_counts_the_pods_that_have_yet_to_end() -> None:
+    world = make_world(awaits_ends=lambda _: True)
+    scale(world, 4)
+
+    scale(world, 1)
+
+    assert slices(world) == [(2, "admitted"), (2, "waits")]
+    assert not world.job()["spec"]["suspend"]
+
+
 def test_more_pods_wait_in_a_slice_while_the_job_runs_on() -> None:
     world = make_world()
     first = world.only_workload()
