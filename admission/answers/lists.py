@@ -31,7 +31,7 @@ from api.workload import Workload
 T = TypeVar("T")
 # Sorts what has no value behind all that has one. Finite, as the token of a page holds it as JSON.
 _LAST = 1e18
-# The filters whose hidden items are counted: values of the others are names of somebody.
+# The filters whose hidden items are counted: values of the others are names that a caller may not know.
 _COUNTED = frozenset({"status", "clusterQueue"})
 
 

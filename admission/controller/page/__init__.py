@@ -2,7 +2,7 @@
 
 Modules, in reading order:
 
-    routes           what is served at which path, to whom
+    routes           what is served at which path, and its rights
     screens          what each screen asks the query service
     workload_screen  one Workload and its time line
     queue_screen     a queue in order, with starts as bars

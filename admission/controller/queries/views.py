@@ -1,4 +1,4 @@
-"""The views that clients watch: shared by those that ask for the same, and dropped when nobody watches."""
+"""The views that clients watch: shared by those that ask for the same, and dropped without a client."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def answer_slices(view: View) -> Answer:
         return _counted_again(view, current)
     named = next((held for held in view.owned if held.workload.key.name == view.workload_name), None)
     if named is not None:
-        # One that was out of step, such as after its deactivation, is made anew under the same name.
+        # One that was out of step, such as after its deactivation, is made again under the same name.
         return (delete(view, named),) if _is_out_of_sync(named) else ()
     return create(view, replaced=current)
 

@@ -375,7 +375,7 @@ def test_a_job_whose_slice_is_deleted_begins_another_chain() -> None:
     assert not world.job()["spec"]["suspend"]
 
 
-def test_a_slice_that_waits_may_be_deleted_and_is_made_anew() -> None:
+def test_a_slice_that_waits_may_be_deleted_and_is_made_again() -> None:
     world = make_world()
     scale(world, 4)
     waiting = newest(world)
@@ -389,7 +389,7 @@ def test_a_slice_that_waits_may_be_deleted_and_is_made_anew() -> None:
     assert not world.job()["spec"]["suspend"]
 
 
-def test_a_slice_that_waits_and_is_deactivated_is_made_anew() -> None:
+def test_a_slice_that_waits_and_is_deactivated_is_made_again() -> None:
     world = make_world()
     scale(world, 4)
     world.edit("Workload", newest(world), lambda one: one["spec"].update(active=False))
