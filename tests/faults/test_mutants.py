@@ -94,12 +94,12 @@ RESERVED_TWICE = make_schedule(
 # and stops right when an urgent Job comes. The first one leads again, and its watch of Workloads lags.
 BEHIND = make_schedule(
     make_event(3.0, Fault.LEASE_FAILS, 17.0, target=1),
-    make_event(16.7, Fault.WATCH_LAG, 20.0, count=2),
-    make_event(21.9, Fault.STOPPED, 60.0, target=1),
+    make_event(17.5, Fault.WATCH_LAG, 10.0, count=2),
+    make_event(19.4, Fault.STOPPED, 60.0, target=1),
     jobs=(
-        replace(make_job(0.5, cpus=1, seconds=17.2), queue="b"),
+        replace(make_job(0.5, cpus=1, seconds=14.5), queue="b"),
         make_job(2.0),
-        make_job(21.95, is_urgent=True),
+        make_job(19.5, is_urgent=True),
     ),
 )
 
