@@ -149,12 +149,17 @@ def test_a_changed_profile_binds_admission_and_extender_without_a_restart(
     scene.rest.create(scene.jobs, job("train", "", on_job=True, scheduler="gpu-aware-scheduler"))
     scene.wait_pending("train", "Misconfigured", "insufficient GPU memory: need 8GB, available 0GB")
 
+    def bound_once_a_node_has_changed() -> list[Object]:
+        # The extender may read its file after the engine, and refuse the pod once more: kube-scheduler tries
+        # such a pod again when something of the cluster changes.
+        turn = {"metadata": {"labels": {"test.berth.dev/turn": f"{time.monotonic():.0f}"}}}
+        scene.rest.patch("/api/v1/nodes/gpu-a100", turn)
+        return [pod for pod in scene.pods_of("train") if "nodeName" in pod["spec"]]
+
     profile = "extender: {profiles: [{schedulerName: gpu-aware-scheduler, filters: []}]}\n"
     models.config_file.write_text(f"{before}{profile}")
     try:
         scene.wait_admitted("train")
-        wait_for(
-            lambda: [pod for pod in scene.pods_of("train") if "nodeName" in pod["spec"]], "its pod bound"
-        )
+        wait_for(bound_once_a_node_has_changed, "its pod bound")
     finally:
         models.config_file.write_text(before)
