@@ -332,11 +332,8 @@ class Nominator:
 
 def replaced_slice(snapshot: Snapshot, queue: QueueState, workload: Workload) -> HeldWorkload | None:
     """Return the slice that a pending one takes over from, None where there is none or it is evicted."""
-    key = workload.replaces
-    held = queue.held.get(key) if key is not None else None
-    if held is None or held.is_evicted or snapshot.evictions.is_gone(held):
-        return None
-    return held if workload.takes_over(held.workload) else None
+    held = _predecessor(queue, workload)
+    return None if held is None or _is_leaving(snapshot, held) else held
 
 
 def leaving_slice(snapshot: Snapshot, queue: QueueState, workload: Workload) -> HeldWorkload | None:
@@ -344,11 +341,19 @@ def leaving_slice(snapshot: Snapshot, queue: QueueState, workload: Workload) -> 
 
     Its pods run until its Job has stopped, and so the other is not admitted before.
     """
+    held = _predecessor(queue, workload)
+    return held if held is not None and _is_leaving(snapshot, held) else None
+
+
+def _predecessor(queue: QueueState, workload: Workload) -> HeldWorkload | None:
+    """Return the slice with quota in the queue that the Workload replaces."""
     key = workload.replaces
     held = queue.held.get(key) if key is not None else None
-    if held is None or not workload.takes_over(held.workload):
-        return None
-    return held if held.is_evicted or snapshot.evictions.is_gone(held) else None
+    return held if held is not None and workload.takes_over(held.workload) else None
+
+
+def _is_leaving(snapshot: Snapshot, held: HeldWorkload) -> bool:
+    return held.is_evicted or snapshot.evictions.is_gone(held)
 
 
 def _as_second_look(entry: Entry) -> Entry:

@@ -142,7 +142,7 @@ class CycleEvictions:
     @property
     def has_gone(self) -> bool:
         """Whether any Workload is gone, which every head asks that starts."""
-        return bool(self._evicted)
+        return bool(self._evicted or self._handed_over)
 
     def leaving(self) -> Iterator[tuple[QueueState, HeldWorkload]]:
         """Yield the Workloads that are gone in this cycle, with their queues, in the order of eviction."""

@@ -312,3 +312,19 @@ def test_a_slice_grows_beside_a_promise_that_finds_room_beside_it(mode: Backfill
 
     assert world.started["new"] == 10
     assert (world.promised("promised"), world.started["promised"]) == ([100], 100)
+
+
+@pytest.mark.parametrize(
+    ("other", "want"),
+    [
+        pytest.param(make_workload("other", gpus=2, at=-1.0), {"other"}, id="others of lower priority go"),
+        pytest.param(make_workload("other", gpus=2, priority=9), set(), id="without any it waits"),
+    ],
+)
+def test_a_slice_of_higher_priority_does_not_preempt_the_slice_that_it_replaces(
+    other: Workload, want: set[str]
+) -> None:
+    world = make_world(preemption=Preemption(within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY))
+    world.put(reserved(other), make_slice("new", 4, of="old", priority=5))
+
+    assert evicts(world.settle()).keys() == want
