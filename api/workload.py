@@ -232,6 +232,12 @@ class Workload:
         return condition is not None and condition.status
 
     @property
+    def end(self) -> Condition | None:
+        """The condition Finished of one that has finished; else None."""
+        condition = self.conditions.get(ConditionType.FINISHED)
+        return condition if condition is not None and condition.status else None
+
+    @property
     def has_quota_reservation(self) -> bool:
         """Whether it holds quota: it has an admission and QuotaReserved=True, as in Kueue."""
         return self.admission is not None and self.is_true(ConditionType.QUOTA_RESERVED)
@@ -292,12 +298,11 @@ class Workload:
     @property
     def is_superseded(self) -> bool:
         """Whether it is a slice that has ended while its elastic Job goes on."""
-        finished = self.conditions.get(ConditionType.FINISHED)
+        end = self.end
         return (
             self.is_slice
-            and finished is not None
-            and finished.status
-            and finished.reason in (FinishedReason.SLICE_REPLACED, FinishedReason.OUT_OF_SYNC)
+            and end is not None
+            and end.reason in (FinishedReason.SLICE_REPLACED, FinishedReason.OUT_OF_SYNC)
         )
 
     @property

@@ -12,6 +12,13 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from api.workload import to_rfc3339
+
+
+def instant(at: float | None) -> str | None:
+    """Return a time as it is in an item. `at` is in Unix seconds."""
+    return None if at is None else to_rfc3339(at)
+
 
 class Kind(StrEnum):
     """The lists."""

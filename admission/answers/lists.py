@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Generic, TypeVar
 
 from admission.answers.items import (
@@ -85,8 +86,10 @@ def _counts_hidden(scope: Scope, selection: Selection) -> bool:
     )
 
 
+@cache
 def choices_of(kind: Kind) -> Choices[Any]:
     """Return what the list can be filtered and sorted by. Its functions are of no use without an engine."""
+    # Kept, since each request asks, and an engine of its own takes longer than everything else that is asked.
     return DECISION_CHOICES if kind is Kind.DECISIONS else LISTS[kind].choices(Engine())
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from admission.answers.items import DecisionItem, PromiseItem
+from admission.answers.items import DecisionItem, PromiseItem, instant
 from admission.engine.engine import Engine
 from api.workload import to_rfc3339
 from queues.profile.planned_start import PlannedStart
@@ -44,5 +44,5 @@ def decision_item(one: LoggedDecision) -> DecisionItem:
         decision=one.what,
         reason=one.reason,
         message=one.message,
-        start_at=None if one.start_at is None else to_rfc3339(one.start_at),
+        start_at=instant(one.start_at),
     )

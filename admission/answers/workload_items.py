@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from admission.answers.items import WorkloadItem
+from admission.answers.items import WorkloadItem, instant
 from admission.engine.engine import Engine
 from api.parsing.quantities import add_amounts, to_text
 from api.reasons import ConditionType
@@ -59,12 +59,12 @@ class WorkloadItems:
             created_at=to_rfc3339(workload.created_at),
             position=self.position(workload) if is_waiting else None,
             can_start=queues.can_start(workload.key),
-            expected_start=_instant(promises.expected_start(workload.key)) if is_waiting else None,
-            expected_after=_instant(promises.expected_after(workload.key)) if is_waiting else None,
+            expected_start=instant(promises.expected_start(workload.key)) if is_waiting else None,
+            expected_after=instant(promises.expected_after(workload.key)) if is_waiting else None,
             is_promised=is_waiting and promises.planned(workload.key) is not None,
-            started_at=_instant(_at(workload, ConditionType.ADMITTED)),
-            expected_end=_instant(self._ends_at(workload)),
-            finished_at=_instant(_at(workload, ConditionType.FINISHED)),
+            started_at=instant(_at(workload, ConditionType.ADMITTED)),
+            expected_end=instant(self._ends_at(workload)),
+            finished_at=instant(_at(workload, ConditionType.FINISHED)),
             evictions=sum(workload.evictions.values()),
             reason=reason,
             message=message,
@@ -106,7 +106,3 @@ def _at(workload: Workload, type_: ConditionType) -> float | None:
 def _flavors(workload: Workload) -> tuple[str, ...]:
     pod_sets = workload.admission.pod_sets if workload.admission is not None else ()
     return tuple(sorted({flavor for one in pod_sets for flavor in one.flavors.values()}))
-
-
-def _instant(at: float | None) -> str | None:
-    return None if at is None else to_rfc3339(at)

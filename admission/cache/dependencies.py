@@ -13,7 +13,7 @@ from typing import NamedTuple
 from admission.cache.workload_record import WorkloadRecord
 from api.keys import DEPENDS_ON, STEP
 from api.parsing.dependency_items import MOST_ITEMS, NO_ITEMS, DependencyItems, read_items
-from api.reasons import ConditionType, FinishedReason
+from api.reasons import FinishedReason
 from api.workload import Workload, WorkloadKey
 
 # How many dependencies are looked at for a ring: tenants write them.
@@ -213,9 +213,9 @@ def _state(workload: Workload | None) -> str | None:
 
 def _unfinished(workload: Workload) -> str | None:
     """Return what keeps a Workload from having succeeded; None if it has."""
-    finished = workload.conditions.get(ConditionType.FINISHED)
-    if finished is not None and finished.status:
-        if finished.reason in (FinishedReason.SUCCEEDED, "JobFinished"):
+    end = workload.end
+    if end is not None:
+        if end.reason in (FinishedReason.SUCCEEDED, "JobFinished"):
             return None
-        return f"has not succeeded ({finished.reason}); run it again, or take it out of {DEPENDS_ON}"
+        return f"has not succeeded ({end.reason}); run it again, or take it out of {DEPENDS_ON}"
     return "runs" if workload.is_admitted else "waits"

@@ -8,6 +8,7 @@ from admission.answers.api_keys import to_api_keys
 from admission.answers.explaining.answer import Answer
 from admission.answers.explaining.verdict import verdict
 from admission.answers.holding import holding_json
+from admission.answers.items import instant
 from admission.engine.holders import Holder, Lack
 from admission.engine.remedies import Remedy
 from admission.scheduler.flavor_promotion import FlavorMove
@@ -72,7 +73,7 @@ def _holder_json(one: Holder, resource: str) -> dict[str, object]:
         "name": one.key.name,
         "clusterQueue": one.cluster_queue,
         "amount": to_text(resource, one.amount),
-        "expectedEnd": None if one.ends_at is None else to_rfc3339(one.ends_at),
+        "expectedEnd": instant(one.ends_at),
         "keptBy": one.kept_by,
     }
 

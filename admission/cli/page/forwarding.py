@@ -26,14 +26,12 @@ _HOSTS = ("127.0.0.1", "localhost")
 # What the page sends, and what it is answered with.
 _SENT = ("accept", "accept-encoding", "content-type", "last-event-id")
 _ANSWERED = (
-    *(
-        "Cache-Control",
-        "Content-Encoding",
-        "Content-Security-Policy",
-        "Referrer-Policy",
-        "Retry-After",
-        "Vary",
-    ),
+    "Cache-Control",
+    "Content-Encoding",
+    "Content-Security-Policy",
+    "Referrer-Policy",
+    "Retry-After",
+    "Vary",
     "X-Content-Type-Options",
 )
 _CONNECT_SECONDS = 10.0
@@ -84,7 +82,6 @@ def _check_addressed(request: Request) -> None:
         raise HttpError(403, f"this server answers at 127.0.0.1 and not at {own!r}")
     if request.headers.get("origin", f"http://{own}") != f"http://{own}":
         raise HttpError(403, f"requests from {request.headers['origin']} are not forwarded")
-
     if (site := request.headers.get("sec-fetch-site", "none")) not in _OWN_SITES:
         raise HttpError(403, f"requests of other sites ({site}) are not forwarded; enter the address itself")
 

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
+from admission.answers.items import instant
 from admission.answers.sight import Sight
 from admission.cache.workload_record import Problem
 from admission.controller.cluster_state.cluster_state import ClusterState
@@ -96,13 +97,13 @@ class StateApi:
             "isParked": one.is_parked,
             "positionInClusterQueue": None if position is None else position - 1,
             "canStart": one.can_start,
-            "expectedStart": _instant(self._engine.promises.expected_start(one.key)),
-            "expectedAfter": _instant(self._engine.promises.expected_after(one.key)),
+            "expectedStart": instant(self._engine.promises.expected_start(one.key)),
+            "expectedAfter": instant(self._engine.promises.expected_after(one.key)),
         }
 
     async def _workload(self, request: Request) -> Response:
         key = WorkloadKey(request.parameters["namespace"], request.parameters["name"])
-        await self._see(request, {key.namespace})
+        sight = await self._see(request, {key.namespace})
         seen = self._cluster_state.look_up(key)
         if seen is None:
             raise HttpError(404, f"there is no Workload {key}")
@@ -112,7 +113,9 @@ class StateApi:
         past = past_eviction(workload, self._key_of)
         named = [one for one, _ in waits_for]
         named += [one.preemptor for one in (requested, past) if one is not None and one.preemptor is not None]
-        sight = await self._see(request, {key.namespace, *(one.namespace for one in named)})
+        others = {one.namespace for one in named if not sight.sees(one.namespace)}
+        if others:
+            sight = await self._see(request, {key.namespace, *others})
         if past is not None and past.preemptor is not None and not sight.sees(past.preemptor.namespace):
             past = replace(past, preemptor=None)
         if requested is not None and not _is_named(requested, sight):
@@ -126,8 +129,8 @@ class StateApi:
                 "holdsQuota": queries.is_holding(key),
                 "admission": None if workload.admission is None else admission_body(workload.admission),
                 "plannedStart": _planned(self._engine.promises.planned(key)),
-                "expectedStart": _instant(self._engine.promises.expected_start(key)),
-                "expectedAfter": _instant(self._engine.promises.expected_after(key)),
+                "expectedStart": instant(self._engine.promises.expected_start(key)),
+                "expectedAfter": instant(self._engine.promises.expected_after(key)),
                 "estimate": _estimate(queries.estimate(workload)),
                 "isBackfilled": self._engine.promises.is_backfilled(key),
                 "eviction": _eviction(requested),
@@ -178,10 +181,6 @@ def _named(key: WorkloadKey, sight: Sight) -> dict[str, str | None]:
 
 def _is_named(request: EvictionRequest, sight: Sight) -> bool:
     return request.preemptor is None or sight.sees(request.preemptor.namespace)
-
-
-def _instant(at: float | None) -> str | None:
-    return None if at is None else to_rfc3339(at)
 
 
 def _problem(problem: Problem | None) -> dict[str, str] | None:

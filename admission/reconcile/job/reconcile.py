@@ -324,10 +324,10 @@ def _answer_missing(view: View) -> Answer:
 def _answer_finished_workload(view: View) -> Answer:
     """A Workload that finished before its Job (because it could not start, say) leaves the Job stopped."""
     held = _matched(view)
-    finished = held.workload.conditions.get(ConditionType.FINISHED)
-    if finished is None or not finished.status:
+    end = held.workload.end
+    if end is None:
         return None
-    stopped = stop(view, held, finished.message)
+    stopped = stop(view, held, end.message)
     # The Job is stopped and restored first. Then the finished Workload loses its finalizer.
     if stopped is not None:
         return stopped

@@ -26,7 +26,7 @@ from admission.reconcile.workload_writes import (
     workload_patch,
     workload_status,
 )
-from api.reasons import ConditionType, FinishedReason
+from api.reasons import FinishedReason
 from api.workload_status import WorkloadStatusEdit
 
 _OUT_OF_SYNC = "The workload slice is out of sync with its parent job"
@@ -60,9 +60,8 @@ def answer_slices(view: View) -> Answer:
 
 
 def _is_out_of_sync(held: HeldJob) -> bool:
-    finished = held.workload.conditions.get(ConditionType.FINISHED)
-    is_ended = finished is not None and finished.status and finished.reason == FinishedReason.OUT_OF_SYNC
-    return is_ended and held.workload.deleted_at is None
+    end = held.workload.end
+    return end is not None and end.reason == FinishedReason.OUT_OF_SYNC and held.workload.deleted_at is None
 
 
 def _end(view: View, surplus: tuple[HeldJob, ...]) -> tuple[Action, ...]:

@@ -13,6 +13,7 @@ Answer = tuple[Action, ...] | None
 
 
 def start(view: View, held: HeldJob) -> tuple[Write, ...]:
+    """Return the write that starts an object on a Workload's admission; () if it runs as admitted."""
     admission = held.workload.admission
     if admission is None:
         return ()
