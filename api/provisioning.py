@@ -18,7 +18,8 @@ from api import keys
 from api.objects.provisioning import ProvisioningConfigObject, ProvisioningRequestObject, WireRetryStrategy
 from api.parsing.problems import SpecError, read_word
 from api.queueing import CheckParameters
-from api.workload import NOTHING, Condition, to_conditions
+from api.workload import NOTHING, Condition
+from api.workload_decoding import to_conditions
 
 CONFIG_KIND = "ProvisioningRequestConfig"
 REQUEST_VERSION, REQUEST_KIND = "autoscaling.x-k8s.io/v1", "ProvisioningRequest"

@@ -10,13 +10,15 @@ Source: Kueue, pkg/util/tas/tas_assignment.go; KEP 2724.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby, takewhile
 from typing import Any
 
 import msgspec
 
 from api.keys import HOSTNAME
+from api.objects.workloads import WireSlice, WireTopologyAssignment
+from api.parsing.problems import SpecError
 from api.workload import DomainCount, TopologyAssignment
 
 # The limits of the CRD: entries in a list of a slice, and slices.
@@ -109,3 +111,50 @@ def _chunks(domains: Sequence[DomainCount]) -> Iterator[Sequence[DomainCount]]:
     """Yield the domains in parts that fit into one slice each."""
     for start in range(0, len(domains), _MOST_DOMAINS):
         yield domains[start : start + _MOST_DOMAINS]
+
+
+def to_topology(field_name: str, wire: WireTopologyAssignment | None) -> TopologyAssignment | None:
+    """Return the domains of the compact encoding, slice by slice. Raises SpecError if it is malformed."""
+    if wire is None:
+        return None
+    try:
+        # Before anything is expanded: a few bytes can claim billions of domains.
+        for one in wire.slices:
+            _check_count(one)
+        domains = [domain for one in wire.slices for domain in _domains(one)]
+    except (KeyError, ValueError, TypeError, IndexError) as error:
+        raise SpecError(f"{field_name}.topologyAssignment cannot be read: {error}") from error
+    return TopologyAssignment(levels=wire.levels, domains=tuple(domains))
+
+
+def _check_count(wire: WireSlice) -> None:
+    """Raise ValueError if the lists of a slice do not have as many entries as it claims domains.
+
+    Two domains differ in a level, so a slice of several has at least one list.
+    """
+    levels = [values["individual"]["roots"] for values in wire.values_per_level if values.get("individual")]
+    counts = wire.pod_counts.get("individual")
+    lengths = {len(one) for one in (*levels, *([counts] if counts is not None else []))} or {1}
+    if lengths != {wire.domain_count}:
+        said = ", ".join(map(str, sorted(lengths)))
+        raise ValueError(
+            f"domainCount is {wire.domain_count}, and the lists of the slice have {said} entries"
+        )
+
+
+def _domains(wire: WireSlice) -> Iterator[DomainCount]:
+    columns = [_column(values, wire.domain_count) for values in wire.values_per_level]
+    universal = wire.pod_counts.get("universal")
+    # Either one number for all domains or one per domain; the encoding is compact for thousands of hosts.
+    counts = wire.pod_counts["individual"] if universal is None else [universal] * wire.domain_count
+    for values, count in zip(zip(*columns, strict=True), counts, strict=True):
+        yield DomainCount(values=values, count=count)
+
+
+def _column(values: Mapping[str, Any], count: int) -> list[str]:
+    universal = values.get("universal")
+    if universal is not None:
+        return [universal] * count
+    one = values["individual"]
+    prefix, suffix = one.get("prefix") or "", one.get("suffix") or ""
+    return [f"{prefix}{root}{suffix}" for root in one["roots"]]

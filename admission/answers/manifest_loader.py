@@ -61,7 +61,8 @@ from api.specs import (
     to_runtime_class,
     to_topology,
 )
-from api.workload import Workload, WorkloadKey, to_workload
+from api.workload import Workload, WorkloadKey
+from api.workload_decoding import to_workload
 
 _T = TypeVar("_T")
 

@@ -30,7 +30,8 @@ from api.kube.embedded.apply.patches import merge_patch
 from api.objects.cluster import JobObject, OwnerObject
 from api.objects.workloads import WorkloadObject
 from api.reasons import EvictionReason
-from api.workload import Admission, PodSetAssignment, Workload, to_rfc3339, to_workload
+from api.workload import Admission, PodSetAssignment, Workload, to_rfc3339
+from api.workload_decoding import to_workload
 from tests import rights
 
 Object = dict[str, Any]

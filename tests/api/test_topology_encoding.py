@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from api.keys import HOSTNAME
 from api.objects.workloads import WireTopologyAssignment
-from api.topology_encoding import topology_body
-from api.workload import DomainCount, TopologyAssignment, _topology
+from api.topology_encoding import to_topology, topology_body
+from api.workload import DomainCount, TopologyAssignment
 
 
 def make_assignment(*domains: tuple[int, str], levels: tuple[str, ...] = (HOSTNAME,)) -> TopologyAssignment:
@@ -144,4 +144,4 @@ def test_what_is_written_is_read_as_it_was(domains: list[tuple[int, str]]) -> No
 
     wire = msgspec.convert(topology_body(assignment), WireTopologyAssignment)
 
-    assert _topology("status", wire) == assignment
+    assert to_topology("status", wire) == assignment

@@ -9,15 +9,8 @@ import pytest
 
 from api.objects.workloads import WorkloadObject
 from api.parsing.problems import SpecError
-from api.workload import (
-    DomainCount,
-    PodRanks,
-    SliceConstraint,
-    Workload,
-    WorkloadKey,
-    to_rfc3339,
-    to_workload,
-)
+from api.workload import DomainCount, PodRanks, SliceConstraint, Workload, WorkloadKey, to_rfc3339
+from api.workload_decoding import to_workload
 
 Spec = dict[str, Any]
 POD_SET: Spec = {"name": "main", "count": 2, "template": {"spec": {"containers": []}}}

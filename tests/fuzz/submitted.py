@@ -15,7 +15,7 @@ from admission.reconcile.job.context import JobContext
 from admission.reconcile.job.submission import submission_of
 from api.jobs.owners.rules import validate_owner, validate_owner_update
 from api.objects.workloads import WorkloadObject
-from api.workload import to_workload
+from api.workload_decoding import to_workload
 from tests.fuzz.inputs import changed, to_json
 from tests.fuzz.samples import cluster
 from tests.fuzz.target import Target

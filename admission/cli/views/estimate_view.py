@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import msgspec
 
 from api.objects.workloads import WorkloadObject
-from api.workload import Workload, to_workload
+from api.workload import Workload
+from api.workload_decoding import to_workload
 from queues.estimates.estimator import Estimator, declared_seconds, key_of, measured_seconds
 from queues.estimates.runtime_estimate import RunKey
 

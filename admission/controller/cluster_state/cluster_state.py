@@ -50,7 +50,8 @@ from api.objects.cluster import JobObject, OwnerObject, PodGroupObject, PodObjec
 from api.objects.common import Meta, NamedObject
 from api.objects.queues import PriorityClassObject
 from api.objects.workloads import WorkloadObject
-from api.workload import Workload, WorkloadKey, to_workload
+from api.workload import Workload, WorkloadKey
+from api.workload_decoding import to_workload
 
 __all__ = ["ClusterState", "ClusterStateSettings", "ObjectKey"]
 

@@ -12,7 +12,7 @@ from api import keys
 from api.jobs.pod import Pod
 from api.kube.informer import Change, ChangeType
 from api.objects.cluster import ScaledObject
-from api.workload import to_template
+from api.workload_decoding import to_template
 from tests.builders import make_pod_set, make_workload
 
 
