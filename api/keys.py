@@ -81,6 +81,7 @@ POD_GROUP_INDEX = _KUEUE + "pod-group-pod-index"
 POD_GROUP_INDEX_LABEL = _KUEUE + "pod-group-pod-index-label"
 POD_SUSPENDING_PARENT = _KUEUE + "pod-suspending-parent"
 RETRIABLE_IN_GROUP = _KUEUE + "retriable-in-group"
+SAFE_TO_DELETE_BY_FORCE = _KUEUE + "safe-to-forcefully-delete"
 ROLE_HASH = _KUEUE + "role-hash"
 # Written by the LeaderWorkerSet controller on the pods of its groups.
 LEADER_WORKER_SET = "leaderworkerset.sigs.k8s.io/name"

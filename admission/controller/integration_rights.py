@@ -41,8 +41,9 @@ _READING = frozenset({"list", "watch"})
 # Not frameworks of Kueue's configuration: the fields of ControllerConfig that switch them on.
 _POD_GROUPS = "podGroups"
 _PROVISIONING = "provisioningRequests"
-# Kueue's feature gate, which switches it on.
+# Kueue's feature gates, which switch them on.
 _DEVICES = "KueueDRAIntegration"
+_FAILURE_RECOVERY = "FailureRecoveryPolicy"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +153,13 @@ INTEGRATIONS = (
             resources.RESOURCE_SLICES,
         )
     ),
+    IntegrationRights(
+        framework=_FAILURE_RECOVERY,
+        file="integrations/pod.yaml",
+        kind=resources.PODS,
+        verbs=("patch", "delete"),
+        without="pods on nodes that cannot be reached stay until the node is back",
+    ),
 )
 
 
@@ -166,6 +174,7 @@ async def with_permitted_integrations(client: KubeClient, options: Options) -> O
         _POD_GROUPS: switches.pod_groups,
         _PROVISIONING: switches.provisioning_requests,
         _DEVICES: options.config.resources.devices.is_on,
+        _FAILURE_RECOVERY: options.config.kueue.feature_gates.get(_FAILURE_RECOVERY, False),
     }
     kinds = external_kinds(switches)
     asked = [one for one in INTEGRATIONS if one.framework in (*listed, "batch/job") or own.get(one.framework)]
@@ -189,9 +198,8 @@ async def with_permitted_integrations(client: KubeClient, options: Options) -> O
     integrations = options.config.kueue.integrations.model_copy(update={"frameworks": frameworks})
     refused |= {kind.where for kind in kinds if not await _has_paths(client, kind)}
     granted = {name: is_on and name not in refused for name, is_on in own.items()}
-    gates = options.config.kueue.feature_gates
-    if _DEVICES in refused:
-        gates = {**gates, _DEVICES: False}
+    switched_off = {gate: False for gate in (_DEVICES, _FAILURE_RECOVERY) if gate in refused}
+    gates = {**options.config.kueue.feature_gates, **switched_off}
     kueue = options.config.kueue.model_copy(update={"integrations": integrations, "feature_gates": gates})
     berth = switches.model_copy(
         update={

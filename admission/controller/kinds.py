@@ -352,7 +352,7 @@ def topology_kinds(cluster_state: ClusterState) -> tuple[WatchedKind, WatchedKin
         resource=resources.NODES,
         wire=NodeObject,
         value=NodeInfo,
-        take=cluster_state.nodes.take_node,
+        take=cluster_state.take_node,
         is_optional=False,
     )
     return pods, nodes

@@ -87,6 +87,7 @@ def cluster_state_settings(config: ControllerConfig, *, namespace: str) -> Clust
         with_pod_groups=config.berth.pod_groups,
         with_provisioning=config.berth.provisioning_requests,
         with_devices=config.resources.devices.is_on,
+        gives_up_pods=kueue.feature_gates.get("FailureRecoveryPolicy", False),
         serving_kinds=frozenset(
             kind for name, kind in _SERVING.items() if name in kueue.integrations.frameworks
         ),

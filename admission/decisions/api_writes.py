@@ -76,6 +76,7 @@ class Purpose(StrEnum):
     SET_POD_CONDITION = "set-pod-condition"
     STOP_POD = "stop-pod"
     EVICT_POD = "evict-pod"
+    GIVE_UP_POD = "give-up-pod"
     ALLOW_EVICTION = "allow-eviction"
     RELEASE_POD = "release-pod"
     QUEUE_STATUS = "queue-status"
@@ -182,14 +183,19 @@ class ObjectVersion:
         body = self._guarded({"status": status})
         return self._write(Verb.STRATEGIC_PATCH, body, purpose, events, subresource="status")
 
-    def deletion(self, purpose: Purpose, *events: Event) -> Write:
-        """Return the deletion of the object, which the server refuses on any other version."""
-        body = {
+    def deletion(self, purpose: Purpose, *events: Event, grace_seconds: int | None = None) -> Write:
+        """Return the deletion of the object, which the server refuses on any other version.
+
+        `grace_seconds` replaces the time that the object has to end; with 0 a pod is gone at once.
+        """
+        body: dict[str, Any] = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
             "propagationPolicy": "Background",
             "preconditions": self._preconditions(),
         }
+        if grace_seconds is not None:
+            body["gracePeriodSeconds"] = grace_seconds
         return self._write(Verb.DELETE, msgspec.json.encode(body), purpose, events)
 
     def eviction(self, purpose: Purpose, *events: Event) -> Write:

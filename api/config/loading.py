@@ -40,6 +40,7 @@ ACTED_UPON = frozenset(
         "fairSharing",
         "featureGates.DisableWaitForPodsReady",
         "featureGates.ElasticJobsViaWorkloadSlices",
+        "featureGates.FailureRecoveryPolicy",
         "featureGates.KueueDRAIntegration",
         "featureGates.KueueDRAIntegrationConsumableCapacity",
         "featureGates.KueueDRAIntegrationExtendedResource",

@@ -29,7 +29,10 @@ from tests.suites import changes
 MODULE = Path(__file__).parents[2] / "bench" / "versus" / "kueue"
 NAME = "sigs.k8s.io/kueue"
 _FOLDER = "test/integration/singlecluster"
-_BUILD = ("test", "-c", "-trimpath", "-vet=off", "-ldflags", "-s -w")
+_FLAGS = ("-trimpath", "-ldflags", "-s -w")
+_BUILD = ("test", "-c", "-vet=off", *_FLAGS)
+# Commands of Kueue that a suite runs from the folder of its binary, by suite.
+_COMMANDS = {"kueuectl": ("kubectl-kueue", "./cmd/kueuectl")}
 # Definitions of kinds that are not Kueue's: the folder in which a suite looks for them, their module, and
 # where they are in it.
 _DEFINITIONS = "dep-crds"
@@ -127,3 +130,7 @@ def _build_into(output: Path, *, source: Path, suite: str, say: Callable[[str], 
     program = output / f"{suite.replace('/', '-')}.test"
     command = [go, *_BUILD, "-o", str(program), f"./{_FOLDER}/{suite}"]
     run_go(command, f"building the suite {suite}", started, say, module=source)
+    if suite in _COMMANDS:
+        name, package = _COMMANDS[suite]
+        command = [go, "build", *_FLAGS, "-o", str(output / name), package]
+        run_go(command, f"building {name}", started, say, module=source)

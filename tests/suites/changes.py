@@ -86,6 +86,13 @@ CHANGES = (
         old="cfg, err = f.testEnv.Start()",
         new="f.testEnv.Scheme = runtime.NewScheme()\n\t\tcfg, err = f.testEnv.Start()",
     ),
+    # The 10 s of its default are too short for the many definitions on a busy machine.
+    Change(
+        path=_FRAMEWORK,
+        old="\t\t\tErrorIfCRDPathMissing:   true,\n",
+        new="\t\t\tErrorIfCRDPathMissing:   true,\n"
+        "\t\t\tCRDInstallOptions:       envtest.CRDInstallOptions{MaxTime: 2 * time.Minute},\n",
+    ),
     Change(path=_FRAMEWORK, old="client.NewWithWatch(cfg,", new="client.NewWithWatch(berthsuite.Watch(cfg),"),
     _begin(_FRAMEWORK, "func (f *Framework) Teardown()", "berthsuite.Stop()"),
     # What a suite gives to Kueue's parts.
@@ -152,6 +159,17 @@ CHANGES = (
         _JOBS,
         "func WithObjectRetentionPolicies(value *configapi.ObjectRetentionPolicies) Option",
         "berthsuite.Changed(func(c *configapi.Configuration) { c.ObjectRetentionPolicies = value })",
+    ),
+    # One suite names the kinds alone: their webhooks and reconcilers wait for definitions.
+    _begin(
+        _JOBS,
+        "func WithEnabledFrameworks(frameworks []string) Option",
+        "berthsuite.EnabledFrameworks(frameworks)",
+    ),
+    _begin(
+        "pkg/controller/failurerecovery/pod_termination_controller.go",
+        "func WithForcefulTerminationGracePeriod(t time.Duration) TerminatingPodReconcilerOption",
+        "berthsuite.DeletesForcefully()",
     ),
     # Which kinds a suite sets up: their webhooks, and their reconcilers.
     *(

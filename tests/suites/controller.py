@@ -2,7 +2,8 @@
 
 Several suites leave out Kueue's scheduler and write admissions themselves: for them the queues have no heads.
 Some run webhooks or the reconcilers of jobs alone, without those of queues and Workloads: for them no object
-gets a finalizer, and no Workload is looked at, or no job and no pod. Berth has no such modes.
+gets a finalizer, and no Workload is looked at, or no job and no pod. One gives up pods
+without the minute's delay. Berth has no such modes.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 from admission.cache.trees_to_try import TreesToTry
 from admission.cli.__main__ import main
+from admission.controller.cluster_state.ending_pods import EndingPods
 from admission.controller.cluster_state.finalizers import Finalizers
 from admission.controller.loop import reconcile_queue
 from admission.engine.overadmission_check import OveradmissionCheck
@@ -21,6 +23,7 @@ from admission.reconcile.workload.context import LifecycleResult
 UNSCHEDULED = "BERTH_SUITES_UNSCHEDULED"
 WITHOUT_CORE = "BERTH_SUITES_WITHOUT_CORE"
 WITHOUT_JOBS = "BERTH_SUITES_WITHOUT_JOBS"
+WITHOUT_DELAY = "BERTH_SUITES_WITHOUT_DELAY"
 _QUIET = ("http", "extender", "visibility")
 
 
@@ -69,5 +72,7 @@ if __name__ == "__main__":
         _without_core()
     if os.environ.get(WITHOUT_JOBS):
         _without_jobs()
+    if os.environ.get(WITHOUT_DELAY):
+        EndingPods.delay_seconds = 0.001
     ports = [flag for name in _QUIET for flag in (f"--{name}-port", "-1")]
     sys.exit(main(["controller", *ports, "--log-level", "debug", *sys.argv[1:]]))

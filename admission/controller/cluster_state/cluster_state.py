@@ -15,6 +15,7 @@ from admission.cache.in_use import KEPT_KINDS
 from admission.controller.cluster_state.ancestors import Ancestors, workloads_of
 from admission.controller.cluster_state.dirty_set import DirtySet
 from admission.controller.cluster_state.disruption_budgets import DisruptionBudgets
+from admission.controller.cluster_state.ending_pods import EndingPods
 from admission.controller.cluster_state.finalizers import Finalizers
 from admission.controller.cluster_state.invalid_objects import InvalidObjects
 from admission.controller.cluster_state.leader_worker_sets import LeaderWorkerSets
@@ -46,7 +47,7 @@ from api.jobs.pod import Pod
 from api.jobs.queued_object import QueuedJob
 from api.kube.informer import Change, ChangeType
 from api.kube.listing import Key
-from api.objects.cluster import JobObject, OwnerObject, PodGroupObject, PodObject, ScaledObject
+from api.objects.cluster import JobObject, NodeObject, OwnerObject, PodGroupObject, PodObject, ScaledObject
 from api.objects.common import Meta, NamedObject
 from api.objects.queues import PriorityClassObject
 from api.objects.workloads import WorkloadObject
@@ -96,6 +97,9 @@ class ClusterState:
         self.slice_chains = SliceChains(mark, need_pods=self.nodes.needed.set)
         self.placed_pods = PlacedPods(engine, clock, observers=self.observers, chains=self.slice_chains)
         self.workload_pods = WorkloadPods(mark, mark_saved=self.marks.job_of)
+        self.ending_pods = EndingPods(engine, clock, is_on=settings.gives_up_pods)
+        if settings.gives_up_pods:
+            self.nodes.needed.set()
         self.pending_evictions = PendingEvictions(engine, self.workload_pods, self.queued, mark)
         self.disruptions = DisruptionBudgets(engine, self.pods)
         # In this order: what depends on a Workload is marked before the Workload itself.
@@ -142,6 +146,12 @@ class ClusterState:
         """Take a change of a pod."""
         self.placed_pods.take_pod(change)
         self.workload_pods.take_pod(change)
+        self.ending_pods.take_pod(change)
+
+    def take_node(self, change: Change[NodeObject]) -> None:
+        """Take a change of a node."""
+        self.nodes.take_node(change)
+        self.ending_pods.mark_node(change.object.metadata.name)
 
     def _mark_dependants(self, transition: WorkloadTransition) -> None:
         """Mark Workloads that wait for one which has changed: what they wait for is reported."""
@@ -254,6 +264,7 @@ class ClusterState:
                 self.placed_pods.see_raw(raw)
                 self.pods.see_raw(raw)
                 self.workload_pods.see_raw(raw)
+                self.ending_pods.see_raw(raw)
             self.provisioning.see_raw(kind, raw)
             # Queues, flavors and other kinds that carry our finalizer.
             if kind in KEPT_KINDS:
@@ -388,6 +399,7 @@ class ClusterState:
         elif kind == "Pod":
             self.placed_pods.mark_pod(*key)
             self.pods.mark_pod(key)
+            self.ending_pods.mark(ObjectTarget(kind, *key))
         else:
             self.marks.workload_and_owner(key)
 
@@ -395,6 +407,7 @@ class ClusterState:
         """Mark everything."""
         self.inspection.mark_all()
         self.keeping.mark_all()
+        self.ending_pods.mark_all()
         self.marks.everything()
 
 

@@ -37,15 +37,16 @@ class ClusterStateSettings:
     `with_pods`: pods may be queued by themselves and in groups. `with_pod_groups`: pods and Jobs start with
     the minimum of the PodGroup of scheduling.x-k8s.io that they name. `with_provisioning`: AdmissionChecks
     ask the cluster's autoscaler for nodes. `with_devices`: devices of resource claims are counted.
-    `serving_kinds`: the kinds whose pods are queued because of their
-    own labels. `owner_kinds`: the kinds beside Jobs that are started and stopped as a whole. The two pod
-    selectors restrict which pods are queued at all.
+    `gives_up_pods`: pods that allow it are given up on nodes that cannot be reached. `serving_kinds`: the
+    kinds whose pods are queued because of their own labels. `owner_kinds`: the kinds beside Jobs that are
+    started and stopped as a whole. The two pod selectors restrict which pods are queued at all.
     """
 
     with_pods: bool = False
     with_pod_groups: bool = False
     with_provisioning: bool = True
     with_devices: bool = True
+    gives_up_pods: bool = False
     serving_kinds: frozenset[str] = frozenset()
     owner_kinds: tuple[OwnerKind, ...] = ()
     pod_namespace_selector: WireSelector = field(default_factory=WireSelector)

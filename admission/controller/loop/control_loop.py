@@ -278,6 +278,7 @@ class ControlLoop:
         self._report_faults(term)
         if self._term is term:
             self._reconciler.keep_what_is_in_use(term)
+            self._reconciler.give_up_pods(term)
         await self._write_statuses(term)
 
     async def _rest(self) -> None:

@@ -87,6 +87,8 @@ class Reconciler:
             yield deadline - self._clock.now()
         if (gang := self._gang_deadlines.next_at()) is not None:
             yield gang - self._clock.now()
+        if (ending := self._cluster_state.ending_pods.next_at()) is not None:
+            yield ending - self._clock.now()
         if (rested := self._backoffs.next_at()) is not None:
             yield rested - self._clock.monotonic()
         if (tried := self._refusals.next_at()) is not None:
@@ -250,6 +252,11 @@ class Reconciler:
         # After all other writes: a late finalizer does no harm.
         for write in self._cluster_state.keeping.take_due(partial(self.is_postponed, term)):
             term.writer.submit(write)
+
+    def give_up_pods(self, term: Acting) -> None:
+        """End the pods that cannot end by themselves, as far as they allow it."""
+        for write in self._cluster_state.ending_pods.take_due(partial(self.is_postponed, term)):
+            self._submit(term, write)
 
     # --- results ----------------------------------------------------------------------------------
 

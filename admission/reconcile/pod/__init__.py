@@ -11,6 +11,7 @@ Modules, in reading order:
     gang         PodGroups with a minimum: a group, and pods beyond it
     whole        when a serving group may be evicted
     start        how pods are ungated
+    unreachable  pods that cannot end, whether queued or not
     parents      what Deployments, StatefulSets and LeaderWorkerSets give their pods
     defaults     what a pod gets when it is created
     writes       how an answer becomes a request and an Event

@@ -258,7 +258,9 @@ class Replica:
         self.store = StoreLine(store, chance)
         self.recorder = FakeRecorder()
         self.metrics = Metrics(version="test")
-        settings = ClusterStateSettings(lifecycle=LifecycleSettings(pods_ready=None), with_pods=with_pods)
+        settings = ClusterStateSettings(
+            lifecycle=LifecycleSettings(pods_ready=None), with_pods=with_pods, gives_up_pods=True
+        )
         self.cluster_state = ClusterState(Engine(), loop, settings)
         series = QueueSeries()
         events = EventReporter(self.recorder, monotonic=loop.monotonic, observe=self.metrics.count_warning)

@@ -68,6 +68,13 @@ def test_a_write_is_guarded_by_what_was_seen(
     assert guard_of(in_any_version) == {"uid": "u"}
 
 
+@pytest.mark.parametrize(("given", "want"), [(None, None), (0, 0), (30, 30)])
+def test_a_deletion_has_a_grace_period_only_if_one_is_given(given: int | None, want: int | None) -> None:
+    write = SEEN.deletion(Purpose.GIVE_UP_POD, grace_seconds=given)
+
+    assert decoded(write).get("gracePeriodSeconds") == want
+
+
 def test_a_patch_keeps_its_own_metadata_beside_the_guard() -> None:
     write = SEEN.patch({"metadata": {"labels": {"a": "b"}}}, Purpose.UPDATE_WORKLOAD)
 

@@ -27,13 +27,14 @@ import (
 
 // Names that `python -m tests.suites` sets in the environment.
 const (
-	commandVariable     = "BERTH_SUITES_COMMAND"      // the controller's arguments as a JSON list
-	folderVariable      = "BERTH_SUITES_FOLDER"       // for configuration files and logs
-	definitionsVariable = "BERTH_SUITES_DEFINITIONS"  // a folder of CustomResourceDefinitions
-	webhooksVariable    = "BERTH_SUITES_WEBHOOKS"     // a folder of webhook configurations
-	unscheduledVariable = "BERTH_SUITES_UNSCHEDULED"  // set for a controller that shall admit nothing
-	coreVariable        = "BERTH_SUITES_WITHOUT_CORE" // set for one without the controllers of queues
-	jobsVariable        = "BERTH_SUITES_WITHOUT_JOBS" // set for one with the webhooks of jobs alone
+	commandVariable     = "BERTH_SUITES_COMMAND"       // the controller's arguments as a JSON list
+	folderVariable      = "BERTH_SUITES_FOLDER"        // for configuration files and logs
+	definitionsVariable = "BERTH_SUITES_DEFINITIONS"   // a folder of CustomResourceDefinitions
+	webhooksVariable    = "BERTH_SUITES_WEBHOOKS"      // a folder of webhook configurations
+	unscheduledVariable = "BERTH_SUITES_UNSCHEDULED"   // set for a controller that shall admit nothing
+	coreVariable        = "BERTH_SUITES_WITHOUT_CORE"  // set for one without the controllers of queues
+	jobsVariable        = "BERTH_SUITES_WITHOUT_JOBS"  // set for one with the webhooks of jobs alone
+	delayVariable       = "BERTH_SUITES_WITHOUT_DELAY" // set for one that deletes stuck pods at once
 )
 
 const (

@@ -30,6 +30,7 @@ type setting struct {
 	schedules     bool
 	reconciles    bool
 	ownsPodsReady bool
+	forceful      bool
 }
 
 var (
@@ -118,6 +119,13 @@ func FrameworkOf(kind schema.GroupVersionKind) string {
 	return name
 }
 
+// EnabledFrameworks records the kinds of jobs that a suite enables by name, with their reconcilers.
+func EnabledFrameworks(names []string) {
+	for _, name := range names {
+		Reconciles(name)
+	}
+}
+
 // Reconciles records a kind of job that has a reconciler, and not its webhook alone.
 func Reconciles(name string) {
 	Framework(name)
@@ -127,6 +135,11 @@ func Reconciles(name string) {
 // PodsReady records that the reconcilers of jobs report whether pods are ready.
 func PodsReady(wait *config.WaitForPodsReady) {
 	record(func(s *setting) { s.ownsPodsReady = wait != nil })
+}
+
+// DeletesForcefully records that a suite deletes stuck pods on unreachable nodes, without the minute's delay.
+func DeletesForcefully() {
+	record(func(s *setting) { s.forceful = true })
 }
 
 // Schedules records that a suite starts the scheduler. Without one, nothing is admitted.
@@ -150,6 +163,13 @@ func take(scheme *runtime.Scheme) (configuration *config.Configuration, without 
 		without = append(without, unscheduledVariable)
 	}
 	scheme.Default(configuration)
+	if configuration.FeatureGates == nil {
+		configuration.FeatureGates = map[string]bool{}
+	}
+	if taken.forceful {
+		without = append(without, delayVariable)
+		configuration.FeatureGates["FailureRecoveryPolicy"] = true
+	}
 	for _, change := range taken.changes {
 		change(configuration)
 	}
@@ -159,7 +179,7 @@ func take(scheme *runtime.Scheme) (configuration *config.Configuration, without 
 			without = append(without, jobsVariable)
 		}
 		if !taken.ownsPodsReady {
-			configuration.FeatureGates = map[string]bool{"DisableWaitForPodsReady": true}
+			configuration.FeatureGates["DisableWaitForPodsReady"] = true
 		}
 	}
 	return configuration, without
