@@ -2,6 +2,9 @@
 
 As for all counters of Workloads, the input is two versions of an object. A step is counted once, when the
 object shows it, whichever client made it.
+
+Prometheus' increase() does not see the first count of a series that begins with it. So each queue that holds
+a Workload is served with 0 for every reason and outcome, before one of its Workloads is evicted.
 """
 
 from __future__ import annotations
@@ -10,11 +13,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from admission.controller.cluster_state.observers import WorkloadTransition
-from admission.controller.metrics.registry import Metrics
+from admission.controller.metrics.labels import CLUSTER_QUEUE
+from admission.controller.metrics.queue_series import QueueSeries
+from admission.controller.metrics.registry import Counter, Metrics
 from admission.controller.runtime.events import EventReporter
 from admission.controller.runtime.logs import Log
 from admission.decisions.api_writes import Event, workload_ref
 from admission.preemption.checkpoint_before_eviction import (
+    SaveOutcome,
     is_saving_at_sigterm,
     outcome_of,
     outcome_of_stop,
@@ -25,6 +31,7 @@ from admission.preemption.lost_work import lost_work
 from api.eviction import eviction_request, has_request
 from api.jobs.checkpoint_annotations import CLOCK_SKEW_SECONDS, reports_checkpoints
 from api.object_events import EventType
+from api.reasons import EvictionReason
 from api.workload import Workload, to_rfc3339
 from queues.quota.resources import to_quantities
 
@@ -67,27 +74,48 @@ class EvictionMetrics:
         self,
         metrics: Metrics,
         events: EventReporter,
+        series: QueueSeries,
         *,
         saved_at: SavedAt,
         price_of: PriceOf,
     ) -> None:
         """`saved_at` returns when the last checkpoint of a Workload was complete; None if none is known."""
+        self._series = series
+        # The ClusterQueues that have held a Workload.
+        self._queues: set[str] = set()
         self._metrics = metrics
         self._events = events
         self._saved_at = saved_at
         self._price_of = price_of
-        self._saves = metrics.counter(
+        self._saves = self._counter(
             "berth_eviction_saves",
             "Evictions that wait for a checkpoint, by what became of them",
-            ("cluster_queue", "outcome"),
+            "outcome",
         )
-        labels = ("cluster_queue", "reason")
-        self._lost = metrics.counter(
-            "berth_evicted_device_seconds_lost", "Work since the last checkpoint that evictions lost", labels
+        self._lost = self._counter(
+            "berth_evicted_device_seconds_lost", "Work since the last checkpoint lost by evictions", "reason"
         )
-        self._lost_money = metrics.counter(
-            "berth_evicted_cost_lost", "What that work cost, by the prices of nodes and flavors", labels
+        self._lost_money = self._counter(
+            "berth_evicted_cost_lost", "What that work cost, by the prices of nodes and flavors", "reason"
         )
+        series.at_scrape.append(self._begin)
+
+    def _counter(self, name: str, text: str, label: str) -> Counter:
+        counter = self._metrics.counter(name, text, ("cluster_queue", label))
+        return self._series.keep(("cluster_queue",), counter)
+
+    def _begin(self) -> None:
+        """Begin the series of all queues that hold Workloads, for their next scrape."""
+        if self._metrics.is_follower:
+            return
+        role = self._metrics.role
+        self._queues = {queue for queue in self._queues if self._series.knows(CLUSTER_QUEUE, queue)}
+        for queue in self._queues:
+            for reason in EvictionReason:
+                self._lost.labels(role, queue, reason.value)
+                self._lost_money.labels(role, queue, reason.value)
+            for outcome in SaveOutcome:
+                self._saves.labels(role, queue, outcome.value)
 
     def observe(self, change: WorkloadTransition) -> None:
         """Count what an eviction between two versions of a Workload has led to. A follower counts nothing.
@@ -95,6 +123,9 @@ class EvictionMetrics:
         The Workload gets an Event about work that it loses if it reports checkpoints.
         """
         before, after = change.before, change.after
+        if after is not None and after.admission is not None:
+            # A follower as well: it may lead when the Workload is evicted.
+            self._queues.add(after.admission.cluster_queue)
         if self._metrics.is_follower or before is None or after is None:
             return
         # Most changes are of Workloads that are not evicted: they cost no search for a checkpoint.

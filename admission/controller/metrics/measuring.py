@@ -30,6 +30,7 @@ def measure(
     evictions = EvictionMetrics(
         metrics,
         events,
+        series,
         saved_at=cluster_state.pending_evictions.saved_before_end,
         price_of=engine.nodes.device_price,
     )

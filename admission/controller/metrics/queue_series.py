@@ -7,6 +7,7 @@ ends at once, and the new queue counts from 0, as in Kueue.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeVar
 
 from admission.controller.metrics.histogram import Histogram
@@ -33,11 +34,13 @@ _NAMING = {
 class QueueSeries:
     """Counters and histograms by ClusterQueue, LocalQueue or Cohort.
 
-    `labels`: their custom labels, and which LocalQueues have metrics.
+    `labels`: their custom labels, and which LocalQueues have metrics. `at_scrape` are called before each
+    scrape.
     """
 
     def __init__(self, labels: MetricLabels | None = None) -> None:
         self.labels = labels if labels is not None else MetricLabels()
+        self.at_scrape: list[Callable[[], None]] = []
         self._by_naming: list[tuple[tuple[str, ...], Counter | Histogram]] = []
         # The objects that are gone, and whether their last counts have been served.
         self._gone: dict[QueueKey, bool] = {}
@@ -46,6 +49,10 @@ class QueueSeries:
         """Return the metric, and end its series from now on with the object that the labels `naming` name."""
         self._by_naming.append((naming, metric))
         return metric
+
+    def knows(self, kind: str, name: str) -> bool:
+        """Return whether an object without a namespace exists."""
+        return self.labels.uid_of(kind, "", name) is not None
 
     # --- changes from the watch -------------------------------------------------------------------
 
@@ -76,6 +83,8 @@ class QueueSeries:
             del self._gone[key]
             self.drop(*key)
         self._gone = dict.fromkeys(self._gone, True)
+        for begin in self.at_scrape:
+            begin()
 
     def drop(self, kind: str, namespace: str, name: str) -> None:
         """End the series of a ClusterQueue, LocalQueue or Cohort that is gone."""

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from admission.controller.cluster_state.observers import WorkloadTransition
 from admission.controller.metrics.eviction_metrics import EvictionMetrics
+from admission.controller.metrics.labels import CLUSTER_QUEUE
+from admission.controller.metrics.queue_series import QueueSeries
 from admission.controller.metrics.registry import Metrics
 from admission.controller.runtime.events import EventReporter
+from api.objects.common import Meta
 from api.reasons import ConditionType
 from tests.admission.controller.fakes import FakeRecorder
 from tests.builders import make_condition, make_workload, reserved, with_conditions
@@ -15,11 +19,12 @@ NOW = 100_000.0
 KEPT = "It resumes from its checkpoint of 1970-01-02T03:36:40Z"
 
 
-def counting_in(metrics: Metrics) -> EvictionMetrics:
+def counting_in(metrics: Metrics, series: QueueSeries | None = None) -> EvictionMetrics:
     """Return what counts evictions of Workloads whose devices cost 36 an hour."""
     return EvictionMetrics(
         metrics,
         EventReporter(FakeRecorder()),
+        series or QueueSeries(),
         saved_at=lambda *_: None,
         price_of=lambda *_: 36.0,
     )
@@ -92,3 +97,51 @@ def test_an_eviction_is_counted_once() -> None:
     again = counting_in(Metrics(version="test")).note_loss(after, after, saved_at=None, now=NOW)
 
     assert again is None
+
+
+def samples_of(metrics: Metrics) -> dict[str, float]:
+    """Return the counters of evictions of the leader by the name and the last label."""
+    return {
+        f"{sample.name}/{sample.labels.get('reason') or sample.labels.get('outcome')}": sample.value
+        for metric in metrics.registry.collect()
+        for sample in metric.samples
+        if sample.name.startswith("berth_evict") and sample.name.endswith("_total")
+    }
+
+
+def test_a_queue_that_holds_a_workload_counts_from_zero() -> None:
+    """The increase() of Prometheus does not see the first count of a series that begins with it."""
+    metrics, series = Metrics(version="test"), QueueSeries()
+    series.see(CLUSTER_QUEUE, Meta(name="queue", uid="1"))
+    counting = counting_in(metrics, series)
+    held = reserved(make_workload("w", gpus=1), at=NOW - 900)
+    # As a new leader finds it: what it watched as a follower.
+    counting.observe(WorkloadTransition(before=None, after=held, at=NOW))
+    series.begin_scrape()
+    assert not samples_of(metrics)
+
+    metrics.role = "leader"
+    series.begin_scrape()
+
+    begun = samples_of(metrics)
+    assert set(begun.values()) == {0}
+    assert {"berth_evicted_cost_lost_total/Preempted", "berth_eviction_saves_total/missed"} <= begun.keys()
+    evicted = with_conditions(held, make_condition(ConditionType.EVICTED, reason="Preempted", at=NOW))
+    counting.observe(WorkloadTransition(before=held, after=evicted, at=NOW))
+    assert samples_of(metrics).keys() == begun.keys()
+    assert samples_of(metrics)["berth_evicted_device_seconds_lost_total/Preempted"] == 900
+
+
+def test_the_counts_of_evictions_end_with_their_queue() -> None:
+    metrics, series = Metrics(version="test"), QueueSeries()
+    metrics.role, queue = "leader", Meta(name="queue", uid="1")
+    series.see(CLUSTER_QUEUE, queue)
+    held = reserved(make_workload("w", gpus=1), at=NOW - 900)
+    counting_in(metrics, series).observe(WorkloadTransition(before=None, after=held, at=NOW))
+    series.begin_scrape()
+
+    series.forget(CLUSTER_QUEUE, queue)
+
+    for _ in range(2):
+        series.begin_scrape()
+    assert not samples_of(metrics)
