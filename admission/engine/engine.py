@@ -64,7 +64,7 @@ from admission.status.views import (
     EngineStatistics,
     Touched,
 )
-from api.jobs.resource_requests import ResourceSettings
+from api.jobs.resource_requests import LimitRange, ResourceSettings
 from api.policy import KUEUE, AdmissionPolicy
 from api.reasons import ConditionType
 from api.workload import Workload, WorkloadKey
@@ -403,6 +403,10 @@ class Engine:
             for kept in self._cache.reservations.kept
             if kept.queue in names and members.get(kept.id)
         }
+
+    def limits_of(self, namespace: str) -> tuple[LimitRange, ...]:
+        """Return the LimitRanges of a namespace, by name."""
+        return self._cache.specs.limits.get(namespace, ())
 
     def statistics(self) -> EngineStatistics:
         """Return the sizes of the state and the counts of decisions.

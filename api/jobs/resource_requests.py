@@ -318,22 +318,24 @@ def pod_requests(spec: WirePodSpec) -> Amounts:
     return total
 
 
-def requests_no_more(one: Mapping[str, Any], template: Mapping[str, Any]) -> bool:
+def requests_no_more(
+    one: Mapping[str, Any], template: Mapping[str, Any], limits: tuple[LimitRange, ...] = ()
+) -> bool:
     """Return whether a pod, or the pods of a template, request no more than those of another template.
 
-    Both are plain objects. False if either cannot be read. The overhead of a runtime class is left out: the
-    API server adds it to pods alone.
+    Both are plain objects of a namespace with these limits. False if either cannot be read. The overhead of a
+    runtime class is left out: the API server adds it to pods alone.
     """
     try:
-        mine, theirs = (_own_requests(each["spec"]) for each in (one, template))
+        mine, theirs = (_own_requests(each["spec"], limits) for each in (one, template))
     except (msgspec.ValidationError, QuantityError, KeyError):
         return False
     return all(value <= theirs.get(resource, 0) for resource, value in mine.items())
 
 
-def _own_requests(spec: Mapping[str, Any]) -> Amounts:
+def _own_requests(spec: Mapping[str, Any], limits: tuple[LimitRange, ...]) -> Amounts:
     read = msgspec.convert(spec, WirePodSpec, strict=False)
-    return pod_requests(_adjusted(msgspec.structs.replace(read, overhead=None), (), {}))
+    return pod_requests(_adjusted(msgspec.structs.replace(read, overhead=None), limits, {}))
 
 
 def _with_init_containers(together: Amounts, init_containers: tuple[WireContainer, ...]) -> Amounts:

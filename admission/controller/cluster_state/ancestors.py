@@ -6,6 +6,7 @@ quota: the row of the owner's kind says what its Workload counts (`api.jobs.owne
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
@@ -21,6 +22,7 @@ from api.jobs.owners.paths import Body
 from api.jobs.owners.row import Child
 from api.jobs.owners.table import kind_of
 from api.jobs.queued_object import QueuedJob
+from api.jobs.resource_requests import LimitRange
 from api.objects.common import OwnerReference
 from api.workload import Workload
 
@@ -38,6 +40,7 @@ class Ancestors:
     workloads: ObjectCache[Workload]
     settings: JobSettings
     sources: OwnerSources
+    limits_of: Callable[[str], tuple[LimitRange, ...]]
 
     def of(self, job: QueuedJob, *, depth: int = 0) -> Ancestor:
         """Return the state of the topmost ancestor that is queued, and whether that counts the object.
@@ -80,7 +83,12 @@ class Ancestors:
         seen = self.objects.by_uid(job.uid)
         if seen is None:
             return None
-        child = Child(kind=target_of(job).kind, name=job.name, body=msgspec.json.decode(seen.raw))
+        child = Child(
+            kind=target_of(job).kind,
+            name=job.name,
+            body=msgspec.json.decode(seen.raw),
+            limits=self.limits_of(job.namespace),
+        )
         body = self.expanded(parent.value, parent.raw)
         return parent if body is not None and counts(parent.value.row, body, child) else None
 

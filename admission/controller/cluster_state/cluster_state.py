@@ -135,7 +135,9 @@ class ClusterState:
             workload_pods=self.workload_pods,
             pending_evictions=self.pending_evictions,
             gangs=self.gangs,
-            ancestors=Ancestors(self.queued, self.workloads, settings.jobs, self.owner_sources),
+            ancestors=Ancestors(
+                self.queued, self.workloads, settings.jobs, self.owner_sources, engine.limits_of
+            ),
             provisioning=self.provisioning,
         )
         self.job_context = self.contexts.of_jobs()

@@ -29,6 +29,7 @@ from api.jobs.owners.rules import validate_owner, validate_owner_update
 from api.jobs.owners.table import kind_of, row_of_kind
 from api.jobs.pod import POD_KIND, Pod, claims_job, to_pod
 from api.jobs.queued_object import QueuedJob
+from api.jobs.resource_requests import LimitRange
 from api.objects.cluster import JobObject, OwnerObject, PodObject
 from api.objects.common import OwnerReference, Wire, WireSelector
 from api.parsing.faults import ABSENT, FieldError
@@ -57,12 +58,14 @@ class Parent(msgspec.Struct, frozen=True, kw_only=True):
     """An owner of the table that a new object names as its controller, and it as expanded, in JSON.
 
     `kind` is its kind. `waits`: what it counts must not run, because no Workload above it is admitted.
-    `raw` is empty if the owner is not known yet: then everything counts as its own.
+    `raw` is empty if the owner is not known yet: then everything counts as its own. `limits` are those of the
+    namespace.
     """
 
     kind: str
     raw: bytes
     waits: bool
+    limits: tuple[LimitRange, ...] = ()
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
@@ -256,7 +259,7 @@ def _answer_queued(
     """
     body = _object(review.object)
     parent = around.parent
-    if parent is not None and is_counted(parent, Child(kind=review.kind.kind, name=job.name, body=body)):
+    if parent is not None and is_counted(parent, kind=review.kind.kind, name=job.name, body=body):
         # Its quota is that of its parent, and it needs no queue.
         defaults = JobDefaults(labels={}, suspends=parent.waits and not job.is_suspended)
         additions = {}
@@ -302,9 +305,9 @@ def _additions(row: OwnerKind, body: Body) -> Mapping[tuple[str, ...], object]:
         return {}
 
 
-def is_counted(parent: Parent, child: Child) -> bool:
+def is_counted(parent: Parent, *, kind: str, name: str, body: Body) -> bool:
     """Return whether a new object is counted by the owner that it names as its controller."""
-    row = row_of_kind(parent.kind)
+    row, child = row_of_kind(parent.kind), Child(kind=kind, name=name, body=body, limits=parent.limits)
     return not parent.raw or (row is not None and counts(row, msgspec.json.decode(parent.raw), child))
 
 
@@ -337,7 +340,7 @@ def _pod_owner(pod: Pod, around: Surroundings, body: Body) -> PodOwner:
     # One that is not known yet, or whose admission is not, may be known in a moment.
     if parent.waits:
         return PodOwner.UNKNOWN
-    is_own = is_counted(parent, Child(kind=POD_KIND, name=pod.name, body=body))
+    is_own = is_counted(parent, kind=POD_KIND, name=pod.name, body=body)
     return PodOwner.COUNTED if is_own else PodOwner.NOT_COUNTED
 
 

@@ -121,7 +121,12 @@ class Webhooks:
         if body is None:
             return Parent(kind=owner.row.kind, raw=b"", waits=True)
         waits = ancestor is not Ancestor.COUNTED_ADMITTED
-        return Parent(kind=owner.row.kind, raw=msgspec.json.encode(body), waits=waits)
+        return Parent(
+            kind=owner.row.kind,
+            raw=msgspec.json.encode(body),
+            waits=waits,
+            limits=state.engine.limits_of(namespace),
+        )
 
     def _job(self, uid: str) -> OwnerJob | None:
         """Return what is known of the Job with this uid; None if there is no such Job."""

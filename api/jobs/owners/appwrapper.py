@@ -19,7 +19,6 @@ from api.jobs.owners.paths import Body, Path, parsed_path, replaced, value_at
 from api.jobs.owners.row import Child, OwnerKind, OwnerPodSet
 from api.jobs.pod_template import StartConflict, Template
 from api.jobs.queued_object import JobOutcome
-from api.jobs.resource_requests import requests_no_more
 from api.parsing.decimals import whole_number
 
 # Annotations of a pod set by which its author gives its pods ranks.
@@ -208,7 +207,7 @@ def counts(body: Body, child: Child) -> bool:
     """
     return any(
         (template.get("kind"), value_at(template, ("metadata", "name"))) == (child.kind, child.name)
-        and _has_no_more(_inferred({**child.body, **_type_of(template)}), _inferred(template))
+        and _has_no_more(child, _inferred({**child.body, **_type_of(template)}), _inferred(template))
         for template in (component["template"] for component in body["spec"]["components"])
     )
 
@@ -217,9 +216,9 @@ def _type_of(template: Body) -> dict[str, Any]:
     return {name: template.get(name) for name in ("apiVersion", "kind")}
 
 
-def _has_no_more(these: Sequence[OwnerPodSet], ours: Sequence[OwnerPodSet]) -> bool:
+def _has_no_more(child: Child, these: Sequence[OwnerPodSet], ours: Sequence[OwnerPodSet]) -> bool:
     return 0 < len(these) == len(ours) and all(
-        one.count <= own.count and requests_no_more(one.template, own.template)
+        one.count <= own.count and child.requests_no_more(one.template, own.template)
         for one, own in zip(these, ours, strict=True)
     )
 

@@ -14,7 +14,6 @@ from api import keys
 from api.jobs.owners.conditions import ends_by
 from api.jobs.owners.paths import Body, value_at
 from api.jobs.owners.row import Child, OwnerKind, OwnerPodSet
-from api.jobs.resource_requests import requests_no_more
 
 _JOB_INDEX = "jobset.sigs.k8s.io/job-index"
 
@@ -79,7 +78,7 @@ def counts(body: Body, child: Child) -> bool:
         if number is not None and int(number[0]) < _replicas(one):
             theirs, ours = child.body["spec"], one["template"]["spec"]
             is_small = pods_of_job(theirs) <= pods_of_job(ours)
-            return is_small and requests_no_more(theirs["template"], ours["template"])
+            return is_small and child.requests_no_more(theirs["template"], ours["template"])
     return False
 
 

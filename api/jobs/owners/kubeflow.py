@@ -16,7 +16,6 @@ from api.jobs.owners.conditions import ends_by, is_true
 from api.jobs.owners.paths import Body, value_at
 from api.jobs.owners.row import Child, OwnerKind, OwnerPodSet
 from api.jobs.pod_template import Template
-from api.jobs.resource_requests import requests_no_more
 
 _GROUP = "kubeflow.org"
 _INDEX = "training.kubeflow.org/replica-index"
@@ -84,7 +83,7 @@ def _is_pod_of(pod_sets: tuple[OwnerPodSet, ...], body: Body, child: Child) -> b
 def _is_replica(child: Child, prefix: str, one: OwnerPodSet, *, pods: Template) -> bool:
     number = re.fullmatch(r"0|[1-9]\d*", child.name.removeprefix(prefix))
     is_named = child.name.startswith(prefix) and number is not None and int(number[0]) < one.count
-    return is_named and requests_no_more(pods, one.template)
+    return is_named and child.requests_no_more(pods, one.template)
 
 
 def _is_part_of_mpi_job(pod_sets: tuple[OwnerPodSet, ...], body: Body, child: Child) -> bool:
@@ -97,7 +96,8 @@ def _is_part_of_mpi_job(pod_sets: tuple[OwnerPodSet, ...], body: Body, child: Ch
         is_single
         and child.name == f"{body['metadata']['name']}-launcher"
         and any(
-            one.name == "launcher" and requests_no_more(spec["template"], one.template) for one in pod_sets
+            one.name == "launcher" and child.requests_no_more(spec["template"], one.template)
+            for one in pod_sets
         )
     )
 

@@ -24,7 +24,6 @@ from api.jobs.owners.ray_pod_sets import (
 from api.jobs.owners.row import Child, OwnerKind, OwnerPodSet
 from api.jobs.pod_template import Template
 from api.jobs.queued_object import JobOutcome
-from api.jobs.resource_requests import requests_no_more
 from api.keys import ELASTIC_JOB
 from api.parsing.faults import ABSENT, FieldError
 
@@ -94,10 +93,10 @@ def _cluster_counts(body: Body, child: Child) -> bool:
     if child.kind != "Pod" or labels.get("ray.io/cluster") != name:
         return False
     if child.name == f"{name[:_LONGEST_POD_PREFIX]}-{HEAD}".lower():
-        return requests_no_more(child.body, head.queued)
+        return child.requests_no_more(child.body, head.queued)
     group = labels.get("ray.io/group", "").lower()
     return labels.get("ray.io/node-type") == "worker" and any(
-        one.name == group and requests_no_more(child.body, one.queued) for one in workers
+        one.name == group and child.requests_no_more(child.body, one.queued) for one in workers
     )
 
 
@@ -132,7 +131,7 @@ def _is_cluster_of(pod_sets: tuple[OwnerPodSet, ...], child: Child) -> bool:
     return all(
         one.name in ours
         and one.count <= ours[one.name].count
-        and requests_no_more(one.queued, ours[one.name].queued)
+        and child.requests_no_more(one.queued, ours[one.name].queued)
         for one in cluster_pod_sets(child.body, _CLUSTER)
     )
 
@@ -140,7 +139,7 @@ def _is_cluster_of(pod_sets: tuple[OwnerPodSet, ...], child: Child) -> bool:
 def _is_single(child: Child, template: Template) -> bool:
     spec = child.body["spec"]
     pods = max(spec.get("parallelism") or 1, spec.get("completions") or 1)
-    return pods == 1 and requests_no_more(spec["template"], template)
+    return pods == 1 and child.requests_no_more(spec["template"], template)
 
 
 # --- what may be queued ---------------------------------------------------------------------------

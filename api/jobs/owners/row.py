@@ -13,6 +13,7 @@ from typing import Any
 from api.jobs.owners.paths import Body, Path, replaced
 from api.jobs.pod_template import Template
 from api.jobs.queued_object import JobOutcome
+from api.jobs.resource_requests import LimitRange, requests_no_more
 from api.parsing.faults import FieldError
 
 
@@ -42,11 +43,23 @@ class OwnerPodSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Child:
-    """An object that names an owner as its controller: the kind, the name, and the object."""
+    """An object that names an owner as its controller: the kind, the name, and the object.
+
+    `limits` are those of its namespace.
+    """
 
     kind: str
     name: str
     body: Body
+    limits: tuple[LimitRange, ...] = ()
+
+    def requests_no_more(self, pods: Template, template: Template) -> bool:
+        """Return whether pods of it, or the pod that it is, request no more than those of a template.
+
+        With the defaults of limit ranges in both: the API server fills them into pods, and Workloads count
+        them.
+        """
+        return requests_no_more(pods, template, self.limits)
 
 
 # Returns the object of this kind, namespace ("" for none) and name; None if there is none.

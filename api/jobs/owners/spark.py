@@ -19,7 +19,6 @@ from api.jobs.owners.row import Child, OwnerKind, OwnerPodSet
 from api.jobs.owners.spark_conf import conf_faults
 from api.jobs.pod_template import Template
 from api.jobs.queued_object import JobOutcome
-from api.jobs.resource_requests import requests_no_more
 from api.parsing.faults import FieldError
 from api.parsing.quantities import parse
 
@@ -226,7 +225,7 @@ def counts(body: Body, child: Child) -> bool:
     requests = {"cpu": own.get("cores") or 1, **(resources.get("requests") or {})}
     requests["memory"] = _whole_memory(own, body["spec"])
     whole = {**first, "resources": {**resources, "requests": requests}}
-    return requests_no_more(child.body, {"spec": {**spec, "containers": [whole, *sidecars]}})
+    return child.requests_no_more(child.body, {"spec": {**spec, "containers": [whole, *sidecars]}})
 
 
 def _whole_memory(own: Body, spec: Body) -> int:

@@ -20,7 +20,6 @@ from api.jobs.owners.conditions import ends_by
 from api.jobs.owners.paths import Body, replaced, value_at
 from api.jobs.owners.row import Child, OwnerKind, OwnerPodSet, Read, Source, Templates
 from api.jobs.pod_template import Template
-from api.jobs.resource_requests import requests_no_more
 
 _GROUP, _VERSION = "trainer.kubeflow.org", "v1alpha1"
 _ANCESTOR = "trainer.kubeflow.org/trainjob-ancestor-step"
@@ -210,7 +209,7 @@ def _counts(body: Body, child: Child) -> bool:
     return all(
         one.name in ours
         and one.count <= ours[one.name].count
-        and requests_no_more(one.template, ours[one.name].template)
+        and child.requests_no_more(one.template, ours[one.name].template)
         for one in jobset.pod_sets(child.body)
     )
 

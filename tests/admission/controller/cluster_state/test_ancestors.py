@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 
 from admission.controller.cluster_state.cluster_state import ClusterStateSettings
@@ -77,6 +79,25 @@ def ancestor_of(known: Known, name: str = "j-workers-0") -> Ancestor:
 )
 def test_a_job_that_its_jobset_counts(objects: list[Object], manages_all: bool, want: Ancestor) -> None:
     assert ancestor_of(with_owners(*objects, manages_all=manages_all)) is want
+
+
+@pytest.mark.parametrize(
+    ("default", "want"),
+    [
+        pytest.param("2", Ancestor.COUNTED_ADMITTED, id="the default request of the namespace"),
+        pytest.param("1", Ancestor.ADMITTED, id="more than the default request"),
+    ],
+)
+def test_requests_from_a_limit_range_are_those_of_the_template(default: str, want: Ancestor) -> None:
+    """A template without requests of CPU, and a Job whose pods have two, as the API server fills in."""
+    jobset_, child = (copy.deepcopy(one) for one in (jobset(), worker()))
+    theirs = child["spec"]["template"]["spec"]["containers"][0]
+    ours = jobset_["spec"]["replicatedJobs"][1]["template"]["spec"]["template"]["spec"]["containers"][0]
+    theirs["resources"], ours["resources"] = {"requests": {"cpu": "2"}}, {}
+    item = {"type": "Container", "defaultRequest": {"cpu": default}}
+    limits = made("LimitRange", "limits", "team", version="v1", spec={"limits": [item]})
+
+    assert ancestor_of(with_owners(limits, jobset_, of_jobset(is_admitted=True), child)) is want
 
 
 def test_a_job_that_only_names_a_jobset_is_not_counted_by_it() -> None:
