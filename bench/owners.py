@@ -17,8 +17,10 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,7 @@ from admission.controller.writer.requests import owner_resource, source_resource
 from api.jobs.owners.paths import value_at
 from api.kube import resources
 from api.kube.client import KubeClient
-from api.kube.errors import KubeError
+from api.kube.errors import AlreadyExists, KubeError, Timeout
 from api.kube.informer import Change, Informer, Listener, ListWatch
 from api.kube.resources import Resource
 from api.objects.cluster import OwnerObject
@@ -134,7 +136,8 @@ class Player:
             played = KINDS[self._kinds[number % len(self._kinds)]]
             metadata = {"name": f"j{number:05}", "labels": {"kueue.x-k8s.io/queue-name": _QUEUE}}
             body = msgspec.json.encode({**played.body, "metadata": metadata})
-            await self._client.create(played.resource, body, NAMESPACE)
+            with suppress(AlreadyExists):  # an earlier attempt was carried out, though nothing said so
+                await _patiently(partial(self._client.create, played.resource, body, NAMESPACE))
 
     async def _play(self) -> None:
         while True:
@@ -142,10 +145,22 @@ class Player:
             played = KINDS[kind]
             for status in played.statuses:
                 body = msgspec.json.encode({"status": status})
-                await self._client.merge_patch(played.resource, name, body, NAMESPACE, subresource="status")
+                await _patiently(
+                    partial(
+                        self._client.merge_patch, played.resource, name, body, NAMESPACE, subresource="status"
+                    )
+                )
             self._ended += 1
             if self._ended == self._total:
                 self._done.set()
+
+
+async def _patiently(request: Callable[[], Awaitable[object]]) -> None:
+    """Send a request until it is answered: a machine that others use as well may halt for seconds."""
+    while True:
+        with suppress(Timeout):
+            await request()
+            return
 
 
 async def measure(kinds: Sequence[str], total: int) -> float:
