@@ -152,6 +152,9 @@ def _webhooks(folder: Path) -> Path:
             # It puts a slash of its own before the path.
             service = webhook["clientConfig"]["service"]
             service["path"] = service["path"].removeprefix("/")
+            if webhook["name"] == "pods.mutate.berth.dev":
+                # As the file says for a cluster in which jobs without a queue are managed.
+                del webhook["objectSelector"]
     (folder / "webhooks.yaml").write_text(yaml.safe_dump_all(documents))
     return folder
 

@@ -101,7 +101,12 @@ class ReconcileContexts:
         """Return what a Workload's reconciliation needs to know of the cluster."""
         # A third of all looks: nothing is decided any more, so its queues, nodes and pods do not matter.
         if workload.is_finished:
-            return LifecycleContext(owner=self._owner(workload), settings=self.settings.lifecycle)
+            return LifecycleContext(
+                owner=self._owner(workload),
+                settings=self.settings.lifecycle,
+                # Its ProvisioningRequests end with it.
+                provisioning=self.provisioning.context_of(workload),
+            )
         local_queue = self.specs.local_queues.get((workload.key.namespace, workload.queue_name))
         cluster_queue = (
             self.specs.cluster_queues.get(local_queue.cluster_queue) if local_queue is not None else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 
 from admission.controller.cluster_state.provisioning import Provisioning
 from admission.decisions.api_writes import Purpose, Verb, Write
@@ -16,6 +17,7 @@ from api.objects.common import NamedObject
 from api.objects.provisioning import ProvisioningRequestObject
 from api.provisioning import ProvisioningConfig
 from api.queueing import AdmissionCheck, CheckParameters
+from tests.admission.controller.known import Known, Object, made, workload_object
 from tests.admission.world import read_workload
 
 NOW = 1_800_000_000.0
@@ -125,3 +127,31 @@ def test_a_refusal_is_known_until_the_object_is_there() -> None:
 
 def test_a_controller_that_leaves_these_checks_to_another_knows_nothing_of_them() -> None:
     assert State(is_kept=False).provisioning.context_of(WORKLOAD) is None
+
+
+@pytest.mark.parametrize(
+    "said", [pytest.param((), id="one that runs"), pytest.param(("Finished",), id="a finished one")]
+)
+def test_the_requests_of_a_workload_are_known_until_they_are_gone(said: tuple[str, ...]) -> None:
+    at = "2026-01-01T00:00:00Z"
+    conditions = [
+        {"type": type_, "status": "True", "reason": "R", "message": "", "lastTransitionTime": at}
+        for type_ in said
+    ]
+    workload: Object = {**workload_object("w", "team", "lq"), "status": {"conditions": conditions}}
+    owner = {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "Workload",
+        "name": "w",
+        "uid": "w",
+        "controller": True,
+    }
+    request = made("ProvisioningRequest", "w-check-1", "team", owners=[owner], spec={})
+    known = Known(workload, request)
+
+    seen = known.cluster_state.workloads.get(("team", "w"))
+
+    assert seen is not None
+    context = known.cluster_state.contexts.of_workload(seen.value).provisioning
+    assert context is not None
+    assert [one.name for one in context.requests] == ["w-check-1"]
