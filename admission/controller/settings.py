@@ -18,6 +18,7 @@ from api.config.loading import ControllerConfig
 from api.jobs.job_workload import CopiedKeys
 from api.jobs.owners.table import OWNER_KINDS, set_external
 from api.objects.common import WireSelector, WireSelectorRequirement
+from api.parsing.quantities import set_byte_resources
 from api.reason_words import ReasonWords
 from queues.store.access import StoreAccess
 from queues.store.replication import Replication
@@ -79,9 +80,11 @@ class Options:
 def cluster_state_settings(config: ControllerConfig, *, namespace: str) -> ClusterStateSettings:
     """Return the settings for Jobs, pods and Workloads. `namespace` is the controller's own.
 
-    Kinds that the configuration describes are known to this process from now on.
+    This process knows from now on the kinds that the configuration describes, and which resources are bytes.
     """
     kueue = config.kueue
+    # Counters and capacities of devices are bytes, as in Kueue.
+    set_byte_resources(one.resource for own in config.resources.devices.sources.values() for one in own)
     return ClusterStateSettings(
         with_pods="pod" in kueue.integrations.frameworks,
         with_pod_groups=config.berth.pod_groups,

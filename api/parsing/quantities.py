@@ -9,7 +9,7 @@ one nano is rounded away from zero to a whole number of nanos, a value with a bi
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from fractions import Fraction
 from functools import lru_cache
@@ -19,6 +19,8 @@ _K = TypeVar("_K")
 CPU = "cpu"
 _BINARY_RESOURCES = frozenset({"memory", "ephemeral-storage"})
 _HUGE_PAGES_PREFIX = "hugepages-"
+# Others that the configuration says are bytes.
+_byte_resources: set[str] = set()
 
 _NANO = Fraction(1, 10**9)
 _MAX_INT64 = 2**63 - 1
@@ -83,15 +85,26 @@ def add_amounts(total: dict[_K, int], amounts: Mapping[_K, int], times: int = 1)
         total[key] = total.get(key, 0) + value * times
 
 
+def set_byte_resources(names: Iterable[str]) -> None:
+    """Have the amounts of these resources written like memory, in place of all earlier ones.
+
+    Said by the configuration, once for a process. How an amount is read does not depend on it.
+    """
+    _byte_resources.clear()
+    _byte_resources.update(names)
+
+
 def to_text(resource: str, amount: int) -> str:
     """Return the canonical quantity for `amount` of `resource`, in the unit that `amount()` returns.
 
-    cpu is written in milli ("1500m", "2"); memory, ephemeral-storage and hugepages-* with binary suffixes
-    ("8Gi"); all others with decimal suffixes ("20", "5k"). Source: Kueue, pkg/resources/requests.go.
+    cpu is written in milli ("1500m", "2"); memory, ephemeral-storage, hugepages-* and what the configuration
+    says is bytes with binary suffixes ("8Gi"); all others with decimal suffixes ("20", "5k").
+    Source: Kueue, pkg/resources/resource_formatter.go.
     """
     if resource == CPU:
         return _decimal_text(amount, -3)
-    if resource in _BINARY_RESOURCES or resource.startswith(_HUGE_PAGES_PREFIX):
+    is_in_bytes = resource in _BINARY_RESOURCES or resource in _byte_resources
+    if is_in_bytes or resource.startswith(_HUGE_PAGES_PREFIX):
         return _binary_text(amount)
     return _decimal_text(amount, 0)
 
