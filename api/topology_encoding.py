@@ -113,10 +113,8 @@ def _chunks(domains: Sequence[DomainCount]) -> Iterator[Sequence[DomainCount]]:
         yield domains[start : start + _MOST_DOMAINS]
 
 
-def to_topology(field_name: str, wire: WireTopologyAssignment | None) -> TopologyAssignment | None:
+def to_topology(field_name: str, wire: WireTopologyAssignment) -> TopologyAssignment:
     """Return the domains of the compact encoding, slice by slice. Raises SpecError if it is malformed."""
-    if wire is None:
-        return None
     try:
         # Before anything is expanded: a few bytes can claim billions of domains.
         for one in wire.slices:

@@ -216,7 +216,7 @@ def _check(wire: WireCheckState) -> CheckState:
 
 def _assignment(wire: WirePodSetAssignment, pod_sets: Sequence[PodSet]) -> PodSetAssignment:
     field_name = f"status.admission.podSetAssignments[{wire.name}]"
-    count = wire.count
+    count, topology = wire.count, wire.topology_assignment
     if count is None:
         count = next((one.count for one in pod_sets if one.name == wire.name), 0)
     return PodSetAssignment(
@@ -227,6 +227,6 @@ def _assignment(wire: WirePodSetAssignment, pod_sets: Sequence[PodSet]) -> PodSe
             resource: read_amount(f"{field_name}.resourceUsage.{resource}", resource, quantity)
             for resource, quantity in (wire.resource_usage or {}).items()
         },
-        topology=to_topology(field_name, wire.topology_assignment),
+        topology=to_topology(field_name, topology) if topology is not None else None,
         delayed_topology_request=wire.delayed_topology_request,
     )

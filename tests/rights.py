@@ -82,8 +82,8 @@ USED_AT_HOME = _on(resources.LEASES, "get", "create", "update") | _on(
 _DIRECT = (
     # Whether its own namespace is there.
     _on(resources.NAMESPACES, "get")
-    # Which fields the definitions of its kinds lack.
-    | _on(resources.CRDS, "get")
+    # Which fields the definitions of its kinds lack, and the caBundle of those that are converted.
+    | _on(resources.CRDS, "get", "list", "watch", "patch")
     # Whether a Kueue is alive, and which nodes are.
     | _on(resources.LEASES, "list", "watch")
     | _on(resources.EVENTS, "create", "patch")

@@ -400,13 +400,11 @@ def test_the_flow_schema_is_for_what_the_election_asks_and_for_no_other_request(
 
 
 def test_rights_that_are_bound_to_names_are_for_its_kinds_and_what_leads_to_the_controller() -> None:
-    bound = {
-        (group, resource): {*rule["resourceNames"]}
-        for rule in only("ClusterRole", SERVICE)["rules"]
-        if "resourceNames" in rule
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-    }
+    bound: dict[tuple[str, str], set[str]] = {}
+    for rule in only("ClusterRole", SERVICE)["rules"]:
+        for group in rule["apiGroups"]:
+            for resource in rule["resources"] if "resourceNames" in rule else ():
+                bound.setdefault((group, resource), set()).update(rule["resourceNames"])
 
     assert bound == {
         ("admissionregistration.k8s.io", "validatingwebhookconfigurations"): {WEBHOOKS},

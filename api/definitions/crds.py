@@ -1,9 +1,12 @@
 """The CustomResourceDefinitions that Berth serves, generated from the models.
 
 Names, columns and subresources are the same as Kueue's, so that kubectl commands and dashboards keep working;
-kinds that Kueue does not have are in the group berth.dev. Only v1beta2 is served, without a conversion
-webhook, so that a cluster can read its own objects when nothing of Berth runs. Manifests of v1beta1 are
-converted when they are read from a file (api.definitions.conversion).
+kinds that Kueue does not have are in the group berth.dev. v1beta2 is what is stored, so that a cluster can
+read its own objects when nothing of Berth runs.
+
+deploy/crds serves v1beta1 of Kueue's kinds as well. kube-apiserver asks the controller (/convert) for those
+whose fields have other names there, and only if a client asks for v1beta1. Servers without a controller at
+that address (the embedded one, those of tests) get v1beta2 alone.
 """
 
 from collections.abc import Sequence
@@ -14,6 +17,7 @@ import yaml
 from pydantic import BaseModel
 
 from api.definitions.bounds import bounded
+from api.definitions.older_schemas import older_path, older_schema
 from api.definitions.structural_schema import structural_schema
 from api.keys import KUEUE_GROUP
 from api.models.admission_policy import AdmissionPolicy
@@ -28,6 +32,20 @@ from api.models.workload import Workload
 
 BERTH_GROUP = "berth.dev"
 
+OLDER_VERSION = "v1beta1"
+# The kinds whose fields differ between the versions; the others differ in apiVersion alone.
+CONVERTED_KINDS = frozenset({"ClusterQueue", "LocalQueue", "Workload"})
+_WEBHOOK = {
+    "clientConfig": {
+        "service": {
+            "name": "berth-controller",
+            "namespace": "berth-system",
+            "path": "/convert",
+            "port": 9443,
+        }
+    },
+    "conversionReviewVersions": ["v1"],
+}
 # Category that makes `kubectl get berth` list all kinds.
 _CATEGORY = "berth"
 
@@ -191,26 +209,35 @@ KINDS: tuple[Kind, ...] = (
 """Every kind that Berth defines, in the order of output."""
 
 
-def crd_yaml(kind: Kind) -> str:
+def crd_yaml(kind: Kind, *, with_older: bool = False) -> str:
     """Return the CustomResourceDefinition of one kind as YAML."""
-    return yaml.safe_dump(crd(kind), sort_keys=False, width=110, allow_unicode=True)
+    return yaml.safe_dump(crd(kind, with_older=with_older), sort_keys=False, width=110, allow_unicode=True)
 
 
-def crd(kind: Kind) -> dict[str, Any]:
-    """Return the CustomResourceDefinition of one kind."""
+def crd(kind: Kind, *, with_older: bool = False) -> dict[str, Any]:
+    """Return the CustomResourceDefinition of one kind.
+
+    `with_older`: v1beta1 of Kueue's kinds is served too.
+    """
+    has_older = with_older and kind.group == KUEUE_GROUP
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
         "metadata": {"name": f"{kind.plural}.{kind.group}"},
         "spec": {
-            # With a single version there is nothing to convert.
-            "conversion": {"strategy": "None"},
+            "conversion": _conversion(kind, has_older=has_older),
             "group": kind.group,
             "names": _names(kind),
             "scope": "Namespaced" if kind.namespaced else "Cluster",
-            "versions": [_version(kind)],
+            "versions": [_version(kind), *([_older_version(kind)] if has_older else ())],
         },
     }
+
+
+def _conversion(kind: Kind, *, has_older: bool) -> dict[str, Any]:
+    if has_older and kind.name in CONVERTED_KINDS:
+        return {"strategy": "Webhook", "webhook": _WEBHOOK}
+    return {"strategy": "None"}
 
 
 def _names(kind: Kind) -> dict[str, Any]:
@@ -240,6 +267,26 @@ def _version(kind: Kind) -> dict[str, Any]:
     if "status" in schema["properties"]:
         version["subresources"] = {"status": {}}
     return version
+
+
+def _older_version(kind: Kind) -> dict[str, Any]:
+    version = _version(kind)
+    schema = older_schema(kind.name, version["schema"]["openAPIV3Schema"])
+    columns = [
+        {**column, "jsonPath": older_path(kind.name, column["jsonPath"])}
+        for column in version["additionalPrinterColumns"]
+    ]
+    # The API server refuses equal selectable fields of versions whose schemas differ. Kueue has none either.
+    version.pop("selectableFields", None)
+    return {
+        **version,
+        "name": OLDER_VERSION,
+        "additionalPrinterColumns": columns,
+        "deprecated": True,
+        "deprecationWarning": "This version is deprecated. Use v1beta2 instead.",
+        "schema": {"openAPIV3Schema": schema},
+        "storage": False,
+    }
 
 
 def _column(column: Column) -> dict[str, Any]:

@@ -18,7 +18,7 @@ def file_name(kind: Kind) -> str:
 
 def wanted() -> dict[str, str]:
     """Return the text of each file by its name."""
-    files = {file_name(kind): _HEADER + crd_yaml(kind) for kind in KINDS}
+    files = {file_name(kind): _HEADER + crd_yaml(kind, with_older=True) for kind in KINDS}
     listed = "".join(f"  - {name}\n" for name in sorted(files))
     return {**files, "kustomization.yaml": _HEADER + _KUSTOMIZATION + listed}
 

@@ -82,3 +82,8 @@ def may(plane: ControlPlane, user: str, right: str, *, namespace: str = "") -> b
         attributes["subresource"] = subresource[0]
     review = plane.rest.create(_REVIEWS, {"spec": {"user": user, "resourceAttributes": attributes}})
     return bool(review["status"]["allowed"])
+
+
+def has_bundle(definition: Any) -> bool:
+    """Return whether kube-apiserver knows the authority of the webhook that converts for a definition."""
+    return "caBundle" in definition["spec"]["conversion"]["webhook"]["clientConfig"]

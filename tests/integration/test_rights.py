@@ -14,17 +14,17 @@ from typing import Any
 import pytest
 import yaml
 
-from admission.controller.http.ca_injector import WEBHOOKS
+from admission.controller.http.ca_injector import DEFINITIONS, WEBHOOKS
 from tests import parts
 from tests.controlplane import ControlPlane, Rest, RestError, find_assets
-from tests.controlplane.definitions import install_crds
+from tests.controlplane.definitions import CRDS, install_crds
 from tests.integration import leadersets, shipped
 from tests.integration.conftest import Cluster, Controllers
 from tests.integration.manifests import make_job, make_workload
 from tests.integration.nodes import simulated_nodes
 from tests.integration.played import play_all
 from tests.integration.pods import make_pod
-from tests.integration.shipped import CONTROLLER, DEPLOY, NAMESPACE, bind, install, kubectl, may
+from tests.integration.shipped import CONTROLLER, DEPLOY, NAMESPACE, bind, has_bundle, install, kubectl, may
 from tests.integration.test_serving import REGISTRATION, is_asked, is_trusting, registration
 from tests.integration.waiting import wait_for
 
@@ -445,6 +445,8 @@ def test_the_roles_of_deploy_are_all_that_a_controller_needs(
         plane.rest.create(REGISTRATION, registration(f"{started.urls()['webhook']}/mutate"))
         try:
             plane.rest.wait(f"{REGISTRATION}/{WEBHOOKS}", is_trusting)
+            for name in DEFINITIONS:
+                plane.rest.wait(f"{CRDS}/{name}", has_bundle)
             wait_for(lambda: is_asked(cluster.new_scene()), "the webhook being asked")
             play_all(cluster, started)
         finally:

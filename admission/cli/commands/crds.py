@@ -19,7 +19,10 @@ def add_parser(subparsers: Subparsers) -> None:
         subparsers,
         "crds",
         help_line="print the CustomResourceDefinitions",
-        description="Print the CustomResourceDefinitions of all kinds, or of the given ones.",
+        description=(
+            "Print the CustomResourceDefinitions of all kinds, or of the given ones. They serve v1beta2\n"
+            "alone; those of deploy/crds serve v1beta1 too, which a controller in the cluster converts."
+        ),
         examples=(
             "  berth crds | kubectl apply --server-side -f -\n"
             "  berth crds clusterqueue localqueue\n"

@@ -1,8 +1,8 @@
-"""The CA injector: puts our authority into webhook configurations and APIServices.
+"""The CA injector: puts our authority into webhook configurations, APIServices and definitions.
 
-Users create these objects (deploy/webhooks, deploy/visibility) and delete them. If an object exists and
-points to this controller's Service or, for webhooks, has the name reserved for ours, its caBundle is kept
-equal to the bundle in the Secret. Nothing else in it is changed.
+Users create these objects (deploy/webhooks, deploy/visibility, deploy/crds) and delete them. If an object
+exists and points to this controller's Service or, for webhooks, has the name reserved for ours, its caBundle
+is kept equal to the bundle in the Secret. Nothing else in it is changed.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import msgspec
 
 from admission.controller.http.serving_certificates import SERVICE
 from admission.controller.runtime.logs import Log
+from api.definitions.crds import CONVERTED_KINDS, KINDS
 from api.kube import resources
 from api.kube.client import JSON_PATCH, Body, KubeClient
 from api.kube.errors import KubeError
@@ -35,8 +36,12 @@ API_SERVICES = (
     *(f"{version}.{GROUP}" for version in VERSIONS),
     f"{training_jobs.VERSION}.{training_jobs.GROUP}",
 )
+# The definitions of deploy/crds whose objects are converted.
+DEFINITIONS = tuple(f"{kind.plural}.{kind.group}" for kind in KINDS if kind.name in CONVERTED_KINDS)
 # The name of both kinds of webhook configuration.
 WEBHOOKS = "berth-webhooks"
+
+_CONVERSION_BUNDLE = "/spec/conversion/webhook/clientConfig/caBundle"
 
 # The pause after a refused write: the object may have changed, or a permission may still be granted.
 RETRY_SECONDS = 5.0
@@ -48,6 +53,7 @@ class _ServiceRef(Wire, frozen=True):
 
 
 class _ClientConfig(Wire, frozen=True):
+    service: _ServiceRef | None = None
     ca_bundle: str | None = None
 
 
@@ -74,6 +80,21 @@ class ApiService(Wire, frozen=True):
     spec: _ApiServiceSpec = _ApiServiceSpec()
 
 
+class _Conversion(Wire, frozen=True):
+    webhook: _Webhook | None = None
+
+
+class _DefinitionSpec(Wire, frozen=True):
+    conversion: _Conversion = _Conversion()
+
+
+class Definition(Wire, frozen=True):
+    """A CustomResourceDefinition, of which only the conversion is read."""
+
+    metadata: Meta
+    spec: _DefinitionSpec = _DefinitionSpec()
+
+
 @dataclass(frozen=True, slots=True)
 class _Fields:
     """The caBundles of one object that are outdated, as JSON pointers."""
@@ -98,6 +119,7 @@ class TrustPublisher:
         self._services = tuple(
             self._informer(resources.API_SERVICES, ApiService, name) for name in API_SERVICES
         )
+        self._definitions = tuple(self._informer(resources.CRDS, Definition, name) for name in DEFINITIONS)
 
     def _informer(self, resource: Resource, type_: type[Any], name: str) -> Informer[Any]:
         what = ListWatch(
@@ -118,7 +140,7 @@ class TrustPublisher:
         """Watch and write until cancelled."""
         # One task writes; the watches only say that there is something to do.
         async with asyncio.TaskGroup() as group:
-            for informer in (*self._configurations, *self._services):
+            for informer in (*self._configurations, *self._services, *self._definitions):
                 group.create_task(informer.run(), name=f"trust-{informer.resource.plural}")
             while True:
                 await self._is_due.wait()
@@ -150,12 +172,18 @@ class TrustPublisher:
                 ]
                 if pointers:
                     yield _Fields(informer.resource, found.metadata, pointers)
-        # Another owner's APIService of the same group is left alone: it may point to Kueue.
+        # Another owner's APIService or definition of the same name is left alone: it may point to Kueue.
         ours = _ServiceRef(namespace=self._namespace, name=SERVICE)
         for informer in self._services:
             for found in informer.store.values():
                 if found.spec.service == ours and found.spec.ca_bundle != bundle:
                     yield _Fields(informer.resource, found.metadata, ["/spec/caBundle"])
+        for informer in self._definitions:
+            for found in informer.store.values():
+                webhook = found.spec.conversion.webhook
+                config = webhook.client_config if webhook is not None else None
+                if config is not None and config.service == ours and config.ca_bundle != bundle:
+                    yield _Fields(informer.resource, found.metadata, [_CONVERSION_BUNDLE])
 
     async def _write(self, fields: _Fields, bundle: str) -> bool:
         resource, name = fields.resource, fields.metadata.name

@@ -1,4 +1,4 @@
-"""A child process that answers large AdmissionReviews.
+"""A child process that answers large AdmissionReviews and ConversionReviews.
 
 To read and check an object of 1.5 MiB takes up to 0.4 s in which a process does nothing else, threads
 included, because the parser keeps Python's interpreter lock. In the process that leads that would delay the
@@ -23,6 +23,7 @@ from typing import BinaryIO, Literal
 import msgspec
 
 from admission.controller.http import review_answers
+from admission.controller.http.conversion_answers import answer_conversion
 from admission.controller.http.review_answers import Answer, Surroundings, controller_of
 from admission.controller.runtime.logs import Log
 from api.http.server import HttpError
@@ -45,9 +46,11 @@ WAYS: Mapping[Way, Callable[[AdmissionRequest, Surroundings], Answer]] = {
 
 
 class _Order(msgspec.Struct, frozen=True):
-    way: Way
+    """`around`: None for a ConversionReview, whose answer depends on nothing else."""
+
+    way: Way | Literal["convert"]
     body: bytes
-    around: Surroundings
+    around: Surroundings | None
 
 
 class _Refusal(msgspec.Struct, frozen=True, tag=True):
@@ -74,8 +77,15 @@ class ReviewProcess:
         return self._start.result().pid if self._start is not None and self._start.done() else None
 
     async def answer(self, way: Way, body: bytes | bytearray, around: Surroundings) -> Answer:
-        """Return the child's answer to a review. Raises HttpError."""
-        order = msgspec.msgpack.encode(_Order(way, bytes(body), around))
+        """Return the child's answer to an AdmissionReview. Raises HttpError."""
+        return await self._answer(_Order(way, bytes(body), around))
+
+    async def convert(self, body: bytes | bytearray) -> bytes:
+        """Return the child's answer to a ConversionReview. Raises HttpError."""
+        return (await self._answer(_Order("convert", bytes(body), None))).body
+
+    async def _answer(self, asked: _Order) -> Answer:
+        order = msgspec.msgpack.encode(asked)
         if self._start is None:
             self._start = asyncio.create_task(_started(), name="review-process")
         try:
@@ -156,7 +166,7 @@ def _serve(questions: BinaryIO, answers: BinaryIO) -> None:
     answers.flush()
     while len(prefix := questions.read(_LENGTH_BYTES)) == _LENGTH_BYTES:
         order = _ORDER.decode(questions.read(int.from_bytes(prefix)))
-        if order.around.external != table.external():
+        if order.around is not None and order.around.external != table.external():
             table.set_external(order.around.external)
         answers.write(_framed(msgspec.msgpack.encode(_reply(order))))
         answers.flush()
@@ -165,9 +175,13 @@ def _serve(questions: BinaryIO, answers: BinaryIO) -> None:
 
 def _reply(order: _Order) -> _Done | _Refusal:
     try:
+        if order.way == "convert" or order.around is None:
+            return _Done(Answer(body=answer_conversion(order.body)))
         return _Done(WAYS[order.way](read_review(order.body), order.around))
     except HttpError as error:
         return _Refusal(error.status, error.message)
+    except ValueError as error:
+        return _Refusal(400, str(error))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""The webhooks: faults are reported at `kubectl apply`, and a new Job is suspended before it starts.
+"""The webhooks: faults are reported at `kubectl apply`, new Jobs are suspended, v1beta1 is converted.
 
 Berth works without them; they report mistakes sooner, and gate pods. kube-apiserver calls them before
 it stores an object (deploy/webhooks): /mutate for new Jobs and pods, /validate for Jobs, ClusterQueues,
 Cohorts, ResourceFlavors and Workloads. Both only read the controller's state, so a dry run is handled
-like any other request. Large reviews are answered in a child process.
+like any other request. /convert is asked for the other version of an object of Kueue (deploy/crds). Large
+reviews are answered in a child process.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from admission.controller.cluster_state.cluster_state import ClusterState
+from admission.controller.http.conversion_answers import answer_conversion
 from admission.controller.http.review_answers import Answer, OwnerJob, Parent, Surroundings, controller_of
 from admission.controller.http.review_process import WAYS, ReviewProcess, Way
 from admission.controller.runtime.logs import Log
@@ -32,6 +34,8 @@ log = Log("berth.webhooks")
 MAX_OBJECT_BYTES = 3 << 19
 # An AdmissionReview has the object twice on UPDATE. The rest is for the names of the user's groups.
 MAX_BODY_BYTES = 4 << 20
+# kube-apiserver sends a list as one review; this much is some 6,000 Workloads. kubectl lists 500 at a time.
+MAX_CONVERSION_BYTES = 32 << 20
 # A review of this size takes up to 25 ms; those of usual Jobs have some 10 KiB.
 LARGE_BYTES = 256 << 10
 
@@ -40,7 +44,7 @@ _OWNER = msgspec.json.Decoder(OwnerReference | None)
 
 
 class Webhooks:
-    """The two webhooks. `is_ready`: whether queues, namespaces and priority classes are known."""
+    """The three webhooks. `is_ready`: whether queues, namespaces and priority classes are known."""
 
     def __init__(
         self, cluster_state: ClusterState, is_ready: Callable[[], bool], reviews: ReviewProcess
@@ -57,6 +61,7 @@ class Webhooks:
             Route("GET", "/healthz", _answer_ok),
             Route("POST", "/mutate", self._handler("mutate"), max_body_bytes=MAX_BODY_BYTES),
             Route("POST", "/validate", self._handler("validate"), max_body_bytes=MAX_BODY_BYTES),
+            Route("POST", "/convert", self._convert, max_body_bytes=MAX_CONVERSION_BYTES),
         ]
 
     def _handler(self, way: Way) -> Callable[[Request], Awaitable[Response]]:
@@ -73,6 +78,15 @@ class Webhooks:
             return Response(body=answer.body)
 
         return handle
+
+    async def _convert(self, request: Request) -> Response:
+        if len(request.body) >= LARGE_BYTES:
+            async with self._turn:
+                return Response(body=await self._reviews.convert(request.body))
+        try:
+            return Response(body=answer_conversion(request.body))
+        except ValueError as error:
+            raise HttpError(400, str(error)) from error
 
     async def _answer_large(self, way: Way, review: AdmissionRequest, body: bytes | bytearray) -> Answer:
         around = self._surroundings(review, None)

@@ -166,7 +166,7 @@ def assigned(assignment: Object) -> Object:
                                 "domainCount": 2,
                                 "valuesPerLevel": [
                                     {"universal": "b1"},
-                                    {"individual": {"roots": ["r1", "r2"]}},
+                                    {"individual": {"prefix": "r", "roots": ["1", "2"]}},
                                 ],
                                 "podCounts": {"individual": [4, 2]},
                             }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -11,17 +12,22 @@ from tests.api.crd_files import FOLDER, wanted
 from tests.api.structural import faults
 
 BY_NAME = {kind.name: kind for kind in KINDS}
-each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+SERVED = [
+    pytest.param(kind.name, version, id=f"{kind.name} {version['name']}")
+    for kind in KINDS
+    for version in crd(kind, with_older=True)["spec"]["versions"]
+]
+each_version = pytest.mark.parametrize(("kind", "version"), SERVED)
 
 
-def version(kind: Kind) -> dict[str, Any]:
+def only_version(kind: Kind) -> dict[str, Any]:
     (only,) = crd(kind)["spec"]["versions"]
     assert isinstance(only, dict)
     return only
 
 
-def schema(kind: Kind) -> dict[str, Any]:
-    found = version(kind)["schema"]["openAPIV3Schema"]
+def schema(version: dict[str, Any]) -> dict[str, Any]:
+    found = version["schema"]["openAPIV3Schema"]
     assert isinstance(found, dict)
     return found
 
@@ -33,15 +39,15 @@ def nodes(found: dict[str, Any]) -> list[dict[str, Any]]:
     return [found, *(node for child in inner for node in nodes(child))]
 
 
-@each_kind
-def test_the_schema_is_structural(kind: Kind) -> None:
-    assert list(faults(schema(kind))) == []
+@each_version
+def test_the_schema_is_structural(kind: str, version: dict[str, Any]) -> None:
+    assert list(faults(schema(version))) == []
 
 
-@each_kind
-def test_every_field_is_described(kind: Kind) -> None:
+@each_version
+def test_every_field_is_described(kind: str, version: dict[str, Any]) -> None:
     """`kubectl explain` is the documentation people have at hand."""
-    assert [name for name, text in undescribed(schema(kind), kind.name) if not text] == []
+    assert [name for name, text in undescribed(schema(version), kind) if not text] == []
 
 
 def undescribed(found: dict[str, Any], path: str) -> list[tuple[str, str]]:
@@ -54,9 +60,9 @@ def undescribed(found: dict[str, Any], path: str) -> list[tuple[str, str]]:
     return own + (undescribed(items, f"{path}[]") if items else [])
 
 
-@each_kind
-def test_every_list_says_how_it_merges(kind: Kind) -> None:
-    lists = [node for node in nodes(schema(kind)) if node.get("type") == "array"]
+@each_version
+def test_every_list_says_how_it_merges(kind: str, version: dict[str, Any]) -> None:
+    lists = [node for node in nodes(schema(version)) if node.get("type") == "array"]
 
     assert all(node.get("x-kubernetes-list-type") in ("atomic", "map", "set") for node in lists)
 
@@ -117,7 +123,7 @@ def test_names_and_columns_are_those_people_know(
 
 
 def test_status_is_a_subresource_where_there_is_one() -> None:
-    with_status = {kind.name for kind in KINDS if version(kind).get("subresources") == {"status": {}}}
+    with_status = {kind.name for kind in KINDS if only_version(kind).get("subresources") == {"status": {}}}
 
     assert with_status == {
         "AdmissionCheck",
@@ -130,9 +136,37 @@ def test_status_is_a_subresource_where_there_is_one() -> None:
 
 
 def test_workloads_can_be_selected_by_their_cluster_queue() -> None:
-    assert version(BY_NAME["Workload"])["selectableFields"] == [
+    assert only_version(BY_NAME["Workload"])["selectableFields"] == [
         {"jsonPath": ".status.admission.clusterQueue"}
     ]
+
+
+def test_both_versions_of_kueues_kinds_are_served_and_the_newer_one_is_stored() -> None:
+    served = {
+        kind.name: {one["name"]: one["storage"] for one in crd(kind, with_older=True)["spec"]["versions"]}
+        for kind in KINDS
+    }
+
+    assert served.pop("AdmissionPolicy") == {"v1alpha1": True}
+    assert all(versions == {"v1beta2": True, "v1beta1": False} for versions in served.values())
+
+
+def test_only_kinds_whose_fields_differ_depend_on_the_controller() -> None:
+    """The others are served in both versions while no controller runs."""
+    strategies = {kind.name: crd(kind, with_older=True)["spec"]["conversion"]["strategy"] for kind in KINDS}
+
+    assert {name for name, strategy in strategies.items() if strategy == "Webhook"} == {
+        "ClusterQueue",
+        "LocalQueue",
+        "Workload",
+    }
+
+
+def test_kubectl_can_apply_the_definitions() -> None:
+    """It keeps what was applied in an annotation, and all annotations of an object have 256 KiB."""
+    largest = max(len(json.dumps(crd(kind, with_older=True))) for kind in KINDS)
+
+    assert largest < 200 << 10
 
 
 def test_deploy_holds_what_the_models_say() -> None:
@@ -140,12 +174,12 @@ def test_deploy_holds_what_the_models_say() -> None:
     assert {path.name: path.read_text() for path in FOLDER.iterdir()} == wanted()
 
 
-@each_kind
-def test_every_list_map_text_and_number_has_a_bound(kind: Kind) -> None:
+@each_version
+def test_every_list_map_text_and_number_has_a_bound(kind: str, version: dict[str, Any]) -> None:
     # Those of the whole object are the API server's own.
-    own = {f"{kind.name}.{name}" for name in ("apiVersion", "kind", "metadata")}
+    own = {f"{kind}.{name}" for name in ("apiVersion", "kind", "metadata")}
 
-    unbounded = {path for path, node in paths(schema(kind), kind.name) if not is_bounded(node)}
+    unbounded = {path for path, node in paths(schema(version), kind) if not is_bounded(node)}
 
     assert sorted(unbounded - own) == []
 

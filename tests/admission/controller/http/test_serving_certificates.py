@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import copy
 import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -11,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from admission.controller.http.ca_injector import WEBHOOKS, TrustPublisher
+from admission.controller.http.ca_injector import DEFINITIONS, WEBHOOKS, TrustPublisher
 from admission.controller.http.serving_certificates import SECRET, SERVICE, FileCertificates, OwnCertificates
+from api.definitions.crds import KINDS, crd
 from api.http.certificates import KeyPair, make_authority, make_leaf, names_of, renewal_at
 from api.kube import resources
 from api.kube.client import KubeClient
@@ -300,6 +302,28 @@ async def test_an_api_service_that_leads_here_gets_the_authority(
     await reach(client, resources.API_SERVICES, body["metadata"]["name"], of_service, b"first")
 
 
+async def test_a_definition_whose_objects_are_converted_here_gets_the_authority(
+    client: KubeClient, bundle: tuple[Bundle, TrustPublisher]
+) -> None:
+    for name in DEFINITIONS:
+        await client.create(resources.CRDS, json.dumps(definition(name, NAMESPACE)).encode())
+
+    for name in DEFINITIONS:
+        await reach(client, resources.CRDS, name, of_definition, b"first")
+
+
+def definition(name: str, namespace: str) -> Object:
+    """Return one of the shipped definitions, converted by the controller of a namespace."""
+    (kind,) = (kind for kind in KINDS if f"{kind.plural}.{kind.group}" == name)
+    found = copy.deepcopy(crd(kind, with_older=True))
+    found["spec"]["conversion"]["webhook"]["clientConfig"]["service"]["namespace"] = namespace
+    return found
+
+
+def of_definition(obj: Object) -> list[str]:
+    return [obj["spec"]["conversion"]["webhook"]["clientConfig"].get("caBundle", "")]
+
+
 async def test_what_leads_elsewhere_is_left_alone(
     client: KubeClient, bundle: tuple[Bundle, TrustPublisher]
 ) -> None:
@@ -307,10 +331,12 @@ async def test_what_leads_elsewhere_is_left_alone(
     other = configuration("ValidatingWebhookConfiguration", "https://127.0.0.1:1/", name="kueue-validating")
     await client.create(resources.API_SERVICES, json.dumps(kueues).encode())
     await client.create(resources.VALIDATING_WEBHOOKS, json.dumps(other).encode())
+    await client.create(resources.CRDS, json.dumps(definition(DEFINITIONS[0], "kueue-system")).encode())
     ours = configuration("MutatingWebhookConfiguration", "https://127.0.0.1:1/mutate")
     await client.create(resources.MUTATING_WEBHOOKS, json.dumps(ours).encode())
     await reach(client, resources.MUTATING_WEBHOOKS, WEBHOOKS, of_webhooks, b"first")
 
     service = json.loads(await client.get(resources.API_SERVICES, kueues["metadata"]["name"]))
     webhooks = json.loads(await client.get(resources.VALIDATING_WEBHOOKS, "kueue-validating"))
-    assert (of_service(service), of_webhooks(webhooks)) == ([""], [""])
+    queues = json.loads(await client.get(resources.CRDS, DEFINITIONS[0]))
+    assert (of_service(service), of_webhooks(webhooks), of_definition(queues)) == ([""], [""], [""])
