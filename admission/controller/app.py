@@ -22,6 +22,7 @@ import msgspec
 
 from admission.controller.cluster_state.cluster_state import ClusterState
 from admission.controller.cluster_state.node_pod_watch import NodePodWatch
+from admission.controller.external_definitions import name_late_definitions
 from admission.controller.gauges.collector import QueueCollector
 from admission.controller.gauges.reader import GaugeReader, GaugeSettings
 from admission.controller.heartbeat_watch import HeartbeatWatch
@@ -79,6 +80,7 @@ from admission.engine.engine import Engine
 from admission.engine.settings import engine_settings
 from admission.hardware.settings import hardware_rules
 from api.config.berth import ExtenderSettings
+from api.config.external import external_kinds
 from api.http.server import Route
 from api.kube import resources
 from api.kube.client import KubeClient
@@ -355,6 +357,9 @@ class Controller:
                 if (path := self._options.config_file) is not None:
                     file = ConfigFile(Path(path), self._take_hardware_rules)
                     background.append(group.create_task(file.run(), name="configuration"))
+                kinds = external_kinds(self._options.config.berth)
+                late = name_late_definitions(self._client, kinds)
+                background.append(group.create_task(late, name="late-definitions"))
                 if self._extender is not None:
                     background.append(group.create_task(self._extender.run(), name="extender"))
                 if self._store is not None:

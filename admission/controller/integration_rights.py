@@ -14,13 +14,14 @@ from dataclasses import dataclass
 
 import msgspec
 
+from admission.controller.external_definitions import Definition, definition_of
 from admission.controller.runtime.logs import Log
 from admission.controller.settings import Options
 from admission.controller.writer.requests import owner_resource, source_resource
 from api.config.berth import OwnIntegrations
 from api.config.external import external_kinds
 from api.config.rules import POD_BASED
-from api.jobs.owners.external import ExternalKind, row_of, unknown_paths
+from api.jobs.owners.external import ExternalKind, row_of
 from api.jobs.owners.table import OWNER_KINDS
 from api.kube import resources
 from api.kube.client import Body, KubeClient
@@ -36,7 +37,6 @@ REVIEWS = Resource(
     "SelfSubjectAccessReview",
     namespaced=False,
 )
-_UNREAD = "a wrong path would not be noticed; allow get of this definition"
 _READING = frozenset({"list", "watch"})
 # Not frameworks of Kueue's configuration: the fields of ControllerConfig that switch them on.
 _POD_GROUPS = "podGroups"
@@ -196,7 +196,7 @@ async def with_permitted_integrations(client: KubeClient, options: Options) -> O
         refused.update(POD_BASED)
     frameworks = [name for name in listed if name == "batch/job" or name not in refused]
     integrations = options.config.kueue.integrations.model_copy(update={"frameworks": frameworks})
-    refused |= {kind.where for kind in kinds if not await _has_paths(client, kind)}
+    refused |= {kind.where for kind in kinds if await _lacks_paths(client, kind)}
     granted = {name: is_on and name not in refused for name, is_on in own.items()}
     switched_off = {gate: False for gate in (_DEVICES, _FAILURE_RECOVERY) if gate in refused}
     gates = {**options.config.kueue.feature_gates, **switched_off}
@@ -225,22 +225,15 @@ def _remedy(one: IntegrationRights) -> str:
     return f"apply deploy/{one.file}" if one.file else f"grant them on {one.kind.plural}.{one.kind.group}"
 
 
-async def _has_paths(client: KubeClient, kind: ExternalKind) -> bool:
-    """Return whether the definition of a kind has the paths of its row, as far as that can be known.
-
-    Logs each that it does not have.
-    """
-    try:
-        raw = await client.get(resources.CRDS, f"{kind.plural}.{kind.group}")
-    except NotFound:
-        return True
-    except Forbidden as error:
-        log.info("definition-unread", integration=kind.where, error=error, note=_UNREAD)
-        return True
-    unknown = unknown_paths(kind, msgspec.json.decode(raw))
-    for sentence in unknown:
-        log.warning("path-missing", note=sentence, without=f"no {kind.kind} in queues")
-    return not unknown
+async def _lacks_paths(client: KubeClient, kind: ExternalKind) -> bool:
+    found = await definition_of(client, kind, without=f"no {kind.kind} in queues")
+    if found is Definition.UNREADABLE:
+        log.info(
+            "definition-unread",
+            integration=kind.where,
+            note="a wrong path would not be noticed; allow get of this definition",
+        )
+    return found is Definition.LACKS_PATHS
 
 
 def _without(

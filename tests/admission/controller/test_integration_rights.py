@@ -7,8 +7,11 @@ from typing import Any, cast
 
 import pytest
 
+from admission.controller import external_definitions
+from admission.controller.external_definitions import name_late_definitions
 from admission.controller.integration_rights import with_permitted_integrations
 from admission.controller.settings import Options
+from api.config.external import external_kinds
 from api.config.loading import load_config
 from api.kube.client import Body, KubeClient
 from api.kube.errors import Forbidden, NotFound, Unreachable
@@ -121,6 +124,20 @@ class ServerOfTrains(Server):
         return self._definition
 
 
+class LateServer(ServerOfTrains):
+    """An API server that is not reached at first, then lacks the definition, and then has it."""
+
+    def __init__(self, definition: bytes | None) -> None:
+        super().__init__(definition=definition)
+        self._answers: list[Exception] = [Unreachable("gone"), NotFound("no such definition")]
+
+    async def get(self, resource: Resource, name: str) -> bytes:
+        """Answer a read of the definition."""
+        if self._answers:
+            raise self._answers.pop(0)
+        return await super().get(resource, name)
+
+
 KNOWN = {"suspend": {"type": "boolean"}, "pods": {"type": "object"}}
 
 
@@ -152,3 +169,29 @@ async def test_a_kind_of_the_configuration_is_left_out_if_it_could_not_be_stoppe
     left = await with_permitted_integrations(cast(KubeClient, server), options)
 
     assert bool(left.config.berth.integrations.external) is is_left
+
+
+@pytest.mark.parametrize(
+    ("properties", "want"),
+    [
+        pytest.param(KNOWN, 0, id="with all paths"),
+        pytest.param({"pods": {}}, 1, id="that cannot suspend"),
+    ],
+)
+async def test_a_definition_that_comes_later_is_checked_once(
+    properties: dict[str, Any], want: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    row = {"kind": "Train.v1.example.com", "podSets": [{"name": "main", "template": ".spec.pods"}]}
+    settings = {
+        "apiVersion": "berth.dev/v1alpha1",
+        "kind": "ControllerConfig",
+        "integrations": {"external": [row]},
+    }
+    kinds = external_kinds(load_config(json.dumps(settings), source="test").berth)
+    monkeypatch.setattr(external_definitions, "LOOK_SECONDS", 0.0)
+
+    await name_late_definitions(cast(KubeClient, LateServer(trains(properties))), kinds)
+
+    named = [str(vars(one)) for one in caplog.records if one.getMessage() == "path-missing"]
+    assert len(named) == want
+    assert all("trains.example.com/v1 has no spec.suspend" in text for text in named)
