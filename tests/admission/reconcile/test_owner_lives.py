@@ -180,6 +180,58 @@ def test_what_another_program_has_suspended_is_restored_before_it_starts_again(s
     assert world.workload(name)[0].is_admitted
 
 
+@each_kind
+def test_a_program_that_resumes_one_again_and_again_while_it_waits_gets_one_answer_each_time(
+    sample: OwnerSample,
+) -> None:
+    """As GitOps does that has `suspend: false` in its repository."""
+    world, name = queued(sample)
+    waiting = copy.deepcopy(world.objects["Workload", name])
+
+    for _ in range(3):
+        world.edit(
+            sample.row.kind, "j", lambda obj: obj.update(replaced(obj, sample.row.suspend, value=False))
+        )
+        assert world.settle() == [Purpose.STOP_JOB]
+        assert read_queued(shown(world, sample)).is_suspended
+
+    assert world.objects["Workload", name] == waiting
+
+
+@with_own_templates
+def test_a_change_of_its_pods_while_it_runs_stops_it_and_queues_it_again(sample: OwnerSample) -> None:
+    world, _ = started(sample)
+
+    world.edit(sample.row.kind, "j", lambda obj: obj.update(sample.with_cpu(obj, "7")))
+
+    assert Purpose.STOP_JOB in world.settle()
+    report(world, sample, sample.stopped)
+    world.settle()
+    workload, _ = world.workload(world.only_workload())
+    assert workload.admission is None
+    first = world.objects["Workload", world.only_workload()]["spec"]["podSets"][0]
+    assert first["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "7"
+
+
+@each_kind
+def test_while_its_own_controller_is_down_nothing_is_written_twice_and_no_quota_is_lost(
+    sample: OwnerSample,
+) -> None:
+    """A start and a stop are each written once; its pods may run on until the controller says otherwise."""
+    world, name = queued(sample)
+    world.admit(name)
+    assert world.settle() == [Purpose.START_JOB]
+    assert world.settle() == []
+
+    report(world, sample, sample.running)
+    world.settle()
+    world.evict(name)
+
+    assert world.settle() == [Purpose.STOP_JOB]
+    assert world.settle() == []
+    assert world.workload(name)[0].admission is not None
+
+
 @with_own_templates
 def test_an_edit_while_it_waits_reaches_its_workload(sample: OwnerSample) -> None:
     world, name = queued(sample)
