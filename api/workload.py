@@ -9,7 +9,7 @@ computed in `api.jobs.resource_requests`; this module contains only the data of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -37,7 +37,11 @@ class WorkloadKey(NamedTuple):
 
     def as_read_in(self, namespace: str) -> str:
         """Return how a message names it that is read in `namespace`: teams learn no names of other teams."""
-        return str(self) if namespace == self.namespace else "a Workload of another namespace"
+        return self.as_seen(namespace.__eq__)
+
+    def as_seen(self, sees: Callable[[str], bool]) -> str:
+        """Return how a message names it to a reader, of which `sees` says whose names it may know."""
+        return str(self) if sees(self.namespace) else "a Workload of another namespace"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

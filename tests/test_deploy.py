@@ -22,13 +22,13 @@ from admission.cli.__main__ import main, make_parser
 from admission.cli.common.settings_file import read_config
 from admission.cli.trial.demo_policy import demo_policy_text
 from admission.controller.http.ca_injector import API_SERVICES, WEBHOOKS
-from admission.controller.http.listening import is_loopback
 from admission.controller.http.serving_certificates import SECRET, SERVICE
 from admission.controller.integration_rights import INTEGRATIONS
 from admission.controller.settings import KUBE_SCHEDULER, cluster_state_settings
 from api import keys
 from api.config.loading import ControllerConfig, load_config
 from api.definitions.crds import KINDS
+from api.wire.addressing import is_loopback
 from tests import rights
 from tests.admission.node_agent.recorded import labels_of
 

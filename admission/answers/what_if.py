@@ -147,7 +147,7 @@ def what_if(engine: Engine, question: Question, in_copy: InCopy, asker: Asker) -
     notes += load(engine, objects, now=now)
     for one in question.remove:
         _remove(engine, one, now)
-    answers = tuple(_answers(engine, objects, now=now))
+    answers = tuple(_answers(engine, objects, asker))
     after = play(engine, now=now)
     changed = differences(before, after, without={one.workload.key for one in answers})
     seen = [one for one in changed if asker.sight.sees(one.key.namespace)]
@@ -180,7 +180,7 @@ def _remove(engine: Engine, one: Removed, now: float) -> None:
         raise BadQuestionError(f"{one.kind} {one.name} is named with its namespace, or has none") from error
 
 
-def _answers(engine: Engine, objects: Sequence[bytes], *, now: float) -> Iterator[Answer]:
+def _answers(engine: Engine, objects: Sequence[bytes], asker: Asker) -> Iterator[Answer]:
     """Yield the answer for each Workload of the question, before anything is decided.
 
     One that cannot be read is in no engine; of that name there may be another.
@@ -191,7 +191,7 @@ def _answers(engine: Engine, objects: Sequence[bytes], *, now: float) -> Iterato
             meta = meta_of(manifest)
             workload = engine.workloads.workload(WorkloadKey(meta.namespace, meta.name))
             if workload is not None:
-                yield whole_answer(engine, workload, now=now)
+                yield whole_answer(engine, workload, now=asker.now, sight=asker.sight)
 
 
 def _submitted(answer: Answer, after: Played, *, now: float) -> SubmittedItem:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from admission.decisions.decision import Admit, Decision, Evict, Plan, Reassign, Wait
 from api.eviction import EvictionRequest
 from api.workload import to_rfc3339
@@ -50,9 +52,13 @@ def planned_text(planned: PlannedStart) -> str:
     return f"is promised to start at {to_rfc3339(planned.start_at)}{where}{borrowed}{moved}"
 
 
-def request_text(request: EvictionRequest) -> str:
-    """Return the sentence for a victim that is to save first: until when, for which Workload, and why."""
-    for_preemptor = f" for {request.preemptor}" if request.preemptor is not None else ""
+def request_text(request: EvictionRequest, *, sees: Callable[[str], bool]) -> str:
+    """Return the sentence for a victim that is to save first: until when, for which Workload, and why.
+
+    `sees`: whether the reader may know the names of Workloads of a namespace.
+    """
+    preemptor = request.preemptor
+    for_preemptor = f" for {preemptor.as_seen(sees)}" if preemptor is not None else ""
     return (
         f"To be evicted{for_preemptor} once it has saved a checkpoint, at {to_rfc3339(request.deadline)} at "
         f"the latest: {request.message}"

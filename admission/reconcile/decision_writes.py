@@ -148,8 +148,9 @@ def evict(edit: WorkloadStatusEdit, decision: Evict) -> tuple[Event, ...]:
         # The preemptor has an Event too, so that `kubectl describe` of either shows the other.
         key = decision.preemptor
         preemptor = workload_ref(key.namespace, key.name, decision.preemptor_uid)
-        victim = f"workload {decision.key} (UID: {decision.uid})"
-        note = f"Preempted {victim} in ClusterQueue {decision.cluster_queue}"
+        victim = decision.key.as_read_in(key.namespace)
+        word = "workload " if key.namespace == decision.key.namespace else ""
+        note = f"Preempted {word}{victim} (UID: {decision.uid}) in ClusterQueue {decision.cluster_queue}"
         event = _event(decision, EventType.NORMAL, "PreemptedWorkload", note, preemptor)
         # One for all that are preempted for it, as in Kueue. Each victim names it in an Event of its own.
         events.append(replace(event, is_folded=True))
@@ -180,7 +181,12 @@ def _request_write(decision: Evict, edit: StatusEdit, save_by: float, *, now: fl
         preempting_cluster_queue=decision.preempting_cluster_queue,
     )
     patch = {"metadata": {"annotations": {keys.EVICTION: render_request(request)}}}
-    event = _event(decision, EventType.NORMAL, "EvictionRequested", request_text(request))
+    event = _event(
+        decision,
+        EventType.NORMAL,
+        "EvictionRequested",
+        request_text(request, sees=decision.key.namespace.__eq__),
+    )
     return edited_version(edit).patch(patch, Purpose.REQUEST_EVICTION, event)
 
 

@@ -18,6 +18,8 @@ What a client can make a server hold is bounded, whatever it sends:
     connections     how many, their headers and unread responses: `connections.py`.
 
 aiohttp's own limit of a body, client_max_size, is the same for all routes and counts each body alone.
+
+A plain server on loopback answers no browser that asks for another site (`api.wire.addressing`).
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from api.http.connections import Connections, Refusals
+from api.wire.addressing import is_loopback, refusal
 
 log = logging.getLogger("berth.http")
 
@@ -59,6 +62,7 @@ REFUSED_BY_ANSWER = {
     409: "conflict",
     413: "large-body",
     415: "encoding",
+    421: "other-host",
     422: "invalid",
     429: "too-many",
     503: "unavailable",
@@ -166,7 +170,8 @@ class HttpServer:
     `port` 0 chooses any free port; after start(), `port` and `url` contain the actual one. `tls`
     may get new certificates while it serves (certificates.ServingTls). `render_error` creates the
     body of error responses. `on_refused` is called with the reason of each refused request or connection:
-    those of `REFUSED_BY_ANSWER` and of `connections.py`.
+    those of `REFUSED_BY_ANSWER` and of `connections.py`. `is_for_all`: a proxy on this machine may ask for
+    any site, and the server relies on it.
     """
 
     def __init__(
@@ -178,11 +183,14 @@ class HttpServer:
         tls: ssl.SSLContext | None = None,
         render_error: Callable[[int, str], Response] = error_as_json,
         on_refused: Callable[[str], None] = lambda _: None,
+        is_for_all: bool = False,
     ) -> None:
         self.host = host
         self.port = port
         self._tls = tls
         self._render_error = render_error
+        # With TLS a browser refuses the certificate, which has no name of another site.
+        self._is_local = is_loopback(host) and tls is None and not is_for_all
         self._bodies = _Bodies()
         self._refusals = Refusals(on_refused)
         # The middleware covers all routes, so that every error has the form that the caller chose.
@@ -250,6 +258,8 @@ class HttpServer:
         self._connections.begin(request.protocol, request.content)
         try:
             _check_text(request)
+            if self._is_local and (refused := refusal(request.headers)) is not None:
+                raise HttpError(*refused)
             return await handler(request)
         except HttpError as error:
             self._refusals.note_answer(REFUSED_BY_ANSWER.get(error.status, OTHER_REFUSAL))

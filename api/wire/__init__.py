@@ -9,6 +9,7 @@ Modules, in reading order:
     checkpoint_report    POST /v1/checkpoints
     pod_tokens           the tokens of pods, and their review
     access_reviews       TokenReview and SubjectAccessReview
+    addressing           which requests to a port of this machine a browser sends for another site
 
 Decisions:
 

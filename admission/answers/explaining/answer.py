@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from admission.answers.holding import AdmissionView, holding_of
-from admission.answers.sight import Sight
+from admission.answers.sight import EVERYTHING, Sight
 from admission.answers.starts import start_bounds, start_of
 from admission.engine.engine import Engine
 from admission.engine.holders import Holder, Lack, holders, lacks
@@ -98,12 +98,15 @@ def _by_uid(engine: Engine, uid: str) -> WorkloadKey | None:
     return next((one.key for one in engine.workloads.workloads() if one.uid == uid), None)
 
 
-def whole_answer(engine: Engine, workload: Workload, *, now: float) -> Answer:
-    """Return the answer where all that matters may be read. `now` is in Unix seconds."""
+def whole_answer(engine: Engine, workload: Workload, *, now: float, sight: Sight = EVERYTHING) -> Answer:
+    """Return the answer where all that matters may be read. `now` is in Unix seconds.
+
+    Its message names what `sight` shows; `as_seen` leaves out all other names.
+    """
     queue = engine.queues.cluster_queue_of(workload)
     order = engine.queues.pending(queue)
     admission = next((held for key, held in engine.workloads.admissions() if key == workload.key), None)
-    reason, message = _why(engine, workload)
+    reason, message = _why(engine, workload, sight)
     starts = _starts(engine, workload, [one.key for one in order])
     turns = positions((one.key, start_of_key(engine, one.key)) for one in order if one.can_start)
     # A Workload with quota needs no list of flavors; its own usage would count against it there.
@@ -188,7 +191,7 @@ def _state(workload: Workload, admission: Admission | None) -> str:
     return "admitted" if workload.is_true(ConditionType.ADMITTED) else "holds quota"
 
 
-def _why(engine: Engine, workload: Workload) -> tuple[str, str]:
+def _why(engine: Engine, workload: Workload, sight: Sight) -> tuple[str, str]:
     """Return reason and message: what keeps it from being tried, or else the result of the last attempt."""
     # A problem of the queue takes precedence, because the condition may be older.
     problem = engine.workloads.queue_problem(workload)
@@ -196,7 +199,7 @@ def _why(engine: Engine, workload: Workload) -> tuple[str, str]:
         return str(problem[0]), problem[1]
     request = current_request(workload)
     if request is not None:
-        return request.reason.value, request_text(request)
+        return request.reason.value, request_text(request, sees=sight.sees)
     if is_saving_at_sigterm(workload):
         evicted = workload.conditions[ConditionType.EVICTED]
         return evicted.reason, f"{stop_text(shortest_grace_seconds(workload))}: {evicted.message}"

@@ -1,9 +1,8 @@
 """A server on loopback that forwards to a controller, and adds the token of the user.
 
 A browser sends no token of the cluster. This server does, for everyone who can reach it: it listens on
-loopback alone, and answers only what is addressed to it by its own name. Otherwise a site in the same
-browser could have its name lead to 127.0.0.1 and read what the user may read (DNS rebinding), or send a
-form (Origin) or a link (Sec-Fetch-Site). The token goes to no path above that of the controller.
+loopback alone, where `HttpServer` refuses requests that other sites in the browser make. The token goes to no
+path above that of the controller.
 """
 
 from __future__ import annotations
@@ -20,9 +19,6 @@ from api.http.server import HttpError, HttpServer, Request, Response, Route, Str
 
 # Returns the value of the Authorization header, None for none.
 Authorize = Callable[[], Awaitable[str | None]]
-# What browsers say of requests by the page itself, and by a person who enters the address.
-_OWN_SITES = ("same-origin", "none")
-_HOSTS = ("127.0.0.1", "localhost")
 # What the page sends, and what it is answered with.
 _SENT = ("accept", "accept-encoding", "content-type", "last-event-id")
 _ANSWERED = (
@@ -50,7 +46,6 @@ class Forwarder:
         return [Route(method, "/{path:.*}", self._forward) for method in ("GET", "POST")]
 
     async def _forward(self, request: Request) -> Response | Stream:
-        _check_addressed(request)
         _check_below(request.path)
         headers = {name: request.headers[name] for name in _SENT if name in request.headers}
         if authorization := await self._authorize():
@@ -73,17 +68,6 @@ class Forwarder:
         async with answer:
             body = await answer.read()
         return Response(status=answer.status, body=body, content_type=content_type, headers=given)
-
-
-def _check_addressed(request: Request) -> None:
-    """Raise HttpError for what is not addressed to this server by its own name, or is of another site."""
-    own = request.headers.get("host", "")
-    if own.rpartition(":")[0] not in _HOSTS:
-        raise HttpError(403, f"this server answers at 127.0.0.1 and not at {own!r}")
-    if request.headers.get("origin", f"http://{own}") != f"http://{own}":
-        raise HttpError(403, f"requests from {request.headers['origin']} are not forwarded")
-    if (site := request.headers.get("sec-fetch-site", "none")) not in _OWN_SITES:
-        raise HttpError(403, f"requests of other sites ({site}) are not forwarded; enter the address itself")
 
 
 def _check_below(path: str) -> None:

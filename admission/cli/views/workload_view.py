@@ -186,7 +186,8 @@ def _why(workload: WorkloadObject) -> tuple[str, str]:
     if reserved.status != "True":
         return reserved.reason, reserved.message
     if request := _request(workload):
-        return request.reason.value, request_text(request)
+        sees = workload.metadata.namespace.__eq__
+        return request.reason.value, request_text(request, sees=sees)
     if ConditionType.ADMITTED not in _true_conditions(workload):
         waiting = conditions.get(ConditionType.ADMITTED)
         return (waiting.reason, waiting.message) if waiting else ("", "waits for its admission checks")

@@ -19,7 +19,7 @@ from admission.controller.http.client_authority import ClientAuthority
 from admission.controller.http.extender import Extender, render_error
 from admission.controller.http.extender_profiles import ExtenderRules, extender_rules
 from admission.controller.http.health import Health
-from admission.controller.http.listening import Port, is_loopback, listen
+from admission.controller.http.listening import Port, listen
 from admission.controller.http.serving_certificates import FileCertificates
 from admission.controller.http.shared_fabrics import SharedFabrics, StoreOptions, open_choices
 from admission.controller.runtime.clock import SystemClock
@@ -30,6 +30,7 @@ from api.kube.client import KubeClient
 from api.kube.errors import KubeError
 from api.kube.history import begin_again_when_restored
 from api.kube.resources import Resource
+from api.wire.addressing import is_loopback
 
 log = Log("berth.extender")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -16,7 +15,10 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Port:
-    """One address to serve on. `name` identifies it in the output that lists the URLs."""
+    """One address to serve on. `name` identifies it in the output that lists the URLs.
+
+    `is_for_all`: it is plain and open on purpose, whatever its address and whatever name it is asked by.
+    """
 
     name: str
     number: int
@@ -24,6 +26,7 @@ class Port:
     routes: list[Route]
     tls: ServingTls | None = None
     render_error: Callable[[int, str], Response] = error_as_json
+    is_for_all: bool = False
 
 
 async def listen(
@@ -40,14 +43,6 @@ async def listen(
         tls=port.tls.context if port.tls is not None else None,
         render_error=port.render_error,
         on_refused=partial(on_refused, port.name),
+        is_for_all=port.is_for_all,
     )
     return (await stack.enter_async_context(server)).url
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach the address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    # A host name: only localhost is certain.
-    except ValueError:
-        return host == "localhost"

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from admission.controller.http.ca_injector import TrustPublisher
-from admission.controller.http.listening import is_loopback
 from admission.controller.http.serving_certificates import (
     CertificateSource,
     FileCertificates,
@@ -17,6 +16,7 @@ from admission.controller.runtime.clock import Clock
 from admission.controller.settings import Options
 from api.http.certificates import ServingTls
 from api.kube.client import KubeClient
+from api.wire.addressing import is_loopback
 
 
 def is_secure(options: Options) -> bool:

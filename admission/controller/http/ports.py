@@ -16,7 +16,7 @@ from admission.controller.http.client_authority import ClientAuthority
 from admission.controller.http.extender_process import ExtenderProcess
 from admission.controller.http.extender_profiles import extender_rules
 from admission.controller.http.extender_server import ExtenderOptions
-from admission.controller.http.listening import LOOPBACK, Port, is_loopback
+from admission.controller.http.listening import LOOPBACK, Port
 from admission.controller.http.port_certificates import PortCertificates, is_secure
 from admission.controller.http.review_process import ReviewProcess
 from admission.controller.http.shared_fabrics import StoreOptions
@@ -29,6 +29,7 @@ from admission.controller.runtime.logs import Log
 from admission.controller.settings import Options
 from api.http.server import Route
 from api.kube.client import KubeClient
+from api.wire.addressing import is_loopback
 
 log = Log("berth.ports")
 
@@ -57,7 +58,14 @@ def read_ports(
 
     def port(name: str, number: int, served: list[Route]) -> Port:
         tls = certificates.serving_tls() if is_safe and number >= 0 else None
-        return Port(name=name, number=number, host=options.bind, routes=[*routes.health, *served], tls=tls)
+        return Port(
+            name=name,
+            number=number,
+            host=options.bind,
+            routes=[*routes.health, *served],
+            tls=tls,
+            is_for_all=options.insecure,
+        )
 
     # Reports are authenticated by the token of their pod, and each query by that of its caller.
     metrics = [*map(authorization.guarded, routes.metrics)] if is_safe else routes.metrics

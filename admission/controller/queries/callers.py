@@ -8,7 +8,8 @@ its answers are cached for a minute (`Authorization`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import asyncio
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import ceil
@@ -25,6 +26,8 @@ from api.wire.access_reviews import Action, ResourceAction
 _GROUP, _RESOURCE = "kueue.x-k8s.io", "workloads"
 # For how many namespaces the API server is asked for one caller, before the caller has to name its own.
 MOST_NAMESPACES = 100
+# For how many of these at once: a hundred round trips take long, and a hundred connections are too many.
+ASKED_AT_ONCE = 8
 _HINT = "a Role or ClusterRole gives that right"
 
 # So that one user's watches leave room for those of others.
@@ -71,8 +74,25 @@ class Rights:
         identity = caller.identity
         if identity is None or await self._sees_all(identity):
             return EVERYTHING
-        seen = [one for one in sorted(namespaces) if await self._may(identity, _list_in(one))]
-        return Sight(namespaces=frozenset(seen))
+        answers = {one: self._authorization.known(identity, _list_in(one)) for one in namespaces}
+        answers |= await self._ask(identity, sorted(one for one, known in answers.items() if known is None))
+        return Sight(namespaces=frozenset(one for one, is_seen in answers.items() if is_seen))
+
+    async def _ask(self, identity: Identity, namespaces: Sequence[str]) -> dict[str, bool]:
+        """Return of each namespace whether the user may list its Workloads. Raises HttpError."""
+        place = asyncio.Semaphore(ASKED_AT_ONCE)
+
+        async def ask(namespace: str) -> bool:
+            async with place:
+                return await self._may(identity, _list_in(namespace))
+
+        tasks = [asyncio.create_task(ask(one), name=f"review-{one}") for one in namespaces]
+        try:
+            return dict(zip(namespaces, await asyncio.gather(*tasks), strict=True))
+        finally:
+            # The first error ends the request, and with it the other reviews.
+            for task in tasks:
+                task.cancel()
 
     async def require(self, caller: Caller, namespaces: Collection[str], *, named: str = "") -> Sight:
         """Return the same. Raises HttpError, 403 if the caller may see none of them.

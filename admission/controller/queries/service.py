@@ -275,7 +275,7 @@ def _explanation(
     workload = find_workload(engine, *named)
     if workload is None:
         return {}
-    answer = whole_answer(engine, workload, now=now)
+    answer = whole_answer(engine, workload, now=now, sight=sight)
     if trial_seconds:
         ends_at = time.monotonic() + trial_seconds
         helping = found_remedies(

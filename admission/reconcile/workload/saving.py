@@ -180,12 +180,16 @@ def _passed_on(look: Look, request: EvictionRequest, successor: Evict) -> Write:
         preempting_cluster_queue=successor.preempting_cluster_queue,
     )
     patch = {"metadata": {"annotations": {keys.EVICTION: render_request(renamed)}}}
-    event = look.event(EventType.NORMAL, "EvictionPassedOn", request_text(renamed))
+    event = look.event(
+        EventType.NORMAL, "EvictionPassedOn", request_text(renamed, sees=look.workload.key.namespace.__eq__)
+    )
     return workload_patch(look.workload, patch, Purpose.PASS_ON_EVICTION, event)
 
 
 def _cancelled(look: Look, saving: SavingContext, request: EvictionRequest) -> tuple[Write, ...]:
-    reason = f"{request.preemptor} no longer needs the quota" if request.preemptor else "the reason is gone"
+    preemptor = request.preemptor
+    named = preemptor.as_read_in(look.workload.key.namespace) if preemptor is not None else ""
+    reason = f"{named} no longer needs the quota" if named else "the reason is gone"
     event = look.event(EventType.NORMAL, "EvictionCancelled", f"Not evicted: {reason}")
     # `or`: first the pods. Only when none carries the request is it removed from the Workload.
     return _unasked(saving) or (_without_request(look, Purpose.CANCEL_EVICTION, event),)

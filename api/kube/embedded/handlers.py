@@ -28,6 +28,7 @@ from api.kube.embedded.store import ObjectStore, Stored, encode
 from api.kube.embedded.tokens import REVIEWS_PATH, Tokens
 from api.kube.embedded.verbs import Verbs
 from api.kube.embedded.watching import Watcher
+from api.wire.addressing import refusal
 
 _HEALTH = ("healthz", "livez", "readyz")
 
@@ -42,6 +43,8 @@ class Api:
         self._disruptions = EvictionApi(store, catalog, verbs)
         self._lister = ObjectLister(store)
         self._watcher = Watcher(store, self._lister)
+        # Served without login to this machine alone, so not to sites that its browser shows.
+        self.is_local = False
 
     def close(self) -> None:
         """End every watch."""
@@ -50,6 +53,9 @@ class Api:
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Respond to one request; an ApiError becomes a Status."""
         try:
+            if self.is_local and (refused := refusal(request.headers)) is not None:
+                code, message = refused
+                raise ApiError(code, "Forbidden", message)
             return await self._answer(request)
         except ApiError as error:
             return _refusal(error)

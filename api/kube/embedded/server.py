@@ -16,6 +16,7 @@ from api.kube.embedded.kinds.crds import CustomKinds
 from api.kube.embedded.options import WriteOptions
 from api.kube.embedded.store import ObjectStore
 from api.kube.embedded.verbs import Verbs
+from api.wire.addressing import is_loopback
 
 _NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
 _PRIORITY_CLASSES: Final = (
@@ -54,6 +55,7 @@ class EmbeddedServer:
     ) -> str:
         """Listen (port 0: any free one) and return the URL. Raises OSError if the address is in use."""
         self._populate()
+        self._api.is_local = is_loopback(host) and tls is None
         server = web.Server(self._api.handle, access_log=None, handler_cancellation=True)
         self._runner = web.ServerRunner(server, shutdown_timeout=_SHUTDOWN_SECONDS)
         # The handler closes watches itself; otherwise the runner would wait for them.

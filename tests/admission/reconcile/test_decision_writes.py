@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -236,6 +237,39 @@ def test_a_decision_travels_as_one_guarded_write_with_its_events() -> None:
         ("w", "Preempted"),
         ("big", "PreemptedWorkload"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("namespace", "want"),
+    [
+        pytest.param("team", "Preempted workload team/w (UID: u) in ClusterQueue cq", id="its own"),
+        pytest.param(
+            "other",
+            "Preempted a Workload of another namespace (UID: u) in ClusterQueue cq",
+            id="another",
+        ),
+    ],
+)
+def test_events_and_requests_name_workloads_of_the_namespace_where_they_are_read(
+    namespace: str, want: str
+) -> None:
+    preemptor = WorkloadKey(namespace, "big")
+    decision = Evict(
+        key=WorkloadKey("team", "w"),
+        uid="u",
+        resource_version="7",
+        reason=EvictionReason.PREEMPTED,
+        message="m",
+        preemptor=preemptor,
+        cluster_queue="cq",
+    )
+
+    told = evict_write(decision, raw_of(), now=NOW).events[-1]
+    asked = evict_write(replace(decision, save_by=NOW + 60), raw_of(), now=NOW).events[-1]
+
+    assert (told.regarding.namespace, told.note) == (namespace, want)
+    named = "team/big" if namespace == "team" else "a Workload of another namespace"
+    assert asked.note.startswith(f"To be evicted for {named} once it has saved")
 
 
 def test_an_admission_shows_how_long_it_waited() -> None:

@@ -19,7 +19,7 @@ from api.http.server import HttpServer, Request, Response, Route, json_response
 
 PATIENCE_SECONDS = 20.0
 SHORT_SECONDS = 0.05
-FULL_GET = b"GET /small HTTP/1.1\r\nHost: x\r\n\r\n"
+FULL_GET = b"GET /small HTTP/1.1\r\nHost: localhost\r\n\r\n"
 HALF_GET = b"GET /small HTTP/1.1\r\nHost:"
 
 
@@ -106,7 +106,7 @@ def refused(caplog: pytest.LogCaptureFixture) -> Counter[str]:
 
 
 async def test_an_announced_length_takes_no_memory(server: HttpServer, connect: Connect) -> None:
-    head = b"POST /large HTTP/1.1\r\nHost: x\r\nContent-Length: 67108864\r\n\r\n{"
+    head = b"POST /large HTTP/1.1\r\nHost: localhost\r\nContent-Length: 67108864\r\n\r\n{"
     tracemalloc.start()
     try:
         for _ in range(14):
@@ -130,7 +130,7 @@ async def test_the_bodies_of_all_connections_share_one_budget(
     server: HttpServer, connect: Connect, monkeypatch: pytest.MonkeyPatch, head: bytes
 ) -> None:
     monkeypatch.setattr("api.http.server.MOST_BODY_BYTES", 1 << 20)
-    part = b"POST /large HTTP/1.1\r\nHost: x\r\n" + head + b"x" * 600_000
+    part = b"POST /large HTTP/1.1\r\nHost: localhost\r\n" + head + b"x" * 600_000
     first, second, third = [await connect(server) for _ in range(3)]
     await first.send(part)
     await until(lambda: server._bodies._held_bytes == 600_000)
@@ -142,7 +142,9 @@ async def test_the_bodies_of_all_connections_share_one_budget(
 
     first.writer.transport.abort()
     await until(lambda: server._bodies._held_bytes == 0)
-    await third.send(b"POST /large HTTP/1.1\r\nHost: x\r\nContent-Length: 600000\r\n\r\n" + b"x" * 600_000)
+    await third.send(
+        b"POST /large HTTP/1.1\r\nHost: localhost\r\nContent-Length: 600000\r\n\r\n" + b"x" * 600_000
+    )
     assert (await third.answer())[0] == 200
     assert server._bodies._held_bytes == 0
 
@@ -159,7 +161,7 @@ async def test_a_method_without_a_body_takes_none(
     server: HttpServer, connect: Connect, method: str, rest: bytes
 ) -> None:
     client = await connect(server)
-    await client.send(f"{method} /small HTTP/1.1\r\nHost: x\r\n".encode() + rest)
+    await client.send(f"{method} /small HTTP/1.1\r\nHost: localhost\r\n".encode() + rest)
 
     line = await asyncio.wait_for(client.reader.readline(), PATIENCE_SECONDS)
     assert line.startswith(b"HTTP/1.1 413 ")
@@ -167,7 +169,7 @@ async def test_a_method_without_a_body_takes_none(
 
 async def test_a_chunked_body_is_bounded_as_it_arrives(server: HttpServer, connect: Connect) -> None:
     client = await connect(server)
-    await client.send(b"POST /small HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+    await client.send(b"POST /small HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
     await client.send(b"100001\r\n" + b"x" * 0x100001)
 
     status, _, body = await client.answer()
@@ -176,7 +178,10 @@ async def test_a_chunked_body_is_bounded_as_it_arrives(server: HttpServer, conne
 
 async def test_a_compressed_body_is_bounded_by_what_comes_out(server: HttpServer, connect: Connect) -> None:
     bomb = gzip.compress(bytes(8 << 20))
-    head = f"POST /small HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\nContent-Length: {len(bomb)}\r\n\r\n"
+    head = (
+        "POST /small HTTP/1.1\r\nHost: localhost\r\nContent-Encoding: gzip\r\n"
+        f"Content-Length: {len(bomb)}\r\n\r\n"
+    )
     client = await connect(server)
     await client.send(head.encode() + bomb)
 
@@ -361,7 +366,7 @@ async def test_a_response_that_is_not_read_is_given_up(
 
 
 def post(*headers: bytes, body: bytes = b"{}") -> bytes:
-    lines = [b"POST /small HTTP/1.1", b"Host: x", *headers, b"Content-Length: %d" % len(body)]
+    lines = [b"POST /small HTTP/1.1", b"Host: localhost", *headers, b"Content-Length: %d" % len(body)]
     return b"\r\n".join(lines) + b"\r\n\r\n" + body
 
 
@@ -374,18 +379,22 @@ def post(*headers: bytes, body: bytes = b"{}") -> bytes:
         pytest.param(post(b"Content-Encoding: br"), 400, id="an encoding without its library"),
         pytest.param(post(b"Content-Type: application/json; charset=utf-16"), 415, id="a charset"),
         pytest.param(post(b"Content-Type: text/plain; charset=no\xff"), 400, id="bytes in a header"),
-        pytest.param(b"GET /\xff\xfe HTTP/1.1\r\nHost: x\r\n\r\n", 400, id="bytes in the path"),
-        pytest.param(b"GET /%ff%fe%zz HTTP/1.1\r\nHost: x\r\n\r\n", 404, id="percent-encoded bytes"),
-        pytest.param(b"GET /%0d%0aX:%20y HTTP/1.1\r\nHost: x\r\n\r\n", 404, id="a percent-encoded line end"),
-        pytest.param(b"GET /small HTTP/7.3\r\nHost: x\r\n\r\n", 400, id="an unknown version"),
+        pytest.param(b"GET /\xff\xfe HTTP/1.1\r\nHost: localhost\r\n\r\n", 400, id="bytes in the path"),
+        pytest.param(b"GET /%ff%fe%zz HTTP/1.1\r\nHost: localhost\r\n\r\n", 404, id="percent-encoded bytes"),
+        pytest.param(
+            b"GET /%0d%0aX:%20y HTTP/1.1\r\nHost: localhost\r\n\r\n", 404, id="a percent-encoded line end"
+        ),
+        pytest.param(b"GET /small HTTP/7.3\r\nHost: localhost\r\n\r\n", 400, id="an unknown version"),
         pytest.param(b"\x16\x03\x01\x00\xa5\x01\x00\x00\xa1", 400, id="TLS to a port without it"),
-        pytest.param(b"GET /small HTTP/1.1\r\nHost: x\r\nX: a\x00b\r\n\r\n", 400, id="NUL in a header"),
+        pytest.param(
+            b"GET /small HTTP/1.1\r\nHost: localhost\r\nX: a\x00b\r\n\r\n", 400, id="NUL in a header"
+        ),
         pytest.param(b"GET /small HTTP/1.1\r\n" + b"a" * 9000 + b": b\r\n\r\n", 400, id="a long name"),
         pytest.param(
-            b"POST /small HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n", 400, id="a bad length"
+            b"POST /small HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n", 400, id="a bad length"
         ),
         pytest.param(
-            b"POST /small HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+            b"POST /small HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
             400,
             id="a bad chunk",
         ),
@@ -418,7 +427,7 @@ async def test_bad_percent_encoding_reaches_a_handler_as_text(
     server: HttpServer, connect: Connect, path: bytes, want: int
 ) -> None:
     client = await connect(server)
-    await client.send(b"GET " + path + b" HTTP/1.1\r\nHost: x\r\n\r\n")
+    await client.send(b"GET " + path + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
 
     assert (await client.answer())[0] == want
 
@@ -427,9 +436,9 @@ async def test_each_refusal_is_reported_with_its_reason(connect: Connect) -> Non
     reasons = list[str]()
     async with HttpServer(ROUTES, on_refused=reasons.append) as server:
         for request in (
-            b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n",
-            b"PUT /small HTTP/1.1\r\nHost: x\r\n\r\n",
-            b"POST /small HTTP/1.1\r\nHost: x\r\nContent-Length: 9999999\r\n\r\n",
+            b"GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n",
+            b"PUT /small HTTP/1.1\r\nHost: localhost\r\n\r\n",
+            b"POST /small HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999999\r\n\r\n",
             b"nonsense\r\n\r\n",
         ):
             client = await connect(server)
@@ -444,7 +453,9 @@ async def test_a_malformed_body_that_is_refused_unread_leaves_no_traceback(
 ) -> None:
     caplog.set_level(logging.INFO)
     reasons = list[str]()
-    head = b"POST /nothing HTTP/1.1\r\nHost: x\r\nContent-Encoding: deflate\r\nContent-Length: 6\r\n\r\n"
+    head = (
+        b"POST /nothing HTTP/1.1\r\nHost: localhost\r\nContent-Encoding: deflate\r\nContent-Length: 6\r\n\r\n"
+    )
     async with HttpServer(ROUTES, on_refused=reasons.append) as server:
         client = await connect(server)
         await client.send(head + b"abcdef")

@@ -163,7 +163,7 @@ async def test_a_body_that_does_not_arrive_is_not_waited_for(monkeypatch: pytest
     monkeypatch.setattr("api.http.server.BODY_SECONDS", 0.05)
     async with HttpServer(ROUTES) as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        writer.write(b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+        writer.write(b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
         answer = await asyncio.wait_for(reader.readline(), 30.0)
         writer.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -17,6 +18,7 @@ from api.http.server import Request, Route
 from api.keys import EXPECTED_RUNTIME_SECONDS
 from api.kube.client import Body, KubeClient
 from api.kube.credentials import FixedCredentials
+from api.kube.errors import ServerError
 from api.kube.kubeconfig import Endpoint
 from queues.reservations.reservations import LoggedDecision
 from tests.admission.controller.fakes import FakeClock
@@ -53,13 +55,23 @@ class Reviewer(KubeClient):
         super().__init__(Endpoint(server="http://nowhere", origin="a test", credentials=FixedCredentials()))
         self.namespaces = namespaces
         self.reviews = 0
+        self.most_at_once = 0
+        # After so many it is down.
+        self.answers = 10_000
+        self._asked = 0
 
     async def request(self, method: str, path: str, **given: Any) -> bytes:
-        """Answer a review."""
+        """Answer a review, once others had the time to ask, too."""
         body = given["body"]
         assert isinstance(body, Body)
         review = msgspec.json.decode(body.data)
         self.reviews += 1
+        self._asked += 1
+        self.most_at_once = max(self.most_at_once, self._asked)
+        await asyncio.sleep(0)
+        self._asked -= 1
+        if self.reviews > self.answers:
+            raise ServerError("the server is down", status=500)
         return msgspec.json.encode({**review, "status": self._status(review)})
 
     def _status(self, review: Mapping[str, Any]) -> Mapping[str, Any]:

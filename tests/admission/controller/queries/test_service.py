@@ -12,12 +12,12 @@ from admission.answers.items import ClusterQueueItem, DecisionItem, Kind, Worklo
 from admission.answers.promise_items import decision_item
 from admission.controller.http.state_api import StateApi
 from admission.controller.queries import service
-from admission.controller.queries.callers import TRUSTED, Caller, Rights, Viewers
+from admission.controller.queries.callers import ASKED_AT_ONCE, TRUSTED, Caller, Rights, Viewers
 from admission.controller.runtime.large_reads import LargeReads
 from api.http.server import HttpError, Request
 from api.workload import WorkloadKey
 from queues.reservations.reservations import LoggedDecision
-from tests.admission.controller.known import local_queue_object, workload_object
+from tests.admission.controller.known import local_queue_object, namespace_object, workload_object
 from tests.admission.controller.queries.asking import Asked, running_workload, two_teams
 
 
@@ -324,3 +324,52 @@ async def test_a_caller_that_asks_too_often_gets_a_time_to_retry_after() -> None
         await asked.service.list(who, Kind.COHORTS, {})
 
     assert (caught.value.status, caught.value.headers["Retry-After"]) == (429, "1")
+
+
+def team(number: int) -> str:
+    return f"team-{number:02}"
+
+
+def many_teams(tenants: int) -> Asked:
+    """Return 98 namespaces with a queue each beside two, and so many tenants, of which each may read one."""
+    spaces = [team(number) for number in range(98)]
+    queues = [local_queue_object("lq", one, "queue-a") for one in spaces]
+    asked = Asked(*two_teams(), *map(namespace_object, spaces), *queues)
+    asked.api.namespaces = {one: (one,) for one in spaces[:tenants]}
+    return asked
+
+
+async def test_tenants_that_ask_for_all_namespaces_leave_others_the_reviews_of_their_own() -> None:
+    """Each list asks for 102 reviews; the API server answers 200 at once for all users together."""
+    asked = many_teams(6)
+    refused = 0
+    for number in range(5):
+        greedy = await caller(asked, team(number))
+        try:
+            await asked.service.list(greedy, Kind.WORKLOADS, {})
+        except HttpError as error:
+            refused += error.status == 429
+    assert refused >= 1
+
+    other = await caller(asked, team(5))
+    page = await asked.service.list(other, Kind.WORKLOADS, {"namespace": team(5)})
+
+    assert page.total == 0
+
+
+async def test_the_reviews_of_a_list_are_asked_for_side_by_side_and_not_all_at_once() -> None:
+    asked = many_teams(1)
+
+    await asked.service.list(await caller(asked, team(0)), Kind.WORKLOADS, {})
+
+    assert asked.api.most_at_once == ASKED_AT_ONCE
+
+
+async def test_the_first_refusal_ends_the_other_reviews_of_a_list() -> None:
+    asked = many_teams(1)
+    asked.api.answers = 20
+
+    with pytest.raises(HttpError, match="does not say who may"):
+        await asked.service.list(await caller(asked, team(0)), Kind.WORKLOADS, {})
+
+    assert asked.api.reviews <= 20 + 3 * ASKED_AT_ONCE
