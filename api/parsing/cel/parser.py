@@ -22,6 +22,8 @@ from api.parsing.cel.values import FUNCTIONS, METHODS, CelError
 
 # Kubernetes' limit for selectors of devices. Source: k8s.io/api/resource/v1, CELSelectorExpressionMaxLength.
 _MOST_LENGTH = 10 * 1024
+# Nearly all selectors are shorter.
+_SHORT_LENGTH = 256
 # Nested parts of one expression; the parser calls itself for each.
 _MOST_DEPTH = 60
 # Of numbers without a point: unsigned ones have 64 bits.
@@ -68,17 +70,17 @@ class Program:
 
 def compile_cel(text: str, variables: tuple[str, ...]) -> Program:
     """Return the program of an expression that may read these variables. Raises CelError and nothing else."""
-    found = _compiled(text, variables)
+    if len(text) > _MOST_LENGTH:
+        raise CelError(f"is longer than {_MOST_LENGTH} characters")
+    compiled = _compiled_short if len(text) <= _SHORT_LENGTH else _compiled_long
+    found = compiled(text, variables)
     if isinstance(found, str):
         raise CelError(found)
     return found
 
 
-@lru_cache(maxsize=1024)
 def _compiled(text: str, variables: tuple[str, ...]) -> Program | str:
     """Return the program, or what is wrong with the text."""
-    if len(text) > _MOST_LENGTH:
-        return f"is longer than {_MOST_LENGTH} characters"
     try:
         parser = _Parser(text, variables)
         root = parser.expression()
@@ -88,6 +90,11 @@ def _compiled(text: str, variables: tuple[str, ...]) -> Program | str:
     except Exception as error:
         return f"cannot be parsed ({type(error).__name__})"
     return Program(text, root)
+
+
+# Up to 300 bytes for each character: tenants write the texts, so both together take at most 130 MB.
+_compiled_short = lru_cache(maxsize=1024)(_compiled)
+_compiled_long = lru_cache(maxsize=16)(_compiled)
 
 
 class _Token(NamedTuple):

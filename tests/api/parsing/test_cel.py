@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -172,3 +173,26 @@ def test_has_within_has_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nodes, "has", counted)
     with pytest.raises(CelError, match="no such key"):
         evaluate(text)
+
+
+def test_what_is_kept_of_the_longest_expressions_is_bounded_in_memory() -> None:
+    """A tenant writes as many of them as it likes."""
+    longest = "1" + "+1" * ((10 << 10) // 2 - 100)
+    tracemalloc.start()
+    for number in range(40):
+        compile_cel(longest + " " * number, ("device",))
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert held < 70 << 20
+
+
+def test_no_text_that_is_too_long_is_kept() -> None:
+    tracemalloc.start()
+    for number in range(20):
+        with pytest.raises(CelError, match="is longer than 10240 characters"):
+            compile_cel("x" * (1 << 20) + str(number), ())
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert held < 5 << 20
