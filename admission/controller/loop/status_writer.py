@@ -4,7 +4,7 @@ Statuses change with every admission, and each write costs the API server as muc
 they are collected. In quiet times a changed status is written at once. Under load all objects share a budget
 (`api.kube.report_budget`), and the one that has waited longest is written first. The first status of a queue
 is not held back: until then it does not show whether it is active, and each has only one. A status that
-would not change is not written.
+would not change is not written. One that another writer replaces again and again is written once a second.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
+from math import inf
 
 import msgspec
 
@@ -40,6 +41,8 @@ BURST = 40.0
 QUIET_SECONDS = 2.0
 ROUND_SECONDS = 20.0
 MOST_WRITES_PER_SECOND = 50.0
+# Two leaders may be at work at once while the first does not know yet that its Lease was deleted.
+AGAIN_SECONDS = 1.0
 # Statuses that are looked up before the budget is asked again.
 _LOOKED_AT_ONCE = 64
 
@@ -82,6 +85,9 @@ class StatusWriter:
         self._new: dict[BoardKey, None] = {}
         # The version that resulted from our last status write, and the status that it wrote.
         self._written: dict[BoardKey, tuple[str, object]] = {}
+        # Over which version a status was last written again, since another writer had replaced it, and when
+        # (monotonic).
+        self._repeated: dict[BoardKey, tuple[str, float]] = {}
         # By ClusterQueue: what was said last about usage beyond its quota.
         self._over_quota: dict[str, str | None] = {}
         self._budget = ReportBudget(load, per_second=WRITES_PER_SECOND, burst=BURST)
@@ -128,6 +134,7 @@ class StatusWriter:
             self._due.pop(key, None)
             self._new.pop(key, None)
             self._written.pop(key, None)
+            self._repeated.pop(key, None)
             if kind == "ClusterQueue":
                 self._over_quota.pop(metadata.name, None)
 
@@ -170,7 +177,7 @@ class StatusWriter:
             if key not in self._due or self._is_busy(key):
                 continue
             del self._due[key]
-            write = self._write(key, now)
+            write = self._write(key, now, monotonic)
             # Only a write uses the budget; a check is free.
             if write is not None:
                 self._new.pop(key, None)
@@ -206,15 +213,23 @@ class StatusWriter:
         # An object that is due already keeps its position.
         self._due.update((key, None) for key in keys if key in self._raw and key not in self._due)
 
-    def _write(self, key: BoardKey, now: float) -> Write | None:
+    def _write(self, key: BoardKey, now: float, monotonic: float) -> Write | None:
         metadata, raw = self._raw[key]
         body = self._body(key, raw, now)
         if body is None:
             return None
         # CRDs older than this Berth drop unknown fields. A status that was written and resulted in the
         # version that we see is not written again, unless it says something else or the object changes.
-        if self._written.get(key) == (metadata.resource_version, _status_in(body)):
-            return None
+        written_version, written = self._written.get(key, ("", None))
+        if written is not None and written == _status_in(body):
+            if written_version == metadata.resource_version:
+                return None
+            over, at = self._repeated.get(key, ("", -inf))
+            # Over the same version it was refused, and nothing was replaced.
+            if over != metadata.resource_version and monotonic < at + AGAIN_SECONDS:
+                self._due[key] = None
+                return None
+            self._repeated[key] = metadata.resource_version, monotonic
         version, events = ObjectVersion.of(key[0], metadata), self._events(key, metadata, raw)
         return version.status_update(body, Purpose.QUEUE_STATUS, *events)
 

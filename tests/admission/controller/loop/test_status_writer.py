@@ -67,6 +67,23 @@ def test_a_queue_is_written_once_and_again_when_its_status_is_lost() -> None:
     assert [one.resource_version for one in stage.due()] == ["6"]
 
 
+def test_a_status_that_another_writer_replaces_again_and_again_is_written_once_a_second() -> None:
+    stage = Stage()
+    (write,) = stage.due()
+    written, times = 0, 30
+    for number in range(times):
+        ours, theirs, at = str(6 + 2 * number), str(7 + 2 * number), 0.1 * number
+        stage.board.note_written(
+            write, msgspec.json.encode({"metadata": {"name": "q0", "resourceVersion": ours}})
+        )
+        stage.see("q0", version=theirs)
+        written += len(stage.due(at))
+
+    assert written == 3
+    stage.see("q0", version="1000")
+    assert [one.resource_version for one in stage.due(10.0)] == ["1000"]
+
+
 def test_a_queue_whose_quota_is_cut_below_its_use_gets_a_warning_once() -> None:
     stage = Stage()
     admitted = workload_object(
