@@ -53,6 +53,7 @@ from queues.pending.pending_queue import Pending
 from queues.steps import Steps
 
 _NO_SPEC = WirePodSpec()
+_NO_REQUESTS = PodSetRequests(name="", count=0, per_pod={})
 
 
 def _placement_requests(
@@ -412,12 +413,13 @@ def places_of(admission: Admission, requests: Collection[PodSetRequests]) -> tup
 
     In the order of the pod sets. A pod set that is missing in `requests` occupies its place with no amounts.
     """
-    on_node = {one.name: one.on_node for one in requests}
+    asked = {one.name: one for one in requests}
     return tuple(
         Place(
             flavor=flavor,
             assignment=one.topology,
-            per_pod=taken_per_pod(on_node.get(one.name, {})),
+            per_pod=taken_per_pod(asked.get(one.name, _NO_REQUESTS).on_node),
+            is_linked=asked.get(one.name, _NO_REQUESTS).is_linked,
         )
         for one in admission.pod_sets
         if one.topology is not None

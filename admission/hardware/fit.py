@@ -24,9 +24,10 @@ import msgspec
 from admission.hardware.gpu_shares import PodGpus, as_offered, can_hold, linked_pods
 from admission.hardware.islands import free_in_islands
 from admission.hardware.node_hardware import NodeHardware
-from admission.hardware.pod_hardware import CPU_INTENSIVE, DDP, GPU_INTENSIVE, TENSOR, PodHardware
+from admission.hardware.pod_hardware import CPU_INTENSIVE, GPU_INTENSIVE, TENSOR, PodHardware
 from admission.hardware.rules import HardwareRules, Rule
 from api.jobs.gpu_share import GpuShare
+from api.jobs.linked_gpus import DDP
 
 NO_MODEL_LABEL = "Node does not have a GPU model label"
 OTHER_MODEL = "GPU model mismatch"

@@ -3,31 +3,49 @@
 Two sources say it. What Berth has placed is known by place before there are pods, and other pods are known by
 node: both by their numbers alone. Pods that record their GPUs (`berth.dev/gpu-ids`) are known one by one, and
 each takes the place of one of equal size.
+
+Pods that were placed together arrive in any order, and the device plugin gives each the GPUs that it likes.
+So a pod comes to a node only where each linked pod there still finds an island beside all others, as if it
+came last. A linked pod that records its GPUs needs that no more.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable
-from typing import TypeVar
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from typing import NamedTuple, TypeVar
 
 from admission.hardware.gpu_shares import (
     GpuFree,
     PodGpus,
     as_offered,
+    can_hold,
     free_gpus,
     linked_pods,
     room_for_share,
     whole_gpus,
 )
-from admission.hardware.islands import GpuPod, free_in_islands
+from admission.hardware.islands import free_in_islands
 from admission.hardware.node_hardware import NodeHardware
 from api.jobs.gpu_share import WHOLE, GpuShare
 
+# More pods than any node takes.
+ANY_NUMBER = 1 << 40
+# Caps the search for room beside linked pods, for shares of a thousandth: kubelets take 250 pods at most.
+_MOST_PODS = 256
 # Answers that are kept: nodes are of few kinds, and few mixes of pods are on them.
 _MOST_ANSWERS = 4096
-# What a pod has: a number of whole GPUs, or a share of one.
-Size = int | GpuShare
+
+
+class LinkedGpus(NamedTuple):
+    """A number of whole GPUs that must be in one island."""
+
+    gpus: int
+
+
+# What a pod has: a number of whole GPUs, linked or not, or a share of one.
+Size = int | LinkedGpus | GpuShare
 # All pods of a node, those of equal size and ids together, in a fixed order.
 Mix = tuple[tuple[PodGpus, int], ...]
 PodKey = tuple[str, str]
@@ -43,9 +61,9 @@ class GpuPods:
         # Pods that record their GPUs, by the name of their node, and where each of them is.
         self._recorded: dict[str, dict[PodKey, PodGpus]] = {}
         self._node_of: dict[PodKey, str] = {}
-        # How many places have pods with a share of a GPU.
-        self._shared_places = 0
-        self._rooms: dict[tuple[NodeHardware, Mix, int], int] = {}
+        # How many places have pods with a share of a GPU, and how many have linked pods.
+        self._shared_places = self._linked_places = 0
+        self._rooms: dict[tuple[NodeHardware, Mix, Size, bool], int] = {}
         self._free: dict[tuple[NodeHardware, Mix], tuple[GpuFree, ...]] = {}
 
     def __contains__(self, place: Hashable) -> bool:
@@ -56,17 +74,20 @@ class GpuPods:
         """Whether any pod has a share of a GPU; without any, whole GPUs are counted by their number alone."""
         return self._shared_places > 0
 
-    def add(self, place: Hashable, *, pods: int, gpus: int = 0, share: GpuShare | None = None) -> None:
-        """Count this many more pods at a place, of `gpus` GPUs or a share each; a negative number removes."""
-        self.add_all([(place, pods)], gpus=gpus, share=share)
+    @property
+    def has_linked(self) -> bool:
+        """Whether any pod that was placed has linked GPUs; without any, all others may take what is free."""
+        return self._linked_places > 0
 
-    def add_all(
-        self, places: Iterable[tuple[Hashable, int]], *, gpus: int = 0, share: GpuShare | None = None
-    ) -> None:
+    def add(self, place: Hashable, size: Size, *, pods: int) -> None:
+        """Count this many more pods of a size at a place; a negative number removes."""
+        self.add_all([(place, pods)], size)
+
+    def add_all(self, places: Iterable[tuple[Hashable, int]], size: Size) -> None:
         """Count pods of one size at several places, each with the number of pods; see `add`."""
-        size: Size = gpus if share is None else share
         if not size:
             return
+        kind = type(size)
         all_sizes = self._sizes
         for place, pods in places:
             if not pods:
@@ -74,7 +95,7 @@ class GpuPods:
             sizes = all_sizes.get(place)
             if sizes is None:
                 sizes = all_sizes[place] = {}
-            had_shares = share is not None and _has_shares(sizes)
+            had_kind = kind is not int and _has(sizes, kind)
             count = sizes.get(size, 0) + pods
             # Trials add and remove again, so what cancels out must not stay.
             if count:
@@ -83,8 +104,10 @@ class GpuPods:
                 del sizes[size]
                 if not sizes:
                     del all_sizes[place]
-            if share is not None:
-                self._shared_places += _has_shares(sizes) - had_shares
+            if kind is GpuShare:
+                self._shared_places += _has(sizes, kind) - had_kind
+            elif kind is LinkedGpus:
+                self._linked_places += _has(sizes, kind) - had_kind
 
     def record(self, pod: PodKey, node: str, gpus: PodGpus | None) -> str | None:
         """Set which GPUs of its node a pod has, None for no longer. Return a node whose count has changed."""
@@ -107,15 +130,17 @@ class GpuPods:
     def clear_leaves(self) -> None:
         """Forget the pods at leaves; those on nodes by name stay."""
         self._sizes = {place: sizes for place, sizes in self._sizes.items() if isinstance(place, str)}
-        self._shared_places = sum(map(_has_shares, self._sizes.values()))
+        self._shared_places = sum(_has(sizes, GpuShare) for sizes in self._sizes.values())
+        self._linked_places = sum(_has(sizes, LinkedGpus) for sizes in self._sizes.values())
 
-    def linked_room(self, kind: NodeHardware, places: Collection[Hashable], gpus: int) -> int:
-        """Return how many more pods with `gpus` linked GPUs each (at least 1) find an island.
+    def linked_room(self, kind: NodeHardware, places: Collection[Hashable], size: Size) -> int:
+        """Return how many more pods of this size leave an island to each linked pod, themselves included.
 
-        They come beside the pods at the places, one after another.
+        They come beside the pods at the places, one after another. A linked pod that cannot have an island,
+        by the GPUs that others record, keeps nothing off the node.
         """
         mix = self._mix(places)
-        return _kept(self._rooms, (kind, mix, gpus), lambda: _linked_room(kind, mix, gpus))
+        return _kept(self._rooms, (kind, mix, size, True), lambda: _linked_room(kind, mix, _pod(size)))
 
     def free(self, kind: NodeHardware, places: Collection[Hashable]) -> tuple[GpuFree, ...]:
         """Return what the pods at the places leave of each GPU of a node of this kind, by its index."""
@@ -124,12 +149,8 @@ class GpuPods:
 
     def room(self, kind: NodeHardware, places: Collection[Hashable], size: Size) -> int:
         """Return how many more pods of this size (at least 1) the GPUs of a node of this kind hold."""
-        free = self.free(kind, places)
-        if not isinstance(size, int):
-            return room_for_share(free, size)
-        if kind.slices > 1:
-            return room_for_share(free, GpuShare(WHOLE // kind.slices)) // size
-        return whole_gpus(free) // size
+        mix = self._mix(places)
+        return _kept(self._rooms, (kind, mix, size, False), lambda: _room(kind, mix, _pod(size)))
 
     def _mix(self, places: Collection[Hashable]) -> Mix:
         """Return the pods at the places, each once."""
@@ -149,7 +170,11 @@ class GpuPods:
             if isinstance(place, str) and place in self._recorded:
                 recorded += self._recorded[place].values()
         for pod in recorded:
-            counts[pod.gpus if pod.share is None else pod.share] -= 1
+            plain: Size = pod.gpus if pod.share is None else pod.share
+            # Which of them records its GPUs is not known by number. As long as any does not, it may be the
+            # one that still needs an island.
+            linked = LinkedGpus(pod.gpus)
+            counts[linked if counts[plain] <= 0 < counts[linked] else plain] -= 1
         # A removal that overtakes its addition leaves a negative number for a moment.
         unrecorded = [(_pod(size), count) for size, count in counts.items() if count > 0]
         if not recorded and len(unrecorded) < 2:
@@ -157,17 +182,19 @@ class GpuPods:
         return tuple(sorted((*unrecorded, *Counter(recorded).items()), key=_order))
 
 
-def _has_shares(sizes: dict[Size, int]) -> bool:
-    return any(not isinstance(size, int) for size in sizes)
+def _has(sizes: dict[Size, int], kind: type) -> bool:
+    return any(type(size) is kind for size in sizes)
 
 
 def _pod(size: Size) -> PodGpus:
-    return PodGpus(gpus=size) if isinstance(size, int) else PodGpus(share=size)
+    if isinstance(size, int):
+        return PodGpus(gpus=size)
+    return PodGpus(share=size) if isinstance(size, GpuShare) else PodGpus(gpus=size.gpus, is_linked=True)
 
 
 def _order(entry: tuple[PodGpus, int]) -> tuple[object, ...]:
     pod, count = entry
-    return pod.gpus, pod.share or (), pod.ids, count
+    return pod.gpus, pod.share or (), pod.ids, pod.is_linked, count
 
 
 def _kept(answers: dict[_Key, _Answer], key: _Key, compute: Callable[[], _Answer]) -> _Answer:
@@ -188,11 +215,46 @@ def _free(kind: NodeHardware, mix: Mix) -> tuple[GpuFree, ...]:
     return tuple(free_gpus(kind.devices, kind.memory_mib, _pods_of(kind, mix)))
 
 
-def _linked_room(kind: NodeHardware, mix: Mix, gpus: int) -> int:
-    """Return how many pods find an island one after another, each beside those before it."""
-    pods = linked_pods(kind.devices, kind.memory_mib, _pods_of(kind, mix))
-    room = 0
-    while max(free_in_islands(kind.islands, pods), default=0) >= gpus:
-        pods.append(GpuPod(gpus))
-        room += 1
-    return room
+def _room(kind: NodeHardware, mix: Mix, more: PodGpus) -> int:
+    """Return how many such pods the GPUs hold, of which links do not matter."""
+    free = _free(kind, mix)
+    if more.share is not None:
+        room = room_for_share(free, more.share)
+    elif kind.slices > 1:
+        room = room_for_share(free, GpuShare(WHOLE // kind.slices)) // more.gpus
+    else:
+        room = whole_gpus(free) // more.gpus
+    if not mix:
+        return room
+
+    def is_too_many(pods: int) -> bool:
+        return not can_hold(kind.devices, kind.memory_mib, _pods_of(kind, (*mix, (more, pods))))
+
+    # Packing the largest first may find no room for shares that can be held: less is free then than it seems.
+    return bisect_left(range(1, min(room, _MOST_PODS) + 1), True, key=is_too_many)
+
+
+def _linked_room(kind: NodeHardware, mix: Mix, more: PodGpus) -> int:
+    """Return how many such pods come one after another and break no island that a linked pod needs."""
+    pods = _pods_of(kind, mix)
+    known = [pod for pod in pods if pod.ids]
+    # What its neighbours have for certain, no decision changes; what is reserved beyond the room must keep
+    # others off, as an amount below zero does.
+    needed = {pod for pod in pods if pod.is_linked and _finds_island(kind, [*known, pod], pod)}
+    if more.is_linked:
+        needed.add(more)
+    if not needed:
+        return ANY_NUMBER
+    for room in range(_MOST_PODS):
+        pods.append(more)
+        if not all(_finds_island(kind, pods, pod) for pod in needed):
+            return room
+    return _MOST_PODS
+
+
+def _finds_island(kind: NodeHardware, pods: Sequence[PodGpus], pod: PodGpus) -> bool:
+    """Return whether one of the pods has an island though all others came before it."""
+    others = list(pods)
+    others.remove(pod)
+    left = free_in_islands(kind.islands, linked_pods(kind.devices, kind.memory_mib, others))
+    return max(left, default=0) >= pod.gpus

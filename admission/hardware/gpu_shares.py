@@ -39,11 +39,15 @@ class GpuFree(NamedTuple):
 
 
 class PodGpus(NamedTuple):
-    """A pod with GPUs on a node: whole ones, or a share of one; `ids` are () where they are not recorded."""
+    """A pod with GPUs on a node: whole ones, or a share of one; `ids` are () where they are not recorded.
+
+    `is_linked`: those of a pod that was placed must be in one island.
+    """
 
     gpus: int = 0
     share: GpuShare | None = None
     ids: tuple[int, ...] = ()
+    is_linked: bool = False
 
 
 def free_gpus(devices: int, mib: int, pods: Iterable[PodGpus]) -> list[GpuFree]:

@@ -18,7 +18,7 @@ from api.jobs.placement_annotations import read_key
 from api.parsing.decimals import whole_number
 from api.parsing.gpu_generations import generation_of
 
-DDP, TENSOR = "ddp", "tensor"
+TENSOR = "tensor"
 CPU_INTENSIVE, GPU_INTENSIVE = "CPU-intensive", "GPU-intensive"
 _TYPE_ALIAS = keys.ALIASES[keys.WORKLOAD_TYPE]
 

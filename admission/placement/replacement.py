@@ -34,7 +34,7 @@ from admission.placement.rules import leaf_level
 from admission.placement.search import PlacementSearch
 from admission.placement.topology.flavor_topology import FlavorTopology
 from admission.placement.topology.node_health import hosts_of
-from admission.placement.topology.place import Place
+from admission.placement.topology.place import Place, place_of
 from admission.placement.topology.placement_options import Strategy
 from admission.placement.topology.request import NoPlacement, PlacementRequest
 from admission.placement.topology.tree import Values
@@ -301,7 +301,7 @@ class _Mending:
         found = self.search.find(request, within=within)
         if isinstance(found, NoPlacement):
             return found
-        place = Place(flavor=self.request.flavor, assignment=found.assignment, per_pod=self.request.per_pod)
+        place = place_of(self.request, found.assignment)
         # Taken at once, so that the next part of the search counts it.
         self.topology_cache.usage.use([place], sign=1)
         self.taken.append(place)

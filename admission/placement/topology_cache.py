@@ -18,13 +18,12 @@ from admission.placement.performance import Performance
 from admission.placement.search import PlacementSearch
 from admission.placement.topology.address_book import AddressBook, Key
 from admission.placement.topology.flavor_topology import FlavorTopology
+from admission.placement.topology.gpu_room import gpu_size
 from admission.placement.topology.hierarchy import node_problems
 from admission.placement.topology.nodes import Nodes, PodKey
 from admission.placement.topology.place import Place, place_of
 from admission.placement.topology.request import NoPlacement, Placement, PlacementGates, PlacementRequest
 from admission.placement.topology_usage import TopologyUsage
-from api.jobs.gpu_share import share_in
-from api.jobs.resource_requests import gpus_of
 from api.jobs.static_address import Reservations
 from api.keys import HOSTNAME
 from api.node import NodeInfo, PodUsage
@@ -234,9 +233,7 @@ class TopologyCache:
 
     def _take(self, pod: PodUsage, *, sign: int) -> frozenset[str]:
         """Count what a pod takes (1) or gives back (-1). Return the flavors that include its node."""
-        share = share_in(pod.requests)
-        gpus = 0 if share is not None else gpus_of(pod.requests)
-        self.hardware.gpu_pods.add(pod.node, gpus=gpus, share=share, pods=sign)
+        self.hardware.gpu_pods.add(pod.node, gpu_size(pod.requests, is_linked=False), pods=sign)
         flavors = frozenset(
             flavor
             for flavor, topology in self._topologies.items()

@@ -7,10 +7,12 @@ through one of them is missing in the other too. Source: Kueue, gate TASHandleOv
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+from admission.placement.topology.address_room import AddressRoom
 from admission.placement.topology.flavor_topology import Amounts, FlavorTopology, UsedByLeaf
+from admission.placement.topology.gpu_room import gpu_rooms
 from admission.placement.topology.place import Change, Place, times_of
 from admission.placement.topology.tree import Values
 from api.parsing.quantities import add_amounts
@@ -46,17 +48,18 @@ class TopologyUsage:
             for names, taken, given in place.changes(is_by_host=topology.is_by_host):
                 change = (names, taken, given) if sign > 0 else (names, given, taken)
                 self._change(topology, change, is_empty=is_empty)
-            if (place.gpus or place.share is not None) and not is_empty:
+            if place.size and not is_empty:
                 _count_gpus(topology, place, sign)
 
-    def fits(self, places: Iterable[Place]) -> bool:
-        """Return whether the places are free and their nodes present."""
+    def fits(self, places: Sequence[Place]) -> bool:
+        """Return whether the places are free and their nodes present, with GPUs and addresses for pods."""
         needed: dict[tuple[str, Values], dict[str, int]] = {}
         for place in places:
             for domain in place.assignment.domains:
                 total = needed.setdefault((place.flavor, domain.values), {})
                 add_amounts(total, place.per_pod, domain.count)
-        return all(self._is_free(flavor, values, total) for (flavor, values), total in needed.items())
+        is_free = all(self._is_free(flavor, values, total) for (flavor, values), total in needed.items())
+        return is_free and self._has_rooms(places)
 
     def spots(self, places: Iterable[Place]) -> dict[Spot, dict[str, int]]:
         """Return what the places take of every leaf, in a form that can be added up over Workloads."""
@@ -133,6 +136,25 @@ class TopologyUsage:
         free = topology.free
         return all(amount <= free(resource)[leaf] for resource, amount in amounts.items() if amount > 0)
 
+    def _has_rooms(self, places: Sequence[Place]) -> bool:
+        """Return whether the pods find islands, shares of GPUs and addresses, which amounts do not tell."""
+        if all(self._is_by_amounts(place) for place in places):
+            return True
+        counted: list[Place] = []
+        for place in places:
+            if not _has_room(self._topologies[place.flavor], place):
+                break
+            # Pod sets may share nodes and pools, so each comes beside those before it.
+            counted.append(place)
+            self.use([place], sign=1)
+        self.use(counted, sign=-1)
+        return len(counted) == len(places)
+
+    def _is_by_amounts(self, place: Place) -> bool:
+        """Return whether pods fit a leaf of which enough of every resource is free."""
+        rooms = gpu_rooms(self._topologies[place.flavor], place.size, is_empty=False)
+        return place.addresses is None and not any(room.is_needed for room in rooms)
+
     def _owning(self, owner: str) -> FlavorTopology | None:
         """Return the topology that counts usage of these leaves. For hosts any does: they share it."""
         if owner:
@@ -172,4 +194,16 @@ def _count_gpus(topology: FlavorTopology, place: Place, sign: int) -> None:
     """Count the place's pods on each leaf by their GPUs."""
     spot_of = topology.spot_of
     pods = [(spot_of(domain.values), sign * domain.count) for domain in place.assignment.domains]
-    topology.hardware.gpu_pods.add_all(pods, gpus=place.gpus, share=place.share)
+    topology.hardware.gpu_pods.add_all(pods, place.size)
+
+
+def _has_room(topology: FlavorTopology, place: Place) -> bool:
+    """Return whether the leaves of a place, which are present, have GPUs and addresses for its pods."""
+    pods = {topology.find_leaf(domain.values): domain.count for domain in place.assignment.domains}
+    rooms = [room for room in gpu_rooms(topology, place.size, is_empty=False) if room.is_needed]
+    if any(room.at(leaf) < count for leaf, count in pods.items() if leaf is not None for room in rooms):
+        return False
+    if place.addresses is None or not topology.is_by_host:
+        return True
+    addresses = AddressRoom(site=topology, rule=place.addresses, is_empty=False)
+    return addresses.has_for({domain.values[-1]: domain.count for domain in place.assignment.domains})

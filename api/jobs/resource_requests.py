@@ -23,6 +23,7 @@ import msgspec
 from api import keys
 from api.jobs.device_mapping import DeviceSettings
 from api.jobs.gpu_share import Sources, gpu_share
+from api.jobs.linked_gpus import asks_for_links
 from api.jobs.static_address import asks_for_address
 from api.objects.cluster import LimitRangeItem
 from api.objects.templates import WireContainer, WirePodSpec, WireResources
@@ -119,13 +120,14 @@ class PodSetRequests(msgspec.Struct, frozen=True, kw_only=True):
     """The requests of one pod of the set, and the number of pods that still have to run.
 
     `per_pod` is charged to quota. `on_node` is what the pod uses of its node; the configuration does not
-    change it. Both are in canonical units: milli-CPU, bytes, devices.
+    change it. Both are in canonical units: milli-CPU, bytes, devices. `is_linked`: its GPUs must be linked.
     """
 
     name: str
     count: int
     per_pod: Mapping[str, int]
     on_node: Mapping[str, int] = msgspec.field(default_factory=dict)
+    is_linked: bool = False
 
     def total(self) -> Amounts:
         """Return the requests of all pods of the set together."""
@@ -186,6 +188,7 @@ def pod_set_requests(
         if per_pod is on_node
         else {name: max(0, value) for name, value in per_pod.items()},
         on_node=on_node_at_least_0,
+        is_linked=asks_for_links(_sources(pod_set, job), gpus_of(on_node)),
     )
 
 

@@ -36,6 +36,10 @@ from tests.examples import trying
 
 RACK = "rack"
 LOWER = Preemption(within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY)
+GROUP = ResourceGroup(
+    covered_resources=("cpu",),
+    flavors=(FlavorQuotas(name="cpu", resources={"cpu": ResourceQuota(nominal=100_000)}),),
+)
 # Of a rack, of a node, none, and one that shares an address with the first.
 POOLS = ("10.0.0.1-10.0.0.4", "10.0.1.1-10.0.1.2", "10.0.2.1", "", "10.0.0.4-10.0.0.6")
 
@@ -97,16 +101,31 @@ def test_addresses_are_given_once_and_kept(pools: list[str], steps: list[Step]) 
     assert again.holding() == world.holding()
 
 
+def test_two_hosts_of_a_pool_do_not_give_its_last_address_twice() -> None:
+    world = make_world(["10.0.0.1", "10.0.0.1"])
+    world.put(make_cluster_queue("other", groups=(GROUP,)))
+    step = Step(what="create", pods=1, cpus=1, priority=0, is_static=True, rack=False, which=0)
+    # Heads of one cycle, nominated on the same snapshot.
+    for host, queue in enumerate(("queue", "other")):
+        workload = workload_of(step, f"w{host}", at=host)
+        (pod_set,) = workload.pod_sets
+        assert pod_set.template.spec is not None
+        spec = structs.replace(pod_set.template.spec, node_selector={HOSTNAME: f"n{host}"})
+        pod_set = replace(pod_set, template=structs.replace(pod_set.template, spec=spec))
+        world.put(replace(workload, pod_sets=(pod_set,), queue_name=queue))
+    settle(world)
+
+    assert world.holding().keys() == {"w0"}
+
+
 def make_world(pools: list[str]) -> World:
-    quotas = {"cpu": ResourceQuota(nominal=100_000)}
-    group = ResourceGroup(covered_resources=("cpu",), flavors=(FlavorQuotas(name="cpu", resources=quotas),))
     world = World().put(Topology(name="racks", levels=(RACK, HOSTNAME)))
     for number, pool in enumerate(pools):
         labels = {HOSTNAME: f"n{number}", RACK: f"r{number // 2}"}
         amounts = {"cpu": 6000, "pods": 110}
         world.put(NodeInfo(name=f"n{number}", labels=labels, allocatable=amounts, addresses=pool))
     world.put(ResourceFlavor(name="cpu", topology_name="racks"))
-    return world.put(make_cluster_queue("queue", groups=(group,), preemption=LOWER))
+    return world.put(make_cluster_queue("queue", groups=(GROUP,), preemption=LOWER))
 
 
 def workload_of(step: Step, name: str, *, at: float) -> Workload:

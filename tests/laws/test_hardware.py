@@ -1,6 +1,7 @@
 """Laws of hardware, for any nodes and any pods.
 
-- whatever node admission assigns, the scheduler extender does not refuse it when the pods come one by one;
+- whatever node admission assigns, the scheduler extender does not refuse it when the pods come one by one,
+  in whatever order those of several Workloads come that were admitted at once;
 - what no node can ever run is Misconfigured, and nothing else is;
 - Workloads of equal shape need the same hardware.
 """
@@ -13,6 +14,7 @@ from typing import Any
 
 import hypothesis.strategies as st
 import msgspec
+import pytest
 from hypothesis import given
 
 from admission.decisions.decision import Admit, Wait
@@ -35,6 +37,8 @@ from queues.pending.shape import shape_of
 from tests.builders import World, finished, make_cluster_queue, make_template, make_workload
 
 GPU, HOST = "nvidia.com/gpu", "kubernetes.io/hostname"
+# A cycle tries one head of each ClusterQueue: this many Workloads may get places on the same snapshot.
+QUEUES = ("queue", "second", "third", "fourth")
 RULES = HardwareRules()
 NODE_LABELS: dict[str, tuple[str, ...]] = {
     "nvidia.com/gpu.product": ("A100", "V100"),
@@ -109,7 +113,7 @@ def cluster(fleet: Sequence[NodeInfo]) -> World:
     group = ResourceGroup(
         covered_resources=tuple(quota), flavors=(FlavorQuotas(name="gpu", resources=quota),)
     )
-    return world.put(make_cluster_queue("queue", groups=(group,)))
+    return world.put(*(make_cluster_queue(name, groups=(group,)) for name in QUEUES))
 
 
 def as_pod(workload: Workload, number: int) -> PodFacts:
@@ -162,14 +166,42 @@ def test_no_pod_is_refused_where_it_was_sent(
 def test_no_linked_pod_is_refused_where_it_was_sent(
     islands: dict[str, str], sizes: list[tuple[int, bool]], data: st.DataObject
 ) -> None:
-    node = NodeInfo(name="n", labels={HOST: "n", **islands}, allocatable={GPU: 8, "cpu": 64_000, "pods": 110})
-    asking = []
+    # Small pods of several sizes break up islands before the node is full.
+    send([eight_gpus(islands)], linked_or_not(sizes), data)
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        pytest.param([(3, True), (3, True), (2, True)], id="of three linked pods the last finds no island"),
+        pytest.param(
+            [(2, True), (3, False), (3, False)], id="a pod would break the island of one that comes later"
+        ),
+        pytest.param([(3, True), (2, False), (3, True)], id="as if the linked pods came last"),
+    ],
+)
+def test_islands_are_given_once_in_one_instant(sizes: list[tuple[int, bool]]) -> None:
+    world = cluster([eight_gpus(ISLANDS[1])])
+    for queue, workload in zip(QUEUES, linked_or_not(sizes), strict=False):
+        world.put(replace(workload, queue_name=queue))
+    world.settle()
+
+    assert world.holding().keys() == {"w0", "w1"}
+
+
+def eight_gpus(islands: dict[str, str]) -> NodeInfo:
+    amounts = {GPU: 8, "cpu": 64_000, "pods": 110}
+    return NodeInfo(name="n", labels={HOST: "n", **islands}, allocatable=amounts)
+
+
+def linked_or_not(sizes: Sequence[tuple[int, bool]]) -> list[Workload]:
+    """Return a Workload with one pod for each number of GPUs, linked or not."""
+    found = []
     for index, (gpus, is_linked) in enumerate(sizes):
         keys = {"berth.dev/parallelism": "ddp"} if is_linked else {}
         template = msgspec.structs.replace(make_template({GPU: gpus}), metadata=Meta(annotations=keys))
-        asking.append(make_workload(f"w{index}", pod_sets=(PodSet(name="main", count=1, template=template),)))
-    # Small pods of several sizes break up islands before the node is full.
-    send([node], asking, data)
+        found.append(make_workload(f"w{index}", pod_sets=(PodSet(name="main", count=1, template=template),)))
+    return found
 
 
 @given(
@@ -197,25 +229,33 @@ def test_no_share_is_refused_where_it_was_sent(
 
 
 def send(fleet: list[NodeInfo], asking: list[Workload], data: st.DataObject) -> None:
-    """Admit the Workloads one after another, and bind their pods where the extender is asked."""
+    """Admit the Workloads, up to four at an instant, and bind their pods where the extender is asked."""
     world, book = cluster(fleet), NodeBook()
     for node in fleet:
         book.put_node(node)
     of_workload: dict[str, list[PodFacts]] = {}
-    for workload in asking:
-        decisions = world.put(workload).settle()
+    left = [*asking]
+    while left:
+        together = [left.pop(0) for _ in range(min(len(left), data.draw(st.integers(1, len(QUEUES)))))]
+        for queue, workload in zip(QUEUES, together, strict=False):
+            world.put(replace(workload, queue_name=queue))
+        decisions = world.settle()
         world.confirm(decisions)
-        for decision in decisions:
-            if isinstance(decision, Admit):
-                sent = world.get(decision.key.name)
-                for number, host in enumerate(placed(decision)):
-                    pod = as_pod(sent, number)
-                    need = need_of(sent, pod)
-                    refused = {} if need is None else refusals(need, {host: book.view(host)})
-                    assert refused == {}, (sent.key.name, number, refused)
-                    book.bind(pod, host)
-                    assert holds(book, host), (host, "has more shares than its GPUs hold")
-                    of_workload.setdefault(decision.key.name, []).append(pod)
+        # The Jobs start in any order, and so do their pods.
+        sent = [
+            (world.get(decision.key.name), number, host)
+            for decision in decisions
+            if isinstance(decision, Admit)
+            for number, host in enumerate(placed(decision))
+        ]
+        for workload, number, host in data.draw(st.permutations(sent)):
+            pod = as_pod(workload, number)
+            need = need_of(workload, pod)
+            refused = {} if need is None else refusals(need, {host: book.view(host)})
+            assert refused == {}, (workload.key.name, number, refused)
+            book.bind(pod, host)
+            assert holds(book, host), (host, "has more shares than its GPUs hold")
+            of_workload.setdefault(workload.key.name, []).append(pod)
         record_gpus(world, book, data)
         done = data.draw(st.sampled_from(["", *sorted(of_workload)]))
         if done:

@@ -13,6 +13,7 @@ nearer to each other than they could be.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from admission.placement.topology.address_book import AddressBook, AddressPool, AddressRule
@@ -48,12 +49,22 @@ class AddressRoom:
         self._counted.clear()
         values = self.site.tree.values
         for text, pool in sorted(self._book.pools().items()):
-            left = self._book.left(text, self.rule, placed=0 if self.is_empty else self._placed(pool))
+            left = self._left(text, pool)
             found = {self.site.find_leaf((host,)) for host in pool.hosts.values()}
             leaves = [leaf for leaf in found if leaf is not None]
             for leaf in sorted(leaves, key=lambda one: (-pods[one], values[one])):
                 pods[leaf] = self._counted[leaf] = min(pods[leaf], left)
                 left -= pods[leaf]
+
+    def has_for(self, pods: Mapping[str, int]) -> bool:
+        """Return whether the pools have addresses for this many pods on each of some hosts."""
+        return all(
+            sum([pods.get(host, 0) for host in {*pool.hosts.values()}]) <= self._left(text, pool)
+            for text, pool in self._book.pools().items()
+        )
+
+    def _left(self, text: str, pool: AddressPool) -> int:
+        return self._book.left(text, self.rule, placed=0 if self.is_empty else self._placed(pool))
 
     def _placed(self, pool: AddressPool) -> int:
         """Return how many pods with addresses are placed on the hosts of the pool, of whatever flavor."""

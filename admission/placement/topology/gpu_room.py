@@ -1,7 +1,8 @@
 """How many pods the GPUs of each host hold, beside the pods that are there: by islands, and by shares.
 
-Amounts alone do not say it: two free GPUs may be in two islands, and half of two GPUs is no GPU. Idle nodes
-of one kind have the same room, so a full pass costs a comparison for most leaves.
+Amounts alone do not say it: two free GPUs may be in two islands, or be the last that a linked pod can use,
+which has a place and is not there yet; and half of two GPUs is no GPU. Idle nodes of one kind have the same
+room, so a full pass costs a comparison for most leaves.
 """
 
 from __future__ import annotations
@@ -10,41 +11,52 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from admission.hardware.fit import HardwareRequest
-from admission.hardware.gpu_pods import Size
+from admission.hardware.gpu_pods import ANY_NUMBER, LinkedGpus, Size
 from admission.hardware.node_hardware import NodeHardware
 from admission.placement.topology.flavor_topology import FlavorTopology
-from api.jobs.gpu_share import share_in
+from api.jobs.gpu_share import GpuShare, share_in
 from api.jobs.resource_requests import gpus_of
 from api.node import NodeInfo
 
-# More pods than any leaf takes.
-_ANY_NUMBER = 1 << 40
+
+def gpu_size(per_pod: Mapping[str, int], *, is_linked: bool) -> Size:
+    """Return the GPUs of a pod that takes these amounts of its node; 0 for one without."""
+    gpus = gpus_of(per_pod)
+    return share_in(per_pod) or (LinkedGpus(gpus) if is_linked and gpus else gpus)
 
 
-def gpu_rooms(
-    site: FlavorTopology, need: HardwareRequest | None, per_pod: Mapping[str, int], *, is_empty: bool
-) -> tuple[LinkedRoom | None, SharedRoom | None]:
-    """Return the room of such pods in islands, and on GPUs that are shared; None where it does not matter.
+def size_needed(per_pod: Mapping[str, int], need: HardwareRequest | None) -> Size:
+    """Return the GPUs of a pod with these amounts and needs; 0 for one without."""
+    return gpu_size(per_pod, is_linked=need is not None and need.is_linked)
+
+
+def gpu_rooms(site: FlavorTopology, size: Size, *, is_empty: bool) -> tuple[LinkedRoom | SharedRoom, ...]:
+    """Return the rooms that limit pods of this size beyond amounts, if they are needed.
 
     `is_empty`: without placed pods.
     """
-    if not site.is_by_host:
-        return None, None
-    linked = need is not None and need.is_linked
-    size: Size = share_in(per_pod) or gpus_of(per_pod)
+    if not site.is_by_host or not size:
+        return ()
     return (
-        LinkedRoom(site=site, gpus=need.gpus, is_empty=is_empty) if need is not None and linked else None,
-        SharedRoom(site=site, size=size, is_empty=is_empty) if size else None,
+        LinkedRoom(site=site, size=size, is_empty=is_empty),
+        SharedRoom(site=site, size=size, is_empty=is_empty),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkedRoom:
-    """The room for pods of `gpus` linked GPUs each. `is_empty`: without placed pods."""
+    """The room for pods of a size, by the islands of linked pods. `is_empty`: without placed pods."""
 
     site: FlavorTopology
-    gpus: int
+    size: Size
     is_empty: bool
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether amounts do not tell the room: for linked pods, and for others beside any."""
+        return isinstance(self.size, LinkedGpus) or (
+            not self.is_empty and self.site.hardware.gpu_pods.has_linked
+        )
 
     @property
     def lack(self) -> str:
@@ -55,9 +67,9 @@ class LinkedRoom:
         """Return how many more of the pods find an island on the leaf, whatever else they need."""
         gpu_pods = self.site.hardware.gpu_pods
         if not gpu_pods.has_shares and all(map(self._is_linked, self.site.nodes[leaf].values())):
-            return _ANY_NUMBER
+            return ANY_NUMBER
         return sum(
-            gpu_pods.linked_room(kind, places, self.gpus)
+            gpu_pods.linked_room(kind, places, self.size)
             for kind, places in _nodes(self.site, leaf, is_empty=self.is_empty)
         )
 
@@ -71,7 +83,7 @@ class LinkedRoom:
         for kind, leaves in site.kinds.items():
             if kind.is_one_island and not gpu_pods.has_shares:
                 continue
-            idle = gpu_pods.linked_room(kind, (), self.gpus)
+            idle = gpu_pods.linked_room(kind, (), self.size)
             for leaf in leaves:
                 if pods[leaf]:
                     is_idle = _is_idle(site, leaf, is_empty=self.is_empty)
@@ -89,7 +101,7 @@ class SharedRoom:
     @property
     def is_needed(self) -> bool:
         """Whether amounts do not tell the room: for shares, and for whole GPUs while any GPU is shared."""
-        return not isinstance(self.size, int) or self.site.hardware.gpu_pods.has_shares
+        return isinstance(self.size, GpuShare) or self.site.hardware.gpu_pods.has_shares
 
     @property
     def lack(self) -> str:

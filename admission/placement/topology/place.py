@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from admission.hardware.gpu_pods import Size
+from admission.placement.topology.address_book import AddressRule
 from admission.placement.topology.flavor_topology import Amounts
+from admission.placement.topology.gpu_room import gpu_size
 from admission.placement.topology.request import PlacementRequest
 from admission.placement.topology.tree import Values
-from api.jobs.gpu_share import GpuShare, share_in
-from api.jobs.resource_requests import PODS, gpus_of
+from api.jobs.resource_requests import PODS
 from api.workload import TopologyAssignment
 
 # The leaves that change, what is taken of each, and the same amounts negated.
@@ -21,20 +23,23 @@ Change = tuple[list[Values], Amounts, Amounts]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """The places of one pod set's pods: `per_pod` is taken for each, on leaves of the flavor's nodes."""
+    """The places of one pod set's pods: `per_pod` is taken for each, on leaves of the flavor's nodes.
+
+    `is_linked`: the GPUs of each pod must be in one island. `addresses`: which static addresses the pods have
+    already, None for pods without any, and where it does not matter because the place is held.
+    """
 
     flavor: str
     assignment: TopologyAssignment
     per_pod: Amounts
-    # Of each pod: how many GPUs it has, or which share of one, decides what is left for others.
-    gpus: int = field(init=False, repr=False, compare=False)
-    share: GpuShare | None = field(init=False, repr=False, compare=False)
+    is_linked: bool = False
+    addresses: AddressRule | None = None
+    # The GPUs of each pod, which decide what is left for others; 0 without.
+    size: Size = field(init=False, repr=False, compare=False)
     _changes: dict[bool, list[Change]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        share = share_in(self.per_pod)
-        object.__setattr__(self, "share", share)
-        object.__setattr__(self, "gpus", gpus_of(self.per_pod) if share is None else 0)
+        object.__setattr__(self, "size", gpu_size(self.per_pod, is_linked=self.is_linked))
 
     def changes(self, *, is_by_host: bool) -> list[Change]:
         """Return the changes of taking the place, leaves with equal counts together. Cached.
@@ -57,7 +62,14 @@ class Place:
 
 def place_of(request: PlacementRequest, assignment: TopologyAssignment) -> Place:
     """Return the place that the request takes with this assignment."""
-    return Place(flavor=request.flavor, assignment=assignment, per_pod=request.per_pod)
+    need = request.rules.hardware
+    return Place(
+        flavor=request.flavor,
+        assignment=assignment,
+        per_pod=request.per_pod,
+        is_linked=need is not None and need.is_linked,
+        addresses=request.rules.addresses,
+    )
 
 
 def taken_per_pod(on_node: Amounts) -> dict[str, int]:

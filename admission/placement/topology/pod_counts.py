@@ -36,7 +36,7 @@ import msgspec
 
 from admission.placement.topology.address_room import AddressRoom
 from admission.placement.topology.flavor_topology import Amounts, FlavorTopology
-from admission.placement.topology.gpu_room import LinkedRoom, SharedRoom, gpu_rooms
+from admission.placement.topology.gpu_room import LinkedRoom, SharedRoom, gpu_rooms, size_needed
 from admission.placement.topology.node_exclusions import NodeExclusions
 from admission.placement.topology.preferred_nodes import PreferredNodes
 from admission.placement.topology.ranking import Ranking
@@ -131,10 +131,8 @@ class PodCounts:
     _columns: tuple[tuple[list[int], int, str], ...] = field(init=False)
     # For each resource of the leader or the pods: the column, the leader's amount, the amount per pod.
     _leader_columns: tuple[tuple[list[int], int, int], ...] = field(init=False)
-    # The room in islands, None for pods whose GPUs need no link.
-    _linked: LinkedRoom | None = None
-    # The room on GPUs of which pods have shares, None for pods without GPUs.
-    _shared: SharedRoom | None = None
+    # The room in islands, and on GPUs of which pods have shares; nothing for pods without GPUs.
+    _gpu_rooms: tuple[LinkedRoom | SharedRoom, ...] = ()
     # The room by pools of static addresses, None for pods without one.
     _addressed: AddressRoom | None = None
     _preferred: PreferredNodes = field(init=False)
@@ -148,10 +146,10 @@ class PodCounts:
 
     def __post_init__(self) -> None:
         self._preferred = PreferredNodes(self.site, self.shape.rules.affinity)
-        self._linked, self._shared = gpu_rooms(
-            self.site, self.shape.rules.hardware, dict(self.shape.per_pod), is_empty=self.shape.is_empty
-        )
-        shape, column = self.shape, self.site.capacity if self.shape.is_empty else self.site.free
+        shape = self.shape
+        size = size_needed(dict(shape.per_pod), shape.rules.hardware)
+        self._gpu_rooms = gpu_rooms(self.site, size, is_empty=shape.is_empty)
+        column = self.site.capacity if self.shape.is_empty else self.site.free
         if shape.rules.addresses is not None and self.site.is_by_host:
             rule = shape.rules.addresses
             self._addressed = AddressRoom(site=self.site, rule=rule, is_empty=shape.is_empty)
@@ -294,9 +292,9 @@ class PodCounts:
 
     def _rooms(self) -> tuple[LinkedRoom | SharedRoom | AddressRoom, ...]:
         """Return what limits the pods of a leaf beyond its amounts: nothing, for most shapes."""
-        shared = self._shared if self._shared is not None and self._shared.is_needed else None
+        needed = [room for room in self._gpu_rooms if room.is_needed]
         # Addresses come last: they are handed out to leaves by the room that these have otherwise.
-        return tuple([room for room in (self._linked, shared, self._addressed) if room is not None])
+        return (*needed, self._addressed) if self._addressed is not None else tuple(needed)
 
     def _follow_rooms(self, before: Mapping[int, tuple[int, int]]) -> None:
         """Update what is counted of all leaves after these changed. A new leaf had room for 0."""

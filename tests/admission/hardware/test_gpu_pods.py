@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from admission.hardware.gpu_pods import GpuPods
+from admission.hardware.gpu_pods import GpuPods, LinkedGpus, Size
 from admission.hardware.gpu_shares import PodGpus
 from admission.hardware.islands import Island
 from admission.hardware.node_hardware import NodeHardware
@@ -30,68 +30,79 @@ HALF = GpuShare(500)
 def test_room_for_linked_pods(there: dict[int, int], gpus: int, want: int) -> None:
     pods = GpuPods()
     for size, count in there.items():
-        pods.add("n", gpus=size, pods=count)
+        pods.add("n", size, pods=count)
 
-    assert pods.linked_room(KIND, ("n",), gpus) == want
+    assert pods.linked_room(KIND, ("n",), LinkedGpus(gpus)) == want
 
 
 def test_pods_that_leave_free_their_island_and_only_those_of_the_place_count() -> None:
     pods = GpuPods()
-    pods.add("n", gpus=4, pods=2)
-    pods.add(("", ("n",)), gpus=4, pods=1)
-    assert pods.linked_room(KIND, ("n",), 4) == 0
+    pods.add("n", 4, pods=2)
+    pods.add(("", ("n",)), 4, pods=1)
+    assert pods.linked_room(KIND, ("n",), LinkedGpus(4)) == 0
 
-    pods.add("n", gpus=4, pods=-2)
-    assert pods.linked_room(KIND, ("n",), 4) == 2
-    assert pods.linked_room(KIND, ("n", ("", ("n",))), 4) == 1
+    pods.add("n", 4, pods=-2)
+    assert pods.linked_room(KIND, ("n",), LinkedGpus(4)) == 2
+    assert pods.linked_room(KIND, ("n", ("", ("n",))), LinkedGpus(4)) == 1
     pods.clear_leaves()
-    assert pods.linked_room(KIND, ("n", ("", ("n",))), 4) == 2
+    assert pods.linked_room(KIND, ("n", ("", ("n",))), LinkedGpus(4)) == 2
 
 
 def test_a_pod_that_records_its_gpus_takes_the_place_of_one_of_equal_size() -> None:
     pods = GpuPods()
-    pods.add(("", ("n",)), gpus=2, pods=2)
+    pods.add(("", ("n",)), 2, pods=2)
     places = ("n", ("", ("n",)))
-    assert pods.linked_room(KIND, places, 4) == 1
+    assert pods.linked_room(KIND, places, LinkedGpus(4)) == 1
 
     # Two GPUs of each island: what the numbers alone do not say.
     pods.record(("team", "a"), "n", PodGpus(2, ids=(0, 1)))
     pods.record(("team", "b"), "n", PodGpus(2, ids=(4, 5)))
-    assert pods.linked_room(KIND, places, 4) == 0
+    assert pods.linked_room(KIND, places, LinkedGpus(4)) == 0
 
     pods.record(("team", "b"), "", None)
-    assert pods.linked_room(KIND, places, 4) == 1
+    assert pods.linked_room(KIND, places, LinkedGpus(4)) == 1
+
+
+def test_packing_that_fails_leaves_less_than_it_seems() -> None:
+    pods = GpuPods()
+    two = NodeHardware(gpus=2, devices=2, memory_mib=80_000)
+    for milli, count in {480: 1, 320: 3, 240: 2}.items():
+        pods.add("n", GpuShare(milli), pods=count)
+
+    # 480 + 320 and 320 + 320 + 240 leave no room for the last 240; 480 + 240 + 240 and 320 + 320 + 320 do.
+    assert pods.room(two, ("n",), GpuShare(100)) == 0
+    assert pods.room(two, ("n",), GpuShare(40)) == 2
 
 
 def test_shares_are_packed_and_leave_whole_gpus() -> None:
     pods = GpuPods()
-    pods.add("n", share=GpuShare(600), pods=3)
-    pods.add("n", share=GpuShare(400), pods=1)
+    pods.add("n", GpuShare(600), pods=3)
+    pods.add("n", GpuShare(400), pods=1)
     assert pods.has_shares
     # 600 and 400 on one GPU, 600 each on two.
     assert pods.room(KIND, ("n",), 1) == 5
     assert pods.room(KIND, ("n",), GpuShare(400)) == 12
     assert pods.room(KIND, ("n",), GpuShare(401)) == 10
 
-    pods.add("n", share=GpuShare(600), pods=-3)
-    pods.add("n", share=GpuShare(400), pods=-1)
+    pods.add("n", GpuShare(600), pods=-3)
+    pods.add("n", GpuShare(400), pods=-1)
     assert not pods.has_shares
     assert "n" not in pods
 
 
 def test_a_shared_gpu_is_missing_in_its_island_once() -> None:
     pods = GpuPods()
-    pods.add("n", share=HALF, pods=2)
-    assert pods.linked_room(KIND, ("n",), 4) == 1
+    pods.add("n", HALF, pods=2)
+    assert pods.linked_room(KIND, ("n",), LinkedGpus(4)) == 1
     pods.record(("team", "a"), "n", PodGpus(share=HALF, ids=(5,)))
     pods.record(("team", "b"), "n", PodGpus(share=HALF, ids=(5,)))
-    assert pods.linked_room(KIND, ("n",), 4) == 1
-    assert pods.linked_room(KIND, ("n",), 3) == 2
+    assert pods.linked_room(KIND, ("n",), LinkedGpus(4)) == 1
+    assert pods.linked_room(KIND, ("n",), LinkedGpus(3)) == 2
 
 
 def test_memory_limits_shares_too() -> None:
     pods = GpuPods()
-    pods.add("n", share=GpuShare(100, 50_000), pods=8)
+    pods.add("n", GpuShare(100, 50_000), pods=8)
     assert pods.room(KIND, ("n",), GpuShare(100, 40_000)) == 0
     assert pods.room(KIND, ("n",), GpuShare(100, 30_000)) == 8
 
@@ -99,6 +110,51 @@ def test_memory_limits_shares_too() -> None:
 def test_pods_without_a_share_take_slices_of_a_sliced_node() -> None:
     sliced = NodeHardware(gpus=8, devices=2, slices=4, memory_mib=80_000)
     pods = GpuPods()
-    pods.add("n", gpus=3, pods=1)
+    pods.add("n", 3, pods=1)
     assert pods.room(sliced, ("n",), 1) == 5
     assert pods.room(sliced, ("n",), GpuShare(1000)) == 1
+
+
+@pytest.mark.parametrize(
+    ("linked", "others", "size", "want"),
+    [
+        pytest.param(4, 2, 2, 1, id="the other island holds both"),
+        pytest.param(2, 3, 3, 0, id="two of three would break both islands"),
+        pytest.param(2, 3, 2, 1, id="the rest of an island is left for the linked pod"),
+        pytest.param(2, 3, LinkedGpus(2), 1, id="two linked pods share an island, and a third has none"),
+        pytest.param(2, 3, GpuShare(500), 6, id="shares are packed beside it, and leave it an island"),
+    ],
+)
+def test_pods_leave_an_island_to_a_linked_one_that_comes_last(
+    linked: int, others: int, size: Size, want: int
+) -> None:
+    pods = GpuPods()
+    pods.add("n", LinkedGpus(linked), pods=1)
+    pods.add("n", others, pods=1)
+    assert pods.has_linked
+
+    assert pods.linked_room(KIND, ("n",), size) == want
+
+
+def test_a_linked_pod_that_records_its_gpus_keeps_no_others_off() -> None:
+    pods = GpuPods()
+    pods.add("n", LinkedGpus(2), pods=1)
+    pods.add("n", 3, pods=1)
+    assert pods.linked_room(KIND, ("n",), 3) == 0
+
+    pods.record(("team", "linked"), "n", PodGpus(2, ids=(0, 1)))
+    assert pods.linked_room(KIND, ("n",), 3) > 1
+
+    pods.add("n", LinkedGpus(2), pods=-1)
+    assert not pods.has_linked
+
+
+def test_a_linked_pod_that_can_have_no_island_keeps_no_others_off() -> None:
+    pods = GpuPods()
+    pods.add("n", LinkedGpus(4), pods=1)
+    pods.add("n", 1, pods=2)
+    assert pods.linked_room(KIND, ("n",), 2) == 1
+
+    pods.record(("team", "a"), "n", PodGpus(1, ids=(0,)))
+    pods.record(("team", "b"), "n", PodGpus(1, ids=(4,)))
+    assert pods.linked_room(KIND, ("n",), 2) > 1
