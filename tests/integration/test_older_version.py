@@ -209,6 +209,67 @@ def test_rules_hold_in_the_older_version_too(plane: ControlPlane) -> None:
         plane.rest.create(f"{OLDER}/clusterqueues", queue)
 
 
+POD_CLASS = {"group": "scheduling.k8s.io", "kind": "PriorityClass", "name": "usual"}
+QUEUE_CLASS = {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "usual"}
+OTHER_SOURCE = {"priorityClassSource": "kueue.x-k8s.io/workloadpriorityclass"}
+
+
+@pytest.mark.parametrize(
+    ("reference", "has_quota", "change", "want"),
+    [
+        pytest.param(None, True, {"active": False}, "", id="one without class is deactivated, with quota"),
+        pytest.param(
+            None, False, {"active": False}, "", id="one without class is deactivated, without quota"
+        ),
+        pytest.param(POD_CLASS, True, {"active": False}, "", id="one with a PriorityClass is deactivated"),
+        pytest.param(QUEUE_CLASS, True, {"active": False}, "", id="one with a WorkloadPriorityClass too"),
+        pytest.param(
+            POD_CLASS, True, OTHER_SOURCE, "priorityClassSource is immutable", id="the source stays"
+        ),
+        pytest.param(POD_CLASS, False, OTHER_SOURCE, "", id="the source changes without quota"),
+        pytest.param(
+            POD_CLASS,
+            True,
+            {"priorityClassName": "other"},
+            "priorityClassName is immutable",
+            id="the name of a PriorityClass stays",
+        ),
+        pytest.param(
+            QUEUE_CLASS,
+            True,
+            {"priorityClassName": "other"},
+            "",
+            id="the name of a WorkloadPriorityClass changes",
+        ),
+    ],
+)
+def test_what_a_workload_with_quota_may_change_in_the_older_version(
+    plane: ControlPlane, reference: Any, has_quota: bool, change: dict[str, Any], want: str
+) -> None:
+    """Source: Kueue, apis/kueue/v1beta1, rules of Workload."""
+    pods = {"name": "main", "count": 1, "template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}
+    spec = {"podSets": [pods], **({"priorityClassRef": reference, "priority": 0} if reference else {})}
+    kind = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload"}
+    body = {**kind, "metadata": {"generateName": "rule-"}, "spec": spec}
+    name = plane.rest.create(f"{NEWER}/namespaces/kube-public/workloads", body)["metadata"]["name"]
+    path = f"namespaces/kube-public/workloads/{name}"
+    if has_quota:
+        reserved = {"type": "QuotaReserved", "status": "True", "reason": "QuotaReserved", "message": ""}
+        at = {"lastTransitionTime": "2026-11-24T12:00:00Z"}
+        assigned = {"clusterQueue": "cluster-queue", "podSetAssignments": [{"name": "main", "count": 1}]}
+        status = {"admission": assigned, "conditions": [{**reserved, **at}]}
+        plane.rest.patch(f"{NEWER}/{path}/status", {"status": status})
+
+    try:
+        plane.rest.patch(f"{OLDER}/{path}", {"spec": change})
+        refusal = ""
+    except RestError as error:
+        refusal = str(error)
+
+    assert want in refusal
+    assert bool(refusal) == bool(want)
+
+
 def test_without_a_controller_only_the_older_version_fails(plane: ControlPlane) -> None:
     """The last of this module: the others need the conversion."""
     path = f"{CRDS}/clusterqueues.kueue.x-k8s.io"
