@@ -169,17 +169,21 @@ class GpuPods:
                 counts.update(sizes)
             if isinstance(place, str) and place in self._recorded:
                 recorded += self._recorded[place].values()
-        for pod in recorded:
-            plain: Size = pod.gpus if pod.share is None else pod.share
+        known: list[tuple[PodGpus, int]] = []
+        for pod in sorted(recorded, key=lambda pod: _order((pod, 1))):
             # Which of them records its GPUs is not known by number. As long as any does not, it may be the
             # one that still needs an island.
-            linked = LinkedGpus(pod.gpus)
-            counts[linked if counts[plain] <= 0 < counts[linked] else plain] -= 1
+            own: tuple[Size, ...] = (pod.gpus, LinkedGpus(pod.gpus)) if pod.share is None else (pod.share,)
+            found = next((one for one in own if counts[one] > 0), None)
+            # Without a place it has left the node, as victims do in a trial: of equal pods any may have.
+            if found is not None:
+                counts[found] -= 1
+                known.append((pod, 1))
         # A removal that overtakes its addition leaves a negative number for a moment.
         unrecorded = [(_pod(size), count) for size, count in counts.items() if count > 0]
-        if not recorded and len(unrecorded) < 2:
+        if not known and len(unrecorded) < 2:
             return tuple(unrecorded)
-        return tuple(sorted((*unrecorded, *Counter(recorded).items()), key=_order))
+        return tuple(sorted((*unrecorded, *known), key=_order))
 
 
 def _has(sizes: dict[Size, int], kind: type) -> bool:

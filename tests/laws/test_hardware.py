@@ -17,7 +17,7 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from admission.decisions.decision import Admit, Wait
+from admission.decisions.decision import Admit, Evict, Wait
 from admission.extender.book import NodeBook
 from admission.extender.facts import PodFacts
 from admission.extender.profiles import refusals
@@ -30,7 +30,15 @@ from api.jobs.resource_requests import gpus_of, pod_requests, pod_set_requests
 from api.keys import ALIASES, HARDWARE_KEYS
 from api.node import NodeInfo, PodUsage
 from api.objects.common import Meta
-from api.queueing import FlavorQuotas, ResourceFlavor, ResourceGroup, ResourceQuota, Topology
+from api.queueing import (
+    FlavorQuotas,
+    Preemption,
+    PreemptionPolicy,
+    ResourceFlavor,
+    ResourceGroup,
+    ResourceQuota,
+    Topology,
+)
 from api.reasons import PendingReason
 from api.workload import PodSet, Workload
 from queues.pending.shape import shape_of
@@ -187,6 +195,23 @@ def test_islands_are_given_once_in_one_instant(sizes: list[tuple[int, bool]]) ->
     world.settle()
 
     assert world.holding().keys() == {"w0", "w1"}
+
+
+@pytest.mark.parametrize("is_recorded", [False, True], ids=["by number", "by the GPUs that pods record"])
+def test_a_linked_pod_preempts_what_uses_its_island(is_recorded: bool) -> None:
+    world = cluster([eight_gpus(ISLANDS[1])])
+    preempting = Preemption(within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY)
+    world.put(replace(world.engine._cache.queues["queue"].spec, preemption=preempting))
+    *running, first = linked_or_not([(4, True), (4, True), (4, True)])
+    for place, workload in enumerate(running):
+        world.put(replace(workload, queue_name="queue"))
+        world.confirm(world.settle())
+        if is_recorded:
+            ids = tuple(range(4 * place, 4 * place + 4))
+            world.put(PodUsage(namespace="team", name=f"p{place}", gpu_node="n", gpu_ids=ids, gpus=4))
+    decisions = world.put(replace(first, queue_name="queue", priority=1)).settle()
+
+    assert len([one for one in decisions if isinstance(one, Evict)]) == 1
 
 
 def eight_gpus(islands: dict[str, str]) -> NodeInfo:
