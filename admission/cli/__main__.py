@@ -59,6 +59,7 @@ COMMANDS = {
     ),
     "convert": Command("convert", "convert manifests from Kueue's v1beta1 to v1beta2"),
     "crds": Command("crds", "print the CustomResourceDefinitions"),
+    "completion": Command("completion", "print a script that completes commands and flags in a shell"),
     "version": Command("version", "print Berth's version"),
 }
 
