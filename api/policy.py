@@ -84,6 +84,7 @@ class Backfill:
     reservation_depth: int = 1
     window_seconds: int = 604800
     resolution_seconds: int = 60
+    ending_seconds: int = 5
     max_tested: int = 500
     on_overrun: OnOverrun = OnOverrun.EVICT
     eta_depth: int = 500

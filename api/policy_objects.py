@@ -114,6 +114,7 @@ def _backfill(section: BackfillModel) -> Backfill:
         reservation_depth=section.reservation_depth if mode is BackfillMode.CONSERVATIVE else 1,
         window_seconds=section.window_seconds,
         resolution_seconds=section.resolution_seconds,
+        ending_seconds=section.ending_seconds,
         max_tested=section.max_tested,
         on_overrun=OnOverrun(section.on_overrun),
         eta_depth=section.eta_depth,

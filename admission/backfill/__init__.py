@@ -12,6 +12,7 @@ Modules, in reading order:
     visible_promises          which promises and running work a Workload must take into account
     profile_trial             the snapshot in the terms of the searches of `queues.profile`
     start_check               may a head that fits now start?
+    near_promises             is a promise so near that evictions for it would cost more than they gain?
     planner                   the earliest start of a head that cannot start now
     revise_promises           which promises still hold, and which can be earlier
     improvable_promises       which promises could gain by capacity that came free

@@ -19,6 +19,7 @@ domains.
 from __future__ import annotations
 
 from admission.backfill.leases import expired
+from admission.backfill.near_promises import promise_to_await
 from admission.backfill.planner import Planner
 from admission.backfill.revise_promises import PromiseReviser
 from admission.backfill.schedule_plan import SchedulePlan
@@ -26,6 +27,7 @@ from admission.backfill.start_check import StartCheck, check_start
 from admission.backfill.visible_promises import VisiblePromises, rules_of
 from admission.flavors.feasibility import never_evicts
 from admission.nomination.nominate import CyclePolicy, Entry
+from admission.preemption.lost_work import EvictionLosses
 from admission.snapshot.snapshot import Snapshot
 from queues.profile.planned_start import BackfillLease, PlannedStart
 from queues.steps import Steps
@@ -73,6 +75,10 @@ class Backfill:
     def plan_after_evictions(self, entry: Entry) -> bool:
         """Promise a start to a head for when its targets are gone. Return whether it has a promise."""
         return self._planner.plan_after_evictions(entry)
+
+    def promise_to_await(self, entry: Entry, losses: EvictionLosses) -> PlannedStart | None:
+        """Return the entry's promise if awaiting it is better than evicting its targets now, else None."""
+        return promise_to_await(self._visible.schedule_plan, entry, losses, now=self._visible.now)
 
     def is_reserved(self, entry: Entry) -> bool:
         """Return whether the entry was given a place in a domain that is now reserved for others.

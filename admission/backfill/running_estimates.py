@@ -29,6 +29,9 @@ _MOST_REMEMBERED = 1000
 # By how much an outrun estimate is raised, in percent, where no policy says otherwise.
 _RAISE_PERCENT = 50
 
+# Where no policy has backfill, nothing is promised, and the calendar counts with the estimates alone.
+_NO_RULES = Backfill(ending_seconds=0)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredRun:
@@ -65,7 +68,10 @@ class RunningEstimates:
 
     def _assumed_seconds(self, workload: Workload, queue: str, estimate: Estimate | None) -> float:
         """Return the length to count with: estimate or window, but at least what it has run already."""
-        seconds = estimate.seconds if estimate is not None else self._window_seconds(queue)
+        if estimate is None:
+            seconds = float(self._rules(queue).window_seconds)
+        else:
+            seconds = estimate.seconds + self._ending_seconds(queue)
         # The uid is part of the key, since a new object of the same name is other work.
         return max(seconds, self.stopped_after.get((workload.key, workload.uid), 0.0))
 
@@ -96,19 +102,26 @@ class RunningEstimates:
             latest = self.estimator.running_estimate(held.workload, policy, started_at=started_at)
             is_declared = latest is not None and latest.source is Source.COMPLETION_TIME
             if latest is not None and is_declared and started_at + latest.seconds > now:
-                return latest.seconds
+                return latest.seconds + self._ending_seconds(held.admission.cluster_queue)
         raised_to = self._raised.get(held.key)
         if raised_to is not None:
             return raised_to
         return self.length(held.workload, held.admission.cluster_queue)
 
-    def _window_seconds(self, queue: str) -> float:
-        """Return the backfill window that counts for a queue without estimates, in seconds."""
+    def _ending_seconds(self, queue: str) -> float:
+        """Return how long work of the queue may take to end after its estimate, by its policy alone.
+
+        Part of each expected end rather than a tolerance at it: a tolerance would be state that a change of
+        leader loses, and the next leader would move a promise that this one kept.
+        """
+        return float(self._rules(queue).ending_seconds)
+
+    def _rules(self, queue: str) -> Backfill:
+        """Return the backfill rules that count for a queue, also for one without rules of its own."""
         rules = self.queues[queue].policy.backfill_rules
         every = (one.policy.backfill_rules for one in self.queues.values())
         # A queue without rules may share nodes with one that has them, whose window then serves as well.
-        rules = rules or next((one for one in every if one is not None), Backfill())
-        return float(rules.window_seconds)
+        return rules or next((one for one in every if one is not None), _NO_RULES)
 
     # --- what was outrun ---------------------------------------------------------------------------------
 

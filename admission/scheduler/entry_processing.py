@@ -28,6 +28,7 @@ from admission.scheduler.cycle_capacity import NOTHING_LACKED, CycleCapacity
 from admission.scheduler.outcomes import (
     admitted,
     awaiting_pods,
+    awaiting_promise,
     blocked_by_calendar,
     blocked_by_promise,
     deferred,
@@ -101,6 +102,10 @@ class EntryProcessor:
             return skipped(entry, _NO_LONGER_FITS)
         if self.backfill is None:
             return self._take(StartCheck(entry=entry))
+        if entry.targets:
+            near = self.backfill.promise_to_await(entry, self.nominator.preemptor.losses)
+            if near is not None:
+                return awaiting_promise(entry, near)
         with self.capacity.without_replaced(entry):
             verdict = self.backfill.check_start(entry)
         if verdict.kept_from is not None or verdict.behind is not None:

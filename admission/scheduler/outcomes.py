@@ -185,6 +185,16 @@ def blocked_by_promise(entry: Entry, behind: PlannedStart, too_long: float | Non
     return replace(lost(entry, PendingReason.WAITING_FOR_QUOTA, message, requeue), seconds=too_long)
 
 
+def awaiting_promise(entry: Entry, planned: PlannedStart) -> HeadOutcome:
+    """Return the outcome of an entry that evicts no Workload, because its own promised start is near."""
+    count, start_at = len(entry.targets), to_rfc3339(planned.start_at)
+    message = (
+        f"promised to start at {start_at}; the preemption of {count} workload(s) before that would lose more "
+        "than it gains"
+    )
+    return lost(entry, PendingReason.WAITING_FOR_QUOTA, message, RequeueCause.HELD_BACK)
+
+
 def blocked_by_calendar(entry: Entry, words: str) -> HeadOutcome:
     """Return the outcome of an entry that fits now, but not for as long as it will run, by the calendar."""
     message = f"fits now, but may still run when {words}"

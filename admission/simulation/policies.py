@@ -33,6 +33,7 @@ from api.queueing import QueueingStrategy
 
 # Orders that need run times.
 _BY_LENGTH = (OrderingMode.SHORTEST_PREDICTED, OrderingMode.EARLIEST_EXPECTED_END)
+# Simulated work ends at the very second of its run time, so `ending_seconds` is 0 in each policy.
 # The estimate for a Workload without earlier runs. It is rather long, because most Workloads are shorter.
 _DEFAULT_SECONDS = 14_400
 
@@ -119,17 +120,17 @@ _ALL = (
     Policy(
         name="easy",
         summary="backfill: the head is promised a start, Jobs that end before it may run first",
-        backfill=Backfill(mode=BackfillMode.EASY),
+        backfill=Backfill(ending_seconds=0, mode=BackfillMode.EASY),
     ),
     Policy(
         name="conservative",
         summary="backfill: the first hundred are promised a start",
-        backfill=Backfill(mode=BackfillMode.CONSERVATIVE, reservation_depth=100),
+        backfill=Backfill(ending_seconds=0, mode=BackfillMode.CONSERVATIVE, reservation_depth=100),
     ),
     Policy(
         name="opportunistic",
         summary="as easy, but Jobs below a node run in held capacity until it is needed",
-        backfill=Backfill(mode=BackfillMode.OPPORTUNISTIC),
+        backfill=Backfill(ending_seconds=0, mode=BackfillMode.OPPORTUNISTIC),
     ),
     Policy(
         name="shortest-predicted",

@@ -91,8 +91,8 @@ class PreemptionSection(Model):
     kubelet's next sync, up to 90 seconds later, so lower values have no effect. Default 120. With 0, SIGTERM
     is the only request."""
     minimum_runtime_seconds: Count = 600
-    """Minimum time that a Workload runs before one of equal priority may preempt it.
-    Default 600, ten minutes."""
+    """Minimum time that a Workload runs before one of equal priority may preempt it, and the longest that a
+    preemptor awaits a promised start to spare its victims. Default 600, ten minutes."""
     hold_seconds: Count = 300
     """Maximum time for which freed capacity is held for the Workload that it was freed for.
     Default 300, five minutes."""

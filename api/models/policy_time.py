@@ -69,6 +69,10 @@ class Backfill(Model):
     resolution_seconds: PositiveCount = 60
     """Minimum improvement of a promised start time for which it is moved up. Default 60, one minute, which is
     more precise than any estimate."""
+    ending_seconds: Count = 5
+    """How long work may take to end after its expected run time before that counts as an overrun: its pods
+    start some seconds after its admission, and are seen to end some seconds late. Promised start times count
+    on its end only then; if it ends earlier, so does the wait. Default 5."""
     max_tested: PositiveCount = 500
     """Maximum number of Workloads of a ClusterQueue that are considered for backfill each time capacity
     becomes free. Default 500."""

@@ -41,7 +41,7 @@ def make_policy(mode: BackfillMode = BackfillMode.EASY, **fields: Any) -> Admiss
         fields.setdefault("reservation_depth", 100)
     return AdmissionPolicy(
         name="policy",
-        backfill=Backfill(mode=mode, **{"resolution_seconds": 1, **fields}),
+        backfill=Backfill(mode=mode, **{"resolution_seconds": 1, "ending_seconds": 0, **fields}),
         estimates=estimates,
     )
 

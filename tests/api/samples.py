@@ -348,6 +348,7 @@ FULL: dict[str, Object] = {
                 "reservationDepth": 20,
                 "windowSeconds": 86400,
                 "resolutionSeconds": 30,
+                "endingSeconds": 10,
                 "maxTested": 200,
                 "onOverrun": "Extend",
                 "etaDepth": 100,

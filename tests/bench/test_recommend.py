@@ -29,7 +29,7 @@ def test_what_is_measured_is_what_is_shipped() -> None:
     assert POLICIES["expected-end"].ordering == Ordering(
         mode=OrderingMode(ordering["mode"]), age_seconds=ordering["ageSeconds"]
     )
-    assert POLICIES["easy"].backfill == Backfill(mode=BackfillMode(backfill["mode"]))
+    assert POLICIES["easy"].backfill == Backfill(ending_seconds=0, mode=BackfillMode(backfill["mode"]))
 
 
 def test_each_policy_has_a_line_for_each_load_and_each_kind_of_estimate(

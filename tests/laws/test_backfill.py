@@ -127,7 +127,12 @@ WatchedT = TypeVar("WatchedT", bound=Watched)
 
 
 def make_world(
-    mode: BackfillMode, *, has_nodes: bool, sharing: FairPreemption | None, kind: type[WatchedT]
+    mode: BackfillMode,
+    *,
+    has_nodes: bool,
+    sharing: FairPreemption | None,
+    kind: type[WatchedT],
+    ending_seconds: int = 0,
 ) -> WatchedT:
     world = kind(settings=EngineSettings(fair_sharing=sharing), now=START)
     world.leased, world.overran, world.outran, world.says = set(), set(), [], {}
@@ -143,7 +148,7 @@ def make_world(
         ("right", QueueingStrategy.STRICT_FIFO),
     ):
         world.put(make_cluster_queue(name, quota=4, cohort="both", queueing_strategy=strategy))
-    world.put(make_policy(mode))
+    world.put(make_policy(mode, ending_seconds=ending_seconds))
     return world
 
 

@@ -291,6 +291,19 @@ def test_work_that_overruns_moves_the_promise_with_its_cause() -> None:
     assert world.started["head"] == T + 170
 
 
+@pytest.mark.parametrize("late", [0.0, 0.3, 2.5, 4.9])
+def test_work_that_ends_as_declared_moves_no_promise_to_a_later_start(late: float) -> None:
+    world = make_world(ending_seconds=5)
+    world.submit("running", 6, runs=100 + late, says=100)
+    world.submit("head", 8, runs=50, at=T + 1)
+
+    world.run()
+
+    assert world.promised("head")[0] == T + 105
+    assert world.causes("head") == []
+    assert T + 100 + late <= world.started["head"] <= T + 105
+
+
 def test_a_higher_priority_that_comes_later_moves_the_promise_with_its_cause() -> None:
     world = make_world()
     world.submit("running", 8, runs=100)

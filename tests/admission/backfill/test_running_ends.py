@@ -42,7 +42,7 @@ class Running:
     """A Workload that holds quota, and what is known of its end."""
 
     def __init__(self, *, on_overrun: OnOverrun | None = OnOverrun.EVICT, **conditions: float) -> None:
-        backfill = Backfill(on_overrun=on_overrun) if on_overrun is not None else None
+        backfill = Backfill(on_overrun=on_overrun, ending_seconds=0) if on_overrun is not None else None
         estimates = Estimates(raise_percent=50)
         world = World(now=START).put(
             AdmissionPolicy(

@@ -200,7 +200,7 @@ def test_others_of_the_cohort_leave_it_free_too() -> None:
 
 
 def test_promises_are_made_around_it() -> None:
-    rules = Backfill(mode=BackfillMode.EASY, resolution_seconds=1)
+    rules = Backfill(mode=BackfillMode.EASY, resolution_seconds=1, ending_seconds=0)
     world = make_world(keep(8, 100, 200), backfill=rules)
     world.submit("running", 8, runs=70)
     world.submit("head", 8, runs=50, at=T + 1)
@@ -362,7 +362,7 @@ def test_a_controller_that_starts_within_a_reservation_knows_its_members() -> No
 def test_whatever_the_others_say_of_themselves_what_is_kept_is_there_at_its_start(
     amount: int, jobs: list[tuple[int, int, int, int | None]], backfill: bool
 ) -> None:
-    rules = Backfill(mode=BackfillMode.EASY, resolution_seconds=1) if backfill else None
+    rules = Backfill(mode=BackfillMode.EASY, resolution_seconds=1, ending_seconds=0) if backfill else None
     world = make_world(keep(amount, 60, 120), backfill=rules)
     world.submit("member", amount, runs=20, annotations=JOINS)
     for number, (at, gpus, runs, says) in enumerate(jobs):

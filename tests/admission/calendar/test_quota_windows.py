@@ -27,7 +27,7 @@ def window(name: str, start: float, end: float, nominal: int, **fields: Any) -> 
 
 
 def make_policy(*windows: QuotaWindow, backfill: bool = False) -> AdmissionPolicy:
-    rules = Backfill(mode=BackfillMode.EASY, resolution_seconds=1) if backfill else None
+    rules = Backfill(mode=BackfillMode.EASY, resolution_seconds=1, ending_seconds=0) if backfill else None
     return AdmissionPolicy(name="policy", quota_windows=windows, backfill=rules)
 
 

@@ -221,7 +221,7 @@ def test_a_failed_node_of_others_is_not_replaced_by_one_of_its() -> None:
 
 
 def test_promises_are_made_around_it() -> None:
-    rules = Backfill(mode=BackfillMode.EASY, resolution_seconds=1)
+    rules = Backfill(mode=BackfillMode.EASY, resolution_seconds=1, ending_seconds=0)
     world = make_world(keep_domain("r0", 100, 200), backfill=rules)
     submit(world, "running", 4, runs=70)
     submit(world, "head", 3, runs=50, at=T + 1)
@@ -371,7 +371,7 @@ def test_only_members_are_in_it_in_its_time(
     backfill: bool,
 ) -> None:
     """Whatever the others say of themselves, of whichever quota tree, and wherever they want to be."""
-    rules = Backfill(mode=BackfillMode.EASY, resolution_seconds=1) if backfill else None
+    rules = Backfill(mode=BackfillMode.EASY, resolution_seconds=1, ending_seconds=0) if backfill else None
     world = Watching(now=T)
     world.put(Topology(name="t", levels=(RACK, HOSTNAME)), ResourceFlavor(name="default", topology_name="t"))
     world.put(*(make_rack_node(number) for number in range(4)))
