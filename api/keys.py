@@ -176,6 +176,8 @@ NAMESPACE_SELECTOR = BERTH_PREFIX + "namespace-selector"
 # Written by Berth on a Workload: an eviction that waits for a checkpoint (`api.eviction`).
 EVICTION = BERTH_PREFIX + "eviction"
 
+# Written by the webhook on a queued Job, and copied to its Workload: the user that created it.
+SUBMITTER = BERTH_PREFIX + "submitter"
 # On a Job: names of Jobs of its namespace, or labels, that have to succeed before it starts; a label by which
 # several Jobs can be named together.
 DEPENDS_ON = BERTH_PREFIX + "depends-on"
@@ -232,6 +234,7 @@ BERTH_WRITTEN_KEYS = frozenset(
         "address",
         "eviction",
         "fence",
+        "submitter",
         "checkpoint-measured",
         "checkpoint-requested-at",
         "checkpoint-deadline",

@@ -7,9 +7,9 @@
     gain = devices of the preemptor × (start − gone)        device-seconds
     loss = what the victims lose (`admission.preemption.lost_work`)
 
-The preemptor waits where the gain is no more than the loss, and it starts at most `minimumRuntimeSeconds` later
-than with evictions. That bound is the policy's own measure of how long work is left alone, so no important
-Workload waits for hours to save the work of another.
+The preemptor waits where the gain is no more than the loss, and where it starts at most
+`minimumRuntimeSeconds` later than with evictions. That bound is the policy's own measure of how long work is
+left alone, so no important Workload waits for hours to save the work of another.
 """
 
 from __future__ import annotations

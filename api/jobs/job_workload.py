@@ -152,7 +152,7 @@ def workload_of_owner(
             "namespace": owner.namespace,
             # Kueue's tools find the Workload of a Job by this label.
             "labels": {**copied_labels(owner, copied), keys.JOB_UID: owner.uid},
-            "annotations": copied_annotations(owner, copied),
+            "annotations": {**copied_annotations(owner, copied), **_submitter(owner)},
             # Set at creation: if the Workload were deleted before its Job has stopped, its quota would be
             # released while pods are running.
             "finalizers": [keys.RESOURCE_IN_USE],
@@ -263,6 +263,12 @@ def copied_annotations(job: Queued, wanted: CopiedKeys) -> dict[str, str]:
         or key in wanted.annotations
     }
     return {**ours, **theirs}
+
+
+def _submitter(job: QueuedJob) -> dict[str, str]:
+    """Return the annotation of who created the Job. A pod has none: nothing refuses a change of a pod's."""
+    submitter = job.annotations.get(keys.SUBMITTER)
+    return {keys.SUBMITTER: submitter} if submitter else {}
 
 
 def unknown_keys(job: Queued, template: Template) -> tuple[str, ...]:

@@ -58,9 +58,7 @@ def test_no_promise_moves_because_the_leader_has_changed(
     data: st.DataObject, mode: BackfillMode, has_nodes: bool
 ) -> None:
     ending_seconds = data.draw(st.sampled_from([0, 5]))
-    world = make_world(
-        mode, has_nodes=has_nodes, sharing=None, kind=Handed, ending_seconds=ending_seconds
-    )
+    world = make_world(mode, has_nodes=has_nodes, sharing=None, kind=Handed, ending_seconds=ending_seconds)
     world.changes = data.draw(st.lists(st.booleans(), max_size=12))
     submit(world, data.draw(pieces((0.1, 1.0, 3.0))), has_nodes=has_nodes)
 

@@ -18,8 +18,9 @@ def add_parser(subparsers: Subparsers) -> None:
         "completion",
         help_line="print a script that completes commands and flags in a shell",
         description=(
-            "Print a script for bash, zsh or fish that completes Berth's commands, flags and their values. It\n"
-            "is static: a completion starts no Python and asks no cluster. Print it again after an upgrade."
+            "Print a script for bash, zsh or fish that completes Berth's commands, flags and their values.\n"
+            "It is static: a completion starts no Python and asks no cluster. Print it again after an\n"
+            "upgrade."
         ),
         examples=(
             "  source <(berth completion bash)          # in ~/.bashrc for every session\n"

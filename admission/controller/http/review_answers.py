@@ -274,7 +274,16 @@ def _answer_queued(
     is_queued = bool(job.queue_name or defaults.labels or around.manages_without_queue_name)
     if around.has_slices and is_queued and job.asks_to_be_elastic:
         patch += _gates(body, templates)
+    # Overwritten also where it may be queued later by a label: no user can name another as the submitter.
+    if is_queued or keys.SUBMITTER in job.annotations:
+        patch.append(_submitter(review, body))
     return Answer(body=admission_review.allow(review.uid, patch=patch))
+
+
+def _submitter(review: AdmissionRequest, body: Body) -> dict[str, Any]:
+    """Return the step of a JSON patch that records who creates the object, as the API server knows it."""
+    path = ("metadata", "annotations", keys.SUBMITTER)
+    return admission_review.addition(body, path, review.user_info.username)
 
 
 def _template_paths(row: OwnerKind, body: Body) -> list[Path]:

@@ -1,7 +1,7 @@
 """A preemptor awaits its promised start where evictions before it would cost more than they gain.
 
-    cohort ─┬─ owner      nominal 8, reclaims what others borrow
-            └─ borrower   nominal 0, runs `victim` on all 8 GPUs for 1000 s; spared for its first 600 s
+cohort ─┬─ owner      nominal 8, reclaims what others borrow
+        └─ borrower   nominal 0, runs `victim` on all 8 GPUs for 1000 s; spared for its first 600 s
 """
 
 from __future__ import annotations

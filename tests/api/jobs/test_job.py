@@ -186,6 +186,7 @@ def test_a_workload_is_complete() -> None:
             "kueue.x-k8s.io/job-min-parallelism": "2",
             "provreq.kueue.x-k8s.io/ValidUntilSeconds": "5",
             "berth.dev/checkpoint-time": "2027-01-01T00:00:00Z",
+            "berth.dev/submitter": "ann",
             "other": "x",
         },
     )
@@ -202,6 +203,7 @@ def test_a_workload_is_complete() -> None:
         "berth.dev/opportunistic": "true",
         "kueue.x-k8s.io/admission-gated-by": "example.com/gate",
         "provreq.kueue.x-k8s.io/ValidUntilSeconds": "5",
+        "berth.dev/submitter": "ann",
     }
     assert body["metadata"]["finalizers"] == ["kueue.x-k8s.io/resource-in-use"]
     (owner,) = body["metadata"]["ownerReferences"]

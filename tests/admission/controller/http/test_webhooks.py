@@ -138,7 +138,38 @@ async def test_a_new_job_in_a_queue_is_suspended(url: str, suspend: bool | None)
     assert answer["allowed"]
     want = copy.deepcopy(new)
     want["spec"]["suspend"] = True
+    want["metadata"]["annotations"] = {keys.SUBMITTER: "tester"}
     assert patched(new, answer) == want
+
+
+@pytest.mark.parametrize(
+    ("labels", "annotations", "want"),
+    [
+        pytest.param({keys.QUEUE_NAME: "lq"}, {}, "tester", id="in a queue"),
+        pytest.param({keys.QUEUE_NAME: "lq"}, {keys.SUBMITTER: "chief"}, "tester", id="that names another"),
+        pytest.param({}, {keys.SUBMITTER: "chief"}, "tester", id="that could be queued later"),
+        pytest.param({}, {"team": "a"}, None, id="in no queue"),
+    ],
+)
+async def test_the_user_of_the_request_is_the_submitter_of_a_new_job(
+    labels: dict[str, str], annotations: dict[str, str], want: str | None, url: str
+) -> None:
+    new = job(labels=labels, annotations=annotations)
+
+    result = patched(new, await response(url, "/mutate", review(new)))
+
+    assert (result["metadata"].get("annotations") or {}).get(keys.SUBMITTER) == want
+
+
+@pytest.mark.parametrize("after", [{keys.SUBMITTER: "chief"}, {}], ids=["another", "none"])
+async def test_the_submitter_of_a_job_cannot_change(url: str, after: dict[str, str]) -> None:
+    labels = {keys.QUEUE_NAME: "lq"}
+    old = job(labels=labels, annotations={keys.SUBMITTER: "tester"}, suspend=True)
+    new = job(labels=labels, annotations=after, suspend=True)
+
+    answer = await response(url, "/validate", review(new, old))
+
+    assert answer["status"]["message"].endswith("cannot change: it says who created the Job; it was 'tester'")
 
 
 @pytest.mark.parametrize("labels", [{}, {"team": "b"}], ids=["no labels", "other labels"])
@@ -873,6 +904,7 @@ async def test_a_new_owner_in_a_queue_is_suspended(sample: OwnerSample) -> None:
         answer = await response(url, "/mutate", review(new))
 
     got, want = patched(new, answer), sample.object(suspend=True)
+    want["metadata"] = {**want["metadata"], "annotations": {keys.SUBMITTER: "tester"}}
     assert got == {**want, "spec": {**want["spec"], **ADDED.get(sample.row.kind, {})}}
 
 
