@@ -207,7 +207,7 @@ async def test_a_workload_shows_its_promise_its_estimate_and_the_ends_it_waits_f
             "AdmissionPolicy",
             "p",
             version="berth.dev/v1alpha1",
-            spec={"backfill": {"mode": "EASY", "etaDepth": 2}},
+            spec={"backfill": {"mode": "EASY", "etaDepth": 2, "endingSeconds": 0}},
         ),
         *(lasting(name, seconds, f"0{place}") for place, (name, seconds) in enumerate(LINE)),
     )

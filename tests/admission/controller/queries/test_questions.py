@@ -101,7 +101,7 @@ async def test_a_job_that_is_not_submitted_gets_a_start(asked: Asked) -> None:
     found = await asked.service.what_if(TRUSTED, question(job("new")))
 
     (one,) = found.workloads
-    assert (one.owner_name, one.starts_now, one.starts_at) == ("new", False, "2026-01-01T00:01:41Z")
+    assert (one.owner_name, one.starts_now, one.starts_at) == ("new", False, "2026-01-01T00:01:46Z")
     assert one.held_by
 
 
