@@ -46,7 +46,7 @@ from contextlib import contextmanager
 from datetime import datetime, timezone
 from types import FrameType
 
-__all__ = ["deadline", "requested", "resumed", "saved", "saving", "stopping"]
+__all__ = ["deadline", "progress", "requested", "resumed", "saved", "saving", "stopping"]
 
 _DEFAULT_URL = "https://berth-controller.berth-system:8090"
 # The authority of that server's certificate, beside the token; without the file the system's authorities.
@@ -63,6 +63,8 @@ _DEADLINE = "berth.dev/checkpoint-deadline"
 _LINE = re.compile(r'^([^=]+)=("(?:[^"\\]|\\.)*")$')
 # A training step may take milliseconds; the file is read at most once in this time.
 _LOOK_SECONDS = 1.0
+# The expected end is reported at most once in this time.
+_PROGRESS_SECONDS = 60.0
 # Roughly how long training is blocked if Berth hangs; losing a report costs less.
 _REPORT_SECONDS = 2.0
 
@@ -81,6 +83,9 @@ class _State:
         self.looked_at = 0.0
         self.annotations: dict[str, float] = {}
         self.complaints: set[str] = set()
+        # The first call of `progress`, as (monotonic time, done), and the time of its last report.
+        self.began: tuple[float, float] | None = None
+        self.told_at = 0.0
         # The SIGTERM handlers that this module has installed, and the process that installed them.
         self.handlers: list[object] = []
         self.process = 0
@@ -145,6 +150,26 @@ def resumed() -> bool:
     Berth learns from it how long a start takes, counted from admission. Raises no exception.
     """
     return _send({"resumedAt": _to_text(time.time())})
+
+
+def progress(done: float, total: float) -> bool:
+    """Report how much of the work is done, such as steps; return whether Berth accepted a report now.
+
+    From the speed since the first call, Berth learns when the job is expected to end, and promises other jobs
+    a start by it. Call it as often as you like, from one process of the job (rank 0): it reports at most once
+    a minute, and only from the second call on. Raises no exception.
+    """
+    now = time.monotonic()
+    if _state.began is None:
+        _state.began = (now, done)
+        return False
+    since, first = _state.began
+    # Right after the start, speed says little; and work that goes back has no speed.
+    if now - max(since, _state.told_at) < _PROGRESS_SECONDS or done <= first:
+        return False
+    _state.told_at = now
+    remaining = max(0.0, (total - done) * (now - since) / (done - first))
+    return _send({"remainingSeconds": round(remaining)})
 
 
 @contextmanager

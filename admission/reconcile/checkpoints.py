@@ -32,6 +32,9 @@ from api.wire.checkpoint_report import Report
 from api.workload import to_rfc3339
 
 Annotations = Mapping[str, str]
+# The least change of an expected completion that is stored.
+_LEAST_CHANGE_SECONDS = 60.0
+_LEAST_CHANGE_SHARE = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,10 +64,29 @@ def progress(present: Annotations, reports: Sequence[Report], *, now: float) -> 
         newest = max(saved, key=lambda one: one.saved_at or 0.0)
         changed[keys.CHECKPOINT_TIME] = to_rfc3339(newest.saved_at or 0.0)
         changed[keys.CHECKPOINT_STEP] = str(newest.step)
+    changed |= _completion(present, reports, now)
     reported = [int(one.saved_at) for one in reports if one.saved_at is not None]
     # A report that work has resumed counts, whatever checkpoint it names.
-    is_outdated = bool(reported) and max(reported) < known and not any(one.resumed_at for one in reports)
+    is_outdated = bool(reported) and max(reported) < known and not any(map(_says_more, reports))
     return Progress(annotations=changed, saved=saved, is_outdated=is_outdated)
+
+
+def _says_more(report: Report) -> bool:
+    return report.resumed_at is not None or report.completes_at is not None
+
+
+def _completion(present: Annotations, reports: Sequence[Report], now: float) -> dict[str, str]:
+    """Return the expected completion that the last of these reports changes; {} for a small change.
+
+    Small is less than a minute, and than a twentieth of the remaining time: promises move with each change.
+    """
+    at = next((one.completes_at for one in reversed(reports) if one.completes_at is not None), None)
+    if at is None:
+        return {}
+    known = parse_instant(present.get(keys.EXPECTED_COMPLETION_TIME, ""))
+    least = max(_LEAST_CHANGE_SECONDS, (at - now) * _LEAST_CHANGE_SHARE)
+    is_near = known is not None and abs(known - at) < least
+    return {} if is_near else {keys.EXPECTED_COMPLETION_TIME: to_rfc3339(at)}
 
 
 def measured_costs(

@@ -2,8 +2,9 @@
 
     {"step": 1200, "time": "2026-01-31T12:00:00Z", "saveSeconds": 28.4}     a checkpoint is complete
     {"resumedAt": "2026-01-31T12:05:00Z"}                                   useful work has started (again)
+    {"remainingSeconds": 5400}                                              the job's own estimate of its end
 
-One report may contain both forms. An unknown field is rejected instead of ignored: a misspelt one would be
+One report may contain several forms. An unknown field is rejected instead of ignored: a misspelt one would be
 lost silently, and the sender is a program that has no other way to detect it.
 """
 
@@ -19,7 +20,9 @@ from api.jobs.checkpoint_annotations import CLOCK_SKEW_SECONDS, MOST_SECONDS, MO
 
 # A report has less than 200 bytes, so a much larger body is not a report.
 MAX_REPORT_BYTES = 4096
-FIELDS = ("step", "time", "saveSeconds", "resumedAt")
+FIELDS = ("step", "time", "saveSeconds", "resumedAt", "remainingSeconds")
+# Ten years; `expected-completion-time` is ignored beyond them.
+MOST_REMAINING_SECONDS = 10 * 365 * 86_400
 _INSTANT = "an RFC 3339 time such as 2026-01-31T12:00:00Z"
 _T = TypeVar("_T")
 
@@ -43,6 +46,7 @@ class Report:
     step: int | None = None
     save_seconds: float | None = None
     resumed_at: float | None = None
+    completes_at: float | None = None
 
 
 def read_report(body: bytes | bytearray, *, now: float) -> Report:
@@ -61,11 +65,14 @@ def read_report(body: bytes | bytearray, *, now: float) -> Report:
         # One name is enough to find the mistake; it is the first in order, so that
         # the message is deterministic.
         raise BadReportError(422, f"{unknown[0]!r} is no field of a report; there are {', '.join(FIELDS)}")
+    remaining = _field(given, "remainingSeconds", _remaining, f"seconds from 0 to {MOST_REMAINING_SECONDS}")
     report = Report(
         saved_at=_field(given, "time", lambda value: _instant(value, now), _INSTANT),
         step=_field(given, "step", _step, f"a whole number from 0 to {MOST_STEPS}"),
         save_seconds=_field(given, "saveSeconds", _length, f"seconds from 0 to {MOST_SECONDS:.0f}"),
         resumed_at=_field(given, "resumedAt", lambda value: _instant(value, now), _INSTANT),
+        # Counted from now, so that the clock of the job does not matter.
+        completes_at=None if remaining is None else now + remaining,
     )
     # Checked after all fields are parsed, so that an invalid field is reported before a missing one.
     _check_whole(report)
@@ -114,10 +121,16 @@ def _length(value: Any) -> float | None:
     return float(value) if type(value) in (int, float) and 0 <= value <= MOST_SECONDS else None
 
 
+def _remaining(value: Any) -> float | None:
+    return float(value) if type(value) in (int, float) and 0 <= value <= MOST_REMAINING_SECONDS else None
+
+
 def _check_whole(report: Report) -> None:
     if (report.step is None) != (report.saved_at is None):
         raise BadReportError(422, "a checkpoint has both: step, and the time when it was complete")
-    if report.saved_at is None and report.resumed_at is None:
-        raise BadReportError(422, "a report needs step and time of a checkpoint, or resumedAt")
+    if report.saved_at is None and report.resumed_at is None and report.completes_at is None:
+        raise BadReportError(
+            422, "a report needs step and time of a checkpoint, resumedAt, or remainingSeconds"
+        )
     if report.saved_at is None and report.save_seconds is not None:
         raise BadReportError(422, "saveSeconds belongs to a checkpoint: report its step and time as well")

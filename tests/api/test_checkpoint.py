@@ -502,3 +502,25 @@ def test_its_distribution_is_that_file_alone_for_any_python_since_3_8(tmp_path: 
     assert "Requires-Python: >=3.8\n" in metadata
     assert "Requires-Dist" not in metadata
     ast.parse(files["berth_checkpoint.py"], feature_version=(3, 8))
+
+
+def test_the_expected_end_follows_from_the_speed_and_is_reported_once_a_minute(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, sent = [1000.0], list[dict[str, object]]()
+    monkeypatch.setattr("api.checkpoint.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr(checkpoint, "_state", checkpoint._State())
+
+    def send(report: dict[str, object]) -> bool:
+        sent.append(report)
+        return True
+
+    monkeypatch.setattr(checkpoint, "_send", send)
+
+    told = []
+    for second, step in ((0, 100), (30, 130), (60, 160), (90, 200), (120, 340)):
+        clock[0] = 1000.0 + second
+        told.append(checkpoint.progress(step, 1000))
+
+    assert told == [False, False, True, False, True]
+    assert sent == [{"remainingSeconds": 840}, {"remainingSeconds": 330}]

@@ -30,7 +30,13 @@ from api.jobs.checkpoint_annotations import parse_step
 from api.kube.client import KubeClient
 from api.kube.errors import KubeError, NotFound
 from api.object_events import EventType
-from api.wire.checkpoint_report import MAX_REPORT_BYTES, BadReportError, Report, read_report
+from api.wire.checkpoint_report import (
+    MAX_REPORT_BYTES,
+    MOST_REMAINING_SECONDS,
+    BadReportError,
+    Report,
+    read_report,
+)
 from api.wire.pod_tokens import TokenError, bearer_token
 
 PATH = "/v1/checkpoints"
@@ -204,6 +210,12 @@ REPORT_OPERATION: Mapping[str, object] = {
                         "time": _field("string", "when it was complete", format="date-time"),
                         "saveSeconds": _field("number", "how long saving it took", minimum=0, maximum=86400),
                         "resumedAt": _field("string", "since when work goes on", format="date-time"),
+                        "remainingSeconds": _field(
+                            "number",
+                            "how long the work will still take",
+                            minimum=0,
+                            maximum=MOST_REMAINING_SECONDS,
+                        ),
                     },
                 }
             }

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from api.jobs.owners.paths import Body, value_at
 from api.jobs.owners.row import Child, OwnerKind
 from api.jobs.queued_object import QueuedJob
+from api.keys import EXPECTED_COMPLETION_TIME
 from api.objects.cluster import OwnerObject
 from api.workload import NOTHING
 
@@ -36,8 +37,13 @@ def to_owner(row: OwnerKind, obj: OwnerObject) -> Owner:
     meta, body = obj.metadata, {"spec": obj.spec or {}, "status": obj.status or {}}
     try:
         active, outcome, is_on_hold = row.active(body), row.outcome(body), row.is_on_hold(body)
+        completes_at = row.completes_at(body)
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"the status of the {row.kind} cannot be read: {error!r}") from error
+    annotations = meta.annotations or NOTHING
+    # What its author says takes precedence over its status, which is an estimate of its framework.
+    if completes_at is not None and EXPECTED_COMPLETION_TIME not in annotations:
+        annotations = {**annotations, EXPECTED_COMPLETION_TIME: completes_at}
     return Owner(
         row=row,
         namespace=meta.namespace,
@@ -46,7 +52,7 @@ def to_owner(row: OwnerKind, obj: OwnerObject) -> Owner:
         resource_version=meta.resource_version,
         generation=meta.generation,
         labels=meta.labels or NOTHING,
-        annotations=meta.annotations or NOTHING,
+        annotations=annotations,
         owner=meta.controller,
         is_deleted=meta.deletion_timestamp is not None,
         is_suspended=value_at(body, row.suspend) is True,

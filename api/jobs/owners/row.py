@@ -111,6 +111,10 @@ def _no_additions(_: Body) -> Mapping[tuple[str, ...], object]:
     return {}
 
 
+def _unknown(_: Body) -> str | None:
+    return None
+
+
 def _at_its_path(body: Body, pod_set: OwnerPodSet, template: Template) -> Body:
     changed: Body = replaced(body, pod_set.at, template)
     return changed
@@ -136,7 +140,8 @@ class OwnerKind:
     not queued at all, because it runs on what another object has. `is_on_hold` returns whether its controller
     refuses to run it as it is, so that it needs no quota. `additions` returns what a new object that
     is queued gets besides its suspension: values by path. `with_template` returns the object with another
-    template in a pod set. `update_gate` is the feature gate of Kueue that, switched off, leaves changes
+    template in a pod set. `completes_at` returns when its status expects it to be complete, as RFC 3339, None
+    where it does not say. `update_gate` is the feature gate of Kueue that, switched off, leaves changes
     unchecked that take an object out of its queue; "" if there is none.
 
     `sources` are the kinds that say what its pods are, and `expand` returns the object together with what
@@ -164,6 +169,7 @@ class OwnerKind:
     is_on_hold: Callable[[Body], bool] = _never
     additions: Callable[[Body], Mapping[tuple[str, ...], object]] = _no_additions
     with_template: Callable[[Body, OwnerPodSet, Template], Body] = _at_its_path
+    completes_at: Callable[[Body], str | None] = _unknown
     update_gate: str = ""
     sources: tuple[Source, ...] = ()
     expand: Callable[[Body, Read], Body] | None = None

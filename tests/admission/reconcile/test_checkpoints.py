@@ -20,6 +20,7 @@ from admission.reconcile.checkpoints import (
 from api.keys import CHECKPOINT_MEASURED as MEASURED
 from api.keys import CHECKPOINT_STEP as STEP
 from api.keys import CHECKPOINT_TIME as TIME
+from api.keys import EXPECTED_COMPLETION_TIME
 from api.wire.checkpoint_report import Report
 from api.workload import to_rfc3339, to_seconds
 
@@ -59,6 +60,28 @@ def test_the_newest_checkpoint_counts(
     present: dict[str, str], reports: list[Report], want: dict[str, str]
 ) -> None:
     assert written(present, *reports) == want
+
+
+@pytest.mark.parametrize(
+    ("known", "reports", "want"),
+    [
+        pytest.param(None, [3600], 3600, id="the first"),
+        pytest.param(3600, [1800], 1800, id="another"),
+        pytest.param(3600, [9, 1800], 1800, id="of several the last"),
+        pytest.param(3600, [3630], None, id="not one that differs by less than a minute"),
+        pytest.param(36_000, [37_000], None, id="nor by less than a twentieth of what remains"),
+        pytest.param(0, [61], 61, id="one that is due, by a minute"),
+    ],
+)
+def test_the_end_that_a_job_reports_is_stored(
+    known: int | None, reports: list[int], want: int | None
+) -> None:
+    present = {} if known is None else {EXPECTED_COMPLETION_TIME: to_rfc3339(NOW + known)}
+
+    found = progress(present, [Report(completes_at=NOW + one) for one in reports], now=NOW)
+
+    stored = {} if want is None else {EXPECTED_COMPLETION_TIME: to_rfc3339(NOW + want)}
+    assert (found.annotations, found.is_outdated) == (stored, False)
 
 
 def test_a_report_older_than_the_known_checkpoint_is_outdated() -> None:

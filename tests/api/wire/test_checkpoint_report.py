@@ -28,6 +28,10 @@ def test_a_checkpoint_with_its_cost() -> None:
     assert read(step=5, time=AT, saveSeconds=1.5) == Report(saved_at=NOW - 60, step=5, save_seconds=1.5)
 
 
+def test_the_remaining_time_counts_from_the_arrival_of_the_report() -> None:
+    assert read(remainingSeconds=5400) == Report(completes_at=NOW + 5400)
+
+
 def test_a_clock_that_is_a_little_ahead_counts_as_now() -> None:
     assert read(step=5, time="2026-01-31T12:00:59Z").saved_at == NOW
 
@@ -35,7 +39,9 @@ def test_a_clock_that_is_a_little_ahead_counts_as_now() -> None:
 @pytest.mark.parametrize(
     ("fields", "want"),
     [
-        pytest.param({}, "or resumedAt", id="nothing"),
+        pytest.param({}, "resumedAt, or remainingSeconds", id="nothing"),
+        pytest.param({"remainingSeconds": -1}, "remainingSeconds is -1", id="an end that is past"),
+        pytest.param({"remainingSeconds": 1e10}, "from 0 to 315360000", id="an end that is centuries away"),
         pytest.param({"step": 1}, "both: step, and the time", id="a step without a time"),
         pytest.param({"time": AT}, "both: step, and the time", id="a time without a step"),
         pytest.param(

@@ -5,12 +5,15 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import msgspec
 import pytest
 
 from api.jobs.job import ComposeError
-from api.jobs.owners.owner import counts
+from api.jobs.owners.owner import counts, to_owner
 from api.jobs.owners.row import Child
 from api.jobs.owners.trainjob import TRAIN_JOB, expanded
+from api.keys import EXPECTED_COMPLETION_TIME
+from api.objects.cluster import OwnerObject
 from tests.owners import SAMPLES
 
 Object = dict[str, Any]
@@ -145,3 +148,37 @@ def child(name: str, pods: int, cpu: str = "1") -> Child:
 )
 def test_the_jobset_of_its_name_is_counted(one: Child, want: bool) -> None:
     assert counts(TRAIN_JOB, expanded(SAMPLE.object(), SAMPLE.read), one) is want
+
+
+AT = "2026-01-31T12:00:10Z"
+
+
+@pytest.mark.parametrize(
+    ("status", "annotations", "want"),
+    [
+        pytest.param(
+            {"estimatedRemainingSeconds": 3600, "lastUpdatedTime": AT},
+            {},
+            "2026-01-31T13:00:00Z",
+            id="what remained at its last update, in whole minutes",
+        ),
+        pytest.param(
+            {"estimatedRemainingSeconds": 3600, "lastUpdatedTime": AT},
+            {EXPECTED_COMPLETION_TIME: "2026-01-31T15:00:00Z"},
+            "2026-01-31T15:00:00Z",
+            id="not if its author says another",
+        ),
+        pytest.param({"progressPercentage": 50, "lastUpdatedTime": AT}, {}, None, id="nothing remained"),
+        pytest.param({"estimatedRemainingSeconds": 3600}, {}, None, id="no time of an update"),
+        pytest.param({"estimatedRemainingSeconds": "1h", "lastUpdatedTime": AT}, {}, None, id="no number"),
+        pytest.param({"estimatedRemainingSeconds": 9, "lastUpdatedTime": "noon"}, {}, None, id="no time"),
+    ],
+)
+def test_the_trainer_says_when_a_train_job_ends(
+    status: Object, annotations: dict[str, str], want: str | None
+) -> None:
+    body = {**SAMPLE.object(annotations=annotations), "status": {"trainerStatus": status}}
+
+    job = to_owner(TRAIN_JOB, msgspec.convert(body, OwnerObject))
+
+    assert job.annotations.get(EXPECTED_COMPLETION_TIME) == want
