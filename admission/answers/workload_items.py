@@ -44,6 +44,7 @@ class WorkloadItems:
         is_waiting = status == "pending"
         reason, message = self._why(workload, is_waiting=is_waiting)
         queues, promises = self._engine.queues, self._engine.promises
+        interval = promises.start_interval(workload.key) if is_waiting else None
         return WorkloadItem(
             namespace=workload.key.namespace,
             name=workload.key.name,
@@ -60,6 +61,8 @@ class WorkloadItems:
             position=self.position(workload) if is_waiting else None,
             can_start=queues.can_start(workload.key),
             expected_start=instant(promises.expected_start(workload.key)) if is_waiting else None,
+            earliest_start=instant(interval.earliest_at) if interval is not None else None,
+            latest_start=instant(interval.latest_at) if interval is not None else None,
             expected_after=instant(promises.expected_after(workload.key)) if is_waiting else None,
             is_promised=is_waiting and promises.planned(workload.key) is not None,
             started_at=instant(_at(workload, ConditionType.ADMITTED)),

@@ -41,6 +41,7 @@ from admission.snapshot.held_workload import HeldWorkload
 from admission.snapshot.queue_state import QueueState
 from api.workload import WorkloadKey
 from queues.estimates.estimator import Estimator
+from queues.estimates.start_errors import StartErrors, StartInterval
 from queues.profile.capacity_profile import CapacityProfile, Claim
 from queues.profile.leases import Leases
 from queues.profile.planned_start import BackfillLease, MoveCause
@@ -71,6 +72,7 @@ class SchedulePlan:
             profile=self.profile, freed=self.revision.freed, reports=self.reports, due_queues=self.due_queues
         )
         self.expected = ReportedStarts()
+        self.start_errors = StartErrors()
         self.upcoming = UpcomingChanges()
         # When to look again although nothing happens; None: never.
         self.wake_at: float | None = None
@@ -127,6 +129,7 @@ class SchedulePlan:
             self.promises.withdraw(key)
         self.profile.clear()
         self.expected.clear()
+        self.start_errors.clear()
         self.ends.clear()
         self.revision.causes.clear()
 
@@ -137,6 +140,7 @@ class SchedulePlan:
             return
         # It has started, so its expected start is of no more use.
         self.expected.pop(held.key, None)
+        self.start_errors.note_start(held.key, held.reserved_at)
         self.promises.note_started(held.key, at=held.reserved_at)
         self.upcoming.join(held.workload)
         known = self.profile.get(held.key)
@@ -171,6 +175,7 @@ class SchedulePlan:
         self.promises.withdraw(key)
         self.due_queues.forget(key)
         self.expected.pop(key, None)
+        self.start_errors.forget(key)
         self.run_estimates.forget(key)
 
     def release(self, key: WorkloadKey) -> None:
@@ -195,6 +200,28 @@ class SchedulePlan:
         if promise is not None:
             return promise.planned.start_at
         return expected[0] if expected is not None else None
+
+    def start_interval(self, key: WorkloadKey) -> StartInterval | None:
+        """Return where the start lies in four of five cases, None if none is expected.
+
+        A promise ends the interval.
+        """
+        promise, expected = self.promises.get(key), self.expected.get(key)
+        if promise is not None:
+            at = promise.planned.start_at
+            earliest_at = self.start_errors.interval(at, made_at=promise.planned.made_at).earliest_at
+            return StartInterval(min(max(earliest_at, self.now), at), at)
+        if expected is None:
+            return None
+        return self.start_errors.interval(expected[0], made_at=expected[1])
+
+    def take_expected(
+        self, starts: Mapping[WorkloadKey, float], after: Mapping[str, float], *, most: int, now: float
+    ) -> tuple[WorkloadKey, ...]:
+        """Take in the result of a forecast; see `ReportedStarts.take`."""
+        for key, at in starts.items():
+            self.start_errors.note_estimate(key, at, made_at=now)
+        return self.expected.take(starts, after, most=most, now=now)
 
     def note_nodes(self) -> None:
         """Record that nodes were added, removed or changed."""
@@ -222,6 +249,7 @@ class SchedulePlan:
         # Promises kept and runs measured under the other leader were counted by it.
         self.reports.take_kept()
         self.run_estimates.take_measured()
+        self.start_errors.take_outcomes()
         if self.promises:
             self.revision.causes.add(MoveCause.OVERRUN)
 

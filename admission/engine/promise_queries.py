@@ -11,6 +11,7 @@ from admission.cache.cache import Cache
 from admission.cache.workload_store import WorkloadStore
 from admission.engine.queue_queries import QueueQueries
 from api.workload import WorkloadKey
+from queues.estimates.start_errors import StartInterval, StartOutcome
 from queues.profile.planned_start import BackfillLease, PlannedStart
 
 
@@ -85,6 +86,17 @@ class PromiseQueries:
             return None
         known = self._cache.schedule_plan.expected_start(key)
         return known if known is not None else self._reserved_start(key)
+
+    def start_interval(self, key: WorkloadKey) -> StartInterval | None:
+        """Return where the start lies in four of five cases; None where none is promised or forecast.
+
+        The one place that every answer takes it from. A promise is kept, so it ends the interval.
+        """
+        return self._cache.schedule_plan.start_interval(key) if self._queues.can_start(key) else None
+
+    def take_start_outcomes(self) -> tuple[StartOutcome, ...]:
+        """Return how wrong the first estimates were of the starts since the last call, each once."""
+        return self._cache.schedule_plan.start_errors.take_outcomes()
 
     def _reserved_start(self, key: WorkloadKey) -> float | None:
         """Return when the reservation that a pending Workload has joined begins, None if it joined none."""

@@ -48,4 +48,5 @@ class StartForecasts:
         A start is news if none was reported, or if it differs from the last report and 300 s have passed
         since. What is returned counts as reported.
         """
-        return self._cache.schedule_plan.expected.take(forecast.starts, forecast.after, most=most, now=now)
+        plan = self._cache.schedule_plan
+        return plan.take_expected(forecast.starts, forecast.after, most=most, now=now)

@@ -74,10 +74,17 @@ class _Asked:
 
 # Called after each step with the number of ended Jobs and the virtual time.
 Progress = Callable[[int, float], None]
+# Called after each step with the engine, which it may ask but not change, and the virtual time.
+Watch = Callable[[Engine, float], None]
 
 
 def simulate(
-    jobs: Sequence[TraceJob], setting: Setting, policy: Policy, *, progress: Progress | None = None
+    jobs: Sequence[TraceJob],
+    setting: Setting,
+    policy: Policy,
+    *,
+    progress: Progress | None = None,
+    watch: Watch | None = None,
 ) -> PolicyRun:
     """Run every Job to its end and return the result. Equal calls give equal courses.
 
@@ -85,7 +92,7 @@ def simulate(
     """
     began = time.perf_counter()
     run = _Run(jobs=jobs, setting=setting, policy=policy)
-    run.go(progress)
+    run.go(progress, watch)
     return PolicyRun(
         policy=policy,
         is_blind=policy.lacks_run_times(setting),
@@ -123,7 +130,7 @@ class _Run:
         self._habits = Habits(self.setting.checkpoints, self.setting.checkpoints.seed)
         self._chance = random.Random(self.setting.faults.seed)
 
-    def go(self, progress: Progress | None) -> None:
+    def go(self, progress: Progress | None, watch: Watch | None) -> None:
         """Run until every Job has ended."""
         for value in self.cluster.values():
             self.engine.objects.upsert(value, now=0.0)
@@ -140,6 +147,8 @@ class _Run:
         try:
             while self.ended < len(self.courses):
                 self._step()
+                if watch is not None:
+                    watch(self.engine, self.now)
                 if progress is not None:
                     progress(self.ended, self.now)
         finally:

@@ -1,10 +1,11 @@
-"""Estimates: how long does a Workload run?
+"""Estimates: how long does a Workload run, and how wrong are estimates of its start?
 
 Modules, in reading order:
 
     estimator           the expected run time, from the first source that has one
     runtime_estimate    learned run times, and how an exceeded estimate is raised
     run_history         finished runs, each counted once
+    start_errors        how far from their estimates Workloads started, and the interval that follows
 
 Decisions:
 

@@ -29,13 +29,15 @@ from queues.estimates.estimator import shortest_grace_seconds
 class Starts:
     """When a pending Workload is expected to start (RFC 3339, "" if unknown), and whether that is a promise.
 
-    `after` is the latest known start of a Workload ahead of it, "" if unknown. `can_start` False: not as it
-    is.
+    `after` is the latest known start of a Workload ahead of it, "" if unknown. Four of five starts lie
+    between `earliest` and `latest` ("" if not known). `can_start` False: not as it is.
     """
 
     expected: str = ""
     is_promised: bool = False
     after: str = ""
+    earliest: str = ""
+    latest: str = ""
     can_start: bool = True
 
     @property
@@ -175,7 +177,10 @@ def _starts(engine: Engine, workload: Workload, order: Sequence[WorkloadKey]) ->
     # Collect the starts of the whole queue: the latest known one ahead is a lower bound for this Workload.
     starts = [start_of_key(engine, key) or "" for key in order]
     place = order.index(workload.key)
+    interval = engine.promises.start_interval(workload.key)
     return Starts(
+        earliest=to_rfc3339(interval.earliest_at) if interval is not None else "",
+        latest=to_rfc3339(interval.latest_at) if interval is not None else "",
         expected=starts[place],
         is_promised=engine.promises.planned(workload.key) is not None
         or PLANNED_START in workload.annotations,

@@ -30,6 +30,8 @@ def to_body(answer: Answer, *, now: float) -> dict[str, object]:
         "reason": answer.reason,
         "message": answer.message,
         "expectedStart": answer.starts.expected,
+        "earliestStart": answer.starts.earliest,
+        "latestStart": answer.starts.latest,
         "expectedAfter": answer.starts.after,
         "isPromised": answer.starts.is_promised,
         "lastEviction": eviction_json(answer.eviction),

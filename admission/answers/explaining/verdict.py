@@ -100,7 +100,10 @@ def _start(answer: Answer, now: float) -> str:
     turn = f"is at position {answer.position}" if answer.position else "waits"
     if starts.at < inf:
         word = "promised" if starts.is_promised else "expected"
-        return f"{turn} and is {word} to start at {starts.expected} ({_when(starts.at, now)})"
+        within = ""
+        if starts.latest and not starts.is_promised:
+            within = f", in four of five cases between {starts.earliest} and {starts.latest}"
+        return f"{turn} and is {word} to start at {starts.expected} ({_when(starts.at, now)}){within}"
     if starts.after:
         return f"{turn} and is expected to start after {starts.after}, by the order of the queue"
     return f"{turn}; no start is known"

@@ -457,6 +457,7 @@ class ControlLoop:
     def _note_time(self, decisions: Iterable[Decision]) -> None:
         promises = self._engine.promises
         self._observer.note_promises(promises.take_kept(), promises.take_measured())
+        self._observer.note_starts(promises.take_start_outcomes())
         for decision in decisions:
             if isinstance(decision, Admit) and promises.is_backfilled(decision.key):
                 # The engine knows, not the decision: the planner gives the lease after the decision.

@@ -10,6 +10,7 @@ from admission.backfill.running_estimates import MeasuredRun
 from admission.controller.writer.write_order import Result
 from admission.decisions.api_writes import Write
 from admission.decisions.decision import Decision, Evict, SecondPassDecision
+from queues.estimates.start_errors import StartOutcome
 
 
 class LoopObserver(Protocol):
@@ -20,6 +21,9 @@ class LoopObserver(Protocol):
 
     def note_promises(self, kept: Iterable[PromiseOutcome], measured: Iterable[MeasuredRun]) -> None:
         """Take the promises that Workloads have started on, and the run times that have ended."""
+
+    def note_starts(self, outcomes: Iterable[StartOutcome]) -> None:
+        """Count how wrong the first estimates of starts were."""
 
     def note_backfilled(self, cluster_queue: str) -> None:
         """Take note of a Workload that starts ahead of a promised one."""

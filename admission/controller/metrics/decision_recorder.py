@@ -34,6 +34,7 @@ from admission.reconcile.decision_texts import plan_text
 from admission.reconcile.decision_writes import unreplaced_event
 from api.kube.errors import KubeError
 from api.object_events import EventType
+from queues.estimates.start_errors import StartOutcome
 from queues.profile.planned_start import PlannedStart
 
 log = Log("berth.decisions")
@@ -127,6 +128,12 @@ class DecisionRecorder:
             # At least a second: an estimate of zero would make the ratio infinite.
             ratio = run.seconds / max(1.0, run.estimate.seconds)
             self._metrics.estimate_ratio.labels(self._metrics.role, run.estimate.source).observe(ratio)
+
+    def note_starts(self, outcomes: Iterable[StartOutcome]) -> None:
+        """Count starts by the side of their first interval, and how wrong the first estimate was."""
+        for one in outcomes:
+            self._metrics.start_estimates.labels(self._metrics.role, one.side).inc()
+            self._metrics.start_error.labels(self._metrics.role).observe(abs(one.error_seconds))
 
     def note_backfilled(self, cluster_queue: str) -> None:
         """Count a Workload that starts ahead of a promised one."""

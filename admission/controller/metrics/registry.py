@@ -107,6 +107,17 @@ class Metrics:
         self.backfilled = counter(
             "berth_backfilled_workloads", "Workloads started ahead of promised ones", ("cluster_queue",)
         )
+        self.start_estimates = counter(
+            "berth_start_estimates",
+            "Starts by the side of the interval of their first estimate: early, inside or late",
+            ("side",),
+        )
+        self.start_error = histogram(
+            "berth_start_estimate_error_seconds",
+            "How far from its first expected start a Workload started",
+            (),
+            (60.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0, 14400.0, 43200.0, 86400.0),
+        )
         self.estimate_ratio = histogram(
             "berth_runtime_estimate_ratio",
             "Measured run time divided by the estimate",

@@ -1,0 +1,77 @@
+"""Intervals of expected starts: four of five starts lie inside, however wrong the estimates are."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from api.workload import WorkloadKey
+from queues.estimates.start_errors import StartErrors
+
+NOW = 1_000_000.0
+
+
+def key(number: int) -> WorkloadKey:
+    return WorkloadKey("team", f"w{number}")
+
+
+def sides(
+    errors: StartErrors, wait: Callable[[random.Random], float], *, starts: int, late: int
+) -> list[str]:
+    """Return the side of each of so many starts, estimated to be in an hour, learned `late` starts later."""
+    chance, pending = random.Random(0), []
+    for number in range(starts):
+        errors.note_estimate(key(number), NOW + number + 3600, made_at=NOW + number)
+        pending.append((number, NOW + number + wait(chance)))
+        if len(pending) > late:
+            done, at = pending.pop(0)
+            errors.note_start(key(done), at)
+    return [one.side for one in errors.take_outcomes()]
+
+
+@pytest.mark.parametrize("late", [0, 50], ids=["learned at once", "learned later"])
+@pytest.mark.parametrize(
+    ("wait", "most"),
+    [
+        pytest.param(lambda chance: 3600 * chance.uniform(0.9, 1.1), 0.86, id="estimates that are right"),
+        pytest.param(lambda chance: 600 * chance.uniform(0.5, 1.5), 0.95, id="far too long"),
+        pytest.param(
+            lambda chance: 3600 * chance.lognormvariate(1, 1), 0.86, id="far too short, with a long tail"
+        ),
+    ],
+)
+def test_four_of_five_starts_lie_in_the_interval(
+    wait: Callable[[random.Random], float], most: float, late: int
+) -> None:
+    found = sides(StartErrors(), wait, starts=1000, late=late)[200:]
+
+    assert 0.74 <= found.count("inside") / len(found) <= most
+
+
+def test_before_there_are_outcomes_the_interval_is_wide_and_has_the_estimate() -> None:
+    interval = StartErrors().interval(NOW + 3600, made_at=NOW)
+
+    assert (interval.earliest_at, interval.latest_at) == (NOW, NOW + 7800)
+
+
+def test_only_the_first_estimate_of_a_workload_counts() -> None:
+    errors = StartErrors()
+    errors.note_estimate(key(1), NOW + 100, made_at=NOW)
+    errors.note_estimate(key(1), NOW + 900, made_at=NOW + 50)
+
+    errors.note_start(key(1), NOW + 160)
+
+    assert [one.error_seconds for one in errors.take_outcomes()] == [60.0]
+    assert errors.take_outcomes() == ()
+
+
+def test_nothing_is_learned_of_a_workload_that_is_gone() -> None:
+    errors = StartErrors()
+    errors.note_estimate(key(1), NOW + 100, made_at=NOW)
+
+    errors.forget(key(1))
+    errors.note_start(key(1), NOW + 160)
+
+    assert errors.take_outcomes() == ()
