@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, is_dataclass
+from functools import cache
 from typing import Any
 
 
 def to_api_keys(row: Any) -> Any:
-    """Return a row with its keys in camel case, as in the API: cluster_queue becomes clusterQueue."""
+    """Return a row with its keys in camel case, as in the API: cluster_queue becomes clusterQueue.
+
+    A row is a dataclass or a dict, and may hold others.
+    """
+    if isinstance(row, str | int | None):
+        return row
     if isinstance(row, dict):
         return {_camel(key): to_api_keys(value) for key, value in row.items()}
-    return [to_api_keys(each) for each in row] if isinstance(row, list | tuple) else row
+    if isinstance(row, list | tuple):
+        return [to_api_keys(each) for each in row]
+    # Not by `asdict`, which copies all that it holds: an explanation names each node of a cluster.
+    if is_dataclass(row) and not isinstance(row, type):
+        return {key: to_api_keys(getattr(row, name)) for name, key in _keys_of(type(row))}
+    return row
+
+
+@cache
+def _keys_of(row_type: type) -> tuple[tuple[str, str], ...]:
+    """Return the fields of a dataclass with their keys."""
+    return tuple((one.name, _camel(one.name)) for one in fields(row_type))
 
 
 def _camel(key: str) -> str:

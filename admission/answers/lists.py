@@ -23,8 +23,8 @@ from admission.answers.items import (
 from admission.answers.promise_items import promise_items
 from admission.answers.queue_items import as_seen, cluster_queue_items, cohort_items, local_queue_items
 from admission.answers.rack_items import rack_items
-from admission.answers.selection import Choices, Key, Selection, page_of, selects
-from admission.answers.sight import Scope, Sight, scope_of
+from admission.answers.selection import Choices, Key, Ranked, Selection, order_of, page_of, ranked, selects
+from admission.answers.sight import EVERYTHING, Scope, Sight, scope_of
 from admission.answers.workload_items import WorkloadItems, status_of
 from admission.engine.engine import Engine
 from api.workload import Workload
@@ -41,37 +41,66 @@ class Listed(Generic[T]):
     """One list. `entries` are what is filtered and sorted; `item` makes an item of one, for the page."""
 
     item_type: type[Item]
-    entries: Callable[[Engine], Iterable[T]]
-    item: Callable[[Engine, Sight], Callable[[T], Item]]
+    entries: Callable[[Lists], Iterable[T]]
+    item: Callable[[Lists, Sight], Callable[[T], Item]]
     is_seen: Callable[[Scope, T], bool]
-    choices: Callable[[Engine], Choices[T]]
+    choices: Callable[[Lists], Choices[T]]
 
 
-def page(engine: Engine, kind: Kind, sight: Sight, selection: Selection) -> Page[Any]:
-    """Return a page of a list, as the sight allows. Raises BadSelectionError.
+class Lists:
+    """The lists of an engine that does not change meanwhile. What one page has computed serves the next."""
 
-    The decision log is not in an engine: see `decision_page`.
-    """
-    return _page(engine, LISTS[kind], sight, selection)
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.workload_items = WorkloadItems(engine)
+        self._ranked: dict[tuple[Kind, str], Ranked[Any]] = {}
+
+    def page(self, kind: Kind, sight: Sight, selection: Selection) -> Page[Any]:
+        """Return a page of a list, as the sight allows. Raises BadSelectionError.
+
+        The decision log is not in an engine: see `decision_page`.
+        """
+        listed = LISTS[kind]
+        order = order_of(selection, choices_of(kind))
+        if (kind, order) not in self._ranked:
+            self._ranked[kind, order] = ranked(listed.entries(self), listed.choices(self), order)
+        return _page(self, listed, self._ranked[kind, order], sight, selection)
+
+    def prepare(self) -> None:
+        """Compute ahead what most ask for."""
+        for kind, order in _COMMON:
+            self.page(kind, EVERYTHING, Selection(sort=order, limit=1))
+
+
+_COMMON = (
+    (Kind.WORKLOADS, "name"),
+    (Kind.WORKLOADS, "position"),
+    (Kind.CLUSTER_QUEUES, "name"),
+    (Kind.LOCAL_QUEUES, "name"),
+    (Kind.COHORTS, "name"),
+)
 
 
 def decision_page(
     decisions: Iterable[DecisionItem], sight: Sight, selection: Selection
 ) -> Page[DecisionItem]:
     """Return a page of the decision log, the newest first by default. Raises BadSelectionError."""
-    listed = _own(DecisionItem, lambda _: decisions, DECISION_CHOICES, _by_namespace)
-    found: Page[DecisionItem] = _page(Engine(), listed, sight, selection)
+    listed = _own(DecisionItem, lambda _: (), DECISION_CHOICES, _by_namespace)
+    entries = ranked(decisions, DECISION_CHOICES, order_of(selection, DECISION_CHOICES))
+    found: Page[DecisionItem] = _page(Lists(Engine()), listed, entries, sight, selection)
     return found
 
 
-def _page(engine: Engine, listed: Listed[Any], sight: Sight, selection: Selection) -> Page[Any]:
-    scope, choices = scope_of(engine, sight), listed.choices(engine)
+def _page(
+    lists: Lists, listed: Listed[Any], entries: Ranked[Any], sight: Sight, selection: Selection
+) -> Page[Any]:
+    scope, choices = scope_of(lists.engine, sight), listed.choices(lists)
     is_wanted, is_seen = selects(choices, selection), listed.is_seen
-    wanted = [one for one in listed.entries(engine) if is_wanted(one)]
-    seen = [one for one in wanted if is_seen(scope, one)]
-    found, continue_ = page_of(seen, choices, selection)
+    wanted = [one for one in entries if is_wanted(one[1])]
+    seen = wanted if sight.sees_all else [one for one in wanted if is_seen(scope, one[1])]
+    found, continue_ = page_of(seen, selection)
     return Page(
-        items=tuple(map(listed.item(engine, sight), found)),
+        items=tuple(map(listed.item(lists, sight), found)),
         total=len(seen),
         hidden=len(wanted) - len(seen) if _counts_hidden(scope, selection) else 0,
         continue_=continue_,
@@ -90,7 +119,7 @@ def _counts_hidden(scope: Scope, selection: Selection) -> bool:
 def choices_of(kind: Kind) -> Choices[Any]:
     """Return what the list can be filtered and sorted by. Its functions are of no use without an engine."""
     # Kept, since each request asks, and an engine of its own takes longer than everything else that is asked.
-    return DECISION_CHOICES if kind is Kind.DECISIONS else LISTS[kind].choices(Engine())
+    return DECISION_CHOICES if kind is Kind.DECISIONS else LISTS[kind].choices(Lists(Engine()))
 
 
 def item_type(kind: Kind) -> type[Item]:
@@ -106,8 +135,8 @@ def _as_it_is(_: object) -> Key:
     return ()
 
 
-def _workload_choices(engine: Engine) -> Choices[Workload]:
-    items, promises = WorkloadItems(engine), engine.promises
+def _workload_choices(lists: Lists) -> Choices[Workload]:
+    items, promises = lists.workload_items, lists.engine.promises
     return Choices(
         identity=lambda one: one.key,
         filters={
@@ -221,7 +250,7 @@ def _own(
 
     return Listed(
         item_type=item_type,
-        entries=entries,
+        entries=lambda lists: entries(lists.engine),
         item=lambda _, sight: lambda one: as_seen(one, sight),
         is_seen=is_seen,
         choices=lambda _: choices,
@@ -231,8 +260,8 @@ def _own(
 LISTS: Mapping[Kind, Listed[Any]] = {
     Kind.WORKLOADS: Listed(
         item_type=WorkloadItem,
-        entries=lambda engine: engine.workloads.workloads(),
-        item=lambda engine, _: WorkloadItems(engine).item,
+        entries=lambda lists: lists.engine.workloads.workloads(),
+        item=lambda lists, _: lists.workload_items.item,
         is_seen=lambda scope, one: scope.sight.sees(one.key.namespace),
         choices=_workload_choices,
     ),

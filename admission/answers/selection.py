@@ -7,7 +7,7 @@ key, made unique by the item's own identity, so items that appear or go between 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Generic, TypeVar
@@ -108,35 +108,42 @@ def selects(choices: Choices[T], selection: Selection) -> Callable[[T], bool]:
     return is_selected
 
 
-def page_of(found: Iterable[T], choices: Choices[T], selection: Selection) -> tuple[list[T], str]:
-    """Return the page of these items that the selection wants, and where the next one continues, "" at the
-    end.
+Ranked = Sequence[tuple[Key, T]]
 
-    Items of equal rank are in the order of their identity. Raises BadSelectionError.
+
+def order_of(selection: Selection, choices: Choices[Any]) -> str:
+    """Return the name of the selection's order."""
+    return selection.sort.removeprefix("-") or next(iter(choices.orders))
+
+
+def ranked(entries: Iterable[T], choices: Choices[T], order: str) -> Ranked[T]:
+    """Return the entries in an order, each with its key; those of equal rank by their identity."""
+    key, identity = choices.orders[order], choices.identity
+    # Keys are unique, so entries are not compared.
+    return sorted(((*key(one), *identity(one)), one) for one in entries)
+
+
+def page_of(found: Ranked[T], selection: Selection) -> tuple[list[T], str]:
+    """Return the page of these that the selection wants, and where the next one continues, "" at the end.
+
+    Raises BadSelectionError.
     """
-    name = selection.sort.removeprefix("-") or next(iter(choices.orders))
-    order = choices.orders[name]
-
-    def key(one: T) -> Key:
-        return (*order(one), *choices.identity(one))
-
-    ranked = sorted(found, key=key, reverse=selection.sort.startswith("-"))
-    start = _start(ranked, key, selection)
-    page = ranked[start : start + selection.limit]
-    is_last = start + len(page) >= len(ranked)
-    return page, "" if is_last else _token(selection.sort, key(page[-1]))
+    is_reverse = selection.sort.startswith("-")
+    rest = _behind_token(found[::-1] if is_reverse else found, selection, is_reverse=is_reverse)
+    page = rest[: selection.limit]
+    is_last = len(page) >= len(rest)
+    return [one for _, one in page], "" if is_last else _token(selection.sort, page[-1][0])
 
 
-def _start(ranked: list[T], key: Callable[[T], Key], selection: Selection) -> int:
-    """Return the place of the first item behind the token's."""
+def _behind_token(found: Ranked[T], selection: Selection, *, is_reverse: bool) -> Ranked[T]:
+    """Return what is behind the item of the selection's token."""
     if not selection.continue_after:
-        return 0
+        return found
     sort, after = _read_token(selection.continue_after)
     if sort != selection.sort:
         raise BadSelectionError("continue belongs to a list with another sort; leave it out to begin again")
-    is_reverse = selection.sort.startswith("-")
     try:
-        return sum(1 for one in ranked if (key(one) >= after if is_reverse else key(one) <= after))
+        return [(key, one) for key, one in found if (key < after if is_reverse else key > after)]
     # A token that was not made here may hold values of other types.
     except TypeError as error:
         raise BadSelectionError(_BAD_TOKEN) from error

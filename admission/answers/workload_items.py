@@ -10,22 +10,29 @@ from api.parsing.quantities import add_amounts, to_text
 from api.reasons import ConditionType
 from api.workload import Workload, WorkloadKey, to_rfc3339
 
+_FINISHED, _QUOTA_RESERVED = ConditionType.FINISHED, ConditionType.QUOTA_RESERVED
+
 
 def status_of(workload: Workload) -> str:
     """Return finished, admitted, quotaReserved, pending or deactivated, as the object says."""
-    if workload.is_finished:
+    # Asked of every Workload for most lists, so without calls.
+    conditions = workload.conditions
+    finished, reserved = conditions.get(_FINISHED), conditions.get(_QUOTA_RESERVED)
+    if finished is not None and finished.status:
         return "finished"
-    if not workload.is_true(ConditionType.QUOTA_RESERVED):
+    if reserved is None or not reserved.status:
         return "pending" if workload.active else "deactivated"
     return "admitted" if workload.is_true(ConditionType.ADMITTED) else "quotaReserved"
 
 
 class WorkloadItems:
-    """Makes items from Workloads of one engine, which does not change meanwhile."""
+    """Makes items from Workloads of one engine, which does not change meanwhile.
+
+    Positions of a queue are computed once.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        # Positions of a queue are computed once for all of its Workloads on the page.
         self._positions = cache(self._positions_of)
 
     def cluster_queue(self, workload: Workload) -> str:

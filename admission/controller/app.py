@@ -273,7 +273,9 @@ class Controller:
         """Serve HTTP. Return the URLs by port name."""
         urls = {}
         stack.push_async_callback(self._side_ports.close)
-        for port in (*self._read_ports(), *self._side_ports.ports()):
+        read_ports = self._read_ports()
+        stack.callback(self._queries.close)
+        for port in (*read_ports, *self._side_ports.ports()):
             if port.number >= 0:
                 # -1 means off.
                 urls[port.name] = await listen(stack, port, on_refused=self._metrics.count_refused)
@@ -300,9 +302,12 @@ class Controller:
         decisions = self._decisions if self._store is not None else None
         service = QueryService(self._cluster_state, self._clock, rights, limits, decisions=decisions)
         see = Viewers(callers, rights, limits).see
-        changes = Changes()
-        self._cluster_state.observers.workload_changed.append(changes.note)
-        self._cluster_state.observers.spec_changed.append(changes.note)
+        self._queries = service
+        # Both count the same, the service first.
+        changes = Changes(service.behind)
+        observers = self._cluster_state.observers
+        for observed in (observers.workload_changed, observers.spec_changed, observers.spec_gone):
+            observed.append(changes.note)
         return [
             *PageRoutes(service, callers.caller, self._clock, changes=changes).routes(),
             *QueryApi(service, callers).routes(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache, partial
 from math import inf
 
 from admission.engine.engine import Engine
@@ -79,7 +80,7 @@ def _distance(lacking: tuple[Lack, ...]) -> tuple[int, float]:
 def holders(engine: Engine, workload: Workload, pair: FlavorResource) -> tuple[Holder, ...]:
     """Return what holds some of the pair in the Workload's quota tree, the first to end first."""
     own = engine.queues.cluster_queue_of(workload)
-    root = _root(engine, own)
+    root_of = cache(partial(_root, engine))
     found = [
         Holder(
             key=key,
@@ -89,8 +90,9 @@ def holders(engine: Engine, workload: Workload, pair: FlavorResource) -> tuple[H
             kept_by=_kept_by(engine, workload, own, held, admission, pair),
         )
         for key, admission in engine.workloads.admissions()
-        if (amount := _amount(admission, pair)) and _root(engine, admission.cluster_queue) == root
-        if (held := engine.workloads.workload(key)) is not None
+        if root_of(admission.cluster_queue) == root_of(own)
+        and (amount := _amount(admission, pair))
+        and (held := engine.workloads.workload(key)) is not None
     ]
     return tuple(sorted(found, key=lambda one: (one.ends_at is None, one.ends_at or inf, one.key)))
 

@@ -11,6 +11,7 @@ from admission.cache.cache import Cache
 from admission.cache.in_use import is_in_use
 from admission.cache.workload_store import WorkloadStore
 from admission.engine.explain_pending import reason_of
+from admission.snapshot.queue_state import QueueState
 from admission.status.backlog import Backlog, backlog
 from admission.status.check_status import CheckView, check_view, provisioning_config
 from admission.status.quota_use import QuotaUse, quota_use
@@ -145,8 +146,17 @@ class QueueQueries:
         queue, plan = self._cache.queues.get(cluster_queue), self._cache.schedule_plan
         if queue is None:
             return {}
-        keys = (one.key for one in queue.pending.in_order())
-        return positions((key, plan.expected_start(key)) for key in keys if self.can_start(key))
+        return positions((key, plan.expected_start(key)) for key in self._startable(queue))
+
+    def _startable(self, queue: QueueState) -> Iterator[WorkloadKey]:
+        """Yield what is pending in the queue and may start as it is, in the queue's order."""
+        records, reason_of = self._workload_store.index.records, queue.pending.members.class_reason
+        for one in queue.pending.in_order():
+            # A list asks this of all that waits, and for nearly all one of these two reasons is known.
+            known = records[one.key].last_wait or reason_of(one)
+            is_usual = known is not None and known[0] not in CANNOT_START
+            if is_usual or self.can_start(one.key):
+                yield one.key
 
     def cluster_queue_view(self, name: str) -> ClusterQueueView | None:
         """Return the ClusterQueue's status, None if it does not exist."""

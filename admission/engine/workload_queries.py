@@ -40,6 +40,10 @@ class WorkloadQueries:
         """Iterate over all Workloads as last seen. The engine must not change meanwhile."""
         return (record.workload for record in self._workload_store.index.records.values())
 
+    def count(self) -> int:
+        """Return the number of all Workloads, finished ones included."""
+        return len(self._workload_store.index.records)
+
     def admissions(self) -> Iterator[tuple[WorkloadKey, Admission]]:
         """Iterate over the Workloads that hold quota, assumed or confirmed, with their admissions, by key."""
         self._workload_store.see()

@@ -43,12 +43,14 @@ class Members:
         pending = self._by_key.get(key)
         return pending is not None and not self.is_active(pending)
 
+    def class_reason(self, pending: Pending) -> Reason | None:
+        """Return the reason that was given for a Workload's whole class or limit, None without one."""
+        return self._classes.reason_of(pending) if pending.ticket else None
+
     def reason_of(self, key: WorkloadKey) -> Reason | None:
         """Return the reason that was given for the Workload's whole class or limit, None without one."""
         pending = self._by_key.get(key)
-        if pending is None or pending.ticket == 0:
-            return None
-        return self._classes.reason_of(pending)
+        return None if pending is None else self.class_reason(pending)
 
     def parked_count(self) -> int:
         """Return how many members are parked."""

@@ -20,6 +20,11 @@ UsageOf = Callable[[LocalQueueKey], float]
 Order = tuple[float, bool, int, bool, int, float, str, WorkloadKey]
 
 
+def _usual_order(pending: Pending) -> Order:
+    workload = pending.workload
+    return 0.0, True, -workload.priority, True, pending.level, pending.place_at, workload.uid, pending.key
+
+
 class Precedence:
     """The Workloads of one queue for which capacity was freed."""
 
@@ -50,6 +55,9 @@ class Precedence:
         Source: Kueue, pkg/cache/queue/cluster_queue.go, queueOrderingFunc.
         """
         kept = self._kept
+        if usage_of is None and sticky is None and not kept:
+            # As a rule nothing comes before its turn: a list of all Workloads builds a key for each.
+            return _usual_order
 
         def order(pending: Pending) -> Order:
             workload = pending.workload

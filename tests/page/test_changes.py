@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -123,3 +124,21 @@ async def test_pages_on_a_port_that_is_open_to_the_machine_are_of_no_user() -> N
     pages = [opened(changes) for _ in range(9)]
 
     assert [await anext(one) for one in pages]
+
+
+async def test_a_page_hears_of_a_change_once_it_would_show_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BEHIND_SECONDS", 0.01)
+    behind = [0]
+    changes = Changes(lambda: behind[0])
+    stream = opened(changes)
+    await anext(stream)
+    changes.note()
+    behind[0] = 1
+    hearing = asyncio.ensure_future(anext(stream))
+    await asyncio.sleep(0.05)
+    was_told = hearing.done()
+
+    behind[0] = 0
+
+    assert b"event: changed\ndata: 1\n\n" in await hearing
+    assert not was_told

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 from admission.answers.api_keys import to_api_keys
 from admission.answers.explaining.answer import Answer
 from admission.answers.explaining.verdict import verdict
@@ -45,7 +43,7 @@ def to_body(answer: Answer, *, now: float) -> dict[str, object]:
         "help": [_remedy_json(one) for one in answer.remedies],
         "history": list(answer.history),
         "isPartial": answer.is_partial,
-        "podSets": [to_api_keys(asdict(one)) for one in answer.pod_sets],
+        "podSets": [to_api_keys(one) for one in answer.pod_sets],
     }
 
 

@@ -89,7 +89,7 @@ def _print(rows: Sequence[Row], output: str, shown: Shown[Row]) -> None:
         for row in rows:
             print(shown.name(row))
     elif output in ("json", "yaml"):
-        _print_bodies([to_api_keys(asdict(row)) for row in rows], output)  # type: ignore[call-overload]
+        _print_bodies([to_api_keys(row) for row in rows], output)
     elif rows:
         shown.table(rows, output == "wide")
     else:

@@ -15,13 +15,15 @@ missed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from uuid import uuid4
 
 from api.http.server import HttpError, Request, Stream
 
 # A page is told of the changes of so many seconds at once: it asks the engine each time.
 PACE_SECONDS = 0.5
+# How long to wait for answers that show the last change.
+BEHIND_SECONDS = 0.2
 # A browser that lost the stream waits for as long before it connects again; by default three seconds.
 RETRY_MILLISECONDS = 1000
 # Proxies close connections on which nothing is sent for a minute.
@@ -33,9 +35,13 @@ MOST_STREAMS_PER_USER = 8
 
 
 class Changes:
-    """Counts changes, and tells them to streams."""
+    """Counts changes, and tells them to streams.
 
-    def __init__(self) -> None:
+    `behind` returns how many of the last changes a page would not show yet: they are told once it does.
+    """
+
+    def __init__(self, behind: Callable[[], int] = lambda: 0) -> None:
+        self._behind = behind
         self._process = uuid4().hex[:8]
         self._count = 0
         # With their users, None on a port that is open to all of this machine.
@@ -69,8 +75,12 @@ class Changes:
 
     @property
     def id(self) -> str:
-        """The id of the last change."""
-        return f"{self._process}-{self._count}"
+        """The id of the last change that a page shows."""
+        return f"{self._process}-{self._shown}"
+
+    @property
+    def _shown(self) -> int:
+        return self._count - self._behind()
 
     async def _told(self, seen: str, user: str | None) -> AsyncIterator[bytes]:
         changed = asyncio.Event()
@@ -82,8 +92,11 @@ class Changes:
                 changed.clear()
                 if seen != self.id:
                     seen = self.id
-                    yield f"id: {seen}\nevent: changed\ndata: {self._count}\n\n".encode()
+                    yield f"id: {seen}\nevent: changed\ndata: {self._shown}\n\n".encode()
                     await asyncio.sleep(PACE_SECONDS)
+                if self._behind():
+                    await asyncio.sleep(BEHIND_SECONDS)
+                    continue
                 try:
                     async with asyncio.timeout(QUIET_SECONDS):
                         await changed.wait()

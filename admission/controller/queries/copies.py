@@ -20,7 +20,7 @@ import os
 import pickle
 import signal
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import NoReturn, TypeVar, cast
 
@@ -53,27 +53,28 @@ class Copies:
         The result, or the exception, has to be picklable.
         """
         async with self._turn:
-            pid, pipe = _fork(question, is_leader=True)
+            pid, pipe = _fork_for(question, is_leader=True)
             try:
                 raw = await _read(pipe)
             finally:
                 os.close(pipe)
-                _end(pid)
-        return _result(raw)
+                end(pid)
+        return result_of(raw)
 
 
 def ask_in_copy(question: Callable[[], T]) -> T:
     """Return the same where there is no event loop: in a command, or in a copy itself."""
-    pid, pipe = _fork(question)
+    pid, pipe = _fork_for(question)
     try:
         with os.fdopen(pipe, "rb") as file:
             raw = file.read()
     finally:
         os.waitpid(pid, 0)
-    return _result(raw)
+    return result_of(raw)
 
 
-def _result(raw: bytes) -> T:  # type: ignore[type-var]
+def result_of(raw: bytes) -> T:  # type: ignore[type-var]
+    """Return, or raise, what a copy has written. Raises CopyFailedError where that is nothing."""
     if not raw:
         raise CopyFailedError
     # Written by our own code into a pipe that no other process has.
@@ -102,7 +103,7 @@ async def _read(pipe: int) -> bytes:
     return bytes(found)
 
 
-def _end(leader: int) -> None:
+def end(leader: int) -> None:
     """End a copy and all copies that it has made, and leave no zombie of them.
 
     The copy is done, or it is killed here. The copies of a killed copy become children of the init process.
@@ -117,62 +118,86 @@ def _end(leader: int) -> None:
             os.waitpid(-leader, 0)
 
 
-def _fork(question: Callable[[], object], *, is_leader: bool = False) -> tuple[int, int]:
-    """Start a copy. Return its process id and the pipe from which its answer is read.
+def fork(run: Callable[[], None], *, keep: Collection[int], is_leader: bool = False) -> int:
+    """Start a copy that runs this and ends. Return its process id. Raises CopyFailedError.
 
-    `is_leader`: it leads a process group of its own. Raises CopyFailedError.
+    `keep` are the only files that it still has open. `is_leader`: it leads a process group of its own, and is
+    to be ended by `end`.
     """
-    from_copy, to_parent = os.pipe()
     try:
         with warnings.catch_warnings():
             # Python warns of locks that other threads hold. The copy takes none: it runs the pure core alone.
             warnings.simplefilter("ignore", DeprecationWarning)
             pid = os.fork()
     except OSError as error:
-        os.close(from_copy)
-        os.close(to_parent)
         raise CopyFailedError(f"no copy of the process can be made to answer: {error.strerror}") from error
     if not pid:
-        _answer(question, to_parent, is_leader=is_leader)
-    os.close(to_parent)
+        _run(run, keep, is_leader=is_leader)
     if is_leader:
         # Both do it, because either may run first. The copy may have ended already.
         with suppress(ProcessLookupError):
             os.setpgid(pid, pid)
+    return pid
+
+
+def answer_of(question: Callable[[], object]) -> bytes:
+    """Return what the question returns or raises, as `result_of` reads it. To be called in a copy."""
+    try:
+        found: tuple[bool, object] = (True, question())
+    # Whatever the question raises is raised in the parent.
+    except Exception as error:
+        found = (False, error)
+    return pickle.dumps(found)
+
+
+def write_all(pipe: int, raw: bytes) -> None:
+    """Write all of it into a pipe that blocks."""
+    left = memoryview(raw)
+    while left:
+        left = left[os.write(pipe, left) :]
+
+
+def expire_after(seconds: int) -> None:
+    """Have the operating system end this copy when so many seconds have passed; the last call counts."""
+    signal.alarm(seconds)
+
+
+def _fork_for(question: Callable[[], object], *, is_leader: bool = False) -> tuple[int, int]:
+    """Start a copy for one question. Return its process id and the pipe from which its answer is read."""
+    from_copy, to_parent = os.pipe()
+    try:
+        pid = fork(lambda: write_all(to_parent, answer_of(question)), keep={to_parent}, is_leader=is_leader)
+    except CopyFailedError:
+        os.close(from_copy)
+        raise
+    finally:
+        os.close(to_parent)
     return pid, from_copy
 
 
-def _answer(question: Callable[[], object], pipe: int, *, is_leader: bool) -> NoReturn:
-    """Run the question in the copy, and end it without any clean-up: all objects are the parent's."""
+def _run(run: Callable[[], None], keep: Collection[int], *, is_leader: bool) -> NoReturn:
+    """Run this in the copy, and end it without any clean-up: all objects are the parent's."""
     try:
         if is_leader:
             os.setpgid(0, 0)
-        _let_go(pipe)
-        try:
-            found: tuple[bool, object] = (True, question())
-        # Whatever the question raises is raised in the parent.
-        except Exception as error:
-            found = (False, error)
-        _write(pipe, pickle.dumps(found))
+        _let_go(keep)
+        run()
     finally:
         os._exit(0)
 
 
-def _let_go(pipe: int) -> None:
+def _let_go(keep: Collection[int]) -> None:
     """Let go of all that is the parent's: its signals, sockets and files."""
     signal.set_wakeup_fd(-1)
     for one in (signal.SIGINT, signal.SIGTERM):
         signal.signal(one, signal.SIG_DFL)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.alarm(MOST_SECONDS)
+    expire_after(MOST_SECONDS)
     # An open socket would keep a port or a connection of a parent that has ended.
-    os.closerange(3, pipe)
-    os.closerange(pipe + 1, os.sysconf("SC_OPEN_MAX"))
+    begin = 3
+    for pipe in sorted(keep):
+        os.closerange(begin, pipe)
+        begin = pipe + 1
+    os.closerange(begin, os.sysconf("SC_OPEN_MAX"))
     # A collection would touch, and so copy, all memory.
     gc.disable()
-
-
-def _write(pipe: int, raw: bytes) -> None:
-    left = memoryview(raw)
-    while left:
-        left = left[os.write(pipe, left) :]

@@ -15,8 +15,10 @@ JSON of /v1 is what `msgspec.json.encode` makes of them.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -25,7 +27,7 @@ from admission.answers.explaining.answer import as_seen, find_workload, whole_an
 from admission.answers.explaining.body import to_body
 from admission.answers.explaining.trials import found_remedies
 from admission.answers.items import Item, Kind, Page, WorkloadItem
-from admission.answers.lists import choices_of, decision_page, item_type, page
+from admission.answers.lists import Lists, choices_of, decision_page, item_type
 from admission.answers.promise_items import decision_item, promise_item
 from admission.answers.selection import BadSelectionError, Selection, read_selection
 from admission.answers.sight import Sight
@@ -40,6 +42,7 @@ from admission.answers.what_if import (
 from admission.controller.cluster_state.cluster_state import ClusterState
 from admission.controller.queries.callers import MOST_NAMESPACES, Caller, RateLimits, Rights
 from admission.controller.queries.copies import Copies, CopyFailedError, ask_in_copy
+from admission.controller.queries.standing_copy import StandingCopy
 from admission.controller.queries.views import Views
 from admission.controller.queries.watching import View
 from admission.controller.runtime.clock import Clock
@@ -53,6 +56,8 @@ Decisions = Callable[[int], Awaitable[tuple[LoggedDecision, ...]]]
 MOST_WATCHERS = 64
 # Then the client comes back, as EventSource does by itself, and its token is reviewed again.
 LONGEST_WATCH_SECONDS = 1800.0
+# From so many Workloads on, lists may show the state of a moment ago.
+LARGE_CLUSTER = 2_000
 # How long changes that would help are tried.
 TRIAL_SECONDS = 3.0
 # The lists whose items belong to a namespace.
@@ -84,7 +89,14 @@ class QueryService:
         self.limits = limits
         self._decisions = decisions
         # Apart from each other, so that a list never waits for a question that takes long.
-        self._listing, self._trying = Copies(), Copies()
+        self._logs, self._trying = Copies(), Copies()
+        self._listing = StandingCopy(
+            lambda: Lists(self._engine),
+            Lists.prepare,
+            clock,
+            generation=lambda: self._generation,
+            is_large=lambda: self._engine.workloads.count() >= LARGE_CLUSTER,
+        )
         self._views = Views()
         self._watchers = 0
         # Counts changes, so that a view is not computed again for nothing.
@@ -92,6 +104,14 @@ class QueryService:
         observers = cluster_state.observers
         for observed in (observers.workload_changed, observers.spec_changed, observers.spec_gone):
             observed.append(self._note_change)
+
+    def behind(self) -> int:
+        """Return how many of the last changes a list may not show yet: 0 but in a large cluster."""
+        return self._generation - self._listing.as_of()
+
+    def close(self) -> None:
+        """End what is kept to answer lists."""
+        self._listing.close()
 
     @property
     def _engine(self) -> Engine:
@@ -142,7 +162,7 @@ class QueryService:
             lambda: self._page(kind, sight, selection),
             choices_of(kind).identity if kind is not Kind.WORKLOADS else _name_of,
             self._clock,
-            generation=lambda: self._generation,
+            generation=self._listing.as_of,
         )
 
     async def _watched(
@@ -237,9 +257,8 @@ class QueryService:
     async def _page(self, kind: Kind, sight: Sight, selection: Selection) -> Page[Any]:
         if kind is Kind.DECISIONS:
             return await self._decision_page(sight, selection)
-        engine = self._engine
-        # Encoded in the copy: to decode structs takes far less time here than to build them.
-        raw = await _ask(self._listing, lambda: msgspec.msgpack.encode(page(engine, kind, sight, selection)))
+        with _errors():
+            raw = await self._listing.ask(partial(_encoded_page, kind, sight, selection))
         found: Page[Any] = _DECODERS[kind].decode(raw)
         return found
 
@@ -251,7 +270,7 @@ class QueryService:
         except ReservationError as error:
             raise HttpError(503, str(error)) from error
         raw = await _ask(
-            self._listing,
+            self._logs,
             lambda: msgspec.msgpack.encode(decision_page(map(decision_item, logged), sight, selection)),
         )
         found: Page[Any] = _DECODERS[Kind.DECISIONS].decode(raw)
@@ -260,8 +279,20 @@ class QueryService:
 
 async def _ask(copies: Copies, question: Callable[[], bytes]) -> bytes:
     """Return the answer that is found in a copy. Raises HttpError."""
-    try:
+    with _errors():
         return await copies.ask(question)
+
+
+def _encoded_page(kind: Kind, sight: Sight, selection: Selection, lists: Lists) -> bytes:
+    # Encoded in the copy: to decode structs takes far less time than to build them.
+    return msgspec.msgpack.encode(lists.page(kind, sight, selection))
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    """Raise HttpError for what a copy raises."""
+    try:
+        yield
     except (BadSelectionError, BadQuestionError) as error:
         raise HttpError(400, str(error)) from error
     except CopyFailedError as error:

@@ -13,6 +13,7 @@ from admission.answers.promise_items import decision_item
 from admission.controller.http.state_api import StateApi
 from admission.controller.queries import service
 from admission.controller.queries.callers import ASKED_AT_ONCE, TRUSTED, Caller, Rights, Viewers
+from admission.controller.queries.standing_copy import MOST_AGE_SECONDS
 from admission.controller.runtime.large_reads import LargeReads
 from api.http.server import HttpError, Request
 from api.workload import WorkloadKey
@@ -373,3 +374,20 @@ async def test_the_first_refusal_ends_the_other_reviews_of_a_list() -> None:
         await asked.service.list(await caller(asked, team(0)), Kind.WORKLOADS, {})
 
     assert asked.api.reviews <= 20 + 3 * ASKED_AT_ONCE
+
+
+async def test_a_list_of_a_large_cluster_says_how_many_changes_it_does_not_show(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(service, "LARGE_CLUSTER", 1)
+    asked = Asked()
+    first = await names(asked, TRUSTED, Kind.WORKLOADS, namespace="bob")
+    asked.known.tell(workload_object("e", "bob", "lq"))
+
+    kept, behind = await names(asked, TRUSTED, Kind.WORKLOADS, namespace="bob"), asked.service.behind()
+    asked.known.clock.at += MOST_AGE_SECONDS + 0.1
+    fresh = await names(asked, TRUSTED, Kind.WORKLOADS, namespace="bob")
+    asked.service.close()
+
+    assert (first, kept, behind) == (["d"], ["d"], 1)
+    assert (fresh, asked.service.behind()) == (["d", "e"], 0)
