@@ -44,6 +44,7 @@ COMMANDS = {
     "get": Command("get", "list queues and Workloads of a cluster, and why they wait"),
     "explain": Command("explain", "show why a Workload waits: every flavor, domain and node with its counts"),
     "page": Command("page", "open the page of a controller in a browser"),
+    "mcp": Command("mcp", "answer assistants and CI by the Model Context Protocol, read-only"),
     "stop": Command("stop", "stop a Job and give its quota back"),
     "resume": Command("resume", "let a stopped Job queue again, or a stopped queue admit again"),
     "hold": Command("hold", "keep a waiting Job from starting, or a queue from admitting"),

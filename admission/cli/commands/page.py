@@ -6,17 +6,12 @@ import argparse
 import asyncio
 import sys
 from contextlib import AsyncExitStack
-from urllib.parse import urlsplit
 
-from admission.cli.common.arguments import Subparsers, add_cluster, add_command, existing_file, port
+from admission.cli.common.arguments import Subparsers, add_cluster, add_command, port
 from admission.cli.common.browsing import open_in_browser
-from admission.cli.common.errors import WrongUsageError
 from admission.cli.common.running import run
 from admission.cli.page.forwarding import forwarded
-from admission.cli.page.port_forward import Forwarding, Target, port_forward
-from admission.controller.runtime.identity import DEFAULT_NAMESPACE
-from api.kube.client import KubeClient
-from api.kube.credentials import TokenFile
+from admission.cli.page.reaching import add_way, check_way, way_to_controller
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -40,24 +35,7 @@ def add_parser(subparsers: Subparsers) -> None:
         ),
         run=_run,
     )
-    parser.add_argument(
-        "--url", metavar="URL", help="the controller's port http (default: by kubectl port-forward)"
-    )
-    parser.add_argument(
-        "--ca", type=existing_file, metavar="FILE", help="PEM authority of the --url's certificate"
-    )
-    parser.add_argument(
-        "--token-file",
-        type=existing_file,
-        metavar="FILE",
-        help="a token of the cluster, for kubeconfigs with a client certificate (default: the kubeconfig's)",
-    )
-    parser.add_argument(
-        "--controller-namespace",
-        metavar="NS",
-        default=DEFAULT_NAMESPACE,
-        help="where the controller runs (default: %(default)s)",
-    )
+    add_way(parser)
     parser.add_argument(
         "--port", type=port, default=0, metavar="N", help="of this machine (default: any free port)"
     )
@@ -66,49 +44,19 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    if arguments.url is not None and urlsplit(arguments.url).scheme not in ("http", "https"):
-        raise WrongUsageError(f"--url {arguments.url} must begin with http:// or https://")
-    if arguments.ca is not None and arguments.url is None:
-        raise WrongUsageError("--ca needs the --url whose certificate it verifies")
+    check_way(arguments)
     return run(_page(arguments))
 
 
 async def _page(arguments: argparse.Namespace) -> int:
     async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(
-            await KubeClient.connect(arguments.kubeconfig, context=arguments.context)
-        )
-        forwarding = None if arguments.url else await _forwarding(stack, arguments)
-        url = arguments.url if forwarding is None else f"https://127.0.0.1:{forwarding.port}"
-        file = arguments.token_file
-        authorize = client.authorization if file is None else TokenFile(file, "--token-file").authorization
-        if url.startswith("https:") and not await authorize():
-            raise WrongUsageError(
-                f"{client.origin} has no token, which the controller asks for; give a --token-file, such as"
-                " from kubectl create token"
-            )
+        way = await stack.enter_async_context(way_to_controller(arguments))
         address = await stack.enter_async_context(
-            forwarded(
-                url,
-                authorize,
-                port=arguments.port,
-                # The API server leads to the very pod, and authenticated both sides.
-                is_verified=arguments.url is not None,
-                ca=str(arguments.ca) if arguments.ca is not None else None,
-            )
+            forwarded(way.url, way.authorize, port=arguments.port, is_verified=way.is_verified, ca=way.ca)
         )
         print(f"PAGE={address}", flush=True)
         print("Ctrl-C ends it", file=sys.stderr, flush=True)
         if not arguments.no_browser:
             open_in_browser(address)
-        await (asyncio.Event().wait() if forwarding is None else forwarding.ended())
+        await (asyncio.Event().wait() if way.forwarding is None else way.forwarding.ended())
     raise AssertionError("it ends by a signal, or with kubectl")
-
-
-async def _forwarding(stack: AsyncExitStack, arguments: argparse.Namespace) -> Forwarding:
-    target = Target(
-        namespace=arguments.controller_namespace,
-        kubeconfig=arguments.kubeconfig,
-        context=arguments.context,
-    )
-    return await stack.enter_async_context(port_forward(target))

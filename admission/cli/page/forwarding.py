@@ -86,7 +86,8 @@ async def _chunks(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
             return
 
 
-def _verification(is_verified: bool, ca: str | None) -> ssl.SSLContext | bool:
+def verification(*, is_verified: bool, ca: str | None) -> ssl.SSLContext | bool:
+    """Return what verifies a controller's certificate. Raises OSError or ssl.SSLError for the file."""
     return ssl.create_default_context(cafile=ca) if is_verified else False
 
 
@@ -99,7 +100,7 @@ async def forwarded(
     `is_verified` False: the controller's certificate is not verified, for a way to it that is authenticated.
     `ca` is a PEM file with its authority. Raises ListenError, and OSError or ssl.SSLError for the file.
     """
-    connector = aiohttp.TCPConnector(ssl=_verification(is_verified, ca), limit=0)
+    connector = aiohttp.TCPConnector(ssl=verification(is_verified=is_verified, ca=ca), limit=0)
     # A stream of changes has no end; everything else is answered or not connected.
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS)
     async with aiohttp.ClientSession(connector=connector, timeout=timeout, auto_decompress=False) as session:
