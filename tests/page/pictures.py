@@ -14,11 +14,9 @@ from tests.browser import Tab, browser, new_tab
 
 FOLDER = Path(__file__).parents[2] / "docs/images"
 EXAMPLE = FOLDER.parents[1] / "examples/job.yaml"
+_ROWS = "[...document.querySelectorAll('tr')]"
 # The rows of Workloads of the team vision that wait for a promised start: the demo's largest gangs.
-PROMISED = (
-    "[...document.querySelectorAll('tr')]"
-    ".filter(row => row.innerText.includes('promised') && row.innerText.includes('vision/'))"
-)
+PROMISED = f"{_ROWS}.filter(row => row.innerText.includes('promised') && row.innerText.includes('vision/'))"
 
 
 @asynccontextmanager
@@ -68,6 +66,9 @@ async def taken(tab: Tab, url: str) -> dict[str, bytes]:
         ("decisions", f"{url}decisions"),
     ):
         await tab.open(address)
+        if name == "queue":
+            # A bar of each kind: what runs, and what is promised a start.
+            await tab.wait(f"{_ROWS}.some(row => row.innerText.includes('promised'))")
         pictures[name] = await tab.picture()
     await tab.open(f"{url}what-if")
     fields = json.dumps([EXAMPLE.read_text(), "vision"])
