@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?=
 
-.PHONY: demo test coverage laws soak mutation lint check release sbom bench versus suites policies lock clean controlplane leaderworkerset owners helm help
+.PHONY: demo test coverage laws soak mutation lint check release sbom bench versus suites policies lock clean controlplane leaderworkerset owners moreowners helm help
 
 help: ## Print what each target does
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -72,6 +72,9 @@ leaderworkerset: $(VENV)/.dev ## Build the real LeaderWorkerSet controller once 
 
 owners: $(VENV)/.dev ## Build the real controllers of JobSet and other kinds once into the cache, for the tests of those kinds
 	@$(BIN)/python -m tests.controlplane owners
+
+moreowners: $(VENV)/.dev ## Build those of make owners and of MPIJob and SparkApplication, which BERTH_KINDS=all tests
+	@$(BIN)/python -m tests.controlplane moreowners
 
 helm: $(VENV)/.dev ## Build Helm once into the cache, for the tests of the chart
 	@$(BIN)/python -m tests.controlplane helm

@@ -22,7 +22,7 @@ from tests.browser import BrowserMissing, find_browser
 from tests.controlplane.binaries import CONTROLLERS, AssetsMissing, find_assets
 from tests.controlplane.helm import find_helm
 from tests.controlplane.owner_controllers import CONTROLLERS as OWNER_CONTROLLERS
-from tests.controlplane.owner_controllers import find_controller
+from tests.controlplane.owner_controllers import check_built
 from tests.redisserver import RedisMissing, find_redis
 
 # A skip whose reason begins so is allowed even when everything is required.
@@ -87,10 +87,11 @@ def _find_chromium() -> str:
 
 def _find_owners() -> str:
     try:
-        found = [find_controller(source) for source in OWNER_CONTROLLERS.values()]
+        for source in OWNER_CONTROLLERS.values():
+            check_built(source)
     except AssetsMissing as error:
         raise PartMissing(str(error)) from error
-    return f"{', '.join(one.source.name for one in found)} in {found[0].program.parent.parent}"
+    return f"{', '.join(OWNER_CONTROLLERS)} in {source.folder.parent}"
 
 
 def _find_helm() -> str:

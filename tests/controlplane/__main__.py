@@ -1,7 +1,8 @@
 """`python -m tests.controlplane build|path|start`: build the control plane, print where it is, run one.
 
 `leaderworkerset` builds the controller of that kind, and `owners` those of JobSet and other kinds that are
-started as a whole, which optional tests use; `helm` builds Helm, for the tests of the chart.
+started as a whole, which optional tests use; `moreowners` builds those that only tests on demand use as well;
+`helm` builds Helm, for the tests of the chart.
 
 Exit codes: 0 done, 1 it cannot be had here (one line on stderr says why), 2 wrong usage, 130 interrupted.
 """
@@ -18,7 +19,7 @@ from tests.children import ChildError
 from tests.controlplane.binaries import CONTROLLERS, AssetsMissing, build, cache_folder, find_assets
 from tests.controlplane.helm import build_helm
 from tests.controlplane.owner_controllers import CONTROLLERS as OWNER_CONTROLLERS
-from tests.controlplane.owner_controllers import LEADER_WORKER_SETS, build_controller
+from tests.controlplane.owner_controllers import LEADER_WORKER_SETS, MORE_CONTROLLERS, build_controller
 from tests.controlplane.plane import ControlPlane
 
 
@@ -31,6 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
         "start": _start,
         "leaderworkerset": _build_leaderworkerset,
         "owners": _build_owners,
+        "moreowners": _build_more_owners,
         "helm": _build_helm,
     }
     parser.add_argument("command", choices=commands)
@@ -54,6 +56,11 @@ def _build_leaderworkerset() -> None:
 
 def _build_owners() -> None:
     for source in OWNER_CONTROLLERS.values():
+        print(build_controller(source, _say))
+
+
+def _build_more_owners() -> None:
+    for source in (*OWNER_CONTROLLERS.values(), *MORE_CONTROLLERS.values()):
         print(build_controller(source, _say))
 
 

@@ -40,7 +40,8 @@ class ControllerSource:
     """A controller in its module: the package of its program, and globs of its manifests.
 
     `overlay` maps files of the module to those of OVERLAYS that it is built with instead. `pod_label` is the
-    label of the pods that its webhooks for pods are called for; without one, they are left out.
+    label of the pods that its webhooks for pods are called for; without one, they are left out. `left_out`
+    are the names of definitions of older versions of what another controller runs.
     """
 
     name: str
@@ -51,6 +52,7 @@ class ControllerSource:
     webhooks: str = ""
     overlay: Mapping[str, str] = field(default_factory=dict)
     pod_label: str = ""
+    left_out: frozenset[str] = frozenset()
 
     @property
     def folder(self) -> Path:
@@ -88,6 +90,7 @@ CONTROLLERS = {
             webhooks="manifests/base/webhook/manifests.yaml",
             # Its own certificates would be made in a fixed folder, which all runs of a machine share.
             overlay={"pkg/cert/cert.go": "training_operator_cert.go"},
+            left_out=frozenset({"mpijobs.kubeflow.org"}),
         ),
         ControllerSource(
             name="kuberay",
@@ -100,6 +103,27 @@ CONTROLLERS = {
             module="github.com/project-codeflare/appwrapper",
             version="v1.2.2",
             package="/cmd",
+            definitions="config/crd/bases/*.yaml",
+        ),
+    )
+}
+
+# What `make moreowners` builds beside them, for tests on demand.
+MORE_CONTROLLERS = {
+    source.name: source
+    for source in (
+        ControllerSource(
+            name="mpi-operator",
+            module="github.com/kubeflow/mpi-operator",
+            version="v0.8.2",
+            package="/cmd/mpi-operator",
+            definitions="manifests/base/kubeflow*.yaml",
+        ),
+        ControllerSource(
+            name="spark-operator",
+            module="github.com/kubeflow/spark-operator/v2",
+            version="v2.5.2",
+            package="/cmd/operator",
             definitions="config/crd/bases/*.yaml",
         ),
     )
@@ -127,23 +151,37 @@ class ControllerAssets:
     webhooks: list[dict[str, Any]]
 
 
+def check_built(source: ControllerSource) -> None:
+    """Raise AssetsMissing when a controller is not in the cache. Reads none of its long manifests."""
+    if not source.folder.is_dir():
+        raise AssetsMissing(f"no {source.name} controller; `make {_target(source.name)}` builds it once")
+
+
 def find_controller(source: ControllerSource) -> ControllerAssets:
     """Return a controller of the cache. Raises AssetsMissing when it was not built; never builds."""
+    check_built(source)
     folder = source.folder
-    if not folder.is_dir():
-        target = "owners" if source.name in CONTROLLERS else source.name
-        raise AssetsMissing(f"no {source.name} controller; `make {target}` builds it once")
     return ControllerAssets(
         source=source,
         program=folder / _PROGRAM,
-        definitions=_documents(folder / _DEFINITIONS),
+        definitions=[
+            one
+            for one in _documents(folder / _DEFINITIONS)
+            if one.get("metadata", {}).get("name") not in source.left_out
+        ],
         webhooks=_documents(folder / _WEBHOOKS),
     )
 
 
+def _target(name: str) -> str:
+    if name in CONTROLLERS:
+        return "owners"
+    return "moreowners" if name in MORE_CONTROLLERS else name
+
+
 def _documents(path: Path) -> list[dict[str, Any]]:
     # Two separators in a row are an empty document.
-    return [one for one in yaml.safe_load_all(path.read_text()) if one]
+    return [one for one in yaml.load_all(path.read_text(), Loader=yaml.CSafeLoader) if one]
 
 
 def build_controller(source: ControllerSource, say: Callable[[str], None]) -> Path:
@@ -190,7 +228,14 @@ def _downloaded(go: str, source: ControllerSource) -> Path:
 class OwnerController:
     """A controller as a process beside a control plane, with its kinds and its webhooks for them."""
 
-    def __init__(self, assets: ControllerAssets, plane: ControlPlane, folder: Path) -> None:
+    def __init__(
+        self,
+        assets: ControllerAssets,
+        plane: ControlPlane,
+        folder: Path,
+        *,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self._assets, self.plane = assets, plane
         self._ports = {name: Port() for name in ("webhook", "health")}
         # Where controller-runtime looks for certificates, below the folder for temporary files.
@@ -201,11 +246,12 @@ class OwnerController:
             shutil.copyfile(plane.folder / ours, certificates / theirs)
         name = assets.source.name
         arguments = [str(assets.program), *_ARGUMENTS[name](self, folder)]
+        flag = "--kubeConfig" if name == "mpi-operator" else "--kubeconfig"
         self.child = Child(
             name=name,
-            arguments=[*arguments, "--kubeconfig", plane.kubeconfig],
+            arguments=[*arguments, flag, plane.kubeconfig],
             log=folder / f"{name}.log",
-            environment={"TMPDIR": str(folder), **_ENVIRONMENTS.get(name, {})},
+            environment={"TMPDIR": str(folder), **_ENVIRONMENTS.get(name, {}), **(environment or {})},
         )
 
     @property
@@ -245,7 +291,8 @@ class OwnerController:
 
     def address(self, name: str) -> str:
         """Return where a port of this controller is."""
-        return f"127.0.0.1:{self.port(name)}"
+        fixed = _FIXED_PORTS.get((self._assets.source.name, name))
+        return f"127.0.0.1:{fixed or self.port(name)}"
 
     def _start(self) -> None:
         rest = self.plane.rest
@@ -312,6 +359,7 @@ def _of_training_operator(controller: OwnerController, _: Path) -> list[str]:
         "--metrics-bind-address=0",
         f"--health-probe-bind-address={controller.address('health')}",
         f"--webhook-server-port={controller.port('webhook')}",
+        *(f"--enable-scheme={kind}" for kind in ("pytorchjob", "tfjob", "xgboostjob", "paddlejob", "jaxjob")),
     ]
 
 
@@ -335,6 +383,21 @@ def _of_appwrapper(controller: OwnerController, _: Path) -> list[str]:
     return ["--config", name]
 
 
+def _of_mpi_operator(_: OwnerController, __: Path) -> list[str]:
+    return ["--lock-namespace", "default", "--kube-api-qps", "100", "--kube-api-burst", "200"]
+
+
+def _of_spark_operator(controller: OwnerController, _: Path) -> list[str]:
+    return [
+        "controller",
+        "start",
+        # All namespaces.
+        "--namespaces=",
+        "--enable-ui-service=false",
+        f"--health-probe-bind-address={controller.address('health')}",
+    ]
+
+
 _ARGUMENTS: dict[str, Callable[[OwnerController, Path], list[str]]] = {
     "jobset": _of_jobset,
     "leaderworkerset": _of_leader_worker_sets,
@@ -342,7 +405,11 @@ _ARGUMENTS: dict[str, Callable[[OwnerController, Path], list[str]]] = {
     "training-operator": _of_training_operator,
     "kuberay": _of_kuberay,
     "appwrapper": _of_appwrapper,
+    "mpi-operator": _of_mpi_operator,
+    "spark-operator": _of_spark_operator,
 }
+# Ports that no flag changes: one such controller at a time has a machine.
+_FIXED_PORTS = {("mpi-operator", "health"): 8080}
 _ENVIRONMENTS = {
     "appwrapper": {"NAMESPACE": "default"},
     # Its own first container would ask a Ray that no simulated pod runs.

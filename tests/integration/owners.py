@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from api.jobs.owners.appwrapper import APP_WRAPPER
 from api.jobs.owners.jobset import JOB_SET
-from api.jobs.owners.kubeflow import PYTORCH_JOB
-from api.jobs.owners.ray import RAY_CLUSTER
+from api.jobs.owners.kubeflow import JAX_JOB, MPI_JOB, PADDLE_JOB, PYTORCH_JOB, TF_JOB, XGBOOST_JOB
+from api.jobs.owners.ray import RAY_CLUSTER, RAY_JOB
 from api.jobs.owners.row import OwnerKind, Source
+from api.jobs.owners.spark import SPARK_APPLICATION
 from api.jobs.owners.trainjob import CLUSTER_RUNTIMES, TRAIN_JOB
 from tests.integration.manifests import LONG, QUEUE_NAME, RUNTIME, Object
+from tests.integration.ray_network import job_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +25,7 @@ class Manifest:
 
     row: OwnerKind
     controller: str
-    spec: Any
+    spec: Callable[[float], Object]
     cpus: int
     pod_sets: Mapping[str, int] = field(default_factory=dict)
     needs: tuple[Source, Object] | None = None
@@ -94,17 +95,46 @@ def _runtime() -> Object:
     }
 
 
-def _pytorch_job(seconds: float) -> Object:
-    # The operator knows its container by this name.
-    one = {"restartPolicy": "Never", "template": template(seconds, "pytorch")}
-    replicas = {"Master": {"replicas": 1, **one}, "Worker": {"replicas": 2, **one}}
-    return {"runPolicy": {}, "pytorchReplicaSpecs": replicas}
+def _of_kubeflow(specs: str, container: str, **counts: int) -> Callable[[float], Object]:
+    """Return how a spec of Kubeflow's kinds is written. The operator knows its container by its name."""
+
+    def spec(seconds: float) -> Object:
+        one = {"restartPolicy": "Never", "template": template(seconds, container)}
+        return {
+            "runPolicy": {},
+            specs: {type_: {"replicas": count, **one} for type_, count in counts.items()},
+        }
+
+    return spec
 
 
 def _ray_cluster(seconds: float) -> Object:
     group = {"rayStartParams": {}, "template": template(seconds)}
     workers = {"groupName": "small", "replicas": 2, "minReplicas": 2, "maxReplicas": 2, **group}
     return {"rayVersion": "2.9.0", "headGroupSpec": group, "workerGroupSpecs": [workers]}
+
+
+def _ray_job(seconds: float) -> Object:
+    return {
+        "jobId": job_id(seconds),
+        "entrypoint": "python train.py",
+        "shutdownAfterJobFinishes": True,
+        "rayClusterSpec": _ray_cluster(LONG),
+        "submitterPodTemplate": template(seconds),
+    }
+
+
+def _spark_application(seconds: float) -> Object:
+    role = {"coreRequest": "1", "annotations": {RUNTIME: f"{seconds:g}"}}
+    return {
+        "type": "Scala",
+        "mode": "cluster",
+        "sparkVersion": "4.0.0",
+        "mainClass": "Main",
+        "mainApplicationFile": "local:///main.jar",
+        "driver": role,
+        "executor": {**role, "instances": 2},
+    }
 
 
 def _app_wrapper(seconds: float) -> Object:
@@ -126,7 +156,7 @@ MANIFESTS = (
     Manifest(
         row=PYTORCH_JOB,
         controller="training-operator",
-        spec=_pytorch_job,
+        spec=_of_kubeflow("pytorchReplicaSpecs", "pytorch", Master=1, Worker=2),
         cpus=3,
         pod_sets={"master": 1, "worker": 2},
     ),
@@ -134,4 +164,58 @@ MANIFESTS = (
         row=RAY_CLUSTER, controller="kuberay", spec=_ray_cluster, cpus=3, pod_sets={"head": 1, "small": 2}
     ),
     Manifest(row=APP_WRAPPER, controller="appwrapper", spec=_app_wrapper, cpus=2, pod_sets={"one-0": 2}),
+)
+
+_TRAINING = "training-operator"
+# Those that BERTH_KINDS=all tries beside them, where their controllers have been built.
+MORE_MANIFESTS = (
+    Manifest(
+        row=TF_JOB,
+        controller=_TRAINING,
+        spec=_of_kubeflow("tfReplicaSpecs", "tensorflow", Chief=1, PS=1, Worker=2),
+        cpus=4,
+        pod_sets={"chief": 1, "ps": 1, "worker": 2},
+    ),
+    Manifest(
+        row=XGBOOST_JOB,
+        controller=_TRAINING,
+        spec=_of_kubeflow("xgbReplicaSpecs", "xgboost", Master=1, Worker=2),
+        cpus=3,
+        pod_sets={"master": 1, "worker": 2},
+    ),
+    Manifest(
+        row=PADDLE_JOB,
+        controller=_TRAINING,
+        spec=_of_kubeflow("paddleReplicaSpecs", "paddle", Master=1, Worker=2),
+        cpus=3,
+        pod_sets={"master": 1, "worker": 2},
+    ),
+    Manifest(
+        row=JAX_JOB,
+        controller=_TRAINING,
+        spec=_of_kubeflow("jaxReplicaSpecs", "jax", Worker=2),
+        cpus=2,
+        pod_sets={"worker": 2},
+    ),
+    Manifest(
+        row=MPI_JOB,
+        controller="mpi-operator",
+        spec=_of_kubeflow("mpiReplicaSpecs", "mpi", Launcher=1, Worker=2),
+        cpus=3,
+        pod_sets={"launcher": 1, "worker": 2},
+    ),
+    Manifest(
+        row=RAY_JOB,
+        controller="kuberay",
+        spec=_ray_job,
+        cpus=4,
+        pod_sets={"head": 1, "small": 2, "submitter": 1},
+    ),
+    Manifest(
+        row=SPARK_APPLICATION,
+        controller="spark-operator",
+        spec=_spark_application,
+        cpus=3,
+        pod_sets={"driver": 1, "executor": 2},
+    ),
 )

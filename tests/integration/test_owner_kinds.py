@@ -1,7 +1,12 @@
-"""JobSet and the other kinds of the table of owners, each run by its own controller on a real cluster."""
+"""JobSet and the other kinds of the table of owners, each run by its own controller on a real cluster.
+
+CI tries one kind of each way of working. BERTH_KINDS=all tries every kind whose controller has been built,
+and BERTH_KINDS=TFJob,MPIJob these alone.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -11,21 +16,32 @@ from admission.controller.http.ca_injector import WEBHOOKS
 from api.jobs.owners.paths import value_at
 from tests import parts
 from tests.controlplane import AssetsMissing, ControlPlane
-from tests.controlplane.owner_controllers import CONTROLLERS, OwnerController, find_controller
+from tests.controlplane.owner_controllers import (
+    CONTROLLERS,
+    MORE_CONTROLLERS,
+    OwnerController,
+    check_built,
+    find_controller,
+)
+from tests.integration import spark_submit
 from tests.integration.conftest import Cluster, Options
 from tests.integration.manifests import LONG, Object, condition, is_true
-from tests.integration.owners import MANIFESTS, Manifest
+from tests.integration.owners import MANIFESTS, MORE_MANIFESTS, Manifest
+from tests.integration.ray_network import RayNetwork
 from tests.integration.replica import Replica
 from tests.integration.scene import Scene
 from tests.integration.waiting import wait_for
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("owners")]
 
+ALL = (*MANIFESTS, *MORE_MANIFESTS)
+SOURCES = {**CONTROLLERS, **MORE_CONTROLLERS}
+ASKED = frozenset(os.environ.get("BERTH_KINDS", "").split(","))
 CONFIG = f"""
 apiVersion: config.kueue.x-k8s.io/v1beta2
 kind: Configuration
 integrations:
-  frameworks: [batch/job, {", ".join(sorted({one.row.framework for one in MANIFESTS}))}]
+  frameworks: [batch/job, {", ".join(sorted({one.row.framework for one in ALL}))}]
 """
 REGISTRATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 SHORT = 0.5
@@ -34,13 +50,30 @@ SHORT = 0.5
 def is_built(kind: Manifest) -> bool:
     """Return whether the kind's own controller is there."""
     try:
-        find_controller(CONTROLLERS[kind.controller])
+        check_built(SOURCES[kind.controller])
     except AssetsMissing:
         return False
     return True
 
 
-BUILT = tuple(filter(is_built, MANIFESTS))
+def is_asked_for(kind: Manifest) -> bool:
+    """Return whether this run tries the kind."""
+    return kind in MANIFESTS if {""} == ASKED else bool(ASKED & {"all", kind.row.kind})
+
+
+BUILT = tuple(one for one in ALL if is_asked_for(one) and is_built(one))
+
+
+def need(kind: Manifest) -> None:
+    """Go on if the kind is to be tried and its controller is there, else skip the present test."""
+    if kind in BUILT:
+        return
+    if not is_asked_for(kind):
+        parts.skip_optional(f"BERTH_KINDS={kind.row.kind} tries it")
+    elif kind in MANIFESTS:
+        parts.need("owners")
+    else:
+        parts.skip_optional(f"no {kind.controller}; `make moreowners` builds it once")
 
 
 def of_kinds(*kinds: Manifest) -> pytest.MarkDecorator:
@@ -48,7 +81,7 @@ def of_kinds(*kinds: Manifest) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("kind", [pytest.param(one, id=one.row.kind) for one in kinds])
 
 
-each_kind = of_kinds(*MANIFESTS)
+each_kind = of_kinds(*ALL)
 
 
 @pytest.fixture(scope="module")
@@ -65,11 +98,18 @@ def runners(
     del real_cluster
     if not BUILT:
         parts.need("owners")
-    with ExitStack() as stack:
+    with ExitStack() as stack, RayNetwork() as network:
+        environments = {
+            "kuberay": network.environment,
+            "spark-operator": spark_submit.install(tmp_path_factory.mktemp("spark"), control_plane),
+        }
         yield tuple(
             stack.enter_context(
                 OwnerController(
-                    find_controller(CONTROLLERS[name]), control_plane, tmp_path_factory.mktemp(name)
+                    find_controller(SOURCES[name]),
+                    control_plane,
+                    tmp_path_factory.mktemp(name),
+                    environment=environments.get(name),
                 )
             )
             for name in sorted({one.controller for one in BUILT})
@@ -99,8 +139,7 @@ def asked(
 def scene(kind: Manifest, asked: Replica, real_scene: Scene) -> Iterator[Scene]:
     """Give a scene in which all controllers work; its objects end with the test."""
     del asked
-    if kind not in BUILT:
-        parts.need("owners")
+    need(kind)
     yield real_scene
     for one in BUILT:
         real_scene.rest.delete(one.path(real_scene.namespace), {"propagationPolicy": "Background"})
@@ -115,7 +154,7 @@ def registration(url: str) -> Object:
             "resources": [one.row.plural],
             "operations": ["CREATE"],
         }
-        for one in MANIFESTS
+        for one in BUILT
     ]
     jobs = {"apiGroups": ["batch"], "apiVersions": ["v1"], "resources": ["jobs"], "operations": ["CREATE"]}
     webhook = {
@@ -184,7 +223,7 @@ def running(scene: Scene) -> int:
     )
 
 
-@of_kinds(*(one for one in MANIFESTS if one.has_end))
+@of_kinds(*(one for one in ALL if one.has_end))
 def test_one_runs_to_its_end_with_a_single_workload(scene: Scene, kind: Manifest) -> None:
     scene.create_queue(cpus=kind.cpus)
     assert suspended(kind, create(scene, kind, "one", SHORT))
@@ -198,7 +237,7 @@ def test_one_runs_to_its_end_with_a_single_workload(scene: Scene, kind: Manifest
     scene.wait_events("one", "CreatedWorkload", "Started", "FinishedWorkload")
 
 
-@of_kinds(*(one for one in MANIFESTS if not one.has_end))
+@of_kinds(*(one for one in ALL if not one.has_end))
 def test_one_that_serves_gives_its_quota_back_with_its_deletion(scene: Scene, kind: Manifest) -> None:
     scene.create_queue(cpus=kind.cpus)
     assert suspended(kind, create(scene, kind, "one"))
