@@ -24,6 +24,9 @@ from api.workload import DomainCount, TopologyAssignment
 # The limits of the CRD: entries in a list of a slice, and slices.
 _MOST_DOMAINS = 100_000
 _MOST_SLICES = 1_000
+# What all values of one assignment may take, in characters: 100,000 hosts of 80 each. A slice writes what its
+# values share once, so a small object could otherwise claim gigabytes.
+_MOST_CHARACTERS = 8 << 20
 
 
 def topology_body(topology: TopologyAssignment) -> dict[str, Any]:
@@ -119,6 +122,9 @@ def to_topology(field_name: str, wire: WireTopologyAssignment) -> TopologyAssign
         # Before anything is expanded: a few bytes can claim billions of domains.
         for one in wire.slices:
             _check_count(one)
+        characters = sum(map(_characters, wire.slices))
+        if characters > _MOST_CHARACTERS:
+            raise ValueError(f"its values have {characters:,} characters, more than {_MOST_CHARACTERS:,}")
         domains = [domain for one in wire.slices for domain in _domains(one)]
     except (KeyError, ValueError, TypeError, IndexError) as error:
         raise SpecError(f"{field_name}.topologyAssignment cannot be read: {error}") from error
@@ -138,6 +144,20 @@ def _check_count(wire: WireSlice) -> None:
         raise ValueError(
             f"domainCount is {wire.domain_count}, and the lists of the slice have {said} entries"
         )
+
+
+def _characters(wire: WireSlice) -> int:
+    """Return how many characters the values of all domains of the slice have."""
+    total = 0
+    for values in wire.values_per_level:
+        universal = values.get("universal")
+        if universal is not None:
+            total += wire.domain_count * len(universal)
+        else:
+            one = values["individual"]
+            shared = len(one.get("prefix") or "") + len(one.get("suffix") or "")
+            total += wire.domain_count * shared + sum(map(len, one["roots"]))
+    return total
 
 
 def _domains(wire: WireSlice) -> Iterator[DomainCount]:

@@ -7,6 +7,7 @@ through one of them is missing in the other too. Source: Kueue, gate TASHandleOv
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -138,6 +139,8 @@ class TopologyUsage:
 
     def _has_rooms(self, places: Sequence[Place]) -> bool:
         """Return whether the pods find islands, shares of GPUs and addresses, which amounts do not tell."""
+        # A place without domains takes nothing, and its flavor may be gone.
+        places = [place for place in places if place.assignment.domains]
         if all(self._is_by_amounts(place) for place in places):
             return True
         counted: list[Place] = []
@@ -199,11 +202,16 @@ def _count_gpus(topology: FlavorTopology, place: Place, sign: int) -> None:
 
 def _has_room(topology: FlavorTopology, place: Place) -> bool:
     """Return whether the leaves of a place, which are present, have GPUs and addresses for its pods."""
-    pods = {topology.find_leaf(domain.values): domain.count for domain in place.assignment.domains}
+    # Added up: an assignment that another client wrote may name a domain twice.
+    pods = Counter[int | None]()
+    hosts = Counter[str]()
+    for domain in place.assignment.domains:
+        pods[topology.find_leaf(domain.values)] += domain.count
+        hosts[domain.values[-1]] += domain.count
     rooms = [room for room in gpu_rooms(topology, place.size, is_empty=False) if room.is_needed]
     if any(room.at(leaf) < count for leaf, count in pods.items() if leaf is not None for room in rooms):
         return False
     if place.addresses is None or not topology.is_by_host:
         return True
     addresses = AddressRoom(site=topology, rule=place.addresses, is_empty=False)
-    return addresses.has_for({domain.values[-1]: domain.count for domain in place.assignment.domains})
+    return addresses.has_for(hosts)

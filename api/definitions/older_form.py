@@ -43,14 +43,14 @@ def _workload(obj: Fields) -> Fields:
     return changed(obj, "status", _workload_status)
 
 
-_SOURCES: Mapping[tuple[object, object], str] = {names: source for source, names in PRIORITY_SOURCES.items()}
+_SOURCES: Mapping[tuple[str, str], str] = {names: source for source, names in PRIORITY_SOURCES.items()}
 
 
 def _workload_spec(spec: Fields) -> Fields:
     reference = spec.get("priorityClassRef")
     if not isinstance(reference, dict):
         return spec
-    source = _SOURCES.get((reference.get("group"), reference.get("kind")))
+    source = _SOURCES.get((str(reference.get("group")), str(reference.get("kind"))))
     if source is None:
         return spec
     named = {"priorityClassName": reference.get("name"), "priorityClassSource": source}

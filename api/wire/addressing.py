@@ -7,7 +7,7 @@ a link (Sec-Fetch-Site), and cannot read the answer. A browser writes these thre
 cannot change them.
 
 A client that is no browser sends neither Origin nor Sec-Fetch-Site, and asks for the address that it was
-given.
+given. One that sends no Host either, such as a health check in HTTP/1.0, is none: every browser sends it.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def refusal(headers: Mapping[str, str]) -> tuple[int, str] | None:
 
     `headers` are found by name in any case.
     """
-    host = headers.get("Host", "")
-    if not is_loopback(_name(host)):
+    host = headers.get("Host")
+    if host is not None and not is_loopback(_name(host)):
         return 421, (
             f"this port answers at 127.0.0.1 and localhost, and not at {host!r};"
             " have a proxy send one of them as Host"
@@ -53,4 +53,5 @@ def _name(host: str) -> str:
     if host.startswith("["):
         name, _, port = host[1:].partition("]")
         return name if port[:1] in ("", ":") else host
-    return host.partition(":")[0].lower()
+    # A dot at the end says that the name is whole.
+    return host.partition(":")[0].lower().removesuffix(".")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import msgspec
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from api.keys import HOSTNAME
 from api.objects.workloads import WireTopologyAssignment
+from api.parsing.problems import SpecError
 from api.topology_encoding import to_topology, topology_body
 from api.workload import DomainCount, TopologyAssignment
 
@@ -145,3 +147,48 @@ def test_what_is_written_is_read_as_it_was(domains: list[tuple[int, str]]) -> No
     wire = msgspec.convert(topology_body(assignment), WireTopologyAssignment)
 
     assert to_topology("status", wire) == assignment
+
+
+def claiming(values: dict[str, Any], count: int, slices: int = 1) -> WireTopologyAssignment:
+    """Return an assignment of slices with one level each."""
+    one = {"domainCount": count, "valuesPerLevel": [values], "podCounts": {"universal": 1}}
+    return msgspec.convert({"levels": [HOSTNAME], "slices": [one] * slices}, WireTopologyAssignment)
+
+
+@pytest.mark.parametrize(
+    ("wire", "characters"),
+    [
+        pytest.param(
+            claiming({"individual": {"prefix": "x" * 10_000, "roots": [""] * 1000}}, 1000),
+            "10,000,000",
+            id="a long beginning of many",
+        ),
+        pytest.param(
+            claiming({"individual": {"suffix": "x" * 10_000, "roots": ["a"] * 1000}}, 1000),
+            "10,001,000",
+            id="a long end of many",
+        ),
+        pytest.param(
+            claiming({"universal": "x" * 9_000}, 1, slices=1000),
+            "9,000,000",
+            id="one long value in many slices",
+        ),
+    ],
+)
+def test_values_that_would_take_too_much_are_refused_before_they_are_made(
+    wire: WireTopologyAssignment, characters: str
+) -> None:
+    tracemalloc.start()
+    with pytest.raises(SpecError, match=f"have {characters} characters, more than 8,388,608"):
+        to_topology("status", wire)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert peak < 1 << 20
+
+
+def test_as_many_hosts_as_a_slice_may_have_are_read() -> None:
+    roots = [f"{number:06}" for number in range(100_000)]
+    wire = claiming({"individual": {"prefix": "x" * 57, "roots": roots}}, len(roots))
+
+    assert len(to_topology("status", wire).domains) == 100_000

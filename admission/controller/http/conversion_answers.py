@@ -60,7 +60,8 @@ def _read(raw: msgspec.Raw, place: str) -> dict[str, Any]:
         raise _NotConverted(f"{place} cannot be read: {error}") from error
     if not isinstance(obj, dict):
         raise _NotConverted(f"{place} is no object but {type(obj).__name__}")
-    if (version := obj.get("apiVersion")) not in _CONVERSIONS:
-        said = str(version)[:253]
+    # As text: a client may give a list, which is no key.
+    if (version := str(obj.get("apiVersion"))) not in _CONVERSIONS:
+        said = version[:253]
         raise _NotConverted(f"{place} has apiVersion {said!r}, not {OLD_VERSION} or {NEW_VERSION}")
     return obj

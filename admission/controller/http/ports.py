@@ -130,7 +130,7 @@ class SidePorts:
         self._reads = reads
         self._is_ready = is_ready
         self._proxy: ClientAuthority | None = None
-        self._reviews = ReviewProcess()
+        self._reviews, self._conversions = ReviewProcess(), ReviewProcess()
 
     async def prepare(self) -> None:
         """Get certificates and learn which clients may call. Raises KubeError, OSError and ValueError."""
@@ -148,13 +148,19 @@ class SidePorts:
                 name="webhook",
                 number=self._options.webhook_port,
                 host=self._options.bind,
-                routes=Webhooks(self._cluster_state, self._is_ready, self._reviews).routes(),
+                routes=Webhooks(
+                    self._cluster_state,
+                    self._is_ready,
+                    reviews=self._reviews,
+                    conversions=self._conversions,
+                ).routes(),
                 tls=self._certificates.serving_tls(),
             )
 
     async def close(self) -> None:
-        """End the child process that answers large reviews."""
+        """End the child processes that answer large reviews."""
         await self._reviews.close()
+        await self._conversions.close()
 
     def _visibility_port(self) -> Port:
         host, tls = self._options.bind, self._certificates.serving_tls()

@@ -8,7 +8,8 @@ lease and all watches.
     parent ── length, Order in MessagePack ──▶ child       (stdin)
     parent ◀── length, Reply in MessagePack ── child       (stdout)
 
-The child starts with the first large review. It exits when its stdin ends, so it always ends with its parent.
+The child starts with the first large review. Conversions have one of their own, since a list of them may take
+seconds, and no Job is created meanwhile. It exits when its stdin ends, so it always ends with its parent.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
+import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import BinaryIO, Literal
@@ -182,6 +184,10 @@ def _reply(order: _Order) -> _Done | _Refusal:
         return _Refusal(error.status, error.message)
     except ValueError as error:
         return _Refusal(400, str(error))
+    # A mistake here must not end the child: the other reviews wait for it.
+    except Exception as error:
+        traceback.print_exc()
+        return _Refusal(500, f"the review ended in {type(error).__name__}")
 
 
 if __name__ == "__main__":

@@ -38,22 +38,32 @@ MAX_BODY_BYTES = 4 << 20
 MAX_CONVERSION_BYTES = 32 << 20
 # A review of this size takes up to 25 ms; those of usual Jobs have some 10 KiB.
 LARGE_BYTES = 256 << 10
+# Of a Workload with a topology assignment, the older version is up to a thousand times as large.
+LARGE_CONVERSION_BYTES = 16 << 10
 
 
 _OWNER = msgspec.json.Decoder(OwnerReference | None)
 
 
 class Webhooks:
-    """The three webhooks. `is_ready`: whether queues, namespaces and priority classes are known."""
+    """The three webhooks. `is_ready`: whether queues, namespaces and priority classes are known.
+
+    `reviews` and `conversions` answer the large ones.
+    """
 
     def __init__(
-        self, cluster_state: ClusterState, is_ready: Callable[[], bool], reviews: ReviewProcess
+        self,
+        cluster_state: ClusterState,
+        is_ready: Callable[[], bool],
+        *,
+        reviews: ReviewProcess,
+        conversions: ReviewProcess,
     ) -> None:
         self._cluster_state = cluster_state
         self._is_ready = is_ready
-        self._reviews = reviews
+        self._reviews, self._conversions = reviews, conversions
         # Of large reviews one is read at a time: else many would be read before the loop gets to the lease.
-        self._turn = asyncio.Lock()
+        self._turn, self._conversion_turn = asyncio.Lock(), asyncio.Lock()
 
     def routes(self) -> list[Route]:
         """Return the routes of the webhook port."""
@@ -80,9 +90,9 @@ class Webhooks:
         return handle
 
     async def _convert(self, request: Request) -> Response:
-        if len(request.body) >= LARGE_BYTES:
-            async with self._turn:
-                return Response(body=await self._reviews.convert(request.body))
+        if len(request.body) >= LARGE_CONVERSION_BYTES:
+            async with self._conversion_turn:
+                return Response(body=await self._conversions.convert(request.body))
         try:
             return Response(body=answer_conversion(request.body))
         except ValueError as error:

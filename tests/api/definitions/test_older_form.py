@@ -142,6 +142,10 @@ def test_an_object_says_the_same_in_v1beta1(before: Object, want: Object) -> Non
         pytest.param(new("ClusterQueue", spec="none"), id="a spec that is no object"),
         pytest.param(new("Workload", spec={"priorityClassRef": "high"}), id="a reference that is a text"),
         pytest.param(
+            new("Workload", spec={"priorityClassRef": {"group": ["g"], "kind": {}, "name": "n"}}),
+            id="a reference to lists",
+        ),
+        pytest.param(
             new("Workload", spec={"priorityClassRef": {"group": "g", "kind": "K", "name": "n"}}),
             id="a class of an unknown kind",
         ),

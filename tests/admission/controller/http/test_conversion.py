@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from admission.controller.http import conversion_answers
+from admission.controller.http import conversion_answers, review_process
 from admission.controller.http.conversion_answers import answer_conversion
 from admission.controller.http.webhooks import LARGE_BYTES
 from tests.admission.controller.http.test_large_reviews import MOST_SECONDS, crowded, send, serving
@@ -65,6 +65,11 @@ def test_an_object_goes_back_to_the_older_version() -> None:
         ),
         pytest.param(review(queue("a"), 7), "objects[1] is no object but int", id="a number"),
         pytest.param(
+            review({"apiVersion": [1]}),
+            f"objects[0] has apiVersion '[1]', not {OLD} or {NEW}",
+            id="a version that is a list",
+        ),
+        pytest.param(
             review(queue("a", "batch/v1")),
             "objects[0] has apiVersion 'batch/v1', not kueue.x-k8s.io/v1beta1 or kueue.x-k8s.io/v1beta2",
             id="an object of another group",
@@ -105,6 +110,37 @@ async def test_what_is_no_review_is_a_bad_request(body: bytes, want: str) -> Non
 
     assert status == 400
     assert want in answer["error"]
+
+
+def test_an_assignment_that_would_take_gigabytes_stays_as_it_is() -> None:
+    values = {"individual": {"prefix": "x" * 20_000, "roots": [""] * 20_000}}
+    one = {"domainCount": 20_000, "valuesPerLevel": [values], "podCounts": {"universal": 1}}
+    assignment = {"levels": ["rack"], "slices": [one]}
+    admission = {
+        "clusterQueue": "cq",
+        "podSetAssignments": [{"name": "main", "topologyAssignment": assignment}],
+    }
+    workload = {
+        "apiVersion": NEW,
+        "kind": "Workload",
+        "metadata": {"name": "w"},
+        "status": {"admission": admission},
+    }
+
+    found = answered(review(workload, wanted=OLD))
+
+    assert found["convertedObjects"][0]["status"]["admission"] == admission
+
+
+def test_a_mistake_in_an_answer_does_not_end_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: bytes) -> bytes:
+        raise TypeError("unhashable")
+
+    monkeypatch.setattr(review_process, "answer_conversion", fail)
+
+    reply = review_process._reply(review_process._Order("convert", b"", None))
+
+    assert reply == review_process._Refusal(500, "the review ended in TypeError")
 
 
 async def test_large_reviews_take_short_steps() -> None:

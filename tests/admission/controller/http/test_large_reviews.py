@@ -50,12 +50,14 @@ async def serving(reviews: ReviewProcess | None = None) -> AsyncIterator[str]:
         known_job(),
         settings=ClusterStateSettings(with_pods=True, serving_kinds=frozenset({"Deployment"})),
     )
-    child = reviews or ReviewProcess()
+    child, conversions = reviews or ReviewProcess(), ReviewProcess()
+    webhooks = Webhooks(known.cluster_state, lambda: True, reviews=child, conversions=conversions)
     try:
-        async with HttpServer(Webhooks(known.cluster_state, lambda: True, child).routes()) as server:
+        async with HttpServer(webhooks.routes()) as server:
             yield server.url
     finally:
         await child.close()
+        await conversions.close()
 
 
 async def post(url: str, path: str, question: Object) -> tuple[int, Any]:

@@ -42,8 +42,10 @@ LEADER_WORKER_SET = "leaderworkerset.x-k8s.io/leaderworkerset"
 @asynccontextmanager
 async def serving(known: Known, *, is_ready: bool = True) -> AsyncIterator[str]:
     """Serve; yield the URL."""
-    routes = Webhooks(known.cluster_state, lambda: is_ready, ReviewProcess()).routes()
-    async with HttpServer(routes) as server:
+    webhooks = Webhooks(
+        known.cluster_state, lambda: is_ready, reviews=ReviewProcess(), conversions=ReviewProcess()
+    )
+    async with HttpServer(webhooks.routes()) as server:
         yield server.url
 
 
