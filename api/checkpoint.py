@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import math
 import os
 import re
 import signal
@@ -134,12 +135,16 @@ def saved(step: int, *, save_seconds: float | None = None) -> bool:
     # A request that arrived while the checkpoint was being written may not be covered by it,
     # so it stays open.
     _state.answered = _state.asked
+    number = _number("step", step)
+    if number is None:
+        return False
     # The checkpoint was completed after the request, whatever this machine's clock says. With a slow clock,
     # it would otherwise not count as an answer, and Berth would keep waiting.
     at = max(time.time(), _state.asked[0])
-    report: dict[str, object] = {"step": int(step), "time": _to_text(at)}
-    if save_seconds is not None:
-        report["saveSeconds"] = round(float(save_seconds), 3)
+    report: dict[str, object] = {"step": int(number), "time": _to_text(at)}
+    seconds = None if save_seconds is None else _number("save_seconds", save_seconds)
+    if seconds is not None:
+        report["saveSeconds"] = round(seconds, 3)
     return _send(report)
 
 
@@ -157,19 +162,25 @@ def progress(done: float, total: float) -> bool:
 
     From the speed since the first call, Berth learns when the job is expected to end, and promises other jobs
     a start by it. Call it as often as you like, from one process of the job (rank 0): it reports at most once
-    a minute, and only from the second call on. Raises no exception.
+    a minute, and only from the second call on. Without a positive total nothing is reported. Raises no
+    exception.
     """
-    now = time.monotonic()
+    so_far, whole, now = _number("done", done), _number("total", total), time.monotonic()
+    if so_far is None or whole is None:
+        return False
     if _state.began is None:
-        _state.began = (now, done)
+        _state.began = (now, so_far)
         return False
     since, first = _state.began
     # Right after the start, speed says little; and work that goes back has no speed.
-    if now - max(since, _state.told_at) < _PROGRESS_SECONDS or done <= first:
+    if now - max(since, _state.told_at) < _PROGRESS_SECONDS or so_far <= first or whole <= 0:
+        return False
+    remaining = (whole - so_far) * (now - since) / (so_far - first)
+    # Huge numbers overflow.
+    if not math.isfinite(remaining):
         return False
     _state.told_at = now
-    remaining = max(0.0, (total - done) * (now - since) / (done - first))
-    return _send({"remainingSeconds": round(remaining)})
+    return _send({"remainingSeconds": max(0, round(remaining))})
 
 
 @contextmanager
@@ -320,6 +331,20 @@ def _read_token() -> str | None:
                 return file.read().strip()
         except (OSError, UnicodeDecodeError):
             continue
+    return None
+
+
+def _number(name: str, value: object) -> float | None:
+    """Return an argument as a number. None if it is none, which is printed once."""
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    # A tensor of several elements raises a RuntimeError in PyTorch.
+    except (ArithmeticError, RuntimeError, TypeError, ValueError):
+        number = math.nan
+    if math.isfinite(number):
+        return number
+    # Not its value: each new one would be a new sentence.
+    _complain(f"{name} must be a finite number; this one, a {type(value).__name__}, is not reported")
     return None
 
 

@@ -17,6 +17,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -504,23 +505,87 @@ def test_its_distribution_is_that_file_alone_for_any_python_since_3_8(tmp_path: 
     ast.parse(files["berth_checkpoint.py"], feature_version=(3, 8))
 
 
-def test_the_expected_end_follows_from_the_speed_and_is_reported_once_a_minute(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    clock, sent = [1000.0], list[dict[str, object]]()
-    monkeypatch.setattr("api.checkpoint.time.monotonic", lambda: clock[0])
-    monkeypatch.setattr(checkpoint, "_state", checkpoint._State())
+def watched(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
+    """Return the list that gets all reports of a process that has just begun."""
+    sent = list[dict[str, object]]()
 
     def send(report: dict[str, object]) -> bool:
         sent.append(report)
         return True
 
+    monkeypatch.setattr(checkpoint, "_state", checkpoint._State())
     monkeypatch.setattr(checkpoint, "_send", send)
+    return sent
 
-    told = []
+
+def test_the_expected_end_follows_from_the_speed_and_is_reported_once_a_minute(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, sent, told = [1000.0], watched(monkeypatch), []
+    monkeypatch.setattr("api.checkpoint.time.monotonic", lambda: clock[0])
     for second, step in ((0, 100), (30, 130), (60, 160), (90, 200), (120, 340)):
         clock[0] = 1000.0 + second
         told.append(checkpoint.progress(step, 1000))
 
     assert told == [False, False, True, False, True]
     assert sent == [{"remainingSeconds": 840}, {"remainingSeconds": 330}]
+
+
+BEYOND_FLOATS = 10**400
+
+
+@pytest.mark.parametrize(
+    ("calls", "sent", "complaints"),
+    [
+        pytest.param([(0, 100), (float("nan"), 100), (50, 100)], [120], 1, id="not a number in between"),
+        pytest.param([(float("nan"), 100), (0, 100), (50, 100)], [60], 1, id="not a number at first"),
+        pytest.param([(0, 100), (50, inf)], [], 1, id="an endless total"),
+        pytest.param([(0, 100), (inf, 100)], [], 1, id="endlessly much done"),
+        pytest.param([(0, 100), (-inf, 100)], [], 1, id="less than nothing done"),
+        pytest.param([(0, 100), (1, BEYOND_FLOATS)], [], 1, id="a total beyond floats"),
+        pytest.param([(0, 1e308), (1e-300, 1e308)], [], 0, id="a remaining time beyond floats"),
+        pytest.param([(0, 100), ("half", 100), (None, 100), (50, [100])], [], 3, id="no numbers"),
+        pytest.param([("0", "100"), ("50", "100")], [60], 0, id="numbers as text"),
+        pytest.param([(0, 0), (50, 0)], [], 0, id="a total of nothing"),
+        pytest.param([(0, -1), (50, -1)], [], 0, id="a negative total"),
+        pytest.param([(0, 100), (120, 100)], [0], 0, id="more done than there was"),
+        pytest.param([(50, 100), (0, 100), (50, 100)], [], 0, id="work that went back"),
+    ],
+)
+def test_progress_raises_no_exception_and_reports_only_what_follows_from_numbers(
+    calls: list[tuple[Any, Any]],
+    sent: list[int],
+    complaints: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    reports, told = watched(monkeypatch), []
+    for minute, (done, total) in enumerate(calls):
+        monkeypatch.setattr("api.checkpoint.time.monotonic", lambda at=1000.0 + 60 * minute: at)
+        told.append(checkpoint.progress(done, total))
+
+    assert reports == [{"remainingSeconds": one} for one in sent]
+    assert sum(told) == len(sent)
+    assert capsys.readouterr().err.count("must be a finite number") == complaints
+
+
+@pytest.mark.parametrize(
+    ("step", "save_seconds", "want"),
+    [
+        pytest.param(7.0, "2.5", {"step": 7, "saveSeconds": 2.5}, id="numbers"),
+        pytest.param(7, float("nan"), {"step": 7}, id="no length of the save"),
+        pytest.param(float("nan"), 2.5, None, id="not a number as step"),
+        pytest.param(inf, 2.5, None, id="an endless step"),
+        pytest.param("last", 2.5, None, id="a word as step"),
+        pytest.param(None, 2.5, None, id="no step"),
+    ],
+)
+def test_saved_raises_no_exception(
+    step: Any, save_seconds: Any, want: dict[str, object] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reports = watched(monkeypatch)
+
+    assert checkpoint.saved(step, save_seconds=save_seconds) is (want is not None)
+    assert [{key: value for key, value in one.items() if key != "time"} for one in reports] == (
+        [want] if want is not None else []
+    )

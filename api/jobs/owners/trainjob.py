@@ -228,10 +228,11 @@ def _completes_at(body: Body) -> str | None:
     Rounded to whole minutes, so that an estimate that wanders by seconds writes nothing.
     Source: Trainer v2.3.0, TrainerStatus.
     """
-    status = value_at(body, ("status", "trainerStatus")) or {}
-    remaining, updated_at = status.get("estimatedRemainingSeconds"), status.get("lastUpdatedTime")
+    remaining = value_at(body, ("status", "trainerStatus", "estimatedRemainingSeconds"))
+    updated_at = value_at(body, ("status", "trainerStatus", "lastUpdatedTime"))
     at = parse_instant(updated_at) if isinstance(updated_at, str) else None
-    if at is None or type(remaining) is not int or not 0 <= remaining <= _MOST_REMAINING_SECONDS:
+    # Go writes the year 1 for a time that was never set.
+    if at is None or at <= 0 or type(remaining) is not int or not 0 <= remaining <= _MOST_REMAINING_SECONDS:
         return None
     return to_rfc3339(60 * round((at + remaining) / 60))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from math import inf
 from typing import Any
 
 import msgspec
@@ -172,10 +173,19 @@ AT = "2026-01-31T12:00:10Z"
         pytest.param({"estimatedRemainingSeconds": 3600}, {}, None, id="no time of an update"),
         pytest.param({"estimatedRemainingSeconds": "1h", "lastUpdatedTime": AT}, {}, None, id="no number"),
         pytest.param({"estimatedRemainingSeconds": 9, "lastUpdatedTime": "noon"}, {}, None, id="no time"),
+        pytest.param(
+            {"estimatedRemainingSeconds": 9, "lastUpdatedTime": "0001-01-01T00:00:00Z"},
+            {},
+            None,
+            id="a time never set",
+        ),
+        pytest.param({"estimatedRemainingSeconds": inf, "lastUpdatedTime": AT}, {}, None, id="no end"),
+        pytest.param({"estimatedRemainingSeconds": 9, "lastUpdatedTime": 9}, {}, None, id="a number as time"),
+        pytest.param([3600], {}, None, id="no object"),
     ],
 )
 def test_the_trainer_says_when_a_train_job_ends(
-    status: Object, annotations: dict[str, str], want: str | None
+    status: object, annotations: dict[str, str], want: str | None
 ) -> None:
     body = {**SAMPLE.object(annotations=annotations), "status": {"trainerStatus": status}}
 
