@@ -58,6 +58,8 @@ def workload(called: str, **given: Any) -> WorkloadItem:
         "position": None,
         "can_start": True,
         "expected_start": None,
+        "earliest_start": None,
+        "latest_start": None,
         "expected_after": None,
         "is_promised": False,
         "started_at": None,
