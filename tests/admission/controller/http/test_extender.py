@@ -120,7 +120,7 @@ async def test_prioritize_answers_a_list_of_hosts_with_scores_from_0_to_10(serve
 async def test_a_body_that_cannot_be_read_is_a_500(served: Served) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
     writer.write(
-        b"POST /filter HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+        b"POST /filter HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
         b"Content-Encoding: gzip\r\nContent-Length: 6\r\n\r\nabcdef"
     )
     answer = await asyncio.wait_for(reader.read(), 5)
