@@ -58,7 +58,7 @@ class Sample:
         if body is None:
             body = b"" if self.body is None else json.dumps(self.body).encode()
         path = f"{self.path}?{query}" if query else self.path
-        lines = [f"{self.method} {path} HTTP/1.1", "Host: x", "Connection: close", *headers]
+        lines = [f"{self.method} {path} HTTP/1.1", "Host: localhost", "Connection: close", *headers]
         if body and not any(one.startswith("Content-Length") for one in headers):
             lines.append(f"Content-Length: {len(body)}")
         return "\r\n".join([*lines, "", ""]).encode("latin-1", "replace") + body
