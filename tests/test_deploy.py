@@ -190,6 +190,21 @@ def test_probes_ask_ports_that_the_container_names(folder: str) -> None:
             assert asked <= {port["name"] for port in container["ports"]}
 
 
+@pytest.mark.parametrize("folder", ["", "extender", "node-agent"])
+def test_a_shipped_pod_has_no_privileges_and_writes_no_file_of_its_image(folder: str) -> None:
+    """Pod Security "restricted", and a read-only root, which that does not ask for."""
+    for spec in (template["spec"] for template in pod_templates(folder)):
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        # The kubelet's socket, which the node agent reads, belongs to root.
+        assert spec["securityContext"].get("runAsNonRoot", False) == (folder != "node-agent")
+        for container in (*spec["containers"], *spec.get("initContainers", ())):
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
+
+
 # --- the controller ------------------------------------------------------------------------------
 
 
@@ -540,6 +555,21 @@ def test_the_builder_of_the_image_is_sent_what_it_copies_and_nothing_else() -> N
 
     assert "*" in lines
     assert {line[1:] for line in lines if line.startswith("!")} == set(" ".join(copied).split())
+
+
+def test_the_image_installs_by_the_hashes_of_the_lock_from_which_its_bill_of_materials_is_made() -> None:
+    locked, own = re.findall(
+        r"pip install (.*?)(?: &&|$)", (DEPLOY / "Dockerfile").read_text(), flags=re.MULTILINE
+    )
+    recipe = subprocess.run(
+        ["make", "--dry-run", "--always-make", "sbom"], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout
+    (bill,) = (line.split() for line in recipe.splitlines() if "cyclonedx-py" in line)
+
+    assert {"--require-hashes", "-r", "requirements.lock"} <= {*locked.split()}
+    # Berth itself: nothing beside it is fetched, not even tools to build it.
+    assert {"--no-deps", "--no-build-isolation", "."} <= {*own.split()}
+    assert (bill[1], bill[-1]) == ("requirements", "requirements.lock")
 
 
 @pytest.mark.parametrize("folder", ["", "extender", "node-agent"])

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from admission.controller.http.ca_injector import DEFINITIONS, WEBHOOKS
+from api.jobs.owners.table import OWNER_KINDS
 from tests import parts
 from tests.controlplane import ControlPlane, Rest, RestError, find_assets
 from tests.controlplane.definitions import CRDS, install_crds
@@ -171,6 +172,20 @@ RIGHTS = {
     "update berth.dev/admissionpolicies/status": "no no no yes",
     "create rbac.authorization.k8s.io/clusterroles": "no no no no",
     "delete admissionregistration.k8s.io/validatingadmissionpolicies": "no no no no",
+    # Kueue has no roles for people that write AppWrappers.
+    "create workload.codeflare.dev/appwrappers": "no no no no",
+    "patch workload.codeflare.dev/appwrappers": "no no no yes",
+    "patch workload.codeflare.dev/appwrappers/status": "no no no no",
+    **{
+        f"{verb} {row.group}/{row.plural}{part}": want
+        for row in OWNER_KINDS
+        if row.kind != "AppWrapper"
+        for verb, part, want in (
+            ("create", "", "yes no yes no"),
+            ("patch", "", "yes no yes yes"),
+            ("patch", "/status", "no no no no"),
+        )
+    },
 }
 
 
