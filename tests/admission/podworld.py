@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from admission.decisions.api_writes import Action, Purpose, Verb, Write
+from admission.reconcile.pod.imported import holds_quota
 from admission.reconcile.pod.reconcile import reconcile_pods
 from admission.reconcile.pod.view import UnitFacts
 from admission.reconcile.workload.context import Owner
@@ -107,7 +108,7 @@ class PodWorld(World):
         units: dict[str, list[Object]] = {}
         for name in self.pods():
             obj = self.objects["Pod", name]
-            if self.pod(name).is_managed:
+            if self._is_queued(self.pod(name)):
                 units.setdefault(self.pod(name).group or f"pod {name}", []).append(obj)
         for pods in units.values():
             seen = [(read_pod(obj), encode(obj)) for obj in pods]
@@ -122,6 +123,9 @@ class PodWorld(World):
             lifecycle = replace(self.lifecycle, owner=self._owner(workload))
             actions += reconcile_workload(workload, raw, lifecycle, now=self.now).actions
         return tuple(actions)
+
+    def _is_queued(self, pod: Pod) -> bool:
+        return pod.is_managed or holds_quota(pod, (workload for workload, _ in self.workloads()))
 
     def _workload_of(self, pod: Pod) -> tuple[Workload, bytes] | None:
         name = pod.group or pod.prebuilt_workload
@@ -182,7 +186,7 @@ class PodWorld(World):
             assert pod.uid not in uids or not pod.is_active, f"quota released while pod {name} runs"
 
     def _owner(self, workload: Workload) -> Owner:
-        held = [pod for pod in map(self.pod, self.pods()) if pod.is_managed]
+        held = [pod for pod in map(self.pod, self.pods()) if self._is_queued(pod)]
         if keys.IS_GROUP_WORKLOAD in workload.annotations:
             return Owner.JOB if any(pod.group == workload.key.name for pod in held) else Owner.NONE
         if workload.owner_uid is None:

@@ -39,6 +39,7 @@ from admission.controller.runtime.clock import Clock
 from admission.controller.writer.write_order import ObjectTarget
 from admission.engine.engine import Engine
 from admission.preemption.replicas import is_counted
+from admission.reconcile.pod.imported import holds_quota
 from api import keys
 from api.jobs.job import JOB_KIND, Job, to_job
 from api.jobs.owners.owner import Owner, to_owner
@@ -77,6 +78,7 @@ class ClusterState:
             is_kept=settings.with_pods,
             note_empty=self._note_empty_group,
             note_ungated=self._note_ungated,
+            holds_quota=self._holds_quota,
             with_gangs=settings.with_pod_groups,
         )
         self.gangs = PodGangs(is_kept=settings.with_pod_groups)
@@ -109,6 +111,7 @@ class ClusterState:
                 self.pending_evictions.observe,
                 self.disruptions.observe,
                 self.slice_chains.observe,
+                self.pods.observe,
                 self.marks.observe,
                 self._mark_dependants,
             )
@@ -168,6 +171,9 @@ class ClusterState:
         if self.workloads.get(key) is not None:
             self.marks.workload(key)
             self.pods.mark(unit, has_workload=True)
+
+    def _holds_quota(self, pod: Pod) -> bool:
+        return holds_quota(pod, (seen.value for seen in self.workloads.owned_by(pod.uid)))
 
     def _note_ungated(self, pod: Pod) -> None:
         """Report that a pod has lost the gate of admission."""

@@ -1,7 +1,7 @@
 """Pods that are queued themselves, with their bytes, by the units in which they are admitted.
 
-Only pods that were gated at creation are kept. The pods of a queued Job carry the same label, from the Job's
-template, but are left out: their Job is reconciled instead.
+Only pods that were gated at creation are kept, and those that own an admitted Workload. The pods of a queued
+Job carry the same label, from the Job's template, but are left out: their Job is reconciled instead.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from admission.controller.cluster_state.object_cache import ObjectCache, ObjectKey, Seen
-from admission.controller.cluster_state.observers import Observers
+from admission.controller.cluster_state.observers import Observers, WorkloadTransition
 from admission.controller.cluster_state.prebuilt_names import PrebuiltNames
 from admission.controller.writer.write_order import ObjectTarget
 from admission.reconcile.pod.parents import group_name
@@ -23,6 +23,7 @@ from api.jobs.gang import in_gang
 from api.jobs.pod import POD_KIND, Pod, to_pod
 from api.kube.informer import Change, ChangeType
 from api.objects.cluster import PodObject, ScaledObject
+from api.objects.common import Meta
 from api.workload import Workload
 
 
@@ -44,13 +45,14 @@ class PodGroups:
         is_kept: bool,
         note_empty: Callable[[UnitKey], None],
         note_ungated: Callable[[Pod], None],
+        holds_quota: Callable[[Pod], bool],
         with_gangs: bool = False,
     ) -> None:
         """`is_kept`: whether the integration is on.
 
         `note_empty` is called when a group loses its last pod, `note_ungated` when a pod has lost the gate of
-        admission. `with_gangs`: whether pods that name a
-        PodGroup of scheduling.x-k8s.io form a group.
+        admission. `holds_quota`: whether a Workload counts a pod that was never gated. `with_gangs`: whether
+        pods that name a PodGroup of scheduling.x-k8s.io form a group.
         """
         self.is_kept = is_kept
         self.prebuilt = PrebuiltNames()
@@ -58,6 +60,9 @@ class PodGroups:
         self._observers = observers
         self._note_empty = note_empty
         self._note_ungated = note_ungated
+        self._holds_quota = holds_quota
+        # By uid: the bytes of pods of a queue that were never gated, until a Workload counts them.
+        self._ungated: dict[str, bytes] = {}
         # By uid: pods whose deletion the server has accepted and the watch has not shown yet. An eviction
         # changes the pod before it deletes it, and the watch shows that change first.
         self._ending: set[str] = set()
@@ -73,9 +78,21 @@ class PodGroups:
     def take(self, change: Change[PodObject]) -> None:
         """Take a change of a pod."""
         if change.type is ChangeType.DELETED:
-            self._forget(change.object)
+            self._ungated.pop(change.object.metadata.uid, None)
+            self._drop(change.object.metadata)
         else:
             self._see(change.object, change.raw or b"")
+
+    def observe(self, change: WorkloadTransition) -> None:
+        """Keep the pod that a Workload counts though it was never gated, until the Workload ends."""
+        uid = change.workload.owner_uid
+        if uid is None:
+            return
+        if (raw := self._ungated.get(uid)) is not None:
+            self.see_raw(raw)
+        seen = self._pods.by_uid(uid)
+        if seen is not None and not self._is_queued(seen.value):
+            self._drop(seen.metadata)
 
     def take_scale(self, kind: str, change: Change[ScaledObject]) -> None:
         """Take a change of a serving group's owner: how many pods the group should have."""
@@ -180,9 +197,13 @@ class PodGroups:
         except ValueError as error:
             self._observers.report_unreadable("Pod", metadata.namespace, metadata.name, str(error))
             return
-        if not pod.is_managed:
-            self._forget(obj)
+        if not self._is_queued(pod):
+            # Of all others, only pods that name a queue themselves may be imported: pods of Jobs do not.
+            if pod.queue_name:
+                self._ungated[pod.uid] = raw
+            self._drop(metadata)
             return
+        self._ungated.pop(pod.uid, None)
         key = (pod.namespace, pod.name)
         if pod.is_deleted:
             self._ending.discard(pod.uid)
@@ -199,8 +220,10 @@ class PodGroups:
         if was_gated and not pod.is_gated:
             self._note_ungated(pod)
 
-    def _forget(self, obj: PodObject) -> None:
-        metadata = obj.metadata
+    def _is_queued(self, pod: Pod) -> bool:
+        return pod.is_managed or self._holds_quota(pod)
+
+    def _drop(self, metadata: Meta) -> None:
         key = (metadata.namespace, metadata.name)
         known = self._pods.get(key)
         # Another pod of the same name has replaced it.

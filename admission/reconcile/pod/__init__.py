@@ -10,6 +10,7 @@ Modules, in reading order:
     groups       rules for groups only: pods that are missing, too many, or failed
     gang         PodGroups with a minimum: a group, and pods beyond it
     whole        when a serving group may be evicted
+    imported     pods that were put into a queue while they ran
     start        how pods are ungated
     unreachable  pods that cannot end, whether queued or not
     parents      what Deployments, StatefulSets and LeaderWorkerSets give their pods

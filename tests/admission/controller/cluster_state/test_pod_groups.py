@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from admission.controller.cluster_state.cluster_state import ClusterStateSettings
 from admission.controller.cluster_state.pod_groups import UnitKey
 from api import keys
@@ -139,3 +141,29 @@ def test_without_the_integration_pods_are_ignored() -> None:
     known.cluster_state.pods.see_raw(b"{}")
 
     assert len(known.cluster_state.pods) == 0
+
+
+@pytest.mark.parametrize("is_pod_first", [True, False], ids=["the pod is seen first", "the Workload is"])
+def test_a_pod_that_was_never_gated_is_kept_while_its_own_workload_holds_quota(is_pod_first: bool) -> None:
+    pod = pod_object()
+    del pod["metadata"]["finalizers"], pod["spec"]["schedulingGates"]
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "uid-p", "controller": True}
+    flavors = {"name": "main", "count": 1, "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": "1"}}
+    reserved = {"type": "QuotaReserved", "status": "True", "reason": "Imported", "message": ""}
+    workload = made(
+        "Workload",
+        "pod-p",
+        "team",
+        owners=[owner],
+        spec={"podSets": [{"name": "main", "count": 1, "template": {"spec": {"containers": []}}}]},
+        status={
+            "admission": {"clusterQueue": "cq", "podSetAssignments": [flavors]},
+            "conditions": [{**reserved, "lastTransitionTime": "2026-11-01T00:00:00Z"}],
+        },
+    )
+    known = Known(*((pod, workload) if is_pod_first else (workload, pod)), settings=SETTINGS)
+
+    assert members(known, ALONE) == ["p"]
+    assert dirty(known) == [ALONE]
+    known.tell(workload, ChangeType.DELETED)
+    assert members(known, ALONE) == []
