@@ -1,8 +1,8 @@
 """Running estimates: how long is a Workload expected to run, before it starts and while it runs?
 
     pending    its estimate, else its queue's backfill window; at least as long as it has already run
-    running    `berth.dev/expected-completion-time` until that has passed, else as above
-    overrun    raised in steps, see `queues.estimates.runtime_estimate`
+    running    to `berth.dev/expected-completion-time`, else as above
+    overrun    raised in steps from there, see `queues.estimates.runtime_estimate`
 
 This module knows lengths only. When a claim ends is computed by `admission.backfill.running_ends`.
 """
@@ -93,20 +93,19 @@ class RunningEstimates:
     def of_running(self, held: HeldWorkload, *, started_at: float, now: float, is_leased: bool) -> float:
         """Return how many seconds running work is expected to take in all, from its start.
 
-        Its expected completion time counts until that has passed. Work on a lease is held to the estimate it
-        was admitted with: a later end would delay the promise that it overtook.
+        Its expected completion time counts, also once that has passed: the estimate is then raised from
+        there. Work on a lease is held to the estimate it was admitted with: a later end would delay the
+        promise that it overtook.
         """
+        raised_to = self._raised.get(held.key, 0.0)
         # Few Workloads report a completion time; for all others this would compute their estimate twice.
         if not is_leased and completion_at(held.workload) is not None:
             policy = self.queues[held.admission.cluster_queue].policy
             latest = self.estimator.running_estimate(held.workload, policy, started_at=started_at)
-            is_declared = latest is not None and latest.source is Source.COMPLETION_TIME
-            if latest is not None and is_declared and started_at + latest.seconds > now:
-                return latest.seconds + self._ending_seconds(held.admission.cluster_queue)
-        raised_to = self._raised.get(held.key)
-        if raised_to is not None:
-            return raised_to
-        return self.length(held.workload, held.admission.cluster_queue)
+            if latest is not None and latest.source is Source.COMPLETION_TIME:
+                seconds = latest.seconds + self._ending_seconds(held.admission.cluster_queue)
+                return seconds if started_at + seconds > now else max(seconds, raised_to)
+        return raised_to or self.length(held.workload, held.admission.cluster_queue)
 
     def _ending_seconds(self, queue: str) -> float:
         """Return how long work of the queue may take to end after its estimate, by its policy alone.

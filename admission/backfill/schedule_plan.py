@@ -204,16 +204,17 @@ class SchedulePlan:
     def start_interval(self, key: WorkloadKey) -> StartInterval | None:
         """Return where the start lies in four of five cases, None if none is expected.
 
-        A promise ends the interval.
+        A promise ends the interval. No end of it is in the past, since the Workload has not started.
         """
         promise, expected = self.promises.get(key), self.expected.get(key)
         if promise is not None:
-            at = promise.planned.start_at
-            earliest_at = self.start_errors.interval(at, made_at=promise.planned.made_at).earliest_at
-            return StartInterval(min(max(earliest_at, self.now), at), at)
+            expected = promise.planned.start_at, promise.planned.made_at
         if expected is None:
             return None
-        return self.start_errors.interval(expected[0], made_at=expected[1])
+        at, made_at = expected
+        earliest_at, latest_at = self.start_errors.interval(at, made_at=made_at)
+        ends_at = latest_at if promise is None else at
+        return StartInterval(max(earliest_at, self.now), max(ends_at, self.now))
 
     def take_expected(
         self, starts: Mapping[WorkloadKey, float], after: Mapping[str, float], *, most: int, now: float

@@ -35,6 +35,10 @@ Annotations = Mapping[str, str]
 # The least change of an expected completion that is stored.
 _LEAST_CHANGE_SECONDS = 60.0
 _LEAST_CHANGE_SHARE = 0.05
+# Where the known end is as near as this, it could pass before the next report, so a later end is stored at
+# once, if by more than work may take to end anyhow (`backfill.endingSeconds` by default).
+_NEAR_SECONDS = 120.0
+_ENDING_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,9 +88,16 @@ def _completion(present: Annotations, reports: Sequence[Report], now: float) -> 
     if at is None:
         return {}
     known = parse_instant(present.get(keys.EXPECTED_COMPLETION_TIME, ""))
-    least = max(_LEAST_CHANGE_SECONDS, (at - now) * _LEAST_CHANGE_SHARE)
-    is_near = known is not None and abs(known - at) < least
-    return {} if is_near else {keys.EXPECTED_COMPLETION_TIME: to_rfc3339(at)}
+    if known is not None and abs(at - known) < _least_change(known, at, now):
+        return {}
+    return {keys.EXPECTED_COMPLETION_TIME: to_rfc3339(at)}
+
+
+def _least_change(known: float, at: float, now: float) -> float:
+    """Return by how many seconds an end must differ from the known one to be stored."""
+    if at > known and known - now < _NEAR_SECONDS:
+        return _ENDING_SECONDS
+    return max(_LEAST_CHANGE_SECONDS, (at - now) * _LEAST_CHANGE_SHARE)
 
 
 def measured_costs(

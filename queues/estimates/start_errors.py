@@ -24,6 +24,9 @@ from api.workload import WorkloadKey
 _TAIL = 0.1
 # How far one outcome moves a level. Smaller reacts later, larger makes intervals jump.
 _STEP = 0.005
+# The levels stay within these. Where starts err by the same for long, a level would otherwise move on with
+# each, and take as long to come back once they err differently.
+_LEAST_LEVEL, _MOST_LEVEL = -1.0, 0.5
 # Outcomes remembered for each length of estimates, and how many it takes before they are used.
 _REMEMBERED = 200
 _LEAST_OUTCOMES = 20
@@ -128,8 +131,8 @@ class StartErrors:
         known.ratios.append((max(0.0, at - first.made_at) + _BASE_SECONDS) / (wait + _BASE_SECONDS))
         known.ordered = None
         outcome = StartOutcome(at - first.at, first.interval, at)
-        known.low += _STEP * (_TAIL - (outcome.side == "early"))
-        known.high += _STEP * (_TAIL - (outcome.side == "late"))
+        known.low = _corrected(known.low, is_outside=outcome.side == "early")
+        known.high = _corrected(known.high, is_outside=outcome.side == "late")
         self._outcomes.append(outcome)
 
     def forget(self, key: WorkloadKey) -> None:
@@ -145,6 +148,11 @@ class StartErrors:
         outcomes = tuple(self._outcomes)
         self._outcomes.clear()
         return outcomes
+
+
+def _corrected(level: float, *, is_outside: bool) -> float:
+    """Return the level after one more outcome: lower, for a wider interval, if that was outside."""
+    return min(_MOST_LEVEL, max(_LEAST_LEVEL, level + _STEP * (_TAIL - is_outside)))
 
 
 def _length_of(wait: float) -> int:

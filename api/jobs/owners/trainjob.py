@@ -12,6 +12,7 @@ Source: Kueue, pkg/controller/jobs/trainjob; Trainer, pkg/runtime/core and pkg/r
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import ceil
 from typing import Any
 
 from api.jobs.checkpoint_annotations import parse_instant
@@ -225,7 +226,8 @@ def _active(body: Body) -> int:
 def _completes_at(body: Body) -> str | None:
     """Return when the trainer expects the end: what remained when its status was last updated.
 
-    Rounded to whole minutes, so that an estimate that wanders by seconds writes nothing.
+    Rounded up to whole minutes, so that an estimate that wanders by seconds writes nothing, and that the end
+    does not pass before the trainer's own.
     Source: Trainer v2.3.0, TrainerStatus.
     """
     remaining = value_at(body, ("status", "trainerStatus", "estimatedRemainingSeconds"))
@@ -234,7 +236,7 @@ def _completes_at(body: Body) -> str | None:
     # Go writes the year 1 for a time that was never set.
     if at is None or at <= 0 or type(remaining) is not int or not 0 <= remaining <= _MOST_REMAINING_SECONDS:
         return None
-    return to_rfc3339(60 * round((at + remaining) / 60))
+    return to_rfc3339(60 * ceil((at + remaining) / 60))
 
 
 TRAIN_JOB = OwnerKind(

@@ -41,8 +41,10 @@ START = 1000.0
 class Running:
     """A Workload that holds quota, and what is known of its end."""
 
-    def __init__(self, *, on_overrun: OnOverrun | None = OnOverrun.EVICT, **conditions: float) -> None:
-        backfill = Backfill(on_overrun=on_overrun, ending_seconds=0) if on_overrun is not None else None
+    def __init__(
+        self, *, on_overrun: OnOverrun | None = OnOverrun.EVICT, ending: int = 0, **conditions: float
+    ) -> None:
+        backfill = Backfill(on_overrun=on_overrun, ending_seconds=ending) if on_overrun is not None else None
         estimates = Estimates(raise_percent=50)
         world = World(now=START).put(
             AdmissionPolicy(
@@ -81,6 +83,12 @@ class Running:
 
     def claim(self, ends_at: float = START + 100, **fields: Any) -> Claim:
         return Claim(**{"holder": KEY, "queue": "queue", "usage": {}, "ends_at": ends_at, **fields})
+
+    def reports_end(self, at: float) -> None:
+        """Annotate it with the instant at which it expects to end."""
+        workload = self.held.workload
+        end = {EXPECTED_COMPLETION_TIME: to_rfc3339(at)}
+        self.held.workload = replace(workload, annotations={**workload.annotations, **end})
 
     def outrun(self, now: float = START + 120) -> float:
         """Raise its estimate, because it still runs; return its new expected end."""
@@ -128,19 +136,41 @@ def test_half_through_its_estimate_its_quota_is_expected(
     ("is_leased", "now", "want"),
     [
         pytest.param(False, START + 50, START + 400, id="at the completion time that it reports"),
-        pytest.param(False, START + 401, START + 100, id="by its estimate once that has passed"),
+        pytest.param(False, START + 401, START + 400, id="then also once that has passed"),
         pytest.param(True, START + 50, START + 120, id="by its estimate on a lease, which is not prolonged"),
     ],
 )
 def test_the_quota_of_work_that_reports_its_end_is_expected(is_leased: bool, now: float, want: float) -> None:
     running = Running()
-    end = {EXPECTED_COMPLETION_TIME: to_rfc3339(START + 400)}
-    workload = running.held.workload
-    running.held.workload = replace(workload, annotations={**workload.annotations, **end})
+    running.reports_end(START + 400)
     if is_leased:
         running.lease()
 
     assert running.ends.expected_end(running.held, now=now) == want
+
+
+@pytest.mark.parametrize("now", [START + 39, START + 40, START + 44, START + 46])
+def test_the_end_that_work_reports_has_the_allowance_for_ending_before_and_after_it(now: float) -> None:
+    running = Running(ending=5)
+    running.reports_end(START + 40)
+
+    assert running.ends.expected_end(running.held, now=now) == START + 45
+
+
+def test_work_that_outruns_the_end_it_reports_needs_a_minute_more_and_not_its_declared_run_time() -> None:
+    running = Running(ending=5)
+    running.reports_end(START + 40)
+    running.ends.raise_end(running.claim(START + 45), running.held, now=START + 46)
+
+    assert running.ends.expected_end(running.held, now=START + 46) == START + 105
+
+
+def test_an_estimate_raised_before_does_not_shorten_the_end_that_work_reports() -> None:
+    running = Running()
+    running.outrun()
+    running.reports_end(START + 400)
+
+    assert running.ends.expected_end(running.held, now=START + 401) == START + 400
 
 
 def test_the_end_of_an_eviction_is_counted_from_the_condition_of_its_object() -> None:

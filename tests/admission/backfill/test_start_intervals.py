@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.admission.timed import TimedWorld, key, make_policy
 from tests.builders import make_cluster_queue
 
@@ -15,13 +17,17 @@ def make_world() -> TimedWorld:
     world.submit("running", 8, runs=6000, says=7200)
     world.submit("head", 8, runs=100, at=T + 1)
     world.submit("next", 8, runs=100, at=T + 2)
-    world.run(until=T + 10)
+    run_and_forecast(world, until=T + 10)
+    return world
+
+
+def run_and_forecast(world: TimedWorld, *, until: float) -> None:
+    world.run(until=until)
     forecast = world.engine.forecasts.begin(now=world.now)
     assert forecast is not None
     while forecast.step():
         pass
     world.engine.forecasts.take(forecast, most=10, now=world.now)
-    return world
 
 
 def test_a_promise_ends_its_interval() -> None:
@@ -39,6 +45,17 @@ def test_a_start_that_is_only_expected_may_be_later() -> None:
     assert interval is not None
     assert interval.earliest_at == T + 10
     assert interval.latest_at > T + 7300
+
+
+@pytest.mark.parametrize("name", ["head", "next"])
+def test_no_interval_begins_in_the_past(name: str) -> None:
+    world = make_world()
+    run_and_forecast(world, until=T + 5900)
+
+    interval = world.engine.promises.start_interval(key(name))
+
+    assert interval is not None
+    assert interval.earliest_at == T + 5900 < interval.latest_at
 
 
 def test_a_start_is_compared_with_its_first_estimate_once() -> None:

@@ -71,6 +71,11 @@ def test_the_newest_checkpoint_counts(
         pytest.param(3600, [3630], None, id="not one that differs by less than a minute"),
         pytest.param(36_000, [37_000], None, id="nor by less than a twentieth of what remains"),
         pytest.param(0, [61], 61, id="one that is due, by a minute"),
+        pytest.param(40, [90], 90, id="a later one where the known end is near"),
+        pytest.param(-1, [54], 54, id="or has just passed"),
+        pytest.param(40, [44], None, id="not one that is later by what ending takes"),
+        pytest.param(50, [10], None, id="nor an earlier one by less than a minute"),
+        pytest.param(130, [185], None, id="nor a later one that can still be reported in time"),
     ],
 )
 def test_the_end_that_a_job_reports_is_stored(

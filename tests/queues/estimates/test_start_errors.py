@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from api.workload import WorkloadKey
 from queues.estimates.start_errors import StartErrors
+from tests.examples import trying
 
 NOW = 1_000_000.0
 
@@ -48,6 +52,28 @@ def test_four_of_five_starts_lie_in_the_interval(
     found = sides(StartErrors(), wait, starts=1000, late=late)[200:]
 
     assert 0.74 <= found.count("inside") / len(found) <= most
+
+
+def _always(wait: float, _: random.Random) -> float:
+    return wait
+
+
+@trying(20)
+@given(
+    st.lists(st.tuples(st.sampled_from([0, 900, 3600, 36_000]), st.sampled_from([50, 1500])), max_size=2),
+    st.sampled_from([0, 600, 1800, 7200, 36_000]),
+)
+def test_however_starts_erred_before_a_new_error_is_soon_inside(
+    before: list[tuple[int, int]], wait: int
+) -> None:
+    errors = StartErrors()
+    for earlier, starts in before:
+        sides(errors, partial(_always, earlier), starts=starts, late=0)
+
+    found = sides(errors, partial(_always, wait), starts=200, late=0)
+
+    # From half a level, that takes 53 starts.
+    assert found[53:] == ["inside"] * 147
 
 
 def test_before_there_are_outcomes_the_interval_is_wide_and_has_the_estimate() -> None:

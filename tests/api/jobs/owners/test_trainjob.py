@@ -160,8 +160,14 @@ AT = "2026-01-31T12:00:10Z"
         pytest.param(
             {"estimatedRemainingSeconds": 3600, "lastUpdatedTime": AT},
             {},
-            "2026-01-31T13:00:00Z",
-            id="what remained at its last update, in whole minutes",
+            "2026-01-31T13:01:00Z",
+            id="what remained at its last update, in whole minutes that it does not outrun",
+        ),
+        pytest.param(
+            {"estimatedRemainingSeconds": 50, "lastUpdatedTime": AT},
+            {},
+            "2026-01-31T12:01:00Z",
+            id="not later where that is a whole minute",
         ),
         pytest.param(
             {"estimatedRemainingSeconds": 3600, "lastUpdatedTime": AT},
