@@ -21,6 +21,11 @@ def start_bounds(starts: Sequence[str]) -> list[str]:
     return [latest if place > known[-1] else "" for place in range(len(starts))]
 
 
+def interval_text(earliest: str, latest: str) -> str:
+    """Return where a start lies that is expected but not promised; both are times as they are to be shown."""
+    return f"in four of five cases between {earliest} and {latest}"
+
+
 def start_of(annotations: Mapping[str, str]) -> str:
     """Return the promised start that a Workload's annotations name, or else the expected one, or ""."""
     # If both exist, they may differ by rounding.

@@ -16,7 +16,7 @@ import msgspec
 from admission.answers.copying import InCopy
 from admission.answers.explaining.answer import Answer, as_seen, whole_answer
 from admission.answers.explaining.verdict import held_lines
-from admission.answers.items import Item
+from admission.answers.items import Item, instant
 from admission.answers.job_translation import Document, meta_of, translated
 from admission.answers.manifest_loader import READERS, is_readable, load
 from admission.answers.selection import nearest
@@ -58,7 +58,9 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 class SubmittedItem(Item, frozen=True, kw_only=True):
     """A Workload of the question. `startsAt` null: it would not start as it is, or no start is known.
 
-    `heldBy` has sentences about what holds what it lacks.
+    Four of five starts lie between `earliestStart` and `latestStart`, null if it starts now. `isPromised`:
+    submitted now it is promised `startsAt`, which ends the interval. `heldBy` has sentences about what holds
+    what it lacks.
     """
 
     namespace: str
@@ -67,6 +69,9 @@ class SubmittedItem(Item, frozen=True, kw_only=True):
     owner_name: str | None
     starts_now: bool
     starts_at: str | None
+    earliest_start: str | None
+    latest_start: str | None
+    is_promised: bool
     reason: str
     message: str
     held_by: tuple[str, ...]
@@ -153,7 +158,7 @@ def what_if(engine: Engine, question: Question, in_copy: InCopy, asker: Asker) -
     seen = [one for one in changed if asker.sight.sees(one.key.namespace)]
     hidden = [one for one in changed if not asker.sight.sees(one.key.namespace)]
     return WhatIf(
-        workloads=tuple(_submitted(as_seen(one, asker.sight), after, now=now) for one in answers),
+        workloads=tuple(_submitted(engine, as_seen(one, asker.sight), after, now=now) for one in answers),
         others=tuple(map(_changed, seen)),
         hidden_evicted=sum(one.is_evicted for one in hidden),
         hidden_moved=sum(not one.is_evicted for one in hidden),
@@ -194,10 +199,16 @@ def _answers(engine: Engine, objects: Sequence[bytes], asker: Asker) -> Iterator
                 yield whole_answer(engine, workload, now=asker.now, sight=asker.sight)
 
 
-def _submitted(answer: Answer, after: Played, *, now: float) -> SubmittedItem:
-    workload = answer.workload
+def _submitted(engine: Engine, answer: Answer, after: Played, *, now: float) -> SubmittedItem:
+    workload, promises = answer.workload, engine.promises
     at, why = after.start_of(workload.key), after.waits.get(workload.key)
     waits = at > now
+    is_promised = waits and promises.planned(workload.key) is not None
+    interval = None
+    if is_promised:
+        interval = promises.start_interval(workload.key)
+    elif now < at < inf:
+        interval = promises.forecast_interval(at, now=now)
     reason, message = why if why is not None and waits else ("", "")
     return SubmittedItem(
         namespace=workload.key.namespace,
@@ -206,6 +217,9 @@ def _submitted(answer: Answer, after: Played, *, now: float) -> SubmittedItem:
         owner_name=workload.owner_name,
         starts_now=not waits,
         starts_at=_instant(at),
+        earliest_start=instant(interval.earliest_at) if interval is not None else None,
+        latest_start=instant(interval.latest_at) if interval is not None else None,
+        is_promised=is_promised,
         reason=str(reason),
         message=message,
         held_by=tuple(held_lines(answer, now=now)) if waits else (),

@@ -94,6 +94,10 @@ class PromiseQueries:
         """
         return self._cache.schedule_plan.start_interval(key) if self._queues.can_start(key) else None
 
+    def forecast_interval(self, at: float, *, now: float) -> StartInterval:
+        """Return where a start lies in four of five cases that is forecast `now` to be `at`, unpromised."""
+        return self._cache.schedule_plan.start_errors.interval(at, made_at=now)
+
     def take_start_outcomes(self) -> tuple[StartOutcome, ...]:
         """Return how wrong the first estimates were of the starts since the last call, each once."""
         return self._cache.schedule_plan.start_errors.take_outcomes()

@@ -177,7 +177,7 @@ WORKLOADS = (
     running("train", expected_end=at(1800)),
     running("tune", owner_name=HOSTILE, started_at=at(-60), expected_end=at(700)),
     workload("next", position=1, expected_start=at(700), expected_end=at(4000), is_promised=True),
-    workload("later", position=2, expected_start=at(1800)),
+    workload("later", position=2, expected_start=at(1800), earliest_start=at(700), latest_start=at(4000)),
     workload("begun", status="quotaReserved", message=""),
     workload("never", can_start=False, message=HOSTILE, reason="ExceedsQuota"),
 )
@@ -263,6 +263,9 @@ ANSWER = WhatIf(
             owner_name="new",
             starts_now=False,
             starts_at=at(300),
+            earliest_start=at(60),
+            latest_start=at(900),
+            is_promised=False,
             reason="WaitingForQuota",
             message=HOSTILE,
             held_by=("team-a/job-train-1a2b3 (8)",),

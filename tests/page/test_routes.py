@@ -84,6 +84,7 @@ async def text_of(path: str, service: Answering | None = None) -> str:
             WORKLOAD,
             ("insufficient unused quota", "position 1", "start as promised first", "16 nvidia.com/gpu"),
         ),
+        ("workloads/team-a/job-later-1a2b3", ("in 30 min", "in four of five cases between")),
         ("queues", ("team-b", "36 of 32 nvidia.com/gpu")),
         ("queues/team-a", ("20 of 32 nvidia.com/gpu", "team-a/later", "runs", "15 min ago")),
         ("cohorts", ("Cohort research", "Nominal", "Lent", "Borrowed", "Over", "alone")),
@@ -91,7 +92,7 @@ async def text_of(path: str, service: Answering | None = None) -> str:
         ("calendar", ("job-next-1a2b3", "in 11 min", "moved 1 time: Overrun")),
         ("decisions", ("fits in flavor h100", "Evict", "7 s ago")),
     ],
-    ids=["work", "workload", "queues", "queue", "cohorts", "racks", "calendar", "decisions"],
+    ids=["work", "workload", "interval", "queues", "queue", "cohorts", "racks", "calendar", "decisions"],
 )
 async def test_a_screen_shows_what_the_query_service_answers(path: str, wanted: tuple[str, ...]) -> None:
     text = await text_of(path)
@@ -265,6 +266,7 @@ async def test_pasted_manifests_are_asked_about_and_kept_in_the_form() -> None:
         "metadata: {name: new}",
         "team-a/new",
         "in 5 min",
+        "in four of five cases between",
         "job-old",
         "evicted",
         "a Secret was left out",

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from math import inf
 
 from admission.answers.explaining.answer import Answer
+from admission.answers.starts import interval_text
 from admission.engine.holders import Holder, of_unknown_length
 from api.keys import EXPECTED_RUNTIME_SECONDS
 from api.parsing.durations import seconds_text
@@ -102,7 +103,7 @@ def _start(answer: Answer, now: float) -> str:
         word = "promised" if starts.is_promised else "expected"
         within = ""
         if starts.latest and not starts.is_promised:
-            within = f", in four of five cases between {starts.earliest} and {starts.latest}"
+            within = f", {interval_text(starts.earliest, starts.latest)}"
         return f"{turn} and is {word} to start at {starts.expected} ({_when(starts.at, now)}){within}"
     if starts.after:
         return f"{turn} and is expected to start after {starts.after}, by the order of the queue"

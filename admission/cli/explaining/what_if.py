@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from admission.answers.what_if import Asker, ChangedItem, Question, WhatIf, what_if
+from admission.answers.starts import interval_text
+from admission.answers.what_if import Asker, ChangedItem, Question, SubmittedItem, WhatIf, what_if
 from admission.cli.common.cluster_engine import Listing, engine_of
 from admission.cli.common.errors import ExitCode, WrongUsageError
 from admission.cli.common.manifest_files import Manifest
@@ -63,7 +64,7 @@ def what_if_lines(answer: WhatIf, *, now: float) -> Iterator[str]:
             yield f"{key}: would start now"
         elif one.starts_at is not None:
             wait = seconds_text(to_seconds(one.starts_at) - now)
-            yield f"{key}: would start at {one.starts_at} (in {wait})"
+            yield f"{key}: would start at {one.starts_at} (in {wait}){_within(one)}"
         else:
             yield f"{key}: would not start as it is, or no start is known"
         if one.reason:
@@ -77,6 +78,12 @@ def what_if_lines(answer: WhatIf, *, now: float) -> Iterator[str]:
             f"and of Workloads that you may not see: {answer.hidden_evicted} would be evicted,"
             f" {answer.hidden_moved} would start at another time"
         )
+
+
+def _within(one: SubmittedItem) -> str:
+    if one.is_promised or one.earliest_start is None or one.latest_start is None:
+        return ""
+    return f", {interval_text(one.earliest_start, one.latest_start)}"
 
 
 def _change_text(one: ChangedItem, now: float) -> str:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from admission.answers.starts import interval_text
 from admission.controller.page.assets import Asset, encoded
 from admission.controller.page.texts import clock_text, duration_text, relative_text
 from api.http.server import Request, Response
@@ -61,7 +62,7 @@ class Templates:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._environment.globals.update(assets=assets, screens=SCREENS)
+        self._environment.globals.update(assets=assets, screens=SCREENS, interval_text=interval_text)
         self._environment.filters.update(clock=clock_text, duration=duration_text)
 
     def render(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from admission.answers.what_if import Asker, Question, WhatIf, what_if
+from admission.cli.explaining.what_if import what_if_lines
 from admission.controller.queries.copies import ask_in_copy
 from api.keys import EXPECTED_RUNTIME_SECONDS
 from api.policy import BackfillMode
@@ -66,6 +68,37 @@ def test_a_submission_starts_no_later_than_the_answer_says(works: list[Work], as
     (one,) = answer.workloads
     assert one.starts_at is not None
     assert world.started["asked"] <= to_seconds(one.starts_at)
+    assert (one.earliest_start is None) is (one.latest_start is None) is one.starts_now
+    if one.earliest_start is not None and one.latest_start is not None:
+        assert one.earliest_start <= one.starts_at <= one.latest_start
+
+
+@pytest.mark.parametrize(
+    ("mode", "want"),
+    [
+        pytest.param(BackfillMode.CONSERVATIVE, (True, NOW + 600, NOW, NOW + 600), id="a promise ends it"),
+        # Twice the wait and ten minutes, as long as nothing is known of such estimates.
+        pytest.param(BackfillMode.EASY, (False, NOW + 600, NOW, NOW + 1800), id="a forecast may be late"),
+    ],
+)
+def test_a_submission_that_waits_has_an_interval(
+    mode: BackfillMode, want: tuple[bool, float, float, float]
+) -> None:
+    world = TimedWorld(now=NOW)
+    world.put(make_cluster_queue("own", quota=8), make_policy(mode))
+    for name in ("running", "head"):
+        world.submit(name, 8, runs=300, queue="own")
+    world.run(until=NOW)
+    question = Question(objects=(manifest(8, 60, 0),), namespace=NAMESPACE)
+
+    answer = ask_in_copy(lambda: what_if(world.engine, question, ask_in_copy, Asker(now=NOW)))
+    (one,), (line, *_) = answer.workloads, what_if_lines(answer, now=NOW)
+
+    assert (one.is_promised, one.starts_at, one.earliest_start, one.latest_start) == (
+        want[0],
+        *map(to_rfc3339, want[1:]),
+    )
+    assert ("in four of five cases between" in line) is not one.is_promised
 
 
 @trying(20)
