@@ -176,7 +176,7 @@ NAMESPACE_SELECTOR = BERTH_PREFIX + "namespace-selector"
 # Written by Berth on a Workload: an eviction that waits for a checkpoint (`api.eviction`).
 EVICTION = BERTH_PREFIX + "eviction"
 
-# Written by the webhook on a queued Job, and copied to its Workload: the user that created it.
+# Written by the webhook on a new Job in a queue, and copied to its new Workload: who created the Job.
 SUBMITTER = BERTH_PREFIX + "submitter"
 # On a Job: names of Jobs of its namespace, or labels, that have to succeed before it starts; a label by which
 # several Jobs can be named together.

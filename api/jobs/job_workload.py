@@ -266,7 +266,7 @@ def copied_annotations(job: Queued, wanted: CopiedKeys) -> dict[str, str]:
 
 
 def _submitter(job: QueuedJob) -> dict[str, str]:
-    """Return the annotation of who created the Job. A pod has none: nothing refuses a change of a pod's."""
+    """Return the annotation of who created the Job. The Workload keeps it, whatever becomes of the Job's."""
     submitter = job.annotations.get(keys.SUBMITTER)
     return {keys.SUBMITTER: submitter} if submitter else {}
 

@@ -51,7 +51,6 @@ def queue_update_errors(
     yield from _priority_errors(old, new, frozen="" if is_suspended else "while the Job is not suspended")
     if (_key(old, keys.ELASTIC_JOB) == "true") != (_key(new, keys.ELASTIC_JOB) == "true"):
         yield _key_error(new, keys.ELASTIC_JOB, "cannot change")
-    yield from _frozen_key(old, new, keys.SUBMITTER, "cannot change: it says who created the Job")
     yield from gate_update_errors(old, new)
 
 
@@ -268,7 +267,7 @@ def _key_error(obj: _Object, key: str, rule: str) -> FieldError:
     return FieldError(path=f"metadata.{place}[{key}]", value=_key(obj, key) or ABSENT, rule=rule)
 
 
-_HOME = dict.fromkeys((keys.ELASTIC_JOB, keys.JOB_MIN_PARALLELISM, keys.SUBMITTER), "annotations")
+_HOME = dict.fromkeys((keys.ELASTIC_JOB, keys.JOB_MIN_PARALLELISM), "annotations")
 
 
 def _gates(obj: _Object) -> Sequence[str]:

@@ -307,6 +307,29 @@ def test_none_but_the_controller_says_what_was_measured_of_a_workload(
     assert found == {"berth.dev/checkpoint-measured": '{"save":[1]}', "berth.dev/priority-boost": "2"}
 
 
+def test_only_the_controller_names_the_submitter_of_a_workload(plane: ControlPlane, workload: str) -> None:
+    def name(user: str, submitter: str | None) -> None:
+        annotations = {"berth.dev/submitter": submitter, "note": user}
+        as_user(plane, user).patch(f"{workload}{query}", {"metadata": {"annotations": annotations}})
+
+    query = "?dryRun=All"
+    wait_for(lambda: is_forbidden(lambda: name(ADMIN, "chief")), "the policy in force")
+    query = ""
+    name(CONTROLLER, "ada")
+    for forged in ("chief", None):
+        with pytest.raises(RestError, match="submitter of a Workload is written by Berth alone"):
+            name(ADMIN, forged)
+    # The rest of the object is written as before.
+    name(ADMIN, "ada")
+    prebuilt = make_workload("prebuilt")
+    prebuilt["metadata"]["annotations"] = {"berth.dev/submitter": "chief"}
+    with pytest.raises(RestError, match="submitter of a Workload is written by Berth alone"):
+        plane.rest.create(workload.rpartition("/")[0], prebuilt)
+
+    found = plane.rest.get(workload)["metadata"]["annotations"]
+    assert found == {"berth.dev/submitter": "ada", "note": ADMIN}
+
+
 @pytest.fixture
 def held_pod(plane: ControlPlane) -> Iterator[str]:
     """Give the path of a pod that waits in a queue, as the webhook leaves it."""

@@ -236,7 +236,8 @@ def _answer_owner(row: OwnerKind, review: AdmissionRequest, around: Surroundings
         raise HttpError(400, str(error)) from error
     body = _object(review.object)
     if row.is_left_alone(body):
-        return Answer(body=admission_review.allow(review.uid))
+        patch = _submitter(review, owner, body, is_queued=False)
+        return Answer(body=admission_review.allow(review.uid, patch=patch))
     additions = _additions(row, body)
     templates = _template_paths(row, body)
     return _answer_queued(
@@ -259,7 +260,9 @@ def _answer_queued(
     """
     body = _object(review.object)
     parent = around.parent
-    if parent is not None and is_counted(parent, kind=review.kind.kind, name=job.name, body=body):
+    if parent is not None and not is_counted(parent, kind=review.kind.kind, name=job.name, body=body):
+        parent = None
+    if parent is not None:
         # Its quota is that of its parent, and it needs no queue.
         defaults = JobDefaults(labels={}, suspends=parent.waits and not job.is_suspended)
         additions = {}
@@ -274,16 +277,23 @@ def _answer_queued(
     is_queued = bool(job.queue_name or defaults.labels or around.manages_without_queue_name)
     if around.has_slices and is_queued and job.asks_to_be_elastic:
         patch += _gates(body, templates)
-    # Overwritten also where it may be queued later by a label: no user can name another as the submitter.
-    if is_queued or keys.SUBMITTER in job.annotations:
-        patch.append(_submitter(review, body))
+    # A controller creates what its parent counts, whose annotations it may copy.
+    if parent is None:
+        patch += _submitter(review, job, body, is_queued=is_queued)
     return Answer(body=admission_review.allow(review.uid, patch=patch))
 
 
-def _submitter(review: AdmissionRequest, body: Body) -> dict[str, Any]:
-    """Return the step of a JSON patch that records who creates the object, as the API server knows it."""
+def _submitter(
+    review: AdmissionRequest, job: QueuedJob, body: Body, *, is_queued: bool
+) -> list[dict[str, Any]]:
+    """Return the steps of a JSON patch that record who creates the object, as the API server knows it.
+
+    What is not queued may be so later, so a name that its manifest brings is overwritten there too.
+    """
+    if not (is_queued or keys.SUBMITTER in job.annotations):
+        return []
     path = ("metadata", "annotations", keys.SUBMITTER)
-    return admission_review.addition(body, path, review.user_info.username)
+    return [admission_review.addition(body, path, review.user_info.username)]
 
 
 def _template_paths(row: OwnerKind, body: Body) -> list[Path]:

@@ -164,14 +164,15 @@ async def test_the_user_of_the_request_is_the_submitter_of_a_new_job(
 
 
 @pytest.mark.parametrize("after", [{keys.SUBMITTER: "chief"}, {}], ids=["another", "none"])
-async def test_the_submitter_of_a_job_cannot_change(url: str, after: dict[str, str]) -> None:
+async def test_a_job_may_be_replaced_by_one_with_another_submitter(url: str, after: dict[str, str]) -> None:
+    """A replacement by its manifest has none, and a controller may copy the annotations of an owner."""
     labels = {keys.QUEUE_NAME: "lq"}
     old = job(labels=labels, annotations={keys.SUBMITTER: "tester"}, suspend=True)
     new = job(labels=labels, annotations=after, suspend=True)
 
     answer = await response(url, "/validate", review(new, old))
 
-    assert answer["status"]["message"].endswith("cannot change: it says who created the Job; it was 'tester'")
+    assert answer == {"allowed": True}
 
 
 @pytest.mark.parametrize("labels", [{}, {"team": "b"}], ids=["no labels", "other labels"])
@@ -883,7 +884,10 @@ async def test_a_leader_and_its_workers_are_one_group(
 # --- owners of the table -------------------------------------------------------------------------
 
 each_kind = pytest.mark.parametrize("sample", [pytest.param(one, id=one.row.kind) for one in SAMPLES])
-(JOB_SETS,) = (one for one in SAMPLES if one.row.kind == "JobSet")
+JOB_SETS, RAY_CLUSTERS, RAY_JOBS, RAY_SERVICES = (
+    next(one for one in SAMPLES if one.row.kind == kind)
+    for kind in ("JobSet", "RayCluster", "RayJob", "RayService")
+)
 
 
 def with_owners(*objects: Object) -> Known:
@@ -971,6 +975,45 @@ async def test_a_child_of_a_jobset_runs_with_it(objects: list[Object], child: Ob
         answer = await response(url, "/mutate", review(child))
 
     assert patched(child, answer) == {**child, "spec": {**child["spec"], "suspend": want}}
+
+
+async def test_a_raycluster_keeps_the_submitter_of_the_rayservice_that_counts_it() -> None:
+    """KubeRay copies labels and annotations of the RayService, again whenever it updates in place."""
+    submitter: Object = {"annotations": {keys.SUBMITTER: "ada"}}
+    service = RAY_SERVICES.object(**submitter)
+    service["status"] = {"activeServiceStatus": {"rayClusterName": "j-x7k2p"}}
+    reference = {"apiVersion": "ray.io/v1", "kind": "RayService", "name": "j", "uid": UID, "controller": True}
+    named: Object = {"name": "j-x7k2p", "uid": "cluster-uid", "ownerReferences": [reference]}
+    child = RAY_CLUSTERS.object(**named, **submitter)
+
+    async with serving(with_owners(service)) as url:
+        answer = await response(url, "/mutate", review(child))
+        changed = RAY_CLUSTERS.object(**named, annotations={keys.SUBMITTER: "bob"}, suspend=False)
+        validated = await response(url, "/validate", review(changed, child))
+
+    assert patched(child, answer) == child
+    assert validated == {"allowed": True}
+
+
+async def test_a_new_rayjob_for_another_cluster_cannot_name_its_submitter() -> None:
+    new = RAY_JOBS.object(annotations={keys.SUBMITTER: "chief"}, suspend=False)
+    new["spec"] |= {"rayClusterSpec": None, "clusterSelector": {"ray.io/cluster": "shared"}}
+
+    async with serving(with_owners()) as url:
+        answer = await response(url, "/mutate", review(new))
+
+    want = {**new, "metadata": {**new["metadata"], "annotations": {keys.SUBMITTER: "tester"}}}
+    assert patched(new, answer) == want
+
+
+@each_kind
+async def test_an_owner_may_be_replaced_by_its_manifest_without_a_submitter(sample: OwnerSample) -> None:
+    old = sample.object(annotations={keys.SUBMITTER: "tester"})
+
+    async with serving(with_owners()) as url:
+        answer = await response(url, "/validate", review(sample.object(), old))
+
+    assert answer == {"allowed": True}
 
 
 async def test_a_job_that_only_names_a_jobset_gets_the_default_queue() -> None:
