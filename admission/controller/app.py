@@ -18,8 +18,6 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import msgspec
-
 from admission.controller.cluster_state.cluster_state import ClusterState
 from admission.controller.cluster_state.node_pod_watch import NodePodWatch
 from admission.controller.external_definitions import name_late_definitions
@@ -43,6 +41,7 @@ from admission.controller.kinds import (
     watched_kinds,
 )
 from admission.controller.leadership.kueue_guard import refuse_beside_kueue
+from admission.controller.leadership.lease_namespace import ensure_namespace
 from admission.controller.leadership.open_store import open_store
 from admission.controller.leadership.plan_reader import PlanReader
 from admission.controller.leadership.takeover import Takeover, TakeoverSettings
@@ -84,7 +83,6 @@ from api.config.external import external_kinds
 from api.http.server import Route
 from api.kube import resources
 from api.kube.client import KubeClient
-from api.kube.errors import AlreadyExists, Forbidden, KubeError
 from api.kube.events import EventLimits, EventRecorder
 from api.kube.history import begin_again_when_restored
 from api.kube.informer import Informer
@@ -241,33 +239,9 @@ class Controller:
             await self._side_ports.prepare()
             return
         await refuse_beside_kueue(self._client, now=self._clock.now())
-        await self._ensure_namespace()
+        await ensure_namespace(self._client, self._namespace)
         await self._side_ports.prepare()
         self._store = await stack.enter_async_context(open_store(self._client, self._options, self._metrics))
-
-    async def _ensure_namespace(self) -> None:
-        """Create the namespace of the lease if it is missing and we may."""
-        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self._namespace}}
-        try:
-            await self._client.get(resources.NAMESPACES, self._namespace)
-        except KubeError as error:
-            # 403: without permission to read namespaces it may exist all the same. The create then says so.
-            if error.status not in (403, 404):
-                raise
-            try:
-                await self._client.create(resources.NAMESPACES, msgspec.json.encode(body))
-            except AlreadyExists:
-                return
-            except Forbidden as refused:
-                raise self._without_rights(refused) from refused
-
-    def _without_rights(self, refused: Forbidden) -> Forbidden:
-        """Return the error for a namespace that cannot be created, with what to do about it."""
-        message = (
-            f"{self._client.server} does not let this user read or create the namespace {self._namespace}"
-            f" ({refused.message}); create it, and bind the roles of deploy/rbac.yaml to this user"
-        )
-        return Forbidden(message, status=refused.status, reason=refused.reason)
 
     async def listen(self, stack: AsyncExitStack) -> Mapping[str, str]:
         """Serve HTTP. Return the URLs by port name."""
