@@ -127,7 +127,7 @@ class PlacementSearch:
 
     def _is_counted(self, request: PlacementRequest, plan: PlacementPlan, *, is_empty: bool) -> bool:
         """Return whether the counts of the request's shape are known already."""
-        return make_shape(request.per_pod, None, request.rules, plan, is_empty=is_empty) in self._counts
+        return make_shape(request, None, plan, is_empty=is_empty) in self._counts
 
     def has_place(self, request: PlacementRequest) -> bool:
         """Return whether `find` finds a place, at a fraction of its cost, for searches that repeat it.
@@ -205,8 +205,7 @@ class PlacementSearch:
         Indexed by domain of the site's tree. The object is shared and follows the site: do not keep numbers
         from it across changes.
         """
-        per_leader = leader.per_pod if leader is not None else None
-        return self._counted(make_shape(request.per_pod, per_leader, request.rules, plan, is_empty=is_empty))
+        return self._counted(make_shape(request, leader, plan, is_empty=is_empty))
 
     def room(self, request: PlacementRequest) -> PodRoom | None:
         """Return the room for pods of the request, each node considered by itself.

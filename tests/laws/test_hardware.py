@@ -40,7 +40,7 @@ from api.queueing import (
     Topology,
 )
 from api.reasons import PendingReason
-from api.workload import PodSet, Workload
+from api.workload import PodSet, TopologyRequest, Workload
 from queues.pending.shape import shape_of
 from tests.builders import World, finished, make_cluster_queue, make_template, make_workload
 
@@ -212,6 +212,43 @@ def test_a_linked_pod_preempts_what_uses_its_island(is_recorded: bool) -> None:
     decisions = world.put(replace(first, queue_name="queue", priority=1)).settle()
 
     assert len([one for one in decisions if isinstance(one, Evict)]) == 1
+
+
+@pytest.mark.parametrize(
+    ("workers", "leader", "model"),
+    [
+        pytest.param((3, True), (2, False), "", id="a leader that would break the workers' islands"),
+        pytest.param((3, False), (2, True), "", id="a leader that finds no island beside the workers"),
+        pytest.param((1, True), (5, True), "", id="a leader that no island holds"),
+        pytest.param((1, True), (1, False), "A100", id="a leader that needs another model"),
+    ],
+)
+def test_a_group_starts_where_its_leader_has_the_gpus_that_it_needs(
+    workers: tuple[int, bool], leader: tuple[int, bool], model: str
+) -> None:
+    first = eight_gpus(ISLANDS[1] | {"nvidia.com/gpu.product": "V100"})
+    other = eight_gpus({"nvidia.com/gpu-topology": "nvswitch", "nvidia.com/gpu.product": "A100"})
+    # Both have as much free, and then the first by name is taken.
+    world = cluster([first, replace(other, name="o", labels={**other.labels, HOST: "o"})])
+    sets = [one.pod_sets[0] for one in linked_or_not([workers, leader])]
+    asked = sets[1].template.metadata
+    assert asked is not None
+    asked = Meta(annotations={**(asked.annotations or {}), "accelerator.sched.io/gpu-model": model})
+    topology = TopologyRequest(required=HOST, pod_set_group="gang")
+    pod_sets = (
+        replace(sets[0], name="workers", count=2, topology_request=topology),
+        replace(
+            sets[1],
+            name="leader",
+            topology_request=topology,
+            template=msgspec.structs.replace(sets[1].template, metadata=asked),
+        ),
+    )
+    (decision,) = world.put(make_workload("gang", pod_sets=pod_sets)).settle()
+
+    assert isinstance(decision, Admit)
+    places = [one.topology for one in decision.admission.pod_sets]
+    assert {domain.values[-1] for place in places if place for domain in place.domains} == {"o"}
 
 
 def eight_gpus(islands: dict[str, str]) -> NodeInfo:

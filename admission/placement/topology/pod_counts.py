@@ -34,13 +34,17 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from admission.hardware.fit import HardwareRequest, misfit
+from admission.hardware.gpu_pods import ANY_NUMBER, Size
+from admission.hardware.node_hardware import NodeHardware
 from admission.placement.topology.address_room import AddressRoom
 from admission.placement.topology.flavor_topology import Amounts, FlavorTopology
 from admission.placement.topology.gpu_room import LinkedRoom, SharedRoom, gpu_rooms, size_needed
 from admission.placement.topology.node_exclusions import NodeExclusions
 from admission.placement.topology.preferred_nodes import PreferredNodes
 from admission.placement.topology.ranking import Ranking
-from admission.placement.topology.request import NodeRules, PlacementPlan
+from admission.placement.topology.request import NodeRules, PlacementPlan, PlacementRequest
+from api.node import NodeInfo
 from queues.profile.capacity_profile import Course, Spot
 
 # Shapes kept for one site. Each costs a few integers per domain; the least recently used is dropped.
@@ -56,11 +60,13 @@ _FEW = 1_000
 class Shape(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     """Everything that the counts depend on.
 
-    `leader` is None where no leader is needed. With `is_empty` the counts are those of the empty cluster.
+    `leader` is None where no leader is needed, and `leader_hardware` is what its pod needs. With `is_empty`
+    the counts are those of the empty cluster.
     """
 
     per_pod: tuple[tuple[str, int], ...]
     leader: tuple[tuple[str, int], ...] | None
+    leader_hardware: HardwareRequest | None
     rules: NodeRules
     slice_level: int
     slice_size: int
@@ -69,16 +75,17 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
 
 
 def make_shape(
-    per_pod: Amounts, leader: Amounts | None, rules: NodeRules, plan: PlacementPlan, *, is_empty: bool
+    request: PlacementRequest, leader: PlacementRequest | None, plan: PlacementPlan, *, is_empty: bool
 ) -> Shape:
     """Return the shape of a request.
 
     Equal requests have equal shapes, in whatever order their resources are.
     """
     return Shape(
-        per_pod=_pairs(per_pod),
-        leader=None if leader is None else _pairs(leader),
-        rules=rules,
+        per_pod=_pairs(request.per_pod),
+        leader=None if leader is None else _pairs(leader.per_pod),
+        leader_hardware=None if leader is None else leader.rules.hardware,
+        rules=request.rules,
         slice_level=plan.slice_level,
         slice_size=plan.slice_size,
         units=plan.units,
@@ -133,6 +140,10 @@ class PodCounts:
     _leader_columns: tuple[tuple[list[int], int, int], ...] = field(init=False)
     # The room in islands, and on GPUs of which pods have shares; nothing for pods without GPUs.
     _gpu_rooms: tuple[LinkedRoom | SharedRoom, ...] = ()
+    # The GPUs of the leader's pod, the room for them, and which kinds of nodes suit it.
+    _leader_size: Size = 0
+    _leader_rooms: tuple[LinkedRoom | SharedRoom, ...] = ()
+    _kinds_for_leader: dict[NodeHardware, bool] = field(default_factory=dict)
     # The room by pools of static addresses, None for pods without one.
     _addressed: AddressRoom | None = None
     _preferred: PreferredNodes = field(init=False)
@@ -149,6 +160,8 @@ class PodCounts:
         shape = self.shape
         size = size_needed(dict(shape.per_pod), shape.rules.hardware)
         self._gpu_rooms = gpu_rooms(self.site, size, is_empty=shape.is_empty)
+        self._leader_size = size_needed(dict(shape.leader or ()), shape.leader_hardware)
+        self._leader_rooms = gpu_rooms(self.site, self._leader_size, is_empty=shape.is_empty)
         column = self.site.capacity if self.shape.is_empty else self.site.free
         if shape.rules.addresses is not None and self.site.is_by_host:
             rule = shape.rules.addresses
@@ -386,6 +399,7 @@ class PodCounts:
         hosts = not is_refused and all(
             column[leaf] >= leader for column, leader, _ in self._leader_columns if leader
         )
+        hosts = hosts and self._has_leader_gpus(leaf)
         self.leader[leaf] = int(hosts)
         # Only resources that the pods request limit how many fit beside the leader.
         beside = [
@@ -393,9 +407,36 @@ class PodCounts:
             for column, leader, amount in self._leader_columns
             if amount
         ]
-        self.pods_with_leader[leaf] = min(beside, default=0) if hosts else 0
+        self.pods_with_leader[leaf] = min([self._room_beside_leader(leaf), *beside]) if hosts else 0
         if self.shape.slice_level == self.site.tree.depth - 1:
             self._count_slices(leaf)
+
+    def _has_leader_gpus(self, leaf: int) -> bool:
+        """Return whether the hardware of a leaf suits the leader, with an island and GPUs left for it."""
+        rooms = [room for room in self._leader_rooms if room.is_needed]
+        return all(room.at(leaf) > 0 for room in rooms) and (
+            self.shape.leader_hardware is None
+            or any(self._suits_leader(node) for node in self.site.nodes[leaf].values())
+        )
+
+    def _suits_leader(self, node: NodeInfo) -> bool:
+        need, kind = self.shape.leader_hardware, self.site.hardware.of(node)
+        suits = self._kinds_for_leader.get(kind)
+        if suits is None:
+            suits = self._kinds_for_leader[kind] = need is None or misfit(need, kind) is None
+        return suits
+
+    def _room_beside_leader(self, leaf: int) -> int:
+        """Return how many pods the islands and GPUs of a leaf hold beside the leader's pod."""
+        rooms = self._gpu_rooms
+        if not rooms:
+            return ANY_NUMBER
+        # As it will be counted once it has its place.
+        gpu_pods, node = self.site.hardware.gpu_pods, next(iter(self.site.nodes[leaf]), "")
+        gpu_pods.add(node, self._leader_size, pods=1)
+        found = min([room.at(leaf) for room in rooms if room.is_needed], default=ANY_NUMBER)
+        gpu_pods.add(node, self._leader_size, pods=-1)
+        return found
 
     def _count_slices(self, domain: int) -> None:
         """Compute the whole slices that fit into a domain of the slice level."""
