@@ -4,12 +4,14 @@ A list of thousands of Workloads needs the order of all queues. A copy for each 
 each time, and the operating system would copy the same memory each time. So questions go to one copy:
 
     parent ── fork ──▶ copy      answers what it is asked, and keeps what it has computed
-    parent ── fork ──▶ next      gets ready meanwhile; takes over half a second later
+    parent ── fork ──▶ next      begun half a second later; takes over when it is ready
     parent ◀─ pipe ──  answers
 
-An answer is then as old as the copy, at most `MOST_AGE_SECONDS`. Where little is known, nothing is kept and
-each question gets a copy of its own: exact answers are cheap there. `as_of` says what an answer knows at
-least, so that a client that is told of changes can tell whether it has seen one.
+An answer is then as old as the copy, which serves for `MOST_AGE_SECONDS` once it is ready, and on while a
+next one that was begun in that time gets ready. Where little is known, nothing is kept and each question gets
+a copy of its own: exact answers are cheap there. `as_of` says what an answer knows at least, so that a client
+that is told of changes can tell whether it has seen one. A copy is only followed by a younger one, so neither
+goes back.
 
 While questions come, copies succeed each other, and so each finds its predecessor's work done. Ten seconds
 after the last question the copy ends.
@@ -18,6 +20,7 @@ after the last question the copy ends.
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import pickle
 import struct
@@ -42,7 +45,7 @@ StateT = TypeVar("StateT")
 T = TypeVar("T")
 # The age at which the next copy is made. Twice a second costs the loop some hundredths of its time.
 RENEWAL_SECONDS = 0.5
-# The next one may take long to get ready where processors are busy. Pages show a change within a second.
+# Longer, since the loop may come late to make the next one where processors are busy.
 MOST_AGE_SECONDS = 1.0
 # After the last question: longer than a page or a watch waits before it asks again.
 KEPT_SECONDS = 10.0
@@ -51,13 +54,20 @@ _LENGTH = struct.Struct("!I")
 _READY = b"!"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Copy:
+    """`serves_until`: infinite until it is ready."""
+
     pid: int
     questions: int
     answers: int
     born_at: float
     generation: int
+    serves_until: float
+
+    @property
+    def is_ready(self) -> bool:
+        return self.serves_until < math.inf
 
     def close(self) -> None:
         """Close its pipes, upon which it ends. It still has to be reaped by `end`."""
@@ -89,17 +99,14 @@ class StandingCopy(Generic[StateT]):
         self._turn = asyncio.Lock()
         self._present: _Copy | None = None
         self._next: _Copy | None = None
-        self._is_next_ready = False
+        self._asking: asyncio.Task[bytes] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._asked_at = 0.0
 
     def as_of(self) -> int:
         """Return the generation that answers to questions from now on show, or a later one."""
-        return (
-            self._generation()
-            if self._present is None or self._is_old(self._present)
-            else (self._present.generation)
-        )
+        oldest = self._serving() or self._next
+        return self._generation() if oldest is None else oldest.generation
 
     async def ask(self, question: Callable[[StateT], T]) -> T:
         """Return what the question returns in the copy, or raise what it raises there.
@@ -107,44 +114,64 @@ class StandingCopy(Generic[StateT]):
         Question, result and exception have to be picklable. Raises CopyFailedError.
         """
         raw = pickle.dumps(question)
-        async with self._turn:
-            self._asked_at = self._clock.monotonic()
-            copy = self._copy()
-            try:
-                answer = await _exchange(copy, raw)
-            # An answer that was not read would be taken for that of the next question.
-            except BaseException:
-                self._replace(None)
-                raise
-            if not self._is_large():
-                self._replace(None)
-            elif self._timer is None:
-                self._renew_later()
-        return result_of(answer)
+        await self._turn.acquire()
+        # It outlives an asker that gives up: its answer, left unread, would be taken for the next question's.
+        self._asking = asyncio.create_task(self._answer(raw))
+        # Where it gives up, what went wrong is not asked for.
+        self._asking.add_done_callback(lambda asking: asking.cancelled() or asking.exception())
+        return result_of(await asyncio.shield(self._asking))
 
     def close(self) -> None:
         """End all copies."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._next is not None and not self._is_next_ready:
-            asyncio.get_running_loop().remove_reader(self._next.answers)
+        if self._asking is not None:
+            self._asking.cancel()
         for copy in filter(None, (self._present, self._next)):
+            asyncio.get_running_loop().remove_reader(copy.answers)
             copy.close()
             end(copy.pid)
         self._present = self._next = None
 
-    def _copy(self) -> _Copy:
-        """Return the copy to be asked: the next one if it is ready, else the present one if it is not old."""
-        if self._is_next_ready:
+    async def _answer(self, raw: bytes) -> bytes:
+        """Ask the copy, and then give the turn to the next question."""
+        try:
+            self._asked_at = self._clock.monotonic()
+            found = await _exchange(self._copy(), raw)
+            if not self._is_large():
+                self._let_go()
+            # Without another question, nothing else would do it.
             self._take_over()
-        if self._present is None or self._is_old(self._present):
-            self._replace(self._start(is_prepared=False))
-        assert self._present is not None, "as just made"
-        return self._present
+            return found
+        except BaseException:
+            self._replace(None)
+            raise
+        finally:
+            self._turn.release()
 
-    def _is_old(self, copy: _Copy) -> bool:
-        return self._clock.monotonic() - copy.born_at > MOST_AGE_SECONDS
+    def _copy(self) -> _Copy:
+        """Return the copy to be asked: the next one if it is ready, else the present one if it serves."""
+        if not self._is_large():
+            self._let_go()
+        elif self._timer is None:
+            self._renew_later()
+        self._take_over()
+        copy = self._serving()
+        if copy is None:
+            # The next one is older than the one that is started here.
+            self._let_go()
+            copy = self._present = self._start(is_prepared=False)
+        return copy
+
+    def _serving(self) -> _Copy | None:
+        """Return the present copy unless its time is over. A next one that was begun in time prolongs it."""
+        at = self._clock.monotonic() if self._next is None else self._next.born_at
+        return self._present if self._present is not None and at <= self._present.serves_until else None
+
+    def _let_go(self) -> None:
+        self._replace(None)
+        self._drop_next()
 
     def _replace(self, copy: _Copy | None) -> None:
         former, self._present = self._present, copy
@@ -157,41 +184,46 @@ class StandingCopy(Generic[StateT]):
         self._timer = asyncio.get_running_loop().call_later(RENEWAL_SECONDS, self._renew)
 
     def _renew(self) -> None:
-        """Begin to make the next copy, or end the present one if no question has come for long."""
+        """Begin to make the next copy, or end both if they are not wanted any more."""
         self._timer = None
-        if self._next is not None and not self._is_next_ready and not self._is_old(self._next):
-            # It is still getting ready.
-            self._renew_later()
+        now = self._clock.monotonic()
+        if self._is_large() and now - self._asked_at <= KEPT_SECONDS:
+            # It was not taken over in time, because the present one is busy.
+            if self._next is not None and now > self._next.serves_until:
+                self._drop_next()
+            if self._next is None:
+                self._begin_next()
+        elif not self._turn.locked():
+            self._let_go()
             return
-        self._drop_next()
-        if self._clock.monotonic() - self._asked_at > KEPT_SECONDS and not self._turn.locked():
-            self._replace(None)
-            return
+        self._renew_later()
+
+    def _begin_next(self) -> None:
         # If it cannot be made, the next question says why.
         with suppress(CopyFailedError):
             self._next = self._start(is_prepared=True)
             asyncio.get_running_loop().add_reader(self._next.answers, self._note_ready)
-        self._renew_later()
 
     def _note_ready(self) -> None:
         """Let the next copy take over: now, or before the next question if the present one is busy."""
         assert self._next is not None, "it is not read without one"
         asyncio.get_running_loop().remove_reader(self._next.answers)
-        self._is_next_ready = bool(os.read(self._next.answers, len(_READY)))
-        if not self._is_next_ready:
+        if not os.read(self._next.answers, len(_READY)):
             self._drop_next()
-        elif not self._turn.locked():
+            return
+        self._next.serves_until = self._clock.monotonic() + MOST_AGE_SECONDS
+        if not self._turn.locked():
             self._take_over()
 
     def _take_over(self) -> None:
-        copy, self._next, self._is_next_ready = self._next, None, False
-        self._replace(copy)
+        """Ask the next copy from now on if it is ready."""
+        if self._next is not None and self._next.is_ready:
+            copy, self._next = self._next, None
+            self._replace(copy)
 
     def _drop_next(self) -> None:
-        copy, self._next, self._is_next_ready = self._next, None, False
+        copy, self._next = self._next, None
         if copy is not None:
-            # Of one that is ready, nothing is read any more, which is no error here.
-            asyncio.get_running_loop().remove_reader(copy.answers)
             _retire(copy)
 
     def _start(self, *, is_prepared: bool) -> _Copy:
@@ -209,7 +241,9 @@ class StandingCopy(Generic[StateT]):
         finally:
             os.close(to_copy[0])
             os.close(to_parent[1])
-        return _Copy(pid, to_copy[1], to_parent[0], self._clock.monotonic(), self._generation())
+        now = self._clock.monotonic()
+        until = math.inf if is_prepared else now + MOST_AGE_SECONDS
+        return _Copy(pid, to_copy[1], to_parent[0], now, self._generation(), until)
 
     def _serve(self, questions: int, answers: int, *, is_prepared: bool) -> None:
         """Answer questions until the parent closes its end. Runs in the copy."""
@@ -229,8 +263,11 @@ class StandingCopy(Generic[StateT]):
 
 def _retire(copy: _Copy) -> None:
     """Close a copy, and reap it when it has had time to end: until then the loop would wait."""
+    loop = asyncio.get_running_loop()
+    # Of a next one that is ready, or of one that was asked, nothing is read any more, which is no error here.
+    loop.remove_reader(copy.answers)
     copy.close()
-    asyncio.get_running_loop().call_later(_REAP_SECONDS, end, copy.pid)
+    loop.call_later(_REAP_SECONDS, end, copy.pid)
 
 
 async def _exchange(copy: _Copy, question: bytes) -> bytes:
