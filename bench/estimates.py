@@ -76,6 +76,9 @@ def report(run: PolicyRun, first: dict[str, First]) -> None:
     """Print the figures."""
     started = {f"{one.job.tenant}-{one.job.id}": one for one in run.courses if one.first_start_at is not None}
     pairs = [(one, started[name].first_start_at or 0.0, started[name]) for name, one in first.items()]
+    if not pairs:
+        print("no Workload waited until a forecast; give more Jobs, fewer nodes or a shorter --every")
+        return
     waits = [at - one.made_at for one, at, _ in pairs]
     inside = sum(one.interval.earliest_at <= at <= one.interval.latest_at for one, at, _ in pairs)
     early = sum(at < one.interval.earliest_at for one, at, _ in pairs)
