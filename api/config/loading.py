@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from api.config.berth import Settings
 from api.config.devices import device_settings
 from api.config.fields import Section, set_paths, unknown_fields
+from api.config.gates import gate_notice
 from api.config.kueue import Configuration
 from api.config.older import upgrade
 from api.config.rules import POD_BASED, configuration_errors, settings_errors
@@ -91,18 +92,9 @@ ACTED_UPON = frozenset(
 """Fields of Kueue's configuration that have an effect in Berth. Every newly supported field
 must be added here."""
 
-_UNGATED = "spec.preemptionGates of a Workload hold back no preemption"
-# What holds in Berth, whatever these feature gates say: it is reported where one is set.
-_FOLLOWS = {
-    "featureGates.AdmissionGatedBy": "the annotation kueue.x-k8s.io/admission-gated-by holds a Workload back",
-    "featureGates.ConcurrentAdmission": _UNGATED,
-    "featureGates.FinishOrphanedWorkloads": "the Workload of a Job that is gone finishes",
-    "featureGates.MultiKueueOrchestratedPreemption": _UNGATED,
-    "featureGates.PartialAdmission": "a Job with job-min-parallelism may start with fewer pods",
-    "featureGates.TopologyAwareScheduling": "flavors with a topologyName place pods",
-    "featureGates.UnadmittedWorkloadsObservability": "QuotaReserved=False has the finer reasons",
-    "featureGates.WorkloadIdentifierAnnotations": "labels and annotations name groups and prebuilt Workloads",
-}
+_GATES = frozenset(
+    path.removeprefix("featureGates.") for path in ACTED_UPON if path.startswith("featureGates.")
+)
 
 
 # Whole sections are listed by their name, which includes all fields below them.
@@ -196,20 +188,22 @@ class ControllerConfig:
 
     def unused(self) -> tuple[str, ...]:
         """Return one sentence for each field of Kueue's that is set but has no effect in Berth."""
-        # Feature gates are listed individually below, because some have an effect and others do not.
+        # Feature gates are listed individually, because some have an effect and others do not.
         written = [path for path in set_paths(self.kueue) if path != "featureGates"]
-        gates = [f"featureGates.{name}" for name in self.kueue.feature_gates]
-        fields = [path for path in (*written, *gates) if not _is_acted_upon(path)]
+        fields = [path for path in written if not _is_acted_upon(path)]
         return (
             *self._waiting_for_gates(),
-            *(self._unused(path) for path in fields),
+            *(f"{self.source}: {path} is read and has no effect in Berth" for path in fields),
+            *self._fixed_gates(),
             *self._unlisted_frameworks(),
             *self._external_frameworks(),
         )
 
-    def _unused(self, path: str) -> str:
-        follows = f": {_FOLLOWS[path]}" if path in _FOLLOWS else ""
-        return f"{self.source}: {path} is read and has no effect in Berth{follows}"
+    def _fixed_gates(self) -> Iterator[str]:
+        for name, value in self.kueue.feature_gates.items():
+            notice = gate_notice(name, value=value, acted_upon=_GATES)
+            if notice:
+                yield f"{self.source}: featureGates.{name} {notice}"
 
     def _unlisted_frameworks(self) -> Iterator[str]:
         # Kueue does not manage Jobs if batch/job is missing from the list.

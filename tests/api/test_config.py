@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from api.config.gates import FIXED
 from api.config.kueue import Configuration, WaitForPodsReady
 from api.config.loading import ConfigError, ControllerConfig, LeaseTimes, load_config
 from api.jobs.resource_requests import QuotaCheckStrategy, Transformation, TransformationStrategy
@@ -342,6 +343,18 @@ def test_an_unknown_field_is_a_warning(text: str, want: str) -> None:
     assert load(text).warnings == (want,)
 
 
+@pytest.mark.parametrize("gate", sorted(FIXED))
+def test_a_gate_is_named_only_where_a_file_sets_it_to_what_does_not_hold(gate: str) -> None:
+    fixed = FIXED[gate]
+
+    said = [
+        load(KUEUE + f"featureGates: {{{gate}: {str(value).lower()}}}").unused() for value in (True, False)
+    ]
+
+    named = f"f.yaml: featureGates.{gate} is read and has no effect in Berth: {fixed.follows}"
+    assert said == ([(), (named,)] if fixed.value else [(named,), ()])
+
+
 def test_what_has_no_effect_is_said_field_by_field() -> None:
     body = """
         namespace: queues
@@ -351,18 +364,22 @@ def test_what_has_no_effect_is_said_field_by_field() -> None:
           PartialAdmission: false
           AdmissionGatedBy: true
           WorkloadIdentifierAnnotations: false
+          FlavorFungibilty: true
           New: true
+          ShortWorkloadNames: true
+          TASCacheTopologyTree: true
         managedJobsNamespaceSelector: {matchLabels: {a: b}}
         """
     assert load(KUEUE + textwrap.dedent(body)).unused() == (
         "f.yaml: clientConnection.qps is read and has no effect in Berth",
         "f.yaml: featureGates.PartialAdmission is read and has no effect in Berth:"
         " a Job with job-min-parallelism may start with fewer pods",
-        "f.yaml: featureGates.AdmissionGatedBy is read and has no effect in Berth:"
-        " the annotation kueue.x-k8s.io/admission-gated-by holds a Workload back",
         "f.yaml: featureGates.WorkloadIdentifierAnnotations is read and has no effect in Berth:"
         " labels and annotations name groups and prebuilt Workloads",
-        "f.yaml: featureGates.New is read and has no effect in Berth",
+        "f.yaml: featureGates.FlavorFungibilty is read and has no effect in Berth,"
+        " and Kueue v0.19 has no such gate; did you mean FlavorFungibility?",
+        "f.yaml: featureGates.New is read and has no effect in Berth, and Kueue v0.19 has no such gate",
+        "f.yaml: featureGates.ShortWorkloadNames is read and has no effect in Berth",
     )
 
 
