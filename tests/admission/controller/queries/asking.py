@@ -77,8 +77,10 @@ class Reviewer(KubeClient):
     def _status(self, review: Mapping[str, Any]) -> Mapping[str, Any]:
         spec = review["spec"]
         if review["kind"] == "TokenReview":
-            is_known = spec["token"] in self.namespaces
-            return {"authenticated": is_known, "user": {"username": spec["token"]} if is_known else None}
+            # A user may have several tokens: ada, ada.2.
+            user = spec["token"].partition(".")[0]
+            is_known = user in self.namespaces
+            return {"authenticated": is_known, "user": {"username": user} if is_known else None}
         namespace = spec.get("resourceAttributes", {}).get("namespace")
         return {"allowed": namespace in self.namespaces[spec["user"]]}
 

@@ -359,6 +359,19 @@ async def test_tenants_that_ask_for_all_namespaces_leave_others_the_reviews_of_t
     assert page.total == 0
 
 
+async def test_one_tenant_alone_cannot_take_all_reviews_that_users_share() -> None:
+    """Of the 200 that they share at once, it has 120, also with several tokens."""
+    asked = many_teams(1)
+    await asked.service.list(await caller(asked, team(0)), Kind.WORKLOADS, {})
+
+    with pytest.raises(HttpError) as caught:
+        await asked.service.list(await caller(asked, f"{team(0)}.2"), Kind.WORKLOADS, {})
+
+    assert caught.value.status == 429
+    # With one review for each of its tokens.
+    assert asked.api.reviews <= 120 + 2
+
+
 async def test_the_reviews_of_a_list_are_asked_for_side_by_side_and_not_all_at_once() -> None:
     asked = many_teams(1)
 
