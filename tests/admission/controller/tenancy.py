@@ -99,11 +99,19 @@ def holds_quota(workload: Object) -> bool:
     return has_admission and is_true(workload, "QuotaReserved") and not is_true(workload, "Finished")
 
 
+def is_let_go(workload: Object) -> bool:
+    """Return whether it was deactivated and has no owner: its quota is free, whatever its status says.
+
+    As in Kueue: the program may never release it.
+    """
+    return not workload["spec"]["active"] and not workload["metadata"].get("ownerReferences")
+
+
 def usage_of(objects: Mapping[Key, Object]) -> dict[str, int]:
     """Return the CPUs in use by ClusterQueue."""
     used = dict.fromkeys(QUOTAS, 0)
     for (kind, _, _), obj in objects.items():
-        if kind == "Workload" and holds_quota(obj):
+        if kind == "Workload" and holds_quota(obj) and not is_let_go(obj):
             used[obj["status"]["admission"]["clusterQueue"]] += cpus_of(obj)
     return used
 

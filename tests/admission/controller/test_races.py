@@ -28,6 +28,7 @@ from tests.admission.controller.tenancy import (
     QUOTAS,
     cpus_of,
     holds_quota,
+    is_let_go,
     is_true,
     make_queues,
     make_workload,
@@ -138,8 +139,12 @@ class Line(RuleBasedStateMachine):
 
     @rule(index=NAMES, active=st.booleans())
     def switch(self, index: int, active: bool) -> None:
-        """Deactivate or reactivate."""
-        self._edit(index, lambda obj: obj["spec"].update(active=active))
+        """Deactivate, or reactivate once the program has released it: its quota may be that of others now."""
+        key = self._any(index)
+        if key and not (
+            active and is_let_go(self.cluster.objects[key]) and holds_quota(self.cluster.objects[key])
+        ):
+            self._edit(index, lambda obj: obj["spec"].update(active=active))
 
     # --- time and network ---
 
