@@ -1,7 +1,7 @@
 """Pods that cannot end because nothing reaches their node: failed, then deleted by force.
 
 The API server keeps a deleted pod until the kubelet has confirmed its end. On a node that is cut off or dead
-nobody does, so the pod keeps its quota, and its Job waits for it. Only the pod's owner knows whether a second
+it cannot, so the pod keeps its quota, and its Job waits for it. Only the pod's owner knows whether a second
 one may run beside it: such a pod is given up if its annotation says so, a minute after it should have ended.
 
     deleted ─▶ (grace period) ─▶ (a minute) ─▶ node unreachable? ─▶ Failed, with a condition ─▶ gone
