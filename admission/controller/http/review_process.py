@@ -8,8 +8,9 @@ lease and all watches.
     parent ── length, Order in MessagePack ──▶ child       (stdin)
     parent ◀── length, Reply in MessagePack ── child       (stdout)
 
-The child starts with the first large review. Conversions have one of their own, since a list of them may take
-seconds, and no Job is created meanwhile. It exits when its stdin ends, so it always ends with its parent.
+The child starts with the first large review. Conversions have a child of their own: a list of them may take
+seconds, and the creation of a Job must not wait for that. A child exits when its
+stdin ends, so it always ends with its parent.
 """
 
 from __future__ import annotations
