@@ -41,7 +41,8 @@ _NODES_OF_RACK = 16
 _QUEUES_OF_COHORT = 10
 
 
-def _specs(queues: int, nodes: int, depth: int) -> Iterator[Any]:
+def cluster_objects(queues: int, nodes: int, *, backfill: Backfill) -> Iterator[Any]:
+    """Yield nodes of 8 GPUs, ClusterQueues that share them equally, and a policy with this backfill."""
     yield Namespace(name=NAMESPACE)
     yield Topology(name="racks", levels=("rack", _HOST))
     yield ResourceFlavor(name="default", topology_name="racks")
@@ -58,28 +59,26 @@ def _specs(queues: int, nodes: int, depth: int) -> Iterator[Any]:
             namespace_selector=WireSelector(),
         )
         yield LocalQueue(namespace=NAMESPACE, name=_queue(number), cluster_queue=_queue(number))
-    backfill = Backfill(mode=BackfillMode.CONSERVATIVE, reservation_depth=depth)
-    yield AdmissionPolicy(name="conservative", backfill=backfill, estimates=Estimates())
+    yield AdmissionPolicy(name="promises", backfill=backfill, estimates=Estimates())
 
 
-def _workloads(count: int, queues: int) -> Iterator[Workload]:
-    chance = random.Random(0)
-    for number in range(count):
-        gpus = chance.choice((1, 1, 2, 4, _PER_NODE))
-        pods = chance.choice((1, 1, 1, 2, 4)) if gpus == _PER_NODE else 1
-        seconds = chance.choice((600, 1800, 3600, 7200, 20000)) * chance.uniform(0.8, 1.2)
-        asked = TopologyRequest(required="rack") if pods > 1 else None
-        template = pod_template(_GPU, str(gpus))
-        pod_set = PodSet(name="main", count=pods, template=template, topology_request=asked)
-        yield Workload(
-            key=WorkloadKey(NAMESPACE, f"w{number:05}"),
-            uid=f"w{number:05}",
-            created_at=0.0,
-            pod_sets=(pod_set,),
-            queue_name=_queue(chance.randrange(queues)),
-            annotations={EXPECTED_RUNTIME_SECONDS: str(int(seconds))},
-            generation=1,
-        )
+def random_workload(chance: random.Random, number: int, queues: int) -> Workload:
+    """Return a Workload of one pod, or of several on whole nodes of a rack, that declares its run time."""
+    gpus = chance.choice((1, 1, 2, 4, _PER_NODE))
+    pods = chance.choice((1, 1, 1, 2, 4)) if gpus == _PER_NODE else 1
+    seconds = chance.choice((600, 1800, 3600, 7200, 20000)) * chance.uniform(0.8, 1.2)
+    asked = TopologyRequest(required="rack") if pods > 1 else None
+    template = pod_template(_GPU, str(gpus))
+    pod_set = PodSet(name="main", count=pods, template=template, topology_request=asked)
+    return Workload(
+        key=WorkloadKey(NAMESPACE, f"w{number:05}"),
+        uid=f"w{number:05}",
+        created_at=0.0,
+        pod_sets=(pod_set,),
+        queue_name=_queue(chance.randrange(queues)),
+        annotations={EXPECTED_RUNTIME_SECONDS: str(int(seconds))},
+        generation=1,
+    )
 
 
 def _queue(number: int) -> str:
@@ -93,10 +92,12 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=default)
     wanted = parser.parse_args()
     cluster = Cluster()
-    for value in _specs(wanted.queues, wanted.nodes, wanted.depth):
+    backfill = Backfill(mode=BackfillMode.CONSERVATIVE, reservation_depth=wanted.depth)
+    for value in cluster_objects(wanted.queues, wanted.nodes, backfill=backfill):
         cluster.put(value, 0.0)
-    for workload in _workloads(wanted.workloads, wanted.queues):
-        cluster.put(workload, 0.0)
+    chance = random.Random(0)
+    for number in range(wanted.workloads):
+        cluster.put(random_workload(chance, number, wanted.queues), 0.0)
     keep_collector_off_what_lives_long()
     cluster.reset()
     cluster.decide(0.0)

@@ -31,11 +31,12 @@ _LEAST_GAIN_SECONDS = 30.0
 class Remedy:
     """What would help, in words, and when the Workload would start then (Unix seconds).
 
-    `kind` is pods, queue, topology, runtime or quota.
+    `kind` is pods, queue, topology, runtime or quota; `changed` is the object with the change made.
     """
 
     kind: str
     change: str
+    changed: Workload | ClusterQueue
     start_at: float
 
 
@@ -55,15 +56,16 @@ def remedies(
     ):
         at = trial(value)
         if at < latest:
-            yield Remedy(kind=kind, change=change, start_at=at)
+            yield Remedy(kind=kind, change=change, changed=value, start_at=at)
             if kind == "runtime":
                 # A shorter time would be no more help.
                 break
     queue = engine.queues.spec(engine.queues.cluster_queue_of(workload))
     if queue is not None and lacking:
-        at = trial(_with_quota(queue, {one.pair: _added(one) for one in lacking}))
+        raised = _with_quota(queue, {one.pair: _added(one) for one in lacking})
+        at = trial(raised)
         if at < latest:
-            yield Remedy(kind="quota", change=_quota_text(queue, lacking), start_at=at)
+            yield Remedy(kind="quota", change=_quota_text(queue, lacking), changed=raised, start_at=at)
 
 
 def _fewer_pods(workload: Workload, trial: Trial, latest: float) -> Iterator[Remedy]:
@@ -71,18 +73,19 @@ def _fewer_pods(workload: Workload, trial: Trial, latest: float) -> Iterator[Rem
     if len(workload.pod_sets) != 1:
         return
     (pod_set,) = workload.pod_sets
-    low, high, found = 1, pod_set.count - 1, inf
-    best = 0
+    low, high, best, found = 1, pod_set.count - 1, workload, inf
     # As in partial admission: what starts with some pods starts with fewer, too.
     while low <= high:
         count = (low + high) // 2
-        at = trial(_with_pod_set(workload, replace(pod_set, count=count, min_count=None)))
+        fewer = _with_pod_set(workload, replace(pod_set, count=count, min_count=None))
+        at = trial(fewer)
         if at < latest:
-            best, found, low = count, at, count + 1
+            best, found, low = fewer, at, count + 1
         else:
             high = count - 1
-    if best:
-        yield Remedy(kind="pods", change=f"ask for {best} of its {pod_set.count} pods", start_at=found)
+    if found < inf:
+        change = f"ask for {best.pod_sets[0].count} of its {pod_set.count} pods"
+        yield Remedy(kind="pods", change=change, changed=best, start_at=found)
 
 
 def _other_levels(workload: Workload) -> Iterator[tuple[str, str, Workload]]:

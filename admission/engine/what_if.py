@@ -29,10 +29,12 @@ class Played:
 
     `starts` are Unix seconds, the present for one that starts at once or as soon as those evicted for it have
     stopped. A Workload that is not in it has no known start. `evicted` maps Workloads that are evicted to
-    those they are evicted for. `waits` is why the others wait.
+    those they are evicted for. `waits` is why the others wait. `promised` start at once or have a promise: by
+    then at the latest, if work ends as it declares and no queue takes quota back; other starts are forecast.
     """
 
     starts: Mapping[WorkloadKey, float]
+    promised: Collection[WorkloadKey] = frozenset()
     evicted: Mapping[WorkloadKey, WorkloadKey | None] = field(default_factory=dict)
     waits: Mapping[WorkloadKey, Problem] = field(default_factory=dict)
 
@@ -88,15 +90,16 @@ def play(engine: Engine, *, now: float) -> Played:
                     evicted[decision.key] = decision.preemptor
                 case Wait():
                     waits[decision.key] = decision.reason, decision.message
+    promised = {**starts, **{planned.key: planned.start_at for planned in engine.promises.plan()[0]}}
+    # Once its victims have stopped, which takes no longer than their grace.
+    promised |= {preemptor: now for preemptor in evicted.values() if preemptor is not None}
     forecast = engine.forecasts.begin(now=now)
     while forecast is not None and forecast.step():
         pass
-    starts = {**(forecast.starts if forecast is not None else {}), **starts}
-    starts |= {planned.key: planned.start_at for planned in engine.promises.plan()[0]}
-    # Once its victims have stopped, which takes no longer than their grace.
-    starts |= {preemptor: now for preemptor in evicted.values() if preemptor is not None}
+    starts = {**(forecast.starts if forecast is not None else {}), **promised}
     return Played(
         starts={key: at for key, at in starts.items() if engine.queues.can_start(key)},
+        promised=frozenset(promised),
         evicted=evicted,
         waits={key: why for key, why in waits.items() if starts.get(key, inf) > now},
     )
