@@ -277,8 +277,12 @@ class Workload:
 
     @property
     def is_slice(self) -> bool:
-        """Whether it is a slice of an elastic Job."""
-        return bool(self.annotations) and self.annotations.get(ELASTIC_JOB) == "true"
+        """Whether it is a slice of an elastic Job, or made to replace a Workload without an owner."""
+        if not self.annotations:
+            return False
+        return self.annotations.get(ELASTIC_JOB) == "true" or (
+            self.owner_uid is None and self.replaces is not None
+        )
 
     @property
     def chain(self) -> WorkloadKey:
@@ -309,16 +313,13 @@ class Workload:
     def takes_over(self, former: Workload) -> bool:
         """Return whether this slice takes over from that one: it names it, and both are of one Job.
 
-        Only slices of one chain, of a Job that owns them: else any Workload could replace any other.
+        Of a Job's Workloads only slices of one chain, or one Job could end the work of another. Workloads
+        without an owner are those of a program that writes Workloads itself, and says so by the name alone.
+        Source: Kueue, pkg/workloadslicing/workloadslicing.go, ReplacedWorkloadSlice.
         """
-        return (
-            self.replaces == former.key != self.key
-            and self.is_slice
-            and former.is_slice
-            and self.owner_uid is not None
-            and self.owner_uid == former.owner_uid
-            and self.chain == former.chain
-        )
+        if self.replaces != former.key or self.key == former.key or self.owner_uid != former.owner_uid:
+            return False
+        return self.owner_uid is None or (self.is_slice and former.is_slice and self.chain == former.chain)
 
     @property
     def preemption(self) -> Condition | None:

@@ -103,7 +103,7 @@ def workload_update_errors(old: _Object, new: _Object) -> Iterator[FieldError]:
     if _is_true(before, "QuotaReserved"):
         yield from _pod_set_errors(old, new)
         # A slice counts fewer pods once its elastic Job has fewer, and so fewer of them have ended.
-        if _is_true(after, "QuotaReserved") and _key(old, keys.ELASTIC_JOB) != "true":
+        if _is_true(after, "QuotaReserved") and not _is_slice(old):
             yield from _reclaimable_errors(before, after)
     yield from _admission_errors(before, after)
     yield from _check_errors(before, after)
@@ -155,9 +155,13 @@ def _pod_set_errors(old: _Object, new: _Object) -> Iterator[FieldError]:
     before, after = (_items(_part(workload, "spec"), "podSets") for workload in (old, new))
     if before == after:
         return
-    if _key(old, keys.ELASTIC_JOB) == "true" and _is_shrunk(before, after):
+    if _is_slice(old) and _is_shrunk(before, after):
         return
     yield FieldError(path="spec.podSets", value=[one.get("name") for one in after], rule=_RESERVED)
+
+
+def _is_slice(workload: _Object) -> bool:
+    return _key(workload, keys.ELASTIC_JOB) == "true" or bool(_key(workload, keys.SLICE_REPLACEMENT_FOR))
 
 
 def _is_shrunk(before: Sequence[_Object], after: Sequence[_Object]) -> bool:

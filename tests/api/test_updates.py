@@ -102,6 +102,7 @@ def make_check(image: str, state: str = "Ready") -> Object:
 
 QUEUE, CLASS, LIMIT = keys.QUEUE_NAME, keys.PRIORITY_CLASS, keys.MAX_EXEC_TIME_SECONDS
 FROZEN = "cannot change while the Job is not suspended"
+REPLACES = keys.SLICE_REPLACEMENT_FOR
 LEAST, ELASTIC, GATES = keys.JOB_MIN_PARALLELISM, keys.ELASTIC_JOB, keys.ADMISSION_GATED_BY
 
 
@@ -296,6 +297,11 @@ def test_what_may_not_change_is_said(old: Object, new: Object, want: str) -> Non
             make_workload(elastic=True, **RESERVED),
             make_workload(count=1, elastic=True, **{**RESERVED, "admission": make_admission()}),
             id="fewer pods of an elastic Workload",
+        ),
+        pytest.param(
+            with_annotation(make_workload(**RESERVED), REPLACES, "team/first"),
+            with_annotation(make_workload(count=1, **RESERVED), REPLACES, "team/first"),
+            id="fewer pods of a Workload that replaces another",
         ),
         pytest.param(
             make_workload(**RESERVED),

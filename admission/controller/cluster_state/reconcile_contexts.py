@@ -140,7 +140,7 @@ class ReconcileContexts:
             class_value=self._class_value(workload),
             addresses=self.engine.addresses.settle(workload.key),
             provisioning=self.provisioning.context_of(workload),
-            successor=self.engine.workloads.successor(workload.key) if workload.is_slice else None,
+            successor=self.engine.workloads.successor(workload.key),
         )
 
     def _class_value(self, workload: Workload) -> int | None:

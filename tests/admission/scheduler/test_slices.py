@@ -146,9 +146,32 @@ def test_a_slice_takes_nothing_from_a_workload(change: dict[str, Any]) -> None:
     assert world.holding() == {"old": "queue"}
 
 
-@pytest.mark.parametrize("owner", [None, "job"], ids=["without an owner", "of one owner"])
+@pytest.mark.parametrize("order", [("old", "new"), ("new", "old")], ids=" before ".join)
+@pytest.mark.parametrize("is_elastic", [False, True], ids=["by name alone", "as slices"])
+def test_of_workloads_without_an_owner_one_takes_over_from_that_it_names(
+    order: tuple[str, str], is_elastic: bool
+) -> None:
+    """Source: Kueue, test/integration/singlecluster/scheduler, Workload slicing with multiple podSets."""
+    marks = {keys.ELASTIC_JOB: "true"} if is_elastic else {}
+    old = make_workload("old", gpus=2, annotations=marks)
+    new = make_workload("new", gpus=4, annotations={**marks, keys.SLICE_REPLACEMENT_FOR: f"{NAMESPACE}/old"})
+    shown = {"old": reserved(old), "new": reserved(new)}
+
+    world = World().put(make_cluster_queue(quota=4), reserved(old), new)
+    decisions = world.settle()
+    restarted = World().put(make_cluster_queue(quota=4), *(shown[name] for name in order))
+
+    assert admits(decisions) == ["new"]
+    assert (world.holding(), used(world)) == ({"new": "queue"}, 4)
+    assert (restarted.holding(), used(restarted)) == ({"new": "queue"}, 4)
+    successor = restarted.engine.workloads.successor(WorkloadKey(NAMESPACE, "old"))
+    assert successor is not None
+    assert successor.key.name == "new"
+
+
 @pytest.mark.parametrize("order", [("big", "tiny"), ("tiny", "big")], ids=" before ".join)
-def test_a_workload_that_is_no_slice_is_replaced_by_none(order: tuple[str, str], owner: str | None) -> None:
+def test_a_workload_of_a_job_that_is_no_slice_is_replaced_by_none(order: tuple[str, str]) -> None:
+    owner = "job"
     marks = {keys.SLICE_REPLACEMENT_FOR: f"{NAMESPACE}/big"}
     made = {
         "big": make_workload("big", gpus=3, owner_uid=owner),
