@@ -1,4 +1,4 @@
-"""The cost of lost work in money: the price of the devices that it ran on.
+"""The cost of work in money, such as work that is lost: the price of the devices that it ran on.
 
     price of a device = node-cost-per-hour of its node ÷ the node's devices       where the node is known
                       = berth.dev/cost-per-device-hour of its flavor              otherwise
@@ -34,10 +34,10 @@ def node_device_price(node: NodeInfo) -> float | None:
     return None if per_hour is None or not devices else per_hour / devices
 
 
-def lost_money(admission: Admission, device_seconds: float, price_of: PriceOf) -> float:
-    """Return what the lost device-seconds have cost, shared evenly among the Workload's devices.
+def device_money(admission: Admission, device_seconds: float, price_of: PriceOf) -> float:
+    """Return what the device-seconds have cost, shared evenly among the Workload's devices.
 
-    0 for a Workload without devices, since nothing that it loses has a price. `price_of` is per hour.
+    0 for a Workload without devices, since nothing that it uses has a price. `price_of` is per hour.
 
     `price_of` is asked once for each flavor and host. Devices that no topology placed have the price of their
     flavor.

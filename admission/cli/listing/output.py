@@ -89,14 +89,15 @@ def _print(rows: Sequence[Row], output: str, shown: Shown[Row]) -> None:
         for row in rows:
             print(shown.name(row))
     elif output in ("json", "yaml"):
-        _print_bodies([to_api_keys(row) for row in rows], output)
+        print_bodies([to_api_keys(row) for row in rows], output)
     elif rows:
         shown.table(rows, output == "wide")
     else:
         print(shown.none)
 
 
-def _print_bodies(bodies: list[Any], output: str) -> None:
+def print_bodies(bodies: Any, output: str) -> None:
+    """Print the value as `json` or `yaml`."""
     if output == "json":
         print(json.dumps(bodies, indent=2), flush=True)
         return

@@ -28,6 +28,10 @@ class Queries:
         """Return a page of a list: items, total, hidden, continue."""
         return await self._ask("GET", f"v1/{kind}", query)
 
+    async def usage(self, query: Mapping[str, str]) -> dict[str, Any]:
+        """Return what Workloads have used: by, since, until, items."""
+        return await self._ask("GET", "v1/usage", query)
+
     async def explain(self, namespace: str, name: str, *, with_help: bool) -> dict[str, Any]:
         """Return what becomes of a Workload, or of the Workload of a Job."""
         path = f"v1/workloads/{_part(namespace)}/{_part(name)}/explanation"

@@ -13,12 +13,14 @@ import msgspec
 from admission.answers.items import Kind, Page
 from admission.answers.lists import choices_of, item_type
 from admission.answers.selection import DEFAULT_LIMIT, MAX_LIMIT
+from admission.answers.usage import Usage, UsageBy
 from admission.answers.what_if import Question, WhatIf
 from admission.controller.http.checkpoint_reports import REPORT_OPERATION
 from admission.controller.queries.service import BY_NAME, NAMESPACED
 
 EXPLANATION = "/v1/workloads/{namespace}/{name}/explanation"
 WHAT_IF = "/v1/what-if"
+USAGE = "/v1/usage"
 WATCH = "watch"
 HELP = "help"
 _REFUSALS = {
@@ -44,7 +46,7 @@ def item_path(kind: Kind) -> str:
 def document() -> dict[str, Any]:
     """Return the document."""
     pages: list[Any] = [Page[item_type(kind)] for kind in Kind]  # type: ignore[misc]
-    types: list[Any] = [*(item_type(kind) for kind in Kind), *pages, Question, WhatIf]
+    types: list[Any] = [*(item_type(kind) for kind in Kind), *pages, Question, WhatIf, Usage]
     schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
     shapes = dict(zip(types, schemas, strict=True))
     paths: dict[str, Any] = {}
@@ -53,6 +55,7 @@ def document() -> dict[str, Any]:
         if kind in BY_NAME:
             places = [_parameter(name, "path", "string") for name in _placeholders(item_path(kind))]
             paths[item_path(kind)] = _get(f"One of the {kind}", shapes[item_type(kind)], places)
+    paths[USAGE] = _get("What Workloads have used, waited for and lost", shapes[Usage], _USAGE_QUERY)
     paths |= {**_OTHERS, WHAT_IF: {"post": _post(shapes[Question], shapes[WhatIf])}}
     return {
         "openapi": "3.1.0",
@@ -100,6 +103,14 @@ def _get(summary: str, shape: Any, parameters: list[dict[str, Any]]) -> dict[str
     return {"get": {"summary": summary, "parameters": parameters, "responses": {"200": answer, **refusals}}}
 
 
+_USAGE_QUERY = [
+    {**_parameter("by", "query", "string"), "schema": {"type": "string", "enum": [*UsageBy]}},
+    {
+        **_parameter("since", "query", "string"),
+        "description": "a time (RFC 3339), or a duration before now such as 12h or 30d; default: a week",
+    },
+    _parameter("namespace", "query", "string"),
+]
 # What is not made of items: an object of many parts has its meaning in the docs.
 _ANY = {"type": "object"}
 _OTHERS: dict[str, Any] = {

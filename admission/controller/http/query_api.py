@@ -25,6 +25,7 @@ class QueryApi:
             *self._lists(),
             Route("GET", openapi.EXPLANATION, self._explain),
             Route("POST", openapi.WHAT_IF, self._what_if),
+            Route("GET", openapi.USAGE, self._usage),
             Route("GET", "/v1/openapi.json", self._openapi),
         ]
 
@@ -60,6 +61,10 @@ class QueryApi:
     async def _what_if(self, request: Request) -> Response:
         caller = await self._callers.caller(request)
         return json_response(await self._service.what_if(caller, request.body))
+
+    async def _usage(self, request: Request) -> Response:
+        caller = await self._callers.caller(request)
+        return json_response(await self._service.usage(caller, request.query))
 
     async def _openapi(self, request: Request) -> Response:
         del request

@@ -25,7 +25,7 @@ from admission.preemption.checkpoint_before_eviction import (
     outcome_of,
     outcome_of_stop,
 )
-from admission.preemption.device_price import PriceOf, lost_money
+from admission.preemption.device_price import PriceOf, device_money
 from admission.preemption.eviction_cost import devices_of
 from admission.preemption.lost_work import lost_work
 from api.eviction import eviction_request, has_request
@@ -159,7 +159,7 @@ class EvictionMetrics:
         labels = (self._metrics.role, admission.cluster_queue, evicted.reason)
         lost = lost_work(before, saved_at=saved_at, now=now)
         self._lost.labels(*labels).inc(lost)
-        money = lost_money(admission, lost, self._price_of)
+        money = device_money(admission, lost, self._price_of)
         self._lost_money.labels(*labels).inc(money)
         # A checkpoint further in the future than clocks differ is not believed.
         is_believed = saved_at is not None and saved_at <= now + CLOCK_SKEW_SECONDS

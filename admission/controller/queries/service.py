@@ -4,6 +4,7 @@ All of them ask this one object, so the same question has the same answer and th
 
     page = await service.list(caller, Kind.WORKLOADS, {"status": "pending", "sort": "position"})
     item = await service.get(caller, Kind.CLUSTER_QUEUES, "team-a")
+    used = await service.usage(caller, {"by": "user", "since": "30d"})
     async for event in await service.watch(caller, Kind.WORKLOADS, {"status": "pending"}): ...
     body = await service.explain(caller, "team-a", "train")
     answer = await service.what_if(caller, b'{"objects": [...], "namespace": "team-a"}')
@@ -31,6 +32,7 @@ from admission.answers.lists import Lists, choices_of, decision_page, item_type
 from admission.answers.promise_items import decision_item, promise_item
 from admission.answers.selection import BadSelectionError, Selection, read_selection
 from admission.answers.sight import Sight
+from admission.answers.usage import Usage, UsageQuery, read_usage_query, usage
 from admission.answers.what_if import (
     Asker,
     BadQuestionError,
@@ -140,6 +142,18 @@ class QueryService:
             raise HttpError(404, f"there is no {kind.value} {f'{namespace}/{name}' if where else name}")
         item: Item = found.items[0]
         return item
+
+    async def usage(self, caller: Caller, query: Mapping[str, str]) -> Usage:
+        """Return what the Workloads that the caller may see have used, as `read_usage_query` reads it."""
+        self.limits.take_read(caller)
+        now = self._clock.now()
+        with _errors():
+            asked = read_usage_query(query, now=now)
+            named = query.get("namespace", "")
+            known = asked.namespaces or self._engine.queues.namespaces()
+            sight = await self._rights.require(caller, known, named=named)
+            raw = await self._listing.ask(partial(_encoded_usage, asked, sight, now))
+        return msgspec.msgpack.decode(raw, type=Usage)
 
     async def watch(
         self, caller: Caller, kind: Kind, query: Mapping[str, str], last_event_id: str = ""
@@ -286,6 +300,10 @@ async def _ask(copies: Copies, question: Callable[[], bytes]) -> bytes:
 def _encoded_page(kind: Kind, sight: Sight, selection: Selection, lists: Lists) -> bytes:
     # Encoded in the copy: to decode structs takes far less time than to build them.
     return msgspec.msgpack.encode(lists.page(kind, sight, selection))
+
+
+def _encoded_usage(query: UsageQuery, sight: Sight, now: float, lists: Lists) -> bytes:
+    return msgspec.msgpack.encode(usage(lists.engine, query, sees=sight.sees, now=now))
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from admission.engine.engine import Engine
-from admission.preemption.device_price import lost_money, node_device_price
+from admission.preemption.device_price import device_money, node_device_price
 from api.node import NodeInfo
 from api.parsing.prices import flavor_price_problem, node_price_problem, price
 from api.queueing import ResourceFlavor
@@ -67,14 +67,14 @@ def make_engine() -> Engine:
 def test_an_hour_of_a_device_costs_what_its_node_does_or_its_flavor(
     admission: Admission, want: float
 ) -> None:
-    assert lost_money(admission, 3600.0, make_engine().nodes.device_price) == pytest.approx(want)
+    assert device_money(admission, 3600.0, make_engine().nodes.device_price) == pytest.approx(want)
 
 
 def test_two_pod_sets_share_in_the_loss_by_their_devices() -> None:
     large, small = make_admission(("expensive", 1), gpus=6), make_admission(("cheap", 1), gpus=2)
     both = Admission(cluster_queue="cq", pod_sets=(*large.pod_sets, *small.pod_sets))
 
-    assert lost_money(both, 7200.0, make_engine().nodes.device_price) == pytest.approx(
+    assert device_money(both, 7200.0, make_engine().nodes.device_price) == pytest.approx(
         2 * (6 * 10 + 2 * 1) / 8
     )
 
@@ -86,7 +86,7 @@ def test_the_devices_of_a_pod_set_are_shared_evenly_among_its_pods() -> None:
     )
     both = Admission(cluster_queue="cq", pod_sets=(*single.pod_sets, *spread.pod_sets))
 
-    assert lost_money(both, 3600.0, make_engine().nodes.device_price) == pytest.approx(
+    assert device_money(both, 3600.0, make_engine().nodes.device_price) == pytest.approx(
         (6 * 10 + 2 * 1 + 2 * 10) / 10
     )
 
@@ -124,6 +124,6 @@ def test_a_price_is_asked_without_a_host_where_the_node_is_unknown() -> None:
         asked.append((flavor, host))
         return 1.0
 
-    lost_money(make_admission(flavor="a100"), 3600.0, price_of)
+    device_money(make_admission(flavor="a100"), 3600.0, price_of)
 
     assert set(asked) == {("a100", "")}

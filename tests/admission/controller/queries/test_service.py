@@ -408,3 +408,24 @@ async def test_a_list_of_a_large_cluster_says_how_many_changes_it_does_not_show(
 
     assert (first, kept, behind) == (["d"], ["d"], 1)
     assert (fresh, asked.service.behind()) == (["d", "e"], 0)
+
+
+async def test_a_tenant_sees_what_its_own_workloads_have_used() -> None:
+    running = (
+        running_workload("mine", "ada", "queue-a", at=0),
+        running_workload("his", "bob", "queue-b", at=0),
+    )
+    asked = Asked(*two_teams(), *running)
+    query = {"by": "namespace", "since": "1970-01-01T00:00:00Z"}
+
+    own = await asked.service.usage(await caller(asked, "ada"), query)
+    whole = await asked.service.usage(TRUSTED, query)
+
+    assert [one.name for one in own.items] == ["ada"]
+    assert {one.name for one in whole.items} == {"ada", "bob"}
+    with pytest.raises(HttpError, match=r"^ada may not list .* bob") as found:
+        await asked.service.usage(await caller(asked, "ada"), {"namespace": "bob"})
+    assert found.value.status == 403
+    with pytest.raises(HttpError, match="did you mean since") as found:
+        await asked.service.usage(TRUSTED, {"sinse": "1d"})
+    assert found.value.status == 400
