@@ -1,4 +1,4 @@
-"""Jobs that are not submitted become the Workloads that a cluster would create for them."""
+"""Jobs and pods that are not submitted become the Workloads that a cluster would create for them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ import msgspec
 from admission.answers.manifest_loader import READERS
 from admission.reconcile.job.context import JobContext, PriorityClass
 from admission.reconcile.job.submission import is_translated, submission_of
+from admission.reconcile.pod.submission import is_waiting_pod, submissions_of_pods
+from api.jobs.pod import to_pod
+from api.objects.cluster import PodObject
 from api.objects.common import Meta
 from api.specs import object_name
 
@@ -22,13 +25,14 @@ def translated(
 ) -> tuple[list[bytes], tuple[str, ...]]:
     """Return the objects that an engine takes, with a Workload for each Job, and a sentence for each other.
 
-    A Job whose Workload is among the objects is not translated again. `namespace` is used where an object of
-    a namespaced kind names none; `now` is in Unix seconds. `context` None: the documents hold all that Jobs
-    depend on, such as priority classes.
+    The pods of a group get one Workload together. What has its Workload among the objects is not translated
+    again. `namespace` is used where an object of a namespaced kind names none; `now` is in Unix seconds.
+    `context` None: the documents hold all that Jobs depend on, such as priority classes.
     """
     context, owned = context or _context(documents), _owned(documents)
     objects: list[bytes] = []
     notes: list[str] = []
+    pods: list[Document] = []
     for document in documents:
         kind, meta = str(document.get("kind", "")), meta_of(document)
         name = object_name(kind, meta)
@@ -38,10 +42,15 @@ def translated(
             found, problems = _submitted(document, context, namespace, now)
             objects += found
             notes += [f"{name}: {one}" for one in problems]
+        elif is_waiting_pod(document) and not _is_counted(document, owned, namespace):
+            pods.append(document)
         elif kind in READERS:
             objects.append(msgspec.json.encode(document))
         elif kind not in _CLASSES:
             notes.append(f"{name} is left out: decisions do not depend on this kind")
+    for one in submissions_of_pods(pods, context, namespace=namespace, now=now):
+        objects += [one.workload] if one.workload is not None else []
+        notes += one.notes
     return objects, tuple(notes)
 
 
@@ -71,12 +80,22 @@ def _context(documents: Iterable[dict[str, object]]) -> JobContext:
 
 
 def _owned(documents: Iterable[dict[str, object]]) -> set[tuple[str, str, str]]:
+    """Return what has its Workload among the objects: owners by kind, and Workloads, for groups of pods."""
     owners = set()
     for one in documents:
         meta = meta_of(one)
-        if one.get("kind") == "Workload" and meta.controller is not None:
-            owners.add((meta.namespace, meta.controller.kind, meta.controller.name))
+        if one.get("kind") == "Workload":
+            owners.add((meta.namespace, "Workload", meta.name))
+            if meta.controller is not None:
+                owners.add((meta.namespace, meta.controller.kind, meta.controller.name))
     return owners
+
+
+def _is_counted(pod: Document, owned: set[tuple[str, str, str]], namespace: str) -> bool:
+    meta = meta_of(pod)
+    group = to_pod(msgspec.convert(pod, PodObject)).group
+    where = meta.namespace or namespace
+    return (where, "Pod", meta.name) in owned or bool(group and (where, "Workload", group) in owned)
 
 
 def meta_of(document: dict[str, object]) -> Meta:

@@ -45,9 +45,9 @@ class Removed(msgspec.Struct, frozen=True, kw_only=True):
 class Question(msgspec.Struct, frozen=True, kw_only=True):
     """What differs.
 
-    `objects` are manifests: Jobs, objects of other kinds that are queued, and Workloads are submitted;
-    queues, Cohorts, AdmissionPolicies, Nodes and other kinds that decisions depend on take the place of
-    those of the same name. `namespace` is that of objects that name none.
+    `objects` are manifests: Jobs, objects of other kinds that are queued, pods that name a queue, and
+    Workloads are submitted; queues, Cohorts, AdmissionPolicies, Nodes and other kinds that decisions depend
+    on take the place of those of the same name. `namespace` is that of objects that name none.
     """
 
     objects: tuple[Document, ...] = ()

@@ -57,21 +57,14 @@ def submission_of(
     `namespace` is used where the object names none, `now` is in Unix seconds. Raises ValueError where the
     object cannot be read at all.
     """
-    given = manifest.get("metadata") or {}
-    if not isinstance(given, Mapping):
-        raise ValueError(f"metadata is {given!r}, but must be an object")
-    meta = dict(given)
-    name = str(meta.get("name") or f"{meta.get('generateName', 'unnamed-')}new")
-    meta |= {"name": name, "namespace": meta.get("namespace") or namespace}
-    meta.setdefault("uid", f"not-submitted-{meta['namespace']}-{name}")
     # It is asked about as a suspended object: what runs already was not admitted by anyone.
-    view = _view({**manifest, "metadata": meta}, context, now)
+    view = _view(with_metadata(manifest, namespace), context, now)
     if not view.job.queue_name:
         return Submission(workload=None, notes=(f"{view.title} names no queue",))
     actions = create(view)
     notes = tuple(one.note for one in actions if isinstance(one, Event))
     bodies = [one.body for one in actions if isinstance(one, Write)]
-    return Submission(workload=_seen(bodies[0], now) if bodies else None, notes=notes)
+    return Submission(workload=seen_workload(bodies[0], now) if bodies else None, notes=notes)
 
 
 def _view(manifest: dict[str, Any], context: JobContext, now: float) -> View:
@@ -90,7 +83,19 @@ def _view(manifest: dict[str, Any], context: JobContext, now: float) -> View:
     return OwnerView(owner, raw, (), context=context, now=now)
 
 
-def _seen(body: bytes, now: float) -> bytes:
+def with_metadata(manifest: Mapping[str, Any], namespace: str) -> dict[str, Any]:
+    """Return the object with a name, a namespace and a uid. Raises ValueError for unreadable metadata."""
+    given = manifest.get("metadata") or {}
+    if not isinstance(given, Mapping):
+        raise ValueError(f"metadata is {given!r}, but must be an object")
+    meta = dict(given)
+    name = str(meta.get("name") or f"{meta.get('generateName', 'unnamed-')}new")
+    meta |= {"name": name, "namespace": meta.get("namespace") or namespace}
+    meta.setdefault("uid", f"not-submitted-{meta['namespace']}-{name}")
+    return {**manifest, "metadata": meta}
+
+
+def seen_workload(body: bytes, now: float) -> bytes:
     """Return the Workload as the API server would show it."""
     workload = msgspec.json.decode(body)
     meta = workload["metadata"]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from admission.answers.what_if import Asker, Question, WhatIf, what_if
 from admission.cli.explaining.what_if import what_if_lines
 from admission.controller.queries.copies import ask_in_copy
-from api.keys import EXPECTED_RUNTIME_SECONDS
+from api.keys import EXPECTED_RUNTIME_SECONDS, POD_GROUP_NAME, POD_GROUP_TOTAL_COUNT, QUEUE_NAME
 from api.policy import BackfillMode
 from api.workload import to_rfc3339, to_seconds
 from tests.admission.timed import TimedWorld, make_policy
@@ -112,3 +112,94 @@ def test_a_question_leaves_the_engine_as_it_is(works: list[Work], asked: Work) -
     queried.run()
 
     assert queried.started == plain.started
+
+
+def pod(name: str, gpus: int = 4, *, total: int = 0, **spec: Any) -> dict[str, Any]:
+    """Return a pod as a user writes it; `total`: of a group with so many."""
+    container = {"name": "c", "image": "i", "resources": {"requests": {"gpu": str(gpus)}}}
+    metadata: dict[str, Any] = {"name": name, "labels": {QUEUE_NAME: "own"}, "creationTimestamp": None}
+    if total:
+        metadata["labels"][POD_GROUP_NAME] = "gang"
+        metadata["annotations"] = {POD_GROUP_TOTAL_COUNT: str(total)}
+    body = {"restartPolicy": "Never", "containers": [container], **spec}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": body}
+
+
+def asked_about(*objects: dict[str, Any], busy: int = 0) -> WhatIf:
+    """Return the answer about these objects where so many of 8 GPUs are in use for 300 s."""
+    world = busy_world([(busy, 300, 0)] if busy else [])
+    question = Question(objects=objects, namespace=NAMESPACE)
+    return ask_in_copy(lambda: what_if(world.engine, question, ask_in_copy, Asker(now=NOW)))
+
+
+@pytest.mark.parametrize(
+    ("objects", "busy", "want"),
+    [
+        pytest.param((pod("a"),), 0, [("Pod", "a", NOW)], id="a pod starts now"),
+        pytest.param((pod("a"),), 8, [("Pod", "a", NOW + 300)], id="a pod waits"),
+        pytest.param((pod("a"), pod("b")), 0, [("Pod", "a", NOW), ("Pod", "b", NOW)], id="each by itself"),
+        pytest.param(
+            (pod("a", total=2), pod("b", total=2)), 0, [("", "gang", NOW)], id="a group as a whole"
+        ),
+        pytest.param(
+            (pod("a", total=2), pod("b", total=2)), 4, [("", "gang", NOW + 300)], id="a group waits"
+        ),
+        pytest.param((pod("a", 9),), 0, [("Pod", "a", None)], id="a pod that is too large never starts"),
+    ],
+)  # fmt: skip
+def test_pods_are_asked_about(
+    objects: tuple[dict[str, Any], ...], busy: int, want: list[tuple[str, str, float | None]]
+) -> None:
+    answer = asked_about(*objects, busy=busy)
+
+    found = [
+        (one.owner_kind or "", one.owner_name or one.name, one.starts_at and to_seconds(one.starts_at))
+        for one in answer.workloads
+    ]
+    assert answer.notes == ()
+    assert found == want
+
+
+@pytest.mark.parametrize(
+    ("objects", "want"),
+    [
+        pytest.param(
+            (pod("a", total=3), pod("b", total=3)),
+            "pod group team/gang would wait for 1 more of its 3 pods",
+            id="an incomplete group",
+        ),
+        pytest.param((pod("a", total=-1),), "Pod team/a: ", id="a number that is none"),
+    ],
+)
+def test_pods_that_would_not_be_queued_are_named(objects: tuple[dict[str, Any], ...], want: str) -> None:
+    answer = asked_about(*objects)
+
+    assert answer.workloads == ()
+    assert [one[: len(want)] for one in answer.notes] == [want]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        pytest.param({"nodeName": "n1"}, id="it runs on a node"),
+        pytest.param(None, id="it names no queue"),
+    ],
+)
+def test_other_pods_are_what_they_are(changed: dict[str, Any] | None) -> None:
+    other = pod("a", **(changed or {}))
+    if changed is None:
+        other["metadata"]["labels"] = {}
+
+    answer = asked_about(other)
+
+    assert (answer.workloads, answer.notes) == ((), ())
+
+
+def test_a_pod_whose_workload_is_given_is_not_counted_twice() -> None:
+    owned = manifest(4, 60, 0)
+    reference = {"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "u", "controller": True}
+    owned["metadata"]["ownerReferences"] = [reference]
+
+    answer = asked_about(owned, pod("a"))
+
+    assert [one.name for one in answer.workloads] == ["asked"]
