@@ -40,12 +40,15 @@ class ReasonWords:
 
     def of_cycle(self, reason: PendingReason) -> str:
         """Return the word for a Workload that a cycle tries."""
-        if self.is_fine or reason in _KEPT:
+        # Of a cycle, a gate is one of preemption, for which Kueue has no word of its own.
+        if self.is_fine or (reason in _KEPT and reason is not PendingReason.ADMISSION_GATED):
             return reason.value
         return _WAITING if reason is PendingReason.WAITING_FOR_PODS_READY else _PENDING
 
     def of_queue(self, reason: PendingReason) -> str:
         """Return the word for a Workload that no cycle can try, because of its queue or of itself."""
+        if reason in _KEPT:
+            return reason.value
         return _INADMISSIBLE if not self.is_fine and reason in _OF_QUEUES else self.of_cycle(reason)
 
 

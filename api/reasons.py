@@ -154,3 +154,7 @@ class InactiveReason(StrEnum):
     UNKNOWN = "Unknown"
     CLUSTER_QUEUE_DOES_NOT_EXIST = "ClusterQueueDoesNotExist"
     CLUSTER_QUEUE_IS_INACTIVE = "ClusterQueueIsInactive"
+
+
+PREEMPTION_GATED = "Workload requires preemption, but it's gated"
+"""Why a Workload waits whose preemption gates hold back the evictions that it needs, in Kueue's words."""

@@ -173,7 +173,8 @@ class CheckState:
 class Workload:
     """One Workload object as a value, with everything that decisions need.
 
-    `evictions` counts evictions by reason and underlying cause.
+    `evictions` counts evictions by reason and underlying cause. `closed_gates` are those of
+    spec.preemptionGates that its status does not show as open.
     """
 
     key: WorkloadKey
@@ -185,7 +186,7 @@ class Workload:
     priority_class: WirePriorityClassRef | None = None
     active: bool = True
     maximum_execution_time_seconds: int | None = None
-    open_gates: frozenset[str] = frozenset()
+    closed_gates: frozenset[str] = frozenset()
     generation: int = 0
     resource_version: str = ""
     deleted_at: float | None = None

@@ -94,7 +94,7 @@ def to_workload(wire: WorkloadObject, previous: Workload | None = None) -> Workl
         # Absent means active.
         active=spec.active is not False,
         maximum_execution_time_seconds=spec.maximum_execution_time_seconds,
-        open_gates=frozenset(gate.name for gate in status.preemption_gates or () if gate.position == "Open"),
+        closed_gates=_closed_gates(wire),
         generation=meta.generation,
         resource_version=meta.resource_version,
         deleted_at=to_seconds(meta.deletion_timestamp) if meta.deletion_timestamp else None,
@@ -114,6 +114,13 @@ def to_workload(wire: WorkloadObject, previous: Workload | None = None) -> Workl
         accumulated_execution_seconds=status.accumulated_past_execution_time_seconds or 0,
         evictions=_evictions(status.scheduling_stats),
     )
+
+
+def _closed_gates(wire: WorkloadObject) -> frozenset[str]:
+    if not wire.spec.preemption_gates:
+        return frozenset()
+    opened = {gate.name for gate in wire.status.preemption_gates or () if gate.position == "Open"}
+    return frozenset(gate.name for gate in wire.spec.preemption_gates if gate.name not in opened)
 
 
 def _evictions(wire: WireSchedulingStats | None) -> dict[tuple[str, str], int]:

@@ -129,6 +129,11 @@ class WorkloadStatusEdit(StatusEdit):
             self.put("resourceRequests", requests_body(requests))
         self._set_unreserved(reason, message)
 
+    def block_on_gates(self, message: str) -> None:
+        """Report that preemption gates hold back the evictions that the Workload needs."""
+        type_ = ConditionType.BLOCKED_ON_PREEMPTION_GATES
+        self.set_condition(type_, True, reason="PreemptionGated", message=message)
+
     def evict(
         self,
         reason: EvictionReason,

@@ -90,7 +90,8 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
     """Record on the Workload why it does not run. Written only where reason or message have changed.
 
     `requests` are the computed requests by pod set (status.resourceRequests). `strategy` is the placement
-    strategy that found no place, empty where placement is not the reason.
+    strategy that found no place, empty where placement is not the reason. `is_preemption_gated`: its
+    preemption gates hold back the evictions that it needs.
     """
 
     key: WorkloadKey
@@ -99,6 +100,7 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     requests: Mapping[str, Mapping[str, int]] = msgspec.field(default_factory=dict)
     strategy: str = ""
+    is_preemption_gated: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

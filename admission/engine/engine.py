@@ -83,7 +83,8 @@ class EngineSettings:
     """What the configuration says about scheduling. None for `fair_sharing`, `admission_fair_sharing`: off.
 
     `default_policy` governs ClusterQueues that no AdmissionPolicy is bound to. `blocks_admission`: Workloads
-    wait until the pods of all that were admitted before are ready. `boosts_priorities`: the annotation
+    wait until the pods of all that were admitted before are ready. `heeds_gates`: spec.preemptionGates of a
+    Workload hold its evictions of others back. `boosts_priorities`: the annotation
     `kueue.x-k8s.io/priority-boost` adds to the priority of a Workload.
 
     Changing any of them but `hardware` (`Updates.set_hardware_rules`) takes a new engine: the settings are
@@ -100,6 +101,7 @@ class EngineSettings:
     hardware: HardwareRules = field(default_factory=HardwareRules)
     default_policy: AdmissionPolicy = KUEUE
     blocks_admission: bool = False
+    heeds_gates: bool = False
 
 
 class Engine:
@@ -112,7 +114,9 @@ class Engine:
     def __init__(self, settings: EngineSettings | None = None) -> None:
         settings = settings or EngineSettings()
         self._policy = CyclePolicy(
-            quota_check=settings.resources.quota_check, fair_sharing=settings.fair_sharing
+            quota_check=settings.resources.quota_check,
+            fair_sharing=settings.fair_sharing,
+            heeds_gates=settings.heeds_gates,
         )
         sharing = settings.admission_fair_sharing
         cache = Cache(

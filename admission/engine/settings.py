@@ -33,6 +33,7 @@ def engine_settings(config: ControllerConfig) -> EngineSettings:
         hardware=hardware_rules(config.berth.extender),
         default_policy=config.default_policy or KUEUE,
         blocks_admission=pods_ready is not None and pods_ready.block_admission,
+        heeds_gates=config.kueue.feature_gates.get("MultiKueueOrchestratedPreemption", False),
         fair_sharing=None if sharing is None else FairPreemption(rules=_rules(sharing.preemption_strategies)),
         admission_fair_sharing=None
         if by_usage is None

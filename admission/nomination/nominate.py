@@ -53,10 +53,14 @@ from queues.steps import Steps
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CyclePolicy:
-    """What the configuration sets for every cycle; `fair_sharing` None: fair sharing is off."""
+    """What the configuration sets for every cycle; `fair_sharing` None: fair sharing is off.
+
+    `heeds_gates`: spec.preemptionGates of a Workload hold its evictions of others back.
+    """
 
     quota_check: QuotaCheckStrategy = QuotaCheckStrategy.BLOCK_UNDECLARED
     fair_sharing: FairPreemption | None = None
+    heeds_gates: bool = False
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):

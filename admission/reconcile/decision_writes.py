@@ -64,6 +64,8 @@ def wait_write(decision: Wait, raw: bytes, *, now: float, word: str | None = Non
     word = decision.reason.value if word is None else word
     edit = WorkloadStatusEdit(raw, now=now)
     edit.wait(word, decision.message, decision.requests)
+    if decision.is_preemption_gated:
+        edit.block_on_gates(decision.message)
     if not edit.is_changed:
         return None
     event = _event(decision, EventType.WARNING, word, decision.message)

@@ -32,6 +32,7 @@ from admission.scheduler.outcomes import (
     blocked_by_calendar,
     blocked_by_promise,
     deferred,
+    gated,
     kept_for_others,
     left_to_owners,
     preempting,
@@ -96,6 +97,8 @@ class EntryProcessor:
             return deferred(entry, awaited)
         if mode is Mode.NO_FIT or (mode is Mode.PREEMPT and not entry.targets):
             return (yield from self._turn_away(entry))
+        if entry.targets and self.nominator.policy.heeds_gates and entry.pending.workload.closed_gates:
+            return gated(entry)
         if entry.targets and self.capacity.overlaps(entry):
             return skipped(entry, _OVERLAPS)
         if not self.capacity.fits(entry):

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from admission.decisions.assignment import Mode
-from admission.decisions.decision import Admit, Evict
+from admission.decisions.decision import Admit, Evict, Wait
 from admission.nomination.head_outcome import HeadOutcome, Recomputation, lost
 from admission.nomination.nominate import Entry
 from admission.preemption.checkpoint_before_eviction import asked_first, leaving_seconds
@@ -21,7 +21,7 @@ from admission.preemption.targets import Target
 from admission.snapshot.held_workload import HeldWorkload
 from api.keys import JOB_UID
 from api.queueing import CheckRule
-from api.reasons import EvictionReason, PendingReason
+from api.reasons import PREEMPTION_GATED, EvictionReason, PendingReason
 from api.workload import Admission, Workload, to_rfc3339
 from queues.estimates.estimator import eviction_seconds
 from queues.pending.pending_queue import RequeueCause
@@ -210,6 +210,16 @@ def left_to_owners(entry: Entry) -> HeadOutcome:
     """Return the outcome of an entry that is tried again once the owners of what it would borrow were."""
     requeue = RequeueCause.FAILED_AFTER_NOMINATION
     return lost(entry, PendingReason.WAITING_FOR_QUOTA, _LEFT_TO_OWNERS, requeue)
+
+
+def gated(entry: Entry) -> HeadOutcome:
+    """Return the outcome of an entry whose gates hold back the evictions that it needs.
+
+    Source: Kueue, pkg/scheduler/scheduler.go, markPreemptionGated.
+    """
+    outcome = lost(entry, PendingReason.ADMISSION_GATED, PREEMPTION_GATED, RequeueCause.PREEMPTION_GATED)
+    assert isinstance(outcome.decision, Wait)
+    return replace(outcome, decision=replace(outcome.decision, is_preemption_gated=True))
 
 
 def awaiting_pods(entry: Entry) -> HeadOutcome:

@@ -19,14 +19,15 @@ class Fixed(NamedTuple):
     follows: str
 
 
-_UNGATED = Fixed(False, "spec.preemptionGates of a Workload hold back no preemption")
 _ALONE = Fixed(False, "Workloads run in this cluster alone")
 
 FIXED: Mapping[str, Fixed] = {
     "AdmissionFairSharing": Fixed(True, "past usage counts where admissionFairSharing is set"),
     "AdmissionGatedBy": Fixed(True, "the annotation kueue.x-k8s.io/admission-gated-by holds a Workload back"),
     "AssignQueueLabelsForPods": Fixed(True, "pods have the names of their queues as labels"),
-    "ConcurrentAdmission": _UNGATED,
+    "ConcurrentAdmission": Fixed(
+        False, "a Workload has no variants; spec.preemptionGates need MultiKueueOrchestratedPreemption"
+    ),
     "FairSharingPreemptWithinNominal": Fixed(
         True, "within its nominal quota a ClusterQueue preempts whatever the shares are"
     ),
@@ -40,7 +41,6 @@ FIXED: Mapping[str, Fixed] = {
     "MultiKueue": _ALONE,
     "MultiKueueAdaptersForCustomJobs": _ALONE,
     "MultiKueueClusterProfile": _ALONE,
-    "MultiKueueOrchestratedPreemption": _UNGATED,
     "ObjectRetentionPolicies": Fixed(True, "finished Workloads are deleted as objectRetentionPolicies says"),
     "PartialAdmission": Fixed(True, "a Job with job-min-parallelism may start with fewer pods"),
     "PrioritizePreemptorWorkloads": Fixed(True, "a Workload whose victims leave is tried before others"),

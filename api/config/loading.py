@@ -48,6 +48,7 @@ ACTED_UPON = frozenset(
         "featureGates.KueueDRAIntegrationPartitionableDevices",
         "featureGates.KueueDRARejectWorkloadsWhenDRADisabled",
         "featureGates.LWSImmutableGroupSize",
+        "featureGates.MultiKueueOrchestratedPreemption",
         "featureGates.PriorityBoost",
         "featureGates.ReclaimablePods",
         "featureGates.SkipReassignmentForPodOwnedWorkloads",

@@ -59,6 +59,12 @@ class WirePodSet(Wire, frozen=True):
     topology_request: WireTopologyRequest | None = None
 
 
+class WireNamed(Wire, frozen=True):
+    """A list entry of which only the name is read."""
+
+    name: str
+
+
 class WorkloadSpec(Wire, frozen=True):
     """Workload.spec.
 
@@ -71,6 +77,7 @@ class WorkloadSpec(Wire, frozen=True):
     priority_class_ref: WirePriorityClassRef | None = None
     active: bool | None = None
     maximum_execution_time_seconds: int | None = None
+    preemption_gates: tuple[WireNamed, ...] | None = None
 
 
 class WireSlice(Wire, frozen=True):
@@ -171,12 +178,6 @@ class WireNamedCount(Wire, frozen=True):
 
     name: str
     count: int
-
-
-class WireNamed(Wire, frozen=True):
-    """A list entry of which only the name is read."""
-
-    name: str
 
 
 class WirePreemptionGate(Wire, frozen=True):

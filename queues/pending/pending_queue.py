@@ -361,7 +361,7 @@ def _may_fit_now(old: Pending, new: Pending) -> bool:
         or before.generation != after.generation
         or old.problem != new.problem
         or before.reclaimable != after.reclaimable
-        or before.open_gates != after.open_gates
+        or before.closed_gates != after.closed_gates
         or any(
             before.conditions.get(type_) != after.conditions.get(type_)
             for type_ in (ConditionType.EVICTED, ConditionType.REQUEUED)

@@ -21,6 +21,8 @@ class RequeueCause(StrEnum):
     # No node of its flavors has the hardware that its pods need.
     HARDWARE_MISFIT = "HardwareMisfit"
     PREEMPTION_NO_CANDIDATES = "PreemptionNoCandidates"
+    # It fits only after evictions, which its preemption gates hold back.
+    PREEMPTION_GATED = "PreemptionGated"
     FAILED_AFTER_NOMINATION = "FailedAfterNomination"
     PENDING_PREEMPTION = "PendingPreemption"
     PREEMPTION_FAILED = "PreemptionFailed"

@@ -15,7 +15,7 @@ CASES = [
     pytest.param(PendingReason.WAITING_FOR_PODS_READY, "Waiting", "Waiting", id="others are not ready"),
     pytest.param(PendingReason.MISCONFIGURED, "Pending", "Inadmissible", id="a cycle or the queue refuses"),
     pytest.param(PendingReason.SUSPENDED, "Pending", "Inadmissible", id="the queue is not active"),
-    pytest.param(PendingReason.ADMISSION_GATED, "AdmissionGated", "AdmissionGated", id="a gate is the same"),
+    pytest.param(PendingReason.ADMISSION_GATED, "Pending", "AdmissionGated", id="a gate"),
 ]
 
 

@@ -44,6 +44,7 @@ def test_a_new_workload_is_active_pending_and_of_priority_0() -> None:
 def test_status_is_read_in_full() -> None:
     workload = to_workload(
         read(
+            spec={"preemptionGates": [{"name": name} for name in "ghi"]},
             status={
                 "admission": {
                     "clusterQueue": "q",
@@ -60,7 +61,7 @@ def test_status_is_read_in_full() -> None:
                 "reclaimablePods": [{"name": "main", "count": 1}],
                 "unhealthyNodes": [{"name": "n1"}],
                 "preemptionGates": [{"name": "g", "position": "Open"}, {"name": "h", "position": "Closed"}],
-            }
+            },
         )
     )
 
@@ -69,7 +70,7 @@ def test_status_is_read_in_full() -> None:
     assert workload.admission.pod_sets[0].usage == {"cpu": 3000}
     assert (workload.checks[0].state, workload.checks[0].requeue_after_seconds) == ("Retry", 5)
     assert (workload.requeue_count, workload.reclaimable) == (2, {"main": 1})
-    assert (workload.unhealthy_nodes, workload.open_gates) == (("n1",), frozenset({"g"}))
+    assert (workload.unhealthy_nodes, workload.closed_gates) == (("n1",), frozenset({"h", "i"}))
 
 
 def test_quota_is_held_only_with_both_admission_and_condition() -> None:

@@ -55,7 +55,14 @@ from admission.reconcile.workload_writes import (
 from api import keys
 from api.object_events import EventType
 from api.queueing import StopPolicy
-from api.reasons import ConditionType, EvictionReason, FinishedReason, PendingReason, RequeueReason
+from api.reasons import (
+    PREEMPTION_GATED,
+    ConditionType,
+    EvictionReason,
+    FinishedReason,
+    PendingReason,
+    RequeueReason,
+)
 from api.workload import Workload
 from queues.estimates.estimator import length_problems
 
@@ -298,7 +305,8 @@ def _unblocked(look: Look) -> Answer:
         edit.wait(words.released, "Workload is pending evaluation in the scheduling queue")
         return (workload_status(edit, Purpose.WAIT),)
     # Only a gate's message is replaced here. Any other is replaced by the next cycle.
-    if present is None or present.reason != PendingReason.ADMISSION_GATED:
+    is_gated = present is not None and present.reason == PendingReason.ADMISSION_GATED
+    if present is None or not is_gated or present.message == PREEMPTION_GATED:
         return None
     edit = look.edit
     message = "AdmissionGatedBy cleared, waiting for quota reservation"

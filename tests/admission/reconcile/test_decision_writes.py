@@ -156,6 +156,17 @@ def test_a_wait_is_written_once() -> None:
     assert wait_write(decision, first.body, now=NOW + 60) is None
 
 
+def test_a_wait_for_a_gate_of_preemption_has_its_own_condition() -> None:
+    reason = PendingReason.ADMISSION_GATED
+    decision = Wait(key=KEY, uid="u", reason=reason, message="gated", is_preemption_gated=True)
+
+    write = wait_write(decision, raw_of(), now=NOW)
+
+    assert said(status_of(write))["BlockedOnPreemptionGates"] == ("True", "PreemptionGated")
+    assert write is not None
+    assert wait_write(decision, write.body, now=NOW + 60) is None
+
+
 def test_an_eviction_keeps_the_quota_until_the_job_has_stopped() -> None:
     present = {
         "admission": {"clusterQueue": "cq"},

@@ -15,7 +15,7 @@ from admission.reconcile.workload.reconcile import reconcile_workload
 from api import keys
 from api.queueing import StopPolicy
 from api.reason_words import ReasonWords
-from api.reasons import PendingReason
+from api.reasons import PREEMPTION_GATED, PendingReason
 from api.workload import to_rfc3339
 from tests.admission.world import Object, purposes, read_workload
 
@@ -513,6 +513,12 @@ def test_a_gate_is_reported_without_a_warning_and_in_kueues_words() -> None:
     ]
     (present,) = [one for one in body_of(opened)["status"]["conditions"] if one["type"] == "QuotaReserved"]
     assert present["message"] == "AdmissionGatedBy cleared, waiting for quota reservation"
+
+
+def test_a_gate_of_preemption_is_not_reported_as_gone() -> None:
+    waits = said("QuotaReserved", "AdmissionGated", PREEMPTION_GATED, status="False")
+
+    assert look(make(waits)).actions == ()
 
 
 def test_a_rejection_names_the_checks() -> None:
