@@ -80,12 +80,6 @@ CHANGES = (
         new="filepath.Clean(berthsuite.Definitions())",
     ),
     Change(path=_FRAMEWORK, old="[]string{f.WebhookPath}", new="[]string{berthsuite.Webhooks()}"),
-    # The environment would add a conversion webhook to each definition whose kind has several Go types.
-    Change(
-        path=_FRAMEWORK,
-        old="cfg, err = f.testEnv.Start()",
-        new="f.testEnv.Scheme = runtime.NewScheme()\n\t\tcfg, err = f.testEnv.Start()",
-    ),
     # The 10 s of its default are too short for the many definitions on a busy machine.
     Change(
         path=_FRAMEWORK,

@@ -162,6 +162,8 @@ func take(scheme *runtime.Scheme) (configuration *config.Configuration, without 
 	if !taken.schedules {
 		without = append(without, unscheduledVariable)
 	}
+	// The defaults switch it on, also where only the reconcilers of jobs could know of it.
+	timesPodsReady := configuration.WaitForPodsReady != nil
 	scheme.Default(configuration)
 	if configuration.FeatureGates == nil {
 		configuration.FeatureGates = map[string]bool{}
@@ -178,7 +180,7 @@ func take(scheme *runtime.Scheme) (configuration *config.Configuration, without 
 		if !taken.reconciles {
 			without = append(without, jobsVariable)
 		}
-		if !taken.ownsPodsReady {
+		if !taken.ownsPodsReady && !timesPodsReady {
 			configuration.FeatureGates["DisableWaitForPodsReady"] = true
 		}
 	}
