@@ -105,6 +105,7 @@ def cluster_state_settings(config: ControllerConfig, *, namespace: str) -> Clust
             copied=_copied_keys(config),
             waits_for_pods=kueue.wait_for_pods_ready is not None,
             reclaims_pods=config.resources.counts_reclaimable,
+            has_class_defaults=kueue.feature_gates.get("WorkloadPriorityClassDefaulting", False),
             has_slices=kueue.feature_gates.get("ElasticJobsViaWorkloadSlices", True),
             requeues_single_pods=not node_failure_settings(config).skips_pods,
             words=reason_words(config),

@@ -55,9 +55,6 @@ FIXED: Mapping[str, Fixed] = {
     "TopologyAwareScheduling": Fixed(True, "flavors with a topologyName place pods"),
     "VisibilityOnDemand": Fixed(True, "the flag --visibility-port decides"),
     "WorkloadIdentifierAnnotations": Fixed(True, "labels and annotations name groups and prebuilt Workloads"),
-    "WorkloadPriorityClassDefaulting": Fixed(
-        True, "a WorkloadPriorityClass named default applies to Jobs and pods that name none"
-    ),
 }
 
 # How Kueue does what both values do, so nothing follows from them.

@@ -63,6 +63,7 @@ ACTED_UPON = frozenset(
         "featureGates.UnadmittedWorkloadsExplicitStatus",
         "featureGates.UnadmittedWorkloadsObservability",
         "featureGates.ValidateRayAndSparkJobUpdates",
+        "featureGates.WorkloadPriorityClassDefaulting",
         "integrations.externalFrameworks",
         "integrations.frameworks",
         "integrations.labelKeysToCopy",

@@ -337,6 +337,7 @@ def _context(around: Surroundings, body: Body) -> JobContext:
         settings=JobSettings(
             manages_without_queue_name=around.manages_without_queue_name,
             queues_plain_pods=around.queues_plain_pods,
+            has_class_defaults=around.has_default_class,
         ),
         is_namespace_managed=lambda _: around.is_managed,
         is_pod_selected=lambda _, labels: (

@@ -65,7 +65,9 @@ class JobSettings:
     `queues_plain_pods`: whether pods are queued that do not serve for a Deployment or the like. `gates_off`:
     Kueue's feature gates that are switched off. `copied`: labels and annotations that a Workload copies.
     `waits_for_pods` (waitForPodsReady): whether PodsReady is reported. `reclaims_pods` (feature gate
-    ReclaimablePods): whether quota that a Job needs no more is given back before its end. `has_slices`
+    ReclaimablePods): whether quota that a Job needs no more is given back before its end.
+    `has_class_defaults` (feature gate WorkloadPriorityClassDefaulting): whether a WorkloadPriorityClass named
+    default applies to Jobs and pods that name none. `has_slices`
     (feature gate ElasticJobsViaWorkloadSlices): whether elastic Jobs get slices; otherwise they are queued
     like any other. `requeues_single_pods`: whether the Workload of a pod that was evicted queues again,
     though the pod has ended. `words`: what conditions call reasons.
@@ -77,6 +79,7 @@ class JobSettings:
     copied: CopiedKeys = NO_KEYS
     waits_for_pods: bool = True
     reclaims_pods: bool = True
+    has_class_defaults: bool = False
     has_slices: bool = True
     requeues_single_pods: bool = False
     words: ReasonWords = field(default_factory=ReasonWords)

@@ -13,7 +13,7 @@ from admission.reconcile.job.context import JobContext
 from api import keys
 from api.jobs.queued_object import QueuedJob
 
-# The LocalQueue and the WorkloadPriorityClass of this name apply to Jobs that name none.
+# The LocalQueue of this name applies to Jobs that name none, and so may the WorkloadPriorityClass.
 DEFAULT_NAME = "default"
 
 
@@ -29,9 +29,14 @@ NO_DEFAULTS = JobDefaults(labels={}, suspends=False)
 
 
 def has_default_class(namespace: str, context: JobContext) -> bool:
-    """Return whether there is a WorkloadPriorityClass for Jobs and pods of the namespace that name none."""
-    return DEFAULT_NAME in context.workload_priority_classes and context.may_use_class(
-        DEFAULT_NAME, namespace
+    """Return whether there is a WorkloadPriorityClass for Jobs and pods of the namespace that name none.
+
+    Only with the feature gate WorkloadPriorityClassDefaulting, as in Kueue.
+    """
+    return (
+        context.settings.has_class_defaults
+        and DEFAULT_NAME in context.workload_priority_classes
+        and context.may_use_class(DEFAULT_NAME, namespace)
     )
 
 

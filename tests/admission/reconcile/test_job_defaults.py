@@ -13,7 +13,10 @@ from tests.admission.world import context, job_object, read_job
 
 QUEUE, CLASS = keys.QUEUE_NAME, keys.PRIORITY_CLASS
 NO_QUEUE = {"labels": {QUEUE: None}}
-CLASSES = {"workload_priority_classes": {"default": 5}}
+CLASSES = {
+    "workload_priority_classes": {"default": 5},
+    "settings": JobSettings(has_class_defaults=True),
+}
 
 
 @pytest.mark.parametrize(
@@ -44,6 +47,13 @@ CLASSES = {"workload_priority_classes": {"default": 5}}
             id="in no queue, and all Jobs are managed",
         ),
         pytest.param({}, CLASSES, False, ({CLASS: "default"}, False), id="without a priority class"),
+        pytest.param(
+            {},
+            {**CLASSES, "settings": JobSettings()},
+            False,
+            ({}, False),
+            id="without a priority class, where the feature gate for a default one is off",
+        ),
         pytest.param(
             {},
             {**CLASSES, "may_use_class": lambda *_: False},

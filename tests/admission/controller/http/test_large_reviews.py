@@ -17,6 +17,7 @@ import pytest
 from admission.controller.cluster_state.cluster_state import ClusterStateSettings
 from admission.controller.http.review_process import ReviewProcess
 from admission.controller.http.webhooks import LARGE_BYTES, MAX_OBJECT_BYTES, Webhooks
+from admission.reconcile.job.context import JobSettings
 from api import keys
 from api.http.server import HttpServer
 from tests.admission.controller.http.test_webhooks import (
@@ -48,7 +49,11 @@ async def serving(reviews: ReviewProcess | None = None) -> AsyncIterator[str]:
         local_queue_object("default", "b", "cq"),
         made("WorkloadPriorityClass", "default", value=5),
         known_job(),
-        settings=ClusterStateSettings(with_pods=True, serving_kinds=frozenset({"Deployment"})),
+        settings=ClusterStateSettings(
+            with_pods=True,
+            serving_kinds=frozenset({"Deployment"}),
+            jobs=JobSettings(has_class_defaults=True),
+        ),
     )
     child, conversions = reviews or ReviewProcess(), ReviewProcess()
     webhooks = Webhooks(known.cluster_state, lambda: True, reviews=child, conversions=conversions)

@@ -58,6 +58,7 @@ async def url() -> AsyncIterator[str]:
             namespace_object("b"),
             local_queue_object("default", "b", "cq"),
             made("WorkloadPriorityClass", "default", value=5),
+            settings=ClusterStateSettings(jobs=JobSettings(has_class_defaults=True)),
         )
     ) as url:
         yield url
