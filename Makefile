@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?=
 
-.PHONY: demo test coverage laws soak mutation lint check release sbom bench versus suites policies lock clean controlplane leaderworkerset owners moreowners helm help
+.PHONY: demo test coverage laws soak mutation lint check release sbom openapi bench versus suites policies lock clean controlplane leaderworkerset owners moreowners helm help
 
 help: ## Print what each target does
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -33,6 +33,11 @@ $(VENV)/.mutation: $(VENV)/.dev requirements-mutation.lock
 $(VENV)/.sbom: $(VENV)/.run requirements-sbom.lock
 	@echo "Installing cyclonedx-bom into $(VENV) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements-sbom.lock
+	@touch $@
+
+$(VENV)/.openapi: $(VENV)/.dev requirements-openapi.lock
+	@echo "Installing schemathesis into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements-openapi.lock
 	@touch $@
 
 demo: $(VENV)/.run ## The main job on one machine: three teams, 16 simulated GPU nodes, real Jobs, under two minutes
@@ -89,6 +94,9 @@ sbom: $(VENV)/.sbom ## Write dist/berth.cdx.json: what the image installs, with 
 	@mkdir -p dist
 	@$(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --mc-type application --output-reproducible --output-file dist/berth.cdx.json requirements.lock
 
+openapi: $(VENV)/.openapi ## Ask /v1 all that its OpenAPI document allows, for half a minute, by schemathesis
+	@$(BIN)/python -m tests.openapi $(if $(SEED),--seed $(SEED))
+
 bench: $(VENV)/.dev ## Print the figures of bench/
 	@$(BIN)/python -m bench
 
@@ -108,6 +116,7 @@ lock: ## Pin the dependencies anew
 	@$(BIN)/pip-compile --quiet --strip-extras --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --allow-unsafe --extra mutation --constraint requirements-dev.lock --output-file requirements-mutation.lock pyproject.toml
 	@cat requirements-mutation-3.13.lock >> requirements-mutation.lock
 	@$(BIN)/pip-compile --quiet --strip-extras --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --allow-unsafe --extra sbom --constraint requirements-dev.lock --output-file requirements-sbom.lock pyproject.toml
+	@$(BIN)/pip-compile --quiet --strip-extras --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --allow-unsafe --extra openapi --constraint requirements-dev.lock --output-file requirements-openapi.lock pyproject.toml
 
 clean: ## Remove what the other targets made (the control plane's cache stays)
 	@rm -rf $(VENV) .mutation coverage-report .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info

@@ -53,8 +53,9 @@ def needed(requirement: Requirement, environment: Mapping[str, str], seen: set[s
         ("requirements-dev.lock", "dev"),
         ("requirements-mutation.lock", "mutation"),
         ("requirements-sbom.lock", "sbom"),
+        ("requirements-openapi.lock", "openapi"),
     ],
-    ids=["run", "dev", "mutation", "sbom"],
+    ids=["run", "dev", "mutation", "sbom", "openapi"],
 )
 def test_a_lock_pins_all_that_is_needed(lock: str, extra: str, python: str, system: str) -> None:
     environment = {

@@ -51,7 +51,9 @@ def document() -> dict[str, Any]:
     shapes = dict(zip(types, schemas, strict=True))
     paths: dict[str, Any] = {}
     for kind, page in zip(Kind, pages, strict=True):
-        paths[list_path(kind)] = _get(f"The {kind} that the caller may see", shapes[page], _list_query(kind))
+        listed = _get(f"The {kind} that the caller may see", shapes[page], _list_query(kind))
+        listed["get"]["responses"]["200"]["content"]["text/event-stream"] = {"schema": _EVENT}
+        paths[list_path(kind)] = listed
         if kind in BY_NAME:
             places = [_parameter(name, "path", "string") for name in _placeholders(item_path(kind))]
             paths[item_path(kind)] = _get(f"One of the {kind}", shapes[item_type(kind)], places)
@@ -103,6 +105,16 @@ def _get(summary: str, shape: Any, parameters: list[dict[str, Any]]) -> dict[str
     return {"get": {"summary": summary, "parameters": parameters, "responses": {"200": answer, **refusals}}}
 
 
+# One of a list that is watched. `data` is the JSON of an item.
+_EVENT = {
+    "type": "object",
+    "required": ["id", "event", "data"],
+    "properties": {
+        "id": {"type": "string"},
+        "event": {"type": "string", "enum": ["reset", "added", "modified", "deleted"]},
+        "data": {"type": "string"},
+    },
+}
 _USAGE_QUERY = [
     {**_parameter("by", "query", "string"), "schema": {"type": "string", "enum": [*UsageBy]}},
     {
