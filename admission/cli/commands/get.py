@@ -18,6 +18,7 @@ from admission.cli.common.arguments import (
 )
 from admission.cli.common.errors import WrongUsageError
 from admission.cli.common.running import run
+from admission.cli.common.way_flags import add_way
 from admission.cli.listing.output import OUTPUTS
 
 _KINDS = {
@@ -48,6 +49,7 @@ def add_parser(subparsers: Subparsers) -> None:
             "  berth get workloads -n team-a --status pending\n"
             "  berth get workloads --watch\n"
             "  berth get workloads -l team=vision --sort-by ageSeconds -o wide\n"
+            "  berth get workloads --controller -o wide\n"
             "  berth get policies\n"
             "  berth get reservations\n"
             "  berth get estimates -n team-a\n"
@@ -76,12 +78,22 @@ def add_parser(subparsers: Subparsers) -> None:
         help="the controller's --config file, for the order of Workloads with admissionFairSharing",
     )
     parser.add_argument("-o", "--output", choices=OUTPUTS, default="table")
+    parser.add_argument(
+        "--controller",
+        action="store_true",
+        help="Workloads as the controller knows them, with the interval of each start (-o wide, json)",
+    )
+    add_way(parser)
     add_cluster(parser)
 
 
 def _run(arguments: argparse.Namespace) -> int:
     for names, (module, function) in _KINDS.items():
         if arguments.kind in names:
+            if arguments.controller and module != "workloads":
+                raise WrongUsageError(f"--controller shows workloads; give {arguments.kind} without it")
+            if arguments.controller:
+                module, function = "controller_rows", "get_from_controller"
             kind = importlib.import_module(f"admission.cli.listing.{module}")
             return run(getattr(kind, function)(arguments))
     known = "queues, workloads, policies, reservations and estimates"

@@ -10,8 +10,9 @@ from contextlib import AsyncExitStack
 from admission.cli.common.arguments import Subparsers, add_cluster, add_command, port
 from admission.cli.common.browsing import open_in_browser
 from admission.cli.common.running import run
+from admission.cli.common.way_flags import add_way, check_way
 from admission.cli.page.forwarding import forwarded
-from admission.cli.page.reaching import add_way, check_way, way_to_controller
+from admission.cli.page.reaching import way_to_controller
 
 
 def add_parser(subparsers: Subparsers) -> None:

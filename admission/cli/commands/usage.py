@@ -11,9 +11,10 @@ from admission.answers.usage import Usage, UsageBy, UsageItem
 from admission.cli.common.arguments import Subparsers, add_cluster, add_command
 from admission.cli.common.errors import ExitCode
 from admission.cli.common.running import run
+from admission.cli.common.way_flags import add_way, check_way
 from admission.cli.listing.output import print_bodies
 from admission.cli.page.asking import queries
-from admission.cli.page.reaching import add_way, check_way, way_to_controller
+from admission.cli.page.reaching import way_to_controller
 from admission.cli.views.columns import Column, print_rows
 
 

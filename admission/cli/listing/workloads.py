@@ -20,7 +20,7 @@ from admission.cli.common.settings_file import read_settings_of_cluster
 from admission.cli.listing.output import Shown, show, table_of
 from admission.cli.listing.rights import namespace_of, no_kinds, unreadable
 from admission.cli.views.columns import Column
-from admission.cli.views.tables import duration_text, starts_text
+from admission.cli.views.tables import between_text, duration_text, starts_text
 from admission.cli.views.workload_view import STATUSES, WorkloadRow, workload_rows
 from admission.engine.engine import EngineSettings
 from api.kube.client import KubeClient
@@ -40,9 +40,12 @@ async def get_workloads(arguments: argparse.Namespace) -> int:
         async def read() -> Sequence[WorkloadRow]:
             return await _rows(client, arguments, settings)
 
-        table = table_of(_columns(namespace_of(arguments, client)))
-        shown = Shown(table=table, name=_name, none="there is no Workload")
-        return await show(arguments, read, shown)
+        return await show(arguments, read, shown_workloads(namespace_of(arguments, client)))
+
+
+def shown_workloads(namespace: str | None) -> Shown[WorkloadRow]:
+    """Return the table of the Workloads of a namespace, or of all."""
+    return Shown(table=table_of(_columns(namespace)), name=_name, none="there is no Workload")
 
 
 async def _rows(
@@ -112,6 +115,7 @@ def _columns(namespace: str | None) -> list[Column[WorkloadRow]]:
         Column(heading="STATUS", cell=lambda row: row.status),
         Column(heading="POSITION", cell=_position, is_right=True),
         Column(heading="STARTS", cell=lambda row: starts_text(row, now=time.time())),
+        Column(heading="BETWEEN", cell=lambda row: between_text(row, now=time.time()), is_wide=True),
         Column(heading="AGE", cell=lambda row: duration_text(row.age_seconds), leaves=5),
         Column(heading="PRIORITY", cell=lambda row: str(row.priority), is_right=True, is_wide=True),
         Column(heading="JOB", cell=lambda row: row.job, is_wide=True),

@@ -144,3 +144,13 @@ def starts_text(row: WorkloadRow, *, now: float) -> str:
         return f"after {duration_text(left)}" if left > 0 else ""
     text = f"in {duration_text(left)}" if left > 0 else "now"
     return f"{text}*" if row.is_promised else text
+
+
+def between_text(row: WorkloadRow, *, now: float) -> str:
+    """Return the interval of the expected start, such as 10m-2h; "" if it is not known."""
+    if not row.earliest_start or not row.latest_start:
+        return ""
+    earliest, latest = (
+        duration_text(max(0.0, to_seconds(text) - now)) for text in (row.earliest_start, row.latest_start)
+    )
+    return f"{earliest}-{latest}"

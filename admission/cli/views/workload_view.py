@@ -34,7 +34,8 @@ class WorkloadRow:
     it waits, how it ended, or why it was evicted. `can_start` False: not as it is, whatever ends.
     `expected_start` is when a pending Workload is expected to start (RFC 3339, "" if unknown), `is_promised`
     whether that is a promise. For a Workload behind all those with a known start, `expected_after` is the
-    latest of these starts, a lower bound by the order of the queue.
+    latest of these starts, a lower bound by the order of the queue. Four of five starts lie between
+    `earliest_start` and `latest_start`, which a controller alone knows ("" without).
     """
 
     namespace: str
@@ -52,6 +53,8 @@ class WorkloadRow:
     expected_after: str = ""
     is_promised: bool = False
     can_start: bool = True
+    earliest_start: str = ""
+    latest_start: str = ""
 
 
 def workload_rows(
@@ -72,7 +75,12 @@ def workload_rows(
     workloads = tuple(workloads)
     places = queue_positions(workloads, cluster_queue_of) if places is None else places
     rows = [_workload_row(workload, cluster_queue_of, places, now) for workload in workloads]
-    return tuple(sorted(_with_bounds(rows), key=_row_order))
+    return in_row_order(_with_bounds(rows))
+
+
+def in_row_order(rows: Iterable[WorkloadRow]) -> tuple[WorkloadRow, ...]:
+    """Return the rows: pending ones first and in queue order, finished ones last."""
+    return tuple(sorted(rows, key=_row_order))
 
 
 def _with_bounds(rows: Iterable[WorkloadRow]) -> Iterator[WorkloadRow]:
