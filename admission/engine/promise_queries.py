@@ -11,7 +11,7 @@ from admission.cache.cache import Cache
 from admission.cache.workload_store import WorkloadStore
 from admission.engine.queue_queries import QueueQueries
 from api.workload import WorkloadKey
-from queues.estimates.start_errors import StartInterval, StartOutcome
+from queues.estimates.start_errors import StartAccuracy, StartInterval, StartOutcome
 from queues.profile.planned_start import BackfillLease, PlannedStart
 
 
@@ -97,6 +97,10 @@ class PromiseQueries:
     def forecast_interval(self, at: float, *, now: float) -> StartInterval:
         """Return where a start lies in four of five cases that is forecast `now` to be `at`, unpromised."""
         return self._cache.schedule_plan.start_errors.interval(at, made_at=now)
+
+    def start_accuracy(self) -> StartAccuracy:
+        """Return how many starts lay in the interval of their first estimate, since this process decides."""
+        return self._cache.schedule_plan.start_errors.accuracy
 
     def take_start_outcomes(self) -> tuple[StartOutcome, ...]:
         """Return how wrong the first estimates were of the starts since the last call, each once."""

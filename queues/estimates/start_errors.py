@@ -13,7 +13,7 @@ Source: Gibbs and Candès 2021, adaptive conformal inference under distribution 
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from math import log2
 from typing import NamedTuple
@@ -62,6 +62,19 @@ class StartOutcome(NamedTuple):
         return "late" if self.at > self.interval.latest_at else "inside"
 
 
+class StartAccuracy(NamedTuple):
+    """How many starts lay inside the interval of their first estimate, before it and behind it."""
+
+    inside: int = 0
+    early: int = 0
+    late: int = 0
+
+    @property
+    def starts(self) -> int:
+        """All of them."""
+        return sum(self)
+
+
 class _Estimated(NamedTuple):
     made_at: float
     at: float
@@ -100,6 +113,7 @@ class StartErrors:
         self._lengths: dict[int, _Length] = {}
         self._open: dict[WorkloadKey, _Estimated] = {}
         self._outcomes: deque[StartOutcome] = deque(maxlen=1000)
+        self._sides: Counter[str] = Counter()
 
     def interval(self, at: float, *, made_at: float) -> StartInterval:
         """Return where a start that was estimated at `made_at` to be `at` lies in four of five cases.
@@ -134,6 +148,7 @@ class StartErrors:
         known.low = _corrected(known.low, is_outside=outcome.side == "early")
         known.high = _corrected(known.high, is_outside=outcome.side == "late")
         self._outcomes.append(outcome)
+        self._sides[outcome.side] += 1
 
     def forget(self, key: WorkloadKey) -> None:
         """Forget the estimate of a Workload that is gone."""
@@ -142,6 +157,11 @@ class StartErrors:
     def clear(self) -> None:
         """Forget the estimates that are open, but not what was learned."""
         self._open.clear()
+
+    @property
+    def accuracy(self) -> StartAccuracy:
+        """How good the intervals were of all starts that were learned from."""
+        return StartAccuracy(**self._sides)
 
     def take_outcomes(self) -> tuple[StartOutcome, ...]:
         """Return the outcomes since the last call, each once."""

@@ -25,6 +25,7 @@ from admission.controller.queries.callers import TRUSTED, Caller
 from admission.controller.queries.service import QueryService
 from api.http.server import HttpError, Request
 from api.workload import to_rfc3339
+from queues.estimates.start_errors import StartAccuracy
 
 # A moment of 2026, in Unix seconds.
 NOW = 1_790_000_000.0
@@ -205,6 +206,10 @@ class Answering(QueryService):
     asked: list[tuple[Kind, Mapping[str, str]]] = field(default_factory=list)
     explained: int = 0
     questions: list[object] = field(default_factory=list)
+
+    def start_accuracy(self) -> StartAccuracy:
+        """Return how good 100 expected starts were."""
+        return StartAccuracy(inside=79, early=12, late=9)
 
     async def list(self, caller: Caller, kind: Kind, query: Mapping[str, str]) -> Page[Any]:
         """Return all items that are given of this kind."""

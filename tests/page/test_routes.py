@@ -89,7 +89,10 @@ async def text_of(path: str, service: Answering | None = None) -> str:
         ("queues/team-a", ("20 of 32 nvidia.com/gpu", "team-a/later", "runs", "15 min ago")),
         ("cohorts", ("Cohort research", "Nominal", "Lent", "Borrowed", "Over", "alone")),
         ("racks", ("h100-rack-2", "26 of 32 GPUs free", "13 pods of 2 GPUs", "3 × 8 or 6 × 4")),
-        ("calendar", ("job-next-1a2b3", "in 11 min", "moved 1 time: Overrun")),
+        (
+            "calendar",
+            ("job-next-1a2b3", "in 11 min", "moved 1 time: Overrun", "79 of 100 Workloads (79%)", "9 later"),
+        ),
         ("decisions", ("fits in flavor h100", "Evict", "7 s ago")),
     ],
     ids=["work", "workload", "interval", "queues", "queue", "cohorts", "racks", "calendar", "decisions"],

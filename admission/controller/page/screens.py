@@ -179,6 +179,7 @@ async def calendar(asked: Asked) -> Shown:
             "page": page,
             "links": links,
             "chart": promise_chart(page.items, now=asked.now),
+            "accuracy": asked.service.start_accuracy(),
             "windows": [(queue.name, one) for queue in queues for one in queue.quotas_in_force],
             "reservations": [(queue.name, one) for queue in queues for one in queue.reservations],
         },

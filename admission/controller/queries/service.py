@@ -50,6 +50,7 @@ from admission.controller.queries.watching import View
 from admission.controller.runtime.clock import Clock
 from admission.engine.engine import Engine
 from api.http.server import HttpError
+from queues.estimates.start_errors import StartAccuracy
 from queues.reservations.reservations import LOG_LENGTH, LoggedDecision, ReservationError
 
 # Returns up to that many of the last decisions, the newest first.
@@ -142,6 +143,10 @@ class QueryService:
             raise HttpError(404, f"there is no {kind.value} {f'{namespace}/{name}' if where else name}")
         item: Item = found.items[0]
         return item
+
+    def start_accuracy(self) -> StartAccuracy:
+        """Return how good expected starts were since this replica decides: mere counts."""
+        return self._engine.promises.start_accuracy()
 
     async def usage(self, caller: Caller, query: Mapping[str, str]) -> Usage:
         """Return what the Workloads that the caller may see have used, as `read_usage_query` reads it."""

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.workload import WorkloadKey
-from queues.estimates.start_errors import StartErrors
+from queues.estimates.start_errors import StartAccuracy, StartErrors
 from tests.examples import trying
 
 NOW = 1_000_000.0
@@ -101,3 +101,15 @@ def test_nothing_is_learned_of_a_workload_that_is_gone() -> None:
     errors.note_start(key(1), NOW + 160)
 
     assert errors.take_outcomes() == ()
+
+
+def test_starts_are_counted_by_the_side_of_their_interval() -> None:
+    errors = StartErrors()
+    # Nothing is known yet: from now to twice the wait and ten minutes.
+    for number, started in enumerate((50.0, 100.0, 800.0, 801.0)):
+        errors.note_estimate(key(number), 100.0, made_at=0.0)
+        errors.note_start(key(number), started)
+    errors.note_start(key(9), 1.0)
+
+    assert errors.accuracy == StartAccuracy(inside=3, early=0, late=1)
+    assert errors.accuracy.starts == 4
