@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -162,9 +163,11 @@ func take(scheme *runtime.Scheme) (configuration *config.Configuration, without 
 	if !taken.schedules {
 		without = append(without, unscheduledVariable)
 	}
-	// The defaults switch it on, also where only the reconcilers of jobs could know of it.
-	timesPodsReady := configuration.WaitForPodsReady != nil
 	scheme.Default(configuration)
+	// The defaults switch it on, also in suites whose reconcilers of jobs do not report it.
+	defaults := &config.Configuration{}
+	scheme.Default(defaults)
+	timesPodsReady := !equality.Semantic.DeepEqual(configuration.WaitForPodsReady, defaults.WaitForPodsReady)
 	if configuration.FeatureGates == nil {
 		configuration.FeatureGates = map[string]bool{}
 	}
