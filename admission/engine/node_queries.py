@@ -34,10 +34,15 @@ class NodeQueries:
     def label_problems(self, node: str) -> list[str]:
         """Return what is wrong with a node's labels on hardware and for its topologies, as messages.
 
-        A node without some of a topology's level labels is not used for it.
+        So are GPUs that several of its pods record. A node without some of a topology's level labels is not
+        used for it.
         """
         self._workload_store.see()
         return self._cache.topology_cache.label_problems(node)
+
+    def take_recorded_on(self) -> tuple[str, ...]:
+        """Return the nodes whose pods have recorded other GPUs since the last call."""
+        return self._cache.topology_cache.take_recorded_on()
 
     def is_in_place(self, key: WorkloadKey, pod_set: str, node: str) -> bool:
         """Return whether a node is in a domain that the Workload's pod set was given.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from admission.hardware.fit import NodeLoad
-from admission.hardware.gpu_shares import PodGpus
+from admission.hardware.gpu_shares import PodGpus, counted
 from admission.hardware.node_hardware import NodeHardware
 from admission.hardware.pod_hardware import PodHardware, read_pod
 from api.jobs.gpu_share import gpu_ids, gpu_share
@@ -68,7 +68,7 @@ class NodeView:
         """What the pods bound here use of the node's GPUs."""
         return NodeLoad(
             gpus=gpus_of(self.used),
-            pods=tuple(pod.on_gpus for pod in self.pods),
+            pods=tuple(counted((pod.on_gpus for pod in self.pods), self.hardware.slices)),
             inference_mib=sum(
                 pod.hardware.memory_mib for pod in self.pods if pod.hardware.kind == "inference"
             ),

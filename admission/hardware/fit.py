@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from admission.hardware.gpu_shares import PodGpus, as_offered, can_hold, linked_pods
+from admission.hardware.gpu_shares import PodGpus, can_hold, linked_pods
 from admission.hardware.islands import free_in_islands
 from admission.hardware.node_hardware import NodeHardware
 from admission.hardware.pod_hardware import CPU_INTENSIVE, GPU_INTENSIVE, TENSOR, PodHardware
@@ -61,7 +61,7 @@ class HardwareRequest(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True
 
 
 class NodeLoad(msgspec.Struct, frozen=True, kw_only=True):
-    """What pods use of a node: its GPUs in all and by pod, and the GPU memory of inference."""
+    """What pods use of a node: its GPUs in all, by pod (see `gpu_shares.counted`), the memory of inference."""
 
     gpus: int = 0
     pods: Sequence[PodGpus] = ()
@@ -211,7 +211,7 @@ def _share_misfit(need: HardwareRequest, node: NodeHardware, load: NodeLoad) -> 
     if node.devices <= 0:
         is_cut = "partitioned by MIG" if node.is_mig else "none"
         return Misfit(reason="Node has no GPU to share", detail=f"its GPUs: {is_cut}")
-    pods = (*as_offered(load.pods, node.slices), PodGpus(share=need.share))
+    pods = (*load.pods, PodGpus(share=need.share))
     if can_hold(node.devices, node.memory_mib, pods):
         return None
     return Misfit(reason="insufficient share of a GPU", detail=f"need {need.share.milli} milli of one")

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from admission.hardware.gpu_shares import (
     GpuFree,
     PodGpus,
-    as_offered,
     can_hold,
+    counted,
     free_gpus,
     linked_pods,
     room_for_share,
@@ -127,6 +127,10 @@ class GpuPods:
         of_node[pod], self._node_of[pod] = gpus, node
         return node
 
+    def recorded(self, node: str) -> Mapping[PodKey, PodGpus]:
+        """Return the pods of a node that record their GPUs."""
+        return self._recorded.get(node, {})
+
     def clear_leaves(self) -> None:
         """Forget the pods at leaves; those on nodes by name stay."""
         self._sizes = {place: sizes for place, sizes in self._sizes.items() if isinstance(place, str)}
@@ -212,7 +216,7 @@ def _kept(answers: dict[_Key, _Answer], key: _Key, compute: Callable[[], _Answer
 
 
 def _pods_of(kind: NodeHardware, mix: Mix) -> list[PodGpus]:
-    return list(as_offered((pod for pod, count in mix for _ in range(count)), kind.slices))
+    return counted((pod for pod, count in mix for _ in range(count)), kind.slices)
 
 
 def _free(kind: NodeHardware, mix: Mix) -> tuple[GpuFree, ...]:

@@ -80,13 +80,42 @@ def free_gpus(devices: int, mib: int, pods: Iterable[PodGpus]) -> list[GpuFree]:
     return free
 
 
-def as_offered(pods: Iterable[PodGpus], slices: int) -> Iterator[PodGpus]:
+def counted(pods: Iterable[PodGpus], slices: int) -> list[PodGpus]:
+    """Return the pods as their node's GPUs count them, each of which it offers as so many slices."""
+    return _recorded_once(_as_offered(pods, slices))
+
+
+def _as_offered(pods: Iterable[PodGpus], slices: int) -> Iterator[PodGpus]:
     """Yield the pods as the node offers its GPUs: where those are slices, a pod has so many shares."""
     for pod in pods:
-        if slices <= 1 or pod.share is not None or pod.ids:
+        if slices <= 1 or pod.share is not None:
             yield pod
+            continue
+        share = GpuShare(WHOLE // slices)
+        for number in range(max(pod.gpus, len(pod.ids))):
+            # Several slices may be of one GPU, which is recorded once.
+            own = pod.ids[number % len(pod.ids)] if pod.ids else None
+            yield PodGpus(share=share, ids=() if own is None else (own,))
+
+
+def _recorded_once(pods: Iterable[PodGpus]) -> list[PodGpus]:
+    """Return the pods, of which none records a GPU that others have already.
+
+    Such a record is wrong, so the pod counts by what it requests. Whole GPUs come before shares, and then
+    the order is that of the values, so that it does not depend on which pod was seen first.
+    """
+    pods = list(pods)
+    left: dict[int, int] = {}
+    if not any(pod.ids for pod in pods):
+        return pods
+    pods.sort(key=lambda pod: (pod.share is not None, pod))
+    for place, pod in enumerate(pods):
+        milli = WHOLE if pod.share is None else pod.share.milli
+        if all(left.get(one, WHOLE) >= milli for one in pod.ids):
+            left.update({one: left.get(one, WHOLE) - milli for one in pod.ids})
         else:
-            yield from (PodGpus(share=GpuShare(WHOLE // slices)) for _ in range(pod.gpus))
+            pods[place] = pod._replace(ids=())
+    return pods
 
 
 def linked_pods(devices: int, mib: int, pods: Iterable[PodGpus]) -> list[GpuPod]:

@@ -1,12 +1,16 @@
-"""Labels of nodes about hardware that cannot be understood, each as a sentence with the rule that applies."""
+"""What nodes and their pods say about hardware and cannot be: a sentence each, with the rule that applies."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 
+from admission.hardware.gpu_pods import PodKey
+from admission.hardware.gpu_shares import PodGpus
 from admission.hardware.islands import read_island
-from admission.hardware.node_hardware import node_hardware
+from admission.hardware.node_hardware import NodeHardware, node_hardware
 from api import keys
+from api.jobs.gpu_share import WHOLE
 from api.jobs.static_address import parse_pool
 from api.node import NodeInfo
 from api.parsing.decimals import whole_number
@@ -59,6 +63,29 @@ def hardware_problems(node: NodeInfo) -> Iterator[str]:
             f"node {node.name} has islands of {size} GPUs in all, but {gpus} GPUs; each island counts as"
             f" {size - gpus} smaller, so correct its labels"
         )
+
+
+def recorded_problems(
+    node: NodeInfo, hardware: NodeHardware, recorded: Mapping[PodKey, PodGpus]
+) -> Iterator[str]:
+    """Yield the GPUs of a node that several of its pods record, though only one can have them."""
+    # Devices that are offered several times belong to several pods.
+    if not hardware.has_whole_gpus:
+        return
+    holders: dict[int, list[str]] = {}
+    milli: Counter[int] = Counter()
+    for (namespace, name), pod in sorted(recorded.items()):
+        for gpu in pod.ids:
+            holders.setdefault(gpu, []).append(f"{namespace}/{name}")
+            milli[gpu] += WHOLE if pod.share is None else pod.share.milli
+    for gpu, pods in sorted(holders.items()):
+        if len(pods) > 1 and milli[gpu] > WHOLE:
+            more = f" and {len(pods) - 2} more" if len(pods) > 2 else ""
+            yield (
+                f"GPU {gpu} of node {node.name} is in the annotation {keys.GPU_IDS} of the pods {pods[0]} and"
+                f" {pods[1]}{more}, but one GPU is for one pod or for shares of it; what is beyond it counts"
+                " by the GPUs that the pod requests"
+            )
 
 
 def _problem(node: NodeInfo, key: str, expected: str) -> str:

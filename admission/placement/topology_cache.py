@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from admission.hardware.gpu_shares import PodGpus
 from admission.hardware.inventory import HardwareInventory
-from admission.hardware.label_problems import hardware_problems
+from admission.hardware.label_problems import hardware_problems, recorded_problems
 from admission.hardware.rules import HardwareRules
 from admission.placement.fragmentation_mix import DemandMix
 from admission.placement.packing import demand_of
@@ -91,6 +91,8 @@ class TopologyCache:
         self.mix = DemandMix()
         # How often the empty cluster has changed: by nodes, the pods of others, or what hosts have achieved.
         self._node_changes = 0
+        # Nodes whose pods have recorded other GPUs since `take_recorded_on`.
+        self._recorded_on: dict[str, None] = {}
         self._found, self._found_on_empty = KeptPlacements(), KeptPlacements()
         # How often `place` and `has_place` have found none.
         self.refusals = 0
@@ -151,9 +153,16 @@ class TopologyCache:
             gpus = PodGpus(pod.gpus, pod.share, pod.gpu_ids)
         changed = self.hardware.gpu_pods.record(key, pod.gpu_node if pod is not None else "", gpus)
         if changed is not None:
+            self._recorded_on[changed] = None
             self._node_changes += 1
             for topology in self._topologies.values():
                 topology.touch_node(changed)
+
+    def take_recorded_on(self) -> tuple[str, ...]:
+        """Return the nodes whose pods have recorded other GPUs since the last call."""
+        names = tuple(self._recorded_on)
+        self._recorded_on.clear()
+        return names
 
     def reserve_addresses(self, key: Key, reservations: Reservations) -> frozenset[str]:
         """Let a Workload have these addresses and no others. Return the flavors whose nodes it concerns."""
@@ -250,12 +259,17 @@ class TopologyCache:
         return bool(self._searches)
 
     def label_problems(self, name: str) -> list[str]:
-        """Return a sentence for each problem of a node's labels on hardware and on its flavors' levels."""
+        """Return a sentence for each problem of a node's labels on hardware and on its flavors' levels.
+
+        And for each GPU that several of its pods record.
+        """
         node = self.nodes.get(name)
         if node is None:
             return []
         at_host = self.nodes.at_host(node.labels.get(HOSTNAME, ""))
         found: dict[str, None] = dict.fromkeys(hardware_problems(node))
+        recorded = self.hardware.gpu_pods.recorded(name)
+        found.update(dict.fromkeys(recorded_problems(node, self.hardware.of(node), recorded)))
         if (clash := self.addresses.clashes(node)) is not None:
             address, other = clash
             said = f"node {name} offers the address {address}, which is in the pool of node {other}"

@@ -23,7 +23,7 @@ from admission.extender.facts import PodFacts
 from admission.extender.profiles import refusals
 from admission.flavors.hardware_needs import hardware_need
 from admission.hardware.fit import HardwareRequest, misfit, request_of
-from admission.hardware.gpu_shares import as_offered, can_hold
+from admission.hardware.gpu_shares import can_hold
 from admission.hardware.node_hardware import node_hardware
 from admission.hardware.rules import BUILT_IN, HardwareRules
 from api.jobs.resource_requests import gpus_of, pod_requests, pod_set_requests
@@ -337,7 +337,9 @@ def record_gpus(world: World, book: NodeBook, data: st.DataObject) -> None:
         for pod in pods:
             if pod.gpu_ids or pod.on_gpus.share or not data.draw(st.booleans()):
                 continue
-            ids = tuple(data.draw(st.permutations(free))[: pod.gpus])
+            # Some record GPUs that others have recorded already.
+            some = free if data.draw(st.booleans()) else range(view.hardware.gpus)
+            ids = tuple(data.draw(st.permutations(some))[: pod.gpus])
             free = [one for one in free if one not in ids]
             known = replace(
                 pod, annotations={**pod.annotations, "berth.dev/gpu-ids": ",".join(map(str, ids))}
@@ -354,7 +356,7 @@ def holds(book: NodeBook, host: str) -> bool:
     assert view is not None
     kind, pods = view.hardware, view.load.pods
     is_shared = any(pod.share is not None for pod in pods)
-    return not is_shared or can_hold(kind.devices, kind.memory_mib, [*as_offered(pods, kind.slices)])
+    return not is_shared or can_hold(kind.devices, kind.memory_mib, pods)
 
 
 @given(nodes(), workloads())

@@ -150,6 +150,7 @@ class ClusterState:
     def take_pod(self, change: Change[PodObject]) -> None:
         """Take a change of a pod."""
         self.placed_pods.take_pod(change)
+        self.nodes.take_recorded_gpus()
         self.workload_pods.take_pod(change)
         self.ending_pods.take_pod(change)
 

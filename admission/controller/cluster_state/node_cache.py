@@ -115,6 +115,12 @@ class NodeCache:
         if change.type is ChangeType.DELETED:
             del self._nodes[name]
 
+    def take_recorded_gpus(self) -> None:
+        """Check again the nodes whose pods have recorded other GPUs."""
+        for name in self._engine.nodes.take_recorded_on() if self.is_synced else ():
+            if name in self._nodes:
+                self._inspect(self._nodes[name])
+
     def note_synced(self) -> None:
         """Record that all nodes and pods have been listed: a node that is unknown from now on is gone."""
         self.is_synced = True

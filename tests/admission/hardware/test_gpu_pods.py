@@ -158,3 +158,46 @@ def test_a_linked_pod_that_can_have_no_island_keeps_no_others_off() -> None:
     pods.record(("team", "a"), "n", PodGpus(1, ids=(0,)))
     pods.record(("team", "b"), "n", PodGpus(1, ids=(4,)))
     assert pods.linked_room(KIND, ("n",), 2) > 1
+
+
+def test_slices_of_one_gpu_that_pods_record_leave_the_others() -> None:
+    sliced = NodeHardware(gpus=8, devices=2, slices=4, memory_mib=80_000)
+    pods = GpuPods()
+    pods.add("n", 1, pods=3)
+    for name in ("a", "b", "c"):
+        pods.record(("team", name), "n", PodGpus(1, ids=(0,)))
+
+    assert pods.room(sliced, ("n",), 1) == 5
+    assert pods.room(sliced, ("n",), GpuShare(1000)) == 1
+    assert pods.room(sliced, ("n",), GpuShare(250)) == 5
+
+
+@pytest.mark.parametrize(
+    ("recorded", "want"),
+    [
+        pytest.param([PodGpus(2, ids=(0, 1)), PodGpus(2, ids=(2, 3))], (1, 4), id="each its own"),
+        pytest.param([PodGpus(2, ids=(0, 1)), PodGpus(2, ids=(0, 1))], (1, 4), id="both the same"),
+        pytest.param([PodGpus(4, ids=(0, 1, 2, 3)), PodGpus(4, ids=(3, 4, 5, 6))], (0, 0), id="one of four"),
+        pytest.param(
+            [PodGpus(share=GpuShare(600), ids=(0,)), PodGpus(share=GpuShare(600), ids=(0,))],
+            (1, 6),
+            id="more shares than the GPU has",
+        ),
+        pytest.param(
+            [PodGpus(1, ids=(0,)), PodGpus(share=GpuShare(600), ids=(0,))],
+            (1, 6),
+            id="a whole one and a share",
+        ),
+    ],
+)
+def test_a_gpu_that_two_pods_record_is_of_one_and_the_other_counts_by_number(
+    recorded: list[PodGpus], want: tuple[int, int]
+) -> None:
+    for order in (recorded, recorded[::-1]):
+        pods = GpuPods()
+        for number, pod in enumerate(order):
+            pods.add("n", pod.share or pod.gpus, pods=1)
+            pods.record(("team", f"p{number}"), "n", pod)
+
+        islands = pods.linked_room(KIND, ("n",), LinkedGpus(4))
+        assert (islands, pods.room(KIND, ("n",), 1)) == want

@@ -9,11 +9,12 @@ import pytest
 
 from admission.decisions.api_writes import Event
 from api.kube.informer import Change, ChangeType
-from api.objects.cluster import NodeObject, NodeStatus
+from api.objects.cluster import NodeObject, NodeStatus, PodObject
 from api.workload import Workload, WorkloadKey
 from tests.admission.controller.known import Known, made
 
 W = WorkloadKey("team", "w")
+GPU = "nvidia.com/gpu"
 
 
 def flavor(topology: str | None) -> dict[str, Any]:
@@ -31,7 +32,12 @@ def test_nodes_and_pods_are_needed_once_a_flavor_names_a_topology() -> None:
 
 
 def make_node(
-    name: str, labels: dict[str, str], *, version: int = 1, annotations: dict[str, str] | None = None
+    name: str,
+    labels: dict[str, str],
+    *,
+    version: int = 1,
+    annotations: dict[str, str] | None = None,
+    gpus: int = 0,
 ) -> NodeObject:
     """Return a ready node of the pool a."""
     raw = {
@@ -42,7 +48,10 @@ def make_node(
             "labels": {"pool": "a", **labels},
             "annotations": annotations or {},
         },
-        "status": {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": {"cpu": "8"}},
+        "status": {
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "allocatable": {"cpu": "8", GPU: str(gpus)},
+        },
     }
     return msgspec.convert(raw, NodeObject)
 
@@ -165,6 +174,51 @@ def test_labels_that_an_agent_of_another_version_wrote_are_named_with_it(
     assert "nvlink-island.0='0..3'" in said
     assert (want or "") in said
     assert ("node agent" in said) is (want is not None)
+
+
+def make_pod(name: str, gpus: str, *, phase: str = "Running") -> PodObject:
+    """Return a pod on the node n0 that requests a GPU, and records these."""
+    container = {"name": "c", "resources": {"limits": {GPU: "1"}, "requests": {GPU: "1"}}}
+    metadata = {"namespace": "team", "name": name, "uid": name, "annotations": {"berth.dev/gpu-ids": gpus}}
+    spec = {"nodeName": "n0", "containers": [container]}
+    return msgspec.convert({"metadata": metadata, "spec": spec, "status": {"phase": phase}}, PodObject)
+
+
+@pytest.mark.parametrize("are_pods_first", [True, False], ids=["pods before their node", "pods after it"])
+def test_a_gpu_that_two_pods_record_is_named_on_their_node_until_one_has_ended(are_pods_first: bool) -> None:
+    known = fabric()
+    state, inspection = known.cluster_state, known.cluster_state.inspection
+    node = Change(ChangeType.ADDED, make_node("n0", WELL), None, None)
+    if not are_pods_first:
+        state.take_node(node)
+        state.nodes.note_synced()
+    for name, gpus in {"a": "0", "b": "0", "c": "3"}.items():
+        state.take_pod(Change(ChangeType.ADDED, make_pod(name, gpus), None, None))
+    if are_pods_first:
+        state.take_node(node)
+        state.nodes.note_synced()
+
+    (event,) = inspection.take_unreported(now=0.0)
+    assert isinstance(event, Event)
+    assert (event.regarding.kind, event.regarding.name, event.reason) == ("Node", "n0", "InvalidSpec")
+    assert event.note == (
+        "GPU 0 of node n0 is in the annotation berth.dev/gpu-ids of the pods team/a and team/b, but one GPU"
+        " is for one pod or for shares of it; what is beyond it counts by the GPUs that the pod requests"
+    )
+    state.take_pod(Change(ChangeType.MODIFIED, make_pod("a", "0", phase="Succeeded"), None, None))
+    assert inspection.sentence("Node", "", "n0") is None
+
+
+def test_a_gpu_that_its_node_offers_in_slices_may_be_recorded_by_several_pods() -> None:
+    known = fabric()
+    state = known.cluster_state
+    node = make_node("n0", {**WELL, "nvidia.com/gpu.replicas": "4"}, gpus=8)
+    state.take_node(Change(ChangeType.ADDED, node, None, None))
+    state.nodes.note_synced()
+    for name in ("a", "b"):
+        state.take_pod(Change(ChangeType.ADDED, make_pod(name, "0"), None, None))
+
+    assert state.inspection.sentence("Node", "", "n0") is None
 
 
 def test_another_topology_asks_other_labels_of_the_nodes() -> None:
