@@ -11,7 +11,9 @@ from threading import Event
 
 import pytest
 
+from admission.controller.writer.in_flight_limit import FIRST_IN_FLIGHT
 from tests.integration.conftest import Cluster
+from tests.integration.manifests import is_true
 from tests.integration.proxy import Proxy, Rule
 from tests.integration.replica import SHORT_LEASE, Replica
 from tests.integration.scene import Scene
@@ -110,6 +112,31 @@ def test_every_job_runs_once_though(
     scene.wait_finished(*jobs)
     check_each_ran_once(witness, scene, ["early", *jobs])
     assert broken.seen > 0
+    assert replica.child.is_running()
+
+
+def test_objects_whose_reads_and_writes_all_fail_keep_no_other_job_waiting(
+    scene: Scene, witness: Witness, proxy: Proxy, replica: Replica
+) -> None:
+    """As many objects fail as writes may be in flight at first."""
+    scene.create_queue(cpus=FIRST_IN_FLIGHT + QUOTA)
+    failing = r"/workloads/job-bad-\d+-"
+    rules = [
+        proxy.add("PUT", failing + "[^/]+/status", status=500),
+        proxy.add("GET", failing + r"[^/]+(\?|$)", status=503),
+    ]
+    bad = create_jobs(scene, "bad", FIRST_IN_FLIGHT)
+    wait_for(lambda: rules[1].seen > 2 * FIRST_IN_FLIGHT, "reads that fail")
+
+    good = create_jobs(scene, "good", 2 * QUOTA)
+    scene.wait_finished(*good)
+    assert not any(is_true(scene.workload_of(name), "Admitted") for name in bad)
+
+    for rule in rules:
+        proxy.remove(rule)
+    scene.wait_finished(*bad)
+    witness.catch_up()
+    assert {job: witness.starts(job) for job in [*bad, *good]} == dict.fromkeys([*bad, *good], 1)
     assert replica.child.is_running()
 
 

@@ -485,36 +485,6 @@ async def test_it_is_behind_where(purpose: Purpose, want: bool) -> None:
         assert not executor.is_behind
 
 
-async def test_objects_whose_writes_fail_do_not_take_the_places_of_others() -> None:
-    """Neither a write nor a read of these objects is ever answered."""
-    sender = FailingSender()
-    executor = make_executor(sender, max_in_flight=2)
-    ends = asyncio.Event()
-    executor.attempts.sleep = lambda _seconds: ends.wait()  # type: ignore[assignment,return-value]
-    results: list[Result] = []
-    async with running(executor):
-        for number in range(5):
-            executor.submit(WriteOrder(write=make_write(f"bad-{number}"), on_result=results.append))
-        executor.submit(WriteOrder(write=make_write("good"), on_result=results.append))
-        while not results:
-            await asyncio.sleep(0)
-
-        assert results == [Written(raw=b"{}")]
-        assert executor.backlog == 5
-        # What fails is no reason to hold back reports.
-        assert not executor.is_behind
-
-
-class FailingSender(FakeSender):
-    """Answers nothing about objects that are bad."""
-
-    async def send(self, write: Write, *, timeout_seconds: float) -> bytes:
-        """Answer unless the object is bad."""
-        if write.name.startswith("bad"):
-            raise ServerError("failed calling webhook")
-        return await super().send(write, timeout_seconds=timeout_seconds)
-
-
 async def test_nothing_is_sent_while_the_lease_leaves_a_write_too_little_time() -> None:
     sender = FakeSender()
     left = [0.0]
