@@ -61,7 +61,7 @@ class HardwareRequest(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True
 
 
 class NodeLoad(msgspec.Struct, frozen=True, kw_only=True):
-    """What pods use of a node: its GPUs in all, by pod (see `gpu_shares.counted`), the memory of inference."""
+    """What pods use of a node: its GPUs in all by pod (`gpu_shares.counted`), and the memory of inference."""
 
     gpus: int = 0
     pods: Sequence[PodGpus] = ()
