@@ -78,7 +78,8 @@ def sanitised(template: Template) -> dict[str, Any]:
     """Return the template as a Workload stores it: labels, annotations and the whole spec.
 
     All labels and annotations are kept, because a stop restores them from here. If a container defines a
-    variable twice, the last definition is kept, as in a running pod.
+    variable twice, the last definition is kept, as in a running pod. A quantity that is written as a fraction
+    becomes a text.
     """
     kept = {name: values for name in ("labels", "annotations") if (values := _metadata(template, name))}
     # The API server accepts two env entries of the same name in a Job, but rejects them in a Workload,
@@ -86,7 +87,7 @@ def sanitised(template: Template) -> dict[str, Any]:
     spec = dict(template.get("spec") or {})
     for holder in _HOLDERS:
         if spec.get(holder):
-            spec[holder] = [_without_doubles(container) for container in spec[holder]]
+            spec[holder] = [_storable(container) for container in spec[holder]]
     return {"metadata": kept, "spec": spec}
 
 
@@ -412,11 +413,24 @@ def _comparable(quantity: Any) -> str:
         return str(quantity)
 
 
-def _without_doubles(container: Mapping[str, Any]) -> dict[str, Any]:
-    env = container.get("env")
-    if not env:
-        return dict(container)
-    return {**container, "env": list({variable.get("name"): variable for variable in env}.values())}
+def _storable(container: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the container as the CRD of Workloads accepts it."""
+    stored = dict(container)
+    if env := container.get("env"):
+        stored["env"] = list({variable.get("name"): variable for variable in env}.values())
+    # What an AppWrapper wraps is kept as it was written: `cpu: 0.5` may be a number, which CRDs refuse.
+    for kind, quantities in (container.get("resources") or {}).items():
+        if kind in ("requests", "limits") and any(map(_is_fraction, (quantities or {}).values())):
+            stored["resources"] = {**stored["resources"], kind: _as_texts(quantities)}
+    return stored
+
+
+def _is_fraction(quantity: object) -> bool:
+    return isinstance(quantity, float)
+
+
+def _as_texts(quantities: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: repr(one) if _is_fraction(one) else one for name, one in quantities.items()}
 
 
 def _resource_holders(spec: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:

@@ -76,6 +76,18 @@ def test_a_workload_keeps_what_a_stop_must_restore() -> None:
     }
 
 
+def test_a_workload_has_a_fraction_as_a_text_which_its_definition_accepts() -> None:
+    resources = {"requests": {"cpu": 0.5, "memory": "1Gi", "gpu": 1}, "limits": {"memory": "1Gi"}}
+    template = make_template(containers=[{"name": "c", "resources": resources}])
+
+    (kept,) = sanitised(template)["spec"]["containers"]
+
+    assert kept["resources"] == {
+        "requests": {"cpu": "0.5", "memory": "1Gi", "gpu": 1},
+        "limits": {"memory": "1Gi"},
+    }
+
+
 def test_an_injection_adds_and_overwrites_only_what_is_its_own() -> None:
     template = make_template(
         {"kueue.x-k8s.io/podset": "old"},
