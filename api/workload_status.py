@@ -156,6 +156,9 @@ class WorkloadStatusEdit(StatusEdit):
         # A check that is Ready was about the quota that the Workload loses. After the next admission it has
         # to be evaluated again.
         self._reset_checks()
+        if self.is_true(ConditionType.BLOCKED_ON_PREEMPTION_GATES):
+            word = _evicted_word(reason, cause)
+            self.set_condition(ConditionType.BLOCKED_ON_PREEMPTION_GATES, False, reason=word, message=message)
         for field in ("clusterName", "nominatedClusterNames", "unhealthyNodes"):
             self.put(field, None)
         self._close_gates()

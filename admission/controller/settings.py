@@ -15,6 +15,7 @@ from admission.reconcile.workload.context import LifecycleSettings
 from api.config.external import external_kinds
 from api.config.fields import Selector
 from api.config.loading import ControllerConfig
+from api.identifiers import set_reads_annotations
 from api.jobs.job_workload import CopiedKeys
 from api.jobs.owners.table import OWNER_KINDS, set_external
 from api.objects.common import WireSelector, WireSelectorRequirement
@@ -80,9 +81,11 @@ class Options:
 def cluster_state_settings(config: ControllerConfig, *, namespace: str) -> ClusterStateSettings:
     """Return the settings for Jobs, pods and Workloads. `namespace` is the controller's own.
 
-    This process knows from now on the kinds that the configuration describes, and which resources are bytes.
+    This process knows from now on the kinds that the configuration describes, which resources are bytes, and
+    whether annotations name groups and Workloads.
     """
     kueue = config.kueue
+    set_reads_annotations(kueue.feature_gates.get("WorkloadIdentifierAnnotations", True))
     # Counters and capacities of devices are bytes, as in Kueue.
     set_byte_resources(one.resource for own in config.resources.devices.sources.values() for one in own)
     return ClusterStateSettings(

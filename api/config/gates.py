@@ -54,7 +54,6 @@ FIXED: Mapping[str, Fixed] = {
     "TASMultiLayerTopology": Fixed(True, "slices may have several layers"),
     "TopologyAwareScheduling": Fixed(True, "flavors with a topologyName place pods"),
     "VisibilityOnDemand": Fixed(True, "the flag --visibility-port decides"),
-    "WorkloadIdentifierAnnotations": Fixed(True, "labels and annotations name groups and prebuilt Workloads"),
 }
 
 # How Kueue does what both values do, so nothing follows from them.

@@ -63,6 +63,7 @@ ACTED_UPON = frozenset(
         "featureGates.UnadmittedWorkloadsExplicitStatus",
         "featureGates.UnadmittedWorkloadsObservability",
         "featureGates.ValidateRayAndSparkJobUpdates",
+        "featureGates.WorkloadIdentifierAnnotations",
         "featureGates.WorkloadPriorityClassDefaulting",
         "integrations.externalFrameworks",
         "integrations.frameworks",

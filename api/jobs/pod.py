@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from api import keys
+from api.identifiers import pod_group
 from api.jobs.queued_object import Queued
 from api.objects.cluster import PodObject
 from api.objects.common import OwnerReference
@@ -65,8 +66,7 @@ class Pod(Queued):
     @property
     def group(self) -> str:
         """The pod group that it belongs to; empty if none."""
-        named = self.labels.get(keys.POD_GROUP_NAME) or self.annotations.get(keys.POD_GROUP_NAME, "")
-        return named or self.gang
+        return pod_group(self.labels, self.annotations) or self.gang
 
     @property
     def application(self) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from api import keys
+from api.identifiers import prebuilt_workload
 from api.objects.common import OwnerReference
 from api.workload import NOTHING
 
@@ -34,8 +35,7 @@ class Queued:
     @property
     def prebuilt_workload(self) -> str:
         """The name of the Workload that another component created for this object; empty if none."""
-        name = keys.PREBUILT_WORKLOAD_NAME
-        return self.labels.get(name) or self.annotations.get(name, "")
+        return prebuilt_workload(self.labels, self.annotations)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

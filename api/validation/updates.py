@@ -7,9 +7,11 @@ pkg/controller/jobs/{job,deployment,statefulset,leaderworkerset}.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from api import keys
+from api.identifiers import prebuilt_workload
 from api.parsing.faults import ABSENT, FieldError
 
 _Object = Mapping[str, Any]
@@ -44,7 +46,10 @@ def queue_update_errors(
     """Yield the changes of labels and annotations that are not allowed on a Job or another owner."""
     if not is_suspended:
         yield from _frozen_key(old, new, keys.QUEUE_NAME, _RUNNING)
-        yield from _frozen_key(old, new, keys.PREBUILT_WORKLOAD_NAME, _RUNNING)
+        before, after = _prebuilt(old), _prebuilt(new)
+        if before != after:
+            rule = f"{_RUNNING}; it was {before!r}"
+            yield replace(_key_error(new, keys.PREBUILT_WORKLOAD_NAME, rule), value=after or ABSENT)
     if not (was_suspended and is_suspended):
         rule = "can change only while the Job is suspended before and after"
         yield from _frozen_key(old, new, keys.MAX_EXEC_TIME_SECONDS, rule)
@@ -263,6 +268,11 @@ def _key(obj: _Object, key: str) -> str:
         if isinstance(value, str) and value:
             return value
     return ""
+
+
+def _prebuilt(obj: _Object) -> str:
+    metadata = _part(obj, "metadata")
+    return prebuilt_workload(_part(metadata, "labels"), _part(metadata, "annotations"))
 
 
 def _key_error(obj: _Object, key: str, rule: str) -> FieldError:

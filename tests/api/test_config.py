@@ -363,7 +363,7 @@ def test_what_has_no_effect_is_said_field_by_field() -> None:
           PriorityBoost: true
           PartialAdmission: false
           AdmissionGatedBy: true
-          WorkloadIdentifierAnnotations: false
+          VisibilityOnDemand: false
           FlavorFungibilty: true
           New: true
           ShortWorkloadNames: true
@@ -374,8 +374,8 @@ def test_what_has_no_effect_is_said_field_by_field() -> None:
         "f.yaml: clientConnection.qps is read and has no effect in Berth",
         "f.yaml: featureGates.PartialAdmission is read and has no effect in Berth:"
         " a Job with job-min-parallelism may start with fewer pods",
-        "f.yaml: featureGates.WorkloadIdentifierAnnotations is read and has no effect in Berth:"
-        " labels and annotations name groups and prebuilt Workloads",
+        "f.yaml: featureGates.VisibilityOnDemand is read and has no effect in Berth:"
+        " the flag --visibility-port decides",
         "f.yaml: featureGates.FlavorFungibilty is read and has no effect in Berth,"
         " and Kueue v0.19 has no such gate; did you mean FlavorFungibility?",
         "f.yaml: featureGates.New is read and has no effect in Berth, and Kueue v0.19 has no such gate",

@@ -15,6 +15,7 @@ from admission.reconcile.job.context import JobContext, PodOwner
 from admission.reconcile.job.defaults import DEFAULT_NAME, has_default_class
 from admission.reconcile.pod.parents import group_of_leader_worker_set
 from api import keys
+from api.identifiers import names_group_by_annotation
 from api.jobs.pod import Pod, claims_daemon_set
 from api.jobs.pod_role import role_of
 from api.parsing.decimals import whole_number
@@ -83,7 +84,7 @@ def group_fault(pod: Pod) -> FieldError | None:
 
     Source: Kueue, pkg/controller/jobs/pod/pod_webhook.go (validatePodGroupMetadata, ...PrebuiltWorkloadName).
     """
-    place = "annotation" if pod.annotations.get(keys.POD_GROUP_NAME) else "label"
+    place = "annotation" if names_group_by_annotation(pod.annotations) else "label"
     both = (
         f"both the '{keys.POD_GROUP_TOTAL_COUNT}' annotation and the '{keys.POD_GROUP_NAME}' {place}"
         " should be set"

@@ -231,6 +231,15 @@ def test_the_words_of_an_eviction(
     assert said(status).get("Preempted", (None, None))[1] == want_preempted
 
 
+def test_an_eviction_ends_the_wait_for_preemption_gates() -> None:
+    """Kueue, pkg/workload/evict: unsetBlockedOnPreemptionGatesCondition."""
+    raw = raw_of({"conditions": [condition("BlockedOnPreemptionGates", reason="PreemptionGated")]})
+
+    status = status_of(evict_write(make_evict(reason=EvictionReason.DEACTIVATED), raw, now=NOW))
+
+    assert said(status)["BlockedOnPreemptionGates"] == ("False", "Deactivated")
+
+
 def test_a_decision_travels_as_one_guarded_write_with_its_events() -> None:
     decision = make_evict(
         reason=EvictionReason.PREEMPTED,
