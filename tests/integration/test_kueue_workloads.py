@@ -51,8 +51,8 @@ def create_slice(scene: Scene, name: str, *, of: str, cpus: int) -> None:
 
 def reserved_cpus(scene: Scene, cluster_queue: str) -> str:
     """Return the CPUs that a ClusterQueue shows as reserved; "" if it shows none yet."""
-    (flavor,) = scene.cluster_queue(cluster_queue).get("status", {}).get("flavorsReservation") or ({},)
-    return str(flavor["resources"][0]["total"]) if flavor else ""
+    flavors = scene.cluster_queue(cluster_queue).get("status", {}).get("flavorsReservation") or []
+    return str(flavors[0]["resources"][0]["total"]) if flavors else ""
 
 
 @pytest.mark.parametrize(
