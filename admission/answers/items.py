@@ -41,9 +41,10 @@ class WorkloadItem(Item, frozen=True, kw_only=True):
 
     `status` is pending, quotaReserved, admitted, finished or deactivated. `position` counts from 1 among the
     pending Workloads of the ClusterQueue that can start. `expectedStart` is a promise if `isPromised`;
-    without it, `expectedAfter` is a lower bound by turns. Four of five starts lie between `earliestStart` and
-    `latestStart`, which is the promise where there is one. `canStart` false: not as it is, whatever ends.
-    `reason` and `message` say why it waits or how it ended. `requests` are those of all pods together.
+    without it, `expectedAfter` is a lower bound, by turns or by the ends of what it depends on. Four of five
+    starts lie between `earliestStart` and `latestStart`, which is the promise where there is one. `canStart`
+    false: not as it is, whatever ends. `reason` and `message` say why it waits or how it ended. `requests`
+    are those of all pods together.
     """
 
     namespace: str

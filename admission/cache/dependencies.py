@@ -93,6 +93,18 @@ class Dependencies:
         more = sum(one.total for one in found) - len(waits)
         return f"Depends on {'; '.join(waits)}{f'; and {more} more' if more else ''}" if waits else None
 
+    def awaited(self, workload: Workload) -> tuple[Workload, ...]:
+        """Return the Workloads that one that waits waits for; () if one is missing or has failed.
+
+        Then no end of its wait is known.
+        """
+        items, has_more = _read(workload)
+        found = [self._newest((workload.key.namespace, item)) for item in items]
+        waits = {one.key: one for each in found for one in each if _unfinished(one) is not None}
+        if has_more or not all(found) or any(one.is_finished for one in waits.values()):
+            return ()
+        return tuple(waits.values())
+
     def _enlist(self, key: WorkloadKey, before: Workload | None, after: Workload | None) -> None:
         """Record what the Workload waits for. The first of its namespace that waits has all there indexed."""
         old, new = _asked(before), _asked(after)

@@ -173,6 +173,10 @@ class WorkloadStore:
                 self._unread.add(record.workload.key)
                 self._unplaced[record.workload.key] = record
 
+    def awaited(self, workload: Workload) -> tuple[Workload, ...]:
+        """Return the Workloads whose success this one waits for; () if one is missing or has failed."""
+        return self._dependencies.awaited(workload)
+
     def _may_be_reread(self, record: WorkloadRecord) -> bool:
         """Return whether its requests may change: once it holds quota they are fixed."""
         return record.workload.key not in self._cache.held and not record.workload.is_finished

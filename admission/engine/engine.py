@@ -138,7 +138,7 @@ class Engine:
         self.workloads = WorkloadQueries(cache, workload_store, self.queues)
         self.nodes = NodeQueries(cache, workload_store)
         self.addresses = StaticAddresses(cache, self._under_way)
-        self.promises = PromiseQueries(cache, workload_store, self.queues)
+        self.promises = PromiseQueries(cache, workload_store, self.queues, estimate=self.workloads.estimate)
         self.plan = StoredPlan(cache, workload_store, self._under_way)
         self.forecasts = StartForecasts(cache, workload_store, self._under_way, self._policy)
         self.usage_sampling = UsageSampling(cache, workload_store)

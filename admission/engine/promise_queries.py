@@ -5,12 +5,16 @@ A query decides nothing. `take_kept` and `take_measured` return each entry once.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from admission.backfill.promise_reports import PromiseOutcome
 from admission.backfill.running_estimates import MeasuredRun
 from admission.cache.cache import Cache
 from admission.cache.workload_store import WorkloadStore
+from admission.engine.awaited_ends import AwaitedEnd, AwaitedEnds
 from admission.engine.queue_queries import QueueQueries
-from api.workload import WorkloadKey
+from api.workload import Workload, WorkloadKey
+from queues.estimates.runtime_estimate import Estimate
 from queues.estimates.start_errors import StartAccuracy, StartInterval, StartOutcome
 from queues.profile.planned_start import BackfillLease, PlannedStart
 
@@ -18,10 +22,20 @@ from queues.profile.planned_start import BackfillLease, PlannedStart
 class PromiseQueries:
     """Answers queries about promised and expected starts."""
 
-    def __init__(self, cache: Cache, workload_store: WorkloadStore, queues: QueueQueries) -> None:
+    def __init__(
+        self,
+        cache: Cache,
+        workload_store: WorkloadStore,
+        queues: QueueQueries,
+        *,
+        estimate: Callable[[Workload], Estimate | None],
+    ) -> None:
         self._queues = queues
         self._cache = cache
         self._workload_store = workload_store
+        self._awaited_ends = AwaitedEnds(
+            cache, workload_store, estimate=estimate, expected_start=self.expected_start
+        )
 
     def planned(self, key: WorkloadKey) -> PlannedStart | None:
         """Return the start promised to the Workload, None if it has no promise."""
@@ -113,13 +127,20 @@ class PromiseQueries:
         is_ahead = kept is not None and kept.start_at > self._cache.schedule_plan.now
         return kept.start_at if kept is not None and is_ahead else None
 
+    def awaited_end(self, key: WorkloadKey) -> AwaitedEnd | None:
+        """Return the last end of what the Workload depends on; None if there is none, or one is unknown."""
+        return self._awaited_ends.of(key)
+
     def expected_after(self, key: WorkloadKey) -> float | None:
         """Return before when the Workload is not expected to start (Unix seconds), if no start is known.
 
         It waits behind those Workloads of its ClusterQueue whose starts were computed. None if it does not,
         if no starts were computed, or if it cannot start as it is. This is a lower bound by turns only;
-        backfill may start it earlier.
+        backfill may start it earlier. Of one that depends on others it is the last of their ends.
         """
+        awaited = self.awaited_end(key)
+        if awaited is not None:
+            return awaited.at
         record = self._workload_store.index.records.get(key)
         if record is None or record.queued_in is None or self.expected_start(key) is not None:
             return None

@@ -30,7 +30,8 @@ class Starts:
     """When a pending Workload is expected to start (RFC 3339, "" if unknown), and whether that is a promise.
 
     `after` is the latest known start of a Workload ahead of it, "" if unknown. Four of five starts lie
-    between `earliest` and `latest` ("" if not known). `can_start` False: not as it is.
+    between `earliest` and `latest` ("" if not known). Of one that depends on others, `after` is the expected
+    end of the last of them, which `awaits` names. `can_start` False: not as it is.
     """
 
     expected: str = ""
@@ -38,6 +39,7 @@ class Starts:
     after: str = ""
     earliest: str = ""
     latest: str = ""
+    awaits: str = ""
     can_start: bool = True
 
     @property
@@ -173,7 +175,8 @@ def start_of_key(engine: Engine, key: WorkloadKey) -> str | None:
 
 def _starts(engine: Engine, workload: Workload, order: Sequence[WorkloadKey]) -> Starts:
     if workload.key not in order:
-        return Starts()
+        awaited = engine.promises.awaited_end(workload.key)
+        return Starts() if awaited is None else Starts(after=to_rfc3339(awaited.at), awaits=awaited.name)
     # Collect the starts of the whole queue: the latest known one ahead is a lower bound for this Workload.
     starts = [start_of_key(engine, key) or "" for key in order]
     place = order.index(workload.key)

@@ -12,7 +12,7 @@ from api.keys import EXPECTED_RUNTIME_SECONDS
 from api.parsing.durations import seconds_text
 from api.parsing.quantities import to_text
 from api.reasons import ConditionType, PendingReason
-from api.workload import Workload, to_rfc3339
+from api.workload import Workload, to_rfc3339, to_seconds
 
 # How many Workloads are named that hold what is missing; the others are counted.
 _NAMED_HOLDERS = 5
@@ -97,7 +97,11 @@ def _never(answer: Answer) -> str:
 def _start(answer: Answer, now: float) -> str:
     starts = answer.starts
     if answer.reason == PendingReason.WAITING_FOR_DEPENDENCIES:
-        return "waits until what it depends on has succeeded"
+        last = ""
+        if starts.awaits:
+            last = f": {starts.awaits} is expected to end last, at {starts.after}"
+            last += f" ({_when(to_seconds(starts.after), now)})"
+        return f"waits until what it depends on has succeeded{last}"
     turn = f"is at position {answer.position}" if answer.position else "waits"
     if starts.at < inf:
         word = "promised" if starts.is_promised else "expected"

@@ -10,7 +10,7 @@ import pytest
 from admission.cache import dependencies as dependencies_module
 from admission.cache.dependencies import Dependencies
 from admission.cache.workload_record import WorkloadRecord
-from api.keys import DEPENDS_ON, ELASTIC_JOB, STEP
+from api.keys import DEPENDS_ON, ELASTIC_JOB, EXPECTED_RUNTIME_SECONDS, STEP
 from api.reasons import FinishedReason
 from api.workload import Workload, WorkloadKey
 from tests.builders import (
@@ -251,3 +251,58 @@ def test_slices_that_have_ended_while_their_job_goes_on_do_not_count(
     world.put(finished(reserved(first)))
 
     assert admits(world.settle()) == ["job-train-1"]
+
+
+def lasting(name: str, seconds: int, needs: str = "") -> Workload:
+    """Return the Workload of a Job that says how long it runs."""
+    one = job(name, needs)
+    return replace(one, annotations={**one.annotations, EXPECTED_RUNTIME_SECONDS: str(seconds)})
+
+
+def running(workload: Workload, *, since: float) -> Workload:
+    return with_conditions(reserved(workload), make_condition("Admitted", at=since))
+
+
+@pytest.mark.parametrize(
+    ("others", "needs", "want"),
+    [
+        pytest.param(
+            [running(lasting("a", 600), since=1100.0)], "a", (1700.0, "a"), id="of one that runs, its end"
+        ),
+        pytest.param(
+            [running(lasting("a", 600), since=1100.0), running(lasting("b", 900), since=1100.0)],
+            "a, b",
+            (2000.0, "b"),
+            id="of two the later end",
+        ),
+        pytest.param(
+            [running(lasting("a", 600), since=1100.0), lasting("b", 50, "a")],
+            "b",
+            (1750.0, "b"),
+            id="of one that waits for another, its run after that",
+        ),
+        pytest.param([running(job("a"), since=1100.0)], "a", None, id="unknown for one of unknown length"),
+        pytest.param(
+            [running(lasting("a", 60), since=1100.0)], "a", None, id="unknown for one that has outrun it"
+        ),
+        pytest.param(
+            [running(lasting("a", 600), since=1100.0)], "a, b", None, id="unknown where one is missing"
+        ),
+        pytest.param(
+            [running(lasting("a", 600), since=1100.0), failed(job("b"))],
+            "a, b",
+            None,
+            id="unknown where one has failed",
+        ),
+        pytest.param([lasting("a", 600, "train")], "a", None, id="unknown in a ring"),
+    ],
+)
+def test_a_start_is_expected_after_the_last_end_of_what_it_depends_on(
+    others: list[Workload], needs: str, want: tuple[float, str] | None
+) -> None:
+    world = make_world(*others, train := job("train", needs))
+    world.now = 1200.0
+    world.settle()
+
+    assert world.engine.promises.awaited_end(train.key) == want
+    assert world.engine.promises.expected_after(train.key) == (None if want is None else want[0])

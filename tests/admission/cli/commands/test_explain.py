@@ -257,6 +257,22 @@ def test_a_workload_that_depends_on_others_names_them(
     assert "WaitingForDependencies: Depends on a: waits" in out
 
 
+def test_a_workload_that_depends_on_running_ones_shows_which_is_expected_to_end_last(
+    cluster: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    waiting = make_workload("b", pods=1)
+    waiting["metadata"]["annotations"] = {"berth.dev/depends-on": "a, c"}
+    first, last = running("a", pods=1, seconds=10**8), running("c", pods=1, seconds=10**9)
+    for one in (first, last):
+        one["metadata"]["namespace"] = one["status"]["admission"]["clusterQueue"] = "speech"
+    fill(cluster, (WORKLOADS, first), (WORKLOADS, last), (WORKLOADS, waiting))
+
+    out = explain(capsys, cluster, "speech/b")[1]
+    found = json.loads(explain(capsys, cluster, "speech/b", "-o", "json")[1])
+
+    assert f"has succeeded: c is expected to end last, at {found['expectedAfter']} (in " in out
+
+
 def test_without_the_configuration_devices_by_claim_are_left_to_the_workloads_condition(
     cluster: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
