@@ -95,7 +95,7 @@ CONTROLLERS = {
         ControllerSource(
             name="kuberay",
             module="github.com/ray-project/kuberay/ray-operator",
-            version="v1.6.0",
+            version="v1.6.2",
             definitions="config/crd/bases/*.yaml",
         ),
         ControllerSource(

@@ -27,6 +27,7 @@ _CONTROLLERS = (
     "clusterrole-aggregation-controller",
     "deployment-controller",
     "disruption-controller",
+    "endpointslice-controller",
     "garbage-collector-controller",
     "job-controller",
     "namespace-controller",

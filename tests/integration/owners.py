@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from api.jobs.owners.appwrapper import APP_WRAPPER
 from api.jobs.owners.jobset import JOB_SET
 from api.jobs.owners.kubeflow import JAX_JOB, MPI_JOB, PADDLE_JOB, PYTORCH_JOB, TF_JOB, XGBOOST_JOB
-from api.jobs.owners.ray import RAY_CLUSTER, RAY_JOB
+from api.jobs.owners.ray import RAY_CLUSTER, RAY_JOB, RAY_SERVICE
 from api.jobs.owners.row import OwnerKind, Source
 from api.jobs.owners.spark import SPARK_APPLICATION
 from api.jobs.owners.trainjob import CLUSTER_RUNTIMES, TRAIN_JOB
 from tests.integration.manifests import LONG, QUEUE_NAME, RUNTIME, Object
-from tests.integration.ray_network import job_id
+from tests.integration.ray_network import SERVE_CONFIG, job_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class Manifest:
     @property
     def has_end(self) -> bool:
         """Whether it ends by itself, and not only by its deletion."""
-        return self.row is not RAY_CLUSTER
+        return self.row not in (RAY_CLUSTER, RAY_SERVICE)
 
     def path(self, namespace: str, name: str = "") -> str:
         """Return the path of an object, or of all in a namespace."""
@@ -112,6 +112,10 @@ def _ray_cluster(seconds: float) -> Object:
     group = {"rayStartParams": {}, "template": template(seconds)}
     workers = {"groupName": "small", "replicas": 2, "minReplicas": 2, "maxReplicas": 2, **group}
     return {"rayVersion": "2.9.0", "headGroupSpec": group, "workerGroupSpecs": [workers]}
+
+
+def _ray_service(seconds: float) -> Object:
+    return {"serveConfigV2": SERVE_CONFIG, "rayClusterConfig": _ray_cluster(seconds)}
 
 
 def _ray_job(seconds: float) -> Object:
@@ -210,6 +214,9 @@ MORE_MANIFESTS = (
         spec=_ray_job,
         cpus=4,
         pod_sets={"head": 1, "small": 2, "submitter": 1},
+    ),
+    Manifest(
+        row=RAY_SERVICE, controller="kuberay", spec=_ray_service, cpus=3, pod_sets={"head": 1, "small": 2}
     ),
     Manifest(
         row=SPARK_APPLICATION,

@@ -15,6 +15,12 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 _JOBS = "/api/jobs/"
+_APPLICATIONS = "/api/serve/applications/"
+# What a RayService serves, as its author writes it.
+SERVE_CONFIG = """
+applications:
+  - {name: app, import_path: app.graph, route_prefix: /app}
+"""
 _END_SECONDS = 10.0
 
 
@@ -46,10 +52,12 @@ class RayNetwork:
         self._thread.join(_END_SECONDS)
 
     def answer(self, url: str) -> Mapping[str, Any]:
-        """Return what Ray answers: of a job how it fares."""
+        """Return what Ray answers: of a job how it fares, and that what a service asks for is served."""
         path = urlsplit(url).path
         if path.startswith(_JOBS):
             return self._job(url, path.removeprefix(_JOBS))
+        if path == _APPLICATIONS:
+            return {"applications": {"app": {"name": "app", "status": "RUNNING", "deployments": {}}}}
         return {}
 
     def _job(self, url: str, name: str) -> Mapping[str, Any]:

@@ -52,8 +52,15 @@ class QueuedObjects:
         return any(cache.has_gone(uid) for cache in self._caches.values())
 
     def as_active(self, owner: Owner) -> Owner:
-        """Return the owner as active as what it owns: its status may not show yet what its Jobs do."""
-        active = sum(child.value.active for child in self.owned_by(owner.uid))
+        """Return the owner as active as what it owns: its status may not show yet what its Jobs do.
+
+        Of a row whose status may be stale only what it owns counts, as far as that is known.
+        """
+        owned = [child.value for child in self.owned_by(owner.uid)]
+        if owner.row.has_stale_status and owned:
+            # One that is not suspended yet has pods, or is about to create them.
+            return replace(owner, active=sum(max(one.active, not one.is_suspended) for one in owned))
+        active = sum(one.active for one in owned)
         return replace(owner, active=active) if active > owner.active else owner
 
     def owned_by(self, uid: str) -> list[Seen[QueuedJob]]:

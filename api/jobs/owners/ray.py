@@ -263,4 +263,6 @@ RAY_SERVICE = OwnerKind(
     counts=_service_counts,
     faults=lambda body: _cluster_faults(body, _CLUSTER_OF_SERVICE),
     is_left_alone=_is_cleaning_up,
+    # KubeRay counts its endpoints only while one of its clusters answers, so it may stay Ready once stopped.
+    has_stale_status=True,
 )

@@ -141,8 +141,9 @@ class OwnerKind:
     refuses to run it as it is, so that it needs no quota. `additions` returns what a new object that
     is queued gets besides its suspension: values by path. `with_template` returns the object with another
     template in a pod set. `completes_at` returns when its status expects it to be complete, as RFC 3339, None
-    where it does not say. `update_gate` is the feature gate of Kueue that, switched off, leaves changes
-    unchecked that take an object out of its queue; "" if there is none.
+    where it does not say. `has_stale_status`: its status may go on saying that it runs once it is stopped, so
+    that what it has created is asked instead. `update_gate` is the feature gate of Kueue that, switched off,
+    leaves changes unchecked that take an object out of its queue; "" if there is none.
 
     `sources` are the kinds that say what its pods are, and `expand` returns the object together with what
     they say: `pod_sets`, `are_pods_ready`, `reclaimable` and `counts` get that. `templates`: how it is
@@ -170,6 +171,7 @@ class OwnerKind:
     additions: Callable[[Body], Mapping[tuple[str, ...], object]] = _no_additions
     with_template: Callable[[Body, OwnerPodSet, Template], Body] = _at_its_path
     completes_at: Callable[[Body], str | None] = _unknown
+    has_stale_status: bool = False
     update_gate: str = ""
     sources: tuple[Source, ...] = ()
     expand: Callable[[Body, Read], Body] | None = None

@@ -9,6 +9,7 @@ import pytest
 from admission.controller.cluster_state.cluster_state import ClusterStateSettings
 from admission.reconcile.job.context import Ancestor, JobSettings
 from api.jobs.owners.jobset import JOB_SET
+from api.jobs.owners.ray import RAY_CLUSTER, RAY_SERVICE
 from api.jobs.owners.row import OwnerKind
 from api.kube.informer import ChangeType
 from tests.admission.controller.cluster_state.test_cluster_state import of_job
@@ -141,3 +142,32 @@ def test_an_owner_that_stops_is_as_active_as_its_jobs_and_looked_at_when_they_ch
     known.tell(worker(active=0))
     assert marked(known) == {"JobSet/j", "Job/j-workers-0"}
     assert known.cluster_state.queued.as_active(owner.value).active == 0
+
+
+def ray_cluster(state: str, *, suspend: bool = True) -> Object:
+    """Return the RayCluster of the RayService j in this state."""
+    (sample,) = (one for one in SAMPLES if one.row is RAY_CLUSTER)
+    reference = {"apiVersion": RAY_SERVICE.api_version, "kind": "RayService", "name": "j", "uid": UID}
+    owned = {"name": "j-x7k2p", "uid": "cluster", "ownerReferences": [{**reference, "controller": True}]}
+    cluster = sample.object(suspend=suspend, labels={"kueue.x-k8s.io/queue-name": None}, **owned)
+    return {**cluster, "status": {"state": state}}
+
+
+@pytest.mark.parametrize(
+    ("clusters", "want"),
+    [
+        pytest.param([ray_cluster("suspended")], 0, id="its cluster has stopped"),
+        pytest.param([ray_cluster("ready")], 1, id="its cluster has pods"),
+        pytest.param([ray_cluster("", suspend=False)], 1, id="its cluster has yet to be suspended"),
+        pytest.param([], 1, id="of its cluster nothing is known"),
+    ],
+)
+def test_a_suspended_rayservice_that_says_it_is_ready_runs_only_as_long_as_its_clusters(
+    clusters: list[Object], want: int
+) -> None:
+    (sample,) = (one for one in SAMPLES if one.row is RAY_SERVICE)
+    service = {**sample.object(suspend=True), "status": sample.ready}
+    known = with_owners(service, *clusters, kinds=(RAY_SERVICE, RAY_CLUSTER))
+
+    (owner,) = known.cluster_state.queued.owners["RayService"]
+    assert known.cluster_state.queued.as_active(owner.value).active == want
