@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from api import keys
-from api.jobs.gpu_share import GpuShare, gpu_ids, gpu_share
+from api.jobs.gpu_share import GpuShare, gpu_ids, gpu_ids_fault, gpu_share
 from api.jobs.resource_requests import PODS, gpus_of, most_gpu_ids, pod_requests
 from api.objects.cluster import NodeObject, PodObject
 from api.objects.common import WireTaint
@@ -56,7 +56,8 @@ class PodUsage:
     """The resources that a pod uses on its node; `node` is empty if the pod is not counted here.
 
     `gpu_ids` are the GPUs of `gpu_node` that it was given, () where they are not recorded, and `gpus` or
-    `share` what it uses of them: also of a pod that is counted elsewhere.
+    `share` what it uses of them: also of a pod that is counted elsewhere. `gpu_fault` says what is wrong with
+    the record of them.
     """
 
     namespace: str
@@ -67,6 +68,7 @@ class PodUsage:
     gpu_ids: tuple[int, ...] = ()
     gpus: int = 0
     share: GpuShare | None = None
+    gpu_fault: str = ""
 
 
 def to_node(wire: NodeObject) -> NodeInfo:
@@ -118,7 +120,8 @@ def to_pod_usage(wire: PodObject) -> PodUsage:
     except QuantityError:
         # The pod runs even if its requests cannot be parsed, so it is counted at least as a pod.
         requests = {}
-    ids = gpu_ids(annotations, most_gpu_ids(requests))
+    most = most_gpu_ids(requests)
+    ids, fault = gpu_ids(annotations, most), gpu_ids_fault(annotations, most)
     share = gpu_share((meta.annotations, meta.labels), gpus_of(requests))
     if share is not None:
         requests = {**requests, keys.GPU_MILLI: share.milli}
@@ -129,10 +132,11 @@ def to_pod_usage(wire: PodObject) -> PodUsage:
         name=meta.name,
         node="" if is_placed else node,
         requests={} if is_placed else {**requests, PODS: 1},
-        gpu_node=node if ids else "",
+        gpu_node=node if ids or fault else "",
         gpu_ids=ids,
         gpus=gpus_of(requests) if ids and share is None else 0,
         share=share if ids else None,
+        gpu_fault=fault,
     )
 
 

@@ -9,12 +9,16 @@ from collections.abc import Iterator
 
 from admission.cache.cache import Cache
 from admission.cache.workload_store import WorkloadStore
+from admission.flavors.hardware_needs import hardware_need
 from admission.flavors.topology_assigner import check_tolerations
+from admission.hardware.fit import misfit
 from admission.placement.topology.domain_room import DomainRoom, domain_rooms
 from admission.placement.topology.domain_usage import DomainUsage, domain_usages
 from admission.placement.topology.node_health import NodeFault, host_fault, hosts_of, is_healthy
 from admission.preemption.device_price import node_device_price
 from api.disruption_budget import DisruptionBudget
+from api.jobs.resource_requests import gpus_of, pod_requests
+from api.keys import HOSTNAME
 from api.node import NodeInfo
 from api.objects.common import WireToleration
 from api.workload import PodSetAssignment, Workload, WorkloadKey
@@ -39,6 +43,41 @@ class NodeQueries:
         """
         self._workload_store.see()
         return self._cache.topology_cache.label_problems(node)
+
+    def misfits_on(self, name: str) -> str:
+        """Return which placed Workloads the node's hardware would refuse now, as a sentence; "" for none."""
+        cache = self._cache
+        node = cache.topology_cache.nodes.get(name)
+        if node is None:
+            return ""
+        hardware, snapshot = cache.topology_cache.hardware.of(node), cache.snapshot()
+        found: dict[WorkloadKey, str] = {}
+        host = node.labels.get(HOSTNAME, name)
+        for key in self.tenants(host):
+            held = cache.held.get(key)
+            queue = cache.queues.get(held.admission.cluster_queue) if held is not None else None
+            if held is None or queue is None:
+                continue
+            there = {
+                one.name
+                for one in held.admission.pod_sets
+                if one.topology is not None and host in hosts_of(one.topology)
+            }
+            for pod_set in held.workload.pod_sets:
+                spec = pod_set.template.spec
+                if pod_set.name not in there or spec is None:
+                    continue
+                need = hardware_need(snapshot, queue, held.workload, pod_set, gpus_of(pod_requests(spec)))
+                if need is not None and (refused := misfit(need, hardware)) is not None:
+                    found[key] = str(refused)
+        if not found:
+            return ""
+        first, words = min(found.items())
+        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+        return (
+            f"node {name} has other hardware than when work was placed on it: it would refuse"
+            f" Workload {first}{more} now ({words}); running pods stay, and later decisions use what it has"
+        )
 
     def take_recorded_on(self) -> tuple[str, ...]:
         """Return the nodes whose pods have recorded other GPUs since the last call."""

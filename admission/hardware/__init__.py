@@ -9,7 +9,8 @@ Modules, in reading order:
     node_hardware   what a node offers, by its labels and amounts
     gpu_pods        the pods with GPUs on each node, and how many more find an island
     fit             the one function: fits, or not, and why
-    label_problems  labels of nodes that cannot be understood
+    label_problems  labels of nodes that cannot be understood, and GPUs that several pods record
+    record_faults   pods whose record of their GPUs cannot be read
     inventory       the kinds of nodes that the flavors have, and why none of them fits
 
 Decisions:

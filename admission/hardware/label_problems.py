@@ -58,7 +58,8 @@ def hardware_problems(node: NodeInfo) -> Iterator[str]:
         first_of.update(dict.fromkeys(island.ids - first_of.keys(), key))
         size += island.size - len(twice)
     gpus = node_hardware(node).gpus
-    if size > gpus:
+    # A node that offers none has not started its device plugin yet.
+    if 0 < gpus < size:
         yield (
             f"node {node.name} has islands of {size} GPUs in all, but {gpus} GPUs; each island counts as"
             f" {size - gpus} smaller, so correct its labels"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from admission.hardware.gpu_shares import PodGpus
 from admission.hardware.inventory import HardwareInventory
 from admission.hardware.label_problems import hardware_problems, recorded_problems
+from admission.hardware.record_faults import RecordFaults
 from admission.hardware.rules import HardwareRules
 from admission.placement.fragmentation_mix import DemandMix
 from admission.placement.packing import demand_of
@@ -93,6 +94,7 @@ class TopologyCache:
         self._node_changes = 0
         # Nodes whose pods have recorded other GPUs since `take_recorded_on`.
         self._recorded_on: dict[str, None] = {}
+        self._record_faults = RecordFaults()
         self._found, self._found_on_empty = KeptPlacements(), KeptPlacements()
         # How often `place` and `has_place` have found none.
         self.refusals = 0
@@ -151,7 +153,9 @@ class TopologyCache:
         gpus = None
         if pod is not None and pod.gpu_ids:
             gpus = PodGpus(pod.gpus, pod.share, pod.gpu_ids)
-        changed = self.hardware.gpu_pods.record(key, pod.gpu_node if pod is not None else "", gpus)
+        node, fault = (pod.gpu_node, pod.gpu_fault) if pod is not None else ("", "")
+        self._recorded_on.update(dict.fromkeys(self._record_faults.put(key, node, fault)))
+        changed = self.hardware.gpu_pods.record(key, node, gpus)
         if changed is not None:
             self._recorded_on[changed] = None
             self._node_changes += 1
@@ -270,6 +274,7 @@ class TopologyCache:
         found: dict[str, None] = dict.fromkeys(hardware_problems(node))
         recorded = self.hardware.gpu_pods.recorded(name)
         found.update(dict.fromkeys(recorded_problems(node, self.hardware.of(node), recorded)))
+        found.update(dict.fromkeys(self._record_faults.on(name)))
         if (clash := self.addresses.clashes(node)) is not None:
             address, other = clash
             said = f"node {name} offers the address {address}, which is in the pool of node {other}"

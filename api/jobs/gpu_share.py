@@ -63,6 +63,19 @@ def gpu_ids(annotations: Mapping[str, str], most: int) -> tuple[int, ...]:
     return found if len(found) <= most else ()
 
 
+def gpu_ids_fault(annotations: Mapping[str, str], most: int) -> str:
+    """Return what is wrong with the GPUs that a pod is said to have; "" for nothing. See `gpu_ids`."""
+    text = annotations.get(keys.GPU_IDS, "")
+    parts = [part.strip() for part in text.split(",")] if text.strip() else []
+    if any(whole_number(part) is None for part in parts):
+        return (
+            f"{keys.GPU_IDS} is {text!r}, but must be numbers of GPUs such as 0,1; other parts do not count"
+        )
+    if len({*parts}) > most:
+        return f"{keys.GPU_IDS} is {text!r}, but the pod requests {most}; it counts by what it requests"
+    return ""
+
+
 def gpu_share_fault(sources: Sources, gpus: int) -> str | None:
     """Return a sentence where the key contradicts the GPUs that each pod requests; otherwise None."""
     text = _read(keys.GPU_MILLI, sources)

@@ -78,18 +78,24 @@ def test_a_pod_counts_on_its_node_unless_it_is_counted_elsewhere(
 
 @pytest.mark.parametrize("is_placed", [True, False], ids=["placed by Berth", "not placed"])
 @pytest.mark.parametrize(
-    ("limits", "ids", "want"),
+    ("limits", "ids", "want", "fault"),
     [
-        pytest.param({"nvidia.com/gpu": 2}, "5,0", (5, 0), id="as many as it requests"),
-        pytest.param({"nvidia.com/gpu": 2}, "5,x,5", (5,), id="one that is no number, and one twice"),
-        pytest.param({"nvidia.com/gpu": 1}, "0,1,2,3,4,5,6,7", (), id="more than it requests"),
-        pytest.param({"cpu": 1}, "0,1", (), id="GPUs of a pod that requests none"),
-        pytest.param({"cpu": 1}, "0", (0,), id="the GPU of a share without a device"),
-        pytest.param({"nvidia.com/gpu.shared": 2}, "0,1", (0, 1), id="slices by a name of their own"),
+        pytest.param({"nvidia.com/gpu": 2}, "5,0", (5, 0), "", id="as many as it requests"),
+        pytest.param(
+            {"nvidia.com/gpu": 2},
+            "5,x,5",
+            (5,),
+            "must be numbers of GPUs",
+            id="one that is no number, and one twice",
+        ),
+        pytest.param({"nvidia.com/gpu": 1}, "0,1,2,3,4,5,6,7", (), "requests 1;", id="more than it requests"),
+        pytest.param({"cpu": 1}, "0,1", (), "requests 1;", id="GPUs of a pod that requests none"),
+        pytest.param({"cpu": 1}, "0", (0,), "", id="the GPU of a share without a device"),
+        pytest.param({"nvidia.com/gpu.shared": 2}, "0,1", (0, 1), "", id="slices by a name of their own"),
     ],
 )
 def test_a_pod_has_no_more_gpus_than_it_requests(
-    limits: dict[str, int], ids: str, want: tuple[int, ...], is_placed: bool
+    limits: dict[str, int], ids: str, want: tuple[int, ...], fault: str, is_placed: bool
 ) -> None:
     placed = {"kueue.x-k8s.io/podset-required-topology": "rack"} if is_placed else {}
     container = {"name": "c", "resources": {"limits": limits, "requests": limits}}
@@ -100,4 +106,6 @@ def test_a_pod_has_no_more_gpus_than_it_requests(
     }
     found = to_pod_usage(msgspec.convert(raw, PodObject))
 
-    assert (found.gpu_ids, found.gpu_node) == (want, "n" if want else "")
+    assert (found.gpu_ids, found.gpu_node) == (want, "n")
+    assert fault in found.gpu_fault
+    assert bool(fault) == bool(found.gpu_fault)

@@ -56,6 +56,10 @@ class NodeCache:
         # Whether all nodes and pods have been listed. Before that, a missing node means nothing.
         self.is_synced = False
         self._mislabelled: dict[str, None] = {}
+        # Nodes of which nothing is wrong but the version of their node agent.
+        self._of_other_agent: dict[str, None] = {}
+        # By node: that its hardware changed under running work.
+        self._changed_under_work: dict[str, str] = {}
         # By node: why it cannot be read.
         self._unreadable: dict[str, str] = {}
         # By node: the price that cannot be read, so that each is counted once.
@@ -108,12 +112,21 @@ class NodeCache:
                 self._observers.report_unreadable("Node", "", name, str(error))
                 self._engine.objects.remove(NodeInfo, name, now=now)
         self._note_health(before, self._engine.nodes.node(name))
+        self._note_hardware(before, self._engine.nodes.node(name))
         node = Meta(name=name, uid=change.object.metadata.uid)
         self._nodes[name] = node
         if self.is_synced:
             self._inspect(node)
         if change.type is ChangeType.DELETED:
             del self._nodes[name]
+
+    def _note_hardware(self, before: NodeInfo | None, after: NodeInfo | None) -> None:
+        """Note the work on a node that its changed hardware would refuse now."""
+        if after is None:
+            if before is not None:
+                self._changed_under_work.pop(before.name, None)
+        elif before is not None and (before.labels, before.allocatable) != (after.labels, after.allocatable):
+            self._changed_under_work[after.name] = self._engine.nodes.misfits_on(after.name)
 
     def take_recorded_gpus(self) -> None:
         """Check again the nodes whose pods have recorded other GPUs."""
@@ -175,13 +188,17 @@ class NodeCache:
         problems = [*self._engine.nodes.label_problems(name), *self._price_problems(name)]
         if name in self._unreadable:
             problems.append(self._unreadable[name])
-        if problems and (words := self._other_agent(name)):
+        if words := self._changed_under_work.get(name):
             problems.append(words)
+        # Counted apart: agents of another version are on all nodes while one is rolled out.
+        of_kind = self._mislabelled if problems else self._of_other_agent
+        if words := self._other_agent(name):
+            problems.append(words)
+        for nodes in (self._mislabelled, self._of_other_agent):
+            nodes.pop(name, None)
         if problems:
-            self._mislabelled[name] = None
-        else:
-            self._mislabelled.pop(name, None)
-        if len(self._mislabelled) <= MAX_NODES_REPORTED or not problems:
+            of_kind[name] = None
+        if len(of_kind) <= MAX_NODES_REPORTED or not problems:
             self._inspection.set_fault("Node", metadata, "; ".join(problems))
 
     def _other_agent(self, name: str) -> str:
@@ -189,7 +206,10 @@ class NodeCache:
         node = self._engine.nodes.node(name)
         if node is None or node.agent_version in ("", self._version):
             return ""
-        return f"its node agent has version {node.agent_version}, and this controller {self._version}"
+        return (
+            f"its node agent has version {node.agent_version}, and this controller {self._version}: what it"
+            " has written is read by the rules of this controller"
+        )
 
     def _price_problems(self, name: str) -> list[str]:
         node = self._engine.nodes.node(name)

@@ -76,3 +76,9 @@ def test_each_problem_is_a_sentence(labels: dict[str, str], want: list[str]) -> 
     node = NodeInfo(name="n", labels=labels, allocatable={"nvidia.com/gpu": 8})
 
     assert list(hardware_problems(node)) == want
+
+
+def test_islands_of_a_node_that_does_not_offer_its_gpus_yet_are_no_problem() -> None:
+    node = NodeInfo(name="n", labels={f"{ISLAND}0": "0-7"}, allocatable={"cpu": 64_000})
+
+    assert list(hardware_problems(node)) == []

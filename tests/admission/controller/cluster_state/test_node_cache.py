@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from admission.controller.cluster_state.node_cache import MAX_NODES_REPORTED
 from admission.decisions.api_writes import Event
 from api.kube.informer import Change, ChangeType
 from api.objects.cluster import NodeObject, NodeStatus, PodObject
@@ -151,21 +152,21 @@ def test_a_node_whose_amounts_cannot_be_read_is_named_and_not_used() -> None:
 @pytest.mark.parametrize(
     ("agent", "want"),
     [
-        pytest.param("9.9.9", "; its node agent has version 9.9.9, and this controller ", id="another one"),
+        pytest.param("9.9.9", "its node agent has version 9.9.9, and this controller ", id="another one"),
         pytest.param("", None, id="none"),
     ],
 )
-def test_labels_that_an_agent_of_another_version_wrote_are_named_with_it(
-    agent: str, want: str | None
-) -> None:
+def test_an_agent_of_another_version_is_named_once(agent: str, want: str | None) -> None:
     known = fabric()
     nodes, inspection = known.cluster_state.nodes, known.cluster_state.inspection
     nodes.note_synced()
     agents = {"berth.dev/node-agent-version": agent} if agent else {}
 
-    # What can be read is used, by any version.
     nodes.take_node(Change(ChangeType.ADDED, make_node("n0", WELL, annotations=agents), None, None))
-    assert inspection.sentence("Node", "", "n0") is None
+    assert (inspection.sentence("Node", "", "n0") or "").startswith(want or "")
+    assert len(inspection.take_unreported(now=0.0)) == (want is not None)
+    nodes.take_node(Change(ChangeType.MODIFIED, make_node("n0", WELL, annotations=agents), None, None))
+    assert inspection.take_unreported(now=0.0) == ()
 
     labels = {**WELL, "berth.dev/nvlink-island.0": "0..3"}
     node = make_node("n0", labels, version=2, annotations=agents)
@@ -219,6 +220,22 @@ def test_a_gpu_that_its_node_offers_in_slices_may_be_recorded_by_several_pods() 
         state.take_pod(Change(ChangeType.ADDED, make_pod(name, "0"), None, None))
 
     assert state.inspection.sentence("Node", "", "n0") is None
+
+
+def test_agents_of_another_version_on_many_nodes_hide_no_other_fault() -> None:
+    known = fabric()
+    nodes, inspection = known.cluster_state.nodes, known.cluster_state.inspection
+    nodes.note_synced()
+    agent = {"berth.dev/node-agent-version": "9.9.9"}
+    for number in range(2 * MAX_NODES_REPORTED):
+        node = make_node(f"n{number}", {**WELL, HOST: f"n{number}"}, annotations=agent)
+        nodes.take_node(Change(ChangeType.ADDED, node, None, None))
+    node = make_node("last", {**WELL, HOST: "last", "gpu-generation": "newest"}, annotations=agent)
+    nodes.take_node(Change(ChangeType.ADDED, node, None, None))
+
+    named = [one for one in nodes._nodes if inspection.sentence("Node", "", one)]
+    assert len(named) == MAX_NODES_REPORTED + 1
+    assert "gpu-generation='newest'" in (inspection.sentence("Node", "", "last") or "")
 
 
 def test_another_topology_asks_other_labels_of_the_nodes() -> None:
