@@ -30,6 +30,19 @@ if ! kubectl -n "$namespace" get secret berth-redis >/dev/null 2>&1; then
   kubectl -n "$namespace" create secret generic berth-redis \
     --from-literal=password="$(openssl rand -hex 32)" --from-literal=signing-key="$(openssl rand -hex 32)"
 fi
+# The certificate of Redis, signed by itself: the controllers check it with ca.crt. A Secret that cert-manager or
+# you have made under this name is kept.
+if ! kubectl -n "$namespace" get secret berth-redis-tls >/dev/null 2>&1; then
+  umask 077
+  made=$(mktemp -d)
+  trap 'rm -rf "$made"' EXIT
+  openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 3650 -subj /CN=berth-redis \
+    -addext "subjectAltName=DNS:berth-redis,DNS:berth-redis.$namespace.svc" \
+    -addext keyUsage=critical,digitalSignature,keyCertSign \
+    -keyout "$made/tls.key" -out "$made/tls.crt" 2>/dev/null
+  kubectl -n "$namespace" create secret generic berth-redis-tls --from-file="$made/tls.crt" \
+    --from-file="$made/tls.key" --from-file=ca.crt="$made/tls.crt"
+fi
 if [ -n "$image" ]; then
   kubectl -n "$namespace" set image deployment/berth-controller "controller=$image"
 fi

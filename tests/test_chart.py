@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import subprocess
 from collections.abc import Iterator
 from functools import cache
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from cryptography import x509
 
 from tests import parts
 from tests.controlplane.helm import find_helm
@@ -27,6 +29,8 @@ FOLDERS = {
     "visibility": "visibility",
     "webhooks": "webhooks",
 }
+# What each rendering makes again.
+WITHOUT_SECRETS = ("redis.secret.create=false", "redis.tls.create=false")
 Object = dict[str, Any]
 Objects = dict[tuple[str, str, str], Object]
 
@@ -46,8 +50,8 @@ def helm(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @cache
 def template(*values: str, namespace: str = NAMESPACE) -> subprocess.CompletedProcess[str]:
-    """Render the chart with these values, such as `controller.replicas=1`, and without the Secret."""
-    settings = [part for value in ("redis.secret.create=false", *values) for part in ("--set", value)]
+    """Render the chart with these values, such as `controller.replicas=1`, and without the Secrets."""
+    settings = [part for value in (*WITHOUT_SECRETS, *values) for part in ("--set", value)]
     place = ["--namespace", namespace, "--kube-version", "1.36.0"]
     return helm("template", "berth", str(CHART), *place, *settings)
 
@@ -179,6 +183,32 @@ def test_with_a_redis_of_its_own_a_cluster_gets_no_other() -> None:
     assert not [name for name in objects if name[2] == "berth-redis"]
     assert "--redis=rediss://b@r.example:6379/0" in pod["containers"][0]["args"]
     assert {"name": "redis", "secret": {"secretName": "keys"}} in pod["volumes"]
+    # The certificate is that of the shipped Redis.
+    assert not [arg for arg in pod["containers"][0]["args"] if arg.startswith("--redis-ca")]
+    assert "redis-tls" not in {
+        one["name"] for one in (*pod["volumes"], *pod["containers"][0]["volumeMounts"])
+    }
+
+
+def test_redis_and_the_controller_use_secrets_by_the_names_of_the_values() -> None:
+    objects = rendered("redis.secret.name=keys", "redis.tls.name=certificate")
+    redis = objects["StatefulSet", NAMESPACE, "berth-redis"]["spec"]["template"]["spec"]
+
+    for pod in (controller(objects), redis):
+        used = [one["secret"]["secretName"] for one in pod["volumes"] if "secret" in one]
+        assert used == ["keys", "certificate"]
+
+
+def test_the_certificate_of_redis_is_made_at_the_installation() -> None:
+    made = rendered("redis.tls.create=true")["Secret", NAMESPACE, "berth-redis-tls"]["data"]
+    certificate, authority = (
+        x509.load_pem_x509_certificate(base64.b64decode(made[name])) for name in ("tls.crt", "ca.crt")
+    )
+
+    assert sorted(made) == ["ca.crt", "tls.crt", "tls.key"]
+    certificate.verify_directly_issued_by(authority)
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["berth-redis", f"berth-redis.{NAMESPACE}.svc"]
 
 
 def test_what_the_values_say_of_the_controller_is_in_its_deployment() -> None:

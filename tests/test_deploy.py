@@ -304,15 +304,19 @@ def test_the_controller_alone_reaches_redis_with_the_password_of_the_secret() ->
     pod = only("Deployment", SERVICE)["spec"]["template"]
     (container,), (redis,) = pod["spec"]["containers"], selected({"app": "berth-redis"}, pod_templates())
     mounts = {one["name"]: one["mountPath"] for one in container["volumeMounts"]}
-    (secret,) = (one for one in pod["spec"]["volumes"] if "secret" in one)
+    secret, tls = (one for one in pod["spec"]["volumes"] if "secret" in one)
     flags = dict(arg.split("=", 1) for arg in container["args"])
     policy = only("NetworkPolicy", "berth-redis")["spec"]
 
     assert flags["--redis-password-file"] == f"{mounts[secret['name']]}/password"
     assert flags["--store-key"] == f"{mounts[secret['name']]}/signing-key"
-    assert secret["secret"]["secretName"] in {
+    assert [secret["secret"]["secretName"], tls["secret"]["secretName"]] == [
         one["secret"]["secretName"] for one in redis["spec"]["volumes"] if "secret" in one
-    }
+    ]
+    # Redis alone has the private key of its certificate.
+    assert flags["--redis-ca"] == f"{mounts[tls['name']]}/ca.crt"
+    assert tls["secret"]["items"] == [{"key": "ca.crt", "path": "ca.crt"}]
+    assert urlsplit(flags["--redis"]).scheme == "rediss"
     assert selected(policy["podSelector"]["matchLabels"], pod_templates()) == [redis]
     (rule,) = policy["ingress"]
     (source,) = rule["from"]
@@ -680,9 +684,14 @@ def test_the_overlay_for_cert_manager_issues_what_the_extender_and_kube_schedule
 
 # --- the script that installs --------------------------------------------------------------------
 
-# Writes down how it was called; the Secret is there if the file `secret` is.
+# Writes down how it was called, and keeps the files of Secrets; these are there if the file `secret` is.
 _KUBECTL = """#!/bin/sh
 printf '%s\\n' "$*" >> "$PLACE/calls"
+for word in "$@"; do
+  case $word in
+    --from-file=*) file=${word#--from-file=}; cp "${file#*=}" "$PLACE/$(basename "${file%%=*}")" ;;
+  esac
+done
 case "$*" in *"get secret"*) test -e "$PLACE/secret";; esac
 """
 
@@ -709,13 +718,18 @@ def test_the_script_applies_makes_the_secret_and_waits(tmp_path: Path) -> None:
         "apply -k .",
         "get secret berth-redis",
         "create secret generic",
+        "get secret berth-redis-tls",
+        "create secret generic",
         f"set image deployment/{SERVICE}",
         "rollout status statefulset/berth-redis",
         f"rollout status deployment/{SERVICE}",
     ]
     (container, *_) = own_containers("")
-    assert calls[3].endswith(f" {container['name']}=registry/berth:1")
+    assert calls[5].endswith(f" {container['name']}=registry/berth:1")
     assert re.search(r"password=[0-9a-f]{64} --from-literal=signing-key=[0-9a-f]{64}", calls[2])
+    # The private key is left nowhere.
+    (made,) = {str(Path(file).parent) for file in re.findall(r"--from-file=(/\S+)", calls[4])}
+    assert not Path(made).exists()
 
 
 def test_the_script_keeps_a_secret_that_is_there(tmp_path: Path) -> None:

@@ -82,15 +82,18 @@ def make_check_controller(plane: ControlPlane) -> None:
 
 
 @pytest.mark.covers("002_27")
-def test_the_script_can_be_run_again_and_keeps_the_secret(plane: ControlPlane) -> None:
-    secret = f"/api/v1/namespaces/{NAMESPACE}/secrets/berth-redis"
+def test_the_script_can_be_run_again_and_keeps_the_secrets(plane: ControlPlane) -> None:
+    def stored() -> list[dict[str, str]]:
+        secrets = f"/api/v1/namespaces/{NAMESPACE}/secrets"
+        return [plane.rest.get(f"{secrets}/{name}")["data"] for name in ("berth-redis", "berth-redis-tls")]
+
     install(plane)
-    made = plane.rest.get(secret)["data"]
+    made = stored()
 
     install(plane)
 
-    assert plane.rest.get(secret)["data"] == made
-    assert {*made} == {"password", "signing-key"}
+    assert stored() == made
+    assert [{*one} for one in made] == [{"password", "signing-key"}, {"tls.crt", "tls.key", "ca.crt"}]
 
 
 # --- Pod Security --------------------------------------------------------------------------------

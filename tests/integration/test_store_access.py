@@ -6,10 +6,12 @@ The server with users is started by the script in deploy/redis.yaml.
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -32,11 +34,14 @@ from tests.queues.reservation_builders import make_id, make_reservation
 from tests.queues.store.test_faults import make_tls
 from tests.redisgroups import PATIENCE_SECONDS, Group, sentinel_group
 from tests.redisserver import Guard, find_redis
+from tests.test_deploy import install
 
 pytestmark = pytest.mark.redis
 
 DEPLOYED = Path(__file__).parents[2] / "deploy" / "redis.yaml"
 PASSWORD = "correct horse"
+# The name of its Service, for which its certificate is made.
+SERVICE = "berth-redis"
 SENTINELS_PASSWORD = "battery-staple"
 
 
@@ -70,8 +75,8 @@ async def connected(url: str, access: StoreAccess) -> AsyncIterator[InspectedSto
         await store.close()
 
 
-def deployed_script(folder: Path, port: int) -> str:
-    """Return the script of the manifest's container, with its paths in this folder and on this port."""
+def deployed_scripts(folder: Path, port: int) -> tuple[str, str]:
+    """Return the manifest's scripts that start and probe Redis, with paths in this folder and this port."""
     (container,) = (
         container
         for one in yaml.safe_load_all(DEPLOYED.read_text())
@@ -79,26 +84,50 @@ def deployed_script(folder: Path, port: int) -> str:
         for container in one["spec"]["template"]["spec"]["containers"]
     )
     assert container["command"] == ["sh", "-ec"]
-    (script,) = container["args"]
-    server = f"{find_redis()[0]} --port {port}"
-    places = {"/etc/berth-redis": str(folder), "/run/redis": str(folder), "/data": str(folder)}
-    for name, place in {**places, "exec redis-server": f"exec {server}"}.items():
-        assert name in script
-        script = script.replace(name, place)
-    return str(script)
+    *_, probe = container["readinessProbe"]["exec"]["command"]
+    places = {
+        "/etc/berth-redis-tls": str(folder),
+        "/etc/berth-redis": str(folder),
+        "/run/redis": str(folder),
+        "/data": str(folder),
+        "exec redis-server": f"exec {find_redis()[0]}",
+        "redis-cli": f"{find_redis()[0].parent}/redis-cli -p {port}",
+        "6379": str(port),
+    }
+    scripts = [*container["args"], probe]
+    for name, place in places.items():
+        assert any(name in script for script in scripts)
+        scripts = [script.replace(name, place) for script in scripts]
+    script, probe = scripts
+    return script, probe
 
 
 @pytest.fixture
-def guarded(tmp_path: Path, port: int) -> Iterator[str]:
-    """Give the URL of a Redis as the manifest starts it, and write the password's file."""
+def guarded(tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Give the URL of a Redis as the manifest starts it, and write the files of its Secrets."""
     parts.need("redis")
+    done, _ = install(tmp_path, "--no-wait")
+    assert done.returncode == 0, done.stderr
     (tmp_path / "password").write_text(f"{PASSWORD}\n")
-    arguments = ["/bin/sh", "-ec", deployed_script(tmp_path, port)]
+    resolve = socket.getaddrinfo
+
+    def lead_to_loopback(host: str | bytes | None, *arguments: Any, **more: Any) -> Any:
+        return resolve("127.0.0.1" if host == SERVICE else host, *arguments, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", lead_to_loopback)
+    arguments = ["/bin/sh", "-ec", deployed_scripts(tmp_path, port)[0]]
     environment = {"APPENDFSYNC": "always"}
     log = tmp_path / "redis.log"
-    with Child(name="redis", arguments=arguments, log=log, environment=environment) as child:
+    child = Child(name="redis", arguments=arguments, log=log, environment=environment)
+    with with_tls() as stack:
+        stack.enter_context(child)
         child.wait_ready(lambda: "Ready to accept" in log.read_text(), timeout_seconds=20.0)
-        yield f"redis://berth@127.0.0.1:{port}/0"
+        yield f"rediss://berth@{SERVICE}:{port}/0"
+
+
+def access_of(folder: Path) -> StoreAccess:
+    """Return the files with which a controller reaches the deployed Redis."""
+    return StoreAccess(password_file=str(folder / "password"), ca=str(folder / "ca.crt"))
 
 
 async def use_all(store: InspectedStore) -> None:
@@ -124,24 +153,45 @@ async def use_all(store: InspectedStore) -> None:
 
 
 async def test_the_deployed_user_may_do_what_berth_does_and_no_more(guarded: str, tmp_path: Path) -> None:
-    access = StoreAccess(password_file=str(tmp_path / "password"))
-    async with connected(guarded, access) as store:
+    async with connected(guarded, access_of(tmp_path)) as store:
         await use_all(store)
 
     url = guarded.replace("berth@", f"berth:{PASSWORD.replace(' ', '%20')}@")
-    with redis.Redis.from_url(url) as client:
+    authority = str(tmp_path / "ca.crt")
+    with redis.Redis.from_url(url, ssl_ca_certs=authority) as client:
         for command in (["FLUSHALL"], ["CONFIG", "GET", "*"], ["SET", "other", "1"], ["KEYS", "*"]):
             with pytest.raises(redis.exceptions.NoPermissionError):
                 client.execute_command(*command)
     with (
-        redis.Redis.from_url(guarded.replace("berth@", "")) as client,
+        redis.Redis.from_url(guarded.replace("berth@", ""), ssl_ca_certs=authority) as client,
         pytest.raises(redis.AuthenticationError),
     ):
         client.ping()
 
 
+async def test_the_deployed_redis_answers_by_tls_alone_with_the_certificate_of_the_script(
+    guarded: str, tmp_path: Path, port: int
+) -> None:
+    probe = await asyncio.create_subprocess_exec("/bin/sh", "-c", deployed_scripts(tmp_path, port)[1])
+    assert await probe.wait() == 0
+    make_tls(tmp_path)
+    plain = guarded.replace("rediss://", "redis://")
+
+    for url, authority in (
+        (plain, ""),
+        (guarded, "tls.pem"),
+        (guarded.replace(SERVICE, "localhost"), "ca.crt"),
+    ):
+        access = StoreAccess(
+            password_file=str(tmp_path / "password"), ca=str(tmp_path / authority) if authority else None
+        )
+        async with connected(url, access) as store:
+            with pytest.raises(ReservationError):
+                await store.ping()
+
+
 async def test_a_replaced_password_is_used_by_the_next_connection(guarded: str, tmp_path: Path) -> None:
-    access = StoreAccess(password_file=str(tmp_path / "password"))
+    access = access_of(tmp_path)
     (tmp_path / "password").write_text("wrong")
     async with connected(guarded, access) as store:
         with pytest.raises(StoreRefused, match="does not accept the credentials") as refusal:
