@@ -74,6 +74,8 @@ class Collection:
         # Watches from an earlier version cannot be served, because its changes were dropped.
         self.oldest_version = version
         self.changed = asyncio.Event()
+        # False once its kind is no longer served.
+        self.is_served = True
         self._objects: dict[str, dict[str, Stored]] = {}
         self._log: deque[StoreChange] = deque()
         self._dropped = 0
@@ -182,7 +184,8 @@ class ObjectStore:
     def drop(self, collection: Collection) -> None:
         """Remove a collection whose kind is no longer served."""
         self._collections.pop((collection.group, collection.plural), None)
-        # Its watchers find the collection removed, and end.
+        # Its watchers send what is left, and end.
+        collection.is_served = False
         collection.wake()
 
     def listen(self, listener: Listener) -> None:

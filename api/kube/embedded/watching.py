@@ -117,6 +117,8 @@ class Watcher:
                 if lines:
                     await response.write(b"".join(lines))
                 continue
+            if not collection.is_served:
+                return
             if watch.bookmarks and now >= next_bookmark:
                 await response.write(self._bookmark(watch))
                 next_bookmark = now + _BOOKMARK_SECONDS
