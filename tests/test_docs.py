@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -155,7 +156,26 @@ def test_the_tests_that_a_page_names_exist(page: str) -> None:
 def test_every_page_is_in_the_navigation() -> None:
     navigation = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
 
-    assert sorted(file for entry in navigation for file in entry.values()) == [page.name for page in PAGES]
+    assert sorted(_pages_of(navigation)) == [page.name for page in PAGES]
+
+
+def test_the_first_page_leads_every_reader_to_a_picture_and_to_all_pages() -> None:
+    page = TEXTS["docs/index.md"]
+    readers = re.findall(r"^## For (.*)", page, flags=re.MULTILINE)
+    navigation = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
+
+    assert [f"For {reader}" for reader in readers] == [name for entry in navigation[1:] for name in entry]
+    for section in page.split("\n## ")[1:]:
+        assert "![" in section
+    linked = {link.split("#")[0] for link in _links(page)}
+    assert {path.name for path in PAGES} - linked == {"index.md"}
+
+
+def _pages_of(entries: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield the files of a navigation, those of its sections included."""
+    for entry in entries:
+        for found in entry.values():
+            yield from [found] if isinstance(found, str) else _pages_of(found)
 
 
 @pytest.mark.parametrize(
