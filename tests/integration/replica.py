@@ -6,7 +6,7 @@ import http.client
 import json
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -38,8 +38,9 @@ class Replica:
         failpoint: str | None = None,
         config: str | None = None,
         environment: Mapping[str, str] | None = None,
+        program: Sequence[str] = (BERTH,),
     ) -> None:
-        arguments = [BERTH, "controller", "--kubeconfig", kubeconfig]
+        arguments = [*program, "controller", "--kubeconfig", kubeconfig]
         for door in ("http", "metrics", "extender", "visibility", "webhook"):
             arguments += [f"--{door}-port", "0" if door in _DOORS else "-1"]
         arguments += ["--log-level", "debug", *flags]

@@ -74,3 +74,30 @@ def test_a_running_job_gets_more_pods_and_fewer(scene: Scene) -> None:
     scene.wait_admitted("next")
     wait_for(lambda: (slices(scene)[1], pods(scene)) == ("admitted", (1, 0)), "one pod")
     assert scene.job("sweep")["spec"]["suspend"] is False
+
+
+def test_a_gate_that_is_removed_while_the_job_is_suspended_is_there_again_when_it_starts(
+    scene: Scene,
+) -> None:
+    """So the removal needs no refusal, which would also meet tools that apply their own template again."""
+    scene.create_queue(cpus=2)
+    scene.create_job("first", pods=2)
+    scene.wait_admitted("first")
+    job = make_job("sweep", pods=2, annotations={keys.ELASTIC_JOB: "true"})
+    job["spec"]["completions"] = 50
+    gate = [{"name": keys.ELASTIC_GATE}]
+    job["spec"]["template"]["spec"]["schedulingGates"] = gate
+    scene.rest.create(scene.jobs, job)
+    scene.wait_pending("sweep")
+
+    template = {"spec": {"schedulingGates": None}}
+    scene.rest.patch(f"{scene.jobs}/sweep", {"spec": {"template": template}})
+    assert "schedulingGates" not in scene.job("sweep")["spec"]["template"]["spec"]
+    scene.delete_job("first")
+    wait_for(lambda: pods(scene) == (2, 0), "two pods")
+    assert scene.job("sweep")["spec"]["template"]["spec"]["schedulingGates"] == gate
+
+    scale(scene, 3)
+
+    wait_for(lambda: (slices(scene), pods(scene)) == ({2: "admitted", 3: "waits"}, (2, 1)), "one to wait")
+    assert "Stopped" not in scene.reasons_about("sweep")

@@ -1,7 +1,7 @@
 """The slices of an elastic Job: what its Workloads need when its number of pods changes while it runs.
 
-    fewer pods                     its slice counts fewer, and the quota comes free at once; where the policy
-                                   waits for the ends of pods, as they end
+    fewer pods                     its slice counts fewer as its pods end, of a kind that says how many have
+                                   not; of others at once
     more pods, nothing admitted    its slice counts more
     more pods, one admitted        another slice replaces it once that has quota for all of them; until then
                                    what was added waits at its gate (`admission.reconcile.workload.ungate`)
@@ -91,10 +91,11 @@ def _is_fewer(wanted: dict[str, int], counts: dict[str, int]) -> bool:
 def _still_counted(view: View, held: HeldJob) -> dict[str, int]:
     """Return how many pods the slice has to count: those of the Job, and more while others have yet to end.
 
-    The latter only where quota waits for the ends of pods; otherwise it is free at once, as in Kueue.
+    Kueue counts fewer at once, so that others are admitted on the quota of pods that still run, and pods
+    that are asked for again before they have ended run without quota.
     """
-    admitted, wanted = view.slices.admitted, view.counts
-    if admitted is None or not view.context.awaits_ends(admitted.workload):
+    wanted = view.counts
+    if view.slices.admitted is None:
         return wanted
     used, present = view.in_use, held.counts
     return {name: max(count, min(used.get(name, 0), present.get(name, 0))) for name, count in wanted.items()}

@@ -69,17 +69,8 @@ def test_the_first_slice_names_itself_and_the_pods_get_a_gate() -> None:
     assert template["spec"]["schedulingGates"] == [{"name": keys.ELASTIC_GATE}]
 
 
-def test_fewer_pods_are_counted_in_place() -> None:
+def test_fewer_pods_are_counted_as_they_end() -> None:
     world = make_world()
-
-    scale(world, 1)
-
-    assert slices(world) == [(1, "admitted")]
-    assert not world.job()["spec"]["suspend"]
-
-
-def test_fewer_pods_are_counted_as_they_end_where_the_policy_waits_for_that() -> None:
-    world = make_world(awaits_ends=lambda _: True)
 
     scale(world, 1)
     assert slices(world) == [(2, "admitted")]
@@ -95,7 +86,7 @@ def test_fewer_pods_are_counted_as_they_end_where_the_policy_waits_for_that() ->
 
 
 def test_pods_that_are_asked_for_again_before_they_end_keep_their_quota() -> None:
-    world = make_world(awaits_ends=lambda _: True)
+    world = make_world()
 
     scale(world, 1)
     scale(world, 2)
@@ -104,7 +95,7 @@ def test_pods_that_are_asked_for_again_before_they_end_keep_their_quota() -> Non
 
 
 def test_a_smaller_slice_that_waits_counts_the_pods_that_have_yet_to_end() -> None:
-    world = make_world(awaits_ends=lambda _: True)
+    world = make_world()
     scale(world, 4)
 
     scale(world, 1)
