@@ -27,6 +27,8 @@ ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text()
 _CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+# The tables of docs/security.md that say what holds.
+THREATS = ("Actors", "Failures", "Other guards")
 _CODE = re.compile(r"`([^`\n]+)`")
 TEXTS = {path.relative_to(ROOT).as_posix(): path.read_text() for path in (ROOT / "README.md", *PAGES)}
 
@@ -151,6 +153,16 @@ def test_the_tests_that_a_page_names_exist(page: str) -> None:
     named = set(re.findall(r"`(test_\w+)`", TEXTS[page]))
 
     assert named - _DEFINED_TESTS == set()
+
+
+def test_each_row_of_the_threat_model_names_a_test() -> None:
+    page = TEXTS["docs/security.md"]
+    tables = [page.partition(f"## {name}\n")[2].partition("\n## ")[0] for name in THREATS]
+    rows = [line for table in tables for line in table.splitlines() if line.startswith("| ")]
+    guards = [row for row in rows if "shown by" not in row]
+
+    assert len(guards) > 80
+    assert [row for row in guards if "`test_" not in row.rsplit(" | ", 1)[-1]] == []
 
 
 def test_every_page_is_in_the_navigation() -> None:

@@ -6,7 +6,9 @@ HTTP bodies are in test_malformed.py, the same objects without a controller arou
 from __future__ import annotations
 
 import http.client
+import os
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -24,12 +26,15 @@ from tests.fuzz.samples import cluster
 from tests.fuzz.target import Target
 from tests.integration.conftest import Cluster, Controllers
 from tests.integration.replica import Replica
+from tests.integration.scene import Scene
 from tests.integration.test_malformed import MOST_GROWN_BYTES, resident_bytes
 from tests.redisserver import RedisServer
 
 pytestmark = [pytest.mark.redis, pytest.mark.xdist_group("fuzzed-leader")]
 
 OBJECTS, VALUES, SEED = 250, 150, 17
+# Of each kind. More by hand: BERTH_OBJECTS=2000.
+PER_KIND = int(os.environ.get("BERTH_OBJECTS", "40"))
 # A few of the inputs may keep one of them busy for long; the leader answers for its own time by its lease.
 MOST_SECONDS = 30.0
 RESOURCES = {one.kind: one for one in vars(resources).values() if isinstance(one, Resource)}
@@ -116,3 +121,50 @@ def test_a_leader_decides_on_whatever_objects_and_redis_values_say(
     assert writer.statuses[200] + writer.statuses[201] > OBJECTS // 4, writer.statuses
     assert_leads_on(leader, lambda: leader.log().count(" deciding "))
     assert resident_bytes(leader) - before < MOST_GROWN_BYTES
+
+
+@pytest.fixture(scope="module")
+def kind_leader(
+    embedded_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Scene, Replica]]:
+    """Give a leader that meets malformed objects of one kind after another, and a scene with a good queue."""
+    controllers = Controllers(tmp_path_factory.mktemp("fuzzed"))
+    scene, own = embedded_cluster.new_scene(), embedded_cluster.new_scene().namespace
+    scene.create_queue("good")
+    leader = controllers.start(embedded_cluster.kubeconfig, "--namespace", own, "--log-level", "info")
+    leader.wait_leading()
+    yield scene, leader
+    controllers.stop()
+
+
+@pytest.mark.parametrize("kind", sorted({obj["kind"] for obj in cluster()}))
+def test_a_leader_decides_on_beside_malformed_objects_of_each_kind(
+    embedded_cluster: Cluster, kind_leader: tuple[Scene, Replica], kind: str
+) -> None:
+    scene, leader = kind_leader
+    writer = Writer(embedded_cluster.rest.server)
+    for obj in cluster():
+        writer.write(obj)
+    samples = [obj for obj in cluster() if obj["kind"] == kind]
+    before, written = resident_bytes(leader), writer.statuses.total()
+
+    search(
+        Target(
+            name=kind, inputs=changed(samples, fixed=FIXED), check=writer.write, most_seconds=MOST_SECONDS
+        ),
+        seed=SEED,
+        examples=PER_KIND,
+        shrinks=False,
+    )()
+
+    job = f"after-{kind.lower()}"
+    scene.create_job(job, queue="good", cpus=1)
+    scene.wait_admitted(job)
+    scene.delete_job(job)
+    assert writer.statuses.total() - written >= PER_KIND
+    assert_leads_on(leader, lambda: leader.log().count(" deciding "))
+    grown = resident_bytes(leader) - before
+    print(
+        f"{kind}: {dict(writer.statuses)}, memory {grown >> 20:+} MiB to {resident_bytes(leader) >> 20} MiB"
+    )
+    assert grown < MOST_GROWN_BYTES
