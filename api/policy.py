@@ -66,10 +66,14 @@ class StrategyChoice(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ordering:
-    """spec.ordering. `age_seconds` None: no aging. `level_ends` are in device-seconds received, ascending."""
+    """spec.ordering. `age_seconds` None: no aging. `level_ends` are in device-seconds received, ascending.
+
+    `unknown_seconds` None: a run whose time is not known counts as long as the longest one.
+    """
 
     mode: OrderingMode = OrderingMode.PRIORITY
     age_seconds: int | None = 86400
+    unknown_seconds: int | None = None
     level_ends: tuple[float, ...] = (3600.0, 36000.0)
 
 

@@ -102,6 +102,7 @@ def _ordering(section: OrderingModel) -> Ordering:
         mode=OrderingMode(section.mode),
         # In the object, zero disables aging.
         age_seconds=section.age_seconds or None,
+        unknown_seconds=section.unknown_seconds,
         level_ends=tuple(hours * _SECONDS_PER_HOUR for hours in section.levels),
     )
 

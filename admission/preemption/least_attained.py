@@ -105,11 +105,13 @@ def expected_end_level(since: float, estimate: Estimate | None, ordering: Orderi
     """Return the level of a pending Workload where the earliest expected end goes first: that end.
 
     It is the end of a run that begins when the Workload was queued (`since`, by which equals are ordered), in
-    whole Unix seconds. A Workload without an estimate counts as long as the longest one, `age_seconds`;
-    without an age it goes last. So where there are no estimates, the order is that of `since`.
+    whole Unix seconds. A Workload without an estimate counts as `unknown_seconds`, or as long as the longest
+    one, `age_seconds`; without either it goes last. So where there are no estimates, the order is that of
+    `since`.
     """
     longest = inf if ordering.age_seconds is None else ordering.age_seconds
-    seconds = longest if estimate is None else min(longest, estimate.seconds)
+    unknown = longest if ordering.unknown_seconds is None else ordering.unknown_seconds
+    seconds = min(longest, unknown if estimate is None else estimate.seconds)
     # Later ones cannot pass it any more once it has waited for that long: no Workload starves.
     return _LAST if seconds == inf else ceil(since + seconds)
 

@@ -140,7 +140,9 @@ _ALL = (
     Policy(
         name="expected-end",
         summary="earliest sum of submit and expected run time first",
-        ordering=Ordering(mode=OrderingMode.EARLIEST_EXPECTED_END, age_seconds=604_800),
+        ordering=Ordering(
+            mode=OrderingMode.EARLIEST_EXPECTED_END, age_seconds=604_800, unknown_seconds=43_200
+        ),
     ),
     Policy(
         name="least-attained",

@@ -43,8 +43,12 @@ class Ordering(Model):
     """A Workload that has waited this long is tried before all others of its priority, whatever the mode is,
     so that no Workload starves. Under LeastAttained it moves to the next lower level each time it has waited
     this long, and is tried before all Workloads above the lowest level. Under EarliestExpectedEnd longer
-    and unknown run times count as this long. 0: never. Default 86400, one day, which is longer than most
-    runs."""
+    run times count as this long. 0: never. Default 86400, one day, which is longer than most runs."""
+    unknown_seconds: Count | None = None
+    """EarliestExpectedEnd: how long a run counts whose time is not known, at most ageSeconds. Default
+    ageSeconds, so that a Workload without a run time goes behind all that have one and came in the time
+    before; with less it goes before those that run longer than this. Where no run time is known the order is
+    Kueue's, whatever the value is."""
     levels: Annotated[list[GpuHours], Field(min_length=1, max_length=16), ATOMIC] = Field(
         default_factory=lambda: [1.0, 10.0]
     )

@@ -342,7 +342,12 @@ FULL: dict[str, Object] = {
             "clusterQueues": {"names": ["vision", "speech"], "selector": _SELECTOR},
             "precedence": 10,
             "aliases": "Articles",
-            "ordering": {"mode": "LeastAttained", "ageSeconds": 43200, "levels": [1.0, 8.5]},
+            "ordering": {
+                "mode": "LeastAttained",
+                "ageSeconds": 43200,
+                "unknownSeconds": 7200,
+                "levels": [1.0, 8.5],
+            },
             "backfill": {
                 "mode": "Conservative",
                 "reservationDepth": 20,

@@ -27,7 +27,9 @@ def test_what_is_measured_is_what_is_shipped() -> None:
     ordering, backfill = shipped("recommended")["ordering"], shipped("backfill")["backfill"]
 
     assert POLICIES["expected-end"].ordering == Ordering(
-        mode=OrderingMode(ordering["mode"]), age_seconds=ordering["ageSeconds"]
+        mode=OrderingMode(ordering["mode"]),
+        age_seconds=ordering["ageSeconds"],
+        unknown_seconds=ordering["unknownSeconds"],
     )
     assert POLICIES["easy"].backfill == Backfill(ending_seconds=0, mode=BackfillMode(backfill["mode"]))
 

@@ -40,12 +40,13 @@ class Case:
     """A node `bad`, a Job of `pods` pods with `gpus` each that asks for `keys`, and where its pods go.
 
     `says` is about the node, `job_says` about the Job; NS is replaced by the namespace. `recorded` are the
-    GPUs that other pods on the node are said to have.
+    GPUs that other pods on the node are said to have, `milli` their share of one.
     """
 
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     recorded: tuple[str, ...] = ()
+    milli: str = ""
     pods: int = 1
     gpus: int = 8
     keys: Mapping[str, str] = field(default_factory=dict)
@@ -64,9 +65,11 @@ CASES = {
     ),
     "a number of GPUs that is none: they count as the node offers them": Case(
         labels={"nvidia.com/gpu.count": "eight"},
-        pods=2,
+        pods=16,
+        gpus=1,
+        keys={"berth.dev/gpu-milli": "1000"},
         says="nvidia.com/gpu.count='eight', but it must be a whole number of at least 1",
-        want={"bad": 1, "good": 1},
+        want={"bad": 8, "good": 8},
     ),
     "a number of slices that is none: GPUs are whole": Case(
         labels={"nvidia.com/gpu.replicas": "0"},
@@ -118,6 +121,15 @@ CASES = {
         keys=LINKED,
         says="is in the annotation berth.dev/gpu-ids of the pods NS/other-0 and NS/other-1",
         want={"bad": 1, "good": 2},
+    ),
+    "a GPU that has more shares than it can: one is elsewhere, and others get theirs": Case(
+        recorded=("0", "0"),
+        milli="600",
+        pods=14,
+        gpus=1,
+        keys={"berth.dev/gpu-milli": "1000"},
+        says="is in the annotation berth.dev/gpu-ids of the pods NS/other-0 and NS/other-1",
+        want={"bad": 6, "good": 8},
     ),
     "a record of more GPUs than the pod requests: it counts by number": Case(
         recorded=("0,1,2,3,4,5,6,7",),
@@ -203,12 +215,13 @@ def create_node(scene: Scene, name: str, case: Case) -> str:
     return full
 
 
-def create_recorded_pods(scene: Scene, node: str, recorded: tuple[str, ...]) -> None:
+def create_recorded_pods(scene: Scene, node: str, case: Case) -> None:
     """Create pods that no queue knows, each with a GPU of the node and a record."""
     amount = {GPU: "1"}
-    for number, gpus in enumerate(recorded):
+    for number, gpus in enumerate(case.recorded):
         container = {"name": "main", "image": "none", "resources": {"limits": amount, "requests": amount}}
-        metadata = {"name": f"other-{number}", "annotations": {"berth.dev/gpu-ids": gpus}}
+        keys = {"berth.dev/gpu-ids": gpus, "berth.dev/gpu-milli": case.milli}
+        metadata = {"name": f"other-{number}", "annotations": keys}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
         scene.rest.create(scene.pods, {**pod, "spec": {"nodeName": node, "containers": [container]}})
 
@@ -278,7 +291,7 @@ def scene(embedded_controller: Replica, embedded_scene: Scene) -> Scene:
 def test_it_is_named_once_and_its_rule_applies(scene: Scene, case: Case) -> None:
     create_node(scene, "good", Case())
     bad = create_node(scene, "bad", case)
-    create_recorded_pods(scene, bad, case.recorded)
+    create_recorded_pods(scene, bad, case)
     create_queue(scene)
     if case.says:
         wanted = case.says.replace("NS", scene.namespace)

@@ -112,20 +112,25 @@ def test_where_the_shortest_goes_first_the_level_is(seconds: float | None, now: 
 
 
 @pytest.mark.parametrize(
-    ("seconds", "age_seconds", "want"),
+    ("seconds", "age_seconds", "unknown_seconds", "want"),
     [
-        pytest.param(60.5, 100, 1061, id="when it was queued and its estimate, in whole seconds"),
-        pytest.param(500.0, 100, 1100, id="no later than an age after that"),
-        pytest.param(None, 100, 1100, id="an age after that, without an estimate"),
-        pytest.param(500.0, None, 1500, id="as late as it is, without an age"),
-        pytest.param(None, None, 2**53, id="the last, without estimate and age"),
+        pytest.param(60.5, 100, 20, 1061, id="when it was queued and its estimate, in whole seconds"),
+        pytest.param(500.0, 100, 20, 1100, id="no later than an age after that"),
+        pytest.param(None, 100, None, 1100, id="an age after that, without an estimate"),
+        pytest.param(None, 100, 20, 1020, id="what unknown run times count as, without an estimate"),
+        pytest.param(None, 100, 500, 1100, id="no later than an age, without an estimate"),
+        pytest.param(None, None, 20, 1020, id="what unknown run times count as, without an age"),
+        pytest.param(500.0, None, 20, 1500, id="as late as it is, without an age"),
+        pytest.param(None, None, None, 2**53, id="the last, without estimate, age and that"),
     ],
 )
 def test_where_the_earliest_expected_end_goes_first_the_level_is(
-    seconds: float | None, age_seconds: int | None, want: int
+    seconds: float | None, age_seconds: int | None, unknown_seconds: int | None, want: int
 ) -> None:
     estimate = None if seconds is None else Estimate(seconds=seconds, source=Source.JOB_DEADLINE)
-    ordering = Ordering(mode=OrderingMode.EARLIEST_EXPECTED_END, age_seconds=age_seconds)
+    ordering = Ordering(
+        mode=OrderingMode.EARLIEST_EXPECTED_END, age_seconds=age_seconds, unknown_seconds=unknown_seconds
+    )
 
     assert expected_end_level(1000.0, estimate, ordering) == want
 
