@@ -16,9 +16,9 @@ translation (`specs`, `policy_objects`). Statuses are written by `status_edit` a
 `quota_check` records in them what an admission was checked against.
 `checkpoint` is for training jobs and imports nothing of Berth.
 
-One policy governs a ClusterQueue (`policy.choose_policy`). Sections of several policies are not mixed, so one
-object shows everything about a queue. A policy that cannot be used is not in force, and its last good version
-is not used instead: what is in force follows from the objects alone.
+One policy governs a ClusterQueue (`policy.choose_policy`). It has its own sections and those of the
+policy that it names as its base (`policy_inheritance`). A policy that cannot be used is not in force, and its
+last good version is not used instead: what is in force follows from the objects alone.
 
 Nothing here decides about Workloads. `kube` and `http` touch the outside, and so does `checkpoint` in its
 training job; everything else is pure.

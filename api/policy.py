@@ -284,6 +284,8 @@ class AdmissionPolicy:
     precedence: int = 0
     queue_names: frozenset[str] = frozenset()
     selector: WireSelector | None = None
+    # The policy that it inherits sections from.
+    base: str | None = None
     aliases: Aliases = Aliases.NONE
     ordering: Ordering | None = None
     backfill: Backfill | None = None
@@ -337,8 +339,8 @@ def choose_policy(
 ) -> AdmissionPolicy:
     """Return the policy that governs the queue: the one with the highest precedence, then the first by name.
 
-    Returns `default` if no policy selects the queue. Policies are not merged: a section that the chosen one
-    omits is off, so that a single object describes the behaviour of a queue.
+    Returns `default` if no policy selects the queue. Bound policies are not merged: a section that the
+    chosen one has neither itself nor from its base is off.
     """
     bound = (policy for policy in policies if policy.is_for(queue))
     # Precedence is negated, so that the minimum has the highest precedence and then the lowest name.

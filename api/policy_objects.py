@@ -79,6 +79,7 @@ def to_admission_policy(wire: AdmissionPolicyObject) -> AdmissionPolicy:
         precedence=spec.precedence,
         queue_names=frozenset(spec.cluster_queues.names or ()),
         selector=_selector(selector.model_dump(by_alias=True)) if selector is not None else None,
+        base=spec.base,
         aliases=Aliases(spec.aliases),
         **_sections(spec),
     )

@@ -6,7 +6,7 @@ are inactive and why) is computed by `admission.cache.cache` when it is next nee
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,7 @@ from api.devices.catalog import DeviceCatalog
 from api.disruption_budget import DisruptionBudget
 from api.jobs.resource_requests import LimitRange, RuntimeClass
 from api.policy import KUEUE, AdmissionPolicy
+from api.policy_inheritance import inherited
 from api.provisioning import ProvisioningConfig
 from api.queueing import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology
 
@@ -49,7 +50,10 @@ class Specs:
     provisioning_configs: dict[str, ProvisioningConfig] = field(default_factory=dict)
     # Whether the cluster has the kind ProvisioningRequest.
     is_provisioning_served: bool = False
-    policies: dict[str, AdmissionPolicy] = field(default_factory=dict)
+    # As they are written, and those in force with what they inherit; why the others are not.
+    written_policies: dict[str, AdmissionPolicy] = field(default_factory=dict)
+    policies: Mapping[str, AdmissionPolicy] = field(default_factory=dict)
+    inheritance_faults: Mapping[str, str] = field(default_factory=dict)
     # Governs ClusterQueues that no policy is bound to.
     default_policy: AdmissionPolicy = KUEUE
     namespaces: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -89,6 +93,7 @@ class Specs:
         if known == spec:
             return False
         table[spec.name] = spec
+        self._inherit(type(spec))
         self._note_change(type(spec), spec.name)
         self._changes.concern_all |= not isinstance(spec, ClusterQueue | Cohort)
         return known is None
@@ -156,7 +161,14 @@ class Specs:
         self._note_change(kind, name)
         # Without its policy a queue may admit what the policy did not allow.
         self._changes.concern_all |= kind is AdmissionPolicy
-        return self._table(kind).pop(name, None) is not None
+        was_known = self._table(kind).pop(name, None) is not None
+        self._inherit(kind)
+        return was_known
+
+    def _inherit(self, kind: type) -> None:
+        """Work out which policies are in force, and with which sections, if one has changed."""
+        if kind is AdmissionPolicy:
+            self.policies, self.inheritance_faults = inherited(self.written_policies)
 
     def missing(self, kind: type, names: Iterable[str | None]) -> list[str]:
         """Return the names of objects that do not exist; one that cannot be read is not missing.
@@ -180,7 +192,7 @@ class Specs:
             Topology: self.topologies,
             AdmissionCheck: self.checks,
             ProvisioningConfig: self.provisioning_configs,
-            AdmissionPolicy: self.policies,
+            AdmissionPolicy: self.written_policies,
         }
         try:
             return tables[kind]

@@ -22,7 +22,7 @@ class TouchedStatuses:
         self.cluster_queues.update(specs.cluster_queues)
         self.local_queues.update(specs.local_queues)
         self.cohorts.update(specs.cohorts)
-        self.policies.update(specs.policies)
+        self.policies.update(specs.written_policies)
         self.checks.update(specs.checks)
 
     def clear(self) -> None:

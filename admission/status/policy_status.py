@@ -153,7 +153,8 @@ def _governs(view: PolicyView) -> str:
     if not names:
         return "Governs no ClusterQueue: none is selected, or another policy comes before this one"
     more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
-    return f"Governs ClusterQueue {', '.join(names[:_SHOWN_NAMES])}{more}"
+    inherits = f"; inherits {', '.join(view.inherits)} from policy {view.base}" if view.inherits else ""
+    return f"Governs ClusterQueue {', '.join(names[:_SHOWN_NAMES])}{more}{inherits}"
 
 
 def _accepted(raw: bytes) -> WireCondition | None:

@@ -122,6 +122,7 @@ class CohortView:
 class PolicyView:
     """An AdmissionPolicy as its status shows it. `problem` is set if it cannot be used and is not in force.
 
+    `inherits` are the sections that it has from its `base`.
     `cluster_queues` are those that it governs, sorted. `calendar_problems` are messages about single windows
     and reservations. `quotas_in_force` lists, by ClusterQueue, the quotas that its open windows have put in
     place of the declared ones; `windows` and `reservations` hold all entries of its calendar. `takes_away`
@@ -131,6 +132,8 @@ class PolicyView:
     name: str
     uid: str
     problem: str | None
+    base: str = ""
+    inherits: tuple[str, ...] = ()
     cluster_queues: tuple[str, ...] = ()
     calendar_problems: tuple[str, ...] = ()
     quotas_in_force: tuple[tuple[str, FlavorResource, QuotaInForce], ...] = ()
@@ -325,7 +328,7 @@ def _inactive_message(queue: QueueState) -> str:
 
 def policy_view(cache: Cache, name: str) -> PolicyView | None:
     """Return the policy's status, None if it does not exist."""
-    problem = cache.specs.unreadable.get((AdmissionPolicy, name))
+    problem = cache.specs.unreadable.get((AdmissionPolicy, name)) or cache.specs.inheritance_faults.get(name)
     if problem is not None:
         return PolicyView(name=name, uid="", problem=problem)
     policy = cache.specs.policies.get(name)
@@ -337,6 +340,8 @@ def policy_view(cache: Cache, name: str) -> PolicyView | None:
         name=name,
         uid=policy.uid,
         problem=None,
+        base=policy.base or "",
+        inherits=_inherited(cache, policy),
         cluster_queues=tuple(sorted(queue.name for queue in governed)),
         calendar_problems=tuple(_calendar_problems(cache, policy)),
         quotas_in_force=tuple(
@@ -348,6 +353,12 @@ def policy_view(cache: Cache, name: str) -> PolicyView | None:
         reservations=reservation_entries(cache, policy),
         takes_away=tuple(_takes_away(cache, policy, governed)),
     )
+
+
+def _inherited(cache: Cache, policy: AdmissionPolicy) -> tuple[str, ...]:
+    """Return the sections that the policy has from its base."""
+    own = cache.specs.written_policies[policy.name].sections
+    return tuple(name for name in policy.sections if name not in own)
 
 
 def _takes_away(cache: Cache, policy: AdmissionPolicy, governed: Iterable[QueueState]) -> Iterator[str]:
@@ -362,7 +373,7 @@ def _takes_away(cache: Cache, policy: AdmissionPolicy, governed: Iterable[QueueS
     for (name, missing), queues in sorted(lost.items()):
         yield (
             f"takes {', '.join(missing)} away from {_named(sorted(queues))}, which policy {name} would give:"
-            " policies are not merged, so repeat these sections here to keep them"
+            " name it as spec.base, or repeat these sections here, to keep them"
         )
 
 

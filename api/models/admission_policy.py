@@ -44,6 +44,9 @@ class AdmissionPolicySpec(Model):
     precedence: Int32 = 0
     """Decides between several policies that select the same ClusterQueue: the one with the highest precedence
     applies; if precedences are equal, the one whose name sorts first. Default 0."""
+    base: Annotated[DnsSubdomain, Field(min_length=1)] | None = None
+    """Policy whose sections apply where this one has none of its own, with those that it inherits itself.
+    Sections are taken as a whole; quotaWindows and reservations are not inherited. Absent: none."""
     aliases: Literal["None", "Articles"] = "None"
     """Articles: annotations and labels without a prefix, such as job-name, count like their berth.dev/
     counterparts. Default None, because the Job controller itself sets the label job-name on every pod."""

@@ -341,6 +341,7 @@ FULL: dict[str, Object] = {
         "spec": {
             "clusterQueues": {"names": ["vision", "speech"], "selector": _SELECTOR},
             "precedence": 10,
+            "base": "common",
             "aliases": "Articles",
             "ordering": {
                 "mode": "LeastAttained",

@@ -75,6 +75,18 @@ def test_of_two_policies_the_one_of_higher_precedence_governs(scene: Scene) -> N
     wait_for(lambda: read_status(scene, "low").get("clusterQueueCount") == 1, "low governs again")
 
 
+def test_a_policy_inherits_once_its_base_is_there(scene: Scene) -> None:
+    queue, base = scene.create_queue("main"), scene.scoped("base")
+    create_policy(scene, "own", clusterQueues={"names": [queue]}, base=base, preemption={})
+    missing = f"spec.base is {base!r}, but no valid AdmissionPolicy has this name; create or correct it"
+    assert wait_accepted(scene, "own", "Invalid") == f"The policy is not in force: {missing}"
+
+    create_policy(scene, "base", clusterQueues={"names": [scene.scoped("none")]}, estimates={}, preemption={})
+
+    want = f"Governs ClusterQueue {queue}; inherits estimates from policy {base}"
+    assert wait_accepted(scene, "own", "InForce") == want
+
+
 def test_a_policy_that_takes_sections_away_from_a_queue_names_them(scene: Scene) -> None:
     queue = scene.create_queue("main")
     low = create_policy(scene, "low", clusterQueues={"names": [queue]}, estimates={}, preemption={})
@@ -84,7 +96,7 @@ def test_a_policy_that_takes_sections_away_from_a_queue_names_them(scene: Scene)
 
     want = (
         f"Governs ClusterQueue {queue}; takes preemption away from ClusterQueue {queue}, which policy {low}"
-        " would give: policies are not merged, so repeat these sections here to keep them"
+        " would give: name it as spec.base, or repeat these sections here, to keep them"
     )
     assert wait_accepted(scene, "high", "InForce") == want
     # Once it has them all, it says no more.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -10,11 +10,12 @@ import msgspec
 
 from api.objects.common import Wire, WireCondition
 from api.objects.policies import AdmissionPolicyObject
+from api.policy_inheritance import INHERITED
 
 _T = TypeVar("_T", bound=Wire)
 
 # Fields of the spec that select the ClusterQueues; all others are sections that enable a feature.
-_BINDING = frozenset({"clusterQueues", "precedence"})
+_BINDING = frozenset({"clusterQueues", "precedence", "base"})
 
 
 class WireQuotaInForce(Wire, frozen=True):
@@ -51,7 +52,9 @@ class PolicyRow:
 
 def policy_rows(policies: Iterable[AdmissionPolicyObject]) -> tuple[PolicyRow, ...]:
     """Return a row for each policy, in the order of precedence."""
-    rows = [_policy_row(policy) for policy in policies]
+    policies = tuple(policies)
+    specs = {policy.metadata.name: _spec(policy) for policy in policies}
+    rows = [_policy_row(policy, specs) for policy in policies]
     return tuple(sorted(rows, key=lambda row: (-row.precedence, row.name)))
 
 
@@ -60,8 +63,8 @@ def quotas_in_force(policies: Iterable[AdmissionPolicyObject]) -> tuple[WireQuot
     return tuple(one for policy in policies for one in decoded(policy.status, _Status).quotas_in_force or ())
 
 
-def _policy_row(policy: AdmissionPolicyObject) -> PolicyRow:
-    status, spec = decoded(policy.status, _Status), _spec(policy)
+def _policy_row(policy: AdmissionPolicyObject, specs: Mapping[str, dict[str, Any]]) -> PolicyRow:
+    status, spec = decoded(policy.status, _Status), specs[policy.metadata.name]
     accepted = next((one for one in status.conditions or () if one.type == "Accepted"), None)
     precedence = spec.get("precedence")
     return PolicyRow(
@@ -72,10 +75,21 @@ def _policy_row(policy: AdmissionPolicyObject) -> PolicyRow:
         message=accepted.message if accepted else "no controller has processed it yet",
         cluster_queues=status.cluster_queues or (),
         cluster_queue_count=status.cluster_queue_count,
-        sections=tuple(
-            name for name, value in spec.items() if name not in _BINDING and value not in (None, "None")
-        ),
+        sections=_sections(policy.metadata.name, specs),
     )
+
+
+def _sections(name: str, specs: Mapping[str, dict[str, Any]]) -> tuple[str, ...]:
+    """Return the sections of a policy, then those that it inherits."""
+    found: dict[str, None] = {}
+    seen: set[object] = set()
+    at: object = name
+    while isinstance(at, str) and at in specs and at not in seen:
+        seen.add(at)
+        own = (one for one, value in specs[at].items() if one not in _BINDING and value not in (None, "None"))
+        found.update(dict.fromkeys(one for one in own if at == name or one in INHERITED))
+        at = specs[at].get("base")
+    return tuple(found)
 
 
 def decoded(raw: msgspec.Raw, type_: type[_T]) -> _T:

@@ -85,3 +85,42 @@ def test_a_status_write_is_due_when_the_governed_queues_change() -> None:
     view = world.engine.queues.policy_view("p")
     assert view is not None
     assert view.cluster_queues == ("other",)
+
+
+def test_a_policy_inherits_from_its_base_and_says_so() -> None:
+    base = AdmissionPolicy(name="base", queue_names=frozenset({"other"}), backfill=Backfill())
+    world = make_world(make_cluster_queue(), base, AdmissionPolicy(name="p", base="base"))
+
+    view = world.engine.queues.policy_view("p")
+
+    assert world.engine.queues.policy_of("queue").backfill_rules == Backfill()
+    assert view is not None
+    assert (view.cluster_queues, view.base, view.inherits) == (("queue",), "base", ("backfill",))
+
+
+def test_a_policy_without_its_base_is_not_in_force_until_the_base_is_there() -> None:
+    world = make_world(make_cluster_queue(), AdmissionPolicy(name="p", base="base"))
+    view = world.engine.queues.policy_view("p")
+    assert world.engine.queues.policy_of("queue") is KUEUE
+    assert view is not None
+    assert view.problem is not None
+    assert "spec.base is 'base'" in view.problem
+    world.engine.drain_touched()
+
+    world.put(AdmissionPolicy(name="base", queue_names=frozenset({"other"}), backfill=Backfill()))
+
+    assert world.engine.queues.policy_of("queue").backfill_rules == Backfill()
+    assert world.engine.drain_touched().policies == {"base", "p"}
+
+
+def test_a_change_of_the_base_wakes_the_parked() -> None:
+    base = AdmissionPolicy(name="base", queue_names=frozenset({"other"}))
+    world = make_world(make_cluster_queue(quota=0), base, AdmissionPolicy(name="p", base="base"))
+    world.put(make_workload(gpus=1))
+    world.settle()
+    assert world.parked() == ["w"]
+
+    world.put(AdmissionPolicy(name="base", queue_names=frozenset({"other"}), backfill=Backfill()))
+
+    assert world.engine.wake_heads(now=world.now)
+    assert world.engine.queues.policy_of("queue").backfill_rules == Backfill()
