@@ -58,6 +58,10 @@ class Witness:
 
     # --- what happened ----------------------------------------------------------------------------
 
+    def workloads(self, start: int = 0) -> list[tuple[str, Object]]:
+        """Return every version of a Workload from the `start`th on, each with its kind of change."""
+        return self._streams["Workload"].changes[start:]
+
     def peak_reserved(self, *cluster_queues: str) -> int:
         """Return the most CPUs that Workloads of these ClusterQueues held at once."""
         return self._peak("Workload", lambda workload: _reserved_cpus(workload, cluster_queues))

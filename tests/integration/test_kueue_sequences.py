@@ -1,0 +1,423 @@
+"""Random sequences of what happens to a cluster, on both API servers, checked for Kueue's invariants.
+
+Two queues of a cohort share a flavor: one is StrictFIFO, both may borrow, reclaim and preempt. A third has a
+flavor that follows the topology of four nodes. Workloads come, finish, go, are stopped and wanted again, and
+their priorities, the quotas and the nodes change. The test plays the program that owns them: it gives the
+quota of an evicted Workload back. A seed fixes the chances of the events.
+
+Every version of a Workload obeys the laws of `Watched`. After each event the cluster comes to rest, as
+`unrest` says: no Workload waits that fits, each that waits says why, and the queues show what their Workloads
+hold.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import msgspec
+import pytest
+
+from admission.simulation.ledger import Holding, QuotaLedger, holding_of
+from admission.simulation.records import ObjectRecord
+from api.objects.queues import ClusterQueueObject
+from api.objects.workloads import WorkloadObject
+from api.parsing.quantities import amount
+from api.workload_decoding import to_workload
+from queues.quota.resources import FlavorResource
+from tests.controlplane import RestError
+from tests.integration.conftest import Cluster
+from tests.integration.manifests import (
+    KUEUE,
+    POOL,
+    Object,
+    condition,
+    is_true,
+    kueue_object,
+    make_workload,
+    quota,
+)
+from tests.integration.nodes import simulated_nodes
+from tests.integration.replica import Replica
+from tests.integration.scene import Scene
+from tests.integration.waiting import wait_for
+from tests.integration.witness import Witness
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("kueue")]
+
+HOST = "kubernetes.io/hostname"
+NODES, CPUS_A_NODE = 4, 8
+STRICT, FREE, PLACED = "strict", "free", "placed"
+REQUESTS = ({"required": HOST}, {"preferred": HOST}, {"unconstrained": True})
+PREEMPTION = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}
+
+
+@pytest.fixture(scope="module")
+def pool(cluster: Cluster, controller: Replica, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Give a pool of nodes that no other test uses meanwhile."""
+    assert controller.child.is_running()
+    if cluster.pool == "node":
+        # The embedded server has its own.
+        yield cluster.pool
+        return
+    name = "sequence"
+    with simulated_nodes(cluster.kubeconfig, tmp_path_factory.mktemp(name), f"{name}:{NODES}:{CPUS_A_NODE}"):
+        yield name
+
+
+@pytest.mark.parametrize(("seed", "events"), [(1, 20), (2, 60), (3, 100)])
+def test_invariants_hold_after_each_of_many_random_events(
+    cluster: Cluster, pool: str, seed: int, events: int
+) -> None:
+    scene = cluster.new_scene()
+    with Witness(scene.rest, scene.namespace) as witness:
+        sequence = Sequence(scene, pool, witness, random.Random(seed))
+        try:
+            for number in range(events):
+                name = sequence.play()
+                try:
+                    sequence.settle()
+                except AssertionError as error:
+                    raise AssertionError(f"after event {number}, {name}: {error}") from error
+        finally:
+            sequence.end()
+    assert sequence.watched.admissions > events / 4
+    assert sequence.watched.preemptions > 0
+
+
+# --- the laws ----------------------------------------------------------------------------------------
+
+
+class Watched:
+    """What the versions of Workloads say happened, and what must hold of each version."""
+
+    def __init__(self) -> None:
+        self.ledger = QuotaLedger()
+        self.strict: set[str] = set()
+        self.present: dict[str, Object] = {}
+        self.admissions = 0
+        self.preemptions = 0
+
+    def set_queue(self, queue: Object) -> None:
+        """Take a ClusterQueue as it is from now on."""
+        self.ledger.apply(
+            ObjectRecord(at=0.0, object=msgspec.json.decode(json.dumps(queue), type=ClusterQueueObject))
+        )
+
+    def see(self, change: str, workload: Object) -> None:
+        """Take the next version of a Workload, and check what must hold of it."""
+        uid, before = workload["metadata"]["uid"], self.present.get(workload["metadata"]["uid"])
+        preempts = is_true(workload, "Preempted") and not is_true(before, "Preempted")
+        if preempts:
+            # Before the ledger forgets what a queue has borrowed.
+            self._check_victim(workload)
+        decoded = msgspec.json.decode(json.dumps(workload), type=WorkloadObject)
+        # As in Kueue, the quota of one that is deactivated is free at once.
+        evicted = condition(workload, "Evicted")
+        is_off = evicted.get("status") == "True" and evicted["reason"].startswith("Deactivated")
+        is_gone = change == "DELETED" or is_off
+        self.ledger.apply(ObjectRecord(at=0.0, object=decoded, is_deleted=is_gone))
+        if change == "DELETED":
+            self.present.pop(uid, None)
+            return
+        self.present[uid] = workload
+        if holds(workload) and not holds(before):
+            self._check_admission(workload, decoded)
+
+    def _check_admission(self, workload: Object, decoded: WorkloadObject) -> None:
+        self.admissions += 1
+        name = workload["metadata"]["name"]
+        holding = holding_of(decoded)
+        assert holding is not None
+        over = [use for use in self.ledger.path(holding) if use.is_over]
+        assert not over, f"{name} got more than there is: {over}"
+        assert not is_true(workload, "Evicted"), f"{name} was admitted before it had stopped"
+        if holding.cluster_queue in self.strict:
+            priority = priority_of(workload)
+            passed = [
+                one["metadata"]["name"]
+                for one in self.present.values()
+                if is_pending(one)
+                and one["spec"]["queueName"] == workload["spec"]["queueName"]
+                and priority_of(one) > priority
+            ]
+            assert not passed, f"{name} was admitted before {passed}"
+        for host, cpus in self.placed().items():
+            assert cpus <= CPUS_A_NODE, f"{host} has {cpus} CPUs of Workloads"
+
+    def _check_victim(self, victim: Object) -> None:
+        self.preemptions += 1
+        said = condition(victim, "Preempted")
+        found = re.search(r"\(UID: ([^,]+),", said["message"])
+        assert found is not None, said
+        preemptor = self.present[found[1]]
+        if said["reason"] == "InClusterQueue":
+            assert victim["spec"].get("priority", 0) < preemptor["spec"].get("priority", 0)
+            assert victim["spec"]["queueName"] == preemptor["spec"]["queueName"]
+            return
+        assert said["reason"] == "InCohortReclamation", said
+        name = victim["status"]["admission"]["clusterQueue"]
+        nominal, used = self.ledger.nominal(name), self.ledger.used(name)
+        borrowed = [key for key, cpus in used.items() if cpus > nominal.get(key, 0)]
+        assert borrowed, f"{name} had borrowed nothing"
+
+    def placed(self) -> Counter[str]:
+        """Return how many CPUs Workloads hold of each node."""
+        found: Counter[str] = Counter()
+        for one in filter(holds, self.present.values()):
+            workload = to_workload(msgspec.json.decode(json.dumps(one), type=WorkloadObject))
+            assert workload.admission is not None
+            for assigned in workload.admission.pod_sets:
+                if assigned.topology is not None:
+                    cpus = assigned.usage["cpu"] // 1000 // assigned.count
+                    for domain in assigned.topology.domains:
+                        found[domain.values[-1]] += domain.count * cpus
+        return found
+
+
+def holds(workload: Object | None) -> bool:
+    """Return whether a Workload holds quota."""
+    has_quota = is_true(workload, "QuotaReserved") and not is_true(workload, "Finished")
+    return workload is not None and has_quota and "admission" in workload["status"]
+
+
+def is_pending(workload: Object) -> bool:
+    """Return whether a Workload waits in its queue."""
+    is_over = is_true(workload, "Finished") or is_true(workload, "QuotaReserved")
+    return not is_over and workload["spec"].get("active", True) is not False
+
+
+# --- the events --------------------------------------------------------------------------------------
+
+
+class Sequence:
+    """A scene, its random events, and its rest after each."""
+
+    def __init__(self, scene: Scene, pool: str, witness: Witness, chance: random.Random) -> None:
+        self.scene, self.pool, self.witness, self.chance = scene, pool, witness, chance
+        self.watched = Watched()
+        self.seen = self.created = 0
+        flavor, placed = scene.create_flavor(), scene.scoped(PLACED)
+        rest = scene.rest
+        levels = {"levels": [{"nodeLabel": HOST}]}
+        rest.create(f"/apis/{KUEUE}/topologies", kueue_object("Topology", {"name": placed}, levels))
+        followed = {"nodeLabels": {POOL: pool}, "topologyName": placed}
+        rest.create(
+            f"/apis/{KUEUE}/resourceflavors", kueue_object("ResourceFlavor", {"name": placed}, followed)
+        )
+        shared = {"cohortName": scene.scoped("cohort"), "preemption": PREEMPTION}
+        self.groups: dict[str, tuple[str, Object]] = {
+            STRICT: (flavor, {**shared, "queueingStrategy": "StrictFIFO"}),
+            FREE: (flavor, shared),
+            PLACED: (placed, {"preemption": {"withinClusterQueue": "LowerPriority"}}),
+        }
+        for name, (used, fields) in self.groups.items():
+            full = scene.create_cluster_queue(name, quota(used, nominal=6), **fields)
+            scene.create_local_queue(name, full)
+            self.watched.set_queue(scene.cluster_queue(full))
+            scene.wait_active(full, reason="Ready")
+        self.watched.strict.add(scene.scoped(STRICT))
+
+    def play(self) -> str:
+        """Let something happen; return what."""
+        events: tuple[tuple[int, Callable[[], object]], ...] = (
+            (8, self.create),
+            (3, self.finish),
+            (1, self.delete),
+            (2, self.stop_or_want),
+            (2, self.change_priority),
+            (2, self.change_quota),
+            (1, self.change_node),
+        )
+        (event,) = self.chance.choices([one for _, one in events], [weight for weight, _ in events])
+        event()
+        return event.__name__
+
+    def create(self) -> None:
+        """Several come at once, so that heads of one cycle compete."""
+        for _ in range(self.chance.randint(1, 3)):
+            self.created += 1
+            queue = self.chance.choice(tuple(self.groups))
+            body = make_workload(
+                f"w{self.created}",
+                queue=queue,
+                cpus=self.chance.randint(1, 3),
+                priority=self.chance.randint(0, 3),
+            )
+            (pod_set,) = body["spec"]["podSets"]
+            pod_set["count"] = self.chance.randint(1, 3)
+            if queue == PLACED:
+                pod_set["topologyRequest"] = self.chance.choice(REQUESTS)
+            self.scene.rest.create(self.scene.workloads, body)
+
+    def finish(self) -> None:
+        if (workload := self.any_of(holds)) is not None:
+            self.write_status(workload, said("Finished", "Succeeded", "done", is_true=True))
+
+    def delete(self) -> None:
+        if (workload := self.any_of(lambda _: True)) is not None:
+            self.scene.rest.delete(f"{self.scene.workloads}/{workload['metadata']['name']}")
+
+    def stop_or_want(self) -> None:
+        """A Workload is deactivated, or activated again."""
+        if (workload := self.any_of(lambda one: not is_true(one, "Finished"))) is not None:
+            self.patch(workload, {"active": workload["spec"].get("active", True) is False})
+
+    def change_priority(self) -> None:
+        if (workload := self.any_of(lambda one: not is_true(one, "Finished"))) is not None:
+            self.patch(workload, {"priority": self.chance.randint(0, 3)})
+
+    def change_quota(self) -> None:
+        name = self.chance.choice(tuple(self.groups))
+        flavor, _ = self.groups[name]
+        group = quota(flavor, nominal=self.chance.randint(2, 8))
+        path = f"/apis/{KUEUE}/clusterqueues/{self.scene.scoped(name)}"
+        self.watched.set_queue(self.scene.rest.patch(path, {"spec": {"resourceGroups": [group]}}))
+
+    def change_node(self) -> None:
+        """A node is cordoned, or uncordoned."""
+        node = self.chance.choice(self.nodes())
+        path = f"/api/v1/nodes/{node['metadata']['name']}"
+        is_cordoned = node["spec"].get("unschedulable", False)
+        self.scene.rest.patch(path, {"spec": {"unschedulable": not is_cordoned}})
+
+    def end(self) -> None:
+        """Leave the nodes as they were: the next sequence has the same ones."""
+        rest = self.scene.rest
+        for node in self.nodes():
+            rest.patch(f"/api/v1/nodes/{node['metadata']['name']}", {"spec": {"unschedulable": False}})
+        rest.delete(self.scene.workloads)
+        wait_for(lambda: not rest.get(self.scene.workloads)["items"], "all Workloads are gone")
+
+    def any_of(self, is_meant: Callable[[Object], bool]) -> Object | None:
+        """Return one of the Workloads for which this holds; None if there is none."""
+        found = [one for one in self.watched.present.values() if is_meant(one)]
+        # By the order of their creation, so that a seed means the same in every run.
+        found.sort(key=lambda one: int(one["metadata"]["name"][1:]))
+        return self.chance.choice(found) if found else None
+
+    def patch(self, workload: Object, spec: Object) -> None:
+        self.scene.rest.patch(f"{self.scene.workloads}/{workload['metadata']['name']}", {"spec": spec})
+
+    def write_status(self, workload: Object, *conditions: Object, **fields: object) -> None:
+        """Write conditions as the Workload's program, over the version that it has now."""
+        path = f"{self.scene.workloads}/{workload['metadata']['name']}"
+
+        def is_written() -> bool:
+            now = self.scene.rest.get(path)
+            types = {one["type"] for one in conditions}
+            kept = [one for one in now["status"].get("conditions", ()) if one["type"] not in types]
+            status = {**now["status"], **fields, "conditions": [*kept, *conditions]}
+            try:
+                self.scene.rest.request("PUT", f"{path}/status", {**now, "status": status})
+            except RestError as error:
+                if error.status != 409:
+                    raise
+                return False
+            return True
+
+        wait_for(is_written, f"the status of {path}")
+
+    # --- rest ----------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Return once the cluster is at rest. Every version until then is checked."""
+        missing = ["nothing was looked at"]
+
+        def is_at_rest() -> bool:
+            self.witness.catch_up()
+            for change, workload in self.witness.workloads(self.seen):
+                self.seen += 1
+                self.watched.see(change, workload)
+            for workload in [*self.watched.present.values()]:
+                if holds(workload) and is_true(workload, "Evicted"):
+                    self.release(workload)
+            missing[:] = self.unrest()
+            return not missing
+
+        wait_for(is_at_rest, lambda: "; ".join(missing))
+
+    def release(self, workload: Object) -> None:
+        """Give the quota of an evicted Workload back, as its program does once the work has stopped."""
+        ended = (
+            said("QuotaReserved", "Pending", "The work has stopped"),
+            said("Admitted", "NoReservation", "The workload has no reservation"),
+        )
+        try:
+            self.write_status(workload, *ended, admission=None)
+        except RestError as error:
+            if error.status != 404:
+                raise
+
+    def unrest(self) -> Iterator[str]:
+        """Yield what shows that the cluster is not at rest."""
+        present, ledger = self.watched.present.values(), self.watched.ledger
+        for name, (flavor, _) in self.groups.items():
+            full = self.scene.scoped(name)
+            mine = [one for one in present if one["spec"]["queueName"] == name]
+            for one in filter(holds, mine):
+                if one["spec"].get("active", True) is False:
+                    yield f"{one['metadata']['name']} is deactivated and holds quota"
+            waiting = sorted(filter(is_pending, mine), key=lambda one: -priority_of(one))
+            for one in waiting:
+                if condition(one, "QuotaReserved").get("status") != "False":
+                    yield f"{one['metadata']['name']} does not say why it waits"
+            status = self.scene.cluster_queue(full).get("status", {})
+            held = sum(map(holds, mine))
+            if (status.get("pendingWorkloads"), status.get("reservingWorkloads")) != (len(waiting), held):
+                yield f"{full} shows {status}, and {len(waiting)} wait and {held} hold quota"
+            used = ledger.used(full).get(FlavorResource(flavor, "cpu"), 0)
+            if shown(status) != used:
+                yield f"{full} shows {shown(status)} used, not {used}"
+            heads = waiting[:1] if full in self.watched.strict else waiting
+            for one in heads:
+                has_room = name != PLACED or self.has_room(one)
+                amounts = {FlavorResource(flavor, "cpu"): cpus_of(one)}
+                if has_room and ledger.would_fit(Holding(cluster_queue=full, amounts=amounts)):
+                    yield f"{one['metadata']['name']} waits although it fits"
+
+    def has_room(self, workload: Object) -> bool:
+        """Return whether the nodes that are not cordoned have room for a Workload."""
+        (pod_set,) = workload["spec"]["podSets"]
+        (container,) = pod_set["template"]["spec"]["containers"]
+        cpus, placed = int(container["resources"]["requests"]["cpu"]), self.watched.placed()
+        pods = [
+            (CPUS_A_NODE - placed[node["metadata"]["labels"][HOST]]) // cpus
+            for node in self.nodes()
+            if not node["spec"].get("unschedulable")
+        ]
+        is_on_one = "required" in pod_set["topologyRequest"]
+        return int(pod_set["count"]) <= (max(pods, default=0) if is_on_one else sum(pods))
+
+    def nodes(self) -> list[Object]:
+        """Return the nodes of the pool."""
+        nodes = self.scene.rest.get("/api/v1/nodes")["items"]
+        return [one for one in nodes if one["metadata"]["labels"].get(POOL) == self.pool]
+
+
+def said(type_: str, reason: str, message: str, *, is_true: bool = False) -> Object:
+    """Return a condition."""
+    at = "2026-01-01T00:00:00Z"
+    status = "True" if is_true else "False"
+    return {"type": type_, "status": status, "reason": reason, "message": message, "lastTransitionTime": at}
+
+
+def shown(status: Object) -> int:
+    """Return the CPUs that a ClusterQueue shows as reserved, in thousandths."""
+    (flavor,) = status.get("flavorsReservation") or ({"resources": []},)
+    return sum(amount("cpu", one["total"]) for one in flavor["resources"])
+
+
+def priority_of(workload: Object) -> int:
+    """Return the priority of a Workload."""
+    return int(workload["spec"].get("priority", 0))
+
+
+def cpus_of(workload: Object) -> int:
+    """Return the CPUs that a Workload requests, in thousandths."""
+    (pod_set,) = workload["spec"]["podSets"]
+    (container,) = pod_set["template"]["spec"]["containers"]
+    return int(pod_set["count"]) * amount("cpu", container["resources"]["requests"]["cpu"])
