@@ -225,6 +225,9 @@ def _free(kind: NodeHardware, mix: Mix) -> tuple[GpuFree, ...]:
 
 def _room(kind: NodeHardware, mix: Mix, more: PodGpus) -> int:
     """Return how many such pods the GPUs hold, of which links do not matter."""
+    if kind.is_mig and more.share is None:
+        # No shares are given of its GPUs, so its amounts alone limit the pods.
+        return ANY_NUMBER
     free = _free(kind, mix)
     if more.share is not None:
         room = room_for_share(free, more.share)

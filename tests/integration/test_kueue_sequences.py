@@ -98,6 +98,8 @@ class Watched:
         self.ledger = QuotaLedger()
         self.strict: set[str] = set()
         self.present: dict[str, Object] = {}
+        # Those of the last rest: an admission may have been decided before others came.
+        self.known: frozenset[str] = frozenset()
         self.admissions = 0
         self.preemptions = 0
 
@@ -140,7 +142,8 @@ class Watched:
             passed = [
                 one["metadata"]["name"]
                 for one in self.present.values()
-                if is_pending(one)
+                if one["metadata"]["uid"] in self.known
+                and is_pending(one)
                 and one["spec"]["queueName"] == workload["spec"]["queueName"]
                 and priority_of(one) > priority
             ]
@@ -339,6 +342,7 @@ class Sequence:
             return not missing
 
         wait_for(is_at_rest, lambda: "; ".join(missing))
+        self.watched.known = frozenset(self.watched.present)
 
     def release(self, workload: Object) -> None:
         """Give the quota of an evicted Workload back, as its program does once the work has stopped."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from admission.hardware.gpu_pods import GpuPods, LinkedGpus, Size
+from admission.hardware.gpu_pods import ANY_NUMBER, GpuPods, LinkedGpus, Size
 from admission.hardware.gpu_shares import PodGpus
 from admission.hardware.islands import Island
 from admission.hardware.node_hardware import NodeHardware
@@ -113,6 +113,15 @@ def test_pods_without_a_share_take_slices_of_a_sliced_node() -> None:
     pods.add("n", 3, pods=1)
     assert pods.room(sliced, ("n",), 1) == 5
     assert pods.room(sliced, ("n",), GpuShare(1000)) == 1
+
+
+def test_amounts_alone_limit_pods_of_mig_slices_and_there_are_no_shares() -> None:
+    partitioned = NodeHardware(gpus=8, is_mig=True, memory_mib=10_000)
+    pods = GpuPods()
+    pods.add("n", 3, pods=1)
+    assert pods.room(partitioned, ("n",), 5) == ANY_NUMBER
+    assert pods.room(partitioned, (), 8) == ANY_NUMBER
+    assert pods.room(partitioned, (), HALF) == 0
 
 
 @pytest.mark.parametrize(
