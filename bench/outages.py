@@ -116,7 +116,7 @@ class Stage:
         folder.mkdir()
         config = folder / "config.yaml"
         config.write_text("apiVersion: berth.dev/v1alpha1\nkind: ControllerConfig\n")
-        server = Server(kubeconfig=self._plane.kubeconfig, pids=())
+        server = Server(kubeconfig=self._plane.kubeconfig, children=())
         child, metrics = await start_controller(server, folder, config, flags=("--redis", self._redis.url))
         made = Controller(child=child, metrics=metrics)
         await made.wait("", path="/readyz")

@@ -6,6 +6,7 @@ Through the embedded API server, in turns: so many Jobs, and so many owners of t
 that have an end, in equal parts. Each is created suspended, started by the controller, and reported as
 running and then as succeeded, as its own controller would. The controller is a child process. Its CPU time
 for each Workload is the figure; the ratio to that of Jobs is wanted at 1.3 or less. Nothing is asserted.
+A process that ends, or owners that get no further, end the bench with the reason.
 """
 
 from __future__ import annotations
@@ -34,12 +35,15 @@ from api.kube.errors import AlreadyExists, KubeError, Timeout
 from api.kube.informer import Change, Informer, Listener, ListWatch
 from api.kube.resources import Resource
 from api.objects.cluster import OwnerObject
-from bench.processes import cost_of
+from bench.processes import cost_of, while_running
 from bench.shape import NAMESPACE, empty_queue_objects, queue_objects
 from bench.throughput import BY_KIND, SERVERS, Server, start_controller
+from tests.children import ChildError
 from tests.owners import SAMPLES, condition, definition, template
 
 IN_FLIGHT = 8
+# How long no owner may end before the run is given up. An owner takes moments, on a busy machine seconds.
+PATIENCE_SECONDS = 300.0
 JOBS = "Job"
 _QUEUE = "bench"
 _Objects = Iterator[tuple[Resource, dict[str, Any]]]
@@ -96,28 +100,53 @@ KINDS: Mapping[str, Played] = {
 MIXED = tuple(kind for kind in KINDS if kind != JOBS)
 
 
+class NothingEnds(Exception):
+    """No owner has ended for too long, although every process runs."""
+
+
 class Player:
     """Creates objects of these kinds in turn, and plays their controllers until all have succeeded."""
 
-    def __init__(self, client: KubeClient, kinds: Sequence[str], total: int) -> None:
+    def __init__(
+        self,
+        client: KubeClient,
+        kinds: Sequence[str],
+        total: int,
+        *,
+        patience_seconds: float = PATIENCE_SECONDS,
+    ) -> None:
         self._client = client
         self._kinds = kinds
         self._total = total
+        self._patience_seconds = patience_seconds
         self._ended = 0
         self._started: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
         self._seen: set[tuple[str, str]] = set()
         self._done = asyncio.Event()
 
     async def run(self) -> None:
-        """Return when all have succeeded."""
+        """Return when all have succeeded. Raises NothingEnds."""
         numbers = iter(range(self._total))
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._informer(kind).run()) for kind in self._kinds]
             tasks += [group.create_task(self._create(numbers)) for _ in range(IN_FLIGHT)]
             tasks += [group.create_task(self._play()) for _ in range(IN_FLIGHT)]
-            await self._done.wait()
+            await self._wait_done()
             for task in tasks:
                 task.cancel()
+        if self._ended < self._total:
+            raise NothingEnds(
+                f"{self._ended} of {self._total} owners ended, no other in {self._patience_seconds:g} s"
+            )
+
+    async def _wait_done(self) -> None:
+        """Return when all have succeeded, or none within the patience."""
+        ended = -1
+        while ended < self._ended < self._total:
+            ended = self._ended
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._patience_seconds):
+                    await self._done.wait()
 
     def _informer(self, kind: str) -> Informer[OwnerObject]:
         played = KINDS[kind]
@@ -188,7 +217,7 @@ async def _measure_on(
     controller, _ = await start_controller(server, folder, config)
     try:
         before, started = cost_of(controller.pid), time.monotonic()
-        await Player(client, kinds, total).run()
+        await while_running([controller, *server.children], Player(client, kinds, total).run())
         spent = cost_of(controller.pid).cpu_seconds - before.cpu_seconds
         print(f"  {total} of {', '.join(kinds)}: {time.monotonic() - started:.0f} s", file=sys.stderr)
     finally:
@@ -241,5 +270,5 @@ def main() -> int:
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except KubeError as error:
+    except (KubeError, ChildError, NothingEnds) as error:
         sys.exit(f"bench.owners: {error}")

@@ -1,13 +1,19 @@
-"""The cost of other processes: CPU seconds and peak memory, read from /proc (Linux)."""
+"""Other processes: what they cost (CPU seconds and peak memory, read from /proc of Linux), and their end."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.children import Child, ChildError
+
 _TICKS = os.sysconf("SC_CLK_TCK")
+# How often it is looked whether a process has ended.
+_LOOK_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,3 +54,23 @@ def _descendants(pid: int) -> list[int]:
     for one in found:
         found.extend(children.get(one, ()))
     return found
+
+
+async def while_running(children: Sequence[Child], work: Coroutine[None, None, None]) -> None:
+    """Do work that needs these processes.
+
+    The first that ends before the work is done ends it by a ChildError, with the end of its log: what waits
+    for the answers of a process that has ended would wait for ever.
+    """
+    task = asyncio.create_task(work)
+    try:
+        while not task.done():
+            await asyncio.wait((task,), timeout=_LOOK_SECONDS)
+            # Asked first: an error of the work follows from the end of a process that it talks to.
+            for child in children:
+                if not child.is_running():
+                    raise ChildError(f"{child.name} ended with {child.wait(0)}{child.log_tail()}")
+        task.result()
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

@@ -32,7 +32,7 @@ from api.kube.errors import Conflict
 from api.kube.informer import Change, Informer, Listener, ListWatch
 from api.objects.workloads import WorkloadObject
 from api.workload import to_rfc3339
-from bench.processes import Cost, cost_of
+from bench.processes import Cost, cost_of, while_running
 from bench.shape import NAMESPACE, RUNTIME_ANNOTATION, queue_objects, workload_objects
 from tests.children import Child
 from tests.controlplane import ControlPlane, find_assets
@@ -199,14 +199,14 @@ class Server:
     """A running API server, and its processes."""
 
     kubeconfig: str
-    pids: tuple[int, ...]
+    children: tuple[Child, ...]
 
 
 @asynccontextmanager
 async def _real_server(folder: Path) -> AsyncIterator[Server]:
     with ControlPlane(find_assets(), folder) as plane:
         install_definitions(plane.rest)
-        yield Server(kubeconfig=plane.kubeconfig, pids=(plane.apiserver.pid, plane.etcd.pid))
+        yield Server(kubeconfig=plane.kubeconfig, children=(plane.apiserver, plane.etcd))
 
 
 @asynccontextmanager
@@ -221,7 +221,7 @@ async def _embedded_server(folder: Path) -> AsyncIterator[Server]:
     child.start()
     try:
         await _wait_for(kubeconfig.exists)
-        yield Server(kubeconfig=str(kubeconfig), pids=(child.pid,))
+        yield Server(kubeconfig=str(kubeconfig), children=(child,))
     finally:
         child.stop()
 
@@ -251,13 +251,13 @@ async def _measure_on(
     )
     controller, metrics = await start_controller(server, folder, config)
     try:
-        before = [cost_of(pid) for pid in server.pids]
+        before = [cost_of(child.pid) for child in server.children]
         own = cost_of(controller.pid)
         started = time.monotonic()
         generator = Generator(client, total)
-        await generator.run()
+        await while_running([controller, *server.children], generator.run())
         seconds = time.monotonic() - started
-        after = [cost_of(pid) for pid in server.pids]
+        after = [cost_of(child.pid) for child in server.children]
         end = cost_of(controller.pid)
         text = await _read_metrics(metrics)
     finally:

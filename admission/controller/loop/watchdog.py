@@ -16,8 +16,10 @@ from __future__ import annotations
 
 import asyncio
 import faulthandler
-import io
 import sys
+import traceback
+from types import CoroutineType, FrameType
+from typing import Any
 
 from admission.controller.loop.progress import Progress
 from admission.controller.metrics.registry import Metrics
@@ -80,10 +82,23 @@ class Watchdog:
 
     def _give_up(self, control_loop: asyncio.Task[None]) -> None:
         seconds = self._progress.unfinished_seconds
-        stack = io.StringIO()
-        control_loop.print_stack(file=stack)
-        log.error("control-loop-stalled", seconds=round(seconds, 1), stack=stack.getvalue())
+        log.error("control-loop-stalled", seconds=round(seconds, 1), stack=stack_of(control_loop))
         raise ControlLoopStalled(
             f"the control loop has finished no turn for {seconds:.0f} s "
             f"(execution.progressDeadlineSeconds is {self._deadline_seconds:g}); the process ends"
         )
+
+
+def stack_of(task: asyncio.Task[None]) -> str:
+    """Return where a task waits, from its outermost call to the innermost.
+
+    `Task.print_stack` shows the outermost alone, which in the control loop is always the same.
+    """
+    frames: list[FrameType] = []
+    awaited: Any = task.get_coro()
+    while isinstance(awaited, CoroutineType):
+        if awaited.cr_frame is not None:
+            frames.append(awaited.cr_frame)
+        awaited = awaited.cr_await
+    summary = traceback.StackSummary.extract((frame, frame.f_lineno) for frame in frames)
+    return "".join(summary.format())

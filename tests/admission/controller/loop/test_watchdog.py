@@ -10,7 +10,7 @@ import pytest
 
 from admission.controller.loop.control_loop import ControlLoop
 from admission.controller.loop.progress import Progress
-from admission.controller.loop.watchdog import SAMPLE_SECONDS, ControlLoopStalled, Watchdog
+from admission.controller.loop.watchdog import SAMPLE_SECONDS, ControlLoopStalled, Watchdog, stack_of
 from admission.controller.metrics.registry import Metrics
 from admission.controller.writer.acting import Acting
 from tests.admission.controller.fakes import FakeClock
@@ -144,3 +144,21 @@ def test_the_thread_that_ends_a_blocked_process_is_armed_again_in_time(armed: li
     # Each gives the deadline again, so the steps between them must be far shorter.
     assert len(armed) > 40
     end(stage.loop)
+
+
+def test_the_stack_of_a_stalled_loop_goes_down_to_where_it_waits(stage: Stage) -> None:
+    async def inner() -> None:
+        await asyncio.Event().wait()
+
+    async def outer() -> None:
+        await inner()
+
+    task = stage.loop.create_task(outer())
+    stage.loop.run_for(1.0)
+
+    stack = stack_of(task)
+
+    assert [stack.index(f"in {name}") for name in ("outer", "inner", "wait")] == sorted(
+        stack.index(f"in {name}") for name in ("outer", "inner", "wait")
+    )
+    task.cancel()
