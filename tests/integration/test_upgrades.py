@@ -126,9 +126,7 @@ def test_a_change_of_release_under_load_runs_every_job_once_within_the_quota(
 
     with definitions(real_scene.rest, add):
         before = [start(is_later=not is_upgrade) for _ in range(2)]
-        after = roll_under_load(
-            real_scene, witness, redis_server, before, lambda: start(is_later=is_upgrade)
-        )
+        after = roll_under_load(real_scene, witness, redis_server, before, lambda: start(is_later=is_upgrade))
 
     # The first of them to lead met the plan that the other release had stored.
     assert any(replica.has_logged("store-value-ignored") for replica in after)
