@@ -344,6 +344,10 @@ class Engine:
             return False
         return self._workload_store.trees.has_heads() or self.promotions.is_due(now=now)
 
+    def waiting_queues(self) -> int:
+        """Return in how many ClusterQueues Workloads wait. O(ClusterQueues)."""
+        return sum(1 for queue in self._cache.queues.values() if queue.pending)
+
     def explain(self, limit: int) -> tuple[Wait, ...]:
         """Return the reasons for waiting of at most `limit` Workloads that were not tried themselves.
 

@@ -19,6 +19,7 @@ from functools import partial
 from typing import TypeVar
 
 from admission.controller.cluster_state.cluster_state import ClusterState
+from admission.controller.loop.cycle_pace import CyclePace
 from admission.controller.loop.forecasting import Forecasting
 from admission.controller.loop.observer import LoopObserver
 from admission.controller.loop.pending_messages import REWORD_AFTER_SECONDS, PendingMessages
@@ -84,6 +85,7 @@ class ControlLoop:
         self._load = load
         self._pending_messages = PendingMessages(clock, load)
         self._forecasting = Forecasting(cluster_state, clock)
+        self._pace = CyclePace(clock)
         # Calls about refused decisions, and when they are due (monotonic seconds).
         self._later = PostponedCalls()
         self._store_pause_until = 0.0
@@ -319,6 +321,7 @@ class ControlLoop:
             _seconds_until(self._engine.next_wake_at(), now),
             _seconds_until(self._engine.next_second_pass_at(), now),
             _seconds_until(repair_at, now),
+            _seconds_until(self._pace.put_off_until, self._clock.monotonic()),
         )
 
     # --- reconciling ------------------------------------------------------------------------------
@@ -386,7 +389,7 @@ class ControlLoop:
     async def _decide(self, term: Acting) -> None:
         pace = YieldBudget(self._clock)
         turn_ends_at = self._clock.monotonic() + TURN_SECONDS
-        while self._may_decide(term) and self._engine.wake_heads(now=self._clock.now()):
+        while self._may_begin_cycle(term) and self._engine.wake_heads(now=self._clock.now()):
             if self._clock.monotonic() > turn_ends_at:
                 # The rest is done in the next round, which starts at once.
                 self._wake.set()
@@ -400,7 +403,9 @@ class ControlLoop:
                 # The reservation of a Workload that returns to the queue is released before the next cycle.
                 await term.flush()
         # While no cycle may run, it is not known which other Workloads need the quota.
-        if self._may_decide(term) and self.cluster_state.pending_evictions.settle():
+        # Not asked again whether a cycle may begin: one that was put off above must not be forgotten.
+        is_decided = self._may_decide(term) and self._pace.put_off_until is None
+        if is_decided and self.cluster_state.pending_evictions.settle():
             self._wake.set()
         self._observer.note_pause(term.is_paused, term.unconfirmed)
         self._explain(term)
@@ -445,6 +450,7 @@ class ControlLoop:
             self._observer.note_cycle(decisions, self._clock.monotonic() - began)
             self._note_time(decisions)
             self._pending_messages.collect(decisions)
+            self._pace.note_cycle(self._engine.waiting_queues())
             self._load.decided += sum(not isinstance(decision, Wait | Plan) for decision in decisions)
         except Exception:
             # The decisions are known only here: what they assume in the engine would stay assumed forever.
@@ -465,6 +471,9 @@ class ControlLoop:
             elif isinstance(decision, Plan):
                 # Annotations show a promise, and the reconciler keeps them up to date.
                 self.cluster_state.marks.workload(decision.key)
+
+    def _may_begin_cycle(self, term: Acting) -> bool:
+        return self._may_decide(term) and self._pace.may_begin(is_behind=term.writer.is_behind)
 
     def _may_decide(self, term: Acting) -> bool:
         return self._term is term and not self._is_held_up(term)

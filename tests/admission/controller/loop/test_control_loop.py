@@ -105,11 +105,20 @@ class Stage:
         self._running = self.loop.create_task(self.control_loop.run())
         self.loop.run_for(0.1)
 
-    def see_workloads(self, count: int) -> None:
+    def see_queue(self, name: str, *, cpus: int) -> None:
+        """Take in a ClusterQueue with its LocalQueue, or a change of its quota."""
+        groups = resource_groups("cpu", "default", ResourceQuota(nominal=1_000 * cpus))
+        queue = ClusterQueue(name=name, resource_groups=groups, namespace_selector=WireSelector())
+        local_queue = LocalQueue(namespace="team", name=name, cluster_queue=name)
+        for spec in (Namespace(name="team"), ResourceFlavor(name="default"), queue, local_queue):
+            self.cluster_state.engine.objects.upsert(spec, now=self.loop.now())
+
+    def see_workloads(self, count: int, *, queue: str = "a") -> None:
         """Take in so many Workloads."""
         for number in range(count):
-            workload = make_workload(f"w{number}", "a", 1, 0)
-            workload["metadata"] |= {"uid": f"uid-{number}", "resourceVersion": "7", "generation": 1}
+            workload = make_workload(f"w-{queue}-{number}", queue, 1, 0)
+            uid = f"uid-{queue}-{number}"
+            workload["metadata"] |= {"uid": uid, "resourceVersion": "7", "generation": 1}
             self.cluster_state.see_raw("Workload", encode(workload))
 
     def begin(self) -> None:
@@ -233,11 +242,7 @@ def test_the_first_admission_does_not_wait_for_a_look_at_each_pending_workload(
         return LifecycleResult()
 
     monkeypatch.setattr(reconcile_queue, "reconcile_workload", look)
-    groups = resource_groups("cpu", "default", ResourceQuota(nominal=1_000))
-    queue = ClusterQueue(name="cq", resource_groups=groups, namespace_selector=WireSelector())
-    local_queue = LocalQueue(namespace="team", name="a", cluster_queue="cq")
-    for spec in (Namespace(name="team"), ResourceFlavor(name="default"), queue, local_queue):
-        stage.cluster_state.engine.objects.upsert(spec, now=stage.loop.now())
+    stage.see_queue("a", cpus=1)
     stage.see_workloads(count)
     stage.begin()
     stage.loop.run_for(10.0)
@@ -247,6 +252,36 @@ def test_the_first_admission_does_not_wait_for_a_look_at_each_pending_workload(
     assert before + after > count
     # The quota is for one core, which the first takes.
     assert sum(isinstance(one, Admit) for one in stage.term.decided) == 1
+    end(stage.loop)
+
+
+@pytest.mark.parametrize(
+    ("is_behind", "want"),
+    [
+        pytest.param(True, [0.0, 0.1], id="after a pause while answers are outstanding"),
+        pytest.param(False, [0.0, 0.0], id="at once where all answers are there"),
+    ],
+)
+def test_the_next_cycle_of_many_queues_begins(is_behind: bool, want: list[float]) -> None:
+    stage, queues, admitted_at = Stage(), [f"q{number}" for number in range(20)], list[float]()
+    stage.term.is_behind = is_behind
+
+    async def carry_out(decisions: Sequence[Decision | Reassign]) -> None:
+        if any(isinstance(one, Admit) for one in decisions):
+            admitted_at.append(stage.loop.time())
+        if len(admitted_at) == 1:
+            # Room for the second Workload of each. Nothing else happens.
+            for queue in queues:
+                stage.see_queue(queue, cpus=2)
+
+    stage.term.carry_out = carry_out  # type: ignore[method-assign]  # this term does more
+    for queue in queues:
+        stage.see_queue(queue, cpus=1)
+        stage.see_workloads(2, queue=queue)
+    stage.begin()
+    stage.loop.run_for(1.0)
+
+    assert [round(at - admitted_at[0], 2) for at in admitted_at] == want
     end(stage.loop)
 
 
