@@ -14,7 +14,7 @@ What comes free is only marked here; `admission.cache.trees_to_try` then wakes t
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from msgspec import structs
 
@@ -28,6 +28,7 @@ from admission.cache.trees_to_try import TreesToTry
 from admission.cache.workload_index import WorkloadIndex
 from admission.cache.workload_record import WorkloadRecord
 from admission.flavors.topology_assigner import places_of
+from admission.placement.topology.place import Place
 from admission.snapshot.held_workload import HeldWorkload
 from admission.snapshot.queue_state import QueueState
 from api.eviction import current_request, reserved_at_of
@@ -193,9 +194,9 @@ class AdmittedWorkloads:
 
     def _move(self, held: HeldWorkload, admission: Admission) -> None:
         """Change admission and places, and have Workloads tried that may use what comes free."""
-        held.admission = admission
+        held.admission, left = admission, held.places
         self._cache.move(held, places_of(admission, self._index.records[held.key].requests))
-        self.note_freed({place.flavor for place in held.places})
+        self.note_left(left)
 
     def forget_all(self) -> None:
         """Take back every unconfirmed decision, and have all reasons for waiting reported again."""
@@ -231,7 +232,7 @@ class AdmittedWorkloads:
             self._touched.cluster_queues.add(queue.name)
             self._trees.wake(queue.name, is_freed=True)
         if held.places:
-            self.note_freed({place.flavor for place in held.places})
+            self.note_left(held.places)
         self._give_back(held)
 
     def _give_back(self, held: HeldWorkload) -> None:
@@ -243,6 +244,13 @@ class AdmittedWorkloads:
         record = self._index.records.get(replaced)
         if record is not None and not record.workload.is_finished and record.workload.has_quota_reservation:
             self.note_fact(record)
+
+    def note_left(self, places: Iterable[Place]) -> None:
+        """Have Workloads tried again that wait for places on the nodes of these places, which are free now.
+
+        They may wait for them through another flavor, if it has the same nodes.
+        """
+        self.note_freed(self._cache.topology_cache.usage.flavors_at(places))
 
     def note_freed(self, flavors: Collection[str]) -> None:
         """Have Workloads tried again that wait for places on nodes of these flavors, where some are free.

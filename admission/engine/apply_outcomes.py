@@ -91,7 +91,7 @@ class OutcomeApplier:
             # It has found room elsewhere. The Workloads that still leave for it may stay, unless others need
             # that, and what was held is free for Workloads of any tree.
             self._workload_store.trees.wake(queue.name)
-            self._workload_store.admitted.note_freed({place.flavor for place in room.places})
+            self._workload_store.admitted.note_left(room.places)
         self._cache.holds.drop(pending.key)
         self._workload_store.pending.join(pending.key, ())
         queue.pending.note_admitted(pending.key)

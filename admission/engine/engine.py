@@ -484,4 +484,4 @@ class Engine:
                 queue.pending.precedence.end_hold(room.hold.key)
                 self._workload_store.trees.wake(queue.name)
             # Trees share nodes, so Workloads of other trees may have waited for these.
-            self._workload_store.admitted.note_freed({place.flavor for place in room.places})
+            self._workload_store.admitted.note_left(room.places)

@@ -74,6 +74,20 @@ class TopologyUsage:
                     add_amounts(spots.setdefault((owner, values), {}), place.per_pod, domain.count)
         return spots
 
+    def flavors_at(self, places: Iterable[Place]) -> frozenset[str]:
+        """Return the flavors on whose nodes these places are: their own, and others that have the hosts."""
+        found: set[str] = set()
+        for place in places:
+            found.add(place.flavor)
+            topology = self._topologies.get(place.flavor)
+            # Leaves that are no hosts count for the flavor that placed pods on them alone.
+            if topology is None or not topology.is_by_host:
+                continue
+            for flavor, other in self._topologies.items():
+                if other.is_by_host and flavor not in found and _has_any(other, place):
+                    found.add(flavor)
+        return frozenset(found)
+
     # --- spots -------------------------------------------------------------------------------------------
 
     def occupy(self, spots: Spots) -> None:
@@ -191,6 +205,11 @@ class TopologyUsage:
         for other in self._topologies.values():
             if other is topology or (topology.is_by_host and other.is_by_host):
                 other.use(names, amounts)
+
+
+def _has_any(topology: FlavorTopology, place: Place) -> bool:
+    """Return whether any host of a place is a node of this flavor by host."""
+    return any(topology.find_leaf(domain.values) is not None for domain in place.assignment.domains)
 
 
 def _count_gpus(topology: FlavorTopology, place: Place, sign: int) -> None:

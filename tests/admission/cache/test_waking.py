@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -16,6 +17,7 @@ from api.queueing import (
     PreemptionPolicy,
     QueueingStrategy,
     ResourceFlavor,
+    ResourceGroup,
     StopPolicy,
     Topology,
 )
@@ -32,6 +34,7 @@ from tests.builders import (
     make_cluster_queue,
     make_cohort,
     make_condition,
+    make_group,
     make_pod_set,
     make_template,
     make_workload,
@@ -59,7 +62,16 @@ def test_a_freed_quota_wakes_the_parked() -> None:
     assert admits(world.settle()) == ["b"]
 
 
-def test_places_that_come_free_wake_other_trees_only_where_a_workload_waits_for_places() -> None:
+@pytest.mark.parametrize(
+    "group",
+    [
+        pytest.param(lambda quota: make_group(default=quota), id="of the same flavor"),
+        pytest.param(lambda quota: make_group(second=quota), id="of another flavor that has the same node"),
+    ],
+)
+def test_places_that_come_free_wake_other_trees_only_where_a_workload_waits_for_places(
+    group: Callable[[int], ResourceGroup],
+) -> None:
     node = NodeInfo(name="n", labels={HOST: "n"}, allocatable={"gpu": 8, "pods": 100})
 
     def on_a_node(name: str, queue: str) -> Workload:
@@ -69,8 +81,11 @@ def test_places_that_come_free_wake_other_trees_only_where_a_workload_waits_for_
     world = make_world(
         Topology(name="hosts", levels=(HOST,)),
         ResourceFlavor(name="default", topology_name="hosts"),
+        ResourceFlavor(name="second", topology_name="hosts"),
         node,
-        *(make_cluster_queue(name, quota=quota) for name, quota in (("full", 8), ("placed", 8), ("poor", 4))),
+        make_cluster_queue("full", quota=8),
+        make_cluster_queue("placed", groups=(group(8),)),
+        make_cluster_queue("poor", groups=(group(4),)),
         on_a_node("runs", "full"),
     )
     world.confirm(world.settle())
