@@ -3,6 +3,8 @@
 Modules, in reading order:
 
     control_loop        the loop: inbox, reconcile, cycle, statuses
+    cycle_runner        one cycle, in steps that make way for other tasks
+    cycle_pace          when the next cycle may begin while answers are outstanding
     observer            what the loop reports of its work to the metrics
     reconcile_queue     what the loop does for one object, and with the answer to its write
     status_writer       when the status of a queue is written

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
 from admission.controller.cluster_state.cluster_state import ClusterState
-from admission.controller.loop.cycle_pace import CyclePace
+from admission.controller.loop.cycle_runner import CycleRunner
 from admission.controller.loop.forecasting import Forecasting
 from admission.controller.loop.observer import LoopObserver
 from admission.controller.loop.pending_messages import REWORD_AFTER_SECONDS, PendingMessages
@@ -34,7 +34,7 @@ from admission.controller.runtime.yield_budget import YieldBudget
 from admission.controller.writer.acting import Acting, WaitReport
 from admission.controller.writer.write_order import ObjectTarget, Result
 from admission.decisions.api_writes import Write
-from admission.decisions.decision import Admit, Decision, DecisionId, Plan, Unreplaced, Wait
+from admission.decisions.decision import DecisionId, Unreplaced, Wait
 from api.kube.report_budget import WriteLoad
 from queues.reservations.reservations import ReservationError, StoreRefused, StoreUnreachable
 
@@ -85,7 +85,7 @@ class ControlLoop:
         self._load = load
         self._pending_messages = PendingMessages(clock, load)
         self._forecasting = Forecasting(cluster_state, clock)
-        self._pace = CyclePace(clock)
+        self._cycles = CycleRunner(cluster_state, observer, self._pending_messages, clock, load)
         # Calls about refused decisions, and when they are due (monotonic seconds).
         self._later = PostponedCalls()
         self._store_pause_until = 0.0
@@ -321,7 +321,7 @@ class ControlLoop:
             _seconds_until(self._engine.next_wake_at(), now),
             _seconds_until(self._engine.next_second_pass_at(), now),
             _seconds_until(repair_at, now),
-            _seconds_until(self._pace.put_off_until, self._clock.monotonic()),
+            _seconds_until(self._cycles.pace.put_off_until, self._clock.monotonic()),
         )
 
     # --- reconciling ------------------------------------------------------------------------------
@@ -394,7 +394,9 @@ class ControlLoop:
                 # The rest is done in the next round, which starts at once.
                 self._wake.set()
                 break
-            await self._decide_once(term)
+            decisions = await self._cycles.run(is_current=lambda: self._term is term)
+            if decisions is not None:
+                await term.carry_out(decisions)
             # The store and the other tasks have run; what came in meanwhile may change the next cycle.
             await pace.yield_if_due()
             await self._take_in()
@@ -404,7 +406,7 @@ class ControlLoop:
                 await term.flush()
         # While no cycle may run, it is not known which other Workloads need the quota.
         # Not asked again whether a cycle may begin: one that was put off above must not be forgotten.
-        is_decided = self._may_decide(term) and self._pace.put_off_until is None
+        is_decided = self._may_decide(term) and self._cycles.pace.put_off_until is None
         if is_decided and self.cluster_state.pending_evictions.settle():
             self._wake.set()
         self._observer.note_pause(term.is_paused, term.unconfirmed)
@@ -427,53 +429,8 @@ class ControlLoop:
         if len(waits) == EXPLAINED_AT_ONCE:
             self._wake.set()
 
-    async def _decide_once(self, term: Acting) -> None:
-        began, pace = self._clock.monotonic(), YieldBudget(self._clock)
-        # The inbox is not taken in here: each change would restart the check of the promises.
-        while self._term is term and self._engine.settle(now=self._clock.now()):
-            await pace.yield_if_due()
-        if self._term is not term:
-            return
-        cycle = self._engine.begin_cycle(now=self._clock.now())
-        try:
-            # The inbox is not taken in meanwhile: a change of the state would end the cycle undecided.
-            while cycle.step():
-                # The pause takes back the trial changes of the snapshot, so that readers see the
-                # state as it is.
-                if pace.is_over:
-                    cycle.pause()
-                    await pace.yield_if_due()
-            if self._term is not term:
-                # The call that began or ended the term takes back all decisions.
-                return
-            decisions = tuple(cycle.decisions)
-            self._observer.note_cycle(decisions, self._clock.monotonic() - began)
-            self._note_time(decisions)
-            self._pending_messages.collect(decisions)
-            self._pace.note_cycle(self._engine.waiting_queues())
-            self._load.decided += sum(not isinstance(decision, Wait | Plan) for decision in decisions)
-        except Exception:
-            # The decisions are known only here: what they assume in the engine would stay assumed forever.
-            for decision in cycle.decisions:
-                if not isinstance(decision, Wait | Plan):
-                    self._forget(decision.id)
-            raise
-        await term.carry_out(decisions)
-
-    def _note_time(self, decisions: Iterable[Decision]) -> None:
-        promises = self._engine.promises
-        self._observer.note_promises(promises.take_kept(), promises.take_measured())
-        self._observer.note_starts(promises.take_start_outcomes())
-        for decision in decisions:
-            if isinstance(decision, Admit) and promises.is_backfilled(decision.key):
-                # The engine knows, not the decision: the planner gives the lease after the decision.
-                self._observer.note_backfilled(decision.admission.cluster_queue)
-            elif isinstance(decision, Plan):
-                # Annotations show a promise, and the reconciler keeps them up to date.
-                self.cluster_state.marks.workload(decision.key)
-
     def _may_begin_cycle(self, term: Acting) -> bool:
-        return self._may_decide(term) and self._pace.may_begin(is_behind=term.writer.is_behind)
+        return self._may_decide(term) and self._cycles.pace.may_begin(is_behind=term.writer.is_behind)
 
     def _may_decide(self, term: Acting) -> bool:
         return self._term is term and not self._is_held_up(term)
