@@ -53,6 +53,16 @@ class DirtySet:
 
     # --- taking -------------------------------------------------------------------------------------------
 
+    @property
+    def jobs_marked(self) -> int:
+        """How many Jobs and other owners have a mark. Those that were marked first are taken first."""
+        return len(self._jobs)
+
+    @property
+    def workloads_marked(self) -> int:
+        """How many Workloads have a mark of their own. Those that were marked first are taken first."""
+        return len(self._workloads)
+
     def take_job(self) -> ObjectTarget | None:
         """Return a marked Job or other owner, and remove its mark; None if there is none."""
         return _pop_first(self._jobs)

@@ -182,6 +182,11 @@ class PodGroups:
         units = (*self._units, *self._scales)
         self._dirty.update(dict.fromkeys(unit for unit in units if namespace in (None, unit.namespace)))
 
+    @property
+    def units_marked(self) -> int:
+        """How many units have a mark. Those that were marked first are taken first."""
+        return len(self._dirty)
+
     def take_dirty(self) -> UnitKey | None:
         """Return a marked unit and remove its mark; None if there is none."""
         return self._dirty.popitem(last=False)[0] if self._dirty else None

@@ -220,7 +220,8 @@ class ControlLoop:
 
     async def _take_in(self) -> None:
         pace = YieldBudget(self._clock)
-        while self._inbox:
+        # Only the calls that are there now: more may come as fast as these are made. They have set `_wake`.
+        for _ in range(len(self._inbox)):
             self._guarded(self._inbox.popleft())
             await pace.yield_if_due()
         # Only after the first lists: while they come in, each object would restart this work.
@@ -327,25 +328,32 @@ class ControlLoop:
     # --- reconciling ------------------------------------------------------------------------------
 
     async def _reconcile(self, term: Acting) -> None:
-        cluster_state, reconciler = self.cluster_state, self._reconciler
-        await self._look_at_marked(term, cluster_state.marks.take_workload, reconciler.look_at_workload)
-        await self._look_at_marked(term, cluster_state.marks.take_job, reconciler.look_at_job)
-        await self._look_at_marked(term, cluster_state.pods.take_dirty, reconciler.look_at_pods)
+        marks, pods, reconciler = self.cluster_state.marks, self.cluster_state.pods, self._reconciler
+        await self._look_at_marked(
+            term, marks.workloads_marked, marks.take_workload, reconciler.look_at_workload
+        )
+        await self._look_at_marked(term, marks.jobs_marked, marks.take_job, reconciler.look_at_job)
+        await self._look_at_marked(term, pods.units_marked, pods.take_dirty, reconciler.look_at_pods)
+        if marks.workloads_marked or marks.jobs_marked or pods.units_marked:
+            self._wake.set()
 
     async def _look_at_marked(
-        self, term: Acting, take: Callable[[], Key | None], look: Callable[[Acting, Key], None]
+        self, term: Acting, marked: int, take: Callable[[], Key | None], look: Callable[[Acting, Key], None]
     ) -> None:
+        """Look at the first `marked` objects: those that were marked when the pass began.
+
+        Others may be marked as fast as these are looked at, where other programs create objects and this one
+        gets little of the processor. They are looked at in the next turn, so that this one comes to decide.
+        """
         pace = YieldBudget(self._clock)
-        # One pass over all objects. A fault that marks them again and again is no progress.
-        left = len(self.cluster_state.workloads) + len(self.cluster_state.queued)
-        # Only the present term takes marks: a new term marks everything once.
-        while self._term is term and (key := take()) is not None:
+        for _ in range(marked):
+            # Only the present term takes marks: a new term marks everything once.
+            if self._term is not term or (key := take()) is None:
+                return
             self._guarded(partial(look, term, key))
-            left -= 1
             # Events are taken in between two looks, so that later looks do not see old objects.
             if await pace.yield_if_due():
-                if left >= 0:
-                    self.progress.go_on()
+                self.progress.go_on()
                 await self._take_in()
 
     async def _sweep(self, term: Acting) -> None:

@@ -32,7 +32,6 @@ from api.kube.errors import Conflict, Forbidden, Invalid, KubeError
 from api.kube.report_budget import WriteLoad
 from api.objects.common import WireSelector
 from api.queueing import ClusterQueue, LocalQueue, Namespace, ResourceFlavor, ResourceQuota
-from api.workload import Workload
 from bench.cluster import resource_groups
 from tests.admission.controller.fakes import FakeRecorder
 from tests.admission.controller.tenancy import make_workload
@@ -202,32 +201,69 @@ def test_reports_make_way_while_the_term_is_behind(stage: Stage) -> None:
     assert not stage.load.is_behind
 
 
-@pytest.mark.parametrize(
-    ("is_endless", "want"),
-    [
-        pytest.param(False, False, id="one pass over all objects gets on, however slow"),
-        pytest.param(True, True, id="objects that are marked again at each look do not"),
-    ],
-)
-def test_looks_that_take_long_are_a_stall_only_where_they_do_not_end(
-    is_endless: bool, want: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pass_over_many_objects_is_no_stall_however_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     stage, unfinished, count = Stage(), [0.0], 120
 
-    def look(workload: Workload, *_: object, **__: object) -> LifecycleResult:
+    def look(*_: object, **__: object) -> LifecycleResult:
         stage.loop.passed += 1.0
         unfinished.append(stage.control_loop.progress.unfinished_seconds)
-        if is_endless and len(unfinished) < 3 * count:
-            stage.cluster_state.mark("Workload", (workload.key.namespace, workload.key.name))
         return LifecycleResult()
 
     monkeypatch.setattr(reconcile_queue, "reconcile_workload", look)
     stage.see_workloads(count)
     stage.begin()
+    for number in range(count):
+        stage.cluster_state.mark("Workload", ("team", f"w-a-{number}"))
+    stage.control_loop.post(lambda: None)
     stage.loop.run_for(3.0 * count)
 
     assert len(unfinished) > count
-    assert (max(unfinished) > 60.0) is want
+    assert max(unfinished) < 10.0
+    end(stage.loop)
+
+
+def test_objects_that_change_as_fast_as_they_are_looked_at_do_not_hold_up_decisions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A controller that gets little of the processor came to no decision while others created objects."""
+    stage, looks_before, most = Stage(), [0, 0], 200
+
+    def look(*_: object, **__: object) -> LifecycleResult:
+        stage.loop.passed += 1.0
+        looks_before[bool(stage.term.decided)] += 1
+        if sum(looks_before) == 20:
+            stage.see_queue("a", cpus=1)
+        if sum(looks_before) < most:
+            stage.control_loop.post(lambda: stage.cluster_state.mark("Workload", ("team", "w")))
+        return LifecycleResult()
+
+    monkeypatch.setattr(reconcile_queue, "reconcile_workload", look)
+    stage.begin()
+    stage.loop.run_for(10.0 * most)
+
+    before, after = looks_before
+    assert before < 30
+    assert before + after == most
+    end(stage.loop)
+
+
+def test_calls_that_come_as_fast_as_they_are_made_do_not_hold_up_decisions() -> None:
+    stage, calls_before, most = Stage(), [0, 0], 200
+
+    def call() -> None:
+        stage.loop.passed += 1.0
+        calls_before[bool(stage.term.decided)] += 1
+        if sum(calls_before) < most:
+            stage.control_loop.post(call)
+
+    stage.see_queue("a", cpus=1)
+    stage.control_loop.post(call)
+    stage.begin()
+    stage.loop.run_for(10.0 * most)
+
+    before, after = calls_before
+    assert before < 10
+    assert before + after == most
     end(stage.loop)
 
 
