@@ -6,10 +6,14 @@ eviction. Its effects are implemented in `admission.preemption.checkpoint_before
 
     {"reason": "Preempted", "preemptor": "team/large", "preemptorUid": "…", "requestedAt": "2026-…Z",
      "deadline": "2026-…Z", "reservedAt": "2026-…Z", "askAt": "2026-…Z", "message": "…", …}
+
+`preemptorUid` is what identifies the preemptor. `preemptor` is for people, and omitted if it is of another
+namespace: teams learn no names of other teams.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -18,7 +22,7 @@ import msgspec
 
 from api import keys
 from api.reasons import ConditionType, EvictionReason, PreemptionReason
-from api.workload import Workload, WorkloadKey, to_rfc3339, to_seconds
+from api.workload import OF_ANOTHER_NAMESPACE, Workload, WorkloadKey, to_rfc3339, to_seconds
 
 Word = TypeVar("Word", bound=StrEnum)
 
@@ -29,8 +33,9 @@ class EvictionRequest:
 
     Pods are asked for a checkpoint from `ask_at` on, and are stopped at `deadline` at the latest.
     `reserved_at` is the time since when the Workload holds the quota that it is to release; if it has
-    reserved quota again since then, the request is obsolete. `preemptor` is None if the quota is not freed
-    for a particular Workload (a drain).
+    reserved quota again since then, the request is obsolete. `preemptor_uid` is empty if the quota is not
+    freed for a particular Workload (a drain). `preemptor` is its name, None where the annotation has none:
+    for a drain, and for a preemptor of another namespace.
     """
 
     reason: EvictionReason
@@ -44,6 +49,12 @@ class EvictionRequest:
     preemptor: WorkloadKey | None = None
     preemptor_uid: str = ""
     preempting_cluster_queue: str = ""
+
+    def preemptor_as_seen(self, sees: Callable[[str], bool]) -> str:
+        """Return how a message names the preemptor to a reader (`WorkloadKey.as_seen`); empty for a drain."""
+        if self.preemptor is not None:
+            return self.preemptor.as_seen(sees)
+        return OF_ANOTHER_NAMESPACE if self.preemptor_uid else ""
 
 
 def has_request(workload: Workload) -> bool:
@@ -85,11 +96,12 @@ def reserved_at_of(workload: Workload) -> float:
     return condition.at if condition is not None else 0.0
 
 
-def render_request(request: EvictionRequest) -> str:
-    """Return the value of the annotation."""
+def render_request(request: EvictionRequest, *, namespace: str) -> str:
+    """Return the value of the annotation for a Workload of this namespace."""
+    preemptor = request.preemptor
     fields: dict[str, Any] = {
         "reason": request.reason.value,
-        "preemptor": str(request.preemptor) if request.preemptor is not None else None,
+        "preemptor": str(preemptor) if preemptor is not None and preemptor.namespace == namespace else None,
         "preemptorUid": request.preemptor_uid,
         "requestedAt": to_rfc3339(request.requested_at),
         "deadline": to_rfc3339(request.deadline),

@@ -25,6 +25,9 @@ from api.reasons import ConditionType, EvictionReason, FinishedReason, PendingRe
 # One shared read-only mapping, because most of 15,000 Workloads have no annotations.
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
+# How a message names a Workload to readers that may not know its namespace.
+OF_ANOTHER_NAMESPACE = "a Workload of another namespace"
+
 
 class WorkloadKey(NamedTuple):
     """Namespace and name of a Workload; cheap to sort and hash, and printed as namespace/name."""
@@ -41,7 +44,7 @@ class WorkloadKey(NamedTuple):
 
     def as_seen(self, sees: Callable[[str], bool]) -> str:
         """Return how a message names it to a reader, of which `sees` says whose names it may know."""
-        return str(self) if sees(self.namespace) else "a Workload of another namespace"
+        return str(self) if sees(self.namespace) else OF_ANOTHER_NAMESPACE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,8 +54,8 @@ class PendingWorkloads:
         # By pending Workload: the evictions it joined, of Workloads that save a checkpoint for another one.
         self.joined: dict[WorkloadKey, tuple[Evict, ...]] = {}
         self.turns = LeastAttained()
-        # Preemptors, with their uid, that Workloads were evicted for, as recorded in the evicted objects.
-        self._owed: dict[WorkloadKey, str] = {}
+        # The uids of preemptors that Workloads were evicted for, as recorded in the evicted objects.
+        self._owed: set[str] = set()
         # Pending Workloads whose run time is predicted from runs of their kind, by that kind.
         self._alike: dict[tuple[str, str], dict[WorkloadKey, WorkloadRecord]] = {}
         # The orderings that places in the queues were computed by. A change means to compute them again.
@@ -108,20 +108,20 @@ class PendingWorkloads:
         before, after = change.before, change.after
         former = eviction_request(before) if before is not None else None
         request = eviction_request(after) if not after.is_finished else None
-        # Removed first, even to be added again: it may name another uid now.
-        if former is not None and former.preemptor is not None:
-            self._owed.pop(former.preemptor, None)
-        if request is not None and request.preemptor is not None:
-            self._owed[request.preemptor] = request.preemptor_uid
+        # Removed first, even to be added again: it may name another one now.
+        if former is not None:
+            self._owed.discard(former.preemptor_uid)
+        if request is not None and request.preemptor_uid:
+            self._owed.add(request.preemptor_uid)
             # If the preemptor is not known yet, it is put first when it comes in.
-            record = self._index.records.get(request.preemptor)
+            record = self._index.by_uid.get(request.preemptor_uid)
             if record is not None:
                 self._put_first(record)
 
     def _put_first(self, record: WorkloadRecord) -> None:
         """Let a preemptor that other Workloads were evicted for come first in its queue."""
         # The uid is compared too, since a new object of the same name has no such claim.
-        if self._owed.get(record.workload.key) != record.workload.uid or record.queued_in is None:
+        if record.workload.uid not in self._owed or record.queued_in is None:
             return
         queue = self._cache.queues.get(record.queued_in)
         # Without preemption rules in a policy the queue keeps Kueue's order, which knows no such claim.

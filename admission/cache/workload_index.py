@@ -16,6 +16,8 @@ class WorkloadIndex:
 
     def __init__(self, touched: TouchedStatuses) -> None:
         self.records: dict[WorkloadKey, WorkloadRecord] = {}
+        # The same by uid: an eviction request names its preemptor by it.
+        self.by_uid: dict[str, WorkloadRecord] = {}
         # Workloads that name an advance reservation; whether they may queue depends on it.
         self.joining: dict[WorkloadKey, WorkloadRecord] = {}
         # Workloads whose pods ask for devices by claim; what they request depends on templates and drivers.

@@ -99,6 +99,7 @@ class WorkloadStore:
         before = record.workload if record is not None else None
         if record is None:
             record = self.index.records[key] = make_record(workload, self._cache, self._resources)
+            self.index.by_uid[workload.uid] = record
         else:
             record.take(workload, self._cache, self._resources)
         self._note_dependants(before, workload)
@@ -119,6 +120,7 @@ class WorkloadStore:
             self._unread.discard(key)
             self.pending.join(key, ())
             del self.index.records[key]
+            self.index.by_uid.pop(record.workload.uid, None)
             self._dependants.pop(key, None)
             self._note_dependants(record.workload, None)
             self._cache.schedule_plan.forget(key)

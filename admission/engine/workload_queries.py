@@ -71,15 +71,21 @@ class WorkloadQueries:
         self._workload_store.see()
         return self._workload_store.admitted.successor(key)
 
-    def is_waiting(self, key: WorkloadKey, uid: str) -> bool:
+    def key_of(self, uid: str) -> WorkloadKey | None:
+        """Return the key of the Workload of this uid, None if none is known."""
+        record = self._workload_store.index.by_uid.get(uid)
+        return record.workload.key if record is not None else None
+
+    def is_waiting(self, uid: str) -> bool:
         """Return whether the Workload of this uid is pending in a queue and holds no quota.
 
         Parked Workloads wait too. False for a newer object of the same name.
         """
         self._workload_store.see()
-        record = self._workload_store.index.records.get(key)
-        is_it = record is not None and record.workload.uid == uid and record.queued_in is not None
-        return is_it and key not in self._cache.held
+        record = self._workload_store.index.by_uid.get(uid)
+        if record is None or record.queued_in is None:
+            return False
+        return record.workload.key not in self._cache.held
 
     def joined_eviction_of(self, victim: WorkloadKey) -> Evict | None:
         """Return the eviction of the Workload that another preemptor has joined, None if there is none.
@@ -97,7 +103,7 @@ class WorkloadQueries:
             for eviction in joined
             if eviction.key == victim
             and eviction.preemptor is not None
-            and self.is_waiting(eviction.preemptor, eviction.preemptor_uid)
+            and self.is_waiting(eviction.preemptor_uid)
         ]
         return min(successors, key=lambda one: one[:2])[2] if successors else None
 

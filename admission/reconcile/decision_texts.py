@@ -57,8 +57,8 @@ def request_text(request: EvictionRequest, *, sees: Callable[[str], bool]) -> st
 
     `sees`: whether the reader may know the names of Workloads of a namespace.
     """
-    preemptor = request.preemptor
-    for_preemptor = f" for {preemptor.as_seen(sees)}" if preemptor is not None else ""
+    preemptor = request.preemptor_as_seen(sees)
+    for_preemptor = f" for {preemptor}" if preemptor else ""
     return (
         f"To be evicted{for_preemptor} once it has saved a checkpoint, at {to_rfc3339(request.deadline)} at "
         f"the latest: {request.message}"

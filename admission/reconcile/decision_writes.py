@@ -182,12 +182,13 @@ def _request_write(decision: Evict, edit: StatusEdit, save_by: float, *, now: fl
         preemptor_uid=decision.preemptor_uid,
         preempting_cluster_queue=decision.preempting_cluster_queue,
     )
-    patch = {"metadata": {"annotations": {keys.EVICTION: render_request(request)}}}
+    namespace = decision.key.namespace
+    patch = {"metadata": {"annotations": {keys.EVICTION: render_request(request, namespace=namespace)}}}
     event = _event(
         decision,
         EventType.NORMAL,
         "EvictionRequested",
-        request_text(request, sees=decision.key.namespace.__eq__),
+        request_text(request, sees=namespace.__eq__),
     )
     return edited_version(edit).patch(patch, Purpose.REQUEST_EVICTION, event)
 

@@ -98,10 +98,6 @@ def _of_job(engine: Engine, namespace: str, job: str) -> Workload | None:
     return max(own, key=lambda one: (not one.is_finished, one.created_at), default=None)
 
 
-def _by_uid(engine: Engine, uid: str) -> WorkloadKey | None:
-    return next((one.key for one in engine.workloads.workloads() if one.uid == uid), None)
-
-
 def whole_answer(engine: Engine, workload: Workload, *, now: float, sight: Sight = EVERYTHING) -> Answer:
     """Return the answer where all that matters may be read. `now` is in Unix seconds.
 
@@ -125,7 +121,7 @@ def whole_answer(engine: Engine, workload: Workload, *, now: float, sight: Sight
         reason=reason,
         message=message,
         starts=replace(starts, can_start=engine.queues.can_start(workload.key)),
-        eviction=past_eviction(workload, lambda uid: _by_uid(engine, uid)),
+        eviction=past_eviction(workload, engine.workloads.key_of),
         holding=holding_of(workload, admission, engine.workloads.estimate(workload))
         if admission is not None
         else None,
@@ -156,7 +152,7 @@ def partial_answer(engine: Engine, workload: Workload, cluster_queue: str, place
         reason=reason,
         message=message,
         starts=Starts(expected=expected if can_start else "", is_promised=is_promised, can_start=can_start),
-        eviction=past_eviction(workload, lambda uid: _by_uid(engine, uid)),
+        eviction=past_eviction(workload, engine.workloads.key_of),
         holding=holding_of(workload, holds, estimate) if holds is not None else None,
         move=None,
         pod_sets=(),
@@ -207,7 +203,10 @@ def _why(engine: Engine, workload: Workload, sight: Sight) -> tuple[str, str]:
         return str(problem[0]), problem[1]
     request = current_request(workload)
     if request is not None:
-        return request.reason.value, request_text(request, sees=sight.sees)
+        named = replace(
+            request, preemptor=engine.workloads.key_of(request.preemptor_uid) or request.preemptor
+        )
+        return request.reason.value, request_text(named, sees=sight.sees)
     if is_saving_at_sigterm(workload):
         evicted = workload.conditions[ConditionType.EVICTED]
         return evicted.reason, f"{stop_text(shortest_grace_seconds(workload))}: {evicted.message}"

@@ -63,17 +63,15 @@ class PendingEvictions:
             return None
         request = eviction_request(workload)
         rules = policy.preemption or PreemptionRules()
-        is_wanted = (
-            request is not None
-            and request.preemptor is not None
-            and self._engine.workloads.is_waiting(request.preemptor, request.preemptor_uid)
-        )
+        preemptor_uid = request.preemptor_uid if request is not None else ""
+        is_wanted = self._engine.workloads.is_waiting(preemptor_uid)
         successor = self._engine.workloads.joined_eviction_of(workload.key) if not is_wanted else None
         is_undecided = not is_wanted and successor is None and self._is_undecided(workload, request)
         if is_undecided:
             self._doubtful.add(workload.key)
         return SavingContext(
             is_wanted=is_wanted,
+            preemptor=self._engine.workloads.key_of(preemptor_uid),
             successor=successor,
             is_undecided=is_undecided,
             saved_at=self.saved_at(workload),
@@ -91,7 +89,7 @@ class PendingEvictions:
 
     def _is_undecided(self, workload: Workload, request: EvictionRequest | None) -> bool:
         # A drain has no preemptor: only its queue can end it.
-        if request is None or request.preemptor is None or workload.admission is None:
+        if request is None or not request.preemptor_uid or workload.admission is None:
             return False
         return self._engine.queues.is_undecided(workload.admission.cluster_queue)
 

@@ -110,7 +110,11 @@ class StateApi:
         workload, _ = seen
         queries, requested = self._engine.workloads, current_request(workload)
         waits_for = self._engine.promises.waits_for(key, MOST_HOLDERS)
-        past = past_eviction(workload, self._key_of)
+        past = past_eviction(workload, queries.key_of)
+        if requested is not None:
+            # The annotation names none of another namespace.
+            preemptor = queries.key_of(requested.preemptor_uid) or requested.preemptor
+            requested = replace(requested, preemptor=preemptor)
         named = [one for one, _ in waits_for]
         named += [one.preemptor for one in (requested, past) if one is not None and one.preemptor is not None]
         others = {one.namespace for one in named if not sight.sees(one.namespace)}
@@ -152,10 +156,6 @@ class StateApi:
                 ],
             }
         )
-
-    def _key_of(self, uid: str) -> WorkloadKey | None:
-        seen = self._cluster_state.workloads.by_uid(uid)
-        return None if seen is None else seen.value.key
 
     def _view(self, name: str) -> ClusterQueueView:
         view = self._engine.queues.cluster_queue_view(name)

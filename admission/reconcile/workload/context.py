@@ -17,7 +17,7 @@ from api.policy import KUEUE, AdmissionPolicy, Recovery
 from api.queueing import StopPolicy
 from api.reason_words import ReasonWords
 from api.reasons import PendingReason
-from api.workload import Workload
+from api.workload import Workload, WorkloadKey
 from queues.profile.planned_start import PlannedStart
 
 
@@ -111,13 +111,15 @@ class SavingPod:
 class SavingContext:
     """What must be known of an eviction that waits for a checkpoint.
 
-    `is_wanted`: the preemptor still waits for the quota. `saved_at`: when the last checkpoint was complete,
-    as far as reported. `hold_seconds`: how long freed quota is held for the preemptor. `successor`: the
-    eviction for another Workload that waits for the same quota; None if there is none. `is_undecided`: the
-    preemptor is gone, and it is not known yet whether another Workload needs the quota.
+    `is_wanted`: the preemptor still waits for the quota. `preemptor`: its name, whatever its namespace; None
+    for a drain, and once it is gone. `saved_at`: when the last checkpoint was complete, as far as reported.
+    `hold_seconds`: how long freed quota is held for the preemptor. `successor`: the eviction for another
+    Workload that waits for the same quota; None if there is none. `is_undecided`: the preemptor is gone, and
+    it is not known yet whether another Workload needs the quota.
     """
 
     is_wanted: bool
+    preemptor: WorkloadKey | None = None
     successor: Evict | None = None
     is_undecided: bool = False
     saved_at: float | None = None

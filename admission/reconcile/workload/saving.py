@@ -40,7 +40,7 @@ from api.eviction import (
 from api.object_events import EventType
 from api.queueing import StopPolicy
 from api.reasons import EvictionReason
-from api.workload import Workload, to_rfc3339
+from api.workload import Workload, WorkloadKey, to_rfc3339
 
 
 def answer_eviction_request(look: Look) -> Answer:
@@ -73,7 +73,7 @@ def answer_eviction_request(look: Look) -> Answer:
             return _asked(saving, request) or None
         case SaveStage.CANCELLED:
             return _cancelled(look, saving, request)
-    return (_eviction(look, request, stage),)
+    return (_eviction(look, request, saving, stage),)
 
 
 def next_stage_look(look: Look) -> float | None:
@@ -87,8 +87,8 @@ def next_stage_look(look: Look) -> float | None:
     return ends_at if ends_at > look.now else None
 
 
-def decision_of(workload: Workload, request: EvictionRequest) -> Evict:
-    """Return the eviction that was requested, without a further wait."""
+def decision_of(workload: Workload, request: EvictionRequest, preemptor: WorkloadKey | None) -> Evict:
+    """Return the eviction that was requested, without a further wait; `preemptor` is None for a drain."""
     return Evict(
         key=workload.key,
         uid=workload.uid,
@@ -96,7 +96,7 @@ def decision_of(workload: Workload, request: EvictionRequest) -> Evict:
         reason=request.reason,
         message=request.message,
         preemption_reason=request.preemption_reason,
-        preemptor=request.preemptor,
+        preemptor=preemptor,
         preemptor_uid=request.preemptor_uid,
         preempting_cluster_queue=request.preempting_cluster_queue,
         cluster_queue=workload.admission.cluster_queue if workload.admission is not None else "",
@@ -112,11 +112,11 @@ def _is_wanted(look: Look, request: EvictionRequest, saving: SavingContext) -> b
         case EvictionReason.CLUSTER_QUEUE_STOPPED:
             return context.cluster_queue_stop is StopPolicy.HOLD_AND_DRAIN
     # A drain has no preemptor, and is wanted until its queue runs again.
-    return request.preemptor is None or saving.is_wanted
+    return not request.preemptor_uid or saving.is_wanted
 
 
-def _eviction(look: Look, request: EvictionRequest, stage: SaveStage) -> Write:
-    edit, decision = look.edit, decision_of(look.workload, request)
+def _eviction(look: Look, request: EvictionRequest, saving: SavingContext, stage: SaveStage) -> Write:
+    edit, decision = look.edit, decision_of(look.workload, request, saving.preemptor)
     events = evict(edit, decision)
     evicted = (
         look.event(EventType.NORMAL, "CheckpointSaved", "Saved a checkpoint and is evicted now")
@@ -179,16 +179,14 @@ def _passed_on(look: Look, request: EvictionRequest, successor: Evict) -> Write:
         preemptor_uid=successor.preemptor_uid,
         preempting_cluster_queue=successor.preempting_cluster_queue,
     )
-    patch = {"metadata": {"annotations": {keys.EVICTION: render_request(renamed)}}}
-    event = look.event(
-        EventType.NORMAL, "EvictionPassedOn", request_text(renamed, sees=look.workload.key.namespace.__eq__)
-    )
+    namespace = look.workload.key.namespace
+    patch = {"metadata": {"annotations": {keys.EVICTION: render_request(renamed, namespace=namespace)}}}
+    event = look.event(EventType.NORMAL, "EvictionPassedOn", request_text(renamed, sees=namespace.__eq__))
     return workload_patch(look.workload, patch, Purpose.PASS_ON_EVICTION, event)
 
 
 def _cancelled(look: Look, saving: SavingContext, request: EvictionRequest) -> tuple[Write, ...]:
-    preemptor = request.preemptor
-    named = preemptor.as_read_in(look.workload.key.namespace) if preemptor is not None else ""
+    named = request.preemptor_as_seen(look.workload.key.namespace.__eq__)
     reason = f"{named} no longer needs the quota" if named else "the reason is gone"
     event = look.event(EventType.NORMAL, "EvictionCancelled", f"Not evicted: {reason}")
     # `or`: first the pods. Only when none carries the request is it removed from the Workload.
@@ -211,7 +209,7 @@ def _is_kept(look: Look, request: EvictionRequest, saving: SavingContext) -> boo
     if workload.is_evicted and workload.admission is not None:
         # The pods are stopping: the quota is yet to be freed for the preemptor.
         return True
-    if workload.has_quota_reservation or request.preemptor is None or not saving.is_wanted:
+    if workload.has_quota_reservation or not request.preemptor_uid or not saving.is_wanted:
         return False
     return look.now < _hold_ends_at(workload, saving)
 

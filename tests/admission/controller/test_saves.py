@@ -14,7 +14,7 @@ import pytest
 from admission.decisions.api_writes import Purpose
 from api.eviction import read_request
 from api.workload import to_rfc3339
-from tests.admission.controller.victims import TROUBLES, Trouble, Victims
+from tests.admission.controller.victims import TROUBLES, Trouble, Victims, running_low
 
 
 @pytest.fixture
@@ -23,14 +23,6 @@ def scene() -> Iterator[Victims]:
     victims = running_low()
     yield victims
     victims.close()
-
-
-def running_low(**preemption: Any) -> Victims:
-    victims = Victims(**preemption)
-    victims.submit("low", checkpoint_save_seconds=10)
-    victims.run_for(100)
-    assert victims.is_running("low")
-    return victims
 
 
 def test_a_victim_is_asked_through_its_pod_and_keeps_running_and_its_quota(scene: Victims) -> None:

@@ -338,6 +338,15 @@ class Victims:
         self.cluster.edit(key, lambda obj: obj.update(status=status))
 
 
+def running_low(**preemption: Any) -> Victims:
+    """Return a scene in which `low` has run for a hundred seconds."""
+    victims = Victims(**preemption)
+    victims.submit("low", checkpoint_save_seconds=10)
+    victims.run_for(100)
+    assert victims.is_running("low")
+    return victims
+
+
 _COMPLETE = [
     {"type": word, "status": "True", "reason": "CompletionsReached", "message": "m"}
     for word in ("SuccessCriteriaMet", "Complete")
@@ -358,18 +367,19 @@ def _objects(preemption: Object) -> list[Object]:
     high = {"apiVersion": KUEUE, "kind": "WorkloadPriorityClass", "metadata": {"name": "high"}, "value": 9}
     return [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}, "spec": {}},
-        _made("ResourceFlavor", "default", {}),
+        made("ResourceFlavor", "default", {}),
         high,
         {
-            **_made("AdmissionPolicy", "policy", {"preemption": preemption}),
+            **made("AdmissionPolicy", "policy", {"preemption": preemption}),
             "apiVersion": "berth.dev/v1alpha1",
         },
-        _made("ClusterQueue", "cq", queue),
-        _made("LocalQueue", "lq", {"clusterQueue": "cq"}, namespace="team"),
+        made("ClusterQueue", "cq", queue),
+        made("LocalQueue", "lq", {"clusterQueue": "cq"}, namespace="team"),
     ]
 
 
-def _made(kind: str, name: str, spec: Object, **metadata: Any) -> Object:
+def made(kind: str, name: str, spec: Object, **metadata: Any) -> Object:
+    """Return an object of Kueue's API."""
     return {"apiVersion": KUEUE, "kind": kind, "metadata": {"name": name, **metadata}, "spec": spec}
 
 

@@ -196,7 +196,9 @@ def test_a_new_leader_lets_a_known_preemptor_come_first(known_by: str | None) ->
         preemptor_uid=preemptor.uid,
     )
     if known_by == "the victim's request":
-        victim = replace(victim, annotations={EVICTION: render_request(request)})
+        victim = replace(
+            victim, annotations={EVICTION: render_request(request, namespace=victim.key.namespace)}
+        )
     world = World().put(
         AdmissionPolicy(name="policy", preemption=PreemptionRules()),
         make_cluster_queue("a", quota=8, queueing_strategy=QueueingStrategy.BEST_EFFORT_FIFO),

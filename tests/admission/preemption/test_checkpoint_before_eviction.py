@@ -57,7 +57,7 @@ REQUEST = EvictionRequest(
     ],
 )
 def test_a_request_holds_for_one_reservation(since: float, want: EvictionRequest | None) -> None:
-    asked = make_workload("w", annotations={EVICTION: render_request(REQUEST)})
+    asked = make_workload("w", annotations={EVICTION: render_request(REQUEST, namespace="team")})
 
     assert current_request(reserved(asked, at=since)) == want
 
@@ -102,7 +102,7 @@ def test_time_alone_changes_the_stage_when_pods_are_asked_and_at_the_deadline() 
 
 def test_a_request_is_read_as_it_was_written() -> None:
     for request in (REQUEST, replace(REQUEST, ask_at=NOW + 30, preemptor=None, preemption_reason=None)):
-        assert read_request(render_request(request)) == request
+        assert read_request(render_request(request, namespace="team")) == request
 
 
 @pytest.mark.parametrize(
@@ -114,12 +114,12 @@ def test_a_request_is_read_as_it_was_written() -> None:
         pytest.param("{}", "requestedAt is ''", id="without anything"),
         pytest.param('{"requestedAt": "soon"}', "requestedAt is 'soon'", id="no time"),
         pytest.param(
-            render_request(REQUEST).replace('"Preempted"', '"Hunger"'),
+            render_request(REQUEST, namespace="team").replace('"Preempted"', '"Hunger"'),
             "reason is 'Hunger', but must be one of Preempted",
             id="an unknown reason",
         ),
         pytest.param(
-            render_request(REQUEST).replace("team/large", "large"),
+            render_request(REQUEST, namespace="team").replace("team/large", "large"),
             "preemptor is 'large', but must be NAMESPACE/NAME",
             id="a preemptor without namespace",
         ),
@@ -263,7 +263,10 @@ def test_an_eviction_takes_as_long_as_waiting_and_stopping() -> None:
 
 
 ASKED = replace(
-    running(), annotations={"berth.dev/eviction": render_request(replace(REQUEST, reserved_at=NOW - 5000))}
+    running(),
+    annotations={
+        "berth.dev/eviction": render_request(replace(REQUEST, reserved_at=NOW - 5000), namespace="team")
+    },
 )
 EVICTED = make_condition("Evicted", reason="Preempted")
 

@@ -91,7 +91,10 @@ def ask(world: World, name: str, *, preemptor: str) -> None:
         preemptor=world.get(preemptor).key,
         preemptor_uid=world.get(preemptor).uid,
     )
-    annotations = {**workload.annotations, EVICTION: render_request(request)}
+    annotations = {
+        **workload.annotations,
+        EVICTION: render_request(request, namespace=workload.key.namespace),
+    }
     world.put(replace(workload, annotations=annotations))
 
 

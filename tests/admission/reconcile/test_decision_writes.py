@@ -11,6 +11,7 @@ import pytest
 from admission.decisions.api_writes import Purpose, Verb, Write
 from admission.decisions.decision import Admit, Evict, Wait
 from admission.reconcile.decision_writes import admit_write, evict_write, wait_write
+from api.keys import EVICTION
 from api.reasons import EvictionReason, PendingReason, PreemptionReason
 from api.workload import Admission, PodSetAssignment, WorkloadKey
 
@@ -290,6 +291,29 @@ def test_events_and_requests_name_workloads_of_the_namespace_where_they_are_read
     assert (told.regarding.namespace, told.note) == (namespace, want)
     named = "team/big" if namespace == "team" else "a Workload of another namespace"
     assert asked.note.startswith(f"To be evicted for {named} once it has saved")
+
+
+@pytest.mark.parametrize(
+    ("namespace", "want"),
+    [
+        pytest.param("team", {"preemptor": "team/big", "preemptorUid": "b"}, id="its own, by name and uid"),
+        pytest.param("other", {"preemptorUid": "b"}, id="another, by uid alone"),
+    ],
+)
+def test_the_request_on_the_victim_names_no_workload_of_another_namespace(
+    namespace: str, want: dict[str, str]
+) -> None:
+    decision = make_evict(
+        reason=EvictionReason.PREEMPTED,
+        preemptor=WorkloadKey(namespace, "big"),
+        preemptor_uid="b",
+        save_by=NOW + 60,
+    )
+
+    write = evict_write(decision, raw_of(), now=NOW)
+
+    written = msgspec.json.decode(msgspec.json.decode(write.body)["metadata"]["annotations"][EVICTION])
+    assert {name: written[name] for name in written if name.startswith("preemptor")} == want
 
 
 def test_an_admission_shows_how_long_it_waited() -> None:

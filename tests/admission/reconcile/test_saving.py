@@ -35,7 +35,7 @@ POD = SavingPod(namespace="team", name="w-0", uid="pod", asked={})
 
 def make(request: EvictionRequest | str = REQUEST, *, has_quota: bool = True) -> Object:
     """Return an admitted Workload with the request; without quota, one that was evicted and released it."""
-    text = request if isinstance(request, str) else render_request(request)
+    text = request if isinstance(request, str) else render_request(request, namespace="team")
     at = to_rfc3339(SINCE)
     is_true = "True" if has_quota else "False"
     conditions = [
@@ -100,7 +100,7 @@ def test_a_pod_is_asked_for_a_checkpoint_that_is_newer_than_when_it_is_asked(
 
 def test_a_pod_is_not_asked_for_a_checkpoint_from_before_the_request() -> None:
     """The annotation may be edited by hand."""
-    written = msgspec.json.decode(render_request(REQUEST))
+    written = msgspec.json.decode(render_request(REQUEST, namespace="team"))
     text = msgspec.json.encode({**written, "askAt": to_rfc3339(NOW - 600)}).decode()
 
     assert annotations_of(look(make(text), waiting()))[CHECKPOINT_REQUESTED_AT] == to_rfc3339(NOW - 60)

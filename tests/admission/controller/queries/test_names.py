@@ -40,7 +40,6 @@ def scene() -> tuple[Object, ...]:
     """
     request = {
         "reason": "Preempted",
-        "preemptor": f"{SECRET}/{SECRET}-next",
         "preemptorUid": UID,
         "requestedAt": "2026-01-01T00:00:05Z",
         "deadline": "2026-01-01T09:00:05Z",
