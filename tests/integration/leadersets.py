@@ -126,7 +126,7 @@ class LeaderWorkerSetPlayer:
         role = {f"{_LABEL}worker-index": "0"} if is_of_leaders else {}
         numbered = {} if is_of_leaders else {f"{_LABEL}group-index": name.rpartition("-")[2]}
         metadata["labels"] |= {f"{_LABEL}name": self._name, "group": name, **role, **numbered}
-        metadata["annotations"] |= {f"{_LABEL}size": str(spec["size"])}
+        metadata["annotations"] = {**metadata.get("annotations", {}), f"{_LABEL}size": str(spec["size"])}
         reference = {
             "apiVersion": owner.get("apiVersion", "v1"),
             "kind": owner.get("kind", "Pod"),
