@@ -150,7 +150,7 @@ def ask_what_if(seed: int, errors: float) -> Outcome | None:
 def _waiting(play: Play) -> list[Workload]:
     engine = play.cluster.engine
     known = play.cluster.workloads.values()
-    return [one for one in known if engine.workloads.is_waiting(one.key, one.uid)]
+    return [one for one in known if engine.workloads.is_waiting(one.uid)]
 
 
 def _manifest(workload: Workload) -> dict[str, Any]:
