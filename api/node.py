@@ -51,6 +51,10 @@ class NodeInfo:
     agent_version: str = ""
 
 
+# Namespace and name.
+PodKey = tuple[str, str]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodUsage:
     """The resources that a pod uses on its node; `node` is empty if the pod is not counted here.

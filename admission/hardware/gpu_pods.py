@@ -29,6 +29,7 @@ from admission.hardware.gpu_shares import (
 from admission.hardware.islands import free_in_islands
 from admission.hardware.node_hardware import NodeHardware
 from api.jobs.gpu_share import WHOLE, GpuShare
+from api.node import PodKey
 
 # More pods than any node takes.
 ANY_NUMBER = 1 << 40
@@ -48,7 +49,6 @@ class LinkedGpus(NamedTuple):
 Size = int | LinkedGpus | GpuShare
 # All pods of a node, those of equal size and ids together, in a fixed order.
 Mix = tuple[tuple[PodGpus, int], ...]
-PodKey = tuple[str, str]
 _Key = TypeVar("_Key")
 _Answer = TypeVar("_Answer")
 

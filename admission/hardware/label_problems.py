@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from admission.hardware.gpu_pods import PodKey
 from admission.hardware.gpu_shares import PodGpus
 from admission.hardware.islands import read_island
 from admission.hardware.node_hardware import NodeHardware, node_hardware
 from api import keys
 from api.jobs.gpu_share import WHOLE
 from api.jobs.static_address import parse_pool
-from api.node import NodeInfo
+from api.node import NodeInfo, PodKey
 from api.parsing.decimals import whole_number
 from api.parsing.gpu_generations import generation_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-PodKey = tuple[str, str]
+from api.node import PodKey
 
 
 class RecordFaults:

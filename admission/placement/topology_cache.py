@@ -21,13 +21,13 @@ from admission.placement.topology.address_book import AddressBook, Key
 from admission.placement.topology.flavor_topology import FlavorTopology
 from admission.placement.topology.gpu_room import gpu_size
 from admission.placement.topology.hierarchy import node_problems
-from admission.placement.topology.nodes import Nodes, PodKey
+from admission.placement.topology.nodes import Nodes
 from admission.placement.topology.place import Place, place_of
 from admission.placement.topology.request import NoPlacement, Placement, PlacementGates, PlacementRequest
 from admission.placement.topology_usage import TopologyUsage
 from api.jobs.static_address import Reservations
 from api.keys import HOSTNAME
-from api.node import NodeInfo, PodUsage
+from api.node import NodeInfo, PodKey, PodUsage
 from api.queueing import ResourceFlavor, Topology
 from api.workload import TopologyAssignment
 from queues.steps import Steps

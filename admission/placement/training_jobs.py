@@ -13,13 +13,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from api.node import PodKey
 from api.wire.extender import NodeLabels
 
 # How long a job is expected in the fabric of its first pod. kube-scheduler binds within milliseconds; a pod
 # that cannot be bound is tried again after up to 10 s.
 EXPECTED_SECONDS = 30.0
-
-PodKey = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True, order=True)

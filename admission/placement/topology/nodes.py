@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from api.keys import HOSTNAME
-from api.node import NodeInfo, PodUsage
+from api.node import NodeInfo, PodKey, PodUsage
 
-PodKey = tuple[str, str]
 _NOTHING: Mapping[str, int] = {}
 
 
