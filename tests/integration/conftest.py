@@ -119,6 +119,19 @@ def embedded_scene(embedded_cluster: Cluster) -> Iterator[Scene]:
 
 
 @pytest.fixture
+def scene(request: pytest.FixtureRequest) -> Scene:
+    """Give a namespace that the module's controller serves: on the real cluster for real tests, or embedded.
+
+    A module that has more in its scene has this fixture as well.
+    """
+    which = "real" if request.node.get_closest_marker("real") else "embedded"
+    controller: Replica = request.getfixturevalue(f"{which}_controller")
+    assert controller.child.is_running()
+    found: Scene = request.getfixturevalue(f"{which}_scene")
+    return found
+
+
+@pytest.fixture
 def witness(scene: Scene) -> Iterator[Witness]:
     """Give a witness of all that happens in the module's scene."""
     with Witness(scene.rest, scene.namespace) as watching:

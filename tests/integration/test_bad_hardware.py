@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from tests.integration.manifests import KUEUE, Object, kueue_object, make_job
-from tests.integration.replica import Replica
 from tests.integration.scene import Scene
 from tests.integration.waiting import wait_for
 
@@ -278,13 +277,6 @@ def notes(scene: Scene, node: str) -> list[str]:
         for one in scene.rest.get(NODE_EVENTS)["items"]
         if (one["regarding"]["name"], one["reason"], one["type"]) == (node, "InvalidSpec", "Warning")
     ]
-
-
-@pytest.fixture
-def scene(embedded_controller: Replica, embedded_scene: Scene) -> Scene:
-    """Give a namespace that the controller serves."""
-    assert embedded_controller.child.is_running()
-    return embedded_scene
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)

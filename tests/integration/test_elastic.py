@@ -6,18 +6,10 @@ import pytest
 
 from api import keys
 from tests.integration.manifests import Object, condition, is_true, make_job
-from tests.integration.replica import Replica
 from tests.integration.scene import Scene
 from tests.integration.waiting import wait_for
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("kueue")]
-
-
-@pytest.fixture
-def scene(real_controller: Replica, real_scene: Scene) -> Scene:
-    """Give a namespace that the controller serves."""
-    assert real_controller.child.is_running()
-    return real_scene
 
 
 def scale(scene: Scene, pods: int) -> None:

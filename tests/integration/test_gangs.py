@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.integration.manifests import KUEUE, condition, is_true, quota
-from tests.integration.replica import Replica
 from tests.integration.scene import Scene
 from tests.integration.waiting import wait_for
 
 pytestmark = pytest.mark.xdist_group("gangs")
 
 GPU = "nvidia.com/gpu"
-
-
-@pytest.fixture
-def scene(embedded_controller: Replica, embedded_scene: Scene) -> Iterator[Scene]:
-    """Give a namespace that the controller serves."""
-    assert embedded_controller.child.is_running()
-    yield embedded_scene
-    embedded_scene.rest.delete(embedded_scene.jobs, {"propagationPolicy": "Background"})
 
 
 @pytest.mark.covers("001_24", "004_13")

@@ -5,20 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tests.integration.manifests import Object, condition, is_true, make_workload
-from tests.integration.replica import Replica
 from tests.integration.scene import Scene
 from tests.integration.waiting import wait_for
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("kueue")]
 
 PREBUILT = "kueue.x-k8s.io/prebuilt-workload-name"
-
-
-@pytest.fixture
-def scene(real_controller: Replica, real_scene: Scene) -> Scene:
-    """Give a namespace that the controller serves."""
-    assert real_controller.child.is_running()
-    return real_scene
 
 
 def test_a_prebuilt_workload_that_comes_after_its_job_gets_it_as_owner_and_runs(scene: Scene) -> None:

@@ -23,7 +23,6 @@ from tests.integration.manifests import (
     make_workload,
     quota,
 )
-from tests.integration.replica import Replica
 from tests.integration.scene import Scene
 from tests.integration.waiting import wait_for
 from tests.integration.witness import Witness
@@ -48,13 +47,6 @@ resources:
 def options() -> Options:
     """Give the options of a controller that counts devices."""
     return Options(config=CONFIG)
-
-
-@pytest.fixture
-def scene(real_controller: Replica, real_scene: Scene) -> Scene:
-    """Give a namespace that the controller serves."""
-    assert real_controller.child.is_running()
-    return real_scene
 
 
 # --- stopped queues ----------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ import pytest
 
 from tests.integration.conftest import Options
 from tests.integration.manifests import Object, condition, is_true, make_workload
-from tests.integration.replica import Replica
 from tests.integration.scene import Scene
 from tests.integration.waiting import wait_for
 
@@ -30,13 +29,6 @@ featureGates: {MultiKueueOrchestratedPreemption: true}
 def options() -> Options:
     """Give the options of a controller that heeds gates of preemption."""
     return Options(config=CONFIG)
-
-
-@pytest.fixture
-def scene(real_controller: Replica, real_scene: Scene) -> Scene:
-    """Give a namespace that the controller serves."""
-    assert real_controller.child.is_running()
-    return real_scene
 
 
 # --- slices ------------------------------------------------------------------------------------------

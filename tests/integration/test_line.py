@@ -32,13 +32,6 @@ from tests.integration.witness import Witness
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("line")]
 
 
-@pytest.fixture
-def scene(real_controller: Replica, real_scene: Scene) -> Scene:
-    """Give a namespace that the controller serves."""
-    assert real_controller.child.is_running()
-    return real_scene
-
-
 # --- admitted, waiting, finished ---------------------------------------------------------------------
 
 

@@ -7,7 +7,6 @@ import pytest
 from tests.integration.conftest import Options
 from tests.integration.manifests import Object, condition, is_true, make_job
 from tests.integration.pods import CONFIG, create, make_pod, pod_of, wait_pod
-from tests.integration.replica import Replica
 from tests.integration.scene import Scene
 
 pytestmark = pytest.mark.xdist_group("pods")
@@ -17,13 +16,6 @@ pytestmark = pytest.mark.xdist_group("pods")
 def options() -> Options:
     """Give the options of a controller that queues pods."""
     return Options(config=CONFIG)
-
-
-@pytest.fixture
-def scene(embedded_scene: Scene, embedded_controller: Replica) -> Scene:
-    """Give a scene in which the controller admits."""
-    assert embedded_controller.child.is_running()
-    return embedded_scene
 
 
 def reference(scene: Scene, job: str) -> Object:

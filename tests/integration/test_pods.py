@@ -36,13 +36,6 @@ def options() -> Options:
     return Options(config=CONFIG)
 
 
-@pytest.fixture
-def scene(embedded_scene: Scene, embedded_controller: Replica) -> Scene:
-    """Give a scene in which the controller admits."""
-    assert embedded_controller.child.is_running()
-    return embedded_scene
-
-
 # --- a pod by itself -----------------------------------------------------------------------------
 
 

@@ -19,7 +19,6 @@ from tests.integration.pods import (
     wait_condition,
     wait_pod,
 )
-from tests.integration.replica import Replica
 from tests.integration.scene import Scene
 
 pytestmark = pytest.mark.xdist_group("pods_ready")
@@ -37,13 +36,6 @@ waitForPodsReady:
 def options() -> Options:
     """Give the options of a controller that waits for the pods of what it admits."""
     return Options(config=CONFIG + _TIMEOUT)
-
-
-@pytest.fixture
-def scene(embedded_scene: Scene, embedded_controller: Replica) -> Scene:
-    """Give a scene in which the controller admits."""
-    assert embedded_controller.child.is_running()
-    return embedded_scene
 
 
 @pytest.mark.covers("001_26", "004_14")

@@ -6,20 +6,12 @@ import pytest
 
 from tests.integration.manifests import Object, condition
 from tests.integration.provisioning import answer, create_check, requests_of
-from tests.integration.replica import Replica
 from tests.integration.scene import Scene
 from tests.integration.waiting import wait_for
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("kueue")]
 
 HOST = "kubernetes.io/hostname"
-
-
-@pytest.fixture
-def scene(real_controller: Replica, real_scene: Scene) -> Scene:
-    """Give a namespace that the controller serves."""
-    assert real_controller.child.is_running()
-    return real_scene
 
 
 def wait_request(scene: Scene, attempt: int) -> Object:
