@@ -9,6 +9,8 @@ from api.definitions.crds import KINDS, crd
 from tests.controlplane.rest import Rest, RestError
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+# Some definitions have a megabyte, which a busy server takes long to check: as long as it gives any request.
+_PATIENCE_SECONDS = 60.0
 
 
 def install_definitions(rest: Rest) -> None:
@@ -23,7 +25,7 @@ def install_crds(rest: Rest, definitions: Iterable[Mapping[str, Any]]) -> None:
     """
     for definition in (wanted := list(definitions)):
         try:
-            rest.create(CRDS, definition)
+            rest.request("POST", CRDS, definition, timeout_seconds=_PATIENCE_SECONDS)
         except RestError as error:
             if error.reason != "AlreadyExists":
                 raise
