@@ -1,7 +1,12 @@
-"""What a tenant's commands show with its own rights: a RoleBinding in one namespace of a real API server."""
+"""What a tenant's commands show with its own rights: a RoleBinding in one namespace of a real API server.
+
+The controller listens on all addresses, so that it asks for a token as in a cluster. A tenant that is told
+its address asks it; without, kubectl finds no Deployment to forward to, or is not there.
+"""
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,8 +17,8 @@ import yaml
 
 from admission.cli.__main__ import main
 from admission.cli.common.errors import ExitCode
-from tests.integration.conftest import Cluster
-from tests.integration.manifests import Object
+from tests.integration.conftest import Cluster, Options
+from tests.integration.manifests import Object, make_job
 from tests.integration.replica import Replica
 from tests.integration.scene import Scene
 
@@ -32,6 +37,13 @@ class Tenant:
     own: Scene
     other: Scene
     kubeconfig: str
+    controller: tuple[str, ...]
+
+
+@pytest.fixture(scope="module")
+def options() -> Options:
+    """Have the controller ask for tokens."""
+    return Options(flags=("--bind", "0.0.0.0"))
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +51,6 @@ def tenant(
     real_cluster: Cluster, real_controller: Replica, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Tenant]:
     """Give a tenant whose kubeconfig names its namespace. It shares a ClusterQueue with another one."""
-    del real_controller
     own, other, rest = real_cluster.new_scene(), real_cluster.new_scene(), real_cluster.rest
     shared = own.create_queue(cpus=4)
     other.create_local_queue("main", shared)
@@ -67,7 +78,8 @@ def tenant(
     own.create_job("too-large", cpus=9)
     own.wait_workload("too-large", _shows_its_reason, "its reason")
     own.wait_workload("waiting", _shows_its_reason, "its reason")
-    yield Tenant(own=own, other=other, kubeconfig=str(kubeconfig))
+    way = "--url", real_controller.urls()["http"], "--ca", str(_authority(real_controller, real_cluster))
+    yield Tenant(own=own, other=other, kubeconfig=str(kubeconfig), controller=way)
     for scene in (own, other):
         rest.delete(scene.jobs, {"propagationPolicy": "Background"})
     for name in VIEWERS:
@@ -76,6 +88,16 @@ def tenant(
 
 def _viewers() -> list[Object]:
     return [role for role in yaml.safe_load_all(ROLES.read_text()) if role["metadata"]["name"] in VIEWERS]
+
+
+def _authority(controller: Replica, cluster: Cluster) -> Path:
+    """Return a file with the authority of the controller's certificates."""
+    arguments = controller.child.arguments
+    namespace = arguments[arguments.index("--namespace") + 1]
+    secret = cluster.rest.get(f"/api/v1/namespaces/{namespace}/secrets/berth-certificates")
+    file = controller.config_file.with_name("ca.crt")
+    file.write_bytes(base64.b64decode(secret["data"]["ca.crt"]))
+    return file
 
 
 def _shows_its_reason(workload: Object) -> bool:
@@ -119,7 +141,9 @@ def test_a_tenant_sees_the_state_of_its_job(
     code = main(["explain", job, "--kubeconfig", tenant.kubeconfig])
 
     out, err = capsys.readouterr()
-    assert (code, err) == (want_code, "")
+    assert code == want_code
+    assert err.startswith("berth explain: the controller knows more, and cannot be asked: ")
+    assert "--url" in err
     assert want in out
     assert "foreign" not in out
     assert tenant.other.namespace not in out
@@ -134,3 +158,43 @@ def test_a_tenant_learns_which_namespace_to_name_and_which_role_policies_take(
     assert "name a namespace that you may read with -n NAMESPACE" in capsys.readouterr().err
     assert main(["get", "policies", "--kubeconfig", tenant.kubeconfig]) == ExitCode.UNREACHABLE
     assert "berth-admissionpolicy-viewer-role" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("job", "want_code", "want"),
+    [
+        pytest.param("running", ExitCode.DONE, ["runs since"], id="one that runs"),
+        pytest.param(
+            "waiting",
+            ExitCode.DOES_NOT_HOLD,
+            ["It is at position", "it lacks 4 of 4 cpu", "who holds cpu of flavor", "/job-running-", "(4)"],
+            id="one that waits",
+        ),
+        pytest.param("too-large", ExitCode.DOES_NOT_HOLD, ["may use at most 4"], id="one that is too large"),
+    ],
+)
+def test_the_controller_tells_a_tenant_what_holds_what_its_job_lacks(
+    job: str, want_code: ExitCode, want: list[str], tenant: Tenant, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = main(["explain", job, "--kubeconfig", tenant.kubeconfig, *tenant.controller])
+
+    out, err = capsys.readouterr()
+    assert (code, err) == (want_code, "")
+    assert [words for words in want if words not in out] == []
+    assert "foreign" not in out
+    assert tenant.other.namespace not in out
+
+
+def test_a_tenant_asks_about_a_job_before_it_is_submitted(
+    tenant: Tenant, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(json.dumps(make_job("new", cpus=9)))
+    command = ["explain", "-f", str(file), "--kubeconfig", tenant.kubeconfig]
+
+    assert main([*command, *tenant.controller]) == ExitCode.DOES_NOT_HOLD
+    assert "would not start as it is" in capsys.readouterr().out
+    assert main(command) == ExitCode.UNREACHABLE
+    err = capsys.readouterr().err
+    assert "clusterqueues" in err
+    assert "--url" in err

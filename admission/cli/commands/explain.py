@@ -1,8 +1,8 @@
 """`berth explain WORKLOAD`: what becomes of a Workload, who holds what it lacks, and what would help.
 
 The command reads from the API server and runs the scheduling code itself, so it needs no controller. It does
-not show decisions that the controller has not written yet. With -f it asks about objects that are not
-submitted.
+not show decisions that the controller has not written yet. A reader who may not read the whole cluster gets
+the controller's answer. With -f it asks about objects that are not submitted.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import replace
 from admission.answers.explaining.answer import Answer, find_workload, partial_answer, whole_answer
 from admission.answers.explaining.body import to_body
 from admission.answers.explaining.trials import found_remedies
+from admission.answers.what_if import Question, WhatIf
 from admission.cli.common.arguments import (
     Subparsers,
     add_cluster,
@@ -30,14 +31,21 @@ from admission.cli.common.cluster_engine import (
     list_cluster,
     published_places,
 )
-from admission.cli.common.errors import ExitCode, NotHoldingError, WrongUsageError
+from admission.cli.common.errors import (
+    CommandError,
+    ExitCode,
+    NotHoldingError,
+    UnreachableError,
+    WrongUsageError,
+)
 from admission.cli.common.manifest_files import read_manifests
 from admission.cli.common.priority_classes import priority_classes
 from admission.cli.common.running import run
 from admission.cli.common.settings_file import read_settings_of_cluster
+from admission.cli.common.way_flags import add_way, check_way
 from admission.cli.explaining.records import job_without_workload, promise_history
 from admission.cli.explaining.text import print_answer
-from admission.cli.explaining.what_if import Before, explain_files
+from admission.cli.explaining.what_if import answer_here, print_what_if, question_of
 from admission.cli.listing.rights import unreadable
 from admission.cli.views.tables import make_console
 from admission.controller.queries.copies import ask_in_copy
@@ -62,6 +70,9 @@ def add_parser(subparsers: Subparsers) -> None:
             "checkpoint it continues. A Job without a Workload shows why it has none.\n"
             "With -f, show what would become of Jobs that are not submitted yet: when they start, and\n"
             "which Workloads they delay or evict.\n"
+            "With rights in one namespace alone, the controller is asked, which knows the whole queue: by\n"
+            "kubectl port-forward, or --url. Where that is not possible, the answer is what the Workload's\n"
+            "own object says.\n"
             "Exit code 1 if the Workload holds no quota, or with -f would not start now."
         ),
         examples=(
@@ -86,10 +97,12 @@ def add_parser(subparsers: Subparsers) -> None:
         "--config", type=file_or_folder, metavar="FILE", help="the controller's --config file"
     )
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table", help="default: table")
+    add_way(parser)
     add_cluster(parser)
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    check_way(arguments)
     if (arguments.workload is None) == (not arguments.filename):
         raise WrongUsageError("name a Workload or its Job, or give manifests with -f; not both")
     return run(_explain(arguments))
@@ -102,8 +115,20 @@ async def _explain(arguments: argparse.Namespace) -> int:
         listing = await list_cluster(client, kinds_for(settings), namespace=namespace)
         if arguments.filename:
             asked = [*read_manifests(arguments.filename, sys.stdin), *await priority_classes(client)]
-            return explain_files(asked, listing, settings, Before(namespace, arguments.output, now))
-        answer = await _answer(client, listing, settings, (namespace, name), now=now)
+            question = question_of(asked, namespace)
+            if arguments.url is not None or _is_partial(listing) or listing.forbidden:
+                found = await _asked_of_controller(arguments, question, listing)
+            else:
+                found = answer_here(question, listing, settings, now=now)
+            return print_what_if(found, arguments.output, now=now)
+        is_asked = arguments.url is not None
+        answer = await _answer(
+            client, listing, settings, (namespace, name), now=now, is_partial=is_asked or _is_partial(listing)
+        )
+        if answer.is_partial:
+            code = await _print_by_controller(arguments, answer, now=now)
+            if code is not None:
+                return code
     if arguments.output == "json":
         print(json.dumps(to_body(answer, now=now)))
     else:
@@ -121,14 +146,19 @@ def _target(arguments: argparse.Namespace, client: KubeClient) -> tuple[str, str
 
 
 async def _answer(
-    client: KubeClient, listing: Listing, settings: EngineSettings, target: tuple[str, str], *, now: float
+    client: KubeClient,
+    listing: Listing,
+    settings: EngineSettings,
+    target: tuple[str, str],
+    *,
+    now: float,
+    is_partial: bool,
 ) -> Answer:
     # Without this right, a Workload that exists would be said not to.
     if "Workload" in listing.forbidden:
         raise unreadable(listing.forbidden["Workload"], target[0])
     # Use the controller's own engine on the cluster's objects, so that no second set of rules can differ.
     engine, problems = engine_of(listing, settings, now=now)
-    is_partial = listing.is_of_one_namespace or "ClusterQueue" in listing.forbidden
     for problem in problems if not is_partial else ():
         print(f"berth explain: {problem}", file=sys.stderr)
     workload = find_workload(engine, *target)
@@ -144,6 +174,44 @@ async def _answer(
     ends_at = time.monotonic() + MOST_SECONDS
     helping = found_remedies(engine, answer, ask_in_copy, now=now, is_over=lambda: time.monotonic() > ends_at)
     return replace(answer, history=history, remedies=helping)
+
+
+def _is_partial(listing: Listing) -> bool:
+    return listing.is_of_one_namespace or "ClusterQueue" in listing.forbidden
+
+
+async def _asked_of_controller(arguments: argparse.Namespace, question: Question, listing: Listing) -> WhatIf:
+    # Imported late: most readers need no HTTP client beside that of the API server.
+    from admission.cli.explaining import from_controller
+
+    try:
+        return await from_controller.what_if(arguments, question)
+    except CommandError as error:
+        if arguments.url is not None:
+            raise
+        why = "; ".join(listing.problems) or "only one namespace may be read"
+        raise UnreachableError(
+            f"an answer before submitting needs the whole cluster: {why}; and the controller: {error}"
+        ) from error
+
+
+async def _print_by_controller(arguments: argparse.Namespace, answer: Answer, *, now: float) -> int | None:
+    """Print the controller's answer, and return the exit code; None if it cannot be asked."""
+    from admission.cli.explaining import from_controller
+
+    key = answer.workload.key
+    try:
+        body = await from_controller.explanation(arguments, (key.namespace, key.name))
+    except CommandError as error:
+        if arguments.url is not None:
+            raise
+        print(f"berth explain: the controller knows more, and cannot be asked: {error}", file=sys.stderr)
+        return None
+    if arguments.output == "json":
+        print(json.dumps({**body, "history": answer.history}))
+    else:
+        from_controller.print_explanation(make_console(), answer, body, now=now)
+    return ExitCode.DONE if body["holding"] is not None else ExitCode.DOES_NOT_HOLD
 
 
 async def _not_found(client: KubeClient, namespace: str, name: str) -> WrongUsageError | NotHoldingError:

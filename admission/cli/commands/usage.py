@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from contextlib import AsyncExitStack
 
 import msgspec
 
@@ -13,8 +12,7 @@ from admission.cli.common.errors import ExitCode
 from admission.cli.common.running import run
 from admission.cli.common.way_flags import add_way, check_way
 from admission.cli.listing.output import print_bodies
-from admission.cli.page.asking import queries
-from admission.cli.page.reaching import way_to_controller
+from admission.cli.page.asking import controller_of
 from admission.cli.views.columns import Column, print_rows
 
 
@@ -60,9 +58,7 @@ async def _show(arguments: argparse.Namespace) -> int:
     query = {"by": arguments.by, "since": arguments.since}
     if arguments.namespace is not None:
         query["namespace"] = arguments.namespace
-    async with AsyncExitStack() as stack:
-        way = await stack.enter_async_context(way_to_controller(arguments))
-        asking = await stack.enter_async_context(queries(way))
+    async with controller_of(arguments) as (asking, _):
         found = msgspec.convert(await asking.usage(query), Usage)
     if arguments.output != "table":
         print_bodies(msgspec.to_builtins(found), arguments.output)

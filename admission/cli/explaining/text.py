@@ -33,20 +33,30 @@ def print_answer(console: Console, answer: Answer, *, now: float) -> None:
         console.print(verdict(answer, now=now))
     if answer.message:
         console.print(f"{answer.reason}: {answer.message}", style="yellow")
-    for line in eviction_lines(answer.workload, answer.eviction, now=now):
-        console.print(line)
+    print_evictions(console, answer, now=now)
     for line in (*held_lines(answer, now=now), *help_lines(answer, now=now), *history_lines(answer)):
         console.print(line)
-    if answer.holding is not None:
-        for line in holding_lines(answer.holding, now=now):
-            console.print(line)
-        _print_admission(console, answer.holding.admission)
+    print_holding(console, answer, now=now)
     if answer.move is not None:
         console.print(f"\n{answer.move.message}; it may be moved there")
     for pod_set in answer.pod_sets:
         _print_pod_set(console, pod_set)
     if answer.is_partial:
         console.print("\nWith your rights, flavors, nodes and what others hold are not shown.")
+
+
+def print_evictions(console: Console, answer: Answer, *, now: float) -> None:
+    """Print why it was stopped, and from which checkpoint it continues."""
+    for line in eviction_lines(answer.workload, answer.eviction, now=now):
+        console.print(line)
+
+
+def print_holding(console: Console, answer: Answer, *, now: float) -> None:
+    """Print where it runs, since when and until when, if it holds quota."""
+    if answer.holding is not None:
+        for line in holding_lines(answer.holding, now=now):
+            console.print(line)
+        _print_admission(console, answer.holding.admission)
 
 
 def _print_admission(console: Console, admission: Admission) -> None:

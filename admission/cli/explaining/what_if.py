@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 import msgspec
 
@@ -15,39 +14,29 @@ from admission.cli.common.errors import ExitCode, WrongUsageError
 from admission.cli.common.manifest_files import Manifest
 from admission.controller.queries.copies import ask_in_copy
 from admission.engine.engine import EngineSettings
-from api.kube.errors import Forbidden
 from api.parsing.durations import seconds_text
 from api.workload import to_seconds
 
 
-class Before(NamedTuple):
-    """How a question before submitting was asked: the namespace of Jobs without one, the output, the time."""
-
-    namespace: str
-    output: str
-    now: float
-
-
-def explain_files(
-    manifests: Iterable[Manifest], listing: Listing, settings: EngineSettings, asking: Before
-) -> int:
-    """Print what becomes of the objects. Raises Forbidden where the reader may not read the whole cluster."""
-    now = asking.now
-    if listing.is_of_one_namespace or listing.forbidden:
-        raise Forbidden(
-            "an answer before submitting needs the whole cluster, and "
-            + ("; ".join(listing.problems) or "only one namespace may be read")
-            + "; ask the controller: POST /v1/what-if"
-        )
+def question_of(manifests: Iterable[Manifest], namespace: str) -> Question:
+    """Return the question what becomes of the objects; `namespace` is that of objects that name none."""
     documents = tuple(msgspec.json.decode(one.raw) for one in manifests)
-    question = Question(objects=documents, namespace=asking.namespace)
+    return Question(objects=documents, namespace=namespace)
+
+
+def answer_here(question: Question, listing: Listing, settings: EngineSettings, *, now: float) -> WhatIf:
+    """Return what becomes of the objects, by the whole cluster that was listed."""
     engine, _ = engine_of(listing, settings, now=now)
-    answer = what_if(engine, question, ask_in_copy, Asker(now=now))
+    return what_if(engine, question, ask_in_copy, Asker(now=now))
+
+
+def print_what_if(answer: WhatIf, output: str, *, now: float) -> ExitCode:
+    """Print the answer. Raises WrongUsageError if nothing could be tried."""
     for note in answer.notes:
         print(f"berth explain: {note}", file=sys.stderr)
     if not answer.workloads and not answer.others and answer.notes:
         raise WrongUsageError("the files hold nothing that can be tried")
-    if asking.output == "json":
+    if output == "json":
         print(msgspec.json.encode(answer).decode())
     else:
         for line in what_if_lines(answer, now=now):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
 
 import msgspec
 
@@ -18,8 +17,7 @@ from admission.cli.common.errors import WrongUsageError
 from admission.cli.common.way_flags import check_way
 from admission.cli.listing.output import show
 from admission.cli.listing.workloads import shown_workloads
-from admission.cli.page.asking import Queries, queries
-from admission.cli.page.reaching import way_to_controller
+from admission.cli.page.asking import Queries, controller_of
 from admission.cli.views.workload_view import WorkloadRow, in_row_order
 from api.workload import to_seconds
 
@@ -31,9 +29,7 @@ async def get_from_controller(arguments: argparse.Namespace) -> int:
     check_way(arguments)
     if arguments.selector is not None:
         raise WrongUsageError("-l is read by the API server: give it without --controller")
-    async with AsyncExitStack() as stack:
-        way = await stack.enter_async_context(way_to_controller(arguments))
-        asking = await stack.enter_async_context(queries(way))
+    async with controller_of(arguments) as (asking, way):
         namespace = None if arguments.all_namespaces else arguments.namespace or way.own_namespace
 
         async def read() -> Sequence[WorkloadRow]:

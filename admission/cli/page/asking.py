@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import aiohttp
@@ -11,7 +12,7 @@ import msgspec
 
 from admission.cli.common.errors import CommandError, NotHoldingError, UnreachableError, WrongUsageError
 from admission.cli.page.forwarding import verification
-from admission.cli.page.reaching import Way
+from admission.cli.page.reaching import Way, way_to_controller
 
 # Longer than the controller looks for an answer.
 _SECONDS = 45.0
@@ -90,3 +91,14 @@ async def queries(way: Way) -> AsyncIterator[Queries]:
     timeout = aiohttp.ClientTimeout(total=_SECONDS)
     async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
         yield Queries(session, way)
+
+
+@asynccontextmanager
+async def controller_of(arguments: argparse.Namespace) -> AsyncIterator[tuple[Queries, Way]]:
+    """Yield a client of the controller that the flags of `way_flags` lead to, and the way to it.
+
+    Raises a CommandError that says what is missing, such as a right, kubectl or a token.
+    """
+    async with AsyncExitStack() as stack:
+        way = await stack.enter_async_context(way_to_controller(arguments))
+        yield await stack.enter_async_context(queries(way)), way
