@@ -73,11 +73,13 @@ def tenant(
     kubeconfig.write_text(json.dumps(document))
     own.create_job("running", cpus=4)
     own.wait_workload("running", lambda one: bool(one.get("status", {}).get("admission")), "admitted")
-    other.create_job("foreign", cpus=4)
+    first = {"kueue.x-k8s.io/priority-class": other.create_priority("first", 10)}
+    other.create_job("foreign", cpus=4, labels=first)
     own.create_job("waiting", cpus=4)
     own.create_job("too-large", cpus=9)
     own.wait_workload("too-large", _shows_its_reason, "its reason")
-    own.wait_workload("waiting", _shows_its_reason, "its reason")
+    for scene, job in ((own, "waiting"), (other, "foreign")):
+        scene.wait_workload(job, _shows_its_reason, "its reason")
     way = "--url", real_controller.urls()["http"], "--ca", str(_authority(real_controller, real_cluster))
     yield Tenant(own=own, other=other, kubeconfig=str(kubeconfig), controller=way)
     for scene in (own, other):
@@ -109,20 +111,62 @@ def _shows_its_reason(workload: Object) -> bool:
     [
         pytest.param("get workloads", ["running", "waiting", "never"], id="Workloads"),
         pytest.param("get workloads -o wide --status pending", ["ExceedsMaxQuota"], id="all columns"),
+        pytest.param("get workloads --controller", ["running", "waiting", "never"], id="of the controller"),
         pytest.param("get queues", ["main", "cpu"], id="LocalQueues"),
         pytest.param("get estimates", ["no Workload has succeeded"], id="run times"),
+        pytest.param("usage --by namespace", ["NAMESPACE", "test-"], id="usage"),
     ],
 )
 def test_a_tenant_sees_its_own_and_nothing_of_others(
     command: str, want: list[str], tenant: Tenant, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code = main([*command.split(), "--kubeconfig", tenant.kubeconfig])
+    asks = command.startswith(("get workloads", "usage"))
+    way = tenant.controller if asks else ()
+    code = main([*command.split(), "--kubeconfig", tenant.kubeconfig, *way])
 
     out, err = capsys.readouterr()
     assert (code, err) == (ExitCode.DONE, "")
     assert [word for word in want if word not in out] == []
     assert "foreign" not in out
     assert tenant.other.namespace not in out
+
+
+def test_positions_of_a_tenant_are_those_of_the_whole_queue(
+    tenant: Tenant, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["get", "workloads", "--status", "pending", "-o", "json", "--kubeconfig", tenant.kubeconfig]
+
+    main([*command, *tenant.controller])
+    assert [one["position"] for one in json.loads(capsys.readouterr().out) if one["canStart"]] == [2]
+    assert main(command) == ExitCode.DONE
+    out, err = capsys.readouterr()
+    assert [one["position"] for one in json.loads(out)] == [None, None]
+    assert err.startswith("berth get: the controller, which knows all positions, cannot be asked: ")
+    assert "--url" in err
+
+
+@pytest.mark.parametrize(
+    ("command", "want"),
+    [
+        pytest.param("get workloads -A", "name a namespace that you may read with -n", id="all namespaces"),
+        pytest.param("get policies", "berth-admissionpolicy-viewer-role", id="policies"),
+        pytest.param("get reservations", "berth-admissionpolicy-viewer-role", id="reservations"),
+        pytest.param("doctor", "let an administrator run it", id="the whole cluster"),
+        pytest.param("get workloads --controller", "give", id="Workloads of the controller"),
+        pytest.param("usage", "give", id="usage"),
+        pytest.param("page --no-browser", "give", id="the page"),
+    ],
+)
+def test_what_a_tenant_may_not_read_is_one_line_with_the_remedy(
+    command: str, want: str, tenant: Tenant, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = main([*command.split(), "--kubeconfig", tenant.kubeconfig])
+
+    out, err = capsys.readouterr()
+    assert (code in (ExitCode.UNREACHABLE, ExitCode.WRONG_USAGE), out) == (True, "")
+    assert err.count("\n") == 1
+    assert "forbidden" in err or "kubectl is not installed" in err
+    assert want in err
 
 
 @pytest.mark.parametrize(
@@ -147,17 +191,6 @@ def test_a_tenant_sees_the_state_of_its_job(
     assert want in out
     assert "foreign" not in out
     assert tenant.other.namespace not in out
-
-
-def test_a_tenant_learns_which_namespace_to_name_and_which_role_policies_take(
-    tenant: Tenant, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code = main(["get", "workloads", "-A", "--kubeconfig", tenant.kubeconfig])
-
-    assert code == ExitCode.UNREACHABLE
-    assert "name a namespace that you may read with -n NAMESPACE" in capsys.readouterr().err
-    assert main(["get", "policies", "--kubeconfig", tenant.kubeconfig]) == ExitCode.UNREACHABLE
-    assert "berth-admissionpolicy-viewer-role" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

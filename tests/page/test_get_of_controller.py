@@ -15,6 +15,7 @@ from admission.cli.views.workload_view import WorkloadRow
 from admission.controller.http.query_api import QueryApi
 from api.http.server import HttpServer
 from tests.admission.controller.queries.asking import Asked
+from tests.page.tenant_server import kubeconfig_of, tenant_routes
 from tests.page.test_forwarding import KUBECONFIG
 
 
@@ -45,6 +46,44 @@ async def test_workloads_are_as_the_controller_knows_them(
         ("a", 3, "queue-a"),
     ]
     assert found[0].keys() >= {"earliestStart", "latestStart"}
+
+
+async def as_tenant(folder: Path, *arguments: str, is_known: bool) -> int:
+    """Run the command with rights in the namespace of `ada` alone; `is_known`: the controller's address."""
+    asked = Asked()
+    async with (
+        HttpServer(tenant_routes("ada")) as cluster,
+        HttpServer(QueryApi(asked.service, asked.callers).routes()) as server,
+    ):
+        way = ["--url", server.url] if is_known else []
+        command = ["get", "workloads", "--kubeconfig", kubeconfig_of(folder, cluster.url, "ada"), *way]
+        return await asyncio.to_thread(main, [*command, *arguments])
+
+
+async def test_positions_that_a_tenants_rights_do_not_show_are_asked_of_the_controller(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = await as_tenant(tmp_path, "-o", "json", is_known=True)
+
+    out, err = capsys.readouterr()
+    assert (code, err) == (0, "")
+    assert [(one["name"], one["position"]) for one in json.loads(out)] == [("c", 1), ("b", 2), ("a", 3)]
+
+
+async def test_without_a_controller_a_tenant_sees_its_objects_and_why_positions_are_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+
+    code = await as_tenant(tmp_path, "-o", "json", is_known=False)
+
+    out, err = capsys.readouterr()
+    assert code == 0
+    assert [(one["name"], one["position"]) for one in json.loads(out)] == [(name, None) for name in "abc"]
+    assert err == (
+        "berth get: the controller, which knows all positions, cannot be asked: kubectl is not installed,"
+        " which forwards the controller's port; give its --url\n"
+    )
 
 
 @pytest.mark.parametrize(

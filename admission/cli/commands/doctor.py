@@ -29,7 +29,7 @@ from admission.hardware.label_problems import hardware_problems
 from admission.placement.topology.hierarchy import DomainHierarchy, inspect
 from api.keys import HOSTNAME
 from api.kube.client import KubeClient
-from api.kube.errors import NotFound
+from api.kube.errors import Forbidden, NotFound
 from api.kube.resources import NODES, TOPOLOGIES
 from api.node import NodeInfo, to_node
 from api.objects.cluster import NodeObject
@@ -134,7 +134,13 @@ async def _doctor(arguments: argparse.Namespace) -> int:
 
 
 async def _read_nodes(client: KubeClient) -> tuple[list[NodeInfo], list[str]]:
-    listed = await client.list(NODES, type_=NodeObject)
+    try:
+        listed = await client.list(NODES, type_=NodeObject)
+    except Forbidden as error:
+        raise Forbidden(
+            f"{error}; berth doctor looks at the whole cluster: let an administrator run it",
+            status=error.status,
+        ) from error
     # Report unreadable nodes and continue with the others.
     nodes, problems = [], [str(one) for one in listed.unreadable]
     for one in listed.items:

@@ -41,8 +41,9 @@ def add_parser(subparsers: Subparsers) -> None:
             "next), their expected start (* marks a promise, `after` a lower bound, `never` that it cannot\n"
             "start as it is) and why they wait; policies with the ClusterQueues that they govern;\n"
             "reservations and their users; or how long similar Workloads ran that succeeded.\n"
-            "The command only reads, and with a tenant's rights shows what the tenant may read: a narrow\n"
-            "terminal shows fewer columns, -o wide all of them."
+            "The command only reads, and with a tenant's rights shows what the tenant may read. Positions\n"
+            "that these do not show are asked of the controller: by kubectl port-forward, or --url.\n"
+            "A narrow terminal shows fewer columns, -o wide all of them."
         ),
         examples=(
             "  berth get queues\n"

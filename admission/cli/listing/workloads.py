@@ -6,6 +6,7 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 
 from admission.cli.common.cluster_engine import (
     Listing,
@@ -17,8 +18,10 @@ from admission.cli.common.cluster_engine import (
 )
 from admission.cli.common.errors import WrongUsageError
 from admission.cli.common.settings_file import read_settings_of_cluster
+from admission.cli.common.way_flags import check_way
 from admission.cli.listing.output import Shown, show, table_of
 from admission.cli.listing.rights import namespace_of, no_kinds, unreadable
+from admission.cli.listing.where_rights_end import WhereRightsEnd
 from admission.cli.views.columns import Column
 from admission.cli.views.tables import between_text, duration_text, starts_text
 from admission.cli.views.workload_view import STATUSES, WorkloadRow, workload_rows
@@ -35,10 +38,15 @@ async def get_workloads(arguments: argparse.Namespace) -> int:
     if unknown:
         raise WrongUsageError(f"--status {arguments.status}: expected some of {', '.join(STATUSES)}")
     settings = read_settings_of_cluster(arguments.config)
-    async with await KubeClient.connect(arguments.kubeconfig, context=arguments.context) as client:
+    check_way(arguments)
+    async with (
+        await KubeClient.connect(arguments.kubeconfig, context=arguments.context) as client,
+        AsyncExitStack() as stack,
+    ):
+        controller = WhereRightsEnd(arguments, stack)
 
         async def read() -> Sequence[WorkloadRow]:
-            return await _rows(client, arguments, settings)
+            return await _rows(client, arguments, settings, controller)
 
         return await show(arguments, read, shown_workloads(namespace_of(arguments, client)))
 
@@ -49,7 +57,7 @@ def shown_workloads(namespace: str | None) -> Shown[WorkloadRow]:
 
 
 async def _rows(
-    client: KubeClient, arguments: argparse.Namespace, settings: EngineSettings
+    client: KubeClient, arguments: argparse.Namespace, settings: EngineSettings, controller: WhereRightsEnd
 ) -> Sequence[WorkloadRow]:
     namespace = namespace_of(arguments, client)
     # Of all namespaces, where that may be read: a position includes Workloads of other namespaces.
@@ -62,7 +70,15 @@ async def _rows(
     workloads, queues = listing.found["Workload"].items, listing.found["LocalQueue"].items
     now = time.time()
     places = await _places(client, listing, settings, now=now)
-    rows = workload_rows(workloads, queues, now=now, places=places)
+    rows: Sequence[WorkloadRow] = workload_rows(workloads, queues, now=now, places=places)
+    if places is None or (listing.is_of_one_namespace and any(map(_lacks_its_position, rows))):
+        found = await controller.rows(namespace)
+        if found is None and places is None:
+            for problem in listing.problems:
+                print(
+                    f"berth get: positions are only by priority and age, because {problem}", file=sys.stderr
+                )
+        rows = rows if found is None else found
     wanted = await _selected(client, namespace, arguments.selector)
     return [
         row
@@ -89,13 +105,15 @@ async def _places(
     if listing.is_of_one_namespace:
         return await published_places(client, listing)
     if listing.forbidden:
-        for problem in listing.problems:
-            print(f"berth get: positions are only by priority and age, because {problem}", file=sys.stderr)
         return None
     # Unreadable objects have no position; `berth explain` and the controller's log report the cause.
     engine, _ = engine_of(listing, settings, now=now)
     queues = listing.found.get("ClusterQueue")
     return queue_places(engine, (queue.metadata.name for queue in queues.items) if queues is not None else ())
+
+
+def _lacks_its_position(row: WorkloadRow) -> bool:
+    return row.status == "pending" and row.can_start and row.position is None
 
 
 def _name(row: WorkloadRow) -> str:
