@@ -31,6 +31,8 @@ def tenant_routes(namespace: str) -> list[Route]:
     return [
         *(Route("GET", path, own) for path in paths),
         Route("GET", f"{_KUEUE}/{{plural}}", refused),
+        Route("GET", f"{_KUEUE}/namespaces/bob/{{plural}}", refused),
+        Route("GET", "/apis/batch/v1/namespaces/{namespace}/jobs/{name}", refused),
         Route("GET", "/api/v1/{plural}", refused),
     ]
 

@@ -81,6 +81,26 @@ async def test_without_a_controller_the_workload_itself_answers_and_a_line_says_
 
 
 @pytest.mark.parametrize(
+    ("name", "want"),
+    [
+        pytest.param(
+            "bob/d", "forbidden: /apis/kueue.x-k8s.io/v1beta2/namespaces/bob/workloads", id="Workloads"
+        ),
+        pytest.param("ada/j", "forbidden: /apis/batch/v1/namespaces/ada/jobs/j", id="Jobs"),
+    ],
+)
+async def test_what_may_not_be_read_is_not_said_to_be_missing(
+    name: str, want: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = await berth(tmp_path, "explain", name)
+
+    out, err = capsys.readouterr()
+    assert (code, out) == (3, "")
+    assert want in err
+    assert "has no" not in err
+
+
+@pytest.mark.parametrize(
     ("is_known", "want_code", "want"),
     [
         pytest.param(True, 1, "would not start as it is", id="the controller answers"),

@@ -126,3 +126,28 @@ async def test_no_answer_names_what_is_of_another_tenant(texts: dict[str, str]) 
     assert '"heldByHidden"' in texts["200 /v1/workloads/ada/a/explanation"]
     assert '"namespace":"ada"' in texts["200 /v1/decisions"]
     assert "200 what-if" in texts
+
+
+def _keys(value: object) -> Iterator[str]:
+    """Yield the keys of all objects in a JSON value."""
+    if isinstance(value, dict):
+        yield from value
+        for one in value.values():
+            yield from _keys(one)
+    elif isinstance(value, list):
+        for one in value:
+            yield from _keys(one)
+
+
+async def test_keys_of_all_answers_are_written_as_in_the_kubernetes_api(texts: dict[str, str]) -> None:
+    # The names of the OpenAPI document's schemas are of Python's types.
+    bodies = {
+        path: text
+        for path, text in texts.items()
+        if path.startswith("200 ") and text.startswith("{") and "openapi" not in path
+    }
+
+    keys = {(path, key) for path, text in bodies.items() for key in _keys(msgspec.json.decode(text))}
+    assert len(bodies) > 10
+    assert {"localQueueName", "expectedStart", "heldByHidden"} <= {key for _, key in keys}
+    assert [(path, key) for path, key in sorted(keys) if "_" in key] == []
