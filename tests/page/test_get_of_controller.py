@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from admission.cli.__main__ import main
-from admission.cli.listing import controller_rows
+from admission.cli.listing import from_controller
 from admission.cli.views.tables import between_text
 from admission.cli.views.workload_view import WorkloadRow
 from admission.controller.http.query_api import QueryApi
@@ -34,7 +34,7 @@ async def test_workloads_are_as_the_controller_knows_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # With pages of one item, so that all of them are read.
-    monkeypatch.setattr(controller_rows, "_PAGE", 1)
+    monkeypatch.setattr(from_controller, "_PAGE", 1)
 
     code = await berth(tmp_path, "workloads", "-A", "-o", "json")
 

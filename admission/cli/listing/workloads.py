@@ -19,9 +19,9 @@ from admission.cli.common.cluster_engine import (
 from admission.cli.common.errors import WrongUsageError
 from admission.cli.common.settings_file import read_settings_of_cluster
 from admission.cli.common.way_flags import check_way
+from admission.cli.listing.from_controller import WhereRightsEnd
 from admission.cli.listing.output import Shown, show, table_of
 from admission.cli.listing.rights import namespace_of, no_kinds, unreadable
-from admission.cli.listing.where_rights_end import WhereRightsEnd
 from admission.cli.views.columns import Column
 from admission.cli.views.tables import between_text, duration_text, starts_text
 from admission.cli.views.workload_view import STATUSES, WorkloadRow, workload_rows
