@@ -4,7 +4,7 @@ Modules, in reading order:
 
     output          table, wide table, JSON, YAML or names; filters, sorting, and watching
     rights          reads what the reader may read: the whole cluster, or else one namespace
-    from_controller Workloads as the controller knows them, where the reader may read only a part
+    from_controller  Workloads as the controller knows them, where the reader may read only a part
     workloads       Workloads with position, expected start and reason
     queues          ClusterQueues, or the LocalQueues of a namespace
     policies        policies and reservations
