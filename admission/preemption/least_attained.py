@@ -23,7 +23,7 @@ from api.parsing.quantities import add_amounts
 from api.policy import Ordering, OrderingMode, PreemptionRules
 from api.reasons import ConditionType
 from api.workload import Workload, WorkloadKey
-from queues.estimates.runtime_estimate import Estimate
+from queues.estimates.runtime_estimate import Estimate, Source
 from queues.pending.least_attained import FIRST, devices, leaves_level_at, level_of, next_look
 from queues.quota.resources import by_resource
 
@@ -106,12 +106,16 @@ def expected_end_level(since: float, estimate: Estimate | None, ordering: Orderi
 
     It is the end of a run that begins when the Workload was queued (`since`, by which equals are ordered), in
     whole Unix seconds. A Workload without an estimate counts as `unknown_seconds`, or as long as the longest
-    one, `age_seconds`; without either it goes last. So where there are no estimates, the order is that of
-    `since`.
+    one, `age_seconds`; without either it goes last. A learned estimate counts as `unknown_seconds` at most.
+    So where there are no estimates, the order is that of `since`.
     """
     longest = inf if ordering.age_seconds is None else ordering.age_seconds
     unknown = longest if ordering.unknown_seconds is None else ordering.unknown_seconds
     seconds = min(longest, unknown if estimate is None else estimate.seconds)
+    # Of similar Jobs, those that take long make the learned quantile long for all. Counted in full, it would
+    # send a Job that declares nothing further back than if nothing were known of it: gangs wait longest then.
+    if estimate is not None and estimate.source is Source.LEARNED:
+        seconds = min(seconds, unknown)
     # Later ones cannot pass it any more once it has waited for that long: no Workload starves.
     return _LAST if seconds == inf else ceil(since + seconds)
 

@@ -47,8 +47,8 @@ class Ordering(Model):
     unknown_seconds: Count | None = None
     """EarliestExpectedEnd: how long a run counts whose time is not known, at most ageSeconds. Default
     ageSeconds, so that a Workload without a run time goes behind all that have one and came in the time
-    before; with less it goes before those that run longer than this. Where no run time is known the order is
-    Kueue's, whatever the value is."""
+    before; with less it goes before those that run longer than this. A learned run time counts as this long
+    at most. Where no run time is known the order is Kueue's, whatever the value is."""
     levels: Annotated[list[GpuHours], Field(min_length=1, max_length=16), ATOMIC] = Field(
         default_factory=lambda: [1.0, 10.0]
     )

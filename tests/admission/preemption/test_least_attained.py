@@ -135,6 +135,25 @@ def test_where_the_earliest_expected_end_goes_first_the_level_is(
     assert expected_end_level(1000.0, estimate, ordering) == want
 
 
+@pytest.mark.parametrize(
+    ("seconds", "unknown_seconds", "want"),
+    [
+        pytest.param(10.0, 20, 1010, id="its own end, if shorter than what unknown run times count as"),
+        pytest.param(60.0, 20, 1020, id="that of an unknown run time, if longer"),
+        pytest.param(60.0, None, 1060, id="its own end, where unknown run times count as an age"),
+    ],
+)
+def test_where_the_earliest_expected_end_goes_first_a_learned_time_gives(
+    seconds: float, unknown_seconds: int | None, want: int
+) -> None:
+    estimate = Estimate(seconds=seconds, source=Source.LEARNED)
+    ordering = Ordering(
+        mode=OrderingMode.EARLIEST_EXPECTED_END, age_seconds=100, unknown_seconds=unknown_seconds
+    )
+
+    assert expected_end_level(1000.0, estimate, ordering) == want
+
+
 POLICY = AdmissionPolicy(
     name="turns",
     ordering=Ordering(mode=OrderingMode.LEAST_ATTAINED, age_seconds=7200, level_ends=(1000.0, 5000.0)),
