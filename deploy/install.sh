@@ -27,8 +27,11 @@ cd "$(dirname "$0")"
 kubectl apply -k .
 # Made once and kept: with another key, no stored value would be accepted any more.
 if ! kubectl -n "$namespace" get secret berth-redis >/dev/null 2>&1; then
+  # Each by itself: within an argument, a failure would be an empty password that is kept.
+  password=$(openssl rand -hex 32)
+  signing_key=$(openssl rand -hex 32)
   kubectl -n "$namespace" create secret generic berth-redis \
-    --from-literal=password="$(openssl rand -hex 32)" --from-literal=signing-key="$(openssl rand -hex 32)"
+    --from-literal=password="$password" --from-literal=signing-key="$signing_key"
 fi
 # The certificate of Redis, signed by itself: the controllers check it with ca.crt. A Secret that cert-manager or
 # you have made under this name is kept.
@@ -39,7 +42,7 @@ if ! kubectl -n "$namespace" get secret berth-redis-tls >/dev/null 2>&1; then
   openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 3650 -subj /CN=berth-redis \
     -addext "subjectAltName=DNS:berth-redis,DNS:berth-redis.$namespace.svc" \
     -addext keyUsage=critical,digitalSignature,keyCertSign \
-    -keyout "$made/tls.key" -out "$made/tls.crt" 2>/dev/null
+    -keyout "$made/tls.key" -out "$made/tls.crt" 2>"$made/said" || { cat "$made/said" >&2; exit 1; }
   kubectl -n "$namespace" create secret generic berth-redis-tls --from-file="$made/tls.crt" \
     --from-file="$made/tls.key" --from-file=ca.crt="$made/tls.crt"
 fi

@@ -740,6 +740,25 @@ def test_the_script_keeps_a_secret_that_is_there(tmp_path: Path) -> None:
     assert [call for call in calls if "create secret" in call or "rollout" in call] == []
 
 
+@pytest.mark.parametrize(
+    ("command", "want"),
+    [
+        pytest.param("rand", [], id="no Secret, as a password could be empty"),
+        pytest.param("req", ["berth-redis"], id="no Secret of a certificate"),
+    ],
+)
+def test_without_a_working_openssl_the_script_makes(tmp_path: Path, command: str, want: list[str]) -> None:
+    openssl = tmp_path / "openssl"
+    openssl.write_text(f'#!/bin/sh\n[ "$1" = {command} ] || exec true\necho "openssl is broken" >&2\nexit 1\n')
+    openssl.chmod(0o755)
+
+    done, calls = install(tmp_path, "--no-wait")
+
+    assert [call.split()[5] for call in calls if "create secret" in call] == want
+    assert done.returncode != 0
+    assert "openssl is broken" in done.stderr
+
+
 @pytest.mark.parametrize("arguments", [["--images"], ["--image"]], ids=["unknown", "without its value"])
 def test_the_script_refuses_wrong_arguments_before_it_changes_anything(
     tmp_path: Path, arguments: list[str]
