@@ -749,7 +749,9 @@ def test_the_script_keeps_a_secret_that_is_there(tmp_path: Path) -> None:
 )
 def test_without_a_working_openssl_the_script_makes(tmp_path: Path, command: str, want: list[str]) -> None:
     openssl = tmp_path / "openssl"
-    openssl.write_text(f'#!/bin/sh\n[ "$1" = {command} ] || exec true\necho "openssl is broken" >&2\nexit 1\n')
+    openssl.write_text(
+        f'#!/bin/sh\n[ "$1" = {command} ] || exec true\necho "openssl is broken" >&2\nexit 1\n'
+    )
     openssl.chmod(0o755)
 
     done, calls = install(tmp_path, "--no-wait")

@@ -20,6 +20,7 @@ from admission.status.calendar_view import ReservationEntry, WindowEntry, reserv
 from api.parsing.quantities import add_amounts
 from api.past_usage import PastUsage
 from api.policy import AdmissionPolicy, choose_policy
+from api.policy_inheritance import INHERITED, may_be_base
 from api.queueing import LocalQueue
 from api.reasons import InactiveReason
 from api.workload import WorkloadKey
@@ -357,8 +358,9 @@ def policy_view(cache: Cache, name: str) -> PolicyView | None:
 
 def _inherited(cache: Cache, policy: AdmissionPolicy) -> tuple[str, ...]:
     """Return the sections that the policy has from its base."""
-    own = cache.specs.written_policies[policy.name].sections
-    return tuple(name for name in policy.sections if name not in own)
+    own = cache.specs.written_policies[policy.name]
+    aliases = ("aliases",) if policy.reads_aliases and not own.reads_aliases else ()
+    return (*(name for name in policy.sections if name not in own.sections), *aliases)
 
 
 def _takes_away(cache: Cache, policy: AdmissionPolicy, governed: Iterable[QueueState]) -> Iterator[str]:
@@ -370,10 +372,15 @@ def _takes_away(cache: Cache, policy: AdmissionPolicy, governed: Iterable[QueueS
         missing = tuple(name for name in following.sections if name not in policy.sections)
         if missing:
             lost.setdefault((following.name, missing), []).append(queue.name)
+    written = cache.specs.written_policies
     for (name, missing), queues in sorted(lost.items()):
+        is_base = set(missing) <= set(INHERITED) and may_be_base(written, written[policy.name], name)
+        advice = "name it as spec.base, or repeat these sections here, to keep them"
+        if not is_base:
+            advice = "repeat these sections here to keep them"
         yield (
             f"takes {', '.join(missing)} away from {_named(sorted(queues))}, which policy {name} would give:"
-            " name it as spec.base, or repeat these sections here, to keep them"
+            f" {advice}"
         )
 
 

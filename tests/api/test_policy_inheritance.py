@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import UserDict
+
 import pytest
 
 from api.policy import (
@@ -67,6 +69,30 @@ def test_the_queues_and_the_calendar_of_the_base_are_its_own() -> None:
     found = in_force(AdmissionPolicy(name="own", base="base"), base)
 
     assert (found.queue_names, found.quota_windows) == (frozenset(), ())
+
+
+class CountedPolicies(UserDict[str, AdmissionPolicy]):
+    """Policies that count how often one of them is looked up."""
+
+    lookups = 0
+
+    def __getitem__(self, name: str) -> AdmissionPolicy:
+        self.lookups += 1
+        return super().__getitem__(name)
+
+
+def test_a_long_chain_of_bases_is_followed_once_however_many_inherit_from_it() -> None:
+    bases = [f"p{number}" for number in range(1, 500)]
+    policies = CountedPolicies(
+        {f"p{number}": AdmissionPolicy(name=f"p{number}", base=base) for number, base in enumerate(bases)}
+    )
+    policies["p499"] = AdmissionPolicy(name="p499", ordering=_SHORT)
+
+    found, faults = inherited(policies)
+
+    assert faults == {}
+    assert {one.ordering for one in found.values()} == {_SHORT}
+    assert policies.lookups < 5 * len(policies)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ _T = TypeVar("_T", bound=Wire)
 
 # Fields of the spec that select the ClusterQueues; all others are sections that enable a feature.
 _BINDING = frozenset({"clusterQueues", "precedence", "base"})
+_INHERITED = frozenset({*INHERITED, "aliases"})
 
 
 class WireQuotaInForce(Wire, frozen=True):
@@ -87,7 +88,7 @@ def _sections(name: str, specs: Mapping[str, dict[str, Any]]) -> tuple[str, ...]
     while isinstance(at, str) and at in specs and at not in seen:
         seen.add(at)
         own = (one for one, value in specs[at].items() if one not in _BINDING and value not in (None, "None"))
-        found.update(dict.fromkeys(one for one in own if at == name or one in INHERITED))
+        found.update(dict.fromkeys(one for one in own if at == name or one in _INHERITED))
         at = specs[at].get("base")
     return tuple(found)
 

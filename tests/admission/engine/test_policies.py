@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import pytest
 
 from api.policy import (
     KUEUE,
     AdmissionPolicy,
+    Aliases,
     Backfill,
+    Estimates,
+    QuotaWindow,
 )
 from tests.builders import World, make_cluster_queue, make_workload
 
@@ -88,14 +94,64 @@ def test_a_status_write_is_due_when_the_governed_queues_change() -> None:
 
 
 def test_a_policy_inherits_from_its_base_and_says_so() -> None:
-    base = AdmissionPolicy(name="base", queue_names=frozenset({"other"}), backfill=Backfill())
+    others = frozenset({"other"})
+    base = AdmissionPolicy(name="base", queue_names=others, backfill=Backfill(), aliases=Aliases.ARTICLES)
     world = make_world(make_cluster_queue(), base, AdmissionPolicy(name="p", base="base"))
 
     view = world.engine.queues.policy_view("p")
 
     assert world.engine.queues.policy_of("queue").backfill_rules == Backfill()
     assert view is not None
-    assert (view.cluster_queues, view.base, view.inherits) == (("queue",), "base", ("backfill",))
+    assert (view.cluster_queues, view.base, view.inherits) == (
+        ("queue",),
+        "base",
+        ("backfill", "aliases"),
+    )
+
+
+_WINDOW = QuotaWindow(name="night", cluster_queue="queue", flavor="default", resource="gpu", nominal=3)
+_EITHER = "name it as spec.base, or repeat these sections here, to keep them"
+_REPEAT = "repeat these sections here to keep them"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "want"),
+    [
+        pytest.param(
+            {"backfill": Backfill()}, {}, f"takes backfill away .*: {_EITHER}", id="it may be the base"
+        ),
+        pytest.param(
+            {"backfill": Backfill(), "base": "high"},
+            {},
+            f"takes backfill away .*: {_REPEAT}",
+            id="it has this one as its base, so they would lead in a circle",
+        ),
+        pytest.param(
+            {"backfill": Backfill()},
+            {"base": "another"},
+            f"takes backfill away .*: {_REPEAT}",
+            id="there is a base, whose sections would go",
+        ),
+        pytest.param(
+            {"quota_windows": (_WINDOW,)},
+            {},
+            f"takes quotaWindows away .*: {_REPEAT}",
+            id="a calendar is not inherited",
+        ),
+    ],
+)
+def test_a_policy_that_takes_sections_away_says_how_to_keep_them(
+    low: dict[str, Any], high: dict[str, Any], want: str
+) -> None:
+    another = AdmissionPolicy(name="another", queue_names=frozenset({"other"}), estimates=Estimates())
+    world = make_world(make_cluster_queue(), another, AdmissionPolicy(name="high", precedence=1, **high))
+    world.put(AdmissionPolicy(name="low", **low))
+
+    view = world.engine.queues.policy_view("high")
+
+    assert view is not None
+    (said,) = view.takes_away
+    assert re.fullmatch(want, said), said
 
 
 def test_a_policy_without_its_base_is_not_in_force_until_the_base_is_there() -> None:

@@ -17,11 +17,11 @@ def make_policy(name: str, **spec: object) -> AdmissionPolicyObject:
 def test_a_row_shows_inherited_sections_after_its_own_and_no_calendar_of_the_base() -> None:
     policies = [
         make_policy("own", base="near", ordering={}),
-        make_policy("near", base="far", ordering={}, quotaWindows=[{}]),
+        make_policy("near", base="far", ordering={}, quotaWindows=[{}], aliases="Articles"),
         make_policy("far", base="own", estimates={}),
     ]
 
     sections = {row.name: row.sections for row in policy_rows(policies)}
 
     # Also where they lead in a circle, as the condition says.
-    assert sections["own"] == ("ordering", "estimates")
+    assert sections["own"] == ("ordering", "aliases", "estimates")
